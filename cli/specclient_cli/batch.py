@@ -1,4 +1,4 @@
-"""Turn a file of prompts or requests into a file of answers: the command ``specclient batch``."""
+"""``specclient batch``: run a file of prompts or requests."""
 
 from __future__ import annotations
 
@@ -37,72 +37,80 @@ PIPE = "-"
     "-m",
     "--model",
     type=options.ModelName(),
-    help="PROVIDER/MODEL for every line, whatever it names. Default: what the line names, else "
+    help="PROVIDER/MODEL for every line, even if the line names another. Default: the line's own model, else "
     "SPECCLIENT_MODEL, else default_model of the configuration, else local/demo.",
 )
 @click.option("--policy", type=options.PolicyName(), help="Route every line by this [policies.NAME].")
 @click.option(
-    "--concurrency", type=click.IntRange(min=1), default=8, show_default=True, help="Lines at a time."
+    "--concurrency",
+    type=click.IntRange(min=1),
+    default=8,
+    show_default=True,
+    help="Number of lines in flight.",
 )
 @click.option(
     "--ordered",
     is_flag=True,
-    help="Write records in the order of the lines; one slow line then holds up those behind it. Default: as "
-    "they finish.",
+    help="Write records in the order of the lines; a slow line then delays the lines after it. Default: in "
+    "the "
+    "order in which they finish.",
 )
 @click.option(
     "--max-cost",
     type=options.DollarAmount(),
-    help="Dollars for all records of OUT together; no line is sent that may pass it.",
+    help="Maximum dollars for all records of OUT. A line is not sent if it could exceed them.",
 )
 @click.option(
     "--retry-failed/--no-retry-failed",
     default=True,
     show_default=True,
-    help="Whether lines that an earlier run saw fail are tried again.",
+    help="Retry lines that failed in an earlier run.",
 )
 @click.option(
     "--max-retries",
     type=click.IntRange(min=0),
     default=5,
     show_default=True,
-    help="Tries of a call after the first, within this run.",
+    help="Maximum retries of a call within this run.",
 )
 @click.option(
-    "--max-tokens", type=click.IntRange(min=1), help="Most tokens of an answer, where a line sets none."
+    "--max-tokens",
+    type=click.IntRange(min=1),
+    help="Maximum tokens of an answer, for lines that set no maximum.",
 )
 @click.option(
     "--temperature",
     type=options.NonNegativeFloat(),
-    help="Where a line sets none; 0 takes the likeliest token.",
+    help="Temperature for lines that set none; 0 always takes the most likely token.",
 )
 @click.option(
     "--as",
     "form",
     type=click.Choice(["text", "chat"]),
-    help="Continue plain prompts as text, or send them as a user's messages. Default: text for local models, "
+    help="How to send plain prompts: as text to complete, or as user messages. Default: text for local "
+    "models, "
     "chat for all others.",
 )
-@options.tag_option("Label every call in the ledger; may be repeated.")
-@click.option("--quiet", is_flag=True, help="Show no progress.")
+@options.tag_option("Tag of every call in the ledger; may be repeated.")
+@click.option("--quiet", is_flag=True, help="Do not show progress.")
 @pass_state
 def command(state: State, /, **given: Any) -> int:
-    """Answer a file of prompts or requests, many at a time.
+    """Run a file of prompts or requests concurrently.
 
-    SOURCE has one JSON object a line; OUT gets one for each of them. Either may be - for stdin or stdout.
-    Lines are read and records written as calls finish, so a file may be larger than memory.
+    SOURCE has one JSON object per line; OUT gets one record for each. Either may be - for stdin or stdout.
+    Lines are read and records are written as calls finish, so a file may be larger than memory.
 
-    A plain line is {"prompt": ...} or {"messages": [...]}, with any parameter of the call beside it and an
-    "id" of its own (else its number). Its record is {"id", "output", "usage", "cost", "error"}.
+    A plain line is {"prompt": ...} or {"messages": [...]}, with any other parameters of the call and an
+    optional "id" (default: the line number). Its record is {"id", "output", "usage", "cost", "error"}.
 
-    A line of OpenAI's batch files is {"custom_id", "method", "url", "body"}, for chat completions,
-    completions, embeddings and responses. Its record is OpenAI's, {"id", "custom_id", "response", "error"},
-    and "cost".
+    A line of an OpenAI batch file is {"custom_id", "method", "url", "body"}, for chat completions,
+    completions, embeddings and responses. Its record is that of OpenAI, {"id", "custom_id", "response",
+    "error"}, with an added "cost".
 
-    Run it again with the same SOURCE and OUT to go on after a kill, Ctrl-C, a power cut or a spent budget:
-    lines that were answered are left alone, half a line at the end of OUT is mended, failed lines are tried
-    again. At most the lines that were in flight are sent twice. Ctrl-C lets those finish, for 30 s; a second
-    one does not.
+    To resume after a crash, Ctrl-C, a power failure or an exhausted budget, run the command again with the
+    same SOURCE and OUT. Answered lines are skipped, an incomplete line at the end of OUT is repaired, and
+    failed lines are retried. Only lines that were in flight can be sent twice. The first Ctrl-C lets lines in
+    flight finish within 30 s; the second cancels them.
 
     \b
     Examples:
@@ -111,8 +119,8 @@ def command(state: State, /, **given: Any) -> int:
       jq -c '{prompt: .q}' faq.json | specclient batch - - -m openai/gpt-4.1-mini
 
     \b
-    Exit codes: 0 every line was answered; 1 some failed; 5 the budget is spent;
-    130 interrupted.
+    Exit codes: 0 every line was answered; 1 some failed; 5 the budget is
+    exhausted; 130 interrupted.
 
     Environment: SPECCLIENT_MODEL, SPECCLIENT_CONFIG, SPECCLIENT_LEDGER, and the providers' keys.
     """
@@ -120,12 +128,12 @@ def command(state: State, /, **given: Any) -> int:
     if given["policy"] is not None and given["model"] not in (None, options.AUTO):
         raise click.UsageError(f"a policy chooses the model, so -m {given['model']} cannot be given with it.")
     try:
-        return asyncio.run(_answer(settings, given))
+        return asyncio.run(_run(settings, given))
     except asyncio.CancelledError:  # by a second signal
         raise KeyboardInterrupt from None
 
 
-async def _answer(settings: Settings, given: Mapping[str, Any]) -> int:
+async def _run(settings: Settings, given: Mapping[str, Any]) -> int:
     stop = asyncio.Event()
     params = {name: given[name] for name in ("max_tokens", "temperature") if given[name] is not None}
     with _source(given["source"]) as source, _signals_stop(stop):
@@ -156,17 +164,17 @@ async def _answer(settings: Settings, given: Mapping[str, Any]) -> int:
 
 
 def _size(source: Any) -> int | None:
-    """Return how many bytes a source has; None where that is not known."""
+    """Return the size of a source in bytes; None if it is unknown."""
     path = Path(source) if isinstance(source, str) else None
     return path.stat().st_size if path is not None and path.is_file() else None
 
 
 @contextlib.contextmanager
 def _source(name: str) -> Iterator[Any]:
-    """Yield what is read: a path, or stdin by a file of its own.
+    """Yield the source: a path, or a duplicate of stdin.
 
-    Of its own, because a thread that waits for it may be left behind: the interpreter closes ``sys.stdin`` on
-    its way out, and must not wait for that thread.
+    It is a duplicate because a thread may still block on it at exit, and the interpreter would wait for that
+    thread when it closes ``sys.stdin``.
     """
     if name != PIPE:
         yield name
@@ -176,22 +184,23 @@ def _source(name: str) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _signals_stop(stop: asyncio.Event) -> Iterator[None]:
-    """Let a first signal stop the batch gently, and a second one end it."""
+    """Stop the batch at the first signal, and cancel it at the second."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
 
-    def heard() -> None:
+    def on_signal() -> None:
         if stop.is_set() and task is not None:
             task.cancel()
             return
         stop.set()
         click.echo(
-            f"\nstopping: what is in flight has {GRACE_S:.0f} s to finish; again ends it at once", err=True
+            f"\nstopping: calls in flight have {GRACE_S:.0f} s to finish; press again to cancel them",
+            err=True,
         )
 
     numbers = (signal.SIGINT, signal.SIGTERM)
     with contextlib.suppress(NotImplementedError):  # Windows
         for number in numbers:
-            loop.add_signal_handler(number, heard)
+            loop.add_signal_handler(number, on_signal)
     try:
         yield
     finally:
@@ -201,10 +210,11 @@ def _signals_stop(stop: asyncio.Event) -> Iterator[None]:
 
 
 class _BatchProgress:
-    """Shows on a terminal how a batch stands: lines, rate, cost and the time that is left.
+    """Progress display on a terminal: lines, rate, cost and remaining time.
 
     Args:
-        size: bytes of the source, None where they are not known.
+        size: size of the source in bytes; None if it is unknown.
+        wanted: False shows nothing.
     """
 
     def __init__(self, size: int | None, *, wanted: bool) -> None:
@@ -214,7 +224,7 @@ class _BatchProgress:
     def __enter__(self) -> Self:
         if self._progress is not None:
             self._progress.start()
-            self._task = self._progress.add_task("batch", total=self._size, told="")
+            self._task = self._progress.add_task("batch", total=self._size, status="")
         return self
 
     def __exit__(
@@ -224,20 +234,20 @@ class _BatchProgress:
             self._progress.stop()
 
     def show(self, summary: BatchSummary) -> None:
-        """Show how it stands now."""
+        """Update the display."""
         if self._progress is not None:
-            self._progress.update(self._task, completed=summary.read_bytes, told=_standing(summary))
+            self._progress.update(self._task, completed=summary.read_bytes, status=_status(summary))
 
 
 def _progress(size: int | None) -> Progress:
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
 
     left = [TimeRemainingColumn(compact=True)] if size is not None else []
-    columns = (BarColumn(bar_width=None), TextColumn("{task.fields[told]}", markup=False), *left)
+    columns = (BarColumn(bar_width=None), TextColumn("{task.fields[status]}", markup=False), *left)
     return Progress(*columns, console=render.console(stderr=True), transient=True, expand=True)
 
 
-def _standing(summary: BatchSummary) -> str:
+def _status(summary: BatchSummary) -> str:
     lines = summary.answered + summary.failed
     rate = lines / summary.seconds if summary.seconds else 0.0
     failed = f", {summary.failed} failed" if summary.failed else ""
@@ -254,14 +264,17 @@ def _cost(summary: BatchSummary) -> str:
 def _report(
     summary: BatchSummary, to: Callable[[str], None] = lambda text: click.echo(text, err=True)
 ) -> None:
-    """Say on stderr how it went, and why lines failed."""
+    """Print the result on stderr, with the reasons of failed lines."""
     before = [f"{summary.skipped} done before"] if summary.skipped else []
-    told = [f"{summary.answered} answered", f"{summary.failed} failed", *before, _cost(summary)]
-    to(" · ".join([*told, f"{summary.seconds:.1f} s"]))
+    parts = [f"{summary.answered} answered", f"{summary.failed} failed", *before, _cost(summary)]
+    to(" · ".join([*parts, f"{summary.seconds:.1f} s"]))
     for reason, (count, numbers) in sorted(summary.reasons.items(), key=lambda each: -each[1][0]):
         lines = ", ".join(map(str, sorted(numbers))) + (", …" if count > len(numbers) else "")
         to(f"  {count} × {render.printable(reason)} (line{'s' if count > 1 else ''} {lines})")
     if summary.failed_before:
-        to(f"  {summary.failed_before} failed in earlier runs and were left so; leave out --no-retry-failed")
+        to(
+            f"  {summary.failed_before} failed in earlier runs and were not retried because of "
+            f"--no-retry-failed"
+        )
     if summary.stopped:
         to(summary.stopped)

@@ -1,4 +1,4 @@
-"""Turn lines of a person into a conversation with a model: the command ``specclient chat``."""
+"""``specclient chat``: a conversation in the terminal."""
 
 from __future__ import annotations
 
@@ -18,16 +18,24 @@ from specclient_cli.common.call_format import call_summary, cost_text
 from specclient_cli.common.errors import PROGRAM, describe
 from specclient_cli.common.state import State, pass_state
 
-HELP = "/exit ends, /reset forgets what was said, /model NAME changes the model, /cost sums up"
+HELP = (
+    "/exit quits, /reset clears the conversation, /model NAME changes the model, /cost shows the cost so far"
+)
 BUNDLED = ("local/demo", "local/demo-target")
 
 
 @dataclass
 class ChatSession:
-    """What was said to whom, and what it took.
+    """A conversation.
 
     Attributes:
-        done: the records of its answers, broken ones included; what was refused is not among them.
+        model: ``PROVIDER/MODEL`` or ``auto``.
+        params: the sampling options.
+        extension: parameters that only the local engine knows.
+        tags: tags of its calls in the ledger.
+        system: the system message.
+        messages: the messages so far, without the system message.
+        done: the records of its calls, including incomplete ones but not rejected ones.
     """
 
     model: str
@@ -38,32 +46,32 @@ class ChatSession:
     messages: list[dict[str, str]] = field(default_factory=list)
     done: list[Call] = field(default_factory=list)
 
-    def ask(self, text: str) -> calls.PromptCall:
-        """Return the call that says ``text`` after all that was said."""
+    def next_call(self, text: str) -> calls.PromptCall:
+        """Return the call that sends the conversation with ``text`` as its last message."""
         first = [{"role": "system", "content": self.system}] if self.system else []
         messages = [*first, *self.messages, {"role": "user", "content": text}]
         params = {"messages": messages, **calls.sampling_params("chat", self.model, self.params)}
         return calls.PromptCall(self.model, "chat", params, extension=self.extension, tags=self.tags)
 
-    def heard(self, text: str, reply: str) -> None:
-        """Remember a question and its answer."""
+    def add_reply(self, text: str, reply: str) -> None:
+        """Append a user message and the reply to it."""
         self.messages += [{"role": "user", "content": text}, {"role": "assistant", "content": reply}]
 
 
 @click.command(name="chat")
 @options.model_option
-@click.option("--system", help="A system message before the conversation.")
+@click.option("--system", help="System message at the start of the conversation.")
 @options.sampling_options
-@options.tag_option("Label the calls in the ledger; may be repeated.")
+@options.tag_option("Tag of the calls in the ledger; may be repeated.")
 @pass_state
 def command(state: State, /, model: str | None, system: str | None, **given: Any) -> None:
-    """Talk with any model.
+    """Chat with any model.
 
-    In a terminal it goes on until /exit (or Ctrl-D); Ctrl-C stops an answer. What is piped in is one
-    question, and is answered once. The bundled local/demo continues Python, it does not converse.
+    In a terminal, the conversation continues until /exit or Ctrl-D; Ctrl-C stops an answer. Text from a pipe
+    is one message and gets one answer. The bundled model local/demo only completes Python code.
 
     \b
-    Commands within: /exit, /reset, /model NAME, /cost, /help
+    Commands in a chat: /exit, /reset, /model NAME, /cost, /help
 
     \b
     Examples:
@@ -74,7 +82,7 @@ def command(state: State, /, model: str | None, system: str | None, **given: Any
     """
     settings = state.settings()
     name = options.model_of(settings, model, None)
-    extension = calls.extension(name, given.pop("draft_length"))
+    extension = calls.engine_params(name, given.pop("draft_length"))
     tags = dict(given.pop("tags"))
     conversation = ChatSession(name, given, extension, tags, system)
     with state.client(settings) as client:
@@ -85,7 +93,7 @@ def command(state: State, /, model: str | None, system: str | None, **given: Any
 
 
 def _converse(client: OpenAI, conversation: ChatSession, settings: Settings) -> None:
-    """Read, answer, and go on, until the person leaves."""
+    """Read and answer messages until the user quits."""
     _enable_history()
     click.echo(f"{conversation.model}: {HELP}", err=True)
     _warn_of_bundled(conversation.model)
@@ -98,13 +106,13 @@ def _converse(client: OpenAI, conversation: ChatSession, settings: Settings) -> 
         if text == "/exit":
             return
         if text.startswith("/"):
-            _obey(conversation, text, settings)
+            _run_command(conversation, text, settings)
         elif text:
             _try_answer(client, conversation, text)
 
 
 def _try_answer(client: OpenAI, conversation: ChatSession, text: str) -> None:
-    """Answer; a failure or an interrupt ends the answer, not the conversation."""
+    """Print an answer. An error or an interrupt ends the answer, not the conversation."""
     try:
         _answer(client, conversation, text)
         click.echo(call_summary(conversation.done[-1]), err=True)
@@ -115,9 +123,9 @@ def _try_answer(client: OpenAI, conversation: ChatSession, text: str) -> None:
 
 
 def _answer(client: OpenAI, conversation: ChatSession, text: str) -> None:
-    """Stream an answer to stdout and remember it; what fails is as if it had not been said."""
+    """Stream an answer to stdout. A message whose answer fails is not part of the conversation."""
     reply = []
-    stream = calls.stream_call(client, conversation.ask(text))
+    stream = calls.stream_call(client, conversation.next_call(text))
     try:
         with stream:
             for segments in calls.segments(stream):
@@ -127,18 +135,18 @@ def _answer(client: OpenAI, conversation: ChatSession, text: str) -> None:
         render.print_answer("\n")
     finally:
         conversation.done.append(stream.meta)
-    conversation.heard(text, "".join(reply))
+    conversation.add_reply(text, "".join(reply))
 
 
-def _obey(conversation: ChatSession, text: str, settings: Settings) -> None:
-    """Carry out a line that begins with a slash."""
+def _run_command(conversation: ChatSession, text: str, settings: Settings) -> None:
+    """Run a command of the chat, a line that begins with a slash."""
     word, _, rest = text.partition(" ")
     if word == "/reset":
         conversation.messages.clear()
-        click.echo("forgotten", err=True)
+        click.echo("conversation cleared", err=True)
     elif word == "/model" and rest.strip():
         conversation.model, conversation.extension = rest.strip(), {}
-        click.echo(f"now {conversation.model}", err=True)
+        click.echo(f"model: {conversation.model}", err=True)
         _warn_of_bundled(conversation.model)
     elif word == "/model":
         click.echo(f"{conversation.model}; others: {', '.join(options.model_names(settings))}", err=True)
@@ -162,14 +170,15 @@ def _sum(done: list[Call]) -> str:
 def _warn_of_bundled(model: str) -> None:
     if model in BUNDLED:
         click.echo(
-            "This is the bundled demonstration model: it continues Python code, it does not converse.",
+            "This is the bundled demonstration model. It completes Python code and cannot hold a "
+            "conversation.",
             err=True,
         )
 
 
 def _enable_history() -> None:
-    """Give ``input`` arrow keys and a history, where the platform can."""
+    """Enable arrow keys and a history in ``input``, if the platform supports it."""
     try:
-        import readline  # noqa: F401, PLC0415 - importing it is what does it
+        import readline  # noqa: F401, PLC0415 - the import itself enables it
     except ImportError:
         return

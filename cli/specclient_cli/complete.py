@@ -1,4 +1,4 @@
-"""Turn one prompt into text on stdout: the command ``specclient complete``."""
+"""``specclient complete``: one prompt, one answer."""
 
 from __future__ import annotations
 
@@ -22,27 +22,28 @@ from specclient_cli.common.state import State, pass_state
     "--stream/--no-stream",
     "streamed",
     default=None,
-    help="Print text as it comes, or only when it is whole. Default: as it comes, but whole with --json.",
+    help="Print text as it arrives, or only once it is complete. Default: --stream, but --no-stream with "
+    "--json.",
 )
 @click.option(
     "--as",
     "form",
     type=click.Choice(["text", "chat"]),
-    help="Continue the prompt as text, or send it as a user's message. Default: text for local models, "
+    help="How to send the prompt: as text to complete, or as a user message. Default: text for local models, "
     "chat for all others.",
 )
-@click.option("--system", help="A system message before the prompt; implies --as chat.")
+@click.option("--system", help="System message before the prompt; implies --as chat.")
 @options.policy_options
-@options.tag_option("Label the call in the ledger; may be repeated.")
-@click.option("--stats", is_flag=True, help="Print the one-line summary even where stderr is no terminal.")
+@options.tag_option("Tag of the call in the ledger; may be repeated.")
+@click.option("--stats", is_flag=True, help="Print the one-line summary even if stderr is not a terminal.")
 @options.json_option
 @pass_state
 def command(state: State, /, prompt: str, **given: Any) -> None:
-    """Continue a text, or answer it, with any model.
+    """Complete a text, or answer a prompt, with any model.
 
-    PROMPT is the text, or - to read it from stdin. The answer alone goes to stdout; a line with tokens,
-    speed, cost and acceptance goes to stderr. With --json the answer is one object with its record; with
-    --json --stream it is one object a line, the record last.
+    PROMPT is the text, or - to read it from stdin. The answer goes to stdout; one line with tokens, speed,
+    cost and acceptance rate goes to stderr. With --json, the output is one object with the text and the
+    call's record; with --json --stream, it is one object per line, with the record in the last one.
 
     \b
     Examples:
@@ -54,29 +55,30 @@ def command(state: State, /, prompt: str, **given: Any) -> None:
     Environment: SPECCLIENT_MODEL, SPECCLIENT_CONFIG, SPECCLIENT_LEDGER, and the providers' keys.
     """
     settings = state.settings()
-    ask = _ask(settings, options.text_of(prompt), given)
+    ask = _prompt_call(settings, options.text_of(prompt), given)
     streamed = not given["as_json"] if given["streamed"] is None else given["streamed"]
     with state.client(settings) as client:
         if streamed:
             _print_stream(client, ask, as_json=given["as_json"], stats=given["stats"])
         else:
-            _print_whole(client, ask, as_json=given["as_json"], stats=given["stats"])
+            _print_answer(client, ask, as_json=given["as_json"], stats=given["stats"])
 
 
-def _ask(settings: Any, text: str, given: dict[str, Any]) -> calls.PromptCall:
-    """Read the options into a call."""
+def _prompt_call(settings: Any, text: str, given: dict[str, Any]) -> calls.PromptCall:
+    """Return the call that the options describe."""
     policy = options.policy_of(settings, **{name: given[name] for name in options.POLICY})
     model = options.model_of(settings, given["model"], policy)
     form = given["form"] or ("chat" if given["system"] else calls.prompt_form(model))
     if form == "text" and given["system"]:
-        raise click.UsageError("--system needs a chat; leave out --as text.")
+        raise click.UsageError("--system works only with chats; omit --as text.")
     drawn = {name: given[name] for name in ("max_tokens", "temperature", "top_p", "seed", "stop")}
     return calls.PromptCall(
         model=model,
         form=form,
-        params=calls.content(form, text, system=given["system"]) | calls.sampling_params(form, model, drawn),
+        params=calls.prompt_params(form, text, system=given["system"])
+        | calls.sampling_params(form, model, drawn),
         policy=policy,
-        extension=calls.extension(model, given["draft_length"]),
+        extension=calls.engine_params(model, given["draft_length"]),
         tags=dict(given["tags"]),
     )
 
@@ -90,7 +92,7 @@ def _print_stream(client: OpenAI, ask: calls.PromptCall, *, as_json: bool, stats
     _summary(call_summary(stream.meta), wanted=stats)
 
 
-def _print_whole(client: OpenAI, ask: calls.PromptCall, *, as_json: bool, stats: bool) -> None:
+def _print_answer(client: OpenAI, ask: calls.PromptCall, *, as_json: bool, stats: bool) -> None:
     text, call = calls.complete_call(client, ask)
     render.print_answer((json.dumps({"text": text, **call_values(call)}) if as_json else text) + "\n")
     _summary(call_summary(call), wanted=stats)

@@ -1,4 +1,4 @@
-"""Turn a shell's name into the script that completes ``specclient`` commands in it."""
+"""``specclient completion``: the script for shell completion."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(SHELLS), required=False)
 @click.pass_context
 def command(ctx: click.Context, shell: str | None) -> None:
-    """Print the script that completes commands in a shell.
+    """Print a script for shell completion.
 
-    It completes commands, options, models, policies, providers and configuration keys. SHELL is that of
-    $SHELL where it is left out.
+    The script completes commands, options, models, policies, providers and configuration keys. SHELL defaults
+    to the shell in $SHELL.
 
     \b
     Examples:

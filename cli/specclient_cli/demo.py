@@ -1,4 +1,4 @@
-"""Turn the bundled pair into a demonstration: decoding side by side, routing, cost: ``specclient demo``."""
+"""``specclient demo``: decoding side by side, routing and cost, with the bundled models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from specclient.types.call import Call
 from specclient.types.request import Request
 from specclient.types.route import Policy
 from specclient_cli.common import calls, options, render
-from specclient_cli.common.call_format import call_values, speculation, tokens_per_s
+from specclient_cli.common.call_format import call_values, speculation_summary, tokens_per_s
 from specclient_cli.common.state import State, pass_state
 from specclient_cli.cost import report
 from specclient_cli.route import explain
@@ -30,10 +30,10 @@ from specclient_cli.route import explain
 PLAIN_MODEL, SPECULATIVE_MODEL = "local/demo-target", "local/demo"
 CANDIDATES = (SPECULATIVE_MODEL, PLAIN_MODEL, "openai/gpt-4.1-nano", "openai/gpt-4.1-mini")
 PROMPT = "def read_json(path):\n"
-#: Prompts to route, one policy each.
+#: Prompts to route, one per policy.
 ROUTED = ("class Stack:\n", "def fibonacci(n):\n", "def test_sorted():\n")
-#: Tokens of every short call. The warm-up's have the length of the routed ones: it is what these are then
-#: predicted from, and 32 tokens are enough that the measured calls meet no kernel for the first time.
+#: Tokens of a short call. Warm-up calls are as long as the routed ones, because predictions use them. 32
+#: tokens are enough for every kernel to run once before the measured calls.
 SHORT_TOKENS = 32
 
 
@@ -42,8 +42,11 @@ class DemoRun:
     """One demonstration.
 
     Attributes:
-        tag: all its calls carry ``demo=tag``, so that they can be told from others in the ledger.
-        deny: routes it does not take, though they could be: it spends nobody's money.
+        client: sends the calls.
+        state: the options of the command line.
+        settings: the settings of the client.
+        tag: value of the tag ``demo`` of all its calls, which identifies them in the ledger.
+        deny: hosted routes that have a key; the demonstration does not use them, so it costs nothing.
     """
 
     client: OpenAI
@@ -52,10 +55,10 @@ class DemoRun:
     tag: str
     deny: tuple[str, ...]
 
-    def ask(
+    def prompt_call(
         self, step: str, prompt: str, tokens: int, model: str = options.AUTO, policy: Policy | None = None
     ) -> calls.PromptCall:
-        """Return a call; greedy, so that both ways of decoding must give the same text."""
+        """Return a greedy call, so that both decoding methods must give the same text."""
         return calls.PromptCall(
             model=model,
             form="text",
@@ -68,7 +71,7 @@ class DemoRun:
 
 @dataclass(frozen=True, slots=True)
 class DemoAnswer:
-    """A call that has ended, its text, and what it is called in the output."""
+    """A finished call, its text and its title in the output."""
 
     title: str
     prompt: str
@@ -77,19 +80,21 @@ class DemoAnswer:
 
 
 @click.command(name="demo")
-@click.option("--prompt", default=PROMPT, help="Python to continue. Default: the head of a small function.")
+@click.option(
+    "--prompt", default=PROMPT, help="Python code to complete. Default: the first line of a small function."
+)
 @click.option(
     "--max-tokens", type=click.IntRange(min=1), default=160, show_default=True, help="Tokens to generate."
 )
 @options.json_option
 @pass_state
 def command(state: State, prompt: str, max_tokens: int, as_json: bool) -> None:
-    """Show plain and speculative decoding side by side, routing, and what it cost.
+    """Show plain and speculative decoding, routing, and the cost of both.
 
-    The bundled target continues a prompt twice, greedily: token by token, then with a small draft model
-    whose proposals it verifies. Both texts must be identical, or the command fails. Then 'auto' routes three
-    prompts by three policies, and the ledger is asked what all that cost. No key and no network are needed,
-    and nothing is sent anywhere: hosted routes are shown, not taken.
+    The bundled target model completes a prompt twice, greedily: token by token, and with a small draft model
+    whose tokens it verifies. The command fails if the texts differ. Then 'auto' routes three prompts by three
+    policies, and the ledger reports the cost of all calls. The demo needs no key and no network. It shows
+    hosted routes, but does not call them.
 
     \b
     Examples:
@@ -99,10 +104,10 @@ def command(state: State, prompt: str, max_tokens: int, as_json: bool) -> None:
 
     Environment: SPECCLIENT_LEDGER, SPECCLIENT_CONFIG, NO_COLOR.
     """
-    # Each answer is in the ledger when it is shown: whoever stops the demo midway finds what they have seen.
+    # Each call is in the ledger when it is shown, so that an interrupted demo leaves complete records.
     settings = state.settings().model_copy(update={"candidates": CANDIDATES, "ledger_durability": "sync"})
     with state.client(settings) as client:
-        run = DemoRun(client, state, settings, uuid.uuid4().hex[:8], _with_key(state, settings))
+        run = DemoRun(client, state, settings, uuid.uuid4().hex[:8], _routes_with_key(state, settings))
         if as_json:
             _print_json(run, prompt, max_tokens)
             return
@@ -113,55 +118,57 @@ def command(state: State, prompt: str, max_tokens: int, as_json: bool) -> None:
     _show_costs(run)
 
 
-def _with_key(state: State, settings: Settings) -> tuple[str, ...]:
-    """Return the hosted candidates that a key makes reachable."""
-    places = state.parts(settings).pipeline.destinations
+def _routes_with_key(state: State, settings: Settings) -> tuple[str, ...]:
+    """Return the hosted candidates that have a key."""
+    places = state.async_client(settings).pipeline.destinations
     found = ((name, places.get(name.partition("/")[0])) for name in settings.candidates)
     return tuple(name for name, place in found if isinstance(place, Endpoint) and place.key is not None)
 
 
 def _warm_up(run: DemoRun, prompt: str) -> float:
-    """Load the pair, and use both ways of decoding once; return the seconds it took."""
+    """Load the models and use both decoding methods once; return the seconds it took."""
     begun = time.perf_counter()
-    calls.complete_call(run.client, run.ask("load", prompt, SHORT_TOKENS, PLAIN_MODEL))
+    calls.complete_call(run.client, run.prompt_call("load", prompt, SHORT_TOKENS, PLAIN_MODEL))
     for model in (PLAIN_MODEL, SPECULATIVE_MODEL):
-        calls.complete_call(run.client, run.ask("warm-up", prompt, SHORT_TOKENS, model))
+        calls.complete_call(run.client, run.prompt_call("warm-up", prompt, SHORT_TOKENS, model))
     return time.perf_counter() - begun
 
 
 def _introduce(run: DemoRun) -> None:
     render.print_paragraph("Speculative decoding, exactly", render.HEADING)
     render.print_paragraph(
-        "One model continues one prompt twice, always taking its likeliest token: first token by token, then "
-        "with a small draft model that proposes tokens, of which it keeps those it would have taken itself. "
-        "It is tiny and made for this demonstration: what it writes looks like Python, and no more than that."
+        "One model completes one prompt twice and always takes its most likely token: first token by token, "
+        "then with a small draft model that proposes tokens. The model accepts a proposed token if it would "
+        "have chosen the same one. Both models are tiny and made for this demo: their text only looks like "
+        "Python."
     )
-    with render.spinner("loading the bundled pair …"):
+    with render.spinner("loading the bundled models …"):
         taken = _warm_up(run, PROMPT)
     render.print_paragraph(
-        f"loaded and warmed up in {taken:.1f} s: three short calls, recorded, not part of the timing below",
+        f"loaded and warmed up in {taken:.1f} s: three short calls, which are recorded but not part of the "
+        f"timing below",
         render.DIM,
     )
     click.echo()
 
 
 def _side_by_side(run: DemoRun, prompt: str, max_tokens: int) -> tuple[DemoAnswer, DemoAnswer]:
-    """Stream both continuations, one after the other so that each has the machine to itself."""
+    """Stream both completions one after the other, so that they do not share the machine."""
     titles = (f"plain · {PLAIN_MODEL}", f"speculative · {SPECULATIVE_MODEL}")
-    answered = []
+    answers = []
     with render.AnswerPanes(titles, time.perf_counter) as panes:
         for i, (model, title) in enumerate(zip((PLAIN_MODEL, SPECULATIVE_MODEL), titles, strict=True)):
             panes.begin(i, prompt)
-            ask = run.ask(title.partition(" ")[0], prompt, max_tokens, model)
+            ask = run.prompt_call(title.partition(" ")[0], prompt, max_tokens, model)
             text = ""
             with calls.stream_call(run.client, ask) as stream:
                 for segments in calls.segments(stream):
                     text += "".join(part for part, _ in segments)
                     panes.add(i, segments)
-            answered.append(DemoAnswer(title, prompt, text, stream.meta))
+            answers.append(DemoAnswer(title, prompt, text, stream.meta))
             panes.end(i, _figures(stream.meta))
     render.print_legend()
-    return answered[0], answered[1]
+    return answers[0], answers[1]
 
 
 def _figures(call: Call) -> str:
@@ -173,17 +180,20 @@ def _figures(call: Call) -> str:
 
 
 def _compare(plain: DemoAnswer, speculative: DemoAnswer) -> None:
-    """Say that both texts are the same, and what speculation gained.
+    """Print that both texts are identical, and the gain of speculation.
 
     Raises:
-        EngineError: they are not.
+        EngineError: the texts differ.
     """
     _must_agree(plain.text, speculative.text)
     render.print_paragraph(f"✓ the texts are identical, all {len(plain.text)} characters", render.GOOD)
-    told = speculative.call.speculation
-    gained = [f"{_speedup(plain.call, speculative.call):.2f}× as fast", *(speculation(told) if told else [])]
-    if told and told.drafted:
-        gained.append(f"{told.drafted} drafted, {told.accepted} kept, {told.steps} passes of the target")
+    stats = speculative.call.speculation
+    gained = [
+        f"{_speedup(plain.call, speculative.call):.2f}× as fast",
+        *(speculation_summary(stats) if stats else []),
+    ]
+    if stats and stats.drafted:
+        gained.append(f"{stats.drafted} drafted, {stats.accepted} accepted, {stats.steps} target passes")
     render.print_paragraph(" · ".join(gained))
 
 
@@ -194,7 +204,8 @@ def _must_agree(plain: str, speculative: str) -> None:
     at = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(plain), len(speculative)))
     raise EngineError(
         f"the texts differ from character {at} on: plain {plain[at : at + 20]!r}, speculative "
-        f"{speculative[at : at + 20]!r}; decoding is not exact here, please report it with your torch version"
+        f"{speculative[at : at + 20]!r}; decoding is not exact on this machine; please report it with your "
+        f"torch version"
     )
 
 
@@ -203,7 +214,7 @@ def _speedup(plain: Call, speculative: Call) -> float:
 
 
 def _routes(run: DemoRun) -> Iterator[DemoAnswer]:
-    """Send each prompt where its policy says."""
+    """Send each prompt to the route that its policy chooses."""
     yield _route(run, "the fastest", ROUTED[0], _policy(run, "latency"))
     yield _route(run, "the cheapest", ROUTED[1], _policy(run, "cost"))
     limit = _limit_between(run, ROUTED[2])
@@ -212,12 +223,12 @@ def _routes(run: DemoRun) -> Iterator[DemoAnswer]:
 
 
 def _policy(run: DemoRun, minimize: str, **limits: float) -> Policy:
-    """Return a policy of the demonstration: nothing is tried only to learn more of it."""
+    """Return a policy without exploration."""
     return Policy(minimize=minimize, deny=run.deny, explore=0, **limits)  # type: ignore[arg-type]
 
 
 def _limit_between(run: DemoRun, prompt: str) -> float:
-    """Return a limit that rules something out: seconds between those that the candidates are to keep now."""
+    """Return a latency limit between the candidates' predictions, in seconds, so that it rules one out."""
     params = {"prompt": prompt, "max_tokens": SHORT_TOKENS}
     request = Request(inference_methods.COMPLETION, options.AUTO, params, policy=_policy(run, "cost"))
     now = run.client.router.decide(request)
@@ -229,7 +240,9 @@ def _limit_between(run: DemoRun, prompt: str) -> float:
 
 
 def _route(run: DemoRun, title: str, prompt: str, policy: Policy) -> DemoAnswer:
-    text, call = calls.complete_call(run.client, run.ask("routed", prompt, SHORT_TOKENS, policy=policy))
+    text, call = calls.complete_call(
+        run.client, run.prompt_call("routed", prompt, SHORT_TOKENS, policy=policy)
+    )
     return DemoAnswer(title, prompt, text, call)
 
 
@@ -262,7 +275,7 @@ def _print_json(run: DemoRun, prompt: str, max_tokens: int) -> None:
     load_s = _warm_up(run, prompt)
     measured = {}
     for step, model in (("plain", PLAIN_MODEL), ("speculative", SPECULATIVE_MODEL)):
-        ask = run.ask(step, prompt, max_tokens, model)
+        ask = run.prompt_call(step, prompt, max_tokens, model)
         with calls.stream_call(run.client, ask) as stream:
             text = "".join(part for segments in calls.segments(stream) for part, _ in segments)
         measured[step] = DemoAnswer(step, prompt, text, stream.meta)

@@ -1,4 +1,4 @@
-"""Turn the words of a command line into one command's work and an exit code."""
+"""The program ``specclient``: its commands, exit codes and top-level error handling."""
 
 from __future__ import annotations
 
@@ -11,46 +11,45 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
-from click.shell_completion import CompletionItem
 
 import specclient
 from specclient_cli.common.errors import INTERRUPTED, OK, PIPE_CLOSED, PROGRAM, describe, exit_code
 from specclient_cli.common.lazy_group import CommandTable, LazyGroup
 from specclient_cli.common.state import State
 
-#: The commands in the order of ``specclient --help``: where each is, and its line there.
+#: The commands in the order of ``specclient --help``: the location of each, and its help line.
 COMMANDS: CommandTable = {
     "demo": (
         "specclient_cli.demo:command",
-        "Show plain and speculative decoding side by side, routing, and what it cost.",
+        "Show plain and speculative decoding, routing, and the cost of both.",
     ),
-    "complete": ("specclient_cli.complete:command", "Continue a text, or answer it, with any model."),
-    "chat": ("specclient_cli.chat:command", "Talk with any model."),
-    "batch": ("specclient_cli.batch:command", "Answer a file of prompts or requests, many at a time."),
+    "complete": ("specclient_cli.complete:command", "Complete a text, or answer a prompt, with any model."),
+    "chat": ("specclient_cli.chat:command", "Chat with any model."),
+    "batch": ("specclient_cli.batch:command", "Run a file of prompts or requests concurrently."),
     "local": (
         "specclient_cli.local.group:command",
-        "Run, time and plan models on this machine, without a server.",
+        "Run, measure and train models on this machine, without a server.",
     ),
     "serve": (
         "specclient_cli.serve.group:command",
-        "Serve the engine and every provider behind OpenAI's HTTP routes.",
+        "Serve local models and all providers through the OpenAI HTTP API.",
     ),
     "models": (
         "specclient_cli.models.group:command",
-        "List providers and local models, and which keys are set.",
+        "List providers, local models and the keys that are set.",
     ),
-    "route": ("specclient_cli.route.explain:command", "See where a prompt would go, and why."),
-    "cost": ("specclient_cli.cost.group:command", "Sum up what calls used and cost."),
+    "route": ("specclient_cli.route.group:command", "Explain, list and simulate routing decisions."),
+    "cost": ("specclient_cli.cost.group:command", "Report what calls used and cost, and estimate costs."),
     "config": ("specclient_cli.config.group:command", "Write, show and check the configuration."),
     "completion": (
         "specclient_cli.completion:command",
-        "Print the script that completes commands in a shell.",
+        "Print a script for shell completion.",
     ),
 }
 
 
 class RootGroup(LazyGroup):
-    """All commands; a reader of the output that goes away ends one, and completion imports none."""
+    """The root group; it ends quietly if the reader of the output closes the pipe."""
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -58,11 +57,6 @@ class RootGroup(LazyGroup):
         except BrokenPipeError:
             _drop_output()
             ctx.exit(PIPE_CLOSED)
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        names = [name for name in COMMANDS if name.startswith(incomplete)]
-        found = [CompletionItem(name, help=COMMANDS[name][1]) for name in names]
-        return found + click.Command.shell_complete(self, ctx, incomplete)
 
 
 @click.group(
@@ -75,12 +69,12 @@ class RootGroup(LazyGroup):
     type=click.Path(dir_okay=False, path_type=Path),
     help="Configuration file to read instead of searching for one.",
 )
-@click.option("--debug", is_flag=True, help="Show the traceback of a failure.")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(specclient.__version__, prog_name=PROGRAM, message="%(prog)s %(version)s")
 @click.pass_context
 def cli(ctx: click.Context, config: Path | None, debug: bool) -> None:
-    """An OpenAI-compatible client that routes prompts to speculative decoding, hosted or local, and accounts
-    for every token. Needs no key and no network for the bundled model, local/demo.
+    """An OpenAI-compatible client that routes prompts to hosted or local speculative decoding and records
+    the cost of every token. The bundled model, local/demo, needs no key and no network.
 
     \b
     Examples:
@@ -93,38 +87,42 @@ def cli(ctx: click.Context, config: Path | None, debug: bool) -> None:
     Exit codes:
       0  done                         3  configuration, key or ledger
       1  a call failed                4  no route satisfies the policy
-      2  wrong usage                  5  the budget is spent
+      2  wrong usage                  5  the budget is exhausted
                                     130  interrupted
-                                    141  the reader of the output went away
+                                    141  the output pipe was closed
 
     \b
     Environment:
       SPECCLIENT_CONFIG   the configuration file
       SPECCLIENT_LEDGER   the ledger's path or database URL, or 'off'
-      SPECCLIENT_MODEL    the model where none is named
-      NO_COLOR            no colours
-      OPENAI_API_KEY, …   keys; `specclient models` lists the names
+      SPECCLIENT_MODEL    the default model
+      NO_COLOR            disables colors
+      OPENAI_API_KEY, …   API keys; `specclient models` lists their names
     """
     state = ctx.ensure_object(State)
     state.config, state.debug = config, debug
 
 
 def main() -> None:
-    """Run the command line of this process; the script ``specclient``."""
+    """Run the command line of this process. This is the entry point of the script ``specclient``."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError):  # a stream that is no text file keeps its own ways
+        with contextlib.suppress(AttributeError):  # a replaced stream may not be a text file
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command line and return its exit code; whatever goes wrong is told on stderr."""
+    """Run a command line and return its exit code. Errors are printed on stderr.
+
+    Args:
+        arguments: the arguments after the program's name.
+    """
     state = State()
     try:
         with _warnings_on_stderr():
             outcome = cli.main(list(arguments), prog_name=PROGRAM, standalone_mode=False, obj=state)
         sys.stdout.flush()
-    except BrokenPipeError:  # what was still in the buffer
+    except BrokenPipeError:  # raised by the last flush
         _drop_output()
         return PIPE_CLOSED
     except (KeyboardInterrupt, click.Abort):
@@ -133,7 +131,7 @@ def run(arguments: Sequence[str]) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except Exception as error:  # noqa: BLE001 - the rim: everything becomes one line and a code
+    except Exception as error:  # noqa: BLE001 - every error becomes one line and an exit code
         if state.debug:
             traceback.print_exc()
         click.echo(f"{PROGRAM}: {describe(error)}", err=True)
@@ -142,7 +140,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 class _WarningHandler(logging.Handler):
-    """Lets the library's warnings read as the command's own."""
+    """Prints the library's warnings in the format of the command's own messages."""
 
     def emit(self, record: logging.LogRecord) -> None:
         click.echo(f"{PROGRAM}: {record.getMessage()}", err=True)
@@ -159,7 +157,7 @@ def _warnings_on_stderr() -> Iterator[None]:
 
 
 def _drop_output() -> None:
-    """Keep Python from complaining at exit that nobody reads any more."""
+    """Discard further output, so that Python reports no broken pipe at exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -1,11 +1,11 @@
-"""Many calls from a file of lines into a file of records: streamed, resumable, within a budget.
+"""Batches: many calls from a file of lines to a file of records, resumable and within a budget.
 
     async for record in specclient.batch.run("in.jsonl", model="openai/gpt-4.1-mini"):
         print(record.id, record.ok, record.cost, record.data)
 
-:func:`run` serves lines and yields records; :func:`run_file` writes them to a file, and goes on in it where
-an earlier run ended. A line is one of OpenAI's batch files, or plain; see :mod:`specclient.batch.lines`, and
-for what is written :mod:`specclient.batch.records`.
+:func:`run` executes lines and yields records. :func:`run_file` writes the records to a file and resumes an
+earlier run. Lines are in the format of OpenAI's batch files or in a plain one; see
+:mod:`specclient.batch.lines` for lines and :mod:`specclient.batch.records` for records.
 """
 
 from __future__ import annotations

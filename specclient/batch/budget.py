@@ -1,4 +1,4 @@
-"""Turn what calls have cost, and may yet cost, into whether one more fits into a budget."""
+"""The budget of a batch: estimates of lines, reservations and spending."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ _LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 
 
 class BatchBudget:
-    """What may be spent on a batch.
+    """The budget of a batch.
 
-    A line is estimated by its prompt's tokens and the longest answer that it allows, else the mean of the
-    answers so far (256 tokens before the first); where there is no price by tokens, as with the local engine,
-    by the mean cost of the lines so far. Before that is known, lines go one by one. An answer that is longer
-    than was estimated can pass the limit by so much.
+    The estimate of a line uses its prompt tokens and its maximum answer length or, without a maximum, the
+    mean length of the answers so far (256 tokens before the first one). For models without a price per token,
+    such as local ones, it is the mean cost of the lines so far; until that is known, lines are sent one by
+    one. An answer that is longer than estimated can exceed the limit.
 
     Args:
         limit: dollars; None for no limit.
-        spent: dollars before this run.
+        spent: dollars spent by earlier runs.
+        core: supplies the router and the prices.
     """
 
     def __init__(self, limit: Decimal | None, spent: Decimal, core: ClientCore) -> None:
@@ -37,13 +38,13 @@ class BatchBudget:
         self._reserved = Decimal(0)
         self._calls = 0
         self._paid = Decimal(0)
-        self._told = self._tokens = 0
+        self._answers = self._tokens = 0
 
     def estimate(self, request: Request) -> Decimal | None:
-        """Return the dollars that a call may cost; None where nothing is known yet.
+        """Return the estimated cost of a call in dollars; None if it is not known yet.
 
         Raises:
-            ConfigurationError: there is a limit, and a model without a price, so that it could not be kept.
+            ConfigurationError: there is a limit, but no price for the model.
         """
         if self.limit is None:
             return Decimal(0)
@@ -52,7 +53,7 @@ class BatchBudget:
             routed = router.kind(request) == AUTO
             route = None if routed else router.decide(request)
             place = None if route is None else router.destinations.get(route.provider)
-        except OpenAIError:  # the call itself will say so, and cost nothing
+        except OpenAIError:  # the call raises it again, and costs nothing
             return Decimal(0)
         if route is not None and isinstance(place, Endpoint):
             return self._by_tokens(request, route.provider, route.model, place.price_provider)
@@ -62,7 +63,7 @@ class BatchBudget:
         given = {**request.params, **request.options.body}
         longest = next((given[name] for name in _LIMITS if isinstance(given.get(name), int)), None)
         if longest is None:
-            longest = self._tokens // self._told if self._told else COMPLETION_TOKENS
+            longest = self._tokens // self._answers if self._answers else COMPLETION_TOKENS
         if request.operation == "embedding":
             longest = 0
         prompt = tokens.count_prompt(request, model).tokens
@@ -71,44 +72,54 @@ class BatchBudget:
         if cost is None:
             route = f"{provider}/{model}"
             raise ConfigurationError(
-                f"no price is known for {route}, so a limit of ${self.limit} could not be kept; set "
-                f'[prices."{route}"] in specclient.toml, or leave the limit out'
+                f"no price is known for {route}, so a limit of ${self.limit} cannot be enforced; set "
+                f'[prices."{route}"] in specclient.toml, or omit the limit'
             )
         return cost
 
     def fits(self, estimate: Decimal | None, *, alone: bool) -> bool:
-        """Tell whether a call may be sent now; ``alone``: none is running whose cost would tell more.
+        """Return whether a call may be sent now.
+
+        Args:
+            estimate: the result of :meth:`estimate`.
+            alone: whether no other call is in flight.
 
         Raises:
-            BudgetExceededError: it does not fit, and will not.
+            BudgetExceededError: the call does not fit, and no call in flight can change that.
         """
         if self.limit is None:
             return True
         if self.spent + self._reserved + (estimate or 0) <= self.limit and self.spent < self.limit:
             return estimate is not None or alone
         if alone:
-            more = f", and the next line may take ${estimate:.6f}" if estimate else ""
+            more = f", and the next line may cost ${estimate:.6f}" if estimate else ""
             raise BudgetExceededError(
-                f"the batch has spent ${self.spent:.6f} of ${self.limit}{more}; the rest of its lines were "
-                "not sent: run it again with a larger limit to go on"
+                f"the batch has spent ${self.spent:.6f} of ${self.limit}{more}; the remaining lines were "
+                "not sent; to resume, run it again with a higher limit"
             )
         return False
 
     def reserve(self, estimate: Decimal | None) -> None:
-        """Count a call that is being sent."""
+        """Reserve the estimate of a call that is sent."""
         self._reserved += estimate or 0
 
     def settle(self, estimate: Decimal | None, call: Call | None) -> None:
-        """Count what a call has cost; one that tells no cost counts as its estimate, one that failed nothing.
+        """Replace a reservation by the cost of the call.
+
+        A call of unknown cost counts as its estimate, a failed one as nothing.
+
+        Args:
+            estimate: the reserved amount.
+            call: the record of the call; None if it failed.
 
         Raises:
-            ConfigurationError: there is a limit, and neither is known.
+            ConfigurationError: there is a limit, and neither cost nor estimate is known.
         """
         self._reserved -= estimate or 0
         if call is None:
             return
         if call.usage.completion is not None:
-            self._told, self._tokens = self._told + 1, self._tokens + call.usage.completion
+            self._answers, self._tokens = self._answers + 1, self._tokens + call.usage.completion
         cost = call.cost.total
         if cost is not None:
             self._calls, self._paid = self._calls + 1, self._paid + cost
@@ -118,7 +129,8 @@ class BatchBudget:
         if self.limit is not None:
             if estimate is None:
                 raise ConfigurationError(
-                    f"a call of {call.route.chosen} tells no cost ({call.cost.source}), so a limit of "
-                    f"${self.limit} cannot be kept; leave it out"
+                    f"the cost of a call to {call.route.chosen} is unknown ({call.cost.source}), so a limit "
+                    f"of "
+                    f"${self.limit} cannot be enforced; omit it"
                 )
             self.spent += estimate

@@ -1,4 +1,4 @@
-"""Turn a file of lines into a file of records, going on where an earlier run has ended."""
+"""Batches from file to file, with a summary; resumes an earlier run."""
 
 from __future__ import annotations
 
@@ -26,17 +26,19 @@ _REASONS, _NUMBERS, _LONGEST = 20, 3, 200
 
 @dataclass(slots=True)
 class BatchSummary:
-    """How a batch stands.
+    """Progress and result of a batch.
 
     Attributes:
-        answered, failed: lines of this run; ``skipped``: lines that earlier runs have done, of which
-            ``failed_before`` failed, and were not to be tried again.
-        cost: dollars, those of earlier runs included; ``unpriced``: answers whose cost is unknown, and not in
-            it.
-        seconds: of this run.
-        read_bytes: of the source.
-        reasons: why lines failed: how many, and the numbers of the first.
-        stopped: why not all lines were sent, in words; None where they were.
+        answered: lines answered by this run.
+        failed: lines that failed in this run.
+        skipped: lines done by earlier runs.
+        failed_before: skipped lines that had failed and were not retried.
+        cost: dollars, including earlier runs.
+        unpriced: answers of unknown cost, which are not in ``cost``.
+        seconds: duration of this run.
+        read_bytes: bytes read from the source.
+        reasons: reasons of failures, each with the number of lines and the first line numbers.
+        stopped: why some lines were not sent; None if all were sent.
     """
 
     answered: int = 0
@@ -81,34 +83,36 @@ async def run_file(
     grace_s: float = GRACE_S,
     watch: Callable[[BatchSummary], None] = lambda _: None,
 ) -> BatchSummary:
-    """Serve the lines of a file and append a record of each to another; again, for those that are missing.
+    """Execute the lines of a file and append a record of each to another file.
 
-    Lines whose records are in ``out`` already are left alone, if they were answered; a line is known by its
-    ``custom_id`` or ``id``, else by its number. See :mod:`specclient.batch.writer` for what a kill or a power
-    cut may lose. With ``ordered``, lines that are tried again come after those that were done before.
+    Lines with an answered record in ``out`` are skipped. A line is identified by its ``custom_id`` or
+    ``id``, else by its number. See :mod:`specclient.batch.writer` for the effect of a crash or a power
+    failure. With ``ordered``, retried lines follow the lines of earlier runs.
 
     Args:
-        out: a path; or a binary stream, from which nothing can be resumed, as from a path that is no file.
-        max_cost: dollars, for all records in ``out`` together.
-        retry_failed: whether lines that failed before are tried again.
-        watch: told how the batch stands, after every record.
+        source: see :func:`specclient.batch.run`; not an iterable.
+        out: a path or a binary stream. Only a regular file can be resumed.
+        max_cost: dollars for all records in ``out``.
+        retry_failed: whether to retry lines that failed in an earlier run.
+        watch: called with the summary after every record.
 
     Other arguments are those of :func:`specclient.batch.run`.
 
     Raises:
-        ConfigurationError: an unusable argument or file, or ``max_cost`` with a model whose price is unknown.
+        ConfigurationError: an argument or file is invalid, or there is a ``max_cost`` but no price for a
+            model.
     """
     begun = time.monotonic()
     with closing(LineIndex()) as ids, closing(_open(source, out, ids, retry_failed=retry_failed)) as output:
         summary = BatchSummary(failed_before=output.before.failed)
-        async with AsyncOpenAI() if client is None else nullcontext(client) as own:
-            ask = batch_defaults(
-                own.settings, model=model, policy=policy, form=form, params=params, tags=tags
+        async with AsyncOpenAI() if client is None else nullcontext(client) as used_client:
+            defaults = batch_defaults(
+                used_client.settings, model=model, policy=policy, form=form, params=params, tags=tags
             )
-            running = BatchRunner(
-                own.core,
+            runner = BatchRunner(
+                used_client.core,
                 source,
-                ask,
+                defaults,
                 concurrency=concurrency,
                 ordered=ordered,
                 max_cost=max_cost,
@@ -117,42 +121,42 @@ async def run_file(
                 grace_s=grace_s,
             )
 
-            def stand() -> None:
-                summary.skipped, summary.read_bytes = running.skipped, running.read_bytes
-                summary.cost, summary.unpriced = running.budget.spent, running.budget.unpriced
+            def update() -> None:
+                summary.skipped, summary.read_bytes = runner.skipped, runner.read_bytes
+                summary.cost, summary.unpriced = runner.budget.spent, runner.budget.unpriced
                 summary.seconds = time.monotonic() - begun
 
             try:
-                async with aclosing(running.records(stop)) as records:
+                async with aclosing(runner.records(stop)) as records:
                     async for record in records:
                         await output.write(record.line(), time.monotonic())
                         summary.add(record)
-                        stand()
+                        update()
                         watch(summary)
             except BudgetExceededError as error:
                 summary.stopped = str(error)
-            stand()
-    if not running.complete and summary.stopped is None:
-        summary.stopped = "interrupted; run it again to go on"
+            update()
+    if not runner.complete and summary.stopped is None:
+        summary.stopped = "interrupted; run it again to resume"
     return summary
 
 
 def _open(
     source: str | Path | BinaryStream, out: str | Path | BinaryIO, ids: LineIndex, *, retry_failed: bool
 ) -> RecordFile | RecordStream:
-    """Open what records are written to.
+    """Open the output.
 
     Raises:
-        ConfigurationError: it cannot be, or it is the source.
+        ConfigurationError: it cannot be written, or it is the source.
     """
     if not isinstance(out, str | Path):
         return RecordStream(out)
     path = Path(out)
     if isinstance(source, str | Path):
         if not Path(source).exists():
-            raise ConfigurationError(f"there is no file {source}")
+            raise ConfigurationError(f"{source} does not exist")
         if path.exists() and path.samefile(source):
-            raise ConfigurationError(f"{out} holds the lines, so records cannot be written there")
+            raise ConfigurationError(f"{out} is the source, so records cannot be written to it")
     if path.exists() and not path.is_file():
         try:
             return RecordStream(path.open("wb"), owned=True)

@@ -1,4 +1,4 @@
-"""Turn the ids of any number of lines into answers about them, in little memory: a private file on disk."""
+"""An index of line keys with bounded memory, in a temporary database."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ _NEW = "INSERT INTO ids VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 
 
 class LineIndex:
-    """The keys of lines that are done, and of those that were read in this run.
+    """The keys of lines that earlier runs have done, and of lines read by this run.
 
-    SQLite keeps what outgrows its cache of 2 MB in a temporary file, so that a file of lines may be larger
-    than memory. Keys are kept as digests of 16 bytes.
+    SQLite moves data beyond its cache of 2 MB to a temporary file, so a source may be larger than memory.
+    Keys are stored as digests of 16 bytes.
     """
 
     def __init__(self) -> None:
         self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         self._database.execute("CREATE TABLE ids (key BLOB PRIMARY KEY, done INT, line INT) WITHOUT ROWID")
-        self._database.execute("BEGIN")  # never ended: nothing here is to survive
+        self._database.execute("BEGIN")  # never committed, because the data are temporary
 
-    def settle(self, key: str) -> bool:
-        """Note that a line is done, by an earlier run; tell whether that is news."""
+    def mark_done(self, key: str) -> bool:
+        """Record that an earlier run has done a line; return False if it was recorded already."""
         return self._database.execute(_NEW, (_digest(key), 1, None)).rowcount == 1
 
     def is_done(self, key: str) -> bool:
-        """Tell whether a line was done by an earlier run."""
+        """Return whether an earlier run has done a line."""
         row = self._database.execute("SELECT done FROM ids WHERE key = ?", (_digest(key),)).fetchone()
         return row is not None and bool(row[0])
 
-    def meet(self, key: str, line: int) -> int | None:
-        """Note a line of this run; return the number of an earlier one with its key, None where none has."""
+    def add_line(self, key: str, line: int) -> int | None:
+        """Record a line of this run; return the number of an earlier line with the same key, or None."""
         digest = _digest(key)
         row = self._database.execute("SELECT line FROM ids WHERE key = ?", (digest,)).fetchone()
         if row is None:
@@ -42,7 +42,7 @@ class LineIndex:
         return None
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Delete the index."""
         self._database.close()
 
 

@@ -1,22 +1,22 @@
-"""Turn what became of a line into the record that is written, and a written record into what it tells; pure.
+"""Records of batch lines: making and parsing.
 
-Of an OpenAI line, a line of OpenAI's output file, and ``cost`` beside it::
+The record of an OpenAI line is a line of OpenAI's output file with an added ``cost``::
 
     {"id": "batch_req_…", "custom_id": …, "response": {"status_code": 200, "request_id": …, "body": {…}},
      "error": null, "cost": "0.000123"}
 
-A server's refusal is its ``response``, with its status; ``error`` is ``{"code", "message"}`` of what went
-wrong without an answer, and then ``response`` is null.
+An error response of a server is the ``response``, with its status. For an error without a response,
+``error`` is ``{"code", "message"}`` and ``response`` is null.
 
-Of a plain line, the text of the answer::
+The record of a plain line has the text of the answer::
 
     {"id": …, "output": "…", "usage": {"prompt_tokens", "completion_tokens", "estimated"}, "cost": "0.000123",
      "error": null}
 
-and ``message`` beside it, whole, where the answer has calls of tools or a refusal; of a failure, ``output``
-is null and ``error`` is ``{"code", "message"}``, with ``status_code`` of a server's refusal.
+It also has the complete ``message`` if the answer has tool calls or a refusal. For a failure, ``output`` is
+null and ``error`` is ``{"code", "message"}``, with ``status_code`` for an error response of a server.
 
-Money is dollars as text, null where unknown. A line that cannot be read has its number as ``error.line``.
+Costs are dollars as text; null means unknown. An invalid line has its number as ``error.line``.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from specclient.errors import APIStatusError
 from specclient.types.call import Call
 from specclient.types.chat.chat_completion_message import plain_text
 
-#: How every record begins.
+#: The first bytes of every record.
 _BEGINNING = b'{"id": '
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What became of one line.
+    """The result of one line.
 
     Attributes:
-        number: of the line, from 1.
-        id: its ``custom_id`` or ``id``.
-        ok: whether it was answered.
-        data: what is written.
-        reason: of a failure, in one line.
-        call: the record of the call; None of one that failed.
+        number: line number, from 1.
+        id: the line's ``custom_id`` or ``id``.
+        ok: whether the line was answered.
+        data: the record as JSON values.
+        reason: reason of a failure, in one line.
+        call: the record of the call; None if it failed.
     """
 
     number: int
@@ -59,7 +59,7 @@ class Record:
 
     @property
     def cost(self) -> Decimal | None:
-        """Dollars; None where unknown."""
+        """Dollars; None if unknown."""
         return None if self.call is None else self.call.cost.total
 
     def line(self) -> bytes:
@@ -68,7 +68,7 @@ class Record:
 
 
 def answered_record(line: BatchLine, answer: Any) -> Record:
-    """Return the record of a line that was answered."""
+    """Return the record of an answered line."""
     call: Call = answer.meta
     cost = None if call.cost.total is None else f"{call.cost.total:f}"
     if line.kind == "openai":
@@ -89,28 +89,28 @@ def answered_record(line: BatchLine, answer: Any) -> Record:
 def failed_record(line: BatchLine, error: Exception) -> Record:
     """Return the record of a line whose call failed."""
     kind, words = type(error).__name__, " ".join(str(error).split())
-    told: dict[str, Any] = {"code": kind, "message": words}
+    details: dict[str, Any] = {"code": kind, "message": words}
     response = None
     if isinstance(error, APIStatusError) and error.response is not None:
         body = error.body if isinstance(error.body, Mapping) else {"message": words}
         request_id = error.request_id
         response = {"status_code": error.status_code, "request_id": request_id, "body": {"error": body}}
-        told["status_code"] = error.status_code
+        details["status_code"] = error.status_code
     if line.kind == "openai":
-        data = _openai(line, response, None if response else told) | {"cost": None}
+        data = _openai(line, response, None if response else details) | {"cost": None}
     else:
-        data = {"id": line.id, "output": None, "usage": None, "cost": None, "error": told}
+        data = {"id": line.id, "output": None, "usage": None, "cost": None, "error": details}
     return Record(number=line.number, id=line.id, ok=False, data=data, reason=f"{kind}: {words}")
 
 
 def refused_record(line: BatchLine) -> Record:
-    """Return the record of a line that has a problem."""
+    """Return the record of an invalid line."""
     assert line.problem is not None
-    told = {"code": line.problem.code, "message": line.problem.message, "line": line.number}
+    details = {"code": line.problem.code, "message": line.problem.message, "line": line.number}
     if line.kind == "openai":
-        data = _openai(line, None, told) | {"cost": None}
+        data = _openai(line, None, details) | {"cost": None}
     else:
-        data = {"id": line.id, "output": None, "usage": None, "cost": None, "error": told}
+        data = {"id": line.id, "output": None, "usage": None, "cost": None, "error": details}
     return Record(number=line.number, id=line.id, ok=False, data=data, reason=line.problem.message)
 
 
@@ -136,11 +136,12 @@ def _beyond_text(answer: Any) -> dict[str, Any] | None:
 
 
 class WrittenRecord(NamedTuple):
-    """What a written record tells.
+    """A record read from an output file.
 
     Attributes:
-        key: of its line; see :func:`specclient.batch.lines.key_of`.
-        cost: dollars; None where it tells none.
+        key: the key of its line; see :func:`specclient.batch.lines.key_of`.
+        ok: whether the line was answered.
+        cost: dollars; None if unknown.
     """
 
     key: str
@@ -149,7 +150,7 @@ class WrittenRecord(NamedTuple):
 
 
 def parse_record(raw: bytes) -> WrittenRecord | None:
-    """Read a line of an output file; None where it is no record of ours."""
+    """Parse a line of an output file; None if it is not a record."""
     try:
         data = json.loads(raw)
     except (ValueError, RecursionError):
@@ -169,8 +170,8 @@ def parse_record(raw: bytes) -> WrittenRecord | None:
 
 
 def is_truncated_record(raw: bytes) -> bool:
-    """Tell whether what stands at the end of a file is the beginning of a record: no JSON yet, and ours."""
-    if not raw.strip(b"\0"):  # a power cut may leave these
+    """Return whether the last bytes of a file are an incomplete record."""
+    if not raw.strip(b"\0"):  # a power failure may leave zero bytes
         return True
     try:
         json.loads(raw)

@@ -1,4 +1,4 @@
-"""Turn lines into records: so many calls at a time, each line once, within a budget, until told to stop."""
+"""Execution of batch lines: concurrent, each id once, within a budget."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from specclient.config import Settings
 from specclient.errors import BudgetExceededError, ConfigurationError
 from specclient.types.route import Policy
 
-#: Seconds that lines in flight are waited for when a batch is told to stop.
+#: Seconds for calls in flight to finish after a batch is stopped.
 GRACE_S = 30.0
 _SKIPS_AT_ONCE = 256
 
@@ -40,43 +40,51 @@ async def run(
     stop: asyncio.Event | None = None,
     grace_s: float = GRACE_S,
 ) -> AsyncGenerator[Record, None]:
-    """Serve lines and yield a record of each; a line that fails is a record, too.
+    """Execute lines and yield a record of each, also for failed lines.
 
     Args:
-        source: a path, a binary stream, or lines (bytes, text or mappings) from an iterable of either kind;
-            it is read as calls are made, ``concurrency`` lines ahead.
-        client: whose connections, retries, pacing and ledger are used; None makes one for this batch.
-        model: asked for by all lines, whatever they name; None leaves it to them, and to ``default_model`` of
-            the configuration.
-        policy: routes every line; it chooses the model, too.
-        tags: label every call in the ledger.
-        params: for lines whose call takes them, and that do not set them.
-        form: ``text`` continues a plain ``prompt``, ``chat`` sends it as a user's message; None does the
-            first with local models, the second with all others.
-        concurrency: calls at a time.
-        ordered: yield records in the order of the lines, not as they finish; a slow line then holds up those
-            behind it.
-        max_cost: dollars; no line is sent that may pass it (see
-        :class:`specclient.batch.budget.BatchBudget`).
-        stop: once set, no more lines are sent; those in flight have ``grace_s`` seconds, and then no record.
+        source: a path, a binary stream, or a sync or async iterable of lines (bytes, strings or mappings).
+            It is
+            read ``concurrency`` lines ahead of the calls.
+        client: the client to use; None makes one for this batch.
+        model: model of all lines, even if they name another. None uses the model of each line, else
+            ``default_model`` of the configuration.
+        policy: routing policy of every line, which also chooses the model.
+        tags: tags of every call in the ledger.
+        params: parameters of lines that do not set them and whose API method has them.
+        form: ``text`` completes a plain ``prompt``, ``chat`` sends it as a user message. None uses text for
+            local
+            models and chat for all others.
+        concurrency: maximum number of calls in flight.
+        ordered: yield records in the order of the lines instead of as they finish; a slow line then delays
+            the
+            lines after it.
+        max_cost: maximum dollars; see :class:`specclient.batch.budget.BatchBudget`.
+        stop: when set, no more lines are sent. Calls in flight have ``grace_s`` seconds to finish; after
+            that,
+            they have no record.
+        grace_s: see ``stop``.
 
     Raises:
-        BudgetExceededError: ``max_cost`` is reached, after the records of all lines that were sent.
-        ConfigurationError: an unusable argument, a source that cannot be read, or ``max_cost`` with a model
-            whose price is unknown.
+        BudgetExceededError: ``max_cost`` is reached; raised after the records of all lines that were sent.
+        ConfigurationError: an argument is invalid, the source cannot be read, or there is a ``max_cost``
+            but no
+            price for a model.
     """
-    async with AsyncOpenAI() if client is None else nullcontext(client) as own:
-        ask = batch_defaults(own.settings, model=model, policy=policy, form=form, params=params, tags=tags)
-        running = BatchRunner(
-            own.core,
+    async with AsyncOpenAI() if client is None else nullcontext(client) as used_client:
+        defaults = batch_defaults(
+            used_client.settings, model=model, policy=policy, form=form, params=params, tags=tags
+        )
+        runner = BatchRunner(
+            used_client.core,
             source,
-            ask,
+            defaults,
             concurrency=concurrency,
             ordered=ordered,
             max_cost=max_cost,
             grace_s=grace_s,
         )
-        async with aclosing(running.records(stop)) as records:
+        async with aclosing(runner.records(stop)) as records:
             async for record in records:
                 yield record
 
@@ -90,7 +98,7 @@ def batch_defaults(
     params: Mapping[str, Any] | None,
     tags: Mapping[str, str] | None,
 ) -> BatchDefaults:
-    """Return what holds for every line, by a client's settings."""
+    """Return the arguments that apply to every line."""
     return BatchDefaults(
         default_model=settings.default_model,
         model=model,
@@ -105,16 +113,17 @@ class BatchRunner:
     """One run over a source.
 
     Attributes:
-        read_bytes: of the source, so far.
+        budget: the budget of the batch.
+        read_bytes: bytes read from the source so far.
         skipped: lines that an earlier run has done.
-        complete: whether every line has its record.
+        complete: whether every line has a record.
     """
 
     def __init__(
         self,
         core: ClientCore,
         source: BatchSource,
-        ask: BatchDefaults,
+        defaults: BatchDefaults,
         *,
         concurrency: int = 8,
         ordered: bool = False,
@@ -131,15 +140,15 @@ class BatchRunner:
         self.complete = False
         self._core = core
         self._source = source
-        self._ask = ask
+        self._defaults = defaults
         self._concurrency = concurrency
         self._ordered = ordered
         self._grace_s = grace_s
         self._ids = ids or LineIndex()
-        self._moved = asyncio.Event()
-        self._flying: dict[asyncio.Task[Record], None] = {}
-        self._landed: deque[asyncio.Task[Record]] = deque()
-        self._held: tuple[BatchLine, Decimal | None] | None = None
+        self._wake = asyncio.Event()
+        self._in_flight: dict[asyncio.Task[Record], None] = {}
+        self._finished: deque[asyncio.Task[Record]] = deque()
+        self._pending: tuple[BatchLine, Decimal | None] | None = None
         self._over = self._exhausted = False
         self._failure: Exception | None = None
 
@@ -152,26 +161,26 @@ class BatchRunner:
         deadline: float | None = None
         try:
             while True:
-                self._moved.clear()
+                self._wake.clear()
                 if stopping.done() and deadline is None:
                     self._over, deadline = True, loop.time() + self._grace_s
-                    loop.call_later(self._grace_s, self._moved.set)
+                    loop.call_later(self._grace_s, self._wake.set)
                 if reading is not None and reading.done():
                     self._take(reading)
                     reading = None
                 self._launch()
-                if not self._over and self._held is None and reading is None:
+                if not self._over and self._pending is None and reading is None:
                     reading = self._watch(asyncio.ensure_future(_next(lines)))
-                while (task := self._next_landed()) is not None:
+                while (task := self._next_finished()) is not None:
                     yield task.result()
-                    self._moved.set()  # there is room for another
+                    self._wake.set()  # another line can be sent
                 late = deadline is not None and loop.time() >= deadline
-                if late or (self._over and not self._flying):
-                    self.complete = self._exhausted and not self._flying
+                if late or (self._over and not self._in_flight):
+                    self.complete = self._exhausted and not self._in_flight
                     break
-                await self._moved.wait()
+                await self._wake.wait()
         finally:
-            left = [each for each in (stopping, reading, *self._flying) if each is not None]
+            left = [each for each in (stopping, reading, *self._in_flight) if each is not None]
             for each in left:
                 each.cancel()
             await asyncio.gather(*left, return_exceptions=True)
@@ -180,12 +189,12 @@ class BatchRunner:
             raise self._failure
 
     async def _lines(self) -> AsyncGenerator[BatchLine, None]:
-        """Yield the lines that are to be served, each id once."""
+        """Yield the lines to execute, each id once."""
         async with aclosing(numbered_lines(self._source)) as source:
             async for number, raw, end in source:
                 self.read_bytes = end
-                line = parse_line(number, raw, self._ask)
-                first = None if line.problem is not None else self._ids.meet(line.key, number)
+                line = parse_line(number, raw, self._defaults)
+                first = None if line.problem is not None else self._ids.add_line(line.key, number)
                 if first is not None:
                     line = duplicate_line(line, first)
                 if not self._ids.is_done(line.key):
@@ -193,49 +202,51 @@ class BatchRunner:
                     continue
                 self.skipped += 1
                 if self.skipped % _SKIPS_AT_ONCE == 0:
-                    await asyncio.sleep(0)  # for a signal to be heard
+                    await asyncio.sleep(0)  # lets signal handlers run
 
     def _take(self, reading: asyncio.Task[BatchLine | None]) -> None:
-        """Take the line that has been read, or the end of all lines."""
+        """Take the line that has been read, or note the end of the source."""
         try:
             line = reading.result()
             if line is None:
                 self._over = self._exhausted = True
                 return
-            self._held = line, None if line.request is None else self.budget.estimate(line.request)
-        except Exception as error:  # noqa: BLE001 - raised once all that is in flight has landed
+            self._pending = line, None if line.request is None else self.budget.estimate(line.request)
+        except Exception as error:  # noqa: BLE001 - raised after all calls in flight have finished
             self._fail(error)
 
     def _launch(self) -> None:
-        """Send the line that is held, if there is room for it, and money."""
-        if self._held is None or self._over or len(self._flying) >= self._concurrency:
+        """Send the pending line if concurrency and budget allow it."""
+        if self._pending is None or self._over or len(self._in_flight) >= self._concurrency:
             if self._over:
-                self._held = None
+                self._pending = None
             return
-        line, estimate = self._held
+        line, estimate = self._pending
         try:
-            if line.request is not None and not self.budget.fits(estimate, alone=not self._flying):
+            if line.request is not None and not self.budget.fits(estimate, alone=not self._in_flight):
                 return
         except Exception as error:  # noqa: BLE001 - as above
             self._fail(error)
             return
-        self._held = None
+        self._pending = None
         self.budget.reserve(estimate)
         task = asyncio.create_task(self._serve(line, estimate))
-        self._flying[task] = None
-        task.add_done_callback(self._land)
+        self._in_flight[task] = None
+        task.add_done_callback(self._finish)
 
     async def _serve(self, line: BatchLine, estimate: Decimal | None) -> Record:
-        """Serve one line; whatever goes wrong is its own."""
+        """Execute one line and return its record; errors become records."""
         if line.request is None:
             return refused_record(line)
         call = None
         try:
             record = answered_record(line, await self._core.pipeline.call(line.request))
             call = record.call
-        except Exception as error:  # noqa: BLE001 - one line is not to lose the others
+        except Exception as error:  # noqa: BLE001 - one line must not stop the others
             record = failed_record(line, error)
-            if isinstance(error, BudgetExceededError):  # the client's own: no other line would be sent either
+            if isinstance(
+                error, BudgetExceededError
+            ):  # raised by the client, which would refuse all other lines as well
                 self._fail(error)
         try:
             self.budget.settle(estimate, call)
@@ -244,29 +255,29 @@ class BatchRunner:
         return record
 
     def _fail(self, error: Exception) -> None:
-        """Send no more lines; the error is raised at the end."""
-        self._failure, self._over, self._held = self._failure or error, True, None
-        self._moved.set()
+        """Stop sending lines; the error is raised at the end."""
+        self._failure, self._over, self._pending = self._failure or error, True, None
+        self._wake.set()
 
-    def _land(self, task: asyncio.Task[Record]) -> None:
+    def _finish(self, task: asyncio.Task[Record]) -> None:
         if not self._ordered:
-            self._landed.append(task)
-        self._moved.set()
+            self._finished.append(task)
+        self._wake.set()
 
-    def _next_landed(self) -> asyncio.Task[Record] | None:
-        """Return a task whose record is due, None where none is; its place becomes free."""
+    def _next_finished(self) -> asyncio.Task[Record] | None:
+        """Remove and return a finished task whose record is next; None if there is none."""
         if self._ordered:
-            task = next(iter(self._flying), None)
+            task = next(iter(self._in_flight), None)
             if task is None or not task.done():
                 return None
         else:
-            task = self._landed.popleft() if self._landed else None
+            task = self._finished.popleft() if self._finished else None
         if task is not None:
-            del self._flying[task]
+            del self._in_flight[task]
         return task
 
     def _watch(self, task: asyncio.Task[Any]) -> asyncio.Task[Any]:
-        task.add_done_callback(lambda _: self._moved.set())
+        task.add_done_callback(lambda _: self._wake.set())
         return task
 
 
@@ -279,10 +290,10 @@ async def _never() -> None:
 
 
 def _dollars(value: Decimal | float | str | None) -> Decimal | None:
-    """Return an amount of money.
+    """Return an amount in dollars.
 
     Raises:
-        ConfigurationError: it is none.
+        ConfigurationError: the value is invalid.
     """
     if value is None:
         return None
@@ -291,5 +302,5 @@ def _dollars(value: Decimal | float | str | None) -> Decimal | None:
     except ArithmeticError:
         dollars = Decimal("nan")
     if not dollars.is_finite() or dollars < 0:
-        raise ConfigurationError(f"max_cost is {value!r}; it must be dollars, 0 or more")
+        raise ConfigurationError(f"max_cost is {value!r}; it must be an amount in dollars, 0 or more")
     return dollars

@@ -1,4 +1,4 @@
-"""Turn a file, a pipe or an iterable into numbered lines, one at a time."""
+"""Reading of numbered lines from a file, a pipe or an iterable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, NamedTuple, Protocol, runtime_checkable
 
 from specclient.errors import ConfigurationError
 
-#: The longest line that is read, in bytes; a longer one is no request that any server would take.
+#: Maximum bytes of a line; no server accepts a longer request.
 MAX_LINE_BYTES = 64 * 2**20
 _WAITING = 64
 _BOM = b"\xef\xbb\xbf"
@@ -25,7 +25,7 @@ class BinaryStream(Protocol):
     """A binary stream."""
 
     def readline(self, size: int, /) -> bytes:
-        """Return the next line, or as much of it as ``size`` bytes; empty at the end."""
+        """Return the next line, at most ``size`` bytes of it; empty at the end."""
         ...
 
 
@@ -33,7 +33,7 @@ BatchSource = str | Path | BinaryStream | Iterable[RawLine] | AsyncIterable[RawL
 
 
 class NumberedLine(NamedTuple):
-    """A line as it came, its number from 1, and the bytes that were read up to its end."""
+    """A raw line, its number from 1, and the number of bytes read up to its end."""
 
     number: int
     raw: RawLine
@@ -41,14 +41,15 @@ class NumberedLine(NamedTuple):
 
 
 async def numbered_lines(source: BatchSource) -> AsyncGenerator[NumberedLine, None]:
-    """Yield the lines of a source. Blank ones count, but for those at the end, which nobody meant.
+    """Yield the lines of a source. Blank lines are yielded, too, except those at the end.
 
     Args:
-        source: a file's path, a binary stream (read in a thread, as it may wait), or lines: bytes, text, or
-            mappings, from an iterable of either kind.
+        source: a path, a binary stream (read in a thread, because it may block), or a sync or async
+            iterable of
+            bytes, strings or mappings.
 
     Raises:
-        ConfigurationError: a file that cannot be read.
+        ConfigurationError: a file cannot be read.
     """
     blank: list[NumberedLine] = []
     number = end = 0
@@ -58,7 +59,7 @@ async def numbered_lines(source: BatchSource) -> AsyncGenerator[NumberedLine, No
             end += 0 if isinstance(raw, Mapping) else len(raw)
             if not isinstance(raw, Mapping) and len(raw) < 1024 and not raw.strip():
                 blank.append(NumberedLine(number, raw, end))
-                del blank[_WAITING:]  # a file of nothing else is no reason to run out of memory
+                del blank[_WAITING:]  # bounds the memory for a file of blank lines
                 continue
             for each in blank:
                 yield each
@@ -69,7 +70,7 @@ async def numbered_lines(source: BatchSource) -> AsyncGenerator[NumberedLine, No
 async def _pieces(source: BatchSource) -> AsyncGenerator[RawLine, None]:
     if isinstance(source, str | Path):
         try:
-            with Path(source).open("rb") as file:  # noqa: ASYNC230 - a local file answers at once
+            with Path(source).open("rb") as file:  # noqa: ASYNC230 - a local file does not block for long
                 first = True
                 while piece := _line(file):
                     yield piece.removeprefix(_BOM) if first else piece
@@ -77,8 +78,8 @@ async def _pieces(source: BatchSource) -> AsyncGenerator[RawLine, None]:
         except OSError as error:
             raise ConfigurationError(f"cannot read {source}: {error.strerror or error}") from None
     elif isinstance(source, BinaryStream):
-        async with aclosing(_pumped(source)) as pumped:
-            async for piece in pumped:
+        async with aclosing(_read_in_thread(source)) as lines:
+            async for piece in lines:
                 yield piece
     elif isinstance(source, AsyncIterable):
         async for each in source:
@@ -89,7 +90,7 @@ async def _pieces(source: BatchSource) -> AsyncGenerator[RawLine, None]:
 
 
 def _line(file: BinaryStream | BinaryIO) -> bytes:
-    """Return a line; of one that is too long, its beginning, which is no JSON."""
+    """Return a line. Of a too long line, return the start, which is not valid JSON."""
     piece = file.readline(MAX_LINE_BYTES)
     last = piece
     while len(last) == MAX_LINE_BYTES and not last.endswith(b"\n"):
@@ -97,8 +98,8 @@ def _line(file: BinaryStream | BinaryIO) -> bytes:
     return piece
 
 
-async def _pumped(source: BinaryStream) -> AsyncGenerator[bytes, None]:
-    """Yield a stream's lines, read in a thread that is a little ahead and never keeps the program alive."""
+async def _read_in_thread(source: BinaryStream) -> AsyncGenerator[bytes, None]:
+    """Yield a stream's lines. A daemon thread reads a few lines ahead."""
     loop = asyncio.get_running_loop()
     lines: queue.Queue[bytes | BaseException] = queue.Queue(_WAITING)
     came, left = asyncio.Event(), threading.Event()
@@ -120,7 +121,7 @@ async def _pumped(source: BinaryStream) -> AsyncGenerator[bytes, None]:
             while (piece := _line(source)) and not left.is_set():
                 hand_over(piece)
             hand_over(b"")
-        except BaseException as error:  # noqa: BLE001 - raised where the lines are read
+        except BaseException as error:  # noqa: BLE001 - raised in the reading coroutine
             hand_over(error)
 
     threading.Thread(target=work, name="specclient-batch-source", daemon=True).start()

@@ -1,9 +1,9 @@
-"""Turn records into lines of a file that a killed run leaves usable, and find in it what is done.
+"""Output files of batches, which a later run can resume after a crash.
 
-Each record is written by itself as soon as it is there, as one whole line: a killed process loses no answer
-but those in flight. The file is synced to disk once a second and at the end: a power cut may lose the records
-of the last second, and their lines are sent again. On opening, half a line at the end is cut off, and the
-records of failed lines are taken out, unless they are to stay: the lines are tried again.
+Each record is written at once, as one line, so a killed process loses only answers in flight. The file is
+synced to disk once a second and at the end, so a power failure can lose the records of the last second; their
+lines are sent again. Opening a file removes an incomplete line at its end and, if failed lines are retried,
+their records.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ SYNC_INTERVAL_S = 1.0
 
 @dataclass(slots=True)
 class EarlierRecords:
-    """What a file told of earlier runs.
+    """The records of earlier runs.
 
     Attributes:
-        done: lines that were answered; ``failed``: those that failed, and stay so.
-        cost: dollars of all its records that tell them.
+        done: number of answered lines.
+        failed: number of failed lines that are not retried.
+        cost: dollars of all records with a known cost.
     """
 
     done: int = 0
@@ -43,15 +44,16 @@ class EarlierRecords:
 
 
 class RecordFile:
-    """A file of records, open for more; one process at a time has it.
+    """A file of records, open for appending and locked for one process.
 
     Args:
-        path: made where it is not there.
-        ids: told which lines are done.
-        retry_failed: whether failed lines are tried again.
+        path: the file; created if it does not exist.
+        ids: the index in which done lines are recorded.
+        retry_failed: whether to retry failed lines.
 
     Raises:
-        ConfigurationError: it cannot be written, another batch writes it, or it holds something else.
+        ConfigurationError: the file cannot be written, another batch is writing it, or it contains other
+            data.
     """
 
     def __init__(self, path: Path, ids: LineIndex, *, retry_failed: bool) -> None:
@@ -62,77 +64,79 @@ class RecordFile:
         except OSError as error:
             raise ConfigurationError(f"cannot write {path}: {error.strerror or error}") from None
         try:
-            self._own(self._file, path)
+            self._lock(self._file, path)
             self.before = self._resume(ids, retry_failed=retry_failed)
         except BaseException:
             self._file.close()
             raise
 
-    def _own(self, file: BinaryIO, path: Path) -> None:
-        """Keep other batches from a file."""
+    def _lock(self, file: BinaryIO, path: Path) -> None:
+        """Lock a file against other batches."""
         if sys.platform == "win32":
             return
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if path.stat().st_ino == os.fstat(file.fileno()).st_ino:  # or it has just been replaced
+            if path.stat().st_ino == os.fstat(file.fileno()).st_ino:  # else it has just been replaced
                 return
-        raise ConfigurationError(f"another batch is writing {self._path}; wait for it, or name another file")
+        raise ConfigurationError(
+            f"another batch is writing {self._path}; wait for it, or choose another file"
+        )
 
     def _resume(self, ids: LineIndex, *, retry_failed: bool) -> EarlierRecords:
         before = EarlierRecords()
-        again = False
-        for _, told in self._records():
-            if not told.ok and retry_failed:
-                again = True
-            elif not ids.settle(told.key):
-                again = True  # a line's second record
+        rewrite = False
+        for _, record in self._records():
+            if not record.ok and retry_failed:
+                rewrite = True
+            elif not ids.mark_done(record.key):
+                rewrite = True  # a second record of a line
             else:
-                before.done += told.ok
-                before.failed += not told.ok
-                before.cost += told.cost or 0
-        if again:
+                before.done += record.ok
+                before.failed += not record.ok
+                before.cost += record.cost or 0
+        if rewrite:
             self._rewrite(retry_failed=retry_failed)
         return before
 
     def _records(self) -> Iterator[tuple[bytes, WrittenRecord]]:
-        """Yield whole records; half of one at the end is cut off.
+        """Yield the records, and remove an incomplete one at the end.
 
         Raises:
-            ConfigurationError: something else stands there.
+            ConfigurationError: the file contains other data.
         """
         end = 0
         with self._path.open("rb") as file:
             for number, raw in enumerate(file, 1):
-                told = parse_record(raw)
-                if told is None and (raw.endswith(b"\n") or not is_truncated_record(raw)):
+                record = parse_record(raw)
+                if record is None and (raw.endswith(b"\n") or not is_truncated_record(raw)):
                     raise self._foreign(number)
-                if told is None:
+                if record is None:
                     os.ftruncate(self._file.fileno(), end)
                     return
-                if not raw.endswith(b"\n"):  # all but the end of its line was written
+                if not raw.endswith(b"\n"):  # only the newline is missing
                     self._append(b"\n")
-                    yield raw + b"\n", told
+                    yield raw + b"\n", record
                     return
                 end += len(raw)
-                yield raw, told
+                yield raw, record
 
     def _foreign(self, number: int) -> ConfigurationError:
         return ConfigurationError(
-            f"line {number} of {self._path} is no record of a batch, so nothing is written there; "
-            "name another file"
+            f"line {number} of {self._path} is not a batch record, so the file is not changed; "
+            "choose another file"
         )
 
     def _rewrite(self, *, retry_failed: bool) -> None:
-        """Replace the file by one that holds each line's record once: whole, or not at all."""
+        """Atomically replace the file by one with a single record of each line."""
         beside = self._path.with_name(f".{self._path.name}.rewritten")
-        kept = LineIndex()
-        with contextlib.closing(kept):
+        written = LineIndex()
+        with contextlib.closing(written):
             file = beside.open("w+b", buffering=0)
             try:
-                self._own(file, beside)
+                self._lock(file, beside)
                 with beside.open("wb") as buffered:
-                    for raw, told in self._records():
-                        if (told.ok or not retry_failed) and kept.settle(told.key):
+                    for raw, record in self._records():
+                        if (record.ok or not retry_failed) and written.mark_done(record.key):
                             buffered.write(raw)
                     buffered.flush()
                     os.fsync(buffered.fileno())
@@ -149,7 +153,12 @@ class RecordFile:
         self._file = file
 
     async def write(self, line: bytes, now: float) -> None:
-        """Append a record; ``now``: monotonic seconds."""
+        """Append a record.
+
+        Args:
+            line: the record as a line.
+            now: monotonic seconds.
+        """
         self._append(line)
         if now - self._synced >= SYNC_INTERVAL_S:
             self._synced = now
@@ -169,10 +178,11 @@ class RecordFile:
 
 
 class RecordStream:
-    """A stream of records that nobody can read back: a pipe, a terminal, a device.
+    """Output to a stream that cannot be resumed: a pipe, a terminal, a device.
 
     Args:
-        stream: written to; closed at the end if it is ``owned``.
+        stream: the output stream.
+        owned: whether :meth:`close` closes it.
     """
 
     def __init__(self, stream: BinaryIO, *, owned: bool = False) -> None:
@@ -180,19 +190,19 @@ class RecordStream:
         self._owned = owned
         self.before = EarlierRecords()
 
-    async def write(self, line: bytes, now: float) -> None:  # noqa: ARG002 - as Output's
+    async def write(self, line: bytes, now: float) -> None:  # noqa: ARG002 - same signature as RecordFile.write
         """Write a record and flush it."""
         self._stream.write(line)
         self._stream.flush()
 
     def close(self) -> None:
-        """Close the stream, if it is ours."""
+        """Close the stream if it is owned."""
         if self._owned:
             self._stream.close()
 
 
 def _sync_folder(folder: Path) -> None:
-    """Have a renamed file survive a power cut, where folders can be synced."""
+    """Sync a folder, so that a rename survives a power failure; not all systems support it."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""The request pipeline behind OpenAI's HTTP routes: an ASGI application, and a server for it."""
+"""The server: an ASGI application with the OpenAI HTTP routes over the request pipeline."""
 
 from specclient.serving.app import create_app
 from specclient.serving.limits import Limits

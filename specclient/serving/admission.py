@@ -1,4 +1,4 @@
-"""Turn a crowd of requests into so many at once and so many waiting, in the order in which they came."""
+"""Admission control: limits of running and of waiting requests, first in, first out."""
 
 from __future__ import annotations
 
@@ -10,57 +10,58 @@ import anyio
 from specclient.serving.errors import ServingError
 from specclient.serving.request_log import RequestEntry
 
-#: Seconds after which a client that was turned away may try again.
+#: Value of ``retry-after`` in seconds for rejected requests.
 RETRY_AFTER_S = 1
 
 
 class AdmissionQueue:
-    """Lets requests in.
+    """Limits concurrent requests.
 
     Args:
-        running: most at once.
-        waiting: most that wait; one more is refused.
-        clock: monotonic seconds.
+        running: maximum of running requests.
+        waiting: maximum of waiting requests; further ones are rejected.
+        clock: returns monotonic seconds.
 
     Attributes:
-        waiting: requests that wait.
-        changed: called when one has got its turn.
+        waiting: number of waiting requests.
+        on_change: called when a request has been admitted.
     """
 
     def __init__(self, running: int, waiting: int, *, clock: Callable[[], float] = time.perf_counter) -> None:
         self._slots = anyio.Semaphore(running, fast_acquire=True)
-        self._most, self._room = running, waiting
+        self._max_running, self._max_waiting = running, waiting
         self._clock = clock
         self.waiting = 0
-        self.changed: Callable[[], None] = lambda: None
+        self.on_change: Callable[[], None] = lambda: None
 
     @property
     def running(self) -> int:
-        """Requests that are being worked on."""
-        return self._most - self._slots.value
+        """Number of running requests."""
+        return self._max_running - self._slots.value
 
     @property
     def full(self) -> bool:
-        """Whether one more request would be refused."""
-        return not self._slots.value and self.waiting >= self._room
+        """Whether the next request would be rejected."""
+        return not self._slots.value and self.waiting >= self._max_waiting
 
-    def turn(self, entry: RequestEntry) -> AdmissionSlot:
-        """Return a context that waits for a turn, and has it.
+    def slot(self, entry: RequestEntry) -> AdmissionSlot:
+        """Return a context that waits for admission and holds a slot.
 
         Args:
-            entry: of the request; told how long it waited.
+            entry: the request's entry; its waiting time is set.
 
         Raises (on entry):
-            ProblemError: 429, too many wait already.
+            ServingError: 429, too many requests are waiting.
         """
         return AdmissionSlot(self, entry)
 
-    async def take(self, entry: RequestEntry) -> None:
-        """Wait for a turn; see :meth:`turn`."""
+    async def acquire(self, entry: RequestEntry) -> None:
+        """Wait for a slot; see :meth:`slot`."""
         if self.full:
             raise ServingError(
                 429,
-                f"the server is busy: {self._most} requests are running and {self.waiting} are waiting; "
+                f"the server is busy: {self._max_running} requests are running and {self.waiting} are "
+                f"waiting; "
                 f"try again in {RETRY_AFTER_S} s",
                 code="server_busy",
                 headers={"retry-after": str(RETRY_AFTER_S)},
@@ -72,23 +73,23 @@ class AdmissionQueue:
         finally:
             self.waiting -= 1
         entry.waited_s = self._clock() - begun
-        self.changed()
+        self.on_change()
 
-    def give(self) -> None:
-        """End a turn that was taken."""
+    def release(self) -> None:
+        """Release a slot."""
         self._slots.release()
 
 
 class AdmissionSlot:
-    """A context in which a request is worked on."""
+    """A context that holds a slot of an admission queue."""
 
-    __slots__ = ("_entry", "_turns")
+    __slots__ = ("_entry", "_queue")
 
-    def __init__(self, turns: AdmissionQueue, entry: RequestEntry) -> None:
-        self._turns, self._entry = turns, entry
+    def __init__(self, queue: AdmissionQueue, entry: RequestEntry) -> None:
+        self._queue, self._entry = queue, entry
 
     async def __aenter__(self) -> None:
-        await self._turns.take(self._entry)
+        await self._queue.acquire(self._entry)
 
     async def __aexit__(self, *_: object) -> None:
-        self._turns.give()
+        self._queue.release()

@@ -1,4 +1,4 @@
-"""Turn a client into an ASGI application: OpenAI's routes over its request pipeline, and nothing more."""
+"""The ASGI application: routes of the OpenAI API over a client's request pipeline."""
 
 from __future__ import annotations
 
@@ -46,24 +46,26 @@ def create_app(
     client: AsyncOpenAI,
     *,
     key: SecretStr | None = None,
-    ring: KeyCache | None = None,
+    keys: KeyCache | None = None,
     meter: UsageMeter | None = None,
     models: Sequence[str] = (),
     limits: Limits | None = None,
 ) -> Starlette:
-    """Return the application, for :func:`make_server`, whose connections tell it when a client leaves.
+    """Return the application.
+
+    Run it with :func:`make_server`, whose connections signal when a client disconnects.
 
     Args:
-        client: serves the calls; the application closes it when it shuts down.
-        key: what every request but ``/health`` must bring as its bearer token; None asks for none, and then
-            only requests that name this machine as their host are served.
-        ring: stored keys, any of which does as well; once there are some, a key is needed.
-        meter: counts what they use of their limits; by default this process by itself.
-        models: those that are served, as ``provider/model``; empty for whatever the client can reach.
-        limits: see :class:`Limits`.
+        client: sends the calls. The application closes it at shutdown.
+        key: the bearer token that every request except those to public paths must send. None requires no
+            token; then only requests with this machine as their host are served.
+        keys: stored keys, which are accepted as well. Once a key is stored, every request requires a key.
+        meter: counts the use of the keys' rate limits. The default counts in this process only.
+        models: the served models, as ``provider/model``; empty for all models that the client can reach.
+        limits: limits of the server.
     """
-    gate = KeyLimiter(client.pipeline.destinations, meter)
-    service = Service(client, ModelCatalogue(client, models), limits or Limits(), gate, ring)
+    key_limiter = KeyLimiter(client.pipeline.destinations, meter)
+    service = Service(client, ModelCatalogue(client, models), limits or Limits(), key_limiter, keys)
     app = Starlette(
         routes=service.routes(), lifespan=service.lifespan, exception_handlers={HTTPException: _unhandled}
     )
@@ -72,8 +74,8 @@ def create_app(
         RequestMiddleware,
         handlers=service.calls,
         key=key,
-        ring=ring,
-        gate=gate,
+        keys=keys,
+        key_limiter=key_limiter,
         limits=service.limits,
         log=service.log,
     )
@@ -82,13 +84,19 @@ def create_app(
 
 
 class Service:
-    """What answers requests.
+    """The state and the request handlers of the application.
 
     Attributes:
-        turns: how many are being worked on, and wait.
-        calls: what serves calls of models, by method and path.
-        log: the requests themselves.
-        metrics: what they came to.
+        client: sends the calls.
+        catalogue: the served models.
+        limits: limits of the server.
+        key_limiter: applies the rate limits of keys.
+        keys: the stored keys; None without a ledger.
+        admission: limits concurrent requests.
+        metrics: the Prometheus metrics.
+        log: the running requests.
+        dashboard: handlers of the dashboard.
+        calls: ASGI applications of the calls to models, by method and path.
     """
 
     def __init__(
@@ -96,25 +104,27 @@ class Service:
         client: AsyncOpenAI,
         catalogue: ModelCatalogue,
         limits: Limits,
-        gate: KeyLimiter,
-        ring: KeyCache | None,
+        key_limiter: KeyLimiter,
+        keys: KeyCache | None,
     ) -> None:
         self.client, self.catalogue, self.limits = client, catalogue, limits
-        self.gate, self.ring = gate, ring
-        if ring is not None:
-            client.core.add_budget_source(ring.budgets)
-        self.turns = AdmissionQueue(limits.running, limits.waiting)
+        self.key_limiter, self.keys = key_limiter, keys
+        if keys is not None:
+            client.core.add_budget_source(keys.budgets)
+        self.admission = AdmissionQueue(limits.running, limits.waiting)
         self.metrics = ServerMetrics(
-            catalogue.names, lambda: (self.turns.running, self.turns.waiting), self._engines
+            catalogue.names, lambda: (self.admission.running, self.admission.waiting), self._engines
         )
-        self.turns.changed = self.metrics.turn
+        self.admission.on_change = self.metrics.update_load
         self.log = RequestLog([self.metrics.request])
         self.dashboard = Dashboard(client, self.log, self.metrics.load, catalogue.names)
-        self.calls = {(m.verb, f"/v1{m.path}"): _RouteApp(self._caller(m), f"/v1{m.path}") for m in CALLS}
+        self.calls = {
+            (m.verb, f"/v1{m.path}"): _RouteApp(self._call_handler(m), f"/v1{m.path}") for m in CALLS
+        }
         client.pipeline.observers += [self.log.observe, self.metrics.observe, self.dashboard.observe]
 
     def routes(self) -> list[Route]:
-        """Return the routes, each with the ASGI application that serves it."""
+        """Return all routes with their ASGI applications."""
         return [
             self._route("/health", self._health, "GET"),
             self._route("/ready", self._ready, "GET"),
@@ -123,11 +133,11 @@ class Service:
             *(Route(path, endpoint, methods=[verb]) for (verb, path), endpoint in self.calls.items()),
             self._route("/v1/models", self._models, "GET"),
             self._route("/v1/models/{model:path}", self._model, "GET"),
-            Route("/v1/{path:path}", _RouteApp(self._passing(), OTHER_ROUTE)),
+            Route("/v1/{path:path}", _RouteApp(self._passthrough(), OTHER_ROUTE)),
         ]
 
     def lifespan(self, _app: Starlette) -> AbstractAsyncContextManager[None]:
-        """Return the context in which requests are served."""
+        """Return the context of Starlette's lifespan."""
         return self._serving()
 
     @asynccontextmanager
@@ -137,65 +147,69 @@ class Service:
                 yield
         finally:
             await self.client.close()
-            await self.gate.close()
-            if self.ring is not None:
-                await self.ring.close()
+            await self.key_limiter.close()
+            if self.keys is not None:
+                await self.keys.close()
 
     def _route(self, path: str, handler: Handler, verb: str) -> Route:
         return Route(path, _RouteApp(handler, path.replace(":path", "")), methods=[verb])
 
-    def _passing(self) -> PassthroughHandler:
+    def _passthrough(self) -> PassthroughHandler:
         own = {"/models": "GET", **{method.path: method.verb for method in CALLS}}
-        return PassthroughHandler(self.client, self.catalogue, self.turns, self.gate, own)
+        return PassthroughHandler(self.client, self.catalogue, self.admission, self.key_limiter, own)
 
-    def _caller(self, method: ApiMethod) -> Handler:
-        """Return what serves one method on which a model works."""
+    def _call_handler(self, method: ApiMethod) -> Handler:
+        """Return the handler of an API method that calls a model."""
 
-        async def call(talk: HTTPExchange) -> None:
-            given = parse_call(method, await talk.body(), talk.headers, talk.query)
-            request = authorized_request(given.request, talk.key, self.client.pipeline.destinations)
-            if request is not given.request:
-                given = replace(given, request=request)
+        async def serve(exchange: HTTPExchange) -> None:
+            call = parse_call(method, await exchange.body(), exchange.headers, exchange.query)
+            request = authorized_request(call.request, exchange.key, self.client.pipeline.destinations)
+            if request is not call.request:
+                call = replace(call, request=request)
             self.catalogue.check(request)
             if method is RESPONSE and self.catalogue.is_engines(request.model):
-                given = replace(given, request=chat_request_of(request), response=request)
-                request = given.request
-            talk.entry.model, talk.entry.streamed = given.request.model, given.request.stream
-            tell = send_stream if given.request.stream else send_whole
-            async with self.gate.paced(talk, request), talk.while_there(), self.turns.turn(talk.entry):
-                await tell(talk, self.client.pipeline, given)
+                call = replace(call, request=chat_request_of(request), response=request)
+                request = call.request
+            exchange.entry.model, exchange.entry.streamed = call.request.model, call.request.stream
+            send = send_stream if call.request.stream else send_whole
+            async with (
+                self.key_limiter.limit(exchange, request),
+                exchange.cancel_on_disconnect(),
+                self.admission.slot(exchange.entry),
+            ):
+                await send(exchange, self.client.pipeline, call)
 
-        return call
+        return serve
 
-    def _names(self, talk: HTTPExchange) -> list[str]:
-        """Return the models that a request may use."""
-        key, places = talk.key, self.client.pipeline.destinations
+    def _names(self, exchange: HTTPExchange) -> list[str]:
+        """Return the models that the request's key may use."""
+        key, places = exchange.key, self.client.pipeline.destinations
         return [n for n in self.catalogue.names() if key is None or key.allows(names_of(n, places))]
 
-    async def _models(self, talk: HTTPExchange) -> None:
-        rows = [model_row(name) for name in self._names(talk)]
-        await talk.say(json_of({"object": "list", "data": rows}))
+    async def _models(self, exchange: HTTPExchange) -> None:
+        rows = [model_row(name) for name in self._names(exchange)]
+        await exchange.respond(json_of({"object": "list", "data": rows}))
 
-    async def _model(self, talk: HTTPExchange) -> None:
-        name = talk.scope["path_params"]["model"]
-        if name not in self._names(talk):
+    async def _model(self, exchange: HTTPExchange) -> None:
+        name = exchange.scope["path_params"]["model"]
+        if name not in self._names(exchange):
             raise ServingError(404, f"model {name!r} is not served here", "model", "model_not_found")
-        await talk.say(json_of(model_row(name)))
+        await exchange.respond(json_of(model_row(name)))
 
-    async def _health(self, talk: HTTPExchange) -> None:
-        await talk.say(b'{"status":"ok"}')
+    async def _health(self, exchange: HTTPExchange) -> None:
+        await exchange.respond(b'{"status":"ok"}')
 
-    async def _ready(self, talk: HTTPExchange) -> None:
-        if self.turns.full:
-            raise ServingError(503, "as many requests wait as may", code="server_busy")
+    async def _ready(self, exchange: HTTPExchange) -> None:
+        if self.admission.full:
+            raise ServingError(503, "the queue of waiting requests is full", code="server_busy")
         loaded = [engine.name for engine in self._engines()]
-        await talk.say(json_of({"status": "ready", "loaded": loaded}))
+        await exchange.respond(json_of({"status": "ready", "loaded": loaded}))
 
-    async def _metrics(self, talk: HTTPExchange) -> None:
-        await talk.say(self.metrics.text(), kind=CONTENT_TYPE)
+    async def _metrics(self, exchange: HTTPExchange) -> None:
+        await exchange.respond(self.metrics.text(), kind=CONTENT_TYPE)
 
     def _engines(self) -> list[EngineState]:
-        """Return the engines in this process that are loaded, by the names of their models here."""
+        """Return the states of the loaded engines in this process, named ``provider/model``."""
         backends = self.client.pipeline.destinations.made
         return [
             replace(state, name=f"{name}/{state.name}")
@@ -206,17 +220,17 @@ class Service:
 
 
 async def _unhandled(_request: Request, error: Exception) -> Response:
-    """Leave to the front what the router refuses."""
+    """Let the middleware handle routing errors."""
     raise error
 
 
 class _RouteApp:
-    """A handler as the ASGI application that a route wants."""
+    """Adapts a handler to the ASGI interface of a route."""
 
     def __init__(self, handler: Handler, route: str) -> None:
         self._handler, self._path = handler, route
 
     async def __call__(self, scope: ASGIScope, _receive: ASGIReceive, _send: ASGISend) -> None:
-        talk: HTTPExchange = scope[EXCHANGE_KEY]
-        talk.entry.route = self._path
-        await self._handler(talk)
+        exchange: HTTPExchange = scope[EXCHANGE_KEY]
+        exchange.entry.route = self._path
+        await self._handler(exchange)

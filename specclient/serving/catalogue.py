@@ -1,4 +1,4 @@
-"""Turn what a client can reach into the models that a server says it serves, and refuse all others."""
+"""The models that a server lists and serves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from specclient.types.strategy import Strategy
 
 _log = logging.getLogger("specclient")
 
-#: Letters of a model's name.
+#: Maximum characters of a model's name.
 _LONGEST = 512
 
 
@@ -25,8 +25,8 @@ class ModelCatalogue:
     """The models of one server.
 
     Args:
-        client: what serves them.
-        only: those that are served, as ``provider/model``; empty for whatever the client can reach.
+        client: sends the calls.
+        only: the served models, as ``provider/model``; empty for all models that the client can reach.
     """
 
     def __init__(self, client: AsyncOpenAI, only: Sequence[str] = ()) -> None:
@@ -36,7 +36,7 @@ class ModelCatalogue:
 
     @property
     def closed(self) -> bool:
-        """Whether only named models are served."""
+        """Whether the served models are restricted."""
         return bool(self._only)
 
     @property
@@ -44,7 +44,7 @@ class ModelCatalogue:
         return self._client.pipeline.destinations
 
     def names(self) -> list[str]:
-        """Return the models, engines' first, then those that the configuration names and has the key of."""
+        """Return the models: those of engines, then the configured ones whose provider has its key."""
         if self._only:
             return list(self._only)
         settings, places = self._client.settings, self._places
@@ -54,12 +54,16 @@ class ModelCatalogue:
         return list(dict.fromkeys([*engines, *hosted, *([AUTO] if settings.candidates else [])]))
 
     def check(self, request: Request) -> None:
-        """Raise ProblemError for a model or draft that is not served, or a policy that is not configured."""
+        """Check model, draft and policy of a request.
+
+        Raises:
+            ServingError: a model or draft is not served, or the policy is not configured.
+        """
         policies = self._client.settings.policies
         if isinstance(request.policy, str) and request.policy not in policies:
             known = ", ".join(sorted(policies)) or "none"
             raise bad_request(
-                "specclient.policy", f"no policy is named {request.policy!r}; there are: {known}"
+                "specclient.policy", f"no policy is named {request.policy!r}; the policies are: {known}"
             )
         self._check(request.model, "model")
         strategy = request.strategy
@@ -67,20 +71,20 @@ class ModelCatalogue:
             self._check(strategy.draft, "specclient.draft")
 
     def is_engines(self, model: str) -> bool:
-        """Tell whether an engine in this process serves a model that :meth:`check` has let pass."""
+        """Return whether an engine in this process serves a model that passed :meth:`check`."""
         if model in ("", AUTO):
             return False
         return not isinstance(self._places.get(self._places.split(model)[0]), Endpoint)
 
     def _check(self, model: str, param: str) -> None:
-        if len(model) > _LONGEST or not model.isprintable():  # it goes into logs, the ledger and URLs
+        if len(model) > _LONGEST or not model.isprintable():  # the name appears in logs, the ledger and URLs
             raise bad_request(
-                param, f"{param} must be a model's name: at most {_LONGEST} letters, all of them printable"
+                param, f"{param} must be the name of a model, with at most {_LONGEST} printable characters"
             )
         if self._only and model not in self._only:
             raise ServingError(
                 404,
-                f"model {model!r} is not served here; served are {', '.join(self._only)}",
+                f"model {model!r} is not served here; the models are {', '.join(self._only)}",
                 param,
                 "model_not_found",
             )
@@ -90,16 +94,17 @@ class ModelCatalogue:
         place = self._places.get(name)
         if isinstance(place, Endpoint):
             check_key(place)
-        elif inner not in self._engine(name):  # by its own name, an engine takes any folder of this machine
+        elif inner not in self._engine(name):  # an engine itself would accept any folder of this machine
             raise ServingError(
                 404,
-                f"model {model!r} is not served here; {name} has {', '.join(self._engine(name))}",
+                f"model {model!r} is not served here; the models of {name} are "
+                f"{', '.join(self._engine(name))}",
                 param,
                 "model_not_found",
             )
 
     def _engine(self, name: str) -> tuple[str, ...]:
-        """Return the models of an engine, asked for them once."""
+        """Return the models of an engine; the engine is queried once."""
         if name not in self._engines:
             try:
                 place = self._places.get(name)
@@ -120,21 +125,21 @@ class ModelCatalogue:
 
 
 def has_key(place: Endpoint) -> bool:
-    """Tell whether an endpoint can be used: it has its key, or needs none."""
+    """Return whether an endpoint has its key, or needs none."""
     return place.key is not None or place.key_source is not None or not place.key_required
 
 
 def check_key(place: Endpoint) -> None:
-    """Raise ProblemError where an endpoint's key is missing."""
+    """Raise ServingError if the key of an endpoint is missing."""
     if not has_key(place):
         raise ServingError(
             401,
-            f"this server has no key for provider {place.name!r}: set {' or '.join(place.key_env)} "
-            "where it runs",
+            f"this server has no key for provider {place.name!r}: set {' or '.join(place.key_env)} in the "
+            "server's environment",
             code="provider_key_missing",
         )
 
 
 def model_row(name: str) -> dict[str, Any]:
-    """Return one model as OpenAI lists it; when it was made is not known."""
+    """Return a model in the format of OpenAI's list; its creation time is unknown."""
     return {"id": name, "object": "model", "created": 0, "owned_by": name.partition("/")[0]}

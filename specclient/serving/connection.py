@@ -1,9 +1,9 @@
-"""Turn a client's connection into requests and answers, and end it where the client does its part badly.
+"""The HTTP protocol of a connection: uvicorn's, with limits for slow or misbehaving clients.
 
-It is uvicorn's protocol. That waits without end for the head of a request, takes any amount of it, and leaves
-an answer that is not read where it is; here each has a limit. And where a request would rather go on in
-another protocol, that takes its body for the other one's: Java's client asks so with every request
-(``Upgrade: h2c``), and may be passed over (RFC 9110, section 7.8).
+uvicorn waits forever for the head of a request, accepts a head of any size, and waits forever for a client
+that does not read the response; this protocol limits all three. uvicorn also treats the body of a request
+with an ``Upgrade`` header as data of the other protocol. Java's client sends ``Upgrade: h2c`` with every
+request; a server may ignore it (RFC 9110, section 7.8).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ except ImportError:  # Windows
 
 __all__ = ["DISCONNECT_KEY", "DisconnectSignal", "limited_protocol"]
 
-#: Where a request's scope has its :class:`DisconnectSignal`.
-DISCONNECT_KEY = "specclient.leaving"
+#: Key of the :class:`DisconnectSignal` in the ASGI scope of a request.
+DISCONNECT_KEY = "specclient.disconnect"
 
 _JSON = b"application/json"
 _HEAD_END = b"\r\n\r\n"
@@ -40,31 +40,31 @@ _REASONS = {400: b"Bad Request", 431: b"Request Header Fields Too Large"}
 
 
 class DisconnectSignal:
-    """Tells that the client of one request has left.
+    """Signals that the client of one request has disconnected.
 
     Attributes:
-        tell: called when it leaves; None while nobody wants to know.
-        left: whether it has.
+        callback: called on disconnection; None if nothing waits for it.
+        disconnected: whether the client has disconnected.
     """
 
-    __slots__ = ("left", "tell")
+    __slots__ = ("callback", "disconnected")
 
     def __init__(self) -> None:
-        self.left = False
-        self.tell: Callable[[], None] | None = None
+        self.disconnected = False
+        self.callback: Callable[[], None] | None = None
 
-    def leave(self) -> None:
-        """Note that the client is gone."""
-        self.left = True
-        if self.tell is not None:
-            self.tell()
+    def disconnect(self) -> None:
+        """Set the signal."""
+        self.disconnected = True
+        if self.callback is not None:
+            self.callback()
 
 
 class _ResponseWriter:
-    """What one answer is written to; its head goes out with the first of its body where that follows at once.
+    """Writes a response, with its head and the first part of its body in one system call if possible.
 
     Args:
-        connection: the protocol; its transport's other half.
+        connection: the protocol of the connection.
     """
 
     __slots__ = ("_begun", "_connection", "_head", "_transport")
@@ -102,49 +102,50 @@ _BASE: Any = HttpToolsProtocol
 
 
 class _LimitedHTTPProtocol(_BASE):  # type: ignore[misc]
-    """One connection; says in JSON what is no HTTP."""
+    """One connection. Invalid HTTP gets an error response in JSON."""
 
     _limits: Limits
 
     _head_timer: asyncio.TimerHandle | None = None
     _unread_timer: asyncio.TimerHandle | None = None
     _in_head = True
-    #: Bytes since a head was complete or a piece of a body came: heads, and what may stand around bodies.
-    _quiet, _moved = 0, False
+    #: Bytes since the last progress (a complete head, or a part of a body): heads, and chunk framing of
+    #: bodies.
+    _bytes_since_progress, _progress = 0, False
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        self._open: dict[Any, DisconnectSignal] = {}  # by request, of those that are not answered yet
+        self._open: dict[Any, DisconnectSignal] = {}  # by request, for requests without a complete response
         super().connection_made(transport)
-        self._await_head()
+        self._start_head_timer()
 
     def data_received(self, data: bytes) -> None:
         if self._in_head:
-            data = _in_this_protocol(data)
+            data = _without_upgrade(data)
         super().data_received(data)
-        if self._moved:
-            self._moved, self._quiet = False, 0
+        if self._progress:
+            self._progress, self._bytes_since_progress = False, 0
         else:
-            self._quiet += len(data)
-            if self._quiet > self._limits.head_bytes:
+            self._bytes_since_progress += len(data)
+            if self._bytes_since_progress > self._limits.head_bytes:
                 self._refuse(_too_long(self._limits.head_bytes))
                 return
         if self.cycle is not None and not self.cycle.response_complete:
-            self._forget_head()
+            self._cancel_head_timer()
         elif self._head_timer is None:
-            self._await_head()
+            self._start_head_timer()
 
     def on_headers_complete(self) -> None:
-        self._in_head, self._moved = False, True
+        self._in_head, self._progress = False, True
         super().on_headers_complete()
         self.cycle.transport = _ResponseWriter(self)
         self.scope[DISCONNECT_KEY] = self._open[self.cycle] = DisconnectSignal()
 
     def on_body(self, body: bytes) -> None:
-        self._moved = True
+        self._progress = True
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._in_head = self._moved = True
+        self._in_head = self._progress = True
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -156,12 +157,12 @@ class _LimitedHTTPProtocol(_BASE):  # type: ignore[misc]
         self._refuse(bad_request(None, msg, "invalid_http"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._forget_head()
+        self._cancel_head_timer()
         self.resume_writing()
-        for cycle, leaving in self._open.items():  # uvicorn tells the newest alone
+        for cycle, signal in self._open.items():  # uvicorn signals only the newest request
             cycle.disconnected = True
             cycle.message_event.set()
-            leaving.leave()
+            signal.disconnect()
         self._open = {}
         super().connection_lost(exc)
 
@@ -179,54 +180,55 @@ class _LimitedHTTPProtocol(_BASE):  # type: ignore[misc]
         super().resume_writing()
 
     def end(self) -> None:
-        """Close the connection, once the client has read its answer or been given the time to."""
+        """Close the connection after the client has read the response, or after the time limit."""
         if not self.transport.is_closing():
             self.transport.close()
             self._watch_unread()
 
-    def _refuse(self, problem: ServingError) -> None:
-        """Answer what is no request, unless amid an answer, and close the connection."""
+    def _refuse(self, error: ServingError) -> None:
+        """Send an error, unless a response has started, and close the connection."""
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
-            self.transport.write(_answer_of(problem))
+            self.transport.write(_encode_error(error))
         self.end()
 
     def _watch_unread(self) -> None:
         size = _unread(self.transport)
         if size and self._unread_timer is None:
-            self._unread_timer = self.loop.call_later(self._limits.send_s, self._see_unread, size)
+            self._unread_timer = self.loop.call_later(self._limits.send_s, self._check_unread, size)
 
-    def _see_unread(self, before: int) -> None:
+    def _check_unread(self, before: int) -> None:
         self._unread_timer = None
         if _unread(self.transport) < before:
             self._watch_unread()
         else:
             self.transport.abort()
 
-    def _await_head(self) -> None:
+    def _start_head_timer(self) -> None:
         self._head_timer = self.loop.call_later(self._limits.head_s, self.end)
 
-    def _forget_head(self) -> None:
+    def _cancel_head_timer(self) -> None:
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
 
 
 def limited_protocol(limits: Limits) -> type[asyncio.Protocol]:
-    """Return uvicorn's protocol with limits: see :class:`specclient.serving.Limits`, and this module."""
-    return type("Patient", (_LimitedHTTPProtocol,), {"_limits": limits})
+    """Return the protocol class for :class:`specclient.serving.Limits`."""
+    return type("LimitedHTTPProtocol", (_LimitedHTTPProtocol,), {"_limits": limits})
 
 
-def _in_this_protocol(data: bytes) -> bytes:
-    """Return the beginning of a request without its wish to go on in another protocol."""
+def _without_upgrade(data: bytes) -> bytes:
+    """Return the head of a request without its ``Upgrade`` header."""
     end = data.find(_HEAD_END)
     found = _UPGRADE.search(data, 0, len(data) if end < 0 else end)
     return data if found is None else data[: found.start()] + data[found.end() :]
 
 
 def _unread(transport: asyncio.Transport) -> int:
-    """Return the bytes that a client has not taken: those that wait here and, then, those the system holds.
+    """Return the number of unread bytes: those buffered here and, if there are any, those in the kernel.
 
-    It holds megabytes, and asks for more when a good part of them is gone: a slow client may take minutes.
+    The kernel buffers megabytes and accepts more only after a large part is sent, which can take a slow
+    client minutes.
     """
     size = transport.get_write_buffer_size()
     if size and fcntl is not None:
@@ -240,10 +242,10 @@ def _too_long(most: int) -> ServingError:
     return ServingError(431, f"the request's head is longer than {most} bytes", code="invalid_http")
 
 
-def _answer_of(problem: ServingError) -> bytes:
-    body = problem.body()
+def _encode_error(error: ServingError) -> bytes:
+    body = error.body()
     lines = (
-        b"HTTP/1.1 %d %b" % (problem.status, _REASONS[problem.status]),
+        b"HTTP/1.1 %d %b" % (error.status, _REASONS[error.status]),
         b"content-type: " + _JSON,
         b"content-length: %d" % len(body),
         b"connection: close",

@@ -1,15 +1,15 @@
-"""Turn whatever went wrong into an HTTP status and OpenAI's error object.
+"""HTTP status and OpenAI error object of each error.
 
-What an endpoint or an engine refused keeps its status. Beyond that:
+An error response of an endpoint or an engine keeps its status. Other errors:
 
 ====================================  ======  =====================================================
-no key for the provider in the server    401  ``provider_key_missing``; a retry would not help, so no 5xx
+no key for the provider in the server    401  ``provider_key_missing``; not 5xx, because a retry does not help
 no model, provider or route              404  ``model_not_found``, or none
 no candidate satisfies the policy        400  ``no_route``
 prompt and answer exceed the context     400  ``context_length_exceeded``
 the upstream cannot be reached           502  ``upstream_unreachable``; 504 where it did not answer in time
 the upstream's answer cannot be read     502  ``upstream_invalid``
-the upstream is given a rest             503  ``upstream_resting``, with ``retry-after``
+the upstream's circuit is open           503  ``upstream_resting``, with ``retry-after``
 the engine or the server failed          500
 ====================================  ======  =====================================================
 """
@@ -38,8 +38,8 @@ from specclient.errors import (
     OpenAIError,
 )
 
-#: Characters of a message that are told: some repeat a wrong value, however long it is.
-LONGEST = 2000
+#: Maximum characters of a message; some messages repeat an invalid value of any length.
+MAX_MESSAGE = 2000
 #: Calls that are told of an error's way.
 _FRAMES = 6
 
@@ -64,11 +64,12 @@ class ServingError(Exception):
     """An answer that is an error.
 
     Attributes:
-        status: of HTTP.
-        message: for a person; holds no secret.
-        param: the field of the request that is wrong; ``code``: a word for programs.
-        kind: OpenAI's ``type``; by the status where empty.
-        headers: sent with it.
+        status: HTTP status.
+        message: text for people, without secrets.
+        param: the invalid field of the request.
+        code: identifier for programs.
+        kind: OpenAI's ``type``; derived from the status if empty.
+        headers: response headers.
     """
 
     status: int
@@ -81,67 +82,65 @@ class ServingError(Exception):
     @property
     def error(self) -> dict[str, Any]:
         """OpenAI's error object."""
-        kind = self.kind or _TYPES.get(self.status) or _by_hundred(self.status)
-        message = self.message if len(self.message) <= LONGEST else f"{self.message[:LONGEST]}…"
+        kind = self.kind or _TYPES.get(self.status) or _type_of_status(self.status)
+        message = self.message if len(self.message) <= MAX_MESSAGE else f"{self.message[:MAX_MESSAGE]}…"
         return {"message": message, "type": kind, "param": self.param, "code": self.code}
 
     def body(self) -> bytes:
-        """Return the answer's body."""
+        """Return the response body."""
         return json.dumps({"error": self.error}).encode()
 
 
 def bad_request(param: str | None, message: str, code: str | None = None) -> ServingError:
-    """Return the problem of a request that is wrong in itself."""
+    """Return an error with status 400 for an invalid request."""
     return ServingError(400, message, param, code)
 
 
 def shutting_down() -> ServingError:
-    """Return the problem of a request that the server had no more time for."""
+    """Return the error for requests that are interrupted by the shutdown."""
     return ServingError(503, "the server is shutting down", code="server_stopping")
 
 
 def serving_error_of(error: Exception) -> ServingError:
-    """Return what a client is told of an error; what is not ours to raise is not shown."""
+    """Return the response for an exception. The text of unexpected exceptions is not included."""
     if isinstance(error, ServingError):
         return error
     if isinstance(error, APIStatusError):
-        return _of_status(error)
+        return _from_status(error)
     for kind, status, code in _KINDS:
         if isinstance(error, kind):
-            return _of_kind(error, status, code)
+            return _from_kind(error, status, code)
     if isinstance(error, OpenAIError):
         return ServingError(500, str(error))
-    return ServingError(
-        500, "the server failed on this request; its log has the reason under the request's id"
-    )
+    return ServingError(500, "internal server error; the server's log has the cause under the request's id")
 
 
 def exception_summary(error: BaseException) -> str:
-    """Return what a log may have of an error: its kind and where it was raised, and not what it says.
+    """Return the type of an exception and where it was raised.
 
-    That may quote a prompt.
+    Its text is omitted because it may contain a prompt.
     """
     frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
     places = [f"{'/'.join(Path(at.filename).parts[-3:])}:{at.lineno} {at.name}" for at in reversed(frames)]
     return f"{type(error).__name__} at {' < '.join(places)}"
 
 
-def _of_kind(error: Exception, status: int, code: str | None) -> ServingError:
+def _from_kind(error: Exception, status: int, code: str | None) -> ServingError:
     param, kind = None, ""
     if isinstance(error, APIError):
         code, param, kind = error.code or code, error.param, error.type or ""
     headers = {}
-    if isinstance(error, BudgetExceededError):  # of which clients know by the type that to try again is vain
+    if isinstance(error, BudgetExceededError):  # the type tells clients that a retry does not help
         kind, headers["x-should-retry"] = "insufficient_quota", "false"
     if isinstance(error, CircuitOpenError):
         headers["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
     return ServingError(status, str(error), _text(param), code, _text(kind) or "", headers)
 
 
-def _of_status(error: APIStatusError) -> ServingError:
+def _from_status(error: APIStatusError) -> ServingError:
     status = error.status_code if 400 <= error.status_code < 600 else 502
-    told = error.body.get("message") if isinstance(error.body, Mapping) else None
-    message = told if isinstance(told, str) and told else error.message
+    detail = error.body.get("message") if isinstance(error.body, Mapping) else None
+    message = detail if isinstance(detail, str) and detail else error.message
     code = _text(error.code)
     if status == 404 and error.response is None:
         code = code or "model_not_found"
@@ -150,7 +149,7 @@ def _of_status(error: APIStatusError) -> ServingError:
 
 
 def upstream_limit_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return what an upstream's headers say of its limits: they are the client's to heed, too."""
+    """Return the rate-limit and retry headers of an upstream, which are passed on to the client."""
     return {
         lower: value
         for name, value in headers.items()
@@ -161,7 +160,7 @@ def upstream_limit_headers(headers: Mapping[str, str]) -> dict[str, str]:
 _RETRY = ("retry-after", "retry-after-ms", "x-should-retry")
 
 
-def _by_hundred(status: int) -> str:
+def _type_of_status(status: int) -> str:
     return "server_error" if status >= 500 else "invalid_request_error"
 
 

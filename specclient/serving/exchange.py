@@ -1,4 +1,4 @@
-"""Turn one ASGI request into its body, and what is answered into ASGI messages, while the client is there."""
+"""One HTTP request and its response, over ASGI messages."""
 
 from __future__ import annotations
 
@@ -26,23 +26,30 @@ JSON = "application/json"
 EVENTS = "text/event-stream; charset=utf-8"
 REQUEST_ID = "x-request-id"
 
-#: Of a body that is too long, the most that is read and dropped: a client that is still writing reads no
-#: answer, and takes a connection that closes for a broken one.
-_MOST_DROPPED = 512 * 2**20
+#: Maximum bytes of a too long body that are read and discarded. A client that is still writing does not read
+#: the response, and reports a closed connection as broken.
+_MAX_DISCARDED = 512 * 2**20
 
 
 class HTTPExchange:
-    """One request and its answer.
+    """One HTTP request and its response.
 
     Args:
-        limited: gives what an answer's headers say, from what they would, once its key's limits are told.
+        scope: the ASGI scope.
+        receive: the ASGI receive function.
+        send: the ASGI send function.
+        entry: the request's entry in the server's log.
+        limits: limits of the server.
+        limit_headers: adds the rate limits of the request's key to the response headers.
 
     Attributes:
-        entry: of the request in the server's log.
-        key: that it came with, of the stored ones; ``taken``: what its limits had left for it.
-        headers: of the request, names in lower case; of several of one name, the last.
-        begun, ended: whether the answer has.
-        gone: whether the client has left.
+        entry: the request's entry in the server's log.
+        key: the stored key of the request; None for the operator's key.
+        limit_decision: the decision about the key's rate limits; None if it has none.
+        headers: request headers with lower-case names; the last value of a repeated header.
+        started: whether the response has started.
+        finished: whether the response is complete.
+        disconnected: whether the client has disconnected.
     """
 
     def __init__(
@@ -53,35 +60,35 @@ class HTTPExchange:
         entry: RequestEntry,
         *,
         limits: Limits,
-        limited: LimitHeaders,
+        limit_headers: LimitHeaders,
     ) -> None:
         self.scope, self.entry = scope, entry
         self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         self.key: StoredKey | None = None
-        self.taken: LimitDecision | None = None
-        self.begun = self.ended = self.gone = False
-        self._receive, self._send, self._limits, self._limited = receive, send, limits, limited
+        self.limit_decision: LimitDecision | None = None
+        self.started = self.finished = self.disconnected = False
+        self._receive, self._send, self._limits, self._limit_headers = receive, send, limits, limit_headers
 
     @property
     def path(self) -> str:
-        """The path as the client wrote it, percent signs and all."""
+        """The path as the client sent it, with percent-encoding."""
         text: str = self.scope["raw_path"].decode("latin-1")
         return text
 
     @property
     def query(self) -> str:
-        """What follows the question mark."""
+        """The query string without the question mark."""
         text: str = self.scope["query_string"].decode("latin-1")
         return text
 
     async def body(self) -> bytes:
-        """Read the body.
+        """Read the request body.
 
         Raises:
-            ProblemError: 413 for one that is too long, 408 for one that takes too long.
-            ClientGoneError: the client left first.
+            ServingError: 413 if the body is too long, 408 if it arrives too slowly.
+            ClientDisconnectedError: the client disconnected.
         """
-        most, size = self._limits.body_bytes, 0
+        limit, size = self._limits.body_bytes, 0
         pieces: list[bytes] = []
         begun = time.monotonic()
         try:
@@ -92,11 +99,11 @@ class HTTPExchange:
                         raise ClientDisconnectedError
                     piece = message.get("body", b"")
                     size += len(piece)
-                    if size <= most:
+                    if size <= limit:
                         pieces.append(piece)
                     else:
                         pieces.clear()
-                    if not message.get("more_body", False) or size > _MOST_DROPPED:
+                    if not message.get("more_body", False) or size > _MAX_DISCARDED:
                         break
         except TimeoutError:
             seconds = time.monotonic() - begun
@@ -105,30 +112,37 @@ class HTTPExchange:
                 f"the request's body did not arrive within {seconds:.0f} s",
                 headers={"connection": "close"},
             ) from None
-        if size > most:
+        if size > limit:
             raise ServingError(
                 413,
-                f"the request's body is longer than the {most} bytes that this server takes",
+                f"the request's body is longer than this server's limit of {limit} bytes",
                 headers={"connection": "close"},
             )
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    async def say(
+    async def respond(
         self, content: bytes, *, status: int = 200, kind: str = JSON, headers: Mapping[str, str] | None = None
     ) -> None:
-        """Answer whole."""
-        await self.begin(status, kind, {"content-length": str(len(content)), **(headers or {})})
-        self.ended = True
-        await self._put({"type": "http.response.body", "body": content})
+        """Send a complete response.
 
-    async def begin(self, status: int, kind: str, headers: Mapping[str, str] | None = None) -> None:
-        """Begin an answer whose body comes in pieces."""
-        self.begun = True
+        Args:
+            content: the body.
+            status: the HTTP status.
+            kind: the media type of the body.
+            headers: further headers.
+        """
+        await self.start(status, kind, {"content-length": str(len(content)), **(headers or {})})
+        self.finished = True
+        await self._send_message({"type": "http.response.body", "body": content})
+
+    async def start(self, status: int, kind: str, headers: Mapping[str, str] | None = None) -> None:
+        """Start a response whose body follows in pieces."""
+        self.started = True
         lines = {"content-type": kind, **(headers or {}), REQUEST_ID: self.entry.id}
         if self.key is not None:
-            lines = await self._limited(self, self.key, lines)
+            lines = await self._limit_headers(self, self.key, lines)
         self.entry.status = status
-        await self._put(
+        await self._send_message(
             {
                 "type": "http.response.start",
                 "status": status,
@@ -136,22 +150,26 @@ class HTTPExchange:
             }
         )
 
-    async def more(self, piece: bytes) -> None:
-        """Send a piece of the body; an empty one would end nothing, and is not sent."""
+    async def write(self, piece: bytes) -> None:
+        """Send a piece of the body. An empty piece is not sent."""
         if piece:
-            await self._put({"type": "http.response.body", "body": piece, "more_body": True})
+            await self._send_message({"type": "http.response.body", "body": piece, "more_body": True})
 
-    async def end(self, last: bytes = b"") -> None:
-        """End the body, with a last piece of it."""
-        self.ended = True
-        await self._put({"type": "http.response.body", "body": last})
+    async def finish(self, last: bytes = b"") -> None:
+        """Finish the response with the last piece of its body."""
+        self.finished = True
+        await self._send_message({"type": "http.response.body", "body": last})
 
-    def while_there(self) -> CancelOnDisconnect:
-        """Return a context that is cancelled when the client leaves; for after the body has been read."""
+    def cancel_on_disconnect(self) -> CancelOnDisconnect:
+        """Return a context that is cancelled when the client disconnects. Read the body before."""
         return CancelOnDisconnect(self, self.scope[DISCONNECT_KEY])
 
-    async def _put(self, message: ASGIMessage) -> None:
-        """Send a message; a client that does not read is one that leaves, by and by."""
+    async def _send_message(self, message: ASGIMessage) -> None:
+        """Send an ASGI message.
+
+        Raises:
+            ClientDisconnectedError: the client disconnected, or does not read the response.
+        """
         try:
             await self._send(message)
         except OSError:
@@ -159,37 +177,37 @@ class HTTPExchange:
 
 
 class ClientDisconnectedError(Exception):
-    """The client left, or does not read: nothing more can be said to it."""
+    """The client disconnected, or does not read the response."""
 
 
 class CancelOnDisconnect:
-    """A context whose work is cancelled at once when the client leaves; it then raises ClientGoneError."""
+    """A context that is cancelled when the client disconnects, and then raises ClientDisconnectedError."""
 
-    def __init__(self, talk: HTTPExchange, leaving: DisconnectSignal) -> None:
-        self._talk, self._leaving = talk, leaving
+    def __init__(self, exchange: HTTPExchange, signal: DisconnectSignal) -> None:
+        self._exchange, self._signal = exchange, signal
 
     async def __aenter__(self) -> Self:
-        if self._leaving.left:
+        if self._signal.disconnected:
             raise ClientDisconnectedError
         task = asyncio.current_task()
         assert task is not None
         self._task = task
-        self._leaving.tell = self._leave
+        self._signal.callback = self._on_disconnect
         return self
 
-    def _leave(self) -> None:
-        if not self._talk.ended:
-            self._talk.gone = True
+    def _on_disconnect(self) -> None:
+        if not self._exchange.finished:
+            self._exchange.disconnected = True
             self._task.cancel()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._leaving.tell = None
-        if not self._talk.gone:
+        self._signal.callback = None
+        if not self._exchange.disconnected:
             return
         self._task.uncancel()
         if not isinstance(error, asyncio.CancelledError):
-            with suppress(asyncio.CancelledError):  # the work was quicker: take what is on its way
+            with suppress(asyncio.CancelledError):  # the work ended first; consume the pending cancellation
                 await asyncio.sleep(0)
         raise ClientDisconnectedError from None

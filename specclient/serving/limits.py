@@ -1,4 +1,4 @@
-"""What a server takes on at once, and how long it waits for clients: checked numbers."""
+"""Limits of a server: concurrency, sizes and timeouts, validated."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from specclient.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a server allows its clients.
+    """Limits of a server.
 
     Attributes:
-        running: most requests that are worked on at once.
-        waiting: most that wait for their turn; one more is refused with 429.
-        body_bytes: most bytes of a request's body; a longer one is refused with 413.
-        head_bytes: most bytes of its head; a longer one is refused with 431.
-        head_s: seconds that a request's head may take to arrive, from the connection's or its own first byte.
-        body_s: seconds that its body may take.
-        send_s: seconds that a client may leave an answer unread before it counts as gone.
-        idle_s: seconds that a connection is kept between requests; longer than most clients keep theirs, so
-            that they never send on one that is being closed.
-        grace_s: seconds that running requests have to end when the server stops.
+        running: maximum of concurrent requests.
+        waiting: maximum of waiting requests; further ones get status 429.
+        body_bytes: maximum size of a request body; a longer one gets status 413.
+        head_bytes: maximum size of a request head; a longer one gets status 431.
+        head_s: seconds for a request head to arrive, from the start of the connection or its first byte.
+        body_s: seconds for a request body to arrive.
+        send_s: seconds without progress after which a client that does not read a response is disconnected.
+        idle_s: seconds that an idle connection stays open; longer than most clients keep theirs, so that they
+            do not send a request while the connection is being closed.
+        grace_s: seconds for running requests to end when the server stops.
 
     Raises:
-        ConfigurationError: for a number below what makes sense.
+        ConfigurationError: a number is too low.
     """
 
     running: int = 1000

@@ -1,11 +1,11 @@
-"""Turn finished requests and calls into Prometheus' counters, gauges and histograms, and those into its text.
+"""Prometheus metrics of a server.
 
-Named and labelled as vLLM's (https://docs.vllm.ai/en/stable/usage/metrics/), with ``specclient:`` in front.
-A label holds what the server knows, or has called with success; any other model is ``other``, so no client
-can make series without end.
+Names and labels are those of vLLM (https://docs.vllm.ai/en/stable/usage/metrics/), with the prefix
+``specclient:``. The model label is a listed model or one that was called successfully, else ``other``, so
+that clients cannot create an unlimited number of series.
 
-With ``PROMETHEUS_MULTIPROC_DIR`` set to an empty folder before they start, processes that serve one port keep
-their figures in it, and each of them tells the sum of all.
+If ``PROMETHEUS_MULTIPROC_DIR`` is an empty folder when they start, processes that serve one port store their
+metrics in it, and each of them returns the sums.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ T = TypeVar("T", Counter, Histogram)
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OTHER_MODEL = "other"
-FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 
-#: Models that were called with success and have series of their own, beside those that the server lists.
+#: Maximum number of series for models that are not listed by the server but were called successfully.
 _MOST_MODELS = 200
-#: Draft positions with a series of their own; the last one has all that lie behind it.
+#: Number of series for draft positions; the last one includes all further positions.
 _MOST_POSITIONS = 64
 
-#: Upper edges, in seconds: of first tokens and of the time for each further one, as vLLM's; of whole answers
-#: and of waiting, down to what a gateway adds.
+#: Histogram buckets in seconds. TTFT and TPOT are as in vLLM; latency and queue time start lower, at the
+#: overhead of a gateway.
 _FIRST = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80)
 _EACH = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5)
 _WHOLE = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 20, 30, 60, 120, 240, 480, 960)
 _WAIT = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
-#: The code of a request that a budget does not allow.
+#: Error code of a request that exceeds a budget.
 BUDGET = "insufficient_quota"
-#: The codes by which this server itself refuses; what an upstream says is not counted under its own words.
+#: Error codes of this server's own refusals; codes of upstreams are not used as labels.
 _REFUSALS = frozenset(
     {
         BUDGET, "invalid_api_key", "invalid_json", "model_not_found", "no_route",
@@ -56,24 +56,24 @@ _REFUSALS = frozenset(
 
 
 class ServerMetrics:
-    """The figures of one server.
+    """The metrics of one server.
 
     Args:
-        models: lists the models that the server names itself.
-        turns: how many requests run, and how many wait.
-        engines: what the engines in this process say of themselves.
+        models: returns the listed models.
+        load: returns the numbers of running and of waiting requests.
+        engines: returns the states of the engines in this process.
     """
 
     def __init__(
         self,
         models: Callable[[], Iterable[str]],
-        turns: Callable[[], tuple[int, int]],
+        load: Callable[[], tuple[int, int]],
         engines: Callable[[], Iterable[EngineState]],
     ) -> None:
-        self._models, self._turns, self._engines = models, turns, engines
+        self._models, self._load, self._engines = models, load, engines
         self._known: set[str] = set()
         self._series: dict[tuple[object, ...], Counter | Histogram] = {}
-        self._shared = bool(os.environ.get(FOLDER))
+        self._shared = bool(os.environ.get(FOLDER_VARIABLE))
         self.registry = CollectorRegistry()
         self._make_requests()
         self._make_calls()
@@ -90,126 +90,126 @@ class ServerMetrics:
         return Histogram(f"specclient:{name}", what, labels, buckets=edges, registry=self.registry)
 
     def _make_requests(self) -> None:
-        self._running = self._gauge("num_requests_running", "Requests that are being worked on.")
-        self._waiting = self._gauge("num_requests_waiting", "Requests that wait for their turn.")
+        self._running = self._gauge("num_requests_running", "Running requests.")
+        self._waiting = self._gauge("num_requests_waiting", "Requests waiting for admission.")
         self._requests = self._counter(
-            "http_requests", "Requests answered, by the server's own route and status.",
+            "http_requests", "Finished requests by route and status.",
             "method", "route", "status",
         )  # fmt: skip
-        self._refused = self._counter("requests_refused", "Requests that this server refused.", "reason")
+        self._refused = self._counter(
+            "requests_refused", "Requests refused by this server, by reason.", "reason"
+        )
         self._budget_refusals = self._counter(
-            "budget_refusals", "Requests refused because a budget does not allow what they may cost."
+            "budget_refusals", "Requests refused because their maximum cost exceeds a budget."
         )
         self._whole = self._histogram(
             "e2e_request_latency_seconds",
-            "Seconds from a request's head to its answer's end.",
+            "Seconds from the request head to the end of the response.",
             _WHOLE,
             "route",
         )
         self._queue = self._histogram(
-            "request_queue_time_seconds", "Seconds that requests waited for their turn.", _WAIT
+            "request_queue_time_seconds", "Seconds that requests waited for admission.", _WAIT
         )
 
     def _make_calls(self) -> None:
         self._calls = self._counter(
-            "calls", "Calls of models, each billed once: ok, error or cancelled.", "model_name", "status"
+            "calls", "Calls to models by status: ok, error or cancelled.", "model_name", "status"
         )
-        self._prompt = self._counter("prompt_tokens", "Tokens of prompts.", "model_name")
-        self._cached = self._counter(
-            "prompt_tokens_cached", "Those of them that were read from a cache.", "model_name"
-        )
-        self._generated = self._counter("generation_tokens", "Tokens generated.", "model_name")
-        self._cost = self._counter("cost_dollars", "US dollars that priced calls cost.", "model_name")
-        self._unpriced = self._counter("unpriced_calls", "Calls whose cost is not known.", "model_name")
+        self._prompt = self._counter("prompt_tokens", "Prompt tokens.", "model_name")
+        self._cached = self._counter("prompt_tokens_cached", "Prompt tokens read from a cache.", "model_name")
+        self._generated = self._counter("generation_tokens", "Generated tokens.", "model_name")
+        self._cost = self._counter("cost_dollars", "Cost of priced calls in US dollars.", "model_name")
+        self._unpriced = self._counter("unpriced_calls", "Calls of unknown cost.", "model_name")
         self._first = self._histogram(
             "time_to_first_token_seconds",
-            "Seconds from a call's start to its first text.",
+            "Seconds from the start of a call to its first text.",
             _FIRST,
             "model_name",
         )
         self._each = self._histogram(
             "request_time_per_output_token_seconds",
-            "Of streamed calls, seconds for each token after the first.", _EACH, "model_name",
+            "Seconds per token after the first, of streamed calls.", _EACH, "model_name",
         )  # fmt: skip
 
     def _make_drafts(self) -> None:
         self._steps = self._counter("spec_decode_num_drafts", "Verification passes.", "model_name")
-        self._drafted = self._counter("spec_decode_num_draft_tokens", "Tokens drafted.", "model_name")
+        self._drafted = self._counter("spec_decode_num_draft_tokens", "Drafted tokens.", "model_name")
         self._accepted = self._counter(
-            "spec_decode_num_accepted_tokens", "Drafted tokens that the target kept.", "model_name"
+            "spec_decode_num_accepted_tokens", "Drafted tokens that the target accepted.", "model_name"
         )
         self._positions = self._counter(
             "spec_decode_num_accepted_tokens_per_pos",
-            "The same by position in the draft, of the calls that tell.", "model_name", "position",
+            "Accepted tokens by draft position, of calls that report it.", "model_name", "position",
         )  # fmt: skip
 
     def _make_engines(self) -> None:
         self._in_engine = self._gauge(
-            "engine_num_requests", "Requests that a loaded engine holds, running and waiting.", "engine"
+            "engine_num_requests", "Running and waiting requests of a loaded engine.", "engine"
         )
-        self._busy = self._gauge(
-            "engine_busy_seconds", "Seconds that an engine's models have worked.", "engine"
-        )
+        self._busy = self._gauge("engine_busy_seconds", "Seconds of work of an engine's models.", "engine")
 
     def load(self) -> tuple[int, int]:
-        """Return how many requests run and how many wait, at all processes that serve the port."""
+        """Return the numbers of running and of waiting requests in all processes that serve the port."""
         if not self._shared:
-            return self._turns()
-        self.turn()
-        sums = {found.name: sum(s.value for s in found.samples) for found in self._collected().collect()}
+            return self._load()
+        self.update_load()
+        sums = {family.name: sum(s.value for s in family.samples) for family in self._collected().collect()}
         running, waiting = (sums[f"specclient:num_requests_{state}"] for state in ("running", "waiting"))
         return int(running), int(waiting)
 
-    def turn(self) -> None:
-        """Note how many requests run and wait, after either has changed, where other processes tell it."""
+    def update_load(self) -> None:
+        """Publish the numbers of running and of waiting requests to other processes."""
         if self._shared:
-            self._note_turns()
+            self._set_load()
 
-    def _note_turns(self) -> None:
-        running, waiting = self._turns()
+    def _set_load(self) -> None:
+        running, waiting = self._load()
         self._running.set(running)
         self._waiting.set(waiting)
 
     def request(self, entry: RequestEntry) -> None:
-        """Note a finished request."""
-        self.turn()
-        self._of(self._requests, entry.verb, entry.route, str(entry.status)).inc()
+        """Count a finished request; a reader of the request log."""
+        self.update_load()
+        self._series_of(self._requests, entry.verb, entry.route, str(entry.status)).inc()
         if entry.code in _REFUSALS and not entry.calls:
-            self._of(self._refused, entry.code).inc()
+            self._series_of(self._refused, entry.code).inc()
             if entry.code == BUDGET:
                 self._budget_refusals.inc()
         if entry.waited_s is not None:
             self._queue.observe(entry.waited_s)
-            self._of(self._whole, entry.route).observe(entry.seconds or 0.0)
+            self._series_of(self._whole, entry.route).observe(entry.seconds or 0.0)
 
     async def observe(self, call: Call) -> None:
-        """Note a finished call; an observer of a pipeline."""
+        """Count a finished call; an observer of a pipeline."""
         model = self._name(call)
         usage = call.usage
-        self._of(self._calls, model, call.status).inc()
+        self._series_of(self._calls, model, call.status).inc()
         self._add(self._prompt, model, usage.prompt)
         self._add(self._cached, model, usage.cached)
         self._add(self._generated, model, usage.completion)
         if call.cost.total is None:
-            self._of(self._unpriced, model).inc()
+            self._series_of(self._unpriced, model).inc()
         elif call.cost.total > 0:
-            self._of(self._cost, model).inc(float(call.cost.total))
+            self._series_of(self._cost, model).inc(float(call.cost.total))
         if call.ttft_s is not None:
-            self._of(self._first, model).observe(call.ttft_s)
+            self._series_of(self._first, model).observe(call.ttft_s)
             if call.status == "ok" and usage.completion is not None and usage.completion > 1:
-                self._of(self._each, model).observe((call.latency_s - call.ttft_s) / (usage.completion - 1))
+                self._series_of(self._each, model).observe(
+                    (call.latency_s - call.ttft_s) / (usage.completion - 1)
+                )
         drafts = call.speculation
         if drafts is not None and drafts.drafted is not None and drafts.accepted is not None:
             self._add(self._steps, model, drafts.steps)
             self._add(self._drafted, model, drafts.drafted)
             self._add(self._accepted, model, drafts.accepted)
-            for place, kept in enumerate(accepted_at(drafts)):
-                self._of(self._positions, model, str(min(place, _MOST_POSITIONS - 1))).inc(kept)
+            for position, accepted in enumerate(accepted_by_position(drafts)):
+                self._series_of(self._positions, model, str(min(position, _MOST_POSITIONS - 1))).inc(accepted)
 
     def text(self) -> bytes:
-        """Return all figures as Prometheus reads them."""
-        self._note_turns()
-        for name in self._listed:  # from 0 on: of a series that begins later, a reader takes no difference
+        """Return all metrics in the Prometheus text format."""
+        self._set_load()
+        for name in self._listed:  # create series at 0, so that rates are right from their first increment
             for counter in (self._steps, self._drafted, self._accepted):
                 counter.labels(name)
             self._positions.labels(name, "0")
@@ -218,8 +218,8 @@ class ServerMetrics:
             self._busy.labels(engine.name).set(engine.busy_s)
         return generate_latest(self._collected())
 
-    def _of(self, family: T, *labels: str) -> T:
-        """Return the one of a family's series that has these labels; its own look-up is slow."""
+    def _series_of(self, family: T, *labels: str) -> T:
+        """Return the series of a metric with these labels; cached, because the library's look-up is slow."""
         series = self._series.get((family, *labels))
         if series is None:
             series = self._series[family, *labels] = family.labels(*labels)
@@ -227,10 +227,10 @@ class ServerMetrics:
 
     def _add(self, family: Counter, model: str, count: int | None) -> None:
         if count is not None and count > 0:
-            self._of(family, model).inc(count)
+            self._series_of(family, model).inc(count)
 
     def _collected(self) -> CollectorRegistry:
-        """Return where the figures of all processes are."""
+        """Return the registry with the metrics of all processes."""
         if not self._shared:
             return self.registry
         registry = CollectorRegistry()
@@ -238,7 +238,7 @@ class ServerMetrics:
         return registry
 
     def _name(self, call: Call) -> str:
-        """Return the label of a call's model: the route taken, where it is known to be one."""
+        """Return the model label of a call: its route if that is known, else ``other``."""
         name = call.route.chosen
         if name in self._known:
             return name
@@ -249,18 +249,18 @@ class ServerMetrics:
 
     @cached_property
     def _listed(self) -> frozenset[str]:
-        return frozenset(self._models()) - {AUTO}  # which calls take the route that was chosen for it
+        return frozenset(self._models()) - {AUTO}  # calls have the chosen route instead
 
 
-def accepted_at(drafts: Speculation) -> Sequence[int]:
-    """Return how many tokens were kept at each draft position; nothing where that cannot be told.
+def accepted_by_position(drafts: Speculation) -> Sequence[int]:
+    """Return the accepted tokens at each draft position; empty if they are unknown.
 
-    Shares alone tell it where every pass drafted as far as the others.
+    Shares suffice only if all passes drafted the same number of tokens.
     """
     if drafts.accepted_per_position is not None:
         return drafts.accepted_per_position
     shares, steps = drafts.per_position, drafts.steps
     if not shares or not steps or drafts.drafted != steps * len(shares):
         return ()
-    kept = [round(share * steps) for share in shares]
-    return kept if sum(kept) == drafts.accepted else ()
+    accepted = [round(share * steps) for share in shares]
+    return accepted if sum(accepted) == drafts.accepted else ()

@@ -1,4 +1,4 @@
-"""Turn every request into one answer: let in who may, give it an id, make an error of what goes wrong."""
+"""The middleware around the application: request ids, authentication, and error responses."""
 
 from __future__ import annotations
 
@@ -38,19 +38,25 @@ _log = logging.getLogger("specclient")
 
 ASGIApp = Callable[[ASGIScope, ASGIReceive, ASGISend], Awaitable[None]]
 
-#: Where a request's scope has its :class:`~specclient.serving.exchange.HTTPExchange`.
-EXCHANGE_KEY = "specclient.talk"
-#: What is served to everybody: whether the server lives, and the dashboard without a figure in it.
+#: Key of the :class:`~specclient.serving.exchange.HTTPExchange` in the ASGI scope of a request.
+EXCHANGE_KEY = "specclient.exchange"
+#: Paths that need no key: the health check, and the dashboard's files, which contain no figures.
 PUBLIC_PATHS = frozenset({"/health", *PAGE})
-#: Where what is served is for every key; what is elsewhere tells of the calls of all of them.
-_OF_ALL = ("/v1/", "/ready")
+#: Path prefixes open to every key. Other paths show the calls of all keys.
+_FOR_ALL_KEYS = ("/v1/", "/ready")
 
 
 class RequestMiddleware:
-    """The outermost part of the application; see :func:`specclient.serving.create_app` for its keys.
+    """The outermost ASGI middleware; see :func:`specclient.serving.create_app` for the keys.
 
     Args:
-        handlers: what serves most requests, by method and path; ``app`` serves all others.
+        app: the ASGI application.
+        handlers: ASGI applications by method and path, which bypass the router of ``app``.
+        key: the operator's key.
+        keys: the stored keys.
+        key_limiter: supplies the rate-limit headers.
+        limits: limits of the server.
+        log: records the requests.
     """
 
     def __init__(
@@ -59,79 +65,92 @@ class RequestMiddleware:
         *,
         handlers: Mapping[tuple[str, str], ASGIApp],
         key: SecretStr | None,
-        ring: KeyCache | None,
-        gate: KeyLimiter,
+        keys: KeyCache | None,
+        key_limiter: KeyLimiter,
         limits: Limits,
         log: RequestLog,
     ) -> None:
         self._app, self._limits, self._log = app, limits, log
         self._handlers = handlers
-        self._key, self._ring, self._gate = key, ring, gate
+        self._key, self._keys, self._key_limiter = key, keys, key_limiter
 
     async def __call__(self, scope: ASGIScope, receive: ASGIReceive, send: ASGISend) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        number = f"req_{os.urandom(12).hex()}"
-        with self._log.entry(number, scope["method"]) as entry, request_span(scope, entry):
-            talk = HTTPExchange(scope, receive, send, entry, limits=self._limits, limited=self._gate.limited)
-            scope[EXCHANGE_KEY] = talk
+        request_id = f"req_{os.urandom(12).hex()}"
+        with self._log.entry(request_id, scope["method"]) as entry, request_span(scope, entry):
+            exchange = HTTPExchange(
+                scope,
+                receive,
+                send,
+                entry,
+                limits=self._limits,
+                limit_headers=self._key_limiter.limit_headers,
+            )
+            scope[EXCHANGE_KEY] = exchange
             try:
-                problem = await self._served(scope, receive, send, talk, number)
-                if problem is not None:
-                    entry.code = problem.code
-                    if not talk.begun:
-                        await talk.say(problem.body(), status=problem.status, headers=problem.headers)
+                error_response = await self._serve(scope, receive, send, exchange, request_id)
+                if error_response is not None:
+                    entry.code = error_response.code
+                    if not exchange.started:
+                        await exchange.respond(
+                            error_response.body(),
+                            status=error_response.status,
+                            headers=error_response.headers,
+                        )
             except ClientDisconnectedError:
-                _log.debug("%s: the client left", number)
+                _log.debug("%s: the client disconnected", request_id)
             finally:
-                del scope[EXCHANGE_KEY]  # a circle, and one for each request keeps the garbage collector busy
+                del scope[EXCHANGE_KEY]  # breaks a reference cycle, which would burden the garbage collector
 
-    async def _served(
-        self, scope: ASGIScope, receive: ASGIReceive, send: ASGISend, talk: HTTPExchange, number: str
+    async def _serve(
+        self, scope: ASGIScope, receive: ASGIReceive, send: ASGISend, exchange: HTTPExchange, request_id: str
     ) -> ServingError | None:
-        """Have a request served, and return what went wrong."""
+        """Serve a request; return the error, if any."""
         try:
-            if len(talk.headers) < len(scope["headers"]):  # of some name there are several
+            if len(exchange.headers) < len(scope["headers"]):  # some header is repeated
                 _check_host(scope)
             if scope["path"] not in PUBLIC_PATHS:
-                talk.key = await authenticate(talk.headers, self._key, self._ring)
-                talk.entry.key = talk.key.name if talk.key is not None else None
-                if not scope["path"].startswith(_OF_ALL):
-                    check_route(talk.key, scope["path"])
+                exchange.key = await authenticate(exchange.headers, self._key, self._keys)
+                exchange.entry.key = exchange.key.name if exchange.key is not None else None
+                if not scope["path"].startswith(_FOR_ALL_KEYS):
+                    check_route(exchange.key, scope["path"])
             serve = self._handlers.get((scope["method"], scope["path"]), self._app)
             await serve(scope, receive, send)
         except ClientDisconnectedError:
             raise
-        except asyncio.CancelledError:  # the server stops, and this took longer than it waits
+        except asyncio.CancelledError:  # the grace period of the shutdown is over
             task = asyncio.current_task()
             assert task is not None
             task.uncancel()
             return shutting_down()
         except HTTPException as error:
-            return _of_route(scope, error)
-        except Exception as error:  # noqa: BLE001 - the rim: every request is answered
-            problem = serving_error_of(error)
-            if problem.status == 500 and not isinstance(error, APIStatusError):  # which may quote a prompt
-                _log.error("%s failed: %s", number, exception_summary(error))
-                _log.debug("%s: what it said", number, exc_info=error)
-            return problem
+            return _routing_error(scope, error)
+        except Exception as error:  # noqa: BLE001 - every request gets a response
+            error_response = serving_error_of(error)
+            if error_response.status == 500 and not isinstance(
+                error, APIStatusError
+            ):  # whose text may contain a prompt
+                _log.error("%s failed: %s", request_id, exception_summary(error))
+                _log.debug("%s: traceback", request_id, exc_info=error)
+            return error_response
         return None
 
 
 def _check_host(scope: ASGIScope) -> None:
-    """Refuse a request that names several hosts: which of them is meant, others may see otherwise than we."""
+    """Refuse a request with several host headers, which proxies and servers may interpret differently."""
     if sum(name == b"host" for name, _ in scope["headers"]) > 1:
-        problem = bad_request(None, "the request has several host headers", "invalid_http")
-        raise replace(problem, headers={"connection": "close"})
+        error_response = bad_request(None, "the request has several host headers", "invalid_http")
+        raise replace(error_response, headers={"connection": "close"})
 
 
-def _of_route(scope: ASGIScope, error: HTTPException) -> ServingError:
+def _routing_error(scope: ASGIScope, error: HTTPException) -> ServingError:
     headers = dict(error.headers or {})
     if error.status_code == 405:
         allowed = headers.get("Allow", "")
         return ServingError(
-            405, f"{scope['method']} is not allowed on {scope['path']}; {allowed} is", headers=headers
+            405, f"{scope['method']} is not allowed on {scope['path']}; allowed: {allowed}", headers=headers
         )
     return ServingError(
         error.status_code,

@@ -1,6 +1,6 @@
-"""Turn each served request into an entry: live while it is worked on, then told to whoever reads, and logged.
+"""The log of requests: entries of running requests, and log records of finished ones.
 
-An entry has figures and names, and nothing of what was asked or answered.
+An entry has figures and names, but no content of requests or responses.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from specclient.types.call import Call
 
 __all__ = ["FORM_VARIABLE", "JSONLogFormatter", "RequestEntry", "RequestLog", "current", "log_format"]
 
-#: The status of a request whose client left before it had one, as nginx calls it.
+#: Status of a request whose client disconnected before the response started; nginx uses the same.
 CLIENT_GONE = 499
-#: What a method that HTTP does not have is called, as OpenTelemetry calls it: clients may make up any.
+#: Name for HTTP methods that do not exist, as in OpenTelemetry, because clients may send any text.
 OTHER_VERB = "_OTHER"
 _VERBS = frozenset({"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"})
-#: The route of a request that none of the table's fits.
+#: Route of a request that matches no route.
 OTHER_ROUTE = "other"
 
-#: The environment variable that says how the server logs; see :func:`log_format`.
+#: Environment variable of the log format; see :func:`log_format`.
 FORM_VARIABLE = "SPECCLIENT_LOG_FORMAT"
 
 _log = logging.getLogger("specclient.requests")
@@ -39,16 +39,19 @@ class RequestEntry:
     """One request.
 
     Attributes:
-        id: as in its answer's ``x-request-id``.
-        verb: of HTTP, or ``OTHER_VERB``.
-        route: of the server's table, with its placeholders; ``OTHER_ROUTE`` where there is none.
-        key: the name of the key that it came with.
-        model: as asked for.
-        status: of HTTP; ``CLIENT_GONE`` where the client left before there was one.
-        code: OpenAI's, of an answer that is an error.
-        waited_s: seconds it waited for its turn; None where it takes no turn, or has none yet.
-        seconds: it took in all; None while it runs.
-        calls: records of the calls that were made for it.
+        id: the value of ``x-request-id`` in the response.
+        verb: HTTP method, or ``OTHER_VERB``.
+        begun: start in monotonic seconds.
+        started_at: start as a time, UTC.
+        route: route with its placeholders, or ``OTHER_ROUTE``.
+        key: name of the stored key.
+        model: the requested model.
+        streamed: whether the response is a stream.
+        status: HTTP status; ``CLIENT_GONE`` if the client disconnected before the response started.
+        code: ``code`` of an error response.
+        waited_s: seconds in the admission queue; None if the request does not use it or is still waiting.
+        seconds: total time; None while the request runs.
+        calls: records of its calls.
     """
 
     id: str
@@ -66,17 +69,17 @@ class RequestEntry:
     calls: list[Call] = field(default_factory=list)
 
     def total(self, name: str) -> int | None:
-        """Return the sum of a count of its calls' usage; None where none knows it."""
+        """Return the sum of a usage field over its calls; None if it is unknown for all."""
         return _sum(getattr(call.usage, name) for call in self.calls)
 
     @property
     def cost(self) -> Decimal | None:
-        """Dollars of its calls; None where none has a price."""
+        """Dollars of its calls; None if no call has a price."""
         known = [call.cost.total for call in self.calls if call.cost.total is not None]
         return sum(known, Decimal(0)) if known else None
 
     def drafts(self, name: str) -> int | None:
-        """Return the sum of a count of its calls' speculation; None where none knows it."""
+        """Return the sum of a speculation field over its calls; None if it is unknown for all."""
         return _sum(getattr(call.speculation, name) for call in self.calls if call.speculation)
 
 
@@ -84,7 +87,7 @@ _current: ContextVar[RequestEntry | None] = ContextVar("specclient_request", def
 
 
 def current() -> RequestEntry | None:
-    """Return the entry of the request that is being served here, if one is."""
+    """Return the entry of the request that the current task serves; None outside of a request."""
     return _current.get()
 
 
@@ -92,11 +95,12 @@ class RequestLog:
     """All requests of a server.
 
     Args:
-        readers: told of each finished request, in order.
-        clock: monotonic seconds; ``now``: the time of day.
+        readers: called with each finished request, in order.
+        clock: returns monotonic seconds.
+        now: returns the current time, UTC.
 
     Attributes:
-        live: those that are being worked on, the oldest first.
+        live: running requests by id, the oldest first.
     """
 
     def __init__(
@@ -113,7 +117,7 @@ class RequestLog:
 
     @contextmanager
     def entry(self, number: str, verb: str) -> Iterator[RequestEntry]:
-        """Keep the entry of a request while it is served; :func:`current` finds it meanwhile."""
+        """Return a context with the entry of a running request; :func:`current` returns it inside."""
         verb = verb if verb in _VERBS else OTHER_VERB
         entry = RequestEntry(id=number, verb=verb, begun=self.clock(), started_at=self._now())
         self.live[number] = entry
@@ -129,14 +133,14 @@ class RequestLog:
                 read(entry)
 
     async def observe(self, call: Call) -> None:
-        """Note a finished call with the request that it was made for; an observer of a pipeline."""
+        """Add a finished call to the entry of its request; an observer of a pipeline."""
         entry = _current.get()
         if entry is not None:
             entry.calls.append(call)
 
 
 def log_entry(entry: RequestEntry) -> None:
-    """Log a finished request, figures and names alone."""
+    """Log a finished request."""
     if _log.isEnabledFor(logging.INFO):
         _log.info(
             "%s %s %d", entry.verb, entry.route, entry.status, extra={"specclient_request": facts(entry)}
@@ -144,7 +148,7 @@ def log_entry(entry: RequestEntry) -> None:
 
 
 def facts(entry: RequestEntry) -> dict[str, Any]:
-    """Return what a finished request's line says; money as text, exact, and nothing that is not known."""
+    """Return the known fields of a finished request's log record; costs are exact text."""
     drafted, accepted = entry.drafts("drafted"), entry.drafts("accepted")
     first = next((call for call in entry.calls if call.ttft_s is not None), None)
     known = {
@@ -171,10 +175,10 @@ def facts(entry: RequestEntry) -> dict[str, Any]:
 
 
 class JSONLogFormatter(logging.Formatter):
-    """Writes each record as one line of JSON: ``time``, ``level``, ``logger``, ``message``, and its facts."""
+    """Formats a record as a line of JSON: ``time``, ``level``, ``logger``, ``message``, request fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
+        """Return a record as a line."""
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -189,9 +193,13 @@ class JSONLogFormatter(logging.Formatter):
 
 @contextmanager
 def log_format(form: str, stream: TextIO) -> Iterator[None]:
-    """Log in a form: ``json`` writes each request, and whatever else is logged, as a line of JSON.
+    """Return a context with a log format.
 
-    Any other form changes nothing: what others have set up stays as it is.
+    Args:
+        form: ``json`` writes each request and each other log record as a line of JSON. Any other value
+            changes
+            nothing.
+        stream: the destination of the lines.
     """
     if form != "json":
         yield

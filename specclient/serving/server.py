@@ -1,4 +1,4 @@
-"""Turn an application and an address into a server on a bound socket."""
+"""The HTTP server: binding of a socket, and uvicorn with the options of this project."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ BACKLOG = 2048
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a socket that is bound; nothing is answered on it yet.
+    """Return a bound and listening socket.
 
     Args:
-        port: 0 for one that is free.
+        host: name or address of this machine.
+        port: 0 chooses a free port.
 
     Raises:
-        ConfigurationError: an address that cannot be used, with the way out.
+        ConfigurationError: the address cannot be used; the message names the way out.
     """
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError, OverflowError) as error:
-        raise ConfigurationError(f"host {host!r} is no address of this machine: {error}") from None
-    family, kind, protocol, _, address = found[0]
+        raise ConfigurationError(f"host {host!r} is not an address of this machine: {error}") from None
+    family, kind, protocol, _, address = addresses[0]
     sock = socket.socket(family, kind, protocol)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -40,42 +41,45 @@ def bind(host: str, port: int) -> socket.socket:
         sock.listen(BACKLOG)
     except OSError as error:
         sock.close()
-        raise ConfigurationError(_refused(host, port, error)) from None
+        raise ConfigurationError(_bind_error(host, port, error)) from None
     return sock
 
 
-def _refused(host: str, port: int, error: OSError) -> str:
+def _bind_error(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return (
-            f"port {port} of {host} is in use; stop what uses it, or name another (--port 0 takes a free one)"
+            f"port {port} of {host} is in use; stop its user, or choose another (--port 0 takes a free one)"
         )
     if error.errno == errno.EACCES:
-        return f"port {port} of {host} may not be used: {error.strerror}; name one above 1023"
-    return f"{host}:{port} cannot be listened on: {error.strerror or error}"
+        return f"no permission to use port {port} of {host}: {error.strerror}; choose one above 1023"
+    return f"cannot listen on {host}:{port}: {error.strerror or error}"
 
 
 def make_server(app: Starlette, limits: Limits | None = None) -> uvicorn.Server:
-    """Return what serves an application: ``run(sockets=[bind(…)])``, until a signal or ``should_exit``.
+    """Return a server; ``run(sockets=[bind(…)])`` serves until a signal or ``should_exit``.
 
-    It stops in order: connections without a request are closed at once, running requests have
-    ``limits.grace_s`` to end, then they are told that the server stops.
+    At shutdown, idle connections are closed at once. Running requests have ``limits.grace_s`` seconds to
+    end; then they get an error.
     """
     limits = limits or Limits()
-    return uvicorn.Server(uvicorn.Config(app, http=limited_protocol(limits), **options_of(limits)))
+    return uvicorn.Server(uvicorn.Config(app, http=limited_protocol(limits), **uvicorn_options(limits)))
 
 
 def freeze_garbage() -> None:
-    """Have garbage collections pass over what there is by now, which lives as long as the process.
+    """Exclude all existing objects from garbage collection.
 
-    Modules and the application are some hundred thousand objects. To look at them all takes 0.1 s in which
-    nobody is answered, again and again: a tenth of the server's time. For a process that does nothing else.
+    Modules and the application are several hundred thousand objects that live as long as the process. A full
+    collection takes 0.1 s, during which no request is served; without this, collections take a tenth of the
+    server's time. Use it only in a process that does nothing else.
     """
     gc.freeze()
 
 
-def options_of(limits: Limits) -> dict[str, Any]:
-    """Return uvicorn's options, all but the protocol: see
-    :func:`specclient.serving.connection.limited_protocol`."""
+def uvicorn_options(limits: Limits) -> dict[str, Any]:
+    """Return uvicorn's options, except the protocol.
+
+    See :func:`specclient.serving.connection.limited_protocol` for the protocol.
+    """
     return {
         "ws": "none",
         "lifespan": "on",

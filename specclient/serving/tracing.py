@@ -1,8 +1,8 @@
-"""Turn a request into a span of OpenTelemetry, a part of the client's own trace.
+"""OpenTelemetry spans of requests.
 
-A ``traceparent`` that came with the request is continued: by this span and, below it, by those of the calls
-that are made for it (:mod:`specclient.call.tracing`). In a program that does not trace, the header goes on
-to the provider as it came.
+The span continues the trace of a ``traceparent`` header; the spans of the request's calls
+(:mod:`specclient.call.tracing`) are its children. Without tracing, the header is forwarded to the provider
+unchanged.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ _UNTRACED = nullcontext()
 
 
 def request_span(scope: ASGIScope, entry: RequestEntry) -> AbstractContextManager[None]:
-    """Return a context that traces what is done for a request; that does nothing where nobody traces."""
+    """Return a context with the span of a request. It does nothing if OpenTelemetry is not loaded."""
     return _traced(scope, entry) if "opentelemetry.trace" in sys.modules else _UNTRACED
 
 
 @contextmanager
 def _traced(scope: ASGIScope, entry: RequestEntry) -> Iterator[None]:
-    """Trace a request by the conventions for HTTP servers.
+    """Record a span by the semantic conventions for HTTP servers.
 
-    Names: https://opentelemetry.io/docs/specs/semconv/http/http-spans/#http-server.
+    Attributes: https://opentelemetry.io/docs/specs/semconv/http/http-spans/#http-server.
     """
-    from opentelemetry import context, trace  # noqa: PLC0415 - only in programs that trace
+    from opentelemetry import context, trace  # noqa: PLC0415 - imported only if tracing is in use
     from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415
         TraceContextTextMapPropagator,
     )
 
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     address, port = scope.get("server") or (None, None)
-    asked = {
+    attributes = {
         "http.request.method": entry.verb,
         "url.path": scope["path"],
         "url.scheme": scope["scheme"],
@@ -51,7 +51,7 @@ def _traced(scope: ASGIScope, entry: RequestEntry) -> Iterator[None]:
         entry.verb,
         context=TraceContextTextMapPropagator().extract(headers),
         kind=trace.SpanKind.SERVER,
-        attributes={name: value for name, value in asked.items() if value is not None},
+        attributes={name: value for name, value in attributes.items() if value is not None},
     )
     token = context.attach(trace.set_span_in_context(span))
     try:

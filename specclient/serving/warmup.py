@@ -1,4 +1,4 @@
-"""Turn the names of an engine's models into loaded engines, before the first request waits for it."""
+"""Loading of local models before the first request."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from specclient.types.request import Request
 
 
 async def preload(client: AsyncOpenAI, models: Iterable[str]) -> None:
-    """Load what engines in this process need for some models, by asking each for one token.
+    """Load local models by generating one token with each.
 
     Args:
-        models: as ``provider/model``; those of hosted providers need nothing.
+        client: supplies the engines.
+        models: as ``provider/model``; models of hosted providers are skipped.
 
     Raises:
-        OpenAIError: an unknown model, or one that cannot be loaded.
+        OpenAIError: a model is unknown or cannot be loaded.
     """
     places = client.pipeline.destinations
     for name in models:
         head, model = places.split(name)
         place = places.get(head)
-        if not isinstance(place, Endpoint):  # not through the pipeline: nobody asked for this answer
+        if not isinstance(place, Endpoint):  # not through the pipeline, so that the ledger does not record it
             await place.complete(Request(COMPLETION, name, {"prompt": "x", "max_tokens": 1}), model)

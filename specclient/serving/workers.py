@@ -1,8 +1,8 @@
-"""Turn a plan of what to serve into a server in this process, or in several that share one port.
+"""The plan of a server, and servers with several worker processes on one port.
 
-Several are started, watched, and replaced when they die, by uvicorn's own supervisor; each makes its
-application anew from the plan. They share budgets through the ledger's database, and what keys use of their
-limits through Redis. SIGHUP replaces them one by one; SIGTERM and SIGINT let the requests of all end.
+uvicorn's supervisor starts, monitors and replaces the workers. Each worker makes its application from the
+plan. Workers share budgets through the ledger's database, and rate limits of keys through Redis. SIGHUP
+replaces the workers one by one; SIGTERM and SIGINT stop them after running requests have ended.
 """
 
 from __future__ import annotations
@@ -36,25 +36,27 @@ from specclient.serving.keys.cache import KeyCache
 from specclient.serving.keys.rate_limits import UsageMeter
 from specclient.serving.keys.store import KeyStore
 from specclient.serving.limits import Limits
-from specclient.serving.metrics import FOLDER
-from specclient.serving.server import freeze_garbage, options_of
+from specclient.serving.metrics import FOLDER_VARIABLE
+from specclient.serving.server import freeze_garbage, uvicorn_options
 from specclient.serving.warmup import preload
 
-__all__ = ["ServerPlan", "app_of", "meter_of", "serve_by_workers"]
+__all__ = ["ServerPlan", "app_of", "serve_by_workers", "usage_meter_of"]
 
-#: Seconds after which a worker that says nothing is replaced: to import an engine may keep it from answering.
-_SILENT_S = 20
+#: Seconds after which a worker without a response is replaced; importing an engine may block it for a while.
+_HEALTH_CHECK_S = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerPlan:
-    """What is served, and to whom; goes to other processes as it is.
+    """The plan of a server; can be pickled.
 
     Attributes:
-        key: the operator's own.
-        keyed: whether a key is needed even where none is stored.
-        models, limits: as in :func:`specclient.serving.create_app`.
-        preloaded: models that are loaded before requests are taken.
+        settings: settings of the client.
+        key: the operator's key.
+        keyed: whether a key is required even if none is stored.
+        models: as in :func:`specclient.serving.create_app`.
+        limits: as in :func:`specclient.serving.create_app`.
+        preloaded: models that are loaded before the first request.
     """
 
     settings: Settings
@@ -66,23 +68,23 @@ class ServerPlan:
 
 
 def app_of(plan: ServerPlan) -> Starlette:
-    """Return the application of a plan, its models not loaded yet.
+    """Return the application of a plan. Its models are not loaded.
 
     Raises:
-        OpenAIError: what of it cannot be.
+        OpenAIError: the plan is invalid.
     """
     store = KeyStore.of(plan.settings.ledger)
-    ring = None if store is None else KeyCache(store, required=plan.keyed)
-    meter = meter_of(plan.settings)
+    keys = None if store is None else KeyCache(store, required=plan.keyed)
+    meter = usage_meter_of(plan.settings)
     client = AsyncOpenAI(config=plan.settings)
-    return create_app(client, key=plan.key, ring=ring, meter=meter, models=plan.models, limits=plan.limits)
+    return create_app(client, key=plan.key, keys=keys, meter=meter, models=plan.models, limits=plan.limits)
 
 
-def meter_of(settings: Settings) -> UsageMeter | None:
-    """Return what counts in Redis, None where none is set.
+def usage_meter_of(settings: Settings) -> UsageMeter | None:
+    """Return the usage meter in Redis; None if no Redis server is configured.
 
     Raises:
-        ConfigurationError: no such URL, or the package that speaks to Redis is missing.
+        ConfigurationError: the URL is invalid, or the package redis is missing.
     """
     if settings.server.redis_url is None:
         return None
@@ -92,30 +94,35 @@ def meter_of(settings: Settings) -> UsageMeter | None:
 
 
 def serve_by_workers(plan: ServerPlan, sock: socket.socket, workers: int) -> bool:
-    """Serve on a bound socket in several processes, until a signal ends them.
+    """Serve on a bound socket in several processes until a signal stops them.
+
+    Args:
+        plan: what is served.
+        sock: a bound socket.
+        workers: number of processes.
 
     Returns:
-        Whether they could begin; one that could not has said why, on stderr.
+        Whether all workers started; a worker that did not start has printed the error on stderr.
     """
-    with _figures_shared():
-        return _WorkerSupervisor(_WorkerConfig(plan, workers), [sock]).ended_well()
+    with _shared_metrics_folder():
+        return _WorkerSupervisor(_WorkerConfig(plan, workers), [sock]).run_to_end()
 
 
 class _WorkerConfig(uvicorn.Config):
-    """What a worker is made by: goes to it as it is, and becomes an application there."""
+    """Configuration of a worker; it is pickled, and makes the application in the worker process."""
 
     def __init__(self, plan: ServerPlan, workers: int) -> None:
         super().__init__(
-            partial(_loaded, plan),
+            partial(_loaded_app, plan),
             factory=True,
             workers=workers,
-            timeout_worker_healthcheck=_SILENT_S,
-            **options_of(plan.limits),
+            timeout_worker_healthcheck=_HEALTH_CHECK_S,
+            **uvicorn_options(plan.limits),
         )
         self._limits = plan.limits
 
     def load(self) -> None:
-        """Make the application; what it cannot be made for ends all workers, as it would end each anew."""
+        """Make the application. An error stops all workers, because a restart would fail again."""
         self.http = limited_protocol(self._limits)
         _end_with_parent()
         try:
@@ -127,42 +134,42 @@ class _WorkerConfig(uvicorn.Config):
 
 
 class _WorkerSupervisor(Multiprocess):
-    """uvicorn's supervisor, which also takes from the figures those of workers that are gone."""
+    """uvicorn's supervisor, which also removes the gauges of dead workers from the metrics."""
 
-    def ended_well(self) -> bool:
-        """Watch over the workers to their end; returns whether none failed to begin."""
+    def run_to_end(self) -> bool:
+        """Run until all workers have ended; return whether all of them had started."""
         self.run()
         return all(process.exitcode != STARTUP_FAILURE for process in self.processes)
 
     def keep_subprocess_alive(self) -> None:
         before = {process.pid for process in self.processes}
         for process in self.processes:
-            process.child_conn.close()  # the worker has its own: so its death is heard amid a question to it
+            process.child_conn.close()  # so that the death of the worker ends a pending health check
         super().keep_subprocess_alive()
         gone = before - {process.pid for process in self.processes}
         if gone:
-            from prometheus_client.multiprocess import mark_process_dead  # noqa: PLC0415 - reads the variable
+            from prometheus_client.multiprocess import mark_process_dead  # noqa: PLC0415 - reads the environment variable on import
 
             for pid in gone:
                 mark_process_dead(pid)  # type: ignore[no-untyped-call]
 
 
 @contextmanager
-def _figures_shared() -> Iterator[None]:
-    """Let the processes that begin meanwhile sum up what they count, in a folder of their own."""
-    if os.environ.get(FOLDER):
+def _shared_metrics_folder() -> Iterator[None]:
+    """Return a context in which new processes share their metrics in a temporary folder."""
+    if os.environ.get(FOLDER_VARIABLE):
         yield
         return
     with tempfile.TemporaryDirectory(prefix="specclient-metrics-") as folder:
-        os.environ[FOLDER] = folder
+        os.environ[FOLDER_VARIABLE] = folder
         try:
             yield
         finally:
-            del os.environ[FOLDER]
+            del os.environ[FOLDER_VARIABLE]
 
 
 def _end_with_parent() -> None:
-    """End this process in order when the one that watches it is gone, however that died."""
+    """Stop this process gracefully when its parent process ends for any reason."""
     parent = parent_process()
     if parent is None:
         return
@@ -174,10 +181,12 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, name="specclient-parent", daemon=True).start()
 
 
-def _loaded(plan: ServerPlan) -> Starlette:
-    """Return the application of a plan, its models loaded, within a running event loop."""
+def _loaded_app(plan: ServerPlan) -> Starlette:
+    """Return the application of a plan with its models loaded. Works inside a running event loop."""
     app = app_of(plan)
     if plan.preloaded:
-        with ThreadPoolExecutor(1) as threads:  # loading waits in an event loop of its own
+        with ThreadPoolExecutor(
+            1
+        ) as threads:  # loading needs an event loop, and this thread already runs one
             threads.submit(asyncio.run, preload(app.state.service.client, plan.preloaded)).result()
     return app

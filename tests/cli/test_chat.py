@@ -99,7 +99,7 @@ def test_a_pipe_that_is_refused(run, hosted, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_bundled_model_says_what_it_is(local) -> None:
     terminal = Terminal("chat", "--max-tokens", "4", width=200)
-    terminal.read_until("does not converse")
+    terminal.read_until("cannot hold a conversation")
     terminal.read_until("> ")
     assert "4 tokens" in _say(terminal, "def f(x):")
     terminal.type("/exit\n")

@@ -30,7 +30,7 @@ class Served:
     Args:
         settings: the client's; those of an empty configuration by default.
         key: what requests must bring.
-        ring, meter: stored keys, and what counts their use; see :func:`specclient.serving.create_app`.
+        keys, meter: stored keys, and the meter of their use; see :func:`specclient.serving.create_app`.
         models: those that are served; all by default.
         limits: see :class:`specclient.serving.Limits`.
         options: further options of the client behind it.
@@ -41,7 +41,7 @@ class Served:
         settings: Settings | None = None,
         *,
         key: str | None = None,
-        ring: KeyCache | None = None,
+        keys: KeyCache | None = None,
         meter: UsageMeter | None = None,
         models: Sequence[str] = (),
         limits: Limits | None = None,
@@ -52,7 +52,7 @@ class Served:
         app = create_app(
             self.client,
             key=SecretStr(key) if key else None,
-            ring=ring,
+            keys=keys,
             meter=meter,
             models=models,
             limits=self.limits,

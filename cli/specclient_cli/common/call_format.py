@@ -1,4 +1,4 @@
-"""Turn the record of a call into plain JSON values, and into the one line a person reads."""
+"""The record of a call as JSON values and as one line of text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specclient.types.usage import Cost, Speculation
 
 
 def call_values(call: Call) -> dict[str, Any]:
-    """Return a call as ``--json`` prints it; money is exact dollars as text, None is unknown."""
+    """Return a call as ``--json`` prints it. Costs are exact dollars as text; None means unknown."""
     return {
         "id": call.id,
         "status": call.status,
@@ -46,39 +46,39 @@ def decision_values(route: Decision) -> dict[str, Any]:
 
 
 def tokens_per_s(call: Call) -> float | None:
-    """Return generated tokens over the seconds of serving the call, its prefill included."""
+    """Return generated tokens per second of serving time, including prefill; None if unknown."""
     if not call.usage.completion or call.serving_s <= 0:
         return None
     return call.usage.completion / call.serving_s
 
 
 def call_summary(call: Call) -> str:
-    """Return a call in one line: tokens, speed, cost, speculation, and who served it."""
+    """Return one line about a call: tokens, speed, cost, speculation and route."""
     parts = [_tokens(call)]
     speed = tokens_per_s(call)
     if speed is not None:
         parts.append(f"{speed:.3g} tokens/s")
     parts.append(cost_text(call.cost.total, estimated=call.cost.estimated))
     if call.speculation is not None:
-        parts += speculation(call.speculation)
+        parts += speculation_summary(call.speculation)
     parts.append(call.route.chosen)
     return " · ".join(parts)
 
 
-def speculation(told: Speculation) -> list[str]:
-    """Return what is known of speculation, in words; nothing where nothing is known."""
+def speculation_summary(stats: Speculation) -> list[str]:
+    """Return the known speculation figures as texts."""
     parts = []
-    if told.acceptance_rate is not None:
-        parts.append(f"{told.acceptance_rate:.0%} of drafts accepted")
-    if told.mean_accepted_length is not None and told.drafted:
-        parts.append(f"{told.mean_accepted_length:.2f} tokens a pass")
-    if told.predicted_accepted is not None:
-        parts.append(f"{told.predicted_accepted} predicted tokens accepted")
+    if stats.acceptance_rate is not None:
+        parts.append(f"{stats.acceptance_rate:.0%} of drafts accepted")
+    if stats.mean_accepted_length is not None and stats.drafted:
+        parts.append(f"{stats.mean_accepted_length:.2f} tokens a pass")
+    if stats.predicted_accepted is not None:
+        parts.append(f"{stats.predicted_accepted} predicted tokens accepted")
     return parts
 
 
 def cost_text(amount: Decimal | None, *, estimated: bool = False) -> str:
-    """Return dollars to three digits; ``~`` marks an estimate, ``unpriced`` what has no known price."""
+    """Return dollars to three digits; ``~`` marks an estimate. An unknown cost is ``unpriced``."""
     if amount is None:
         return "unpriced"
     return f"{'~' if estimated else ''}{format_dollars(amount)}"

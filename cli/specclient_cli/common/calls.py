@@ -1,4 +1,4 @@
-"""Turn a text and options into one call of the client, and its answer into pieces of text and a record."""
+"""One call from a text and options: its parameters, its text and its record."""
 
 from __future__ import annotations
 
@@ -19,21 +19,25 @@ from specclient.types.route import Policy
 
 LOCAL = "local"
 
-#: Tokens of a continued text where no number is given; the API's own default is 16.
+#: Default maximum of tokens for a text completion; the API's own default is 16.
 DEFAULT_TEXT_TOKENS = 128
 
 CallForm = Literal["text", "chat"]
 OriginSegment = tuple[str, bool]
-"""Text, and whether it was drafted and accepted."""
+"""A text, and whether its tokens were drafted and accepted."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptCall:
-    """One call before it is made.
+    """The arguments of a call.
 
     Attributes:
-        form: ``text`` continues a prompt, ``chat`` answers messages.
-        params: of the API; ``extension``: of the local engine alone.
+        model: ``PROVIDER/MODEL`` or ``auto``.
+        form: ``text`` completes a prompt, ``chat`` answers messages.
+        params: parameters of the API.
+        policy: chooses the model; None to use ``model``.
+        extension: parameters that only the local engine knows.
+        tags: tags of the call in the ledger.
     """
 
     model: str
@@ -43,23 +47,25 @@ class PromptCall:
     extension: Mapping[str, Any] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
 
-    def keywords(self) -> dict[str, Any]:
-        """Return everything but ``stream_call`` as ``create`` takes it."""
+    def create_arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments of ``create``, without ``stream``."""
         body = {"specclient": dict(self.extension)} if self.extension else None
         ours = {"policy": self.policy, "tags": dict(self.tags), "extra_body": body}
         return {"model": self.model, **self.params, **ours}
 
 
 def prompt_form(model: str) -> CallForm:
-    """Return how a model is best asked: local ones continue text, all others answer chats."""
+    """Return the default form for a model: text for local models, chat for all others."""
     return "text" if model.startswith(f"{LOCAL}/") else "chat"
 
 
 def sampling_params(form: CallForm, model: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the API's parameters for the sampling options of a command line.
+    """Return the API parameters for the sampling options.
 
     Args:
-        given: ``max_tokens``, ``temperature``, ``top_p``, ``seed``, ``stop``; None or empty is not given.
+        form: of the call.
+        model: ``PROVIDER/MODEL``.
+        given: ``max_tokens``, ``temperature``, ``top_p``, ``seed`` and ``stop``; None or empty means unset.
     """
     params = {name: value for name, value in given.items() if value not in (None, (), [])}
     if "stop" in params:
@@ -71,24 +77,24 @@ def sampling_params(form: CallForm, model: str, given: Mapping[str, Any]) -> dic
     return params
 
 
-def extension(model: str, draft_length: int | None) -> dict[str, Any]:
-    """Return what only the local engine understands.
+def engine_params(model: str, draft_length: int | None) -> dict[str, Any]:
+    """Return the parameters that only the local engine knows.
 
     Raises:
-        click.UsageError: a draft length for a model that runs elsewhere.
+        click.UsageError: a draft length was given for a model of another provider.
     """
     if draft_length is None:
         return {}
     if not model.startswith(f"{LOCAL}/"):
         raise click.UsageError(
-            f"--draft-length is for local models; {model} drafts as its server was set up. "
-            "Name one with -m local/…, such as local/demo."
+            f"--draft-length works only with local models, not with {model}; choose one with -m, such as "
+            "local/demo."
         )
     return {"draft_length": draft_length}
 
 
-def content(form: CallForm, text: str, *, system: str | None = None) -> dict[str, Any]:
-    """Return a text as the prompt, or as the user's message, of a call."""
+def prompt_params(form: CallForm, text: str, *, system: str | None = None) -> dict[str, Any]:
+    """Return the API parameters for a text: a prompt, or messages with an optional system message."""
     if form == "text":
         return {"prompt": text}
     first = [{"role": "system", "content": system}] if system else []
@@ -96,25 +102,26 @@ def content(form: CallForm, text: str, *, system: str | None = None) -> dict[str
 
 
 def complete_call(client: OpenAI, ask: PromptCall) -> tuple[str, Call]:
-    """Make the call and return its text and record."""
+    """Send the call and return its text and record."""
     if ask.form == "text":
-        completion = client.completions.create(**ask.keywords())
+        completion = client.completions.create(**ask.create_arguments())
         return completion.choices[0].text if completion.choices else "", completion.meta
-    answer: ChatCompletion = client.chat.completions.create(**ask.keywords())
+    answer: ChatCompletion = client.chat.completions.create(**ask.create_arguments())
     return plain_text(answer.choices[0].message.content) if answer.choices else "", answer.meta
 
 
 def stream_call(client: OpenAI, ask: PromptCall) -> Stream[Any]:
-    """Open the call as a stream; read it with :func:`segments`, and leave it through its ``with`` block."""
+    """Send the call as a stream. Read it with :func:`segments`, inside its ``with`` block."""
     if ask.form == "text":
-        return client.completions.create(stream=True, **ask.keywords())
-    return client.chat.completions.create(stream=True, **ask.keywords())
+        return client.completions.create(stream=True, **ask.create_arguments())
+    return client.chat.completions.create(stream=True, **ask.create_arguments())
 
 
 def segments(chunks: Stream[Any]) -> Iterator[list[OriginSegment]]:
-    """Yield the text of each chunk that has some, cut where its origin changes.
+    """Yield the text of each chunk that has text, split where its origin changes.
 
-    The engine tells origins when asked (``origins`` of its extension); other text counts as not drafted.
+    The engine reports origins if ``origins`` is set in the call's extension. Other text counts as not
+    drafted.
     """
     for chunk in chunks:
         found = _segments(chunk)
@@ -126,8 +133,8 @@ def _segments(chunk: BackendChunk) -> list[OriginSegment]:
     if not chunk.choices:
         return []
     choice = chunk.choices[0]
-    told = (choice.model_extra or {}).get("specclient")
-    if isinstance(told, Mapping):
-        return [(str(text), bool(drafted)) for text, drafted in told.get("segments", ())]
+    extra = (choice.model_extra or {}).get("specclient")
+    if isinstance(extra, Mapping):
+        return [(str(text), bool(drafted)) for text, drafted in extra.get("segments", ())]
     text = plain_text(choice.delta.content) if isinstance(choice, ChunkChoice) else choice.text
     return [(text, False)] if text else []

@@ -1,4 +1,4 @@
-"""Turn whatever went wrong into one line for a person and an exit code for a script."""
+"""Exit codes, and one-line descriptions of errors."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from specclient.errors import (
 
 PROGRAM = "specclient"
 
-#: What the exit code means.
+#: Exit codes.
 OK, FAILED, USAGE, CONFIGURATION, NO_ROUTE, BUDGET = 0, 1, 2, 3, 4, 5
 INTERRUPTED, PIPE_CLOSED = 130, 141
 
-#: Modules of the extra ``local``; without them the engine cannot be loaded.
+#: Modules of the extra ``local``, which the engine needs.
 ENGINE_MODULES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "jinja2")
 
 
 def exit_code(error: BaseException) -> int:
-    """Return the exit code of a failure."""
+    """Return the exit code for an error."""
     if isinstance(error, NoRouteError):
         return NO_ROUTE
     if isinstance(error, BudgetExceededError):
@@ -33,28 +33,28 @@ def exit_code(error: BaseException) -> int:
 
 
 def describe(error: BaseException) -> str:
-    """Say in one line what failed and, where it is known, the way out. No key is ever in it."""
+    """Return one line with the cause of an error and, if known, the way out. It never contains a key."""
     if isinstance(error, APIStatusError):
-        return _of_status(error)
+        return _describe_status(error)
     if isinstance(error, OpenAIError):
         return str(error)
     if _engine_missing(error):
         return f"the local engine is not installed ({error}); pip install 'specclient[local]'"
     if isinstance(error, OSError):
         return str(error)
-    return f"unexpected {type(error).__name__}: {error}; --debug shows where"
+    return f"unexpected {type(error).__name__}: {error}; --debug shows the traceback"
 
 
-def _of_status(error: APIStatusError) -> str:
-    """Name the status and the server's own words; add a way out where the words have none."""
-    told = error.body.get("message") if isinstance(error.body, dict) else None
-    words = " ".join(str(told or error).split())
-    if error.response is None:  # refused here, before anything was sent: the words say it all
+def _describe_status(error: APIStatusError) -> str:
+    """Return the status and the server's message, with a hint for common statuses."""
+    message = error.body.get("message") if isinstance(error.body, dict) else None
+    words = " ".join(str(message or error).split())
+    if error.response is None:  # raised before anything was sent; the message is complete
         return words
     hints = {
-        401: "check the key: `specclient models` lists where each is read from",
-        404: "`specclient models list PROVIDER` lists what there is",
-        429: "wait a little, or choose another model with -m",
+        401: "check the key: `specclient models` lists the variable that each is read from",
+        404: "`specclient models list PROVIDER` lists the available models",
+        429: "wait, or choose another model with -m",
     }
     hint = hints.get(error.status_code, "")
     return f"{error.status_code} {type(error).__name__}: {words}" + (f" ({hint})" if hint else "")

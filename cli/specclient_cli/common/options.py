@@ -30,7 +30,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class NonNegativeFloat(click.FloatRange):
-    """A number of 0 or more; ``nan`` and ``inf`` are none."""
+    """A finite number of 0 or more."""
 
     name = "number"
 
@@ -49,7 +49,7 @@ class NonNegativeFloat(click.FloatRange):
 
 
 class DollarAmount(NonNegativeFloat):
-    """An amount of money, kept exactly as it was written."""
+    """An exact amount of money."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         super().convert(value, param, ctx)
@@ -112,12 +112,12 @@ class TagPair(ParameterType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         name, equals, text = str(value).partition("=")
         if not equals or not name:
-            self.fail(f"{value!r} is no tag; write NAME=VALUE, such as team=search.", param, ctx)
+            self.fail(f"{value!r} is not a tag; write NAME=VALUE, such as team=search.", param, ctx)
         return name, text
 
 
 class ModelName(ParameterType):
-    """A model's name; completed from the configuration and the presets, never from the network."""
+    """A model's name. Completions come from the configuration and the presets, never from the network."""
 
     name = "model"
 
@@ -155,7 +155,7 @@ class ProviderName(ParameterType):
 
 
 def model_names(settings: Settings | None) -> list[str]:
-    """Return the model names that can be told without asking anyone, and every provider's prefix."""
+    """Return the model names known without a request, and the prefix of every provider."""
     own = [*settings.candidates, *(f"local/{name}" for name in settings.local.models)] if settings else []
     listed = [f"{p}/{m}" for p, table in settings.providers.items() for m in table.models] if settings else []
     prefixes = [f"{name}/" for name in (*PRESETS, *(settings.providers if settings else ()))]
@@ -168,37 +168,38 @@ def model_option(function: F) -> F:
         "-m",
         "--model",
         type=ModelName(),
-        help="PROVIDER/MODEL, a bare name of the default provider, or 'auto' to let a policy choose. "
-        "Default: SPECCLIENT_MODEL, else default_model of the configuration, else local/demo.",
+        help="PROVIDER/MODEL, the bare name of a model of the default provider, or 'auto' to let a policy "
+        "choose. Default: SPECCLIENT_MODEL, else default_model of the configuration, else local/demo.",
     )(function)
 
 
 def sampling_options(function: F) -> F:
-    """Add what decides how an answer is drawn and when it ends."""
+    """Add the sampling options."""
     for option in reversed(
         [
             click.option(
                 "--max-tokens",
                 type=click.IntRange(min=1),
-                help="Most tokens to generate. Default: 128 for text; the server's own for chats.",
+                help="Maximum tokens to generate. Default: 128 for text; the server's default for chats.",
             ),
             click.option(
                 "--temperature",
                 type=NonNegativeFloat(),
-                help="0 always takes the likeliest token. Default: 0 for local models, else the server's.",
+                help="0 always takes the most likely token. Default: 0 for local models, else the server's "
+                "default.",
             ),
             click.option(
                 "--top-p",
                 type=NonNegativeFloat(1, above_zero=True),
-                help="Draw from this share of the probability.",
+                help="Sample from the most likely tokens that together have this probability.",
             ),
-            click.option("--seed", type=int, help="Make a sampled answer repeatable."),
+            click.option("--seed", type=int, help="Seed that makes a sampled answer repeatable."),
             click.option("--stop", multiple=True, help="End the answer before this text; may be repeated."),
             click.option(
                 "--draft-length",
                 type=click.IntRange(min=0),
-                help="Tokens drafted for each verification, local models only; 0 decodes plainly. "
-                "Default: adapted to the measured acceptance.",
+                help="Drafted tokens per verification, for local models only; 0 disables drafting. "
+                "Default: adapted to the measured acceptance rate.",
             ),
         ]
     ):
@@ -256,7 +257,8 @@ def policy_options(function: F) -> F:
                 "--policy",
                 "policy_name",
                 type=PolicyName(),
-                help="Route by this [policies.NAME] of the configuration; other options here change it.",
+                help="Use this [policies.NAME] of the configuration; the other policy options override its "
+                "values.",
             ),
             click.option(
                 "--minimize",
@@ -268,7 +270,7 @@ def policy_options(function: F) -> F:
             click.option(
                 "--percentile",
                 type=click.FloatRange(0, 1, min_open=True, max_open=True),
-                help="The share of calls that must keep the limits of time. Default: 0.95.",
+                help="Share of calls that must keep the latency limits. Default: 0.95.",
             ),
             click.option(
                 "--allow",
@@ -317,17 +319,17 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 
 def text_of(argument: str) -> str:
-    """Return the text that an argument is, or what stdin holds where it is ``-``.
+    """Return an argument, or the text of stdin if the argument is ``-``.
 
     Raises:
-        click.UsageError: bytes that are no text.
+        click.UsageError: the bytes are not UTF-8 text.
     """
     try:
         text = sys.stdin.read() if argument == "-" else argument
-        text.encode()  # bytes that could not be read may be kept as lone surrogates
+        text.encode()  # undecodable bytes of an argument are lone surrogates
     except UnicodeError:
         where = "stdin" if argument == "-" else "the prompt"
-        raise click.UsageError(f"{where} is no UTF-8 text; convert it, with iconv for instance.") from None
+        raise click.UsageError(f"{where} is not UTF-8 text; convert it, for example with iconv.") from None
     return text
 
 
@@ -354,10 +356,10 @@ def policy_of(settings: Settings, **given: Any) -> Policy | None:
 
 
 def model_of(settings: Settings, model: str | None, policy: Policy | None) -> str:
-    """Return the model to ask for: the one named, ``auto`` where a policy is to choose, or the default.
+    """Return the model of a call: the given one, ``auto`` if there is a policy, or the default.
 
     Raises:
-        click.UsageError: a policy together with the name of a model.
+        click.UsageError: a policy and a model are given.
     """
     if policy is None:
         return model or settings.default_model

@@ -1,4 +1,4 @@
-"""Turn the options before a command's name into what every command starts from: settings and clients."""
+"""The options of ``specclient`` itself, and the settings and clients that commands make from them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class State:
     """The options of ``specclient`` itself.
 
     Attributes:
-        config: the file that ``--config`` names.
-        debug: whether failures show their traceback.
+        config: the file given by ``--config``; None to search for one.
+        debug: whether errors show their traceback.
     """
 
     config: Path | None = None
@@ -33,26 +33,26 @@ class State:
         """Read the settings.
 
         Raises:
-            ConfigurationError: a file or value that cannot be used.
+            ConfigurationError: a file or value is invalid.
         """
         from specclient.config import load  # noqa: PLC0415 - keeps --help and completion quick
 
         return load(self.config)
 
     def client(self, settings: Settings | None = None) -> OpenAI:
-        """Make a client that sends calls; close it, or use it as a context manager."""
+        """Return a client that sends calls. Close it, or use it as a context manager."""
         from specclient.client.sync_client import OpenAI  # noqa: PLC0415
 
         return OpenAI(config=settings or self.settings())
 
-    def parts(self, settings: Settings | None = None) -> AsyncOpenAI:
-        """Make a client to look into (places, router, ledger): nothing is opened or sent by itself."""
+    def async_client(self, settings: Settings | None = None) -> AsyncOpenAI:
+        """Return a client for its router, providers and ledger. It opens and sends nothing by itself."""
         from specclient.client.async_client import AsyncOpenAI  # noqa: PLC0415
 
         return AsyncOpenAI(config=settings or self.settings(), max_retries=0)
 
     def ledger(self) -> Ledger:
-        """Return the ledger, unopened."""
+        """Return the ledger. It is opened on first use."""
         from specclient.ledger.ledger import Ledger  # noqa: PLC0415
 
         return Ledger(self.settings().ledger)
@@ -62,7 +62,7 @@ pass_state = click.make_pass_decorator(State, ensure=True)
 
 
 def known_settings(ctx: click.Context) -> Settings | None:
-    """Return the settings for completing a word in the shell; None where they cannot be read."""
+    """Return the settings for shell completion; None if they cannot be read."""
     try:
         return State(config=ctx.find_root().params.get("config")).settings()
     except OpenAIError:

@@ -37,7 +37,7 @@ def run(state: State) -> list[CheckResult]:
     """Look at everything; sends nothing and writes nothing."""
     try:
         settings = state.settings()
-        client = state.parts(settings)
+        client = state.async_client(settings)
     except ConfigurationError as error:
         return [CheckResult("file", "problem", str(error))]
     read = f"read {settings.source}" if settings.source else "no file; every setting is the default"
@@ -57,12 +57,12 @@ def _ledger(settings: Settings) -> CheckResult:
     except OpenAIError as error:
         return CheckResult("ledger", "problem", str(error))
     if ledger.location == "off":
-        return CheckResult("ledger", "note", "off: calls are not kept")
+        return CheckResult("ledger", "note", "off: calls are not recorded")
     return CheckResult("ledger", "ok", f"{ledger.location}{'' if found else ' (no calls yet)'}")
 
 
 def _used(settings: Settings) -> set[str]:
-    """Return the providers that the user's own configuration relies on; package defaults do not count."""
+    """Return the providers that the user's configuration uses; defaults of the package do not count."""
     names = {settings.default_model, *settings.providers}
     if "candidates" in settings.model_fields_set:
         names |= set(settings.candidates)
@@ -95,25 +95,23 @@ def _checkpoints(settings: Settings) -> Iterator[CheckResult]:
                 yield CheckResult(about, "problem", f"{role}: {error}")
                 continue
             if folder is None:
-                yield CheckResult(about, "note", f"{role} {where!r} is taken as a hub id; not looked up")
+                yield CheckResult(about, "note", f"{role} {where!r} is a hub id, which is not checked")
             elif not (folder / "config.json").is_file():
                 yield CheckResult(
-                    about, "problem", f"{role} {where!r} is no checkpoint folder: no config.json in it"
+                    about, "problem", f"{role} {where!r} is not a checkpoint folder: it has no config.json"
                 )
 
 
 def _several(value: Any) -> list[str]:
-    """Return what a setting names that takes one checkpoint, several or none."""
+    """Return the checkpoints of a setting that takes one, several or none."""
     return [str(each) for each in (value if isinstance(value, list | tuple) else [value]) if each is not None]
 
 
 def check_checkpoints(model: str, draft: str | None) -> None:
-    """Refuse what can be no checkpoint, before a model is offered that cannot be loaded.
-
-    Looks nothing up on the hub.
+    """Check that a model and its draft can be checkpoints, without a request to the hub.
 
     Raises:
-        ConfigurationError: naming it, and what is allowed.
+        ConfigurationError: one cannot; the message names it and what is allowed.
     """
     for name in (model, draft):
         if name is None or (name == "demo" and name is model):

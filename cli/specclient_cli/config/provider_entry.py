@@ -1,4 +1,4 @@
-"""Turn a server's address into a provider of ``specclient.toml``, the rest of the file kept as it is."""
+"""Adding of a server to ``specclient.toml`` as a provider. The rest of the file stays as it is."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specclient.providers import PRESETS
 from specclient.providers.custom import Provider
 from specclient.types.capabilities import UNKNOWN_CAPABILITIES, Capabilities
 from specclient_cli.common.state import State
-from specclient_cli.config.group import replace_file
+from specclient_cli.config.toml_file import replace_file
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
@@ -29,31 +29,32 @@ def register(
     like: str,
     key_env: str | None = None,
 ) -> dict[str, str]:
-    """Add ``[providers.NAME]`` and its route to the candidates of the configuration in use.
+    """Add ``[providers.NAME]`` to the configuration in use, and its route to the candidates.
 
     Args:
-        state: which file; one in the working folder is begun where there is none.
-        name: the provider's.
-        url: its base URL; ``metrics``: whether its counters are at ``/metrics``, or their URL.
-        model: the name that requests give.
-        like: the known server that it is, whose capabilities are written down.
-        key_env: variable that holds its key.
+        state: selects the file; without one, ./specclient.toml is created.
+        name: the provider's name.
+        url: its base URL.
+        metrics: whether its counters are at ``/metrics``, or their URL.
+        model: the model's name in requests.
+        like: the preset whose capabilities are written.
+        key_env: environment variable of its key.
 
     Returns:
         ``route`` and ``file``.
 
     Raises:
-        ConfigurationError: a name or URL that cannot be used, or that is taken by another server; a file that
-            cannot be read or written.
+        ConfigurationError: the name or URL is invalid, the name belongs to another server, or the file cannot
+            be read or written.
     """
-    import tomlkit  # noqa: PLC0415 - for this alone
+    import tomlkit  # noqa: PLC0415 - used only here
 
     Provider(name=name, base_url=url, metrics=metrics)
     settings = state.settings()
     taken = settings.providers.get(name)
     if taken is not None and taken.base_url not in (None, url):
         raise ConfigurationError(
-            f"[providers.{name}] of {settings.source} is another server; choose another name, or take it out."
+            f"[providers.{name}] of {settings.source} is another server; choose another name, or remove it."
         )
     file = settings.source or Path(state.config or FILE_NAME).expanduser()
     text = file.read_text(encoding="utf-8") if settings.source else ""
@@ -61,15 +62,15 @@ def register(
     table: dict[str, Any] = {"base_url": url, "dialect": "openai", "models": [model], "metrics": metrics}
     if key_env:
         table["api_key_env"] = key_env
-    table["capabilities"] = _said(PRESETS[like].capabilities)
+    table["capabilities"] = _capability_table(PRESETS[like].capabilities)
     _merge(document, name, table)
     route = f"{name}/{model}"
     _write(file, _with_candidate(document, settings.candidates, route))
     return {"route": route, "file": str(file)}
 
 
-def _said(known: Capabilities) -> dict[str, Any]:
-    """Return what is known of a server, as a table has it."""
+def _capability_table(known: Capabilities) -> dict[str, Any]:
+    """Return the known capabilities of a server as values of a table."""
     every = {each.name: getattr(known, each.name) for each in fields(known)}
     return {
         key: list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value
@@ -79,7 +80,7 @@ def _said(known: Capabilities) -> dict[str, Any]:
 
 
 def _merge(document: TOMLDocument, name: str, table: dict[str, Any]) -> None:
-    """Set the keys of a provider's table; its others, and its other models, stay."""
+    """Set keys of a provider's table. Its other keys and models stay."""
     import tomlkit  # noqa: PLC0415
 
     providers = document.setdefault("providers", tomlkit.table(is_super_table=True))
@@ -91,7 +92,7 @@ def _merge(document: TOMLDocument, name: str, table: dict[str, Any]) -> None:
 
 
 def _with_candidate(document: TOMLDocument, before: Sequence[str], route: str) -> str:
-    """Return the file with a route behind the candidates that hold, whether they stand there or not."""
+    """Return the file's text with a route appended to the candidates in effect."""
     import tomlkit  # noqa: PLC0415
 
     if route in before:
@@ -103,7 +104,7 @@ def _with_candidate(document: TOMLDocument, before: Sequence[str], route: str) -
 
 
 def _write(file: Path, text: str) -> None:
-    """Replace the file, or what a link there leads to; its permissions stay."""
+    """Replace the file, or the target of a link, and keep its permissions."""
     target = file.resolve()
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Turn the configured budgets into how each of them stands: the command ``specclient cost budget``."""
+"""``specclient cost budget``: the state of each configured budget."""
 
 from __future__ import annotations
 
@@ -26,22 +26,23 @@ if TYPE_CHECKING:
     is_flag=False,
     flag_value=100.0,
     metavar="[PERCENT]",
-    help="Exit with 1 where so much of a budget is spent; all of it if no number is given.",
+    help="Exit with 1 if at least this share of a budget is spent; 100 if no number is given.",
 )
 @pass_state
 def budget(state: State, *, as_json: bool, check: float | None) -> None:
-    """Show what is spent, held and left of each [budgets.NAME] of the configuration.
+    """Show the spent, reserved and remaining amount of each budget.
 
-    'Held' is what calls under way may come to at most. Days and months are of UTC. A budget with tag =
-    "NAME=*" or session = "*" has a line for each value. '~' marks sums in which calls count as nothing, for
-    want of a price, or as estimated, as no answer came.
+    Budgets are the [budgets.NAME] tables of the configuration. 'held' is the maximum cost of calls in flight.
+    Days and months are in UTC. A budget with tag = "NAME=*" or session = "*" has one line per value. '~'
+    marks sums that include unpriced calls, which count as 0, or calls without an answer, which count as
+    estimated.
 
     \b
     Examples:
       specclient cost budget
       specclient cost budget --check 80 || echo "slow down"
 
-    Environment: SPECCLIENT_LEDGER (path or database URL that keeps the budgets), SPECCLIENT_CONFIG.
+    Environment: SPECCLIENT_LEDGER (path or database URL of the budgets), SPECCLIENT_CONFIG.
     """
     settings = state.settings()
     found = _standings(settings)
@@ -52,7 +53,7 @@ def budget(state: State, *, as_json: bool, check: float | None) -> None:
         _show(found)
     else:
         render.print_paragraph(
-            f"No budgets in {settings.source or 'the configuration'}; a first one in specclient.toml: "
+            f"No budgets in {settings.source or 'the configuration'}; add one to specclient.toml: "
             '[budgets.mine] with usd = 5 and period = "day".'
         )
     if reached:
@@ -60,7 +61,7 @@ def budget(state: State, *, as_json: bool, check: float | None) -> None:
 
 
 def _standings(settings: Settings) -> Sequence[BudgetStatus]:
-    from specclient.budgets.budgets import Budgets  # noqa: PLC0415 - only where there are some
+    from specclient.budgets.budgets import Budgets  # noqa: PLC0415 - used only if there are budgets
     from specclient.errors import LedgerError  # noqa: PLC0415
     from specclient.ledger.ledger import Ledger  # noqa: PLC0415
     from specclient.ledger.location import OFF  # noqa: PLC0415
@@ -73,14 +74,14 @@ def _standings(settings: Settings) -> Sequence[BudgetStatus]:
     ledger = Ledger(settings.ledger)
     if ledger.location == OFF:
         raise LedgerError(
-            "the ledger is off, so every process counts its budgets alone; set SPECCLIENT_LEDGER to a file "
-            "or a database URL to share and see them"
+            "the ledger is off, so every process counts its budgets alone; to share and show them, set "
+            "SPECCLIENT_LEDGER to a file or a database URL"
         )
     return Budgets(budgets, Prices(settings), Estimator(), ledger).standings()
 
 
 def _amount(of: Budget, count: int) -> str | int:
-    """Return dollars as an exact text, tokens as a number."""
+    """Return dollars as exact text, tokens as a number."""
     return count if of.tokens is not None else f"{Decimal(count).scaleb(-9):f}"
 
 
@@ -123,18 +124,18 @@ def _show(found: Sequence[BudgetStatus]) -> None:
         render.TableColumn("held", right=True, rank=2),
         render.TableColumn("left", right=True),
         render.TableColumn("used", right=True),
-        render.TableColumn("begins anew (UTC)", rank=3),
+        render.TableColumn("resets (UTC)", rank=3),
     ]
     render.print_table(columns, [_line(each) for each in found])
     unpriced, assumed = (sum(getattr(each, name) for each in found) for name in ("unpriced", "assumed"))
     if unpriced:
         render.print_paragraph(
-            f'~ {unpriced} counted as nothing for want of a price; set [prices."PROVIDER/MODEL"] in '
+            f'~ {unpriced} calls without a price count as 0; set [prices."PROVIDER/MODEL"] in '
             "specclient.toml",
             render.DIM,
         )
     if assumed:
-        render.print_paragraph(f"~ {assumed} counted as estimated: sent, and no answer came", render.DIM)
+        render.print_paragraph(f"~ {assumed} calls without an answer count as estimated", render.DIM)
 
 
 def _line(standing: BudgetStatus) -> render.TableRow:

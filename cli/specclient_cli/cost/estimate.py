@@ -1,4 +1,4 @@
-"""Turn a file of prompts into what sending it may cost: ``specclient cost estimate``."""
+"""``specclient cost estimate``: the expected cost of prompts."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ if TYPE_CHECKING:
     from specclient.routing.learn.ledger_forecast import LedgerForecast
     from specclient.tokens import TokenCount
 
-#: How far back, and how many calls in all, are read from the ledger.
+#: Age and number of the calls that are read from the ledger.
 _MEMORY, _ROWS = timedelta(days=30), 10_000
 
 
 @click.command(name="estimate")
 @click.argument("file", type=click.Path(allow_dash=True, path_type=Path))
 @options.model_option
-@click.option("--max-tokens", type=click.IntRange(min=0), help="Most tokens that an answer may take.")
+@click.option("--max-tokens", type=click.IntRange(min=0), help="Maximum tokens of an answer.")
 @options.json_option
 @pass_state
 def estimate(state: State, file: Path, *, model: str | None, max_tokens: int | None, as_json: bool) -> None:
-    """Tell what prompts may cost before they are sent. Nothing is sent.
+    """Estimate the cost of prompts before they are sent.
 
-    FILE is a text, a chat or request as JSON, or a batch as JSONL; '-' reads standard input. A request that
-    names its own model is estimated for that one, unless -m names another. Prices are those of single calls,
-    now.
+    Nothing is sent. FILE is a text, a chat or request as JSON, or a batch as JSONL; '-' reads standard input.
+    A request that names a model is estimated for that model, unless -m is given. Prices are the current ones
+    of single calls.
 
-    The range is that of answers as short and as long as all but one in ten have been with the model; with
-    fewer than 10 calls of it in the ledger of the last 30 days, it takes in 32 to 1024 tokens.
+    The range goes from the 10th to the 90th percentile of the lengths of earlier answers of the model. With
+    fewer than 10 calls in the last 30 days, it goes from 32 to 1024 tokens.
 
     \b
     Examples:
@@ -58,44 +58,46 @@ def estimate(state: State, file: Path, *, model: str | None, max_tokens: int | N
 
     Environment: SPECCLIENT_MODEL, SPECCLIENT_LEDGER, SPECCLIENT_CONFIG, TIKTOKEN_CACHE_DIR.
     """
-    asked = read_prompt_file(_text(file))
-    if not asked:
-        raise click.UsageError(f"{file} holds no request.")
-    desk = _CostEstimator(state)
-    default = model or desk.settings.default_model
-    estimates = [desk.estimate(each, model or each.model or default, max_tokens) for each in asked]
-    whole: CostEstimate = reduce(add, (each for _, each in estimates))
+    requests = read_prompt_file(_text(file))
+    if not requests:
+        raise click.UsageError(f"{file} contains no request.")
+    estimator = _CostEstimator(state)
+    default = model or estimator.settings.default_model
+    estimates = [estimator.estimate(each, model or each.model or default, max_tokens) for each in requests]
+    total: CostEstimate = reduce(add, (each for _, each in estimates))
     if as_json:
-        click.echo(json.dumps(_values(whole, desk, max_tokens)))
+        click.echo(json.dumps(_values(total, estimator, max_tokens)))
     else:
-        _show(whole, desk)
+        _show(total, estimator)
 
 
 def _text(file: Path) -> str:
     """Read a file or standard input.
 
     Raises:
-        click.UsageError: what cannot be read.
+        click.UsageError: it cannot be read.
     """
     if str(file) == "-":
         return options.text_of("-")
     try:
         return file.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise click.UsageError(f"{file} is no UTF-8 text; convert it, with iconv for instance.") from None
+        raise click.UsageError(f"{file} is not UTF-8 text; convert it, for example with iconv.") from None
     except OSError as error:
         raise click.UsageError(f"cannot read {file}: {error.strerror or error}.") from None
 
 
 @dataclass(frozen=True, slots=True)
 class _PricedModel:
-    """A model as the requests of a file meet it.
+    """A model with its price and the lengths of its earlier answers.
 
     Attributes:
         route: ``provider/model``.
-        lengths: of its answers.
-        source: where its price is known from.
-        price: of a prompt's and an answer's tokens.
+        name: ``model``.
+        place: the endpoint or engine that serves it.
+        lengths: the expected lengths of answers, in tokens.
+        source: source of its price.
+        price: returns dollars for the numbers of prompt and answer tokens; None if unknown.
     """
 
     route: str
@@ -107,12 +109,12 @@ class _PricedModel:
 
 
 class _CostEstimator:
-    """Knows models, prices and earlier answers for the requests of one file."""
+    """Estimates the requests of one file; looks each model up once."""
 
     def __init__(self, state: State) -> None:
-        from specclient.prices.prices import Prices  # noqa: PLC0415 - loads when it is needed
+        from specclient.prices.prices import Prices  # noqa: PLC0415 - slow to import
 
-        self._client = state.parts()
+        self._client = state.async_client()
         self.settings = self._client.settings
         self._prices: Prices = Prices(self.settings)
         self._places = self._client.pipeline.destinations
@@ -122,7 +124,7 @@ class _CostEstimator:
     def estimate(
         self, asked: PromptRequest, model: str, most: int | None
     ) -> tuple[_PricedModel, CostEstimate]:
-        from specclient.prices import estimate  # noqa: PLC0415 - as above
+        from specclient.prices import estimate  # noqa: PLC0415
 
         found = self._model(model)
         limits = [each for each in (asked.most, most) if each is not None]
@@ -132,7 +134,7 @@ class _CostEstimator:
         return found, estimate.estimate(self._count(asked, found), lengths, found.price)
 
     def _count(self, asked: PromptRequest, found: _PricedModel) -> TokenCount:
-        from specclient.tokens import TokenCount, count_prompt  # noqa: PLC0415 - as above
+        from specclient.tokens import TokenCount, count_prompt  # noqa: PLC0415
 
         if isinstance(found.place, SupportsTokenCount):
             tokens = found.place.count(asked.request, found.name)
@@ -142,13 +144,15 @@ class _CostEstimator:
 
     def _model(self, model: str) -> _PricedModel:
         if model == options.AUTO:
-            raise click.UsageError("'auto' chooses a model for each call; name one with -m to estimate it.")
+            raise click.UsageError(
+                "'auto' chooses a model for each call; give one with -m to estimate its cost."
+            )
         if model not in self.models:
             self.models[model] = self._look_up(model)
         return self.models[model]
 
     def _look_up(self, model: str) -> _PricedModel:
-        from specclient.prices.estimate import expected_length  # noqa: PLC0415 - as above
+        from specclient.prices.estimate import expected_length  # noqa: PLC0415
         from specclient.routing.learn.ledger_forecast import forecast  # noqa: PLC0415
         from specclient.routing.learn.priors import PRIORS  # noqa: PLC0415
 
@@ -180,7 +184,7 @@ class _CostEstimator:
         return _PricedModel(route, name, place, lengths, source, price)
 
     def _earlier(self) -> list[LedgerRow]:
-        """Return finished calls; a ledger that cannot be read is told, and is none."""
+        """Return earlier calls; without them, print why the ledger cannot be read."""
         try:
             rows = self._client.ledger.rows(since=datetime.now(UTC) - _MEMORY, limit=_ROWS)
         except LedgerError as error:
@@ -189,7 +193,7 @@ class _CostEstimator:
         return [row for row in rows if row.status == "ok" and row.completion_tokens]
 
 
-def _values(whole: CostEstimate, desk: _CostEstimator, most: int | None) -> dict[str, Any]:
+def _values(whole: CostEstimate, estimator: _CostEstimator, most: int | None) -> dict[str, Any]:
     def money(value: Decimal | None) -> str | None:
         return None if value is None else f"{value:f}"
 
@@ -198,7 +202,7 @@ def _values(whole: CostEstimate, desk: _CostEstimator, most: int | None) -> dict
     return {
         "models": [
             {"model": each.route, "source": each.source, "earlier_calls": each.lengths.evidence}
-            for each in desk.models.values()
+            for each in estimator.models.values()
         ],
         "calls": whole.calls,
         "max_tokens": most,
@@ -213,7 +217,7 @@ def _values(whole: CostEstimate, desk: _CostEstimator, most: int | None) -> dict
     }
 
 
-def _show(whole: CostEstimate, desk: _CostEstimator) -> None:
+def _show(whole: CostEstimate, estimator: _CostEstimator) -> None:
     prompt = f"{'~' if whole.prompt.estimated else ''}{whole.prompt.tokens:,}"
     ends = ("low", "likely", "high")
     columns = [render.TableColumn(""), *(render.TableColumn(end, right=True) for end in ends)]
@@ -228,9 +232,13 @@ def _show(whole: CostEstimate, desk: _CostEstimator) -> None:
     ]
     render.print_paragraph(f"{whole.calls} call{'' if whole.calls == 1 else 's'}")
     render.print_table(columns, lines)
-    for each in desk.models.values():
+    for each in estimator.models.values():
         evidence = each.lengths.evidence
-        known = f"answers as {evidence} earlier ones" if evidence else "answers as assumed, none is known"
+        known = (
+            f"answer lengths of {evidence} earlier calls"
+            if evidence
+            else "assumed answer lengths; there are no earlier calls"
+        )
         render.print_paragraph(f"{each.route}: {each.source}; {known}", render.DIM)
     if whole.prompt.estimated:
-        render.print_paragraph("~ counted without the model's own tokenizer or frame", render.DIM)
+        render.print_paragraph("~ counted without the model's own tokenizer or chat template", render.DIM)

@@ -1,4 +1,4 @@
-"""``specclient cost``: the group of commands about money."""
+"""``specclient cost``: costs, budgets and prices."""
 
 from __future__ import annotations
 
@@ -6,32 +6,38 @@ import click
 
 from specclient_cli.common.lazy_group import CommandTable, LazyGroup
 
-#: The commands in the order of ``specclient cost --help``: where each is, and its line there.
+#: The commands in the order of ``specclient cost --help``: the location of each, and its help line.
 COMMANDS: CommandTable = {
-    "report": ("specclient_cli.cost.report:report_command", "Sum up calls by any group."),
-    "top": ("specclient_cli.cost.calls:top", "Show what is dearest."),
-    "tail": ("specclient_cli.cost.calls:tail", "Show the latest calls, or each as it ends."),
-    "export": ("specclient_cli.cost.calls:export", "Write the calls as CSV or JSON lines."),
-    "prune": ("specclient_cli.cost.calls:prune", "Remove old calls."),
-    "budget": ("specclient_cli.cost.budget:budget", "Show what each budget has spent, holds and has left."),
+    "report": (
+        "specclient_cli.cost.report:command",
+        "Report tokens, acceptance, speed and cost of the calls in the ledger.",
+    ),
+    "top": ("specclient_cli.cost.top:command", "Show the most expensive models, tags or calls."),
+    "tail": ("specclient_cli.cost.tail:command", "Show the latest calls, or follow calls as they end."),
+    "export": ("specclient_cli.cost.export:command", "Write the calls as CSV or JSON lines."),
+    "prune": ("specclient_cli.cost.prune:command", "Delete old calls from the ledger."),
+    "budget": (
+        "specclient_cli.cost.budget:budget",
+        "Show the spent, reserved and remaining amount of each budget.",
+    ),
     "prices": (
         "specclient_cli.cost.prices:prices",
-        "Show the prices that would be charged now, and their source.",
+        "Show current prices and their source.",
     ),
     "update-prices": (
         "specclient_cli.cost.prices:update_prices",
-        "Fetch the current price catalogue, to be used from then on.",
+        "Fetch the current price catalogue.",
     ),
     "estimate": (
         "specclient_cli.cost.estimate:estimate",
-        "Estimate what prompts may cost before they are sent.",
+        "Estimate the cost of prompts before they are sent.",
     ),
 }
 
 
 @click.group(name="cost", cls=LazyGroup, commands_table=COMMANDS)
 def command() -> None:
-    """Sum up what calls used and cost.
+    """Report what calls used and cost, and estimate costs.
 
     \b
     Examples:

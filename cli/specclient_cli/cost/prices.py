@@ -1,4 +1,4 @@
-"""Turn models into what they would be charged, and from where: the commands ``cost prices`` and on."""
+"""``specclient cost prices`` and ``update-prices``: current prices and the price catalogue."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from specclient.prices.billing import Quote
     from specclient.prices.catalogue import SavedCatalogue
 
-#: Rates by column, and how readily a column is left out where the terminal is narrow.
+#: Rates: field, title, and rank; columns of the highest rank are omitted first on a narrow terminal.
 _COLUMNS = (
     ("input", "input", 0),
     ("cached_input", "cached", 3),
@@ -37,7 +37,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class _PricedRoute:
-    """A route and what would be charged there; None where there is no price."""
+    """A route and its price; None if there is no price."""
 
     route: str
     quote: Quote | None
@@ -48,11 +48,12 @@ class _PricedRoute:
 @options.json_option
 @pass_state
 def prices(state: State, model: str | None, as_json: bool) -> None:
-    """Show what would be charged now, and where that is known from.
+    """Show current prices and their source.
 
-    MODEL is PROVIDER/MODEL; without it, the models that the configuration names. Prices are US dollars per
-    million tokens, of the shortest prompts where they rise with length. A part without a price of its own
-    costs what its whole does. '~' marks what is assumed. A cost that a vendor itself tells stands over these.
+    MODEL is PROVIDER/MODEL; the default is all models in the configuration. Prices are US dollars per million
+    tokens; if they rise with the length of the prompt, they are those of short prompts. A kind of token
+    without its own price costs what its parent kind costs. '~' marks assumed prices. A cost reported by the
+    provider overrides these prices.
 
     \b
     Examples:
@@ -60,11 +61,11 @@ def prices(state: State, model: str | None, as_json: bool) -> None:
       specclient cost prices anthropic/claude-sonnet-4-5
       specclient cost prices openai/gpt-4.1 --json
 
-    Environment: SPECCLIENT_CONFIG, SPECCLIENT_PRICES (a fetched catalogue's file, or 'off').
+    Environment: SPECCLIENT_CONFIG, SPECCLIENT_PRICES (file of the fetched catalogue, or 'off').
     """
-    from specclient.prices.catalogue import saved_catalogue  # noqa: PLC0415 - loads when it is needed
+    from specclient.prices.catalogue import saved_catalogue  # noqa: PLC0415 - slow to import
 
-    client = state.parts()
+    client = state.async_client()
     found = [_priced(client, model)] if model else _configured(client)
     copy = saved_catalogue(os.environ)
     if as_json:
@@ -76,15 +77,14 @@ def prices(state: State, model: str | None, as_json: bool) -> None:
 
 
 @click.command(name="update-prices")
-@click.option("--url", help="Where to fetch from. Default: where genai-prices publishes its data.")
+@click.option("--url", help="URL of the catalogue. Default: the published data of genai-prices.")
 @options.json_option
 @pass_state
 def update_prices(_state: State, url: str | None, as_json: bool) -> None:
-    """Fetch the current price catalogue, to be used from then on.
+    """Fetch the current price catalogue.
 
-    What is fetched is checked before it takes the place of the one before; without a connection, or where it
-    cannot be read, that one stays. Calls keep the price of their own date. A later version of the package
-    genai-prices takes its place in turn.
+    The catalogue is validated before it replaces the current one, which stays if the fetch fails. Calls keep
+    the price of their own date. A later version of the package genai-prices overrides the fetched catalogue.
 
     \b
     Examples:
@@ -93,7 +93,7 @@ def update_prices(_state: State, url: str | None, as_json: bool) -> None:
 
     Environment: SPECCLIENT_PRICES (the file; default: prices.json in the user's data folder).
     """
-    from specclient.prices import catalogue  # noqa: PLC0415 - loads when it is needed
+    from specclient.prices import catalogue  # noqa: PLC0415 - slow to import
     from specclient.transport.download import download  # noqa: PLC0415
 
     before = catalogue.saved_catalogue(os.environ)
@@ -101,7 +101,7 @@ def update_prices(_state: State, url: str | None, as_json: bool) -> None:
     try:
         content = download(url or catalogue.catalogue_url())
     except APIConnectionError as error:
-        raise APIConnectionError(message=f"{error}; in use stays the {_catalogue(before, now)}") from None
+        raise APIConnectionError(message=f"{error}; the {_catalogue(before, now)} stays in use") from None
     copy = catalogue.save_catalogue(content, fetched=now, env=os.environ)
     if as_json:
         click.echo(json.dumps(_catalogue_values(copy)))
@@ -110,7 +110,7 @@ def update_prices(_state: State, url: str | None, as_json: bool) -> None:
 
 
 def _configured(client: AsyncOpenAI) -> list[_PricedRoute]:
-    """Return the models that the configuration names; what cannot be looked up is left out."""
+    """Return the models in the configuration, without those of engines that are not installed."""
     settings = client.settings
     own = [route for route in settings.prices if not route.endswith("*")]
     listed = [f"{name}/{model}" for name, table in settings.providers.items() for model in table.models]
@@ -126,7 +126,7 @@ def _configured(client: AsyncOpenAI) -> list[_PricedRoute]:
 
 
 def _priced(client: AsyncOpenAI, model: str) -> _PricedRoute:
-    from specclient.prices.prices import Prices  # noqa: PLC0415 - loads when it is needed
+    from specclient.prices.prices import Prices  # noqa: PLC0415 - slow to import
 
     provider, name = client.pipeline.destinations.split(model)
     place = client.pipeline.destinations.get(provider)
@@ -173,9 +173,9 @@ def _line(priced: _PricedRoute, names: Sequence[str]) -> render.TableRow:
     mark = "~" if quote.estimated else ""
     rates = [getattr(quote.rates, name) for name in names]
     cells = [render.UNKNOWN if rate is None else f"{mark}{_dollars(rate)}" for rate in rates]
-    beside = [f"{mark}{_dollars(rate)} an hour ({kind})" for kind, rate in quote.rates.per_hour.items()]
+    beside = [f"{mark}{_dollars(rate)} per hour ({kind})" for kind, rate in quote.rates.per_hour.items()]
     if quote.rates.per_call is not None:
-        beside.append(f"{_dollars(quote.rates.per_call)} a call")
+        beside.append(f"{_dollars(quote.rates.per_call)} per call")
     return render.TableRow([priced.route, *cells], note="; ".join([*beside, quote.source]))
 
 
@@ -184,7 +184,7 @@ def _dollars(rate: Decimal) -> str:
 
 
 def _catalogue(copy: SavedCatalogue | None, now: datetime) -> str:
-    """Return which catalogue is in use, and how old it is."""
+    """Return the name and age of the catalogue in use."""
     if copy is None:
         return f"catalogue of genai-prices {version('genai-prices')}"
     days = (now - copy.fetched).days

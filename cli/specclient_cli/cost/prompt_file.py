@@ -1,4 +1,4 @@
-"""Turn a file of prompts (text, a chat as JSON, or a batch as JSONL) into the requests it would become."""
+"""Reading of prompt files: text, a chat as JSON, or a batch as JSONL."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specclient.types.api_method import ApiMethod
 from specclient.types.inference_methods import CHAT, COMPLETION, EMBEDDING, RESPONSE
 from specclient.types.request import Request
 
-#: The end of a batch line's URL, and the method that it calls.
+#: API methods by the end of a batch line's URL.
 _URLS: Mapping[str, ApiMethod] = {
     "/chat/completions": CHAT,
     "/completions": COMPLETION,
@@ -28,10 +28,10 @@ class PromptRequest:
     """One request of a file.
 
     Attributes:
-        request: what would be sent.
-        model: that it names itself, None where it names none.
-        most: tokens that it allows an answer, None where it sets no limit.
-        answers: that it asks for.
+        request: the request without its model.
+        model: the model in the request; None if it has none.
+        most: maximum tokens of an answer; None if it sets no maximum.
+        answers: number of answers (``n``).
     """
 
     request: Request
@@ -43,11 +43,11 @@ class PromptRequest:
 def read_prompt_file(text: str) -> list[PromptRequest]:
     """Return the requests in a text.
 
-    A JSON list of messages or a JSON object with ``messages``, ``prompt`` or ``input`` is one request, and so
-    is each line of JSONL, bare or as the ``body`` of a batch. Anything else is one prompt, word for word.
+    A JSON list of messages, or a JSON object with ``messages``, ``prompt`` or ``input``, is one request. So
+    is each such line of JSONL, also as the ``body`` of a batch line. Any other text is one prompt.
 
     Raises:
-        click.UsageError: JSONL with a line that is no request; names the line.
+        click.UsageError: a line of JSONL is not a request; the message names the line.
     """
     if text.lstrip()[:1] not in ("{", "["):
         return [_prompt(text)]
@@ -66,7 +66,7 @@ def read_prompt_file(text: str) -> list[PromptRequest]:
 
 
 def _lines(text: str) -> list[PromptRequest]:
-    """Read JSONL; a text whose first line is no JSON object is a prompt that begins with a bracket."""
+    """Read JSONL. If the first line is not a JSON object, the text is one prompt."""
     found: list[PromptRequest] = []
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
@@ -80,8 +80,9 @@ def _lines(text: str) -> list[PromptRequest]:
             return [_prompt(text)]
         if asked is None:
             raise click.UsageError(
-                f"line {number} is no request: it must be a JSON object with messages, prompt or input, or "
-                "with one as its body."
+                f"line {number} is not a request: it must be a JSON object with messages, prompt or input, "
+                f"or "
+                "have such an object as its body."
             )
         found.append(asked)
     return found
@@ -105,8 +106,8 @@ def _request(row: Any) -> PromptRequest | None:
     return PromptRequest(
         Request(method, params={key: value for key, value in body.items() if key != "model"}),
         model if isinstance(model, str) and model else None,
-        next((most for most in limits if _whole(most)), None),
-        answers if _whole(answers) and answers else 1,
+        next((most for most in limits if _is_count(most)), None),
+        answers if _is_count(answers) and answers else 1,
     )
 
 
@@ -122,5 +123,5 @@ def _method(url: Any, body: Mapping[str, Any]) -> ApiMethod | None:
     return RESPONSE if "input" in body else None
 
 
-def _whole(value: Any) -> bool:
+def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -1,4 +1,4 @@
-"""``specclient cost report``: sum up the calls of the ledger by provider, model, day or tag."""
+"""``specclient cost report``: sums of the calls in the ledger, by provider, model, day or tag."""
 
 from __future__ import annotations
 
@@ -38,13 +38,15 @@ FORMATS = ("table", "json", "csv", "markdown", "html")
     "--format",
     "form",
     type=click.Choice(FORMATS),
-    help="How to print it. html is one page with charts, which needs no network. Default: table.",
+    help="Output format. html is one page with charts that needs no network. Default: table.",
 )
 @report_options.output_option
 @click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
-@click.option("--csv", "as_csv", is_flag=True, help="Short for --format csv: a line a group, exact figures.")
+@click.option(
+    "--csv", "as_csv", is_flag=True, help="Short for --format csv: one line per group, with exact figures."
+)
 @pass_state
-def report_command(
+def command(
     state: State,
     /,
     *,
@@ -55,11 +57,11 @@ def report_command(
     as_csv: bool,
     **given: Any,
 ) -> None:
-    """Sum up the calls in the ledger: tokens, acceptance, speed and dollars, and what speculation saved.
+    """Report tokens, acceptance, speed and cost of the calls in the ledger.
 
-    Money is exact; '~' marks sums in which a price or a token count is an estimate, and a call without a
-    known price is counted as unpriced, never as free. Days and times are UTC. What the target would have
-    cost and taken alone is an assumption, and printed beside its figure.
+    Costs are exact; '~' marks sums that include an estimated price or token count. A call without a known
+    price counts as unpriced, never as free. Days and times are in UTC. The report also shows what speculation
+    saved. The cost and time of the target model alone are estimates; their basis is printed below them.
 
     \b
     Examples:
@@ -72,17 +74,19 @@ def report_command(
     """
     form = _one_format(form, as_json=as_json, as_csv=as_csv)
     if form == "html" and output is None and render.console().is_terminal:
-        raise click.UsageError("--format html is a page for a browser: add -o FILE, such as -o costs.html.")
+        raise click.UsageError(
+            "--format html writes a page for a browser; add -o FILE, such as -o costs.html."
+        )
     ledger, where = state.ledger(), report_options.call_filter(given)
     if form == "html":
-        from specclient.reports.page.document import render_page  # noqa: PLC0415 - not needed for any other
+        from specclient.reports.page.document import render_page  # noqa: PLC0415 - used only by this format
 
         report_options.write_output(
             output, render_page(ledger, by, where, now=datetime.now(UTC), name=ledger.location)
         )
         return
-    saved_by: SavingsBy = "strategy" if "strategy" in by and "pair" not in by else "pair"
-    found = read_reports(ledger, [by], where, by=saved_by)
+    savings_by: SavingsBy = "strategy" if "strategy" in by and "pair" not in by else "pair"
+    found = read_reports(ledger, [by], where, by=savings_by)
     summed = found.reports[0]
     if form == "csv":
         report_options.write_output(output, summed.to_csv())
@@ -91,18 +95,18 @@ def report_command(
     elif not found.calls:
         print_no_calls(ledger.location, narrowed=where.narrowed)
     elif form == "markdown":
-        report_options.write_output(output, markdown(summed, found.savings or (), by=saved_by))
+        report_options.write_output(output, markdown(summed, found.savings or (), by=savings_by))
     elif output is None:
-        print_report(found, saved_by)
+        print_report(found, savings_by)
     else:
-        _write_table(output, found, saved_by)
+        _write_table(output, found, savings_by)
 
 
 def _one_format(form: str | None, *, as_json: bool, as_csv: bool) -> str:
     wanted = [form, "json" if as_json else None, "csv" if as_csv else None]
     named = list(dict.fromkeys(filter(None, wanted)))
     if len(named) > 1:
-        raise click.UsageError(f"--{named[-1]} and --{named[0]} exclude each other; choose one format.")
+        raise click.UsageError(f"--{named[-1]} and --{named[0]} are different formats; choose one.")
     return named[0] if named else "table"
 
 
@@ -112,15 +116,15 @@ def _write_table(output: Path, found: ReportSet, by: SavingsBy) -> None:
 
 
 def print_report(found: ReportSet, by: SavingsBy = "pair", to: Console | None = None) -> None:
-    """Print a report as a table, and what speculation saved, grouped ``by`` pair or strategy."""
+    """Print a report as a table, with the savings by pair or strategy."""
     print_report_table(found.reports[0], to=to)
     if found.savings:
         render.print_paragraph(to=to)
         print_savings(found.savings, by, to=to)
     elif found.savings is None and found.reports[0].total.acceptance_rate is not None:
         render.print_paragraph(
-            f"What speculation saved is not told of {found.calls:,} calls at once: narrow with --since, or "
-            "read client.costs.savings()",
+            f"Savings are not computed for {found.calls:,} calls at once; use --since, or "
+            "client.costs.savings() in Python",
             render.DIM,
             to=to,
         )
@@ -132,7 +136,7 @@ def _as_json(found: ReportSet, location: str) -> dict[str, Any]:
 
 
 def print_report_table(summed: CostReport, *, to: Console | None = None) -> None:
-    """Print a report as a table, its total, and what its marks mean."""
+    """Print a report as a table, with its total and the meaning of its marks."""
     cells = ReportCells.of(summed)
     columns = [render.TableColumn(name) for name in summed.by]
     columns += [
@@ -148,8 +152,10 @@ def print_report_table(summed: CostReport, *, to: Console | None = None) -> None
 
 
 def print_savings(savings: Sequence[Saving], by: SavingsBy, *, to: Console | None = None) -> None:
-    """Print what speculation saved, and under each line what its figures rest on."""
-    render.print_paragraph("What speculation saved, against the target alone", render.HEADING, to=to)
+    """Print savings, and below each line the basis of its figures."""
+    render.print_paragraph(
+        "Savings by speculation, compared with the target model alone", render.HEADING, to=to
+    )
     ranks = {"calls": 5, "accepted": 4, "cost": 2, "cost alone": 3, "saved": 0, "time": 2, "time alone": 3}
     columns = [render.TableColumn(by)]
     columns += [render.TableColumn(title, right=True, rank=ranks.get(title, 1)) for title in SAVINGS_TITLES]
@@ -163,16 +169,20 @@ def print_savings(savings: Sequence[Saving], by: SavingsBy, *, to: Console | Non
 
 
 def print_no_calls(location: str, *, narrowed: bool) -> None:
-    """Say that there is nothing to sum up, and the way out."""
+    """Print that there are no calls, and the way out.
+
+    Args:
+        location: of the ledger.
+        narrowed: whether filters are set.
+    """
     if location == "off":
         render.print_paragraph(
-            "The ledger is off: unset SPECCLIENT_LEDGER, or `ledger` in specclient.toml, to keep calls."
+            "The ledger is off. To record calls, unset SPECCLIENT_LEDGER or `ledger` in specclient.toml."
         )
     elif narrowed:
         render.print_paragraph(
-            f"No call in {location} matches; leave out --since, --until, --provider, --model or --tag "
-            "to see all."
+            f"No call in {location} matches; omit --since, --until, --provider, --model or --tag to see more."
         )
     else:
         render.print_paragraph(f"No calls yet in {location}.")
-        render.print_paragraph('A first one: specclient complete "def fibonacci(n):" -m local/demo')
+        render.print_paragraph('To make one: specclient complete "def fibonacci(n):" -m local/demo')

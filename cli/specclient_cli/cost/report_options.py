@@ -1,4 +1,4 @@
-"""Turn the words that the commands about costs share into groups, times, filters and a place to write to."""
+"""Options shared by the commands of ``specclient cost``: groups, times, filters and output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class GroupKeys(options.ParameterType):
     """Comma-separated names to group by.
 
     Args:
-        more: names that are allowed beside those of :data:`specclient.reports.report.GROUPS`.
+        more: further allowed names; the others are in :data:`specclient.reports.report.GROUPS`.
     """
 
     name = "names"
@@ -37,7 +37,7 @@ class GroupKeys(options.ParameterType):
         try:
             group_readers(names)
         except ConfigurationError as error:
-            also = f"; or {' or '.join(self._more)}, alone" if self._more else ""
+            also = f"; or only {' or '.join(self._more)}" if self._more else ""
             self.fail(f"{error}{also}.", param, ctx)
         return tuple(names)
 
@@ -50,7 +50,7 @@ class GroupKeys(options.ParameterType):
 
 
 class PastTime(options.ParameterType):
-    """A time, or a span counted back from now."""
+    """A point in time, or a duration before now."""
 
     name = "time"
 
@@ -65,7 +65,7 @@ class PastTime(options.ParameterType):
 
 def by_option(*, default: str, more: tuple[str, ...] = ()) -> Callable[[options.F], options.F]:
     """Add ``--by``."""
-    also = "".join(f"{name}, alone; or " for name in more)
+    also = "".join(f"{name} (only); or " for name in more)
     return click.option(
         "--by",
         type=GroupKeys(more),
@@ -76,20 +76,22 @@ def by_option(*, default: str, more: tuple[str, ...] = ()) -> Callable[[options.
 
 
 def filter_options(function: options.F) -> options.F:
-    """Add what tells which calls are meant; :func:`call_filter` reads it."""
+    """Add the options that select calls; :func:`call_filter` reads them."""
     for option in reversed(
         [
             click.option(
                 "--since",
                 type=PastTime(),
-                help="Only calls from then on: 7d, 24h, 2026-01-31, or ISO 8601.",
+                help="Only calls since this time: 7d, 24h, 2026-01-31, or ISO 8601.",
             ),
-            click.option("--until", type=PastTime(), help="Only calls before then."),
-            click.option("--provider", type=options.ProviderName(), help="Only calls that it served."),
+            click.option("--until", type=PastTime(), help="Only calls before this time."),
+            click.option(
+                "--provider", type=options.ProviderName(), help="Only calls served by this provider."
+            ),
             click.option(
                 "--model", type=options.ModelName(), help="Only calls of this model, PROVIDER/MODEL or MODEL."
             ),
-            options.tag_option("Only calls with this label; may be repeated."),
+            options.tag_option("Only calls with this tag; may be repeated."),
         ]
     ):
         function = option(function)
@@ -97,7 +99,7 @@ def filter_options(function: options.F) -> options.F:
 
 
 def call_filter(given: Mapping[str, Any]) -> CallFilter:
-    """Return the calls that :func:`filter_options` mean."""
+    """Return the filter given by the options of :func:`filter_options`."""
     return CallFilter(
         since=given["since"],
         until=given["until"],
@@ -111,26 +113,28 @@ output_option = click.option(
     "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="File to write to, instead of stdout.",
+    help="File to write instead of stdout.",
 )
 
 
 @contextmanager
 def open_output(path: Path) -> Iterator[TextIO]:
-    """Open a file to write; it takes the place of an older one once it is whole."""
+    """Open a file for writing. It replaces an existing file only once it is complete."""
     part = path.with_name(f"{path.name}.part")
     try:
         with part.open("w", encoding="utf-8", newline="") as file:
             yield file
         part.replace(path)
     except OSError as error:
-        raise click.UsageError(f"cannot write {path}: {error.strerror}; name another file with -o.") from None
+        raise click.UsageError(
+            f"cannot write {path}: {error.strerror}; choose another file with -o."
+        ) from None
     finally:
         part.unlink(missing_ok=True)
 
 
 def write_output(path: Path | None, text: str) -> None:
-    """Write text to a file, or to stdout where there is none."""
+    """Write text to a file, or to stdout if ``path`` is None."""
     if path is None:
         click.echo(text, nl=False)
         return
@@ -139,5 +143,5 @@ def write_output(path: Path | None, text: str) -> None:
 
 
 def one_line(text: str) -> str:
-    """Return text of a server's or a user's as one line that a terminal only shows."""
+    """Return untrusted text as one printable line."""
     return render.printable(text.replace("\n", " ").replace("\t", " "))

@@ -1,4 +1,4 @@
-"""Turn methods of decoding into a table of their figures on one machine: ``specclient local bench``."""
+"""``specclient local bench``: the speed of decoding methods on this machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     "--methods",
     type=engine_options.MethodList(),
     metavar="NAME,…",
-    help="Methods to time; plain is always among them. Default: all that these models can.",
+    help="Methods to measure, in addition to plain. Default: all that these models support.",
 )
 @engine_options.draft_length_option
 @engine_options.prompt_options(128)
@@ -35,14 +35,15 @@ if TYPE_CHECKING:
 @options.json_option
 @pass_state
 def command(state: State, /, **given: Any) -> None:
-    """Time methods of decoding against each other, on your prompts.
+    """Compare the speed of decoding methods on your prompts.
 
-    All methods answer the same prompts greedily, in turns, after one turn that only warms up. Speed-up is the
-    median of the ratios to plain decoding of the same turn. In float32 every method must give the tokens of
-    plain decoding, or the command fails.
+    All methods answer the same prompts greedily, in turns, after one warm-up turn. The speed-up is the median
+    of the ratios to plain decoding in the same turn. In float32, the command fails if a method generates
+    other tokens than plain decoding.
 
-    Expected is the closed form of chains, (1 − α^(K+1)) / ((1 − α)(Kc + 1)): α is the acceptance that wins
-    the tokens a pass seen here, K the tokens drafted a pass, c a draft pass in plain steps.
+    'expected' is the closed form for chains, (1 − α^(K+1)) / ((1 − α)(Kc + 1)), where α is the acceptance
+    rate that corresponds to the measured tokens per pass, K the number of drafted tokens per pass, and c
+    the cost of a draft pass in plain steps.
 
     \b
     Examples:
@@ -57,14 +58,14 @@ def command(state: State, /, **given: Any) -> None:
     params: Parameters = {"max_tokens": given["new"], "temperature": 0.0}
     if given["draft_length"] is not None:
         params["draft_length"] = given["draft_length"]
-    with engine_options.progress() as told:
+    with engine_options.progress() as report:
         from specclient_local.measure.bench import bench  # noqa: PLC0415 - imports torch
 
         with models.load(given["batch"], prefix_cache=False) as engine:
             prompts = engine_options.prompts_of(engine, given)
             methods = given["methods"] or [name for name in engine.methods if name != "prediction"]
             rows = bench(
-                engine, prompts, methods, params, batch=given["batch"], repeat=given["repeat"], told=told
+                engine, prompts, methods, params, batch=given["batch"], repeat=given["repeat"], told=report
             )
     if given["as_json"]:
         values = {
@@ -93,7 +94,7 @@ def _show(rows: Sequence[MethodResult]) -> None:
         render.TableColumn("TTFT", right=True, rank=1),
         render.TableColumn("TPOT", right=True, rank=2),
         render.TableColumn("accepted", right=True),
-        render.TableColumn("tokens a pass", right=True, rank=3),
+        render.TableColumn("tokens/pass", right=True, rank=3),
         render.TableColumn("α", right=True, rank=5),
         render.TableColumn("c", right=True, rank=5),
     ]
@@ -120,17 +121,19 @@ def _show(rows: Sequence[MethodResult]) -> None:
 
 
 def _must_agree(rows: Sequence[MethodResult], dtype: str) -> None:
-    """Say which methods gave other tokens than plain decoding; rounding allows that in half precision.
+    """Print the methods that generated other tokens than plain decoding.
+
+    Rounding can cause this in half precision.
 
     Raises:
-        EngineError: they did in float32.
+        EngineError: it happened in float32.
     """
     differing = ", ".join(row.method for row in rows if not row.identical)
     if not differing:
         return
     if dtype == "float32":
         raise EngineError(
-            f"{differing} gave other tokens than plain decoding; decoding is not exact here, please report "
-            "it with your torch version"
+            f"{differing} generated other tokens than plain decoding; decoding is not exact on this machine, "
+            "please report it with your torch version"
         )
-    click.echo(f"{differing}: other tokens than plain decoding, by rounding in {dtype}", err=True)
+    click.echo(f"{differing}: other tokens than plain decoding, because of rounding in {dtype}", err=True)

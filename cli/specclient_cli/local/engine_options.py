@@ -1,4 +1,4 @@
-"""Turn command-line words into a loaded engine and the prompts it is timed on."""
+"""Options shared by the commands of ``specclient local``, and the engine and prompts made from them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: Options of :func:`loading_options` that the engine takes by these names.
+#: Options of :func:`loading_options` that are engine options of the same name.
 _LOADING = (
     "heads",
     "layer_skip",
@@ -39,7 +39,7 @@ _LOADING = (
 
 
 class MethodList(ParameterType):
-    """Names of methods, with commas between them."""
+    """Names of decoding methods, separated by commas."""
 
     name = "methods"
 
@@ -47,12 +47,14 @@ class MethodList(ParameterType):
         names = [name.strip() for name in str(value).split(",") if name.strip()]
         for name in names:
             if name not in ENGINE_METHODS:
-                self.fail(f"{name!r} is no method; there are {', '.join(ENGINE_METHODS)}.", param, ctx)
+                self.fail(
+                    f"{name!r} is not a method; the methods are {', '.join(ENGINE_METHODS)}.", param, ctx
+                )
         return tuple(dict.fromkeys(names))
 
 
 class CountList(ParameterType):
-    """Whole numbers, with commas between them, as ``1,4`` or ``0-10``."""
+    """Whole numbers separated by commas, such as ``1,4`` or ``0-10``."""
 
     name = "counts"
 
@@ -74,7 +76,7 @@ class CountList(ParameterType):
 
 
 class LayerCount(ParameterType):
-    """How many layers, or ``search``."""
+    """A number of layers, or ``search``."""
 
     name = "layers"
 
@@ -82,82 +84,88 @@ class LayerCount(ParameterType):
         if value == "search":
             return value
         if not str(value).isdecimal():
-            self.fail(f"{value!r} is no number of layers; write one, or 'search'.", param, ctx)
+            self.fail(f"{value!r} is not a number of layers; write a number, or 'search'.", param, ctx)
         return click.IntRange(min=1).convert(value, param, ctx)
 
 
 def model_options(function: F) -> F:
-    """Add which models run, and how."""
+    """Add the options that select and load models."""
     model = click.option(
         "-m",
         "--model",
         default="demo",
         show_default=True,
-        help="'demo' (the bundled pair), a name of [local.models], a folder, or a hub id.",
+        help="'demo' (the bundled pair), a NAME of [local.models.NAME], a folder, or a hub id.",
     )
     threads = click.option(
         "--threads",
         type=click.IntRange(min=1),
-        help="Threads to compute with. Default: as configured, or 1 for a small model.",
+        help="Number of CPU threads. Default: as configured, or 1 for a small model.",
     )
     return model(loading_options(threads(function)))
 
 
 def loading_options(function: F) -> F:
-    """Add how models are loaded."""
+    """Add the options that load models."""
     for option in reversed(
         [
             click.option(
                 "--draft",
                 "drafts",
                 multiple=True,
-                help="Folder or hub id of a smaller model that drafts; may be repeated. Default: what is "
-                "configured with the model's name; none for a folder.",
+                help="Folder or hub id of a draft model; may be repeated. Default: the draft configured for "
+                "the "
+                "model; none for a folder.",
             ),
             click.option(
                 "--heads",
                 multiple=True,
-                help="Folder or hub id of Medusa or EAGLE heads of the model (methods medusa, eagle); may be "
-                "given once for each. Those of demo are bundled:eagle3 and bundled:medusa.",
+                help="Folder or hub id of Medusa or EAGLE heads for the model (methods medusa, eagle); may "
+                "be "
+                "given once for each kind. The heads for demo are bundled:eagle3 and bundled:medusa.",
             ),
             click.option(
                 "--layer-skip",
                 type=LayerCount(),
-                help="Let so many of the model's own first layers draft (method layer_skip), or 'search' for "
-                "those that suit.",
+                help="Draft with this number of the model's first layers (method layer_skip), or 'search' "
+                "for the "
+                "best layers.",
             ),
             click.option(
                 "--dtype",
                 type=click.Choice(DTYPES),
-                help="To compute in. Default: as configured, or float32.",
+                help="Data type of computation. Default: as configured, or float32.",
             ),
             click.option(
-                "--draft-dtype", type=click.Choice(DTYPES), help="The draft's. Default: the model's."
+                "--draft-dtype", type=click.Choice(DTYPES), help="For the draft. Default: that of the model."
             ),
             click.option(
                 "--device",
                 metavar="DEVICE",
                 help="cpu, cuda, cuda:N or mps. Default: as configured, or a CUDA device if there is one.",
             ),
-            click.option("--draft-device", metavar="DEVICE", help="The draft's. Default: the model's."),
+            click.option(
+                "--draft-device", metavar="DEVICE", help="For the draft. Default: that of the model."
+            ),
             click.option(
                 "--quantize",
                 type=click.Choice(QUANTIZED),
-                help="Hold the model's weights so; answers are then exactly those of the quantised model.",
+                help="Quantization of the model's weights. Answers are then exactly those of the quantized "
+                "model.",
             ),
             click.option(
-                "--draft-quantize", type=click.Choice(QUANTIZED), help="Hold the draft's weights so."
+                "--draft-quantize", type=click.Choice(QUANTIZED), help="Quantization of the draft's weights."
             ),
             click.option(
                 "--draft-vocabulary",
                 type=click.Choice(VOCABULARIES),
-                help="What is done about a draft of another tokenizer: hold it to common tokens, encode its "
-                "text again, or refuse it. Default: as configured, or what is better.",
+                help="How to use a draft with another tokenizer: restrict it to common tokens, re-encode its "
+                "text, or refuse it. Default: as configured, or the better way.",
             ),
             click.option(
                 "--context",
                 type=click.IntRange(min=2),
-                help="Tokens of prompt and answer together. Default: the model's own, at most 4096.",
+                help="Maximum tokens of prompt and answer. Default: the model's maximum, at most 4096.",
             ),
         ]
     ):
@@ -166,7 +174,11 @@ def loading_options(function: F) -> F:
 
 
 def prompt_options(new: int) -> Callable[[F], F]:
-    """Add what is answered while it is timed; ``new`` tokens an answer by default."""
+    """Add the options for the prompts of a measurement.
+
+    Args:
+        new: default number of new tokens per answer.
+    """
 
     def add(function: F) -> F:
         for option in reversed(
@@ -174,22 +186,22 @@ def prompt_options(new: int) -> Callable[[F], F]:
                 click.option(
                     "--prompts",
                     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-                    help='File with an object like {"prompt": "…"} a line, or else one prompt that is all of '
-                    "it. Default: source code that the bundled pair was not trained on.",
+                    help='File with one object like {"prompt": "…"} per line, or with one prompt as text. '
+                    "Default: source code that the bundled models were not trained on.",
                 ),
                 click.option(
                     "--count",
                     type=click.IntRange(min=1),
                     default=8,
                     show_default=True,
-                    help="Prompts, the first ones of the file.",
+                    help="Number of prompts, from the start of the file.",
                 ),
                 click.option(
                     "--new",
                     type=click.IntRange(min=1),
                     default=new,
                     show_default=True,
-                    help="Most tokens of an answer.",
+                    help="Maximum new tokens of an answer.",
                 ),
             ]
         ):
@@ -202,27 +214,32 @@ def prompt_options(new: int) -> Callable[[F], F]:
 draft_length_option = click.option(
     "--draft-length",
     type=click.IntRange(0, 10),
-    help="Tokens drafted for each pass. Default: adapted to the measured acceptance and cost.",
+    help="Drafted tokens per pass. Default: adapted to the measured acceptance rate and cost.",
 )
 batch_option = click.option(
-    "--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Prompts answered at a time."
+    "--batch",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Number of prompts answered concurrently.",
 )
 repeat_option = click.option(
     "--repeat",
     type=click.IntRange(min=1),
     default=3,
     show_default=True,
-    help="Runs of each that count; figures are their medians.",
+    help="Number of measured runs; figures are their medians.",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class LocalModelPair:
-    """The models that are meant, before they are loaded.
+    """A target and its drafts before they are loaded.
 
     Attributes:
-        target: folder or hub id; ``drafts``: likewise, in the order in which their guesses are tried.
-        options: of :meth:`specclient_local.engine.engine.Engine.load`.
+        target: folder or hub id.
+        drafts: folders or hub ids, in the order in which their tokens are tried.
+        options: arguments of :meth:`specclient_local.engine.engine.Engine.load`.
     """
 
     target: str
@@ -230,11 +247,11 @@ class LocalModelPair:
     options: Mapping[str, Any]
 
     def load(self, slots: int, *, prefix_cache: bool = True) -> Engine:
-        """Load them.
+        """Load the models.
 
         Args:
-            slots: requests at once.
-            prefix_cache: whether prompts that were read before are read again; what is timed must be.
+            slots: number of concurrent requests.
+            prefix_cache: whether to reuse the KV cache of earlier prompts; False for measurements.
 
         Raises:
             CheckpointError, ConfigurationError: see :meth:`specclient_local.engine.engine.Engine.load`.
@@ -246,15 +263,15 @@ class LocalModelPair:
 
     @property
     def values(self) -> dict[str, Any]:
-        """Return which models these are, as ``--json`` prints it."""
+        """Return the models as ``--json`` prints them."""
         return {"model": self.target, "drafts": list(self.drafts)}
 
 
 def model_pair(state: State, given: Mapping[str, Any]) -> LocalModelPair:
-    """Return the models that the options of :func:`model_options` stand for.
+    """Return the models given by the options of :func:`model_options`.
 
     Raises:
-        ConfigurationError: a configuration that cannot be used.
+        ConfigurationError: the configuration is invalid.
     """
     from specclient_local.loading.configured_models import read_configured_models  # noqa: PLC0415 - checks what is installed
 
@@ -262,20 +279,20 @@ def model_pair(state: State, given: Mapping[str, Any]) -> LocalModelPair:
     row = read_configured_models(settings.model_dump()).get(str(given["model"]).removeprefix("local/"))
     configured = {} if row is None else dict(row.load_options)
     drafts = configured.pop("draft", ())
-    asked = {name: given[name] for name in _LOADING if name in given}
-    asked["threads"] = given.get("threads") or settings.threads
-    options = {**configured, **{name: value for name, value in asked.items() if value not in (None, ())}}
+    chosen = {name: given[name] for name in _LOADING if name in given}
+    chosen["threads"] = given.get("threads") or settings.threads
+    options = {**configured, **{name: value for name, value in chosen.items() if value not in (None, ())}}
     named = given["drafts"] or ([drafts] if isinstance(drafts, str) else drafts)
     return LocalModelPair(given["model"] if row is None else row.path, tuple(named), options)
 
 
 def prompts_of(engine: Engine, given: Mapping[str, Any]) -> list[list[int]]:
-    """Return the token ids of the prompts that the options of :func:`prompt_options` stand for.
+    """Return the token ids of the prompts given by the options of :func:`prompt_options`.
 
-    Says on stderr how many do not fit the context.
+    Prints on stderr how many prompts do not fit the context.
 
     Raises:
-        ConfigurationError: a file without prompts, or none that fits.
+        ConfigurationError: the file has no prompts, or none fits the context.
     """
     from specclient_local.measure.prompts import encode_fitting, held_out, read_prompts  # noqa: PLC0415
 
@@ -285,13 +302,13 @@ def prompts_of(engine: Engine, given: Mapping[str, Any]) -> list[list[int]]:
         texts = read_prompts(given["prompts"])[: given["count"]]
     fit, left = encode_fitting(engine.tokenizer, texts, given["new"], engine.context)
     if left:
-        click.echo(f"{left} of {len(texts)} prompts exceed the context and are left out", err=True)
+        click.echo(f"{left} of {len(texts)} prompts exceed the context and are skipped", err=True)
     return fit
 
 
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
-    """Show on a terminal what runs now; give what is to be told of it."""
+    """Show a status line on a terminal; yield the function that updates it."""
     screen = render.console(stderr=True)
     if not screen.is_terminal or screen.is_dumb_terminal:
         yield lambda _: None
@@ -306,17 +323,17 @@ def format_milliseconds(seconds: float | None) -> str:
 
 
 def format_number(value: float | None, form: str = ".2f") -> str:
-    """Return a number, or the mark of an unknown one."""
+    """Return a formatted number; a dash if it is unknown."""
     return render.UNKNOWN if value is None else format(value, form)
 
 
 def short_name(path: str) -> str:
-    """Return what tells a checkpoint from others: the last two parts of its path, or its hub id."""
+    """Return a short name of a checkpoint: the last two parts of its path, or its hub id."""
     return "/".join(Path(path).parts[-2:])
 
 
 def run_heading(models: LocalModelPair, engine: Engine, prompts: Sequence[Sequence[int]], new: int) -> str:
-    """Say in one line what was timed."""
+    """Return a heading with models, prompts and threads of a measurement."""
     names = " + ".join(map(short_name, (models.target, *models.drafts)))
     threads = f"{engine.threads} thread{'' if engine.threads == 1 else 's'}"
     return f"{names} · {len(prompts)} prompts, {new} new tokens each · {threads}"

@@ -1,4 +1,4 @@
-"""Turn a pair of models into what starts another server with it: ``specclient local export``."""
+"""``specclient local export``: a script that starts another inference server with a pair of models."""
 
 from __future__ import annotations
 
@@ -25,51 +25,56 @@ _METHODS = ("auto", "none", "draft", "ngram", "eagle", "eagle3", "medusa", "laye
 
 @click.command(name="export")
 @click.argument("pair")
-@click.option("--to", type=click.Choice(_TO), required=True, help="The server.")
+@click.option("--to", type=click.Choice(_TO), required=True, help="Server to start.")
 @click.option(
     "--method",
     type=click.Choice(_METHODS),
     default="auto",
     show_default=True,
-    help="How it speculates. 'auto': as configured; else by what is named, heads before a draft.",
+    help="Speculation method. auto: as configured, else heads if given, else the draft if given.",
 )
-@click.option("--draft", help="Folder or hub id of a smaller model. Default: as configured.")
+@click.option("--draft", help="Folder or hub id of a draft model. Default: as configured.")
 @click.option("--heads", help="Folder or hub id of EAGLE heads. Default: as configured.")
 @click.option(
-    "--depth", type=click.IntRange(1, 64), help="Tokens drafted in a row. Default: as many as --widths, or 4."
+    "--depth", type=click.IntRange(1, 64), help="Draft length. Default: the number of --widths, or 4."
 )
 @click.option(
     "--widths",
     metavar="A,B,C",
-    help="Guesses below each guess, a level each; for servers that draft trees.",
+    help="Width of each level of the draft tree, for servers that draft trees.",
 )
-@click.option("--context", type=click.IntRange(min=2), help="Tokens of prompt and answer together.")
-@click.option("--dtype", type=click.Choice(DTYPES), help="To compute in. Default: the checkpoint's.")
+@click.option("--context", type=click.IntRange(min=2), help="Maximum tokens of prompt and answer.")
 @click.option(
-    "--tp", type=click.IntRange(min=1), default=1, show_default=True, help="Devices for each layer."
+    "--dtype", type=click.Choice(DTYPES), help="Data type of computation. Default: that of the checkpoint."
 )
-@click.option("--pp", type=click.IntRange(min=1), default=1, show_default=True, help="Devices in a pipeline.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where the server listens.")
-@click.option("--port", type=click.IntRange(1, 65535), help="Default: the server's own.")
-@click.option("--served-name", metavar="NAME", help="The model's name in requests. Default: of its folder.")
+@click.option("--tp", type=click.IntRange(min=1), default=1, show_default=True, help="Tensor-parallel size.")
+@click.option(
+    "--pp", type=click.IntRange(min=1), default=1, show_default=True, help="Pipeline-parallel size."
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address that the server listens on.")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port. Default: that of the server.")
+@click.option(
+    "--served-name", metavar="NAME", help="Name of the model in requests. Default: the name of its folder."
+)
 @click.option(
     "--sampling",
     multiple=True,
     metavar="PARAMETER",
-    help="A parameter that requests will have, as min_p; refused where the server refuses it. Repeatable.",
+    help="Sampling parameter that requests will use, such as min_p; an error if the server does not support "
+    "it. May be repeated.",
 )
 @click.option(
-    "--register", "provider", metavar="NAME", help="Add the server to specclient.toml under a name."
+    "--register", "provider", metavar="NAME", help="Add the server to specclient.toml under this name."
 )
-@click.option("--url", help="Where it will be found, with --register. Default: this machine.")
-@click.option("--api-key-env", metavar="VARIABLE", help="That holds its key, with --register.")
+@click.option("--url", help="Base URL of the server, with --register. Default: this machine.")
+@click.option("--api-key-env", metavar="VARIABLE", help="Environment variable of its key, with --register.")
 @options.json_option
 @pass_state
 def command(state: State, /, pair: str, to: str, **given: Any) -> None:
-    """Print what starts another server with a pair of models.
+    """Print a script that starts another inference server with a pair of models.
 
-    PAIR is 'demo', a name of [local.models], a folder, a hub id, or a GGUF file for llama.cpp. What is
-    printed is a shell script. What a server cannot do is refused, with what to do instead.
+    PAIR is 'demo', a NAME of [local.models.NAME], a folder, a hub id, or a GGUF file for llama.cpp. The
+    output is a shell script. If the server does not support an option, the error names an alternative.
 
     \b
     Examples:
@@ -80,36 +85,38 @@ def command(state: State, /, pair: str, to: str, **given: Any) -> None:
 
     Environment: SPECCLIENT_CONFIG.
     """
-    from specclient_local.export import SERVERS, launch  # noqa: PLC0415 - needed here alone
+    from specclient_local.export import SERVERS, launch  # noqa: PLC0415 - used only here
 
     if given["provider"] is None and (given["url"] or given["api_key_env"]):
-        raise click.UsageError("--url and --api-key-env go with --register.")
-    asked = _deployment(state, pair, given)
-    found = launch(to, asked)
-    told: dict[str, Any] = {}
+        raise click.UsageError("--url and --api-key-env work only with --register.")
+    deployment = _deployment(state, pair, given)
+    plan = launch(to, deployment)
+    registered: dict[str, Any] = {}
     if given["provider"] is not None:
-        told = register(
+        registered = register(
             state,
             given["provider"],
-            url=given["url"] or found.base_url,
-            metrics=found.metrics if given["url"] is None or found.metrics is True else _moved(given["url"]),
-            model=asked.served,
+            url=given["url"] or plan.base_url,
+            metrics=plan.metrics
+            if given["url"] is None or plan.metrics is True
+            else _metrics_url(given["url"]),
+            model=deployment.served,
             like=SERVERS[to].provider,
             key_env=given["api_key_env"],
         )
     if given["as_json"]:
-        click.echo(json.dumps(_values(to, asked, found, told)))
+        click.echo(json.dumps(_values(to, deployment, plan, registered)))
         return
-    click.echo(found.script, nl=False)
-    if told:
-        click.echo(f"registered {told['route']} in {told['file']}", err=True)
+    click.echo(plan.script, nl=False)
+    if registered:
+        click.echo(f"registered {registered['route']} in {registered['file']}", err=True)
 
 
 def _deployment(state: State, pair: str, given: Mapping[str, Any]) -> Deployment:
-    """Return what is asked for, with what is configured of the pair.
+    """Return the deployment given by the options and the configuration of the pair.
 
     Raises:
-        CheckpointError, ConfigurationError: a pair, heads or widths that cannot be used.
+        CheckpointError, ConfigurationError: the pair, heads or widths are invalid.
     """
     from specclient_local.export import Deployment, sampling_defaults  # noqa: PLC0415
     from specclient_local.loading.configured_models import read_configured_models  # noqa: PLC0415 - checks what is installed
@@ -119,7 +126,7 @@ def _deployment(state: State, pair: str, given: Mapping[str, Any]) -> Deployment
     method, draft, layout = _drafting(row, given)
     widths = _widths(given["widths"])
     depth = given["depth"] or len(widths) or 4
-    asked = Deployment(
+    deployment = Deployment(
         target=target,
         method=method,
         draft=draft,
@@ -135,26 +142,26 @@ def _deployment(state: State, pair: str, given: Mapping[str, Any]) -> Deployment
         sampling=tuple(dict.fromkeys([*given["sampling"], *sampling_defaults(target)])),
         format=layout,
     )
-    return _with_tokenizers(asked)
+    return _with_tokenizers(deployment)
 
 
-def _with_tokenizers(asked: Deployment) -> Deployment:
-    """Say whether the draft's tokenizer is the target's, where both are here."""
+def _with_tokenizers(deployment: Deployment) -> Deployment:
+    """Add whether draft and target have the same tokenizer, if both are local."""
     from specclient_local.export import same_tokenizer  # noqa: PLC0415
 
-    if asked.method != "draft" or asked.draft is None:
-        return asked
-    return replace(asked, same_tokenizer=same_tokenizer(asked.target, asked.draft))
+    if deployment.method != "draft" or deployment.draft is None:
+        return deployment
+    return replace(deployment, same_tokenizer=same_tokenizer(deployment.target, deployment.draft))
 
 
 def _drafting(
     row: ConfiguredModel | None, given: Mapping[str, Any]
 ) -> tuple[DeploymentMethod, str | None, str]:
-    """Return the method, the checkpoint that drafts, and the layout of heads.
+    """Return the method, the checkpoint of the draft or heads, and the format of heads.
 
     Raises:
-        CheckpointError: something bundled that is not there.
-        ConfigurationError: several drafts, or heads of a kind that nothing tells.
+        CheckpointError: a bundled checkpoint does not exist.
+        ConfigurationError: there are several drafts, or the kind of heads is unknown.
     """
     from specclient_local.export import heads_method  # noqa: PLC0415
 
@@ -168,22 +175,22 @@ def _drafting(
         method = "heads" if heads else "draft" if drafts else "none"
     if method == "draft" and len(drafts) > 1:
         raise ConfigurationError(
-            f"drafts are {', '.join(drafts)}; a server takes one, choose it with --draft."
+            f"drafts are {', '.join(drafts)}; a server uses only one, choose it with --draft."
         )
     if method == "draft":
         return method, drafts[0] if drafts else None, ""
     if method in ("heads", "eagle", "eagle3", "medusa") and heads:
-        return _of_heads(method, heads[0], heads_method)
+        return _heads_method(method, heads[0], heads_method)
     return ("eagle3" if method == "heads" else method), None, ""
 
 
 def _unbundled(name: str) -> str:
-    """Return the folder of what the package brings, which no other server knows by name; else the name."""
+    """Return the folder of a bundled checkpoint, or else the name itself."""
     return str(local_folder(name)) if name.startswith(BUNDLED_MARK) else name
 
 
-def _of_heads(method: str, heads: str, heads_method: Any) -> tuple[DeploymentMethod, str, str]:
-    """Return what heads are for: as their folder tells, or as was said of those that are not here."""
+def _heads_method(method: str, heads: str, heads_method: Any) -> tuple[DeploymentMethod, str, str]:
+    """Return the kind of heads: from their folder, or as given if they are not local."""
     if method == "heads":
         kind, layout = heads_method(heads)
         return kind, heads, layout
@@ -193,13 +200,13 @@ def _of_heads(method: str, heads: str, heads_method: Any) -> tuple[DeploymentMet
         return method, heads, ""  # type: ignore[return-value]  # a choice of the option
     if method != kind and not (method == "eagle" and kind == "eagle3"):
         raise ConfigurationError(
-            f"method is {method!r}, but the heads {heads} are {kind}'s; leave --method out."
+            f"method is {method!r}, but the heads {heads} are for {kind}; omit --method."
         )
     return kind, heads, layout
 
 
 _METHOD_OF = {"plain": "none", "eagle": "heads", "medusa": "heads"}
-"""What methods of [local.models] are called here."""
+"""Methods of [local.models] that have another name here."""
 
 
 def _widths(text: str | None) -> tuple[int, ...]:
@@ -210,23 +217,27 @@ def _widths(text: str | None) -> tuple[int, ...]:
     except ValueError:
         widths = (0,)
     if min(widths) < 1 or max(widths) > 64:
-        raise click.BadParameter(f"{text!r} are no widths; write numbers from 1 to 64, such as 4,2,1.")
+        raise click.BadParameter(
+            f"{text!r} is not a list of widths; write numbers from 1 to 64, such as 4,2,1."
+        )
     return widths
 
 
-def _moved(url: str) -> str:
-    """Return where a TensorRT-LLM server at a base URL serves its counters."""
+def _metrics_url(url: str) -> str:
+    """Return the URL of the counters of a TensorRT-LLM server with this base URL."""
     return f"{url.rstrip('/').removesuffix('/v1')}/prometheus/metrics"
 
 
-def _values(to: str, asked: Deployment, found: LaunchPlan, told: Mapping[str, Any]) -> dict[str, Any]:
+def _values(
+    to: str, deployment: Deployment, plan: LaunchPlan, registered: Mapping[str, Any]
+) -> dict[str, Any]:
     return {
         "server": to,
-        "command": list(found.command),
-        "before": [list(words) for words in found.before],
-        "files": dict(found.files),
-        "notes": list(found.notes),
-        "base_url": found.base_url,
-        "deployment": asdict(asked),
-        "registered": dict(told) or None,
+        "command": list(plan.command),
+        "before": [list(words) for words in plan.before],
+        "files": dict(plan.files),
+        "notes": list(plan.notes),
+        "base_url": plan.base_url,
+        "deployment": asdict(deployment),
+        "registered": dict(registered) or None,
     }

@@ -1,4 +1,4 @@
-"""Turn a prompt into text as it comes and one line of figures: ``specclient local generate``."""
+"""``specclient local generate``: a completion as it is generated, and its figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.text import Text
 from specclient_local.request.params import ENGINE_METHODS
 
 from specclient_cli.common import options, render
-from specclient_cli.common.call_format import speculation
+from specclient_cli.common.call_format import speculation_summary
 from specclient_cli.common.state import State, pass_state
 from specclient_cli.local.engine_options import format_milliseconds, model_options, model_pair, progress
 
@@ -29,26 +29,29 @@ _SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "dr
 @click.option(
     "--method",
     type=click.Choice(ENGINE_METHODS),
-    help="How tokens are drafted. Default: by heads if there are any, else by the draft, else plain.",
+    help="Decoding method. Default: heads if there are any, else the draft, else plain.",
 )
 @options.sampling_options
 @click.option(
-    "--top-k", type=click.IntRange(min=0), help="Draw from so many likeliest tokens; 0 takes all of them."
+    "--top-k",
+    type=click.IntRange(min=0),
+    help="Sample from this number of most likely tokens; 0 uses all tokens.",
 )
 @click.option(
     "--min-p",
     type=options.NonNegativeFloat(1),
-    help="Draw from tokens at least this share as likely as the likeliest.",
+    help="Sample from tokens whose probability is at least this share of the highest one.",
 )
-@click.option("--show-drafts", is_flag=True, help="Mark in a terminal what was drafted and accepted.")
+@click.option("--show-drafts", is_flag=True, help="Highlight drafted and accepted tokens in a terminal.")
 @options.json_option
 @pass_state
 def command(state: State, /, prompt: str, **given: Any) -> None:
-    """Continue a text, and say how fast.
+    """Complete a text and print the speed.
 
-    PROMPT is the text, or - to read it from stdin. The answer goes to stdout as it comes; then a line on
-    stderr: tokens, tokens a second, time to the first token (TTFT), share of drafts accepted, tokens a pass
-    of the target. Greedy unless --temperature is given.
+    PROMPT is the text, or - to read it from stdin. The answer goes to stdout as it is generated. Then one
+    line
+    goes to stderr: tokens, tokens per second, time to the first token (TTFT), acceptance rate and tokens per
+    target pass. Decoding is greedy unless --temperature is given.
 
     \b
     Examples:
@@ -84,7 +87,7 @@ def command(state: State, /, prompt: str, **given: Any) -> None:
 
 
 def _show(piece: Piece, *, marked: bool) -> None:
-    """Print a piece of the answer at once."""
+    """Print a part of the answer without delay."""
     if not marked:
         render.print_answer(piece.text)
         return
@@ -98,8 +101,8 @@ def figures(generation: Generation, seconds: float) -> dict[str, Any]:
     """Return an answer and its figures as ``--json`` prints them.
 
     Args:
-        generation: the whole answer.
-        seconds: from the request to its last token.
+        generation: the complete answer.
+        seconds: time from the request to the last token.
     """
     count, ttft = len(generation.token_ids), generation.timings.ttft_s
     return {
@@ -122,7 +125,7 @@ def _line(generation: Generation, values: dict[str, Any]) -> str:
         f"{count} token{'' if count == 1 else 's'}",
         f"{values['tokens_per_s']:.3g} tokens/s",
         f"TTFT {format_milliseconds(values['ttft_s'])}",
-        *speculation(generation.speculation),
+        *speculation_summary(generation.speculation),
         str(generation.speculation.method),
     ]
     return " · ".join(parts)

@@ -1,4 +1,4 @@
-"""Turn the name of a command into work on a model in this process: ``specclient local``."""
+"""``specclient local``: models on this machine."""
 
 from __future__ import annotations
 
@@ -6,40 +6,43 @@ import click
 
 from specclient_cli.common.lazy_group import CommandTable, LazyGroup
 
-#: The commands in the order of ``specclient local --help``: where each is, and its line there.
+#: The commands in the order of ``specclient local --help``: the location of each, and its help line.
 COMMANDS: CommandTable = {
-    "generate": ("specclient_cli.local.generate:command", "Continue a text, and say how fast."),
+    "generate": ("specclient_cli.local.generate:command", "Complete a text and print the speed."),
     "bench": (
         "specclient_cli.local.bench:command",
-        "Time methods of decoding against each other, on your prompts.",
+        "Compare the speed of decoding methods on your prompts.",
     ),
     "profile": (
         "specclient_cli.local.profile:command",
-        "See where a round's time goes, and what passes cost.",
+        "Show the time of each stage of a round, and of model passes.",
     ),
     "pick": (
         "specclient_cli.local.pick.command:command",
-        "Choose among drafts, heads and look-ups for a target, as measured.",
+        "Choose among drafts for a target by measuring them.",
     ),
-    "pick-depth": ("specclient_cli.local.pick.depth:command", "Find the draft length that is fastest here."),
+    "pick-depth": (
+        "specclient_cli.local.pick.depth:command",
+        "Find the fastest draft length on this machine.",
+    ),
     "train": (
         "specclient_cli.local.train.group:command",
-        "Train a draft, or Medusa or EAGLE heads, of a target.",
+        "Train a draft model, or Medusa or EAGLE heads, for a target.",
     ),
     "export": (
         "specclient_cli.local.export:command",
-        "Print what starts vLLM, SGLang, TensorRT-LLM or llama.cpp with a pair.",
+        "Print a script that starts another inference server with a pair of models.",
     ),
-    "plan": ("specclient_cli.local.plan:command", "See what memory models take, before they are loaded."),
+    "plan": ("specclient_cli.local.plan:command", "Show the memory that models need before they are loaded."),
 }
 
 
 @click.group(name="local", cls=LazyGroup, commands_table=COMMANDS)
 def command() -> None:
-    """Run, time and plan models on this machine, without a server.
+    """Run, measure and train models on this machine, without a server.
 
-    A model is 'demo' (the bundled pair), the name of a [local.models.NAME] table, a folder with config.json
-    and safetensors, or a hub id. Nothing is written to the ledger.
+    A model is 'demo' (the bundled pair), the NAME of a [local.models.NAME] table, a folder with config.json
+    and safetensors, or a hub id. These commands do not write to the ledger.
 
     \b
     Examples:

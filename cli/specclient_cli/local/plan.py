@@ -1,4 +1,4 @@
-"""Turn checkpoints' shapes into the memory they would take: ``specclient local plan``."""
+"""``specclient local plan``: the memory that models need."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
 
 class MemorySize(ParameterType):
-    """Bytes, as ``24GiB`` or ``80GB``."""
+    """A number of bytes, such as ``24GiB`` or ``80GB``."""
 
     name = "size"
 
@@ -37,7 +37,7 @@ class MemorySize(ParameterType):
         except ValueError:
             size = 0
         if size < 1:
-            self.fail(f"{value!r} is no size; write 24GiB or 80GB.", param, ctx)
+            self.fail(f"{value!r} is not a size; write 24GiB or 80GB.", param, ctx)
         return size
 
 
@@ -49,23 +49,23 @@ class MemorySize(ParameterType):
     type=click.IntRange(min=1),
     default=4,
     show_default=True,
-    help="Requests that run at once.",
+    help="Number of concurrent requests.",
 )
 @click.option(
     "--memory",
     type=MemorySize(),
     metavar="SIZE",
-    help="As 24GiB or 80GB. Default: what is free on the device now.",
+    help="Available memory, such as 24GiB or 80GB. Default: the free memory of the device.",
 )
 @options.json_option
 @pass_state
 def command(state: State, /, **given: Any) -> None:
-    """See what memory models take, before they are loaded.
+    """Show the memory that models need before they are loaded.
 
-    MODEL is 'demo', a name of [local.models], a folder, or a hub id. Only shapes are read, of a hub id too:
-    no weights are fetched. Tells weights, keys and values a token (for heads the hidden states that they
-    read), the longest context and the most requests at once for which there is room, and what becomes of a
-    draft of another vocabulary, where its tokenizer is at hand.
+    MODEL is 'demo', a NAME of [local.models.NAME], a folder, or a hub id. Only shapes are read; no weights
+    are downloaded. The output has the size of the weights and of the KV cache per token (for heads, of the
+    hidden states that they read), and the longest context and largest number of concurrent requests that
+    fit. It also states how a draft with another vocabulary would be used, if its tokenizer is available.
 
     \b
     Examples:
@@ -80,7 +80,7 @@ def command(state: State, /, **given: Any) -> None:
     models = engine_options.model_pair(state, given)
     folders = _folders(models.target, *models.drafts)
     plans = _plans(models, folders, given["slots"], given["memory"])
-    fates = _fates(models, folders)
+    fates = _vocabulary_matches(models, folders)
     if given["as_json"]:
         devices = [_values(device, plan) for device, plan in plans.items()]
         others = [{"draft": draft, **asdict(fate)} for draft, fate in fates.items()]
@@ -99,7 +99,7 @@ def command(state: State, /, **given: Any) -> None:
 
 
 def _folders(*paths: str) -> list[Path]:
-    """Return checkpoints' folders; of a hub id's only the shape is fetched."""
+    """Return the folders of checkpoints; for a hub id, only the shape is downloaded."""
     from specclient_local.model.weights import resolve_checkpoint  # noqa: PLC0415 - imports torch
 
     return [resolve_checkpoint(path, whole=False) for path in paths]
@@ -108,10 +108,10 @@ def _folders(*paths: str) -> list[Path]:
 def _plans(
     models: engine_options.LocalModelPair, folders: list[Path], slots: int, memory: int | None
 ) -> dict[str, DeviceMemoryPlan]:
-    """Work out the plan of each device.
+    """Return the memory plan of each device.
 
     Raises:
-        CheckpointError, ConfigurationError: what cannot be planned.
+        CheckpointError, ConfigurationError: the models cannot be planned.
     """
     from specclient_local.loading.engine_loader import DEFAULT_CONTEXT  # noqa: PLC0415 - import torch
     from specclient_local.loading.memory_plan import free_memory, memory_plans  # noqa: PLC0415
@@ -130,14 +130,16 @@ def _plans(
     found = memory_plans(target, drafts, asked, context, free, heads=_folders(*asked.heads))
     if not found:
         raise ConfigurationError(
-            f"{target}: transformers runs this model, and only the loaded model tells what its caches take; "
-            "plan a model of the Llama family."
+            f"{target}: this model runs in transformers, where only the loaded model knows the size of its "
+            "caches; plan a model of the Llama family."
         )
     return found
 
 
-def _fates(models: engine_options.LocalModelPair, folders: list[Path]) -> dict[str, VocabularyCompatibility]:
-    """Return what becomes of the drafts of another vocabulary whose tokenizers are here."""
+def _vocabulary_matches(
+    models: engine_options.LocalModelPair, folders: list[Path]
+) -> dict[str, VocabularyCompatibility]:
+    """Return how drafts with another vocabulary would be used, if their tokenizers are local."""
     from specclient_local.drafting.vocabulary_match import check_compatibility  # noqa: PLC0415 - imports torch
     from specclient_local.loading.model_loader import read_any_config  # noqa: PLC0415
     from specclient_local.model.tokenizer import Tokenizer  # noqa: PLC0415
@@ -188,9 +190,9 @@ def _show(device: str, plan: DeviceMemoryPlan) -> None:
     columns = [
         render.TableColumn(device),
         render.TableColumn("parameters", right=True, rank=2),
-        render.TableColumn("held in", rank=1),
+        render.TableColumn("data type", rank=1),
         render.TableColumn("weights", right=True),
-        render.TableColumn("KV a token", right=True),
+        render.TableColumn("KV per token", right=True),
         render.TableColumn(f"{plan.slots} × {plan.context} tokens", right=True),
     ]
     lines = [_line(model, plan) for model in plan.models]
@@ -198,9 +200,9 @@ def _show(device: str, plan: DeviceMemoryPlan) -> None:
         sums = ["together", "", "", _bytes(plan.weights), _bytes(plan.kv_per_token), _bytes(plan.caches)]
         lines.append(render.TableRow(sums, style="bold"))
     render.print_table(columns, lines)
-    needed = f"{_bytes(plan.total)} with what passes need"
+    needed = f"{_bytes(plan.total)} including the working memory of passes"
     if plan.memory is None:
-        render.print_paragraph(f"{needed}; {device} does not tell its memory, --memory names it")
+        render.print_paragraph(f"{needed}; the memory of {device} is unknown, use --memory to set it")
         return
     there = f"{needed}, of {_bytes(plan.memory)}"
     if plan.fits:
@@ -209,7 +211,8 @@ def _show(device: str, plan: DeviceMemoryPlan) -> None:
         render.print_paragraph(f"✗ does not fit: {there}", render.BAD)
     if not plan.max_context and not plan.max_slots:
         render.print_paragraph(
-            "no context and no number of slots helps: take a half-precision dtype or quantised weights"
+            "neither a shorter context nor fewer slots suffice: use a half-precision dtype or quantized "
+            "weights"
         )
         return
     longest = f"context up to {plan.max_context} with {plan.slots} slots" if plan.max_context else ""
@@ -222,13 +225,13 @@ def _line(model: ModelMemory, plan: DeviceMemoryPlan) -> render.TableRow:
     count = model.parameters
     size = f"{count / 1e9:.2f} B" if count >= 1e9 else f"{count / 1e6:.1f} M" if count else ""
     held = model.quantize or model.dtype
-    weights = "the target's" if model.shares_weights else _bytes(model.weights) if model.weights else ""
+    weights = "shared" if model.shares_weights else _bytes(model.weights) if model.weights else ""
     caches = _bytes(model.caches(plan.slots, plan.context))
     return render.TableRow([model.name, size, held, weights, _bytes(model.kv_per_token), caches])
 
 
 def _bytes(size: int) -> str:
-    """Return bytes in the unit that suits them."""
+    """Return a number of bytes in a suitable unit."""
     for unit, many in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if size >= many:
             return f"{size / many:.1f} {unit}"

@@ -1,4 +1,4 @@
-"""Turn a run into where its time went and what its passes cost: ``specclient local profile``."""
+"""``specclient local profile``: the time of stages and of model passes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option(
     "--method",
     type=click.Choice(ENGINE_METHODS),
-    help="What is profiled. Default: by heads if there are any, else by the draft, else plain.",
+    help="Method to profile. Default: heads if there are any, else the draft, else plain.",
 )
 @engine_options.draft_length_option
 @engine_options.prompt_options(128)
@@ -35,11 +35,12 @@ if TYPE_CHECKING:
 @options.json_option
 @pass_state
 def command(state: State, /, **given: Any) -> None:
-    """See where a round's time goes, and what passes cost.
+    """Show the time of each stage of a round, and of model passes.
 
-    Answers prompts greedily, once to warm up and once watched. Stages do not overlap: what one calls counts
-    to that one alone, so they add up to the whole. Then the target's pass is timed by rows (a verification of
-    K guesses has K + 1) and by tokens before it, and the draft's beside it.
+    The command answers prompts greedily, once to warm up and once with the profiler. Stages do not overlap:
+    time in a nested stage counts only for that one, so the stages add up to the total. Then it measures
+    passes of the target and of the draft by the number of rows (a verification of K tokens has K + 1) and
+    by the length of the context.
 
     \b
     Examples:
@@ -55,15 +56,15 @@ def command(state: State, /, **given: Any) -> None:
         params["draft_length"] = given["draft_length"]
     if given["method"] is not None:
         params["method"] = given["method"]
-    with engine_options.progress() as told:
+    with engine_options.progress() as report:
         from specclient_local.measure.pass_timing import passes  # noqa: PLC0415 - import torch
         from specclient_local.measure.stage_profile import STAGES, profile  # noqa: PLC0415
 
         with models.load(given["batch"], prefix_cache=False) as engine:
             prompts = engine_options.prompts_of(engine, given)
-            told("answering …")
+            report("answering …")
             run, stages = profile(engine, prompts, params, batch=given["batch"])
-            told("timing passes …")
+            report("measuring passes …")
             timed = passes(engine)
     if given["as_json"]:
         click.echo(json.dumps(_values(models, run, stages, timed)))
@@ -75,14 +76,14 @@ def command(state: State, /, **given: Any) -> None:
     positions = acceptance_by_position(run)
     if positions:
         click.echo()
-        told_shares = "  ".join(f"{i}: {share:.0%}" for i, share in enumerate(positions, 1))
-        render.print_paragraph(f"accepted by position, of drafts that reach it  {told_shares}")
+        shares = "  ".join(f"{i}: {share:.0%}" for i, share in enumerate(positions, 1))
+        render.print_paragraph(f"acceptance rate by draft position  {shares}")
 
 
 def acceptance_by_position(run: TimedRun) -> list[float]:
-    """Return for each draft position the share of drafts reaching it that was kept up to it."""
-    told = [answer.generation.speculation for answer in run.answers]
-    weighed = [(one.per_position or (), one.steps or 0) for one in told]
+    """Return the share of drafts accepted up to each position, of the drafts that reach it."""
+    stats = [answer.generation.speculation for answer in run.answers]
+    weighed = [(one.per_position or (), one.steps or 0) for one in stats]
     shares: list[float] = []
     for i in range(max((len(own) for own, _ in weighed), default=0)):
         known = [(own[i], steps) for own, steps in weighed if i < len(own)]
@@ -110,14 +111,14 @@ def _values(
     }
 
 
-def _show_stages(run: TimedRun, stages: Sequence[StageTime], told: dict[str, str]) -> None:
+def _show_stages(run: TimedRun, stages: Sequence[StageTime], descriptions: dict[str, str]) -> None:
     columns = [
         render.TableColumn("stage"),
         render.TableColumn("share", right=True),
-        render.TableColumn("a round", right=True),
-        render.TableColumn("a call", right=True, rank=2),
+        render.TableColumn("per round", right=True),
+        render.TableColumn("per call", right=True, rank=2),
         render.TableColumn("calls", right=True, rank=1),
-        render.TableColumn("what it is", rank=3),
+        render.TableColumn("description", rank=3),
     ]
     rounds = max(run.steps, 1)
     lines = [
@@ -128,14 +129,15 @@ def _show_stages(run: TimedRun, stages: Sequence[StageTime], told: dict[str, str
                 format_milliseconds(stage.seconds / rounds),
                 format_milliseconds(stage.seconds / stage.calls),
                 str(stage.calls),
-                told[stage.name],
+                descriptions[stage.name],
             ]
         )
         for stage in stages
     ]
     render.print_table(columns, lines)
     render.print_paragraph(
-        f"{run.steps} rounds, {run.tokens} tokens, {run.tokens_per_s:.1f} tokens/s watched", render.DIM
+        f"{run.steps} rounds, {run.tokens} tokens, {run.tokens_per_s:.1f} tokens/s with the profiler",
+        render.DIM,
     )
 
 

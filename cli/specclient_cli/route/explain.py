@@ -1,12 +1,11 @@
-"""The commands ``specclient route explain`` and ``specclient route stats``."""
+"""``specclient route explain``: what 'auto' would choose for a prompt, and why."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -19,10 +18,6 @@ from specclient.types.route import Candidate, Decision, Policy
 from specclient_cli.common import options, render
 from specclient_cli.common.call_format import decision_values
 from specclient_cli.common.state import State, pass_state
-from specclient_cli.route.simulate import simulate
-
-if TYPE_CHECKING:
-    from specclient.routing.learn.estimator import RouteStatistics
 
 _COLUMNS = (
     render.TableColumn("route"),
@@ -42,43 +37,17 @@ _LAST_COLUMN = render.TableColumn("calls", right=True, rank=3)
 _SHOWN = frozenset({COST.name, LATENCY.name, TTFT.name, QUALITY.name})
 _STYLES = {"chosen": render.GOOD, "left": "", "refused": render.DIM, "unavailable": render.DIM}
 
-_LEARNED = (
-    render.TableColumn("route"),
-    render.TableColumn("task"),
-    render.TableColumn("calls", right=True),
-    render.TableColumn("ttft", right=True, rank=1),
-    render.TableColumn("tokens/s", right=True, rank=1),
-    render.TableColumn("failed", right=True, rank=2),
-    render.TableColumn("accepted", right=True, rank=3),
-    render.TableColumn("a pass", right=True, rank=4),
-    render.TableColumn("tokens", right=True, rank=3),
-    render.TableColumn("last", right=True, rank=2),
-)
 
-
-@click.group(name="route")
-def command() -> None:
-    """Show how prompts are routed, and why.
-
-    \b
-    Examples:
-      specclient route explain "def fibonacci(n):"
-      specclient route stats
-      specclient route simulate --world mixed
-    """
-
-
-command.add_command(simulate)
-
-
-@command.command()
+@click.command(name="explain")
 @click.argument("prompt")
 @options.policy_options
-@click.option("--max-tokens", type=click.IntRange(min=1), help="Most tokens the call would generate.")
+@click.option("--max-tokens", type=click.IntRange(min=1), help="Maximum tokens that the call would generate.")
 @options.json_option
 @pass_state
-def explain(state: State, /, prompt: str, max_tokens: int | None, as_json: bool, **given: Any) -> None:
-    """Show the route that 'auto' chooses for a prompt, and why the others are left. Nothing is sent.
+def command(state: State, /, prompt: str, max_tokens: int | None, as_json: bool, **given: Any) -> None:
+    """Show which route 'auto' would choose for a prompt, and why.
+
+    Nothing is sent.
 
     PROMPT is the text, or - to read it from stdin. Cost and latency are predicted from the calls in your
     ledger; 'calls' is their number. 'cost' and 'latency' are medians; '(range)' is the cost of 80 % of
@@ -92,7 +61,7 @@ def explain(state: State, /, prompt: str, max_tokens: int | None, as_json: bool,
       specclient route explain "hi" --minimize cost=1,latency=0.002 --max-ttft 1
       specclient route explain "hello" --policy fast --json
 
-    Environment: SPECCLIENT_CONFIG, SPECCLIENT_LEDGER, and the providers' keys (whether they are set).
+    Environment: SPECCLIENT_CONFIG, SPECCLIENT_LEDGER, and the providers' keys (only whether they are set).
     """
     settings = state.settings()
     policy = options.policy_of(settings, **given) or Policy()
@@ -100,7 +69,7 @@ def explain(state: State, /, prompt: str, max_tokens: int | None, as_json: bool,
     params: dict[str, Any] = {"messages": [{"role": "user", "content": text}]}
     if max_tokens is not None:
         params["max_tokens"] = max_tokens
-    router = state.parts(settings).router
+    router = state.async_client(settings).router
     try:
         chosen = router.decide(
             Request(inference_methods.CHAT, options.AUTO, params, policy=policy), explore=False
@@ -110,41 +79,10 @@ def explain(state: State, /, prompt: str, max_tokens: int | None, as_json: bool,
             print_decision(error.decision, as_json=as_json)
             count = len(error.decision.candidates)
             nearest = error.decision.reason.rpartition("\n")[2]
-            way_out = nearest if nearest.startswith("nearest") else "loosen it, or add candidates"
+            way_out = nearest if nearest.startswith("nearest") else "relax it, or add candidates"
             raise NoRouteError(f"none of {count} candidates satisfies the policy; {way_out}") from None
         raise
     print_decision(chosen, as_json=as_json)
-
-
-@command.command()
-@options.json_option
-@pass_state
-def stats(state: State, /, as_json: bool) -> None:
-    """Show what was learned about each route from the calls in your ledger. Predictions are based on it.
-
-    A route's first line is for all its calls, the others for one kind of prompt each. 'ttft' is the median of
-    the seconds to the first token, 'failed' the share of failed calls, 'a pass' the tokens per pass of the
-    target, 'tokens' the median length of answers, 'last' the time since the last call. Old calls count less.
-    A route that is marked 'slow' or 'failing' is left alone for a while.
-
-    \b
-    Examples:
-      specclient route stats
-      specclient route stats --json
-
-    Environment: SPECCLIENT_CONFIG, SPECCLIENT_LEDGER.
-    """
-    from specclient.routing.learn.estimator import Estimator  # noqa: PLC0415 - keeps --help quick
-
-    learned = [_without_assumed_ttft(each) for each in Estimator(state.ledger()).stats()]
-    if as_json:
-        click.echo(json.dumps([asdict(each) for each in learned]))
-    elif not learned:
-        render.print_paragraph(
-            "The ledger has no calls yet: make some, or name another ledger in SPECCLIENT_LEDGER."
-        )
-    else:
-        render.print_table(_LEARNED, [_learned(each) for each in learned])
 
 
 def print_decision(route: Decision, *, as_json: bool = False) -> None:
@@ -182,54 +120,9 @@ def _line(candidate: Candidate, added: Sequence[Criterion]) -> render.TableRow:
     )
 
 
-def _without_assumed_ttft(each: RouteStatistics) -> RouteStatistics:
-    """Return statistics without a time to the first token if no call has shown one.
-
-    The value is then only the intercept of a regression of seconds on tokens.
-    """
-    if each.estimate.ttft_limit_s is not None:
-        return each
-    return replace(each, estimate=replace(each.estimate, ttft_s=None))
-
-
-def _learned(each: RouteStatistics) -> render.TableRow:
-    estimate, unknown = each.estimate, render.UNKNOWN
-    accepted, given = estimate.acceptance_rate, estimate.tokens_per_verification
-    state = (
-        "failing: left alone for now"
-        if each.failing
-        else "slow, compared with what it was"
-        if each.slow
-        else ""
-    )
-    return render.TableRow(
-        cells=(
-            each.route if each.task is None else "",
-            each.task or "all",
-            str(each.calls),
-            unknown if estimate.ttft_s is None else format_duration(estimate.ttft_s),
-            f"{1 / estimate.token_s:.3g}" if estimate.token_s else unknown,
-            f"{estimate.failure_rate:.0%}",
-            unknown if accepted is None else f"{accepted:.0%}",
-            unknown if given is None else f"{given:.2f}",
-            unknown if each.length is None else str(each.length.middle),
-            _age(each.age_s),
-        ),
-        style=render.BAD if each.failing else "",
-        note=state,
-    )
-
-
 def _bare(amount: Decimal) -> str:
     return format_dollars(amount)[1:]
 
 
 def _between(low: str, high: str) -> str:
     return f"{low}–{high}"
-
-
-def _age(age_s: float) -> str:
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if age_s >= size:
-            return f"{age_s / size:.0f} {unit}"
-    return f"{age_s:.0f} s"

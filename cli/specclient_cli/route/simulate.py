@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from specclient.routing.simulate.world import World
 
 _COLUMNS = (
-    render.TableColumn("who chooses"),
+    render.TableColumn("router"),
     render.TableColumn("$/1,000", right=True),
     render.TableColumn("p50", right=True, rank=2),
     render.TableColumn("p95", right=True, rank=1),
@@ -37,7 +37,7 @@ _LAST_COLUMNS = (
 _FEW = 30
 
 
-@click.command()
+@click.command(name="simulate")
 @click.argument("trace", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @options.policy_options
 @click.option("--world", metavar="NAME", help="Simulate calls in this world instead of reading them: mixed.")
@@ -52,7 +52,7 @@ _FEW = 30
 )
 @options.json_option
 @pass_state
-def simulate(  # noqa: PLR0917 - click passes them by name
+def command(  # noqa: PLR0917 - click passes them by name
     state: State,
     /,
     trace: Path | None,
@@ -63,7 +63,9 @@ def simulate(  # noqa: PLR0917 - click passes them by name
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Replay calls under a policy, every fixed route and oracles. Nothing is sent.
+    """Replay calls under a policy and compare it with fixed routes.
+
+    The comparison includes every fixed route and two oracles. Nothing is sent.
 
     TRACE is a file of 'specclient cost export --format jsonl', or of lines such as
     {"at": 12.5, "task": "chat", "prompt_tokens": 900, "completion_tokens": 120, "outcomes":
@@ -111,7 +113,7 @@ def _world(name: str, seed: int, calls: int | None) -> World:
     from specclient.routing.simulate.world import WORLDS, World  # noqa: PLC0415
 
     if name not in WORLDS:
-        raise click.UsageError(f"There is no world {name!r}; there are: {', '.join(WORLDS)}.")
+        raise click.UsageError(f"There is no world {name!r}; the worlds are: {', '.join(WORLDS)}.")
     return World(WORLDS[name], seed, calls=calls)
 
 
@@ -134,7 +136,7 @@ def _show(ground: World | Trace, found: Comparison) -> None:
     added = [render.TableColumn(CRITERIA[name].title, right=True, rank=2) for name in found.policy.figures]
     render.print_table((*_COLUMNS, *added, *_LAST_COLUMNS), lines)
     render.print_paragraph()
-    for sentence in _words(ground, found):
+    for sentence in _summary(ground, found):
         render.print_paragraph(sentence)
 
 
@@ -155,42 +157,43 @@ def _line(each: ReplaySummary, name: str, style: str = "") -> render.TableRow:
     )
 
 
-def _words(ground: World | Trace, found: Comparison) -> list[str]:
+def _summary(ground: World | Trace, found: Comparison) -> list[str]:
     mine, fixed = found.policy, found.best_fixed
     allowed = 1 - found.percentile
     sentences = [
-        f"The policy costs {_beside(found.over_oracle, 'more', 'less')} than an oracle that keeps the limits "
-        f"as often, and {_beside(-found.under_fixed, 'more', 'less')} than always {fixed.name} (*), "
+        f"The policy costs {_relative(found.over_oracle, 'more', 'less')} than an oracle that keeps the "
+        f"limits "
+        f"equally often, and {_relative(-found.under_fixed, 'more', 'less')} than always {fixed.name} (*), "
         + (
             "the cheapest fixed route that keeps them."
             if fixed.over <= 0.02
             else "the fixed route that keeps them most often: none keeps them as required."
         ),
-        f"{mine.violations:.1%} of its calls missed a limit; {allowed:.0%} were allowed to.",
+        f"{mine.violations:.1%} of its calls exceeded a limit; {allowed:.0%} were allowed to.",
     ]
     if found.calls_to_settle is not None:
         usual, most = found.calls_to_settle
-        worst = "once it was not back before the next change" if most is None else f"at most {most}"
+        worst = "but once not before the next change" if most is None else f"at most {most}"
         sentences.append(
-            f"After {len(found.settled)} abrupt changes that moved the best choice, choosing was as good as "
-            f"usual again within {usual:.0f} calls as a rule, {worst}."
+            f"After {len(found.settled)} abrupt changes of the best route, decisions were as good as before "
+            f"within {usual:.0f} calls (median), {worst}."
         )
     seen = getattr(ground, "seen", None)
     if seen is not None:
         few = [f"{route} ({seen(route)})" for route in ground.routes if seen(route) < _FEW]
         sentences.append(
-            "What a route would have done with calls of others is drawn from its nearest calls in the trace"
-            + (f"; little is known of {', '.join(few)}." if few else ".")
+            "Outcomes on routes that did not serve a call are drawn from their nearest calls in the trace"
+            + (f"; there are few calls of {', '.join(few)}." if few else ".")
         )
     return sentences
 
 
-def _beside(share: float, more: str, less: str) -> str:
+def _relative(share: float, more: str, less: str) -> str:
     return f"{abs(share):.0%} {more if share >= 0 else less}"
 
 
 def _values(ground: World | Trace, found: Comparison) -> dict[str, Any]:
-    """Return what ``--json`` prints: dollars for each answered call, seconds, shares."""
+    """Return the values of ``--json``: dollars per answered call, seconds, shares."""
     settle = found.calls_to_settle
     return {
         "name": ground.name,

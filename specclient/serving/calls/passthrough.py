@@ -1,7 +1,7 @@
-"""Turn any other route of the OpenAI API into the same one at the default provider, bytes in and bytes out.
+"""Passthrough of all other routes of the OpenAI API to the default provider, without decoding.
 
-A call on which a model works and whose body is JSON goes to the provider that its model names. What manages
-an organisation (``client.admin``) is not passed on: its key is the operator's own.
+A call to a model with a JSON body goes to the provider of its model. Routes that manage an organisation
+(``client.admin``) are not passed through, because their key belongs to the operator.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from specclient.types.request import PerCallOptions, Request
 
 _PREFIX = "/v1"
 _NOT_PASSED = frozenset({"admin"})
-#: Headers of a client that go on, beside those of any call.
+#: Request headers that are forwarded, in addition to those of every call.
 _PASSED = ("accept", "content-type", *FORWARDED_HEADERS)
-#: Headers of an answer that come back, beside what it says of limits.
+#: Response headers that are returned, in addition to rate limits.
 _RETURNED = ("content-disposition", "content-type")
 _PLACE = re.compile(r"\{\w+\}")
 _STEPS = frozenset({".", ".."})
@@ -40,46 +40,54 @@ _STEPS = frozenset({".", ".."})
 
 @dataclass(frozen=True, slots=True)
 class PassthroughHandler:
-    """What passes requests on.
+    """Passes requests through to a provider.
 
     Attributes:
-        own: the verb of each path that this server serves itself.
+        client: sends the requests.
+        catalogue: the served models.
+        admission: limits concurrent requests.
+        key_limiter: applies the rate limits of keys.
+        own: HTTP method of each path that this server serves itself.
     """
 
     client: AsyncOpenAI
     catalogue: ModelCatalogue
-    turns: AdmissionQueue
-    gate: KeyLimiter
+    admission: AdmissionQueue
+    key_limiter: KeyLimiter
     own: Mapping[str, str]
 
-    async def __call__(self, talk: HTTPExchange) -> None:
-        """Pass a request on.
+    async def __call__(self, exchange: HTTPExchange) -> None:
+        """Send a request to the provider and stream the response back.
 
         Raises:
-            ProblemError: 404 or 405 where there is nothing to pass it on to.
+            ServingError: 404 or 405 if there is no such route or no provider for it.
         """
-        row, path = self._row(talk)
-        talk.entry.route = f"{_PREFIX}{row.path}"
-        request = await self._request(talk, row, path)
+        row, path = self._row(exchange)
+        exchange.entry.route = f"{_PREFIX}{row.path}"
+        request = await self._request(exchange, row, path)
         if not request.method.metered:
-            check_route(talk.key, talk.path)
+            check_route(exchange.key, exchange.path)
         else:
-            request = authorized_request(request, talk.key, self.client.pipeline.destinations)
+            request = authorized_request(request, exchange.key, self.client.pipeline.destinations)
             self.catalogue.check(request)
-            talk.entry.model, talk.entry.streamed = request.model, request.stream
-        async with self.gate.paced(talk, request), talk.while_there(), self.turns.turn(talk.entry):
+            exchange.entry.model, exchange.entry.streamed = request.model, request.stream
+        async with (
+            self.key_limiter.limit(exchange, request),
+            exchange.cancel_on_disconnect(),
+            self.admission.slot(exchange.entry),
+        ):
             async with await self.client.pipeline.stream_bytes(request) as stream:
                 body = stream.http
                 returned = {name: body.headers[name] for name in _RETURNED if name in body.headers}
                 kind = returned.pop("content-type", JSON)
-                await talk.begin(body.status, kind, {**returned, **upstream_limit_headers(body.headers)})
+                await exchange.start(body.status, kind, {**returned, **upstream_limit_headers(body.headers)})
                 async for piece in stream:
-                    await talk.more(piece)
-            await talk.end()
+                    await exchange.write(piece)
+            await exchange.finish()
 
-    def _row(self, talk: HTTPExchange) -> tuple[Row, str]:
-        """Return the row of a route, and the path below the base URL as the client wrote it."""
-        verb, path = talk.scope["method"], talk.path.removeprefix(_PREFIX)
+    def _row(self, exchange: HTTPExchange) -> tuple[Row, str]:
+        """Return the table row of a route, and the path below the base URL as the client sent it."""
+        verb, path = exchange.scope["method"], exchange.path.removeprefix(_PREFIX)
         rows = endpoints_at(path)
         verbs = {*rows, *([self.own[path]] if path in self.own else [])}
         if not verbs:
@@ -87,68 +95,72 @@ class PassthroughHandler:
         if verb not in rows:
             allowed = ", ".join(sorted(verbs))
             raise ServingError(
-                405, f"{verb} is not allowed on {_PREFIX}{path}; {allowed} is", headers={"allow": allowed}
+                405,
+                f"{verb} is not allowed on {_PREFIX}{path}; allowed: {allowed}",
+                headers={"allow": allowed},
             )
         places = self.client.pipeline.destinations
         place = places.get(places.default)
         if self.catalogue.closed:
-            raise ServingError(404, f"{verb} {_PREFIX}{path} is not served: this server has models alone")
+            raise ServingError(
+                404, f"{verb} {_PREFIX}{path} is not served: this server only serves calls to its models"
+            )
         if not isinstance(place, Endpoint) or not has_key(place):
             raise ServingError(
                 404,
-                f"{verb} {_PREFIX}{path} is passed on to provider {places.default!r}, which has no key where "
-                "this server runs",
+                f"{verb} {_PREFIX}{path} is passed to provider {places.default!r}, for which this server "
+                f"has no key",
                 code="provider_key_missing",
             )
         return rows[verb], path
 
-    async def _request(self, talk: HTTPExchange, row: Row, path: str) -> Request:
-        method = replace(method_of(row, row.gives), path=path + (f"?{talk.query}" if talk.query else ""))
-        headers = forwarded_headers(talk.headers, _PASSED)
-        body = await talk.body()
+    async def _request(self, exchange: HTTPExchange, row: Row, path: str) -> Request:
+        method = replace(
+            method_of(row, row.gives), path=path + (f"?{exchange.query}" if exchange.query else "")
+        )
+        headers = forwarded_headers(exchange.headers, _PASSED)
+        body = await exchange.body()
         if row.metered and row.verb == "POST" and not row.files:
-            return _routed(method, body, headers)
+            return _json_request(method, body, headers)
         raw = replace(method, params=frozenset(), query=frozenset(), files=frozenset())
         model, stream = "", False
         if row.metered:
-            model, stream = await _in_form(talk, body)
+            model, stream = await _form_fields(exchange, body)
         return Request(
             raw, model, content=body or None, stream=stream, options=PerCallOptions(headers=headers)
         )
 
 
-def _routed(method: ApiMethod, body: bytes, headers: dict[str, str]) -> Request:
-    """Return a call as one to the provider that its model names."""
+def _json_request(method: ApiMethod, body: bytes, headers: dict[str, str]) -> Request:
+    """Return the request to the provider of the call's model."""
     given = json_object(body)
     model = given.pop("model", None) or ""
     if not isinstance(model, str):
-        raise bad_request("model", "model must be a text")
+        raise bad_request("model", "model must be a string")
     stream = boolean_field(given.pop("stream", None), "stream") and method.event_type is not None
     return Request(method, model, given, stream=stream, options=PerCallOptions(headers=headers))
 
 
-async def _in_form(talk: HTTPExchange, body: bytes) -> tuple[str, bool]:
-    """Return the model that a form names, and whether it asks for a stream; the form goes on as it is."""
+async def _form_fields(exchange: HTTPExchange, body: bytes) -> tuple[str, bool]:
+    """Return ``model`` and ``stream`` of a form. The form itself is forwarded unchanged."""
 
-    async def again() -> ASGIMessage:
+    async def replay() -> ASGIMessage:
         return {"type": "http.request", "body": body}
 
     try:
-        async with Form(talk.scope, again).form() as form:
+        async with Form(exchange.scope, replay).form() as form:
             model, stream = form.get("model"), form.get("stream")
             times = len(form.getlist("model"))
     except HTTPException as error:
         raise bad_request(None, f"the form cannot be read: {error.detail}") from None
-    if times > 1 or talk.headers.get("content-type", "").lower().count("boundary=") > 1:
-        raise bad_request(
-            "model", "the form may be read in several ways; it must have one boundary and one model"
-        )
+    if times > 1 or exchange.headers.get("content-type", "").lower().count("boundary=") > 1:
+        raise bad_request("model", "the form is ambiguous; it must have one boundary and one model")
     name = model if isinstance(model, str) else ""
     return name, stream in ("true", "True", "1")
 
 
 def endpoints_at(path: str) -> dict[str, Row]:
-    """Return the rows at a path, by their verbs; of several, the one with the fewest placeholders."""
+    """Return the table rows of a path by HTTP method; the fewest placeholders win."""
     found: dict[str, Row] = {}
     for pattern, row in _patterns():
         match = pattern.fullmatch(path)

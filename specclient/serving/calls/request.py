@@ -1,21 +1,21 @@
-"""Turn the body of an OpenAI call into a frozen Request, and what it says of speculation into our own terms.
+"""Parsing of a call: the OpenAI request body, and its extension object ``specclient``.
 
-The body may hold ``specclient``, an object of:
+The extension has these fields:
 
 ``policy``
-    the name of one in the configuration, or an object of a policy's fields; for ``"model": "auto"``.
+    name of a configured policy, or an object with a policy's fields; requires ``"model": "auto"``.
 ``strategy``, ``draft``, ``depth``
-    how speculation is played from the server's side; see :class:`specclient.types.strategy.Strategy`.
+    speculation by this server; see :class:`specclient.types.strategy.Strategy`.
 ``drop_params``
-    true to leave out what the provider cannot express, instead of being refused.
+    true drops parameters that the provider does not support, instead of refusing the call.
 ``tags``
-    labels that the ledger keeps with the call.
+    tags of the call in the ledger.
 ``session``
-    what the call is a part of (a conversation, an agent's run); kept with it.
+    the conversation or agent run that the call belongs to; recorded in the ledger.
 ``meta``
-    true to be told cost, route and speculation, as the header ``x-specclient-meta: 1`` is.
+    true adds cost, route and speculation to the response, as does the header ``x-specclient-meta: 1``.
 
-What else it holds (``draft_length``, ``method``, ``min_p``, ``regex``, …) is for the engine, which checks it.
+All other fields (``draft_length``, ``method``, ``min_p``, ``regex``, …) go to the engine, which checks them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from specclient.types.strategy import Strategy
 
 EXTENSION = "specclient"
 META_HEADER = "x-specclient-meta"
-#: Headers of a client that go on; all others are between it and this server.
+#: Request headers that are forwarded to the provider.
 FORWARDED_HEADERS = ("idempotency-key", "openai-beta", "traceparent", "tracestate")
 _STRATEGY = {"strategy": "kind", "draft": "draft", "depth": "depth"}
 _POLICY = tuple(field.name for field in fields(Policy))
@@ -47,11 +47,13 @@ _MOST_TAGS, _LONGEST_TAG = 16, 512
 
 @dataclass(frozen=True, slots=True)
 class IncomingCall:
-    """A call as it came over HTTP.
+    """A parsed call.
 
     Attributes:
-        meta: whether the answer is to tell cost, route and speculation.
-        response: of the Responses API, which ``request`` is played as; None where that is what was asked for.
+        request: the request to send.
+        meta: whether the response includes cost, route and speculation.
+        response: the original request of the Responses API if ``request`` is its translation to a chat
+            completion; else None.
     """
 
     request: Request
@@ -60,14 +62,16 @@ class IncomingCall:
 
 
 def parse_call(method: ApiMethod, body: bytes, headers: Mapping[str, str], query: str = "") -> IncomingCall:
-    """Read a call.
+    """Parse a call.
 
     Args:
-        headers: those in :data:`FORWARDED_HEADERS` go on.
-        query: goes on.
+        method: the API method.
+        body: the request body.
+        headers: request headers; those in :data:`FORWARDED_HEADERS` are forwarded.
+        query: query string, which is forwarded.
 
     Raises:
-        ProblemError: 400, naming the field and what is allowed.
+        ServingError: 400; the message names the field and what is allowed.
     """
     given = json_object(body)
     model = _model(given.pop("model", None), required=method not in (MODERATION, RESPONSE))
@@ -106,10 +110,10 @@ def parse_call(method: ApiMethod, body: bytes, headers: Mapping[str, str], query
 
 
 def forwarded_headers(headers: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
-    """Return those of a client's headers that go on.
+    """Return the named headers that are present.
 
     Raises:
-        ProblemError: 400, one of them has what may not be sent in a header.
+        ServingError: 400, a header has a character that is not printable ASCII.
     """
     found = {name: headers[name] for name in names if name in headers}
     for name, text in found.items():
@@ -121,15 +125,15 @@ def forwarded_headers(headers: Mapping[str, str], names: Sequence[str]) -> dict[
 
 
 def json_object(body: bytes) -> dict[str, Any]:
-    """Return the object that a body is.
+    """Return the JSON object of a body.
 
     Raises:
-        ProblemError: 400, it is none.
+        ServingError: 400, the body is not a JSON object.
     """
     try:
         given = pydantic_core.from_json(body, allow_inf_nan=False, cache_strings="keys")
     except ValueError as error:
-        raise bad_request(None, f"the request's body is no JSON: {error}", "invalid_json") from None
+        raise bad_request(None, f"the request's body is not JSON: {error}", "invalid_json") from None
     if not isinstance(given, dict):
         raise bad_request(
             None, f"the request's body is {_shown(given)}; it must be a JSON object", "invalid_json"
@@ -142,15 +146,17 @@ def _model(value: object, *, required: bool) -> str:
         return ""
     if not isinstance(value, str) or not value:
         what = "missing" if value is None else _shown(value)
-        raise bad_request("model", f"model is {what}; it must be a model's name; GET /v1/models lists them")
+        raise bad_request(
+            "model", f"model is {what}; it must be the name of a model; GET /v1/models lists the models"
+        )
     return value
 
 
 def boolean_field(value: object, name: str) -> bool:
-    """Return a field that is true or false; false where it is not given.
+    """Return a boolean field; False if it is missing.
 
     Raises:
-        ProblemError: 400, it is something else.
+        ServingError: 400, the value is not a boolean.
     """
     if value is None or isinstance(value, bool):
         return bool(value)
@@ -170,7 +176,7 @@ def _policy(ours: dict[str, Any], model: str) -> Policy | str | None:
     if not isinstance(given, dict):
         raise bad_request(
             "specclient.policy",
-            f"specclient.policy is {_shown(given)}; it must be a policy's name or an object",
+            f"specclient.policy is {_shown(given)}; it must be the name of a policy or an object",
         )
     unknown = given.keys() - set(_POLICY)
     if unknown:
@@ -192,12 +198,13 @@ def _policy(ours: dict[str, Any], model: str) -> Policy | str | None:
 def _strategy(ours: dict[str, Any]) -> Strategy | None:
     given = {field: ours.pop(name) for name, field in _STRATEGY.items() if ours.get(name) is not None}
     for name in _STRATEGY:
-        ours.pop(name, None)  # a null is as good as nothing
+        ours.pop(name, None)  # null means unset
     if not given:
         return None
     if not isinstance(given.get("draft", ""), str):
         raise bad_request(
-            "specclient.draft", f"specclient.draft is {_shown(given['draft'])}; it must be a model's name"
+            "specclient.draft",
+            f"specclient.draft is {_shown(given['draft'])}; it must be the name of a model",
         )
     try:
         return Strategy(**given)
@@ -210,13 +217,13 @@ def _tags(given: object) -> dict[str, str]:
         return {}
     if not isinstance(given, dict) or len(given) > _MOST_TAGS:
         raise bad_request(
-            "specclient.tags", f"specclient.tags must be an object of at most {_MOST_TAGS} texts"
+            "specclient.tags", f"specclient.tags must be an object of at most {_MOST_TAGS} strings"
         )
     for name, text in given.items():
         if not isinstance(text, str) or len(name) + len(text) > _LONGEST_TAG:
             raise bad_request(
                 "specclient.tags",
-                f"specclient.tags[{name[:40]!r}] must be a text of fewer than {_LONGEST_TAG} letters",
+                f"specclient.tags[{name[:40]!r}] must be a string of fewer than {_LONGEST_TAG} characters",
             )
     return given
 
@@ -225,7 +232,7 @@ def _session(given: object) -> str | None:
     if given is None or (isinstance(given, str) and 0 < len(given) < _LONGEST_TAG):
         return given
     raise bad_request(
-        "specclient.session", f"specclient.session must be a text of 1 to {_LONGEST_TAG - 1} letters"
+        "specclient.session", f"specclient.session must be a string of 1 to {_LONGEST_TAG - 1} characters"
     )
 
 
@@ -246,7 +253,7 @@ def _check_prompt(given: Mapping[str, Any]) -> None:
     prompt = given.get("prompt")
     if not isinstance(prompt, str | list):
         raise bad_request(
-            "prompt", f"prompt is {_shown(prompt)}; it must be a text or an array of texts or token ids"
+            "prompt", f"prompt is {_shown(prompt)}; it must be a string or an array of strings or token ids"
         )
 
 
@@ -254,7 +261,7 @@ def _check_input(given: Mapping[str, Any]) -> None:
     text = given.get("input")
     if not isinstance(text, str | list) or not text:
         raise bad_request(
-            "input", f"input is {_shown(text)}; it must be a text or an array of texts or token ids"
+            "input", f"input is {_shown(text)}; it must be a string or an array of strings or token ids"
         )
 
 
@@ -266,7 +273,7 @@ _CONTENTS: Mapping[str, Callable[[Mapping[str, Any]], None]] = {
 
 
 def _shown(value: object) -> str:
-    """Return a short word for a wrong value; never the whole of what may be a prompt."""
+    """Return a short text for an invalid value, which never contains a complete prompt."""
     if value is None:
         return "missing"
     if isinstance(value, bool | int | float):

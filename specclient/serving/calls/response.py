@@ -1,4 +1,4 @@
-"""Turn a call's answer into the bytes of a body: JSON for a whole one, server-sent events for a stream."""
+"""Sending of a call's result: JSON, or server-sent events for a stream."""
 
 from __future__ import annotations
 
@@ -31,119 +31,121 @@ from specclient.types.request import Request
 
 _log = logging.getLogger("specclient")
 
-_NOT_KEPT = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+_NO_CACHE = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 _DONE = b"data: [DONE]\n\n"
 _OBJECTS = {CHAT.name: "chat.completion.chunk", COMPLETION.name: "text_completion"}
 
 
-async def send_whole(talk: HTTPExchange, pipeline: Pipeline, asked: IncomingCall) -> None:
-    """Serve a call and answer whole.
+async def send_whole(exchange: HTTPExchange, pipeline: Pipeline, call: IncomingCall) -> None:
+    """Execute a call and send a JSON response.
 
     Raises:
-        OpenAIError: what refused it, before anything is sent.
+        OpenAIError: the call failed; nothing has been sent.
     """
-    exchange = await pipeline.execute(asked.request)
-    value = exchange.unwrap()
-    if asked.response is not None:
-        more = {EXTENSION: call_extension(value.meta)} if asked.meta else {}
-        await talk.say(json_of({**response_of(asked.response, value), **more}))
+    result = await pipeline.execute(call.request)
+    value = result.unwrap()
+    if call.response is not None:
+        extension = {EXTENSION: call_extension(value.meta)} if call.meta else {}
+        await exchange.respond(json_of({**response_of(call.response, value), **extension}))
         return
-    if asked.meta and isinstance(value, MeteredModel):
+    if call.meta and isinstance(value, MeteredModel):
         content = json_of(
             {**value.to_dict(mode="json", warnings=False), EXTENSION: call_extension(value.meta)}
         )
     else:
-        content = _as_sent(exchange, asked.request) or json_bytes_of(value)
-    headers = {} if exchange.reply is None else upstream_limit_headers(exchange.reply.headers)
-    await talk.say(content, headers=headers)
+        content = _upstream_body(result, call.request) or json_bytes_of(value)
+    headers = {} if result.reply is None else upstream_limit_headers(result.reply.headers)
+    await exchange.respond(content, headers=headers)
 
 
-async def send_stream(talk: HTTPExchange, pipeline: Pipeline, asked: IncomingCall) -> None:
-    """Serve a call and answer in events; what breaks it midway is its last event.
+async def send_stream(exchange: HTTPExchange, pipeline: Pipeline, call: IncomingCall) -> None:
+    """Execute a call and send server-sent events. An error after the first event becomes the last event.
 
     Raises:
-        OpenAIError: what refused it, before anything is sent.
+        OpenAIError: the call failed before the first event; nothing has been sent.
     """
-    stream = await pipeline.stream(asked.request)
+    stream = await pipeline.stream(call.request)
     try:
         upstream = getattr(stream.http, "headers", None)
-        await talk.begin(200, EVENTS, {**_NOT_KEPT, **(upstream_limit_headers(upstream) if upstream else {})})
+        await exchange.start(
+            200, EVENTS, {**_NO_CACHE, **(upstream_limit_headers(upstream) if upstream else {})}
+        )
         try:
-            if asked.response is None:
-                last = await _tell_events(talk, stream, asked)
+            if call.response is None:
+                last = await _send_events(exchange, stream, call)
             else:
-                last = await _tell_response(talk, stream, asked.response)
-                if asked.meta:
-                    last += _told_last(None, stream.meta, asked.response)
+                last = await _send_response_events(exchange, stream, call.response)
+                if call.meta:
+                    last += _meta_event(None, stream.meta, call.response)
         except ClientDisconnectedError:
             raise
         except asyncio.CancelledError:
-            if not talk.gone:  # the server stops, and this took longer than it waits
-                await talk.end(_failure(shutting_down().error, asked.response or asked.request))
+            if not exchange.disconnected:  # the grace period of the shutdown is over
+                await exchange.finish(_failure(shutting_down().error, call.response or call.request))
             raise
-        except Exception as error:  # noqa: BLE001 - the status is out: whatever it is, the client is told
+        except Exception as error:  # noqa: BLE001 - the status is sent; report the error as an event
             problem = serving_error_of(error)
             why = exception_summary(error) if problem.status == 500 else type(error).__name__
-            _log.warning("a stream broke off: %s", why)
-            last = _failure(problem.error, asked.response or asked.request)
-        await talk.end(last)
+            _log.warning("a stream was interrupted: %s", why)
+            last = _failure(problem.error, call.response or call.request)
+        await exchange.finish(last)
     finally:
         await stream.close()
 
 
-async def _tell_response(talk: HTTPExchange, stream: AsyncStream[Any], response: Request) -> bytes:
-    """Tell a response that is played as a chat completion, and return its end."""
+async def _send_response_events(exchange: HTTPExchange, stream: AsyncStream[Any], response: Request) -> bytes:
+    """Send a chat completion as events of the Responses API; return the last events."""
     events = ResponseEventBuilder(response)
-    await talk.more(b"".join([_named(event) for event in events.begin()]))
+    await exchange.write(b"".join([_named_event(event) for event in events.begin()]))
     while True:
         try:
             batch = await stream.next_batch()
         except StopAsyncIteration:
             break
-        await talk.more(b"".join([_named(event) for chunk in batch for event in events.of(chunk)]))
-    return b"".join([_named(event) for event in events.end()])
+        await exchange.write(b"".join([_named_event(event) for chunk in batch for event in events.of(chunk)]))
+    return b"".join([_named_event(event) for event in events.end()])
 
 
-def _named(event: Mapping[str, Any]) -> bytes:
+def _named_event(event: Mapping[str, Any]) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), json_of(event))
 
 
-async def _tell_events(talk: HTTPExchange, stream: AsyncStream[Any], asked: IncomingCall) -> bytes:
-    """Tell the events of a stream, and return its end."""
-    named = asked.request.method is RESPONSE
+async def _send_events(exchange: HTTPExchange, stream: AsyncStream[Any], call: IncomingCall) -> bytes:
+    """Send the events of a stream; return the last events."""
+    named = call.request.method is RESPONSE
     last = None
     while True:
         try:
             batch = await stream.next_batch()
         except StopAsyncIteration:
             break
-        await talk.more(b"".join([_event(chunk, named=named) for chunk in batch]))
+        await exchange.write(b"".join([_event(chunk, named=named) for chunk in batch]))
         last = batch[-1] if batch else last
-    told_last = _told_last(last, stream.meta, asked.request) if asked.meta else b""
-    return told_last if named else told_last + _DONE
+    meta_event = _meta_event(last, stream.meta, call.request) if call.meta else b""
+    return meta_event if named else meta_event + _DONE
 
 
 def json_bytes_of(value: Any) -> bytes:
-    """Return an answer or a chunk as JSON: the fields that were set, as they are called on the wire."""
+    """Return a result or chunk as JSON, with only the fields that are set."""
     if isinstance(value, pydantic.BaseModel):
         return value.model_dump_json(exclude_unset=True, by_alias=True, warnings=False).encode()
     return json_of(value)
 
 
-def call_extension(call: Call) -> dict[str, Any]:
-    """Return what the extension says of a call; money as text, exact."""
+def call_extension(record: Call) -> dict[str, Any]:
+    """Return cost, route and speculation of a call for the extension; costs are exact text."""
     return {
-        "cost": _plain(call.cost),
-        "route": _plain(call.route),
-        "speculation": _plain(call.speculation),
+        "cost": _plain(record.cost),
+        "route": _plain(record.route),
+        "speculation": _plain(record.speculation),
     }
 
 
-def _as_sent(exchange: CallResult, request: Request) -> bytes | None:
-    """Return the body that an endpoint sent, where it speaks OpenAI's language and nothing was made of it."""
-    if exchange.reply is None or request.strategy is not None or exchange.dialect is not dialect("openai"):
+def _upstream_body(result: CallResult, request: Request) -> bytes | None:
+    """Return the upstream's body if it uses OpenAI's format and can be sent unchanged; else None."""
+    if result.reply is None or request.strategy is not None or result.dialect is not dialect("openai"):
         return None
-    return exchange.reply.content
+    return result.reply.content
 
 
 def _event(chunk: Any, *, named: bool) -> bytes:
@@ -153,24 +155,26 @@ def _event(chunk: Any, *, named: bool) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (str(getattr(chunk, "type", "message")).encode(), data)
 
 
-def _told_last(last: Any, call: Call, request: Request) -> bytes:
-    """Return the event that says what a streamed call cost: a chunk of its own, without choices."""
+def _meta_event(last: Any, record: Call, request: Request) -> bytes:
+    """Return the event with the extension of a streamed call: a separate chunk without choices."""
     if request.method is RESPONSE:
-        return _named({"type": "specclient.meta", EXTENSION: call_extension(call)})
+        return _named_event({"type": "specclient.meta", EXTENSION: call_extension(record)})
     head = {name: getattr(last, name, None) for name in ("id", "created", "model")}
     kind = _OBJECTS[request.method.name]
-    return b"data: %b\n\n" % json_of({**head, "object": kind, "choices": [], EXTENSION: call_extension(call)})
+    return b"data: %b\n\n" % json_of(
+        {**head, "object": kind, "choices": [], EXTENSION: call_extension(record)}
+    )
 
 
 def _failure(error: Mapping[str, Any], request: Request) -> bytes:
     if request.method is RESPONSE:
         body = {"type": "error", **{n: error[n] for n in ("code", "message", "param")}, "error": error}
-        return _named(body)
+        return _named_event(body)
     return b"data: %b\n\n" % json_of({"error": error})
 
 
 def _plain(value: Any) -> Any:
-    """Return a record as JSON has it; decimals become texts."""
+    """Return a record as JSON values; decimals become text."""
     if isinstance(value, Decimal):
         return f"{value:f}"
     if is_dataclass(value):

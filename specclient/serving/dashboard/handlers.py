@@ -1,4 +1,4 @@
-"""Turn the state of a server and its ledger into what the dashboard asks for, again and again."""
+"""HTTP handlers of the dashboard: static files, the state of the server, and figures of the ledger."""
 
 from __future__ import annotations
 
@@ -30,29 +30,30 @@ __all__ = ["Dashboard"]
 
 _log = logging.getLogger("specclient")
 
-#: Running requests that are listed.
+#: Maximum number of listed requests.
 _LISTED = 25
-#: Figures are read anew after so many seconds, and no more often than takes up a part of the time.
-_FRESH_S, _PART = 2.0, 10
+#: Figures are cached for this number of seconds, and at least for this multiple of the time to read them.
+_FRESH_S, _READ_FACTOR = 2.0, 10
 
 
 @dataclass(slots=True)
 class _CachedFigures:
-    """Figures of a span, and until when they are shown, in monotonic seconds."""
+    """Figures of a time span as JSON, and their expiry in monotonic seconds."""
 
     content: bytes
     until: float
 
 
 class Dashboard:
-    """Answers the page's requests.
+    """Handles the page's requests.
 
     Args:
-        client: whose ledger it is.
-        log: of the requests that are running.
-        load: how many of the whole server's run, and wait.
-        models: lists what is served.
-        clock: monotonic seconds; ``now``: the time of day, UTC.
+        client: supplies the ledger.
+        log: supplies the running requests.
+        load: returns the numbers of running and of waiting requests of the whole server.
+        models: returns the served models.
+        clock: returns monotonic seconds.
+        now: returns the current time, UTC.
     """
 
     def __init__(
@@ -67,32 +68,32 @@ class Dashboard:
     ) -> None:
         self._client, self._log, self._load, self._models = client, log, load, models
         self._clock, self._now = clock, now
-        self._kept = RecentCalls()
+        self._recent = RecentCalls()
         self._read: dict[str, _CachedFigures] = {}
         self._reading = asyncio.Lock()
 
     def routes(self) -> Iterator[tuple[str, Callable[[HTTPExchange], Awaitable[None]]]]:
-        """Yield the paths, each with what answers it."""
+        """Yield the paths and their handlers."""
         for path in PAGE:
             yield path, send_asset
         yield "/dashboard/live", self._live
         yield "/dashboard/figures", self._figures
 
     async def observe(self, call: Call) -> None:
-        """Keep a finished call where no ledger does; an observer of a pipeline."""
+        """Remember a finished call if the ledger is off; an observer of a pipeline."""
         if not self._in_ledger:
-            self._kept.add(call)
+            self._recent.add(call)
 
     @property
     def _in_ledger(self) -> bool:
         return self._client.ledger.location != OFF
 
-    async def _live(self, talk: HTTPExchange) -> None:
+    async def _live(self, exchange: HTTPExchange) -> None:
         running, waiting = self._load()
         mine = [entry for entry in self._log.live.values() if entry.model is not None]
         models = self._models()
-        await _say(
-            talk,
+        await _send_json(
+            exchange,
             {
                 "at": self._now().isoformat(),
                 "version": VERSION,
@@ -115,18 +116,18 @@ class Dashboard:
             },
         )
 
-    async def _figures(self, talk: HTTPExchange) -> None:
-        name = parse_qs(talk.query).get("span", ["24h"])[0]
+    async def _figures(self, exchange: HTTPExchange) -> None:
+        name = parse_qs(exchange.query).get("span", ["24h"])[0]
         if name not in SPANS:
             raise bad_request("span", f"span is {name[:20]!r}; it must be one of {', '.join(SPANS)}")
-        async with self._reading:  # one at a time, however many pages are open
-            found = self._read.get(name)
-            if found is None or found.until <= self._clock():
-                found = self._read[name] = await self._fresh(name)
-        await talk.say(found.content, headers=HEADERS)
+        async with self._reading:  # read once, regardless of the number of open pages
+            cached = self._read.get(name)
+            if cached is None or cached.until <= self._clock():
+                cached = self._read[name] = await self._fresh(name)
+        await exchange.respond(cached.content, headers=HEADERS)
 
     async def _fresh(self, name: str) -> _CachedFigures:
-        source: CallSource = self._client.ledger if self._in_ledger else self._kept
+        source: CallSource = self._client.ledger if self._in_ledger else self._recent
         begun = self._clock()
         try:
             content = await run_in_thread(lambda: json_of(figures(source, name, self._now())))
@@ -136,8 +137,8 @@ class Dashboard:
                 503, "the ledger cannot be read; the server's log says why", code="ledger_unreadable"
             ) from None
         ended = self._clock()
-        return _CachedFigures(content, ended + max(_FRESH_S, _PART * (ended - begun)))
+        return _CachedFigures(content, ended + max(_FRESH_S, _READ_FACTOR * (ended - begun)))
 
 
-async def _say(talk: HTTPExchange, value: dict[str, Any]) -> None:
-    await talk.say(json_of(value), headers=HEADERS)
+async def _send_json(exchange: HTTPExchange, value: dict[str, Any]) -> None:
+    await exchange.respond(json_of(value), headers=HEADERS)

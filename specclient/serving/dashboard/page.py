@@ -61,10 +61,10 @@ HEADERS: Mapping[str, str] = MappingProxyType(
 )
 
 
-async def send_asset(talk: HTTPExchange) -> None:
+async def send_asset(exchange: HTTPExchange) -> None:
     """Send a file of the page."""
-    asset = PAGE[talk.scope["path"]]
-    await talk.say(_content(asset), kind=asset.kind, headers=HEADERS)
+    asset = PAGE[exchange.scope["path"]]
+    await exchange.respond(_content(asset), kind=asset.kind, headers=HEADERS)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Turn a server's latest calls into what a ledger is read by, for a server whose ledger is off."""
+"""The latest calls in memory, for a server whose ledger is off; readable like a ledger."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class RecentCalls:
     """The latest calls of this process, in memory.
 
     Args:
-        most: rows that are kept.
+        most: maximum number of rows.
     """
 
     def __init__(self, most: int = 10_000) -> None:
         self._rows: deque[RowValues] = deque(maxlen=most)
 
     def add(self, call: Call) -> None:
-        """Keep a finished call."""
+        """Remember a finished call."""
         self._rows.extend(encoded_rows(call))
 
     def rows(
@@ -50,7 +50,7 @@ class RecentCalls:
     def rollup(
         self, since: datetime | None = None, until: datetime | None = None, by: Sequence[str] = ()
     ) -> list[CallTotals]:
-        """Return sums by group, as a ledger does."""
+        """Return sums by group, like a ledger."""
         chosen = {row.id for row in self.rows(since, until)}
         return totals_by_group(
             None, since, until, by, [row for row in tuple(self._rows) if str(row[0]) in chosen]

@@ -1,8 +1,8 @@
-"""Turn a request's headers into whose it is: a key's, the operator's, or that of this machine's own user.
+"""Authentication of requests by the operator's key, a stored key, or their origin.
 
-A server without a key listens on loopback, where a web page in the user's browser can reach it, too: by a
-form that posts to it, or by a name of its own that it lets point here. So without a key, a request must name
-this machine as its host, and a browser's must come from a page that was served here.
+A server without a key listens on loopback, where web pages in the user's browser can also reach it: with a
+form that posts to it, or with a domain name that resolves to loopback (DNS rebinding). Therefore, without a
+key, the host of a request must be this machine, and its origin, if any, must be this server.
 """
 
 from __future__ import annotations
@@ -20,35 +20,37 @@ from specclient.serving.keys.key import StoredKey
 
 
 async def authenticate(
-    headers: Mapping[str, str], key: SecretStr | None, ring: KeyCache | None = None
+    headers: Mapping[str, str], key: SecretStr | None, keys: KeyCache | None = None
 ) -> StoredKey | None:
-    """Return the stored key that a request brings; None for the operator's own, and where none is needed.
+    """Return the stored key of a request; None for the operator's key, or if no key is required.
 
     Args:
-        key: the operator's; None where there is none.
-        ring: the stored ones.
+        headers: request headers.
+        key: the operator's key; None if there is none.
+        keys: the stored keys.
 
     Raises:
-        ProblemError: 401 without a right key, 403 for a foreign page, 503 where keys cannot be read.
+        ServingError: 401 for a missing or wrong key, 403 for a foreign host or origin, 503 if the stored keys
+            cannot be read.
     """
-    scheme, _, given = headers.get("authorization", "").partition(" ")
-    brought = given.strip() if scheme.lower() == "bearer" else ""
-    if key is None and not (ring is not None and await ring.needed()):
+    scheme, _, credentials = headers.get("authorization", "").partition(" ")
+    token = credentials.strip() if scheme.lower() == "bearer" else ""
+    if key is None and not (keys is not None and await keys.needed()):
         _check_origin(headers)
         return None
-    # Compared as the bytes that came (headers are read as latin-1), whose lengths alone the time may tell.
-    if key is not None and hmac.compare_digest(brought.encode("latin-1"), key.get_secret_value().encode()):
+    # Compare the bytes as received (headers are decoded as latin-1); the time depends only on their lengths.
+    if key is not None and hmac.compare_digest(token.encode("latin-1"), key.get_secret_value().encode()):
         return None
-    if ring is not None and brought and (found := await ring.find(brought)) is not None:
+    if keys is not None and token and (found := await keys.find(token)) is not None:
         return found
-    reason = "is none of this server's" if brought else "is missing: send 'Authorization: Bearer KEY'"
+    reason = "is not a key of this server" if token else "is missing: send 'Authorization: Bearer KEY'"
     raise ServingError(
         401, f"the key {reason}", code="invalid_api_key", headers={"www-authenticate": "Bearer"}
     )
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether a host's name or address is this machine's own, reached from nowhere else."""
+    """Return whether a host name or address is a loopback address."""
     if host.lower().rstrip(".") == "localhost":
         return True
     try:
@@ -62,11 +64,12 @@ def _check_origin(headers: Mapping[str, str]) -> None:
     if host and not is_loopback(_name(host)):
         raise ServingError(
             403,
-            f"host {host[:80]!r} is not this machine: a server without a key serves 127.0.0.1 and localhost",
+            f"host {host[:80]!r} is not this machine: a server without a key only serves 127.0.0.1 and "
+            f"localhost",
         )
     origin = headers.get("origin")
     if origin is not None and _host_of(origin) != host:
-        raise ServingError(403, f"a page of {origin[:80]!r} may not use a server that asks for no key")
+        raise ServingError(403, f"pages of {origin[:80]!r} may not use a server without a key")
 
 
 def _host_of(origin: str) -> str | None:

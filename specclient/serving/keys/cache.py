@@ -1,7 +1,7 @@
-"""Turn the keys that are kept into an answer to whether one that is brought may be used, at once.
+"""The stored keys in memory, refreshed every few seconds.
 
-They are read again, all of them, by the first request that finds them a few seconds old: for so long a key
-that was revoked still works in servers that run, and a new one does not yet.
+The first request that finds the keys older than :data:`FRESH_S` reads all of them again. Until then, running
+servers accept a revoked key and refuse a new one.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ __all__ = ["KeyCache"]
 
 _log = logging.getLogger("specclient")
 
-#: Seconds for which keys are used as they were read, and, where the database fails, go on being used.
+#: Seconds until keys are read again, and until they are unusable if the database fails.
 FRESH_S, STALE_S = 2.0, 60.0
-#: How long after a use that was noted another one is.
+#: Minimum interval between two recorded uses of a key.
 _NOTED = timedelta(minutes=1)
 
 
@@ -35,10 +35,12 @@ class KeyCache:
     """The keys of a running server; used in one event loop.
 
     Args:
-        store: where they are kept.
-        required: whether a key is needed even where none is kept, or that cannot be told.
-        clock: seconds, monotonic. ``now``: the time, by which keys expire.
-        fresh_s, stale_s: see :data:`FRESH_S`.
+        store: the stored keys.
+        required: whether a key is required even if none is stored, or if the keys cannot be read.
+        clock: returns monotonic seconds.
+        now: returns the current time, for expiry.
+        fresh_s: see :data:`FRESH_S`.
+        stale_s: see :data:`STALE_S`.
     """
 
     def __init__(
@@ -56,23 +58,23 @@ class KeyCache:
         self._keys: Mapping[str, StoredKey] = {}
         self._budgets: Mapping[str, Budget] = {}
         self._needed = required
-        self._read_at: float | None = None  # when it last worked
+        self._read_at: float | None = None  # time of the last successful read
         self._tried_at: float | None = None
         self._failing = False
         self._reading = asyncio.Lock()
         self._noted: dict[str, datetime] = {}
-        self._works: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def needed(self) -> bool:
-        """Tell whether a request must bring a key: some was made once, or the server was told so."""
+        """Return whether requests require a key: one was stored once, or ``required`` is set."""
         await self._refresh()
         return self._needed
 
     async def find(self, token: str) -> StoredKey | None:
-        """Return the key that a token is, None where it is none, or none any more.
+        """Return the active key of a token; None if there is none.
 
         Raises:
-            ProblemError: 503, the keys cannot be read.
+            ServingError: 503, the keys cannot be read.
         """
         await self._refresh()
         if self._read_at is None or self._clock() - self._read_at > self._stale_s:
@@ -90,18 +92,18 @@ class KeyCache:
         return key
 
     def budgets(self, scope: BudgetScope) -> tuple[Budget, ...]:
-        """Return the budget that counts a call by the key that it is labelled with."""
+        """Return the budget of the key in a call's tags."""
         budget = self._budgets.get(scope.tags.get(NAME_TAG, ""))
         return () if budget is None else (budget,)
 
     async def close(self) -> None:
-        """Write what is to be noted, and close the database."""
-        while self._works:
-            await asyncio.wait(self._works)
+        """Wait for pending writes, and close the database."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
         await run_in_thread(self._store.close)
 
     async def _refresh(self) -> None:
-        """Read the keys again where it is time; while that fails, nobody waits for another try."""
+        """Read the keys again if they are due; after a failure in the background, without waiting."""
         if self._is_fresh():
             return
         if self._failing:
@@ -112,7 +114,7 @@ class KeyCache:
 
     async def _read(self) -> None:
         async with self._reading:
-            if self._is_fresh():  # another request has been waiting for the same
+            if self._is_fresh():  # another request has just read them
                 return
             try:
                 found = await run_in_thread(self._store.all)
@@ -132,7 +134,7 @@ class KeyCache:
         return self._tried_at is not None and self._clock() - self._tried_at < self._fresh_s
 
     def _note(self, key: StoredKey, now: datetime) -> None:
-        """Note a use in the database, in a thread: nobody waits for it."""
+        """Record a use in the database, in the background."""
         before = self._noted.get(key.digest)
         if before is not None and now - before < _NOTED:
             return
@@ -140,11 +142,11 @@ class KeyCache:
         self._start(self._write(key, now))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Have a work done that nobody waits for but :meth:`close`."""
+        """Start background work; :meth:`close` waits for it."""
         task = asyncio.create_task(work)
-        self._works.add(task)
-        task.add_done_callback(self._works.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _write(self, key: StoredKey, now: datetime) -> None:
-        with suppress(LedgerError):  # the ledger says itself that it cannot be written
+        with suppress(LedgerError):  # the ledger logs its own failures
             await run_in_thread(lambda: self._store.used(key, now))

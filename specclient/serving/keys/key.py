@@ -1,9 +1,9 @@
-"""Turn what an operator grants into a key that is shown once, and the record by which it is known again.
+"""API keys of a server, and their stored records.
 
-A key is 256 random bits. What is kept of it is its SHA-256: with so much to guess, nobody finds a key from
-its hash by trying, however fast each try is, so the slow hash that passwords need would only make requests
-slow. A key that is brought is looked up by its hash, whose time tells nothing of any key: whoever
-changes one letter of what is brought changes all of the hash.
+A key is 256 random bits; the record has its SHA-256. With so many bits, a key cannot be found from its hash
+by brute force, so a slow password hash would only slow down requests. Keys are looked up by their hash. The
+timing of this look-up reveals nothing about stored keys, because a change of one character changes the
+whole hash.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from specclient.types.usage import NANO
 
 __all__ = ["NAME_TAG", "PREFIX", "StoredKey", "digest_of", "new_key", "new_token"]
 
-#: What every key begins with, for people and secret scanners to know it by.
+#: Prefix of every key, by which people and secret scanners recognize it.
 PREFIX = "sk-sc-"
-#: The label that a call bears of the key that brought it.
+#: Tag of a call with the name of its key.
 NAME_TAG = "key"
 
 KeyStatus = Literal["active", "expired", "revoked"]
@@ -39,18 +39,22 @@ _MOST = 10**12
 
 @dataclass(frozen=True, kw_only=True)
 class StoredKey:
-    """A key as it is kept: not the key itself.
+    """The stored record of a key, without the key itself.
 
     Attributes:
-        name: what its calls are labelled with; no two keys that are not revoked have one name.
-        prefix: the first letters of the key, to tell it by.
-        digest: its SHA-256, in hexadecimal.
-        used_at: when it was last used, to the minute.
-        budget_nano: nano-dollars that its calls may cost in ``period``; None for no limit.
-        requests_per_minute, tokens_per_minute: in any 60 seconds; None for no limit.
-        models: patterns of the models that it may use (``openai/*``, with ``*``, ``?`` and ``[…]``); none
-            for all.
-        tags: labels that its calls bear beside its name.
+        name: tag of its calls; unique among keys that are not revoked.
+        prefix: the first characters of the key, to identify it.
+        digest: SHA-256 of the key, in hexadecimal.
+        created_at: time of creation, UTC.
+        expires_at: time of expiry, UTC; None for no expiry.
+        revoked_at: time of revocation, UTC; None if it is not revoked.
+        used_at: time of the last use, with a resolution of one minute.
+        budget_nano: maximum nano-dollars of its calls in ``period``; None for no limit.
+        period: period of the budget.
+        requests_per_minute: limit in any 60 seconds; None for no limit.
+        tokens_per_minute: limit in any 60 seconds; None for no limit.
+        models: patterns of the allowed models (``openai/*``, with ``*``, ``?`` and ``[…]``); empty for all.
+        tags: further tags of its calls.
     """
 
     name: str
@@ -68,29 +72,29 @@ class StoredKey:
     tags: Mapping[str, str] = field(default_factory=dict)
 
     def status(self, now: datetime) -> KeyStatus:
-        """Return whether it may be used at a time, or why not."""
+        """Return the status of the key at a time."""
         if self.revoked_at is not None:
             return "revoked"
         return "active" if self.expires_at is None or now < self.expires_at else "expired"
 
     @property
     def paced(self) -> bool:
-        """Whether its requests or tokens are limited."""
+        """Whether it has a rate limit."""
         return self.requests_per_minute is not None or self.tokens_per_minute is not None
 
     @property
     def confined(self) -> bool:
-        """Whether it may only do what can be counted, or is named: call models, by their names."""
+        """Whether it may only call models, because its models or its spending are limited."""
         return bool(self.models) or self.budget_nano is not None
 
     @property
     def labels(self) -> dict[str, str]:
-        """The labels of its calls; they stand over a caller's own."""
+        """The tags of its calls; they override a caller's tags."""
         return {**self.tags, NAME_TAG: self.name}
 
     @cached_property
     def budget(self) -> Budget | None:
-        """What its calls may cost; models without a price are refused, as they could not be counted."""
+        """The budget of its calls. It refuses models without a price, because their cost is unknown."""
         if self.budget_nano is None:
             return None
         return Budget(
@@ -102,19 +106,23 @@ class StoredKey:
         )
 
     def allows(self, names: Iterable[str]) -> bool:
-        """Tell whether it may use a model that goes by these names."""
+        """Return whether it may use a model.
+
+        Args:
+            names: all names of the model.
+        """
         if not self.models:
             return True
         return any(fnmatchcase(name, pattern) for name in names for pattern in self.models)
 
 
 def new_token() -> str:
-    """Return a key that nobody has."""
+    """Return a new random key."""
     return PREFIX + secrets.token_urlsafe(32)
 
 
 def digest_of(token: str) -> str:
-    """Return what a key is known by."""
+    """Return the SHA-256 of a key, in hexadecimal."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
 
 
@@ -134,29 +142,32 @@ def new_key(
     """Return the record of a new key; see :class:`StoredKey`.
 
     Args:
-        usd: its budget in dollars.
+        name: the key's name.
+        token: the key.
+        now: time of creation.
+        usd: budget in dollars.
 
     Raises:
-        ConfigurationError: for what cannot be, named with what is allowed.
+        ConfigurationError: a value is invalid; the message names it and what is allowed.
     """
     if not _NAME.fullmatch(name):
         raise ConfigurationError(
-            f"a key's name is {name[:80]!r}; it must be 1 to 64 letters, digits, '.', '_', '@' or '-', of "
-            "which the first is a letter or digit"
+            f"a key's name is {name[:80]!r}; it must be 1 to 64 letters, digits, '.', '_', '@' or '-', "
+            "starting with a letter or digit"
         )
     for what, number in (("requests", requests_per_minute), ("tokens", tokens_per_minute)):
         if number is not None and not 1 <= number <= _MOST:
-            raise ConfigurationError(f"key {name!r}: {what} per minute are {number}; at least 1 are needed")
+            raise ConfigurationError(f"key {name!r}: {what} per minute is {number}; it must be at least 1")
     if expires_at is not None and expires_at <= now:
-        raise ConfigurationError(f"key {name!r} would expire at {expires_at:%Y-%m-%d %H:%M}, which is past")
+        raise ConfigurationError(
+            f"key {name!r} would expire at {expires_at:%Y-%m-%d %H:%M}, which is in the past"
+        )
     labels = dict(tags or {})
     if NAME_TAG in labels:
         raise ConfigurationError(f"key {name!r}: the tag {NAME_TAG!r} is the key's name and cannot be set")
     patterns = tuple(dict.fromkeys(models))
     if not all(patterns):
-        raise ConfigurationError(
-            f"key {name!r}: a pattern of models is empty; write 'openai/*', for instance"
-        )
+        raise ConfigurationError(f"key {name!r}: a model pattern is empty; write for example 'openai/*'")
     key = StoredKey(
         name=name,
         prefix=token[:_SHOWN],
@@ -170,5 +181,5 @@ def new_key(
         models=patterns,
         tags=labels,
     )
-    _ = key.budget  # refuses a sum that is none
+    _ = key.budget  # raises for an invalid amount
     return key

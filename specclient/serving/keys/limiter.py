@@ -1,4 +1,4 @@
-"""Turn what a key asks for into a request that it may make, counted against its limits, or a refusal."""
+"""Permissions and rate limits of keys, applied to requests."""
 
 from __future__ import annotations
 
@@ -25,21 +25,29 @@ from specclient.types.strategy import Strategy
 
 __all__ = ["KeyLimiter", "authorized_request", "check_route"]
 
-#: Tokens that an answer without a bound is taken for while it is made.
+#: Tokens reserved for an answer without a maximum length.
 ASSUMED_TOKENS = 1024
-#: Operations that are counted in tokens of text.
+#: Operations whose tokens count.
 _COUNTED = frozenset({"chat", "completion", "response", "embedding", "moderation"})
-#: Fields by which some providers take further models for a request than the one that is checked.
+#: Fields with further models of a request, which some providers support and which are not checked.
 _MORE_MODELS = ("models", "fallbacks")
 _LIMITS = "x-ratelimit-"
 _FREE = nullcontext()
 
 
 def authorized_request(request: Request, key: StoredKey | None, places: DestinationRegistry) -> Request:
-    """Return a request as a key may make it, with its labels.
+    """Check a key's permissions for a request, and add the key's tags.
+
+    Args:
+        request: the parsed request.
+        key: the stored key; None permits everything.
+        places: resolves the names of models.
+
+    Returns:
+        The request with the tags of the key.
 
     Raises:
-        ProblemError: 404 for a model that it may not use, 400 for what would let it use others.
+        ServingError: 404 if the key may not use the model, 400 if a field names further models.
     """
     if key is None:
         return request
@@ -53,13 +61,15 @@ def authorized_request(request: Request, key: StoredKey | None, places: Destinat
             )
     sent = {**request.params, **request.options.body}
     if key.models and (more := [name for name in _MORE_MODELS if name in sent]):
-        raise ServingError(400, f"{more[0]} names further models, and this key has its own", more[0])
+        raise ServingError(
+            400, f"{more[0]} names further models, which a key with limited models may not use", more[0]
+        )
     options = request.options
     return replace(request, options=replace(options, tags={**options.tags, **key.labels}))
 
 
 def names_of(model: str, places: DestinationRegistry) -> Sequence[str]:
-    """Return the names that a model goes by: with its provider, and by itself where that is the default."""
+    """Return all names of a model: with its provider, and without it for the default provider."""
     if model == AUTO:
         return [AUTO]
     try:
@@ -70,74 +80,81 @@ def names_of(model: str, places: DestinationRegistry) -> Sequence[str]:
 
 
 def check_route(key: StoredKey | None, route: str) -> None:
-    """Refuse routes on which no model works to a key whose models or spending are limited.
+    """Refuse a route that calls no model to a key whose models or spending are limited.
 
-    What they start (a batch, a fine-tuning job) is neither checked nor counted, and what they show is not the
-    key's alone.
+    Jobs started by such routes (a batch, fine-tuning) are neither checked nor counted, and their data
+    belong to all keys.
+
+    Raises:
+        ServingError: 403, the key is limited.
     """
     if key is not None and key.confined:
         raise ServingError(
-            403, f"{route} is not for this key: its models or its spending are limited", code="not_permitted"
+            403,
+            f"this key may not use {route}, because its models or its spending are limited",
+            code="not_permitted",
         )
 
 
 class KeyLimiter:
-    """Counts what paced keys ask for.
+    """Applies the rate limits of keys.
 
     Args:
-        places: tell the models' names apart.
-        meter: where it is counted.
+        places: resolves the names of models.
+        meter: counts the use; the default counts in this process only.
     """
 
     def __init__(self, places: DestinationRegistry, meter: UsageMeter | None = None) -> None:
         self._places, self._meter = places, meter or LocalUsageMeter()
 
-    def paced(self, talk: HTTPExchange, request: Request) -> AbstractAsyncContextManager[None]:
-        """Return a context that counts a request against the limits of its key, and its tokens as they were.
+    def limit(self, exchange: HTTPExchange, request: Request) -> AbstractAsyncContextManager[None]:
+        """Return a context that reserves a request's use of its key's limits, and corrects it at the end.
 
         Raises (on entry):
-            ProblemError: 429, a limit is reached.
+            ServingError: 429, a limit is reached.
         """
-        key = talk.key
-        return _FREE if key is None or not key.paced else self._counted(talk, key, request)
+        key = exchange.key
+        return _FREE if key is None or not key.paced else self._limit(exchange, key, request)
 
     @asynccontextmanager
-    async def _counted(
-        self, talk: HTTPExchange, key: StoredKey, request: Request
+    async def _limit(
+        self, exchange: HTTPExchange, key: StoredKey, request: Request
     ) -> AsyncGenerator[None, None]:
         tokens = await self._tokens(key, request)
-        talk.taken = taken = await self._meter.take(key, 1, tokens)
-        if taken.slot is None:
-            raise rate_limit_error(key, taken, 1, tokens)
+        exchange.limit_decision = decision = await self._meter.reserve(key, 1, tokens)
+        if decision.slot is None:
+            raise rate_limit_error(key, decision, 1, tokens)
         try:
             yield
         finally:
-            if tokens and (more := _used(talk.entry.calls, tokens) - tokens):
+            if tokens and (more := _used_tokens(exchange.entry.calls, tokens) - tokens):
                 with cancel_shield():
-                    await self._meter.correct(key, taken.slot, more)
+                    await self._meter.adjust(key, decision.slot, more)
 
-    async def limited(self, talk: HTTPExchange, key: StoredKey, lines: dict[str, str]) -> dict[str, str]:
-        """Return an answer's headers with how the limits of a key stand, and nothing of an upstream's."""
+    async def limit_headers(
+        self, exchange: HTTPExchange, key: StoredKey, headers: dict[str, str]
+    ) -> dict[str, str]:
+        """Return response headers with the limits of a key instead of an upstream's limits."""
         if not key.paced:
-            return lines
-        told = rate_limit_headers(talk.taken or await self._meter.take(key, 0, 0))
-        return {name: text for name, text in lines.items() if not name.startswith(_LIMITS)} | told
+            return headers
+        own = rate_limit_headers(exchange.limit_decision or await self._meter.reserve(key, 0, 0))
+        return {name: text for name, text in headers.items() if not name.startswith(_LIMITS)} | own
 
     async def close(self) -> None:
-        """Close what counts."""
+        """Close the meter."""
         await self._meter.close()
 
     async def _tokens(self, key: StoredKey, request: Request) -> int:
-        """Return the most that a request may come to, in tokens, as far as its limit needs to know."""
+        """Return the maximum tokens of a request; 0 if they do not count."""
         limit = key.tokens_per_minute
         if limit is None or request.operation not in _COUNTED or request.content is not None:
             return 0
         model = names_of(request.model, self._places)[-1].partition("/")[2] or request.model
-        return await run_in_thread(lambda: _most(request, model, limit))
+        return await run_in_thread(lambda: _max_tokens(request, model, limit))
 
 
-def _most(request: Request, model: str, limit: int) -> int:
-    from specclient import tokens  # noqa: PLC0415 - only for keys whose tokens are counted
+def _max_tokens(request: Request, model: str, limit: int) -> int:
+    from specclient import tokens  # noqa: PLC0415 - used only for keys with a token limit
     from specclient.budgets.bounds import answer_bound  # noqa: PLC0415
 
     prompt = tokens.count_prompt(request, model).tokens
@@ -145,8 +162,8 @@ def _most(request: Request, model: str, limit: int) -> int:
     return prompt + (min(ASSUMED_TOKENS, max(limit - prompt, 0)) if bound is None else bound)
 
 
-def _used(calls: Iterable[Call], most: int) -> int:
-    """Return the tokens of a request's calls; the most they may be where one left without telling."""
+def _used_tokens(calls: Iterable[Call], most: int) -> int:
+    """Return the tokens of a request's calls; ``most`` if the usage of a call is unknown."""
     used = 0
     for call in calls:
         usage = call.usage

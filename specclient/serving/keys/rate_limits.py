@@ -1,7 +1,7 @@
-"""Turn what a key has used in the last minute into whether it may go on, and how long it has to wait.
+"""Rate limits per minute with a sliding window.
 
-A minute slides: what is used in one second counts until 61 seconds later, so that in no 60 seconds more is
-used than the limit. Tokens are taken before a call as the most it may come to, and put right when it is over.
+The use in one second counts for 61 seconds, so that no interval of 60 seconds exceeds the limit. The maximum
+tokens of a call are reserved before it is sent, and corrected when it has ended.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ __all__ = [
     "rate_limit_headers",
 ]
 
-#: Seconds for which what was used in one second counts.
+#: Seconds for which the use in one second counts.
 SPAN_S = 61
 _MOST_KEYS = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class LimitUsage:
-    """How one limit of a key stands.
+    """The state of one limit of a key.
 
     Attributes:
-        limit: a minute.
-        used: in the minute before.
-        full_s: seconds until nothing of it counts any more.
-        wait_s: seconds until what was asked for fits; 0 where it does, None where it never will.
+        limit: maximum per minute.
+        used: use in the last minute.
+        full_s: seconds until the whole limit is available again.
+        wait_s: seconds until the requested amount fits; 0 if it fits now, None if it never fits.
     """
 
     limit: int
@@ -49,16 +49,18 @@ class LimitUsage:
 
     @property
     def remaining(self) -> int:
-        """What is left of it."""
+        """The available amount."""
         return max(self.limit - self.used, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class LimitDecision:
-    """What came of asking: how the limits stand now, None where there is none.
+    """The decision about a reservation, with the state of the limits after it.
 
     Attributes:
-        slot: the second in which it was taken; None where it was refused, and nothing was taken.
+        requests: state of the request limit; None if there is none.
+        tokens: state of the token limit; None if there is none.
+        slot: the second of the reservation; None if it was refused.
     """
 
     requests: LimitUsage | None
@@ -67,29 +69,35 @@ class LimitDecision:
 
 
 class UsageMeter(Protocol):
-    """Counts what keys use."""
+    """Counts the use of keys."""
 
-    async def take(self, key: StoredKey, requests: int, tokens: int) -> LimitDecision:
-        """Take both or, where one does not fit, none; zeros only look."""
+    async def reserve(self, key: StoredKey, requests: int, tokens: int) -> LimitDecision:
+        """Reserve requests and tokens, or neither if one does not fit. Zeros only return the state."""
         ...
 
-    async def correct(self, key: StoredKey, slot: int, tokens: int) -> None:
-        """Add tokens, or take some away where negative, to what was taken in a second."""
+    async def adjust(self, key: StoredKey, slot: int, tokens: int) -> None:
+        """Correct the tokens of a reservation.
+
+        Args:
+            key: the stored key.
+            slot: the second of the reservation.
+            tokens: number of tokens to add; may be negative.
+        """
         ...
 
     async def close(self) -> None:
-        """Close what it has open."""
+        """Close the connections of the meter."""
         ...
 
 
 class SlidingWindow:
-    """What one limit has counted, by the second."""
+    """The use of one limit by second."""
 
     def __init__(self) -> None:
         self._slots: dict[int, int] = {}
 
     def use(self, limit: int, asked: int, now: float) -> LimitUsage:
-        """Return how a limit stands for what is asked."""
+        """Return the state of a limit for a requested amount."""
         for slot in [slot for slot in self._slots if slot <= now - SPAN_S]:
             del self._slots[slot]
         used = sum(self._slots.values())
@@ -98,7 +106,7 @@ class SlidingWindow:
         return LimitUsage(limit, used, full_s, self._wait(limit, used, asked, now))
 
     def add(self, slot: int, amount: int) -> None:
-        """Count an amount in a second; in one that counts no more it is forgotten with the next look."""
+        """Count an amount in a second. Expired seconds are removed by the next :meth:`use`."""
         self._slots[slot] = max(self._slots.get(slot, 0) + amount, 0)
 
     @property
@@ -120,29 +128,29 @@ class SlidingWindow:
 
 
 class LocalUsageMeter:
-    """Counts what keys use in this process alone.
+    """Counts the use of keys in this process only.
 
     Args:
-        now: seconds, never running backwards.
+        now: returns monotonic seconds.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._accounts: dict[str, tuple[SlidingWindow, SlidingWindow]] = {}
 
-    async def take(self, key: StoredKey, requests: int, tokens: int) -> LimitDecision:
+    async def reserve(self, key: StoredKey, requests: int, tokens: int) -> LimitDecision:
         """See :class:`UsageMeter`."""
-        return self.taken(key, requests, tokens)
+        return self.reserve_now(key, requests, tokens)
 
-    async def correct(self, key: StoredKey, slot: int, tokens: int) -> None:
+    async def adjust(self, key: StoredKey, slot: int, tokens: int) -> None:
         """See :class:`UsageMeter`."""
         self._of(key)[1].add(slot, tokens)
 
     async def close(self) -> None:
-        """Do nothing: nothing is open."""
+        """Do nothing."""
 
-    def taken(self, key: StoredKey, requests: int, tokens: int) -> LimitDecision:
-        """Return what :meth:`take` does."""
+    def reserve_now(self, key: StoredKey, requests: int, tokens: int) -> LimitDecision:
+        """Do what :meth:`reserve` does, without waiting."""
         now, accounts = self._now(), self._of(key)
         limits, asked = (key.requests_per_minute, key.tokens_per_minute), (requests, tokens)
         uses = [_use(*each, now) for each in zip(accounts, limits, asked, strict=True)]
@@ -157,7 +165,7 @@ class LocalUsageMeter:
     def _of(self, key: StoredKey) -> tuple[SlidingWindow, SlidingWindow]:
         found = self._accounts.get(key.digest)
         if found is None:
-            if len(self._accounts) >= _MOST_KEYS:  # keys that are gone leave theirs behind
+            if len(self._accounts) >= _MOST_KEYS:  # of revoked keys
                 self._forget()
             found = self._accounts[key.digest] = (SlidingWindow(), SlidingWindow())
         return found
@@ -176,7 +184,7 @@ def _use(account: SlidingWindow, limit: int | None, asked: int, now: float) -> L
 
 
 def rate_limit_headers(taken: LimitDecision) -> dict[str, str]:
-    """Return what an answer's headers say of a key's limits, as OpenAI's do."""
+    """Return OpenAI's rate-limit headers for a key."""
     lines: dict[str, str] = {}
     for unit, use in (("requests", taken.requests), ("tokens", taken.tokens)):
         if use is not None:
@@ -187,26 +195,26 @@ def rate_limit_headers(taken: LimitDecision) -> dict[str, str]:
 
 
 def rate_limit_error(key: StoredKey, taken: LimitDecision, requests: int, tokens: int) -> ServingError:
-    """Return what is told to a key that has to wait."""
+    """Return the error for a refused reservation."""
     asked = {"tokens": (taken.tokens, tokens), "requests": (taken.requests, requests)}
     refused = [(unit, use, amount) for unit, (use, amount) in asked.items() if use and use.wait_s != 0.0]
     unit, use, amount = max(refused, key=lambda each: math.inf if each[1].wait_s is None else each[1].wait_s)
-    told = (
+    message = (
         f"rate limit reached for key {key.name!r} in {unit} per minute: limit {use.limit}, used {use.used}, "
         f"requested {amount}. "
     )
     if use.wait_s is None:
-        told += f"A request of more than {use.limit} is never served; ask for a shorter answer, or less."
+        message += f"A request for more than {use.limit} is never served; send a smaller one."
         headers = {"x-should-retry": "false"}
     else:
         seconds = max(1, math.ceil(use.wait_s))
-        told += f"Try again in {seconds} s."
+        message += f"Try again in {seconds} s."
         headers = {"retry-after": str(seconds)}
-    return ServingError(429, told, None, "rate_limit_exceeded", unit, headers)
+    return ServingError(429, message, None, "rate_limit_exceeded", unit, headers)
 
 
 def _span(seconds: float) -> str:
-    """Return a time as OpenAI writes it: ``0s``, ``740ms``, ``6m0s``."""
+    """Return a duration in OpenAI's format: ``0s``, ``740ms``, ``6m0s``."""
     if 0 < seconds < 1:
         return f"{math.ceil(seconds * 1000)}ms"
     minutes, rest = divmod(math.ceil(seconds), 60)

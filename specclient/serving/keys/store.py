@@ -1,4 +1,4 @@
-"""Turn keys into rows of a table of the ledger's database, and back."""
+"""Storage of keys in a table of the ledger's database."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ __all__ = ["KeyStore"]
 
 T = TypeVar("T")
 
-#: What each version of the table brought; how many it has seen is kept beside it. Versions are appended and
-#: never changed, as others have made tables by them.
+#: Migrations of the table; another table has the number of applied ones. Append migrations, but never change
+#: them, because existing tables were made with them.
 _VERSION = "server_keys_schema"
 _VERSIONS = (
     "CREATE TABLE server_keys (digest TEXT NOT NULL PRIMARY KEY, name TEXT NOT NULL, prefix TEXT NOT NULL, "
@@ -40,12 +40,12 @@ _USED = "UPDATE server_keys SET used_at = :at WHERE digest = :digest AND (used_a
 
 
 class KeyStore:
-    """The keys in one database. Safe to use from any thread; waits for the disk and for others.
+    """The keys in one database. Thread-safe; methods block.
 
-    Every method raises LedgerError, which names the database and the way out, where it fails.
+    Every method raises LedgerError if the database fails; the message names the database and the way out.
 
     Args:
-        store: used by nobody else.
+        store: the database; not shared with other objects.
     """
 
     def __init__(self, store: LedgerStore) -> None:
@@ -55,21 +55,21 @@ class KeyStore:
 
     @classmethod
     def of(cls, setting: str | None) -> KeyStore | None:
-        """Return the one in the ledger that a setting names; None where the ledger is off.
+        """Return the key store in the configured ledger; None if the ledger is off.
 
         Raises:
-            ConfigurationError: a setting that names no ledger.
+            ConfigurationError: the setting is invalid.
         """
         store = locate(setting)
         return None if store is None else cls(store)
 
     @property
     def name(self) -> str:
-        """What a person knows the database by, without a password."""
+        """Display name of the database, without a password."""
         return self._store.name
 
     def all(self) -> list[StoredKey]:
-        """Return every key, revoked ones too, oldest first; a ledger that is not there is not made."""
+        """Return all keys, including revoked ones, oldest first. Does not create a missing ledger."""
         if not self._store.exists():
             return []
         if not self._made:
@@ -77,16 +77,16 @@ class KeyStore:
         return [_key(row) for row in self._store.query(_ALL)]
 
     def add(self, key: StoredKey) -> None:
-        """Keep a new key.
+        """Store a new key.
 
         Raises:
-            ConfigurationError: another one has its name.
+            ConfigurationError: another key has its name.
         """
 
         def add(execute: Execute) -> None:
             if found := execute(_LIVE, {"name": key.name}):
                 raise ConfigurationError(
-                    f"a key named {key.name!r} is there already ({found[0][0]}…); revoke it first, or choose "
+                    f"a key named {key.name!r} already exists ({found[0][0]}…); revoke it first, or choose "
                     "another name"
                 )
             execute(_ADD, _values(key))
@@ -94,10 +94,14 @@ class KeyStore:
         self._transact(add)
 
     def revoke(self, given: str, at: datetime) -> StoredKey:
-        """End the one key that is not revoked and has a name, a prefix, or is the key itself.
+        """Revoke a key and return it.
+
+        Args:
+            given: the name of the key, its first characters, or the key itself.
+            at: time of the revocation.
 
         Raises:
-            ConfigurationError: none has it, or several do.
+            ConfigurationError: no key or several keys match.
         """
 
         def revoke(execute: Execute) -> StoredKey:
@@ -108,11 +112,11 @@ class KeyStore:
         return self._transact(revoke)
 
     def used(self, key: StoredKey, at: datetime) -> None:
-        """Note that a key was used."""
+        """Record a use of a key."""
         self._transact(lambda execute: execute(_USED, {"digest": key.digest, "at": timestamp(at)}))
 
     def close(self) -> None:
-        """Close the connection that writes; the next use opens it again."""
+        """Close the writing connection; the next use opens it again."""
         with self._lock:
             self._store.close()
 
@@ -154,9 +158,9 @@ def _named(given: str, keys: Iterable[StoredKey]) -> StoredKey:
         return found[0]
     shown = f"{given[: len(PREFIX) + 6]}…" if given.startswith(PREFIX) else given[:80]
     if found:
-        raise ConfigurationError(f"{len(found)} keys begin with {shown!r}; give the name of one")
+        raise ConfigurationError(f"{len(found)} keys start with {shown!r}; give the name of one")
     known = ", ".join(key.name for key in live) or "none"
-    raise ConfigurationError(f"no key is named {shown!r} or begins so; there are: {known}")
+    raise ConfigurationError(f"no key has the name or prefix {shown!r}; the keys are: {known}")
 
 
 def _values(key: StoredKey) -> dict[str, SQLValue]:
@@ -173,4 +177,4 @@ def _key(row: tuple[SQLValue, ...]) -> StoredKey:
 
 
 def _nothing(_: Execute) -> None:
-    """Make the table, where it is missing."""
+    """Do nothing; the transaction creates a missing table."""

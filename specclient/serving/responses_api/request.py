@@ -1,6 +1,6 @@
-"""Turn a request of the Responses API into one of chat completions, for engines, which know no other.
+"""Translation of a Responses API request to a chat completion, for engines, which only support the latter.
 
-What an answer would have to be kept for (``previous_response_id``, ``conversation``, ``background``) is
+Fields that require stored responses (``previous_response_id``, ``conversation``, ``background``) are
 refused, and so are tools that OpenAI runs itself. Fields:
 https://platform.openai.com/docs/api-reference/responses/create.
 """
@@ -17,7 +17,7 @@ from specclient.types.request import Request
 
 __all__ = ["chat_request_of"]
 
-#: Fields that both have, by their names there.
+#: Fields of both APIs, by their names in chat completions.
 _SAME = {
     "max_output_tokens": "max_completion_tokens",
     "metadata": "metadata",
@@ -26,31 +26,31 @@ _SAME = {
     "top_p": "top_p",
     "user": "user",
 }
-#: Fields that ask for nothing which an engine would do otherwise.
+#: Fields without effect on an engine.
 _IDLE = frozenset(
     {"max_tool_calls", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "reasoning",
      "safety_identifier", "service_tier", "store", "stream_options", "truncation"}
 )  # fmt: skip
 _READ = frozenset({"include", "input", "instructions", "text", "tool_choice", "tools", "top_logprobs"})
 _LOGPROBS = "message.output_text.logprobs"
-#: What may be included of answers: what an engine has none of is left out, as where there was none.
+#: Allowed values of ``include``; data that an engine does not have is omitted.
 _INCLUDED = frozenset({_LOGPROBS, "reasoning.encrypted_content"})
 _ROLES = frozenset({"assistant", "developer", "system", "user"})
 _TEXTS = frozenset({"input_text", "output_text", "text"})
 
 
 def chat_request_of(request: Request) -> Request:
-    """Return the chat completion that a response is made of.
+    """Return the chat completion for a Responses API request.
 
     Raises:
-        ProblemError: 400, naming the field that an engine cannot serve, or that is wrong.
+        ServingError: 400; the message names the invalid or unsupported field.
     """
     given = {name: value for name, value in request.params.items() if value is not None}
     for name in given:
         if name not in _READ and name not in _IDLE and name not in _SAME:
             raise bad_request(
-                name, f"{name} is not supported by a model of this server; leave it out and send all of "
-                "the conversation as input"
+                name, f"{name} is not supported by local models; omit it, and send the whole conversation as "
+                "input"
             )  # fmt: skip
     params: dict[str, Any] = {_SAME[name]: given[name] for name in given if name in _SAME}
     params["messages"] = _messages(given)
@@ -70,7 +70,7 @@ def _logprobs(given: Mapping[str, Any]) -> dict[str, Any]:
     included = _array(given.get("include", []), "include")
     if not all(isinstance(entry, str) and entry in _INCLUDED for entry in included):
         raise bad_request(
-            "include", f"include asks for what there is not; allowed: {', '.join(sorted(_INCLUDED))}"
+            "include", f"include has an unsupported value; allowed: {', '.join(sorted(_INCLUDED))}"
         )
     if _LOGPROBS not in included and "top_logprobs" not in given:
         return {}
@@ -81,7 +81,7 @@ def _messages(given: Mapping[str, Any]) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
     if "instructions" in given:
         if not isinstance(given["instructions"], str):
-            raise bad_request("instructions", "instructions must be a text")
+            raise bad_request("instructions", "instructions must be a string")
         messages.append({"role": "system", "content": given["instructions"]})
     sent = given.get("input")
     if isinstance(sent, str):
@@ -97,10 +97,10 @@ def _messages(given: Mapping[str, Any]) -> list[dict[str, Any]]:
             output = _content(item.get("output"), f"{name}.output")
             messages.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": output})
         elif kind != "reasoning":
-            raise bad_request(name, f"{name} is an item that this model does not read; it must be a message, "
+            raise bad_request(name, f"{name} is an item of an unsupported type; it must be a message, "
                       "a function_call or a function_call_output")  # fmt: skip
     if not messages:
-        raise bad_request("input", "input is missing; it must be a text or an array of items")
+        raise bad_request("input", "input is missing; it must be a string or an array of items")
     return messages
 
 
@@ -112,7 +112,7 @@ def _message(item: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _add_call(messages: list[dict[str, Any]], item: Mapping[str, Any]) -> None:
-    """Add a call of a function to the assistant's message that it is a part of."""
+    """Add a function call to the assistant message that it belongs to."""
     function = {"name": item.get("name"), "arguments": item.get("arguments")}
     call = {"id": item.get("call_id"), "type": "function", "function": function}
     if not messages or messages[-1]["role"] != "assistant":
@@ -134,7 +134,7 @@ def _content(content: object, name: str) -> Any:
         elif kind == "input_image":
             parts.append({"type": "image_url", "image_url": {"url": here.get("image_url")}})
         else:
-            raise bad_request(f"{name}[{place}]", f"{name}[{place}] is a part that this model does not read; "
+            raise bad_request(f"{name}[{place}]", f"{name}[{place}] is a part of an unsupported type; "
                       "it must be an input_text, output_text or input_image")  # fmt: skip
     return parts
 
@@ -153,7 +153,7 @@ def _tool(tool: object, place: int) -> dict[str, Any]:
     given = _object(tool, f"tools[{place}]")
     if given.get("type") != "function":
         raise bad_request(
-            f"tools[{place}].type", f"tools[{place}] is no function; this server runs no tools itself"
+            f"tools[{place}].type", f"tools[{place}] is not a function; this server runs no tools itself"
         )
     function = {name: value for name, value in given.items() if name != "type" and value is not None}
     return {"type": "function", "function": function}
@@ -168,7 +168,7 @@ def _tool_choice(choice: object) -> object:
 def _array(value: object, name: str) -> list[Any]:
     if isinstance(value, list):
         return value
-    raise bad_request(name, f"{name} must be {'a text or ' if name == 'input' else ''}an array")
+    raise bad_request(name, f"{name} must be {'a string or ' if name == 'input' else ''}an array")
 
 
 def _object(value: object, name: str) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Turn the answer of a chat completion, whole or in chunks, into a response, or its events.
+"""Translation of a chat completion, complete or in chunks, to a response of the Responses API or its events.
 
 Objects: https://platform.openai.com/docs/api-reference/responses/object; the events and their order:
 https://platform.openai.com/docs/api-reference/responses-streaming.
@@ -34,10 +34,10 @@ _DEFAULTS: Mapping[str, Any] = {
 
 
 class _ResponseBuilder:
-    """A response that grows.
+    """A response under construction.
 
     Args:
-        request: as it was asked for.
+        request: the Responses API request.
     """
 
     def __init__(self, request: Request) -> None:
@@ -55,7 +55,7 @@ class _ResponseBuilder:
         }
 
     def now(self, status: str, reason: str | None = None, usage: Any = None) -> dict[str, Any]:
-        """Return what there is of it."""
+        """Return the current response."""
         return {
             **self._head,
             "status": status,
@@ -66,7 +66,7 @@ class _ResponseBuilder:
         }
 
     def ended(self, finish: str | None, usage: Any) -> dict[str, Any]:
-        """Return it at its end: incomplete where the model was cut short."""
+        """Return the final response; it is incomplete if the answer was cut off."""
         reason = {"length": "max_output_tokens", "content_filter": "content_filter"}.get(finish or "")
         for item in self.items:
             item["status"] = "incomplete" if reason else "completed"
@@ -74,7 +74,12 @@ class _ResponseBuilder:
 
 
 def response_of(request: Request, answer: ChatCompletion) -> dict[str, Any]:
-    """Return a chat completion as the response that was asked for."""
+    """Return a chat completion as a response.
+
+    Args:
+        request: the Responses API request.
+        answer: the chat completion.
+    """
     response, choice = _ResponseBuilder(request), answer.choices[0]
     message = choice.message
     if message.content or not message.tool_calls:
@@ -89,10 +94,10 @@ def response_of(request: Request, answer: ChatCompletion) -> dict[str, Any]:
 
 
 class ResponseEventBuilder:
-    """Turns chunks into events.
+    """Makes events from chunks.
 
     Args:
-        request: the response as it was asked for.
+        request: the Responses API request.
     """
 
     def __init__(self, request: Request) -> None:
@@ -104,12 +109,12 @@ class ResponseEventBuilder:
         self._usage: Any = None
 
     def begin(self) -> Iterator[dict[str, Any]]:
-        """Yield what comes before the first chunk."""
+        """Yield the events before the first chunk."""
         for kind in ("response.created", "response.in_progress"):
             yield self._event(kind, response=self._response.now("in_progress"))
 
     def of(self, chunk: ChatCompletionChunk) -> Iterator[dict[str, Any]]:
-        """Yield what a chunk becomes."""
+        """Yield the events of a chunk."""
         self._usage = chunk.usage or self._usage
         for choice in chunk.choices:
             self._finish = choice.finish_reason or self._finish
@@ -120,7 +125,7 @@ class ResponseEventBuilder:
                 yield from self._more_call(call)
 
     def end(self) -> Iterator[dict[str, Any]]:
-        """Yield what comes after the last chunk."""
+        """Yield the events after the last chunk."""
         if not self._response.items:
             yield from self._opened(_message())
         yield from self._closed()
@@ -159,7 +164,7 @@ class ResponseEventBuilder:
             )
 
     def _opened(self, item: ResponseItem) -> Iterator[dict[str, Any]]:
-        """Close the item that is open, and open the next."""
+        """Yield the events that close the open item and open the next one."""
         yield from self._closed()
         self._open = index = len(self._response.items)
         self._response.items.append(item)
@@ -177,12 +182,12 @@ class ResponseEventBuilder:
         self._open, here = None, self._place(index)
         if item["type"] == "message":
             part = item["content"][0]
-            told = {"text": part["text"], "logprobs": part["logprobs"]}
-            yield self._event("response.output_text.done", **here, content_index=0, **told)
+            fields = {"text": part["text"], "logprobs": part["logprobs"]}
+            yield self._event("response.output_text.done", **here, content_index=0, **fields)
             yield self._event("response.content_part.done", **here, content_index=0, part=part)
         else:
-            told = {"name": item["name"], "arguments": item["arguments"]}
-            yield self._event("response.function_call_arguments.done", **here, **told)
+            fields = {"name": item["name"], "arguments": item["arguments"]}
+            yield self._event("response.function_call_arguments.done", **here, **fields)
         item["status"] = "incomplete" if self._finish == "length" else "completed"
         yield self._event("response.output_item.done", output_index=index, item=dict(item))
 

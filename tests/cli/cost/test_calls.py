@@ -26,13 +26,13 @@ def test_top_by_tag_of_calls_without_tags_says_how_to_set_one(run, hosted) -> No
     assert "No calls yet in" in run("cost", "top", "--by", "tag")[1]
     _call(hosted)
     out = " ".join(run("cost", "top", "--by", "tag")[1].split())
-    assert "carries a tag; set one with `specclient complete --tag team=search`" in out
+    assert "has a tag; set one with `specclient complete --tag team=search`" in out
     assert "--since 30d" in out
-    assert "leave out" not in out
+    assert "omit" not in out
     asked = " ".join(run("cost", "top", "--by", "tag", "--since", "7d")[1].split())
-    assert "carries a tag" in asked
+    assert "has a tag" in asked
     assert "--since 30d" not in asked
-    assert "leave out --since" in run("cost", "top", "--by", "tag", "--provider", "openai")[1]
+    assert "omit --since" in run("cost", "top", "--by", "tag", "--provider", "openai")[1]
 
 
 def test_top_names_the_day_that_alone_leaves_calls_out(run) -> None:

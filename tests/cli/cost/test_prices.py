@@ -238,7 +238,7 @@ def test_what_cannot_be_estimated(run, hosted: OpenAIServer, tmp_path: Path) -> 
     assert (code, "cannot read" in err) == (2, True)
     file.write_text("hi")
     code, _, err = run("cost", "estimate", str(file), "-m", "auto")
-    assert (code, "name one with -m" in err) == (2, True)
+    assert (code, "give one with -m" in err) == (2, True)
     told = estimated(run, str(file), "-m", "mine/other")
     assert told["cost"] == {"low": None, "likely": None, "high": None}
     assert told["models"][0]["source"] == 'no price; set [prices."mine/other"] in specclient.toml'

@@ -425,7 +425,7 @@ def test_models_check_asks_who_can_be_asked(run, hosted, in_empty_folder) -> Non
 
 
 def test_models_check_waits_no_longer_than_it_says(run, hosted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specclient_cli.models.group.CHECK_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("specclient_cli.models.overview.CHECK_TIMEOUT_S", 0.2)
     hosted.script(*[hang] * 3)
     _, out, _ = run("models", "--check", "--json")
     assert "no answer within 0.2 s" in [p["check"] for p in json.loads(out)["providers"]]

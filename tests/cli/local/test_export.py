@@ -66,7 +66,7 @@ def test_heads_of_another_kind_than_named_are_refused(run, tmp_path: Path) -> No
         "local", "export", "org/big", "--to", "vllm", "--heads", str(tmp_path), "--method", "eagle3"
     )
     assert code == 3
-    assert "leave --method out" in err
+    assert "omit --method" in err
 
 
 def test_what_is_bundled_is_named_by_its_folder(run) -> None:

@@ -180,7 +180,7 @@ def test_a_draft_of_another_family_is_refused_where_asked(run, pair, tmp_path: P
     assert code == 1
     assert "does not fit the target" in err
     code, _, err = run("local", "pick-depth", "-m", str(pair[0]))
-    assert (code, "name one with --draft" in err) == (2, True)
+    assert (code, "give one with --draft" in err) == (2, True)
     code, _, err = run("local", "bench", "-m", str(pair[0]), "--methods", "draft", *SHORT)
     assert code == 3
     assert "method is 'draft'; as loaded, this engine has plain, ngram" in err

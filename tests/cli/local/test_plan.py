@@ -60,7 +60,7 @@ def test_a_pair_is_shown_with_its_sum(run, local, pair) -> None:
     assert code == 0
     header, target, draft, together, verdict, room = out.splitlines()
     assert [line.split()[0] for line in (target, draft, together)] == ["target", "draft", "together"]
-    assert "KV a token" in header
+    assert "KV per token" in header
     assert verdict.startswith("✓ fits: ")
     assert room.startswith("room for context up to 512 with 4 slots, or up to ")
     out = run("local", "plan", "demo", "--memory", "1KiB")[1]

@@ -22,14 +22,14 @@ def test_a_world_is_compared_and_saved_and_replayed(run, tmp_path: Path) -> None
     code, out, _ = run("route", "simulate", str(file), "--deny", "own/")
     assert code == 0
     assert "always own/" not in out
-    assert "drawn from its nearest calls in the trace" in out
+    assert "drawn from their nearest calls in the trace" in out
 
 
 def test_what_is_asked_wrongly_is_said(run, tmp_path: Path) -> None:
     (tmp_path / "bad.jsonl").write_text('{"at": 1}\n')
     for arguments, said in (
         ((), "Give either a TRACE or --world NAME"),
-        (("--world", "flat"), "There is no world 'flat'; there are: mixed."),
+        (("--world", "flat"), "There is no world 'flat'; the worlds are: mixed."),
         ((str(tmp_path / "bad.jsonl"),), "bad.jsonl:1: prompt_tokens is None"),
         ((str(tmp_path / "bad.jsonl"), "--calls", "200"), "need --world"),
     ):

@@ -216,10 +216,10 @@ def test_ids_are_few_bytes_in_memory() -> None:
     tracemalloc.start()
     try:
         for i in range(100_000):
-            assert ids.meet(f"id {i}", i) is None
+            assert ids.add_line(f"id {i}", i) is None
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert peak < 1_000_000  # SQLite's own memory is bounded by its cache
-    assert (ids.meet("id 7", 200_000), ids.meet("id 99999", 200_001)) == (7, 99_999)
+    assert (ids.add_line("id 7", 200_000), ids.meet("id 99999", 200_001)) == (7, 99_999)
     ids.close()

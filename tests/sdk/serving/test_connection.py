@@ -114,7 +114,7 @@ def test_an_answer_that_nobody_reads_is_dropped(openai_server: OpenAIServer, lin
         sock.sendall(FILE + lines + b"\r\n")
         _until(sock, b"zzz")
         assert _empty(served)
-        assert served.service.turns.running == 0
+        assert served.service.admission.running == 0
 
 
 def test_an_answer_that_is_read_slowly_is_not_dropped(openai_server: OpenAIServer) -> None:

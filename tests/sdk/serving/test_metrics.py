@@ -19,7 +19,7 @@ from loopback_server import OpenAIServer, hang, reply
 from prometheus_client.parser import text_string_to_metric_families
 
 from specclient.serving.limits import Limits
-from specclient.serving.metrics import accepted_at
+from specclient.serving.metrics import accepted_by_position
 from specclient.telemetry.prometheus import counters_delta, parse_counters
 from specclient.types.usage import Speculation
 
@@ -176,11 +176,17 @@ def _get(url: str) -> str:
 
 def test_positions_are_counted_where_they_can_be_told() -> None:
     even = Speculation(drafted=12, accepted=6, steps=4, per_position=(1.0, 0.5, 0.0))
-    assert accepted_at(even) == [4, 2, 0]
-    assert accepted_at(Speculation(drafted=11, accepted=6, steps=4, per_position=(1.0, 0.5, 0.0))) == ()
-    assert accepted_at(Speculation(drafted=12, accepted=7, steps=4, per_position=(1.0, 0.5, 0.0))) == ()
-    assert accepted_at(Speculation(drafted=11, accepted=6, steps=4, accepted_per_position=(4, 2))) == (4, 2)
-    assert accepted_at(Speculation(drafted=1)) == ()
+    assert accepted_by_position(even) == [4, 2, 0]
+    assert (
+        accepted_by_position(Speculation(drafted=11, accepted=6, steps=4, per_position=(1.0, 0.5, 0.0))) == ()
+    )
+    assert (
+        accepted_by_position(Speculation(drafted=12, accepted=7, steps=4, per_position=(1.0, 0.5, 0.0))) == ()
+    )
+    assert accepted_by_position(
+        Speculation(drafted=11, accepted=6, steps=4, accepted_per_position=(4, 2))
+    ) == (4, 2)
+    assert accepted_by_position(Speculation(drafted=1)) == ()
 
 
 WORKER = """
@@ -194,7 +200,7 @@ metrics = ServerMetrics(lambda: ["p/m"], lambda: (int(sys.argv[1]), 0), list)
 call = Call(id="c", started_at=datetime.now(UTC), operation="chat", model="m", status="ok",
             route=Decision("p/m", "p", "m"), usage=Usage(prompt=1, completion=int(sys.argv[1])))
 asyncio.run(metrics.observe(call))
-metrics.turn()
+metrics.update_load()
 print(metrics.load()[0], flush=True)
 sys.stdout.buffer.write(metrics.text()) if len(sys.argv) > 2 else None
 sys.stdout.flush()

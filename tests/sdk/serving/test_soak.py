@@ -101,7 +101,7 @@ async def _waves(
 
 def _idle(served: Served) -> bool:
     """Tell whether nothing that belongs to a request is held."""
-    turns = served.service.turns
+    turns = served.service.admission
     return turns.running == turns.waiting == 0 and not served.service.log.live and not served.engine_jobs()
 
 

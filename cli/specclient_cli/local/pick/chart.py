@@ -1,7 +1,8 @@
-"""Turn candidates and their speed-ups into a chart in a PNG file."""
+"""A PNG chart of speed-ups and acceptance rates."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,41 +10,41 @@ from matplotlib.figure import Figure
 
 from specclient.errors import ConfigurationError
 from specclient_cli.local.engine_options import short_name
-from specclient_cli.local.pick.command import speedup_bars
 
 if TYPE_CHECKING:
     from specclient_local.measure.pick.selection import PickResult
 
 
-def draw_chart(found: PickResult, path: Path) -> None:
-    """Draw speed-ups as bars beside acceptance at each place as lines.
+def draw_chart(result: PickResult, speedups: Sequence[tuple[str, float]], path: Path) -> None:
+    """Write a chart with speed-ups as bars and acceptance by draft position as lines.
+
+    Args:
+        result: the measured candidates.
+        speedups: bar labels and their ratios to plain decoding.
+        path: the PNG file.
 
     Raises:
         ConfigurationError: the file cannot be written.
     """
     figure = Figure(figsize=(11, 4.5), layout="constrained")
-    speed, kept = figure.subplots(1, 2)
-    names, ratios = zip(*reversed(speedup_bars(found)), strict=True)
-    colours = [
-        "tab:grey" if name == "plain" else "tab:green" if r > 1 else "tab:red"
-        for name, r in speedup_bars(found)
+    bars, lines = figure.subplots(1, 2)
+    names, ratios = zip(*reversed(speedups), strict=True)
+    colors = [
+        "tab:grey" if name == "plain" else "tab:green" if ratio > 1 else "tab:red" for name, ratio in speedups
     ]
-    speed.barh(names, ratios, color=list(reversed(colours)))
-    speed.axvline(1.0, color="black", linewidth=0.8)
-    speed.set_xlabel("times as fast as plain decoding")
-    for one in found.fared:
-        places = range(1, len(one.by_position) + 1)
-        (line,) = kept.plot(
-            places, one.by_position, marker="o", label=f"{short_name(one.name)} (α {one.alpha:.2f})"
-        )
-        kept.axhline(one.break_even, color=line.get_color(), linestyle=":", linewidth=1)
-    kept.set(
-        xlabel="position of the guess", ylabel="kept of those tried (dotted: break-even)", ylim=(0, 1.02)
-    )
-    kept.legend()
+    bars.barh(names, ratios, color=list(reversed(colors)))
+    bars.axvline(1.0, color="black", linewidth=0.8)
+    bars.set_xlabel("speed-up over plain decoding")
+    for candidate in result.fared:
+        positions = range(1, len(candidate.by_position) + 1)
+        label = f"{short_name(candidate.name)} (α {candidate.alpha:.2f})"
+        (line,) = lines.plot(positions, candidate.by_position, marker="o", label=label)
+        lines.axhline(candidate.break_even, color=line.get_color(), linestyle=":", linewidth=1)
+    lines.set(xlabel="draft position", ylabel="acceptance rate (dotted: break-even)", ylim=(0, 1.02))
+    lines.legend()
     try:
         figure.savefig(path, dpi=120)
     except (OSError, ValueError) as error:
         raise ConfigurationError(
-            f"cannot write {path}: {error}; name a PNG file in a folder that is there."
+            f"cannot write {path}: {error}; name a PNG file in an existing folder."
         ) from None

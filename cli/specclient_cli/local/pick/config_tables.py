@@ -1,4 +1,4 @@
-"""Turn a choice of what drafts into tables of ``specclient.toml``, the rest of it kept as it is."""
+"""Writing of a chosen draft into ``specclient.toml``. The rest of the file stays as it is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specclient.errors import ConfigurationError
-from specclient_cli.config.group import replace_file
+from specclient_cli.config.toml_file import replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,35 +17,35 @@ if TYPE_CHECKING:
 def write_pair_tables(
     file: Path, name: str, target: str, drafting: Mapping[str, Any], measured: Mapping[str, Any]
 ) -> list[str]:
-    """Set the tables of a choice; comments, order and all other tables stay.
+    """Write the tables of a target and its draft. Comments, order and other tables stay.
 
-    ``[local.models.NAME]`` is the target with what drafts for it and how, so that ``local/NAME`` runs it. For
-    a draft model of its own there is also ``[pairs.NAME]``, which names target and draft as routes with what
-    was measured of them, for the router to begin with, and the draft's own table.
+    ``[local.models.NAME]`` configures the target with its draft, so that ``local/NAME`` runs it. For a draft
+    model, there is also its own table, and ``[pairs.NAME]``, which has the routes of target and draft and
+    their measured figures, from which the router starts.
 
     Args:
-        file: of the configuration; begun where there is none.
-        name: of the tables.
+        file: the configuration file; created if it does not exist.
+        name: NAME of the tables.
         target: folder or hub id.
-        drafting: ``draft``, ``heads`` or ``layer_skip``, and ``method``, ``draft_length`` and ``draft_tree``
-            of requests that name none.
+        drafting: ``draft``, ``heads`` or ``layer_skip``, and the defaults of requests for ``method``,
+            ``draft_length`` and ``draft_tree``.
         measured: ``acceptance`` and ``cost_ratio``.
 
     Returns:
-        The tables that were written.
+        The names of the written tables.
 
     Raises:
-        ConfigurationError: a file that cannot be read or written.
+        ConfigurationError: the file cannot be read or written.
     """
-    import tomlkit  # noqa: PLC0415 - for this alone
+    import tomlkit  # noqa: PLC0415 - used only here
     from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415
 
-    path = file.expanduser().resolve()  # what a link leads to is replaced, not the link
+    path = file.expanduser().resolve()  # replace the target of a link, not the link
     try:
         document = tomlkit.parse(path.read_text(encoding="utf-8") if path.exists() else "")
     except (OSError, UnicodeDecodeError, TOMLKitError) as error:
         raise ConfigurationError(
-            f"{file} cannot be read ({error}); correct it, or name another file."
+            f"{file} cannot be read ({error}); correct it, or choose another file."
         ) from None
     models = ("local", "models")
     written = [_set(document, models, name, {"path": target, **drafting})]
@@ -58,13 +58,13 @@ def write_pair_tables(
         replace_file(path, tomlkit.dumps(document))
     except OSError as error:
         raise ConfigurationError(
-            f"cannot write {file}: {error.strerror or error}; name another file."
+            f"cannot write {file}: {error.strerror or error}; choose another file."
         ) from None
     return written
 
 
 def _set(document: TOMLDocument, tables: tuple[str, ...], name: str, values: Mapping[str, Any]) -> str:
-    """Make a table hold these values and nothing else; return its name as the file has it."""
+    """Replace the content of a table; return its header."""
     import tomlkit  # noqa: PLC0415
 
     parent: Any = document
@@ -83,7 +83,7 @@ def _set(document: TOMLDocument, tables: tuple[str, ...], name: str, values: Map
 
 
 def _inline(values: dict[str, Any]) -> Any:
-    """Return a table that stands on its key's line."""
+    """Return an inline table."""
     import tomlkit  # noqa: PLC0415
 
     table = tomlkit.inline_table()

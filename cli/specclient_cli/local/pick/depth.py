@@ -1,4 +1,4 @@
-"""Turn acceptance and costs into the draft length that is fastest: ``specclient local pick-depth``."""
+"""``specclient local pick-depth``: the fastest draft length."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option(
     "--method",
     type=click.Choice(["draft", "layer_skip"]),
-    help="What drafts. Default: the first --draft, or the layers of --layer-skip.",
+    help="Drafting method. Default: the first --draft, or the layers of --layer-skip.",
 )
 @click.option(
     "--lengths",
@@ -40,20 +40,19 @@ if TYPE_CHECKING:
     default="1",
     show_default=True,
     metavar="N,…",
-    help="Prompts answered at a time; each number gets a table of its own.",
+    help="Numbers of prompts answered concurrently; each number gets its own table.",
 )
 @engine_options.prompt_options(64)
 @engine_options.repeat_option
 @options.json_option
 @pass_state
 def command(state: State, /, **given: Any) -> None:
-    """Find the draft length that is fastest here.
+    """Find the fastest draft length on this machine.
 
-    Answers prompts greedily with drafts of each length K in turn, K = 0 being plain decoding. α is the chance
-    that a drafted token is accepted, counted over all of them; c a draft pass in plain steps. Closed form is
-    (1 − α^(K+1)) / ((1 − α)(Kc + 1)); expected takes what a verification of K + 1 rows was measured to cost
-    in place of that last 1; measured is the median of the ratios to plain decoding of the same turn, the
-    reading of prompts left out.
+    The command answers prompts greedily with each draft length K in turn; K = 0 is plain decoding. α is the
+    acceptance rate over all drafted tokens, c the cost of a draft pass in plain steps. 'closed form' is
+    (1 − α^(K+1)) / ((1 − α)(Kc + 1)). 'expected' replaces the last 1 by the measured cost of a verification
+    of K + 1 rows. 'measured' is the median of the ratios to plain decoding in the same turn, without prefill.
 
     \b
     Examples:
@@ -66,9 +65,9 @@ def command(state: State, /, **given: Any) -> None:
     models = engine_options.model_pair(state, given)
     method: Method = given["method"] or ("layer_skip" if given["layer_skip"] else "draft")
     if method == "draft" and not models.drafts:
-        raise click.UsageError("drafts need a model that drafts; name one with --draft, or use --layer-skip.")
+        raise click.UsageError("there is no draft model; give one with --draft, or use --layer-skip.")
     batches = given["batches"]
-    with engine_options.progress() as told:
+    with engine_options.progress() as report:
         from specclient_local.measure.depth_sweep import sweep_depths  # noqa: PLC0415 - imports torch
 
         with models.load(max(batches), prefix_cache=False) as engine:
@@ -82,7 +81,7 @@ def command(state: State, /, **given: Any) -> None:
                     new=given["new"],
                     batch=batch,
                     repeat=given["repeat"],
-                    told=told,
+                    told=report,
                 )
                 for batch in batches
             ]
@@ -113,7 +112,7 @@ def _show(table: DepthSweep) -> None:
         render.TableColumn("measured", right=True),
         render.TableColumn("expected", right=True),
         render.TableColumn("closed form", right=True, rank=1),
-        render.TableColumn("tokens a pass", right=True, rank=2),
+        render.TableColumn("tokens/pass", right=True, rank=2),
         render.TableColumn("α", right=True, rank=3),
     ]
     lines = [
@@ -138,7 +137,7 @@ def _show(table: DepthSweep) -> None:
     best = table.best
     verdict = f"K = {best.length} is fastest, {best.measured:.2f}× plain decoding"
     if not best.length:
-        verdict = "drafting loses here; decode plainly"
+        verdict = "drafting is slower on this machine; use plain decoding"
     if table.best_expected.length != best.length:
-        verdict += f"; by costs it would be K = {table.best_expected.length}"
+        verdict += f"; the cost model expects K = {table.best_expected.length}"
     render.print_paragraph(verdict, render.GOOD)

@@ -1,4 +1,4 @@
-"""Turn a target, a draft and texts into a better draft for them: ``specclient local train draft``."""
+"""``specclient local train draft``: train a draft model for a target."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _LOSSES = ("kl", "hard", "tv")
 _STAGES = {"sample": "sampling answers", "train": "training"}
 _LINE_S = 10.0
-"""Seconds between two lines of progress where there is no terminal."""
+"""Seconds between two progress lines if stderr is not a terminal."""
 
 
 def _count(name: str, default: int, text: str, low: int = 1) -> Callable[[Any], Any]:
@@ -38,7 +38,7 @@ def _count(name: str, default: int, text: str, low: int = 1) -> Callable[[Any], 
 
 
 class TemperatureList(options.ParameterType):
-    """Numbers of 0 or more, with commas between them."""
+    """Numbers of 0 or more, separated by commas."""
 
     name = "temperatures"
 
@@ -51,70 +51,84 @@ class TemperatureList(options.ParameterType):
 @click.option("--target", "-m", default="demo", show_default=True, help="'demo', a folder, or a hub id.")
 @click.option(
     "--draft",
-    help="Folder or hub id of the draft to begin with, of the target's vocabulary; it stays as it is. "
-    "Default: what is configured with the target's name.",
+    help="Folder or hub id of the initial draft, which has the target's vocabulary; it is not changed. "
+    "Default: the draft configured for the target.",
 )
 @click.option(
     "--data",
     required=True,
-    help='What answers begin with: a file with an object like {"prompt": "…"} a line, a folder of texts, or '
-    "a data set of the hub. One text in ten is held out.",
+    help='Prompts: a file with one object like {"prompt": "…"} per line, a folder of texts, or a data set '
+    "of the hub. One text in ten is held out.",
 )
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="For the draft.")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    help="Folder of the trained draft.",
+)
 @click.option(
     "--work",
     type=click.Path(file_okay=False, path_type=Path),
-    help="For answers and checkpoints; a run goes on with its own. Default: work in --out.",
+    help="Folder of sampled answers and checkpoints, from which a run resumes. Default: OUT/work.",
 )
 @click.option(
     "--loss",
     type=click.Choice(_LOSSES),
     default="kl",
     show_default=True,
-    help="Forward divergence to the target's distribution, its likeliest token, or total variation.",
+    help="Loss: kl (forward KL divergence to the target), hard (its most likely token), or tv (total "
+    "variation).",
 )
 @_count("steps", 300, "Optimizer steps.")
-@_count("prompts", 768, "Answers of the target to learn from.")
-@_count("heldout", 48, "Answers to measure on.", 2)
-@_count("prompt-tokens", 64, "Tokens of a prompt; longer ones are cut.")
-@_count("new", 192, "Tokens of an answer.", 2)
-@_count("batch", 8, "Answers of a pass.")
-@_count("accumulate", 1, "Passes of a step.")
-@_count("slots", 32, "Answers sampled at a time.")
-@_count("warmup", 20, "Steps of rising rate; it falls to zero after them.", 0)
-@_count("every", 50, "Steps between measurements, each with a checkpoint.")
+@_count("prompts", 768, "Number of training answers of the target.")
+@_count("heldout", 48, "Number of held-out answers.", 2)
+@_count("prompt-tokens", 64, "Maximum tokens of a prompt; longer ones are cut.")
+@_count("new", 192, "Maximum tokens of an answer.", 2)
+@_count("batch", 8, "Answers per pass.")
+@_count("accumulate", 1, "Passes per optimizer step.")
+@_count("slots", 32, "Answers sampled concurrently.")
+@_count("warmup", 20, "Steps of learning-rate warm-up; afterwards the rate decays to zero.", 0)
+@_count("every", 50, "Steps between two evaluations; each writes a checkpoint.")
 @click.option(
     "--temperatures",
     type=TemperatureList(),
     default="0,1",
     show_default=True,
     metavar="T,…",
-    help="Of the target's answers in turn; 0 is greedy.",
+    help="Sampling temperatures of the answers, in turn; 0 is greedy.",
 )
 @click.option(
-    "--lr", type=options.NonNegativeFloat(above_zero=True), default=2e-3, show_default=True, help="Peak rate."
+    "--lr",
+    type=options.NonNegativeFloat(above_zero=True),
+    default=2e-3,
+    show_default=True,
+    help="Peak learning rate.",
 )
 @click.option(
     "--precision",
     type=click.Choice(["bfloat16", "float16", "float32"]),
     default="bfloat16",
     show_default=True,
-    help="What passes compute in; weights stay in float32 until they are saved.",
+    help="Data type of computation; weights stay in float32 until they are saved.",
 )
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of all that is drawn."
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all random draws."
 )
-@click.option("--device", default="auto", show_default=True, help="cpu, cuda or cuda:N.")
-@click.option("--threads", type=click.IntRange(min=1), help="Default: 1 for a small target, or torch's.")
+@click.option("--device", default="auto", show_default=True, help="Device: cpu, cuda or cuda:N.")
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    help="Number of CPU threads. Default: 1 for a small target, else that of torch.",
+)
 @options.json_option
 @pass_state
 def command(state: State, /, **given: Any) -> None:
-    """Train a draft on its target's own distribution, for your texts.
+    """Train a draft model for a target on your texts.
 
-    The target continues prompts; the draft learns what the target holds likely at each place. Acceptance is
-    measured on texts held out, before and after: of drawn tokens (the chance that one drawn from the draft is
-    kept, Σ min(p, q)), and of greedy ones. A run that was stopped goes on with the same command. Checkpoints
-    are Hugging Face folders, as the result is.
+    The target answers the prompts, and the draft learns the target's distribution at each position. The
+    acceptance rate is measured on held-out texts before and after: for sampled tokens (the probability that a
+    token of the draft is accepted, Σ min(p, q)) and for greedy tokens. To resume an interrupted run, repeat
+    the command. The result and the checkpoints are Hugging Face folders.
 
     \b
     Examples:
@@ -135,7 +149,7 @@ def command(state: State, /, **given: Any) -> None:
     draft = given["draft"] or (row.options.draft[0] if row is not None and row.options.draft else None)
     corpus, recipe = PromptCorpus(*load_texts(given["data"])), _recipe(given)
     begun = time.monotonic()
-    with _telling() as told:
+    with _progress() as report:
         found = train_draft(
             target,
             draft,
@@ -145,7 +159,7 @@ def command(state: State, /, **given: Any) -> None:
             work=given["work"],
             device=given["device"],
             threads=given["threads"],
-            told=told,
+            told=report,
         )
     _report(given, target, draft, found, time.monotonic() - begun)
 
@@ -165,19 +179,19 @@ def _recipe(given: dict[str, Any]) -> DraftRecipe:
 
 
 @contextmanager
-def _telling() -> Iterator[Callable[[DraftProgress], None]]:
-    """Show how far a run is: a bar on a terminal, else a line now and then."""
+def _progress() -> Iterator[Callable[[DraftProgress], None]]:
+    """Show progress: a bar on a terminal, else a line from time to time."""
     screen = render.console(stderr=True)
     if not screen.is_terminal or screen.is_dumb_terminal:
         yield _DraftTrainingLog(time.monotonic)
         return
-    from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415 - on a terminal alone
+    from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415 - used only on a terminal
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[figures]}"))
     with Progress(*columns, console=screen, transient=True) as bar:
         task = bar.add_task(_STAGES["sample"], figures="")
 
-        def told(progress: DraftProgress) -> None:
+        def update(progress: DraftProgress) -> None:
             bar.update(
                 task,
                 description=_STAGES[progress.stage],
@@ -186,11 +200,11 @@ def _telling() -> Iterator[Callable[[DraftProgress], None]]:
                 figures=_figures(progress),
             )
 
-        yield told
+        yield update
 
 
 class _DraftTrainingLog:
-    """Prints a line for each measurement and each stage's end, and now and then in between.
+    """Prints a line for each evaluation, at the end of each stage, and every few seconds.
 
     Args:
         clock: monotonic seconds.
@@ -201,8 +215,8 @@ class _DraftTrainingLog:
         self._before: DraftAgreement | None = None
 
     def __call__(self, progress: DraftProgress) -> None:
-        now, news = self._clock(), progress.agreement is not self._before
-        if news or progress.done == progress.of or now - self._at >= _LINE_S:
+        now, evaluated = self._clock(), progress.agreement is not self._before
+        if evaluated or progress.done == progress.of or now - self._at >= _LINE_S:
             self._before, self._at = progress.agreement, now
             click.echo(f"{_STAGES[progress.stage]} {_figures(progress)}", err=True)
 
@@ -221,8 +235,8 @@ def _figures(progress: DraftProgress) -> str:
 
 def _agreement(found: DraftAgreement) -> str:
     return (
-        f"{found.drawn:.1%} of drawn and {found.greedy:.1%} of greedy tokens accepted, "
-        f"{found.tokens_per_round:.2f} tokens a round"
+        f"{found.drawn:.1%} of sampled and {found.greedy:.1%} of greedy tokens accepted, "
+        f"{found.tokens_per_round:.2f} tokens per round"
     )
 
 
@@ -231,7 +245,7 @@ def _report(
 ) -> None:
     size = sum(path.stat().st_size for path in given["out"].glob("*.safetensors"))
     if given["as_json"]:
-        told = {
+        values = {
             "target": target,
             "draft": draft,
             "out": str(given["out"]),
@@ -240,7 +254,7 @@ def _report(
             "seconds": round(seconds, 1),
             **{name: asdict(getattr(found, name)) for name in ("before", "after")},
         }
-        click.echo(json.dumps(told))
+        click.echo(json.dumps(values))
         return
     render.print_paragraph(
         f"draft of {short_name(target)}: {given['out']}, {size / 1e6:.2f} MB, {seconds:.0f} s"

@@ -1,4 +1,4 @@
-"""Turn the name of what is to be trained into a run: ``specclient local train``."""
+"""``specclient local train``: training of drafts and heads."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import click
 
 from specclient_cli.common.lazy_group import CommandTable, LazyGroup
 
-#: The commands in the order of ``specclient local train --help``: where each is, and its line there.
+#: The commands in the order of ``specclient local train --help``: the location of each, and its help line.
 COMMANDS: CommandTable = {
     "draft": (
         "specclient_cli.local.train.draft:command",
-        "Train a smaller model to draft for a target, on your texts.",
+        "Train a draft model for a target on your texts.",
     ),
-    "heads": ("specclient_cli.local.train.heads:command", "Train Medusa or EAGLE heads of a frozen target."),
+    "heads": ("specclient_cli.local.train.heads:command", "Train Medusa or EAGLE heads for a frozen target."),
 }
 
 
 @click.group(name="train", cls=LazyGroup, commands_table=COMMANDS)
 def command() -> None:
-    """Train what drafts for a target, on the target's own answers.
+    """Train a draft model, or Medusa or EAGLE heads, for a target.
+
+    The training data are answers of the target itself.
 
     \b
     Examples:

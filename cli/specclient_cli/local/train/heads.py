@@ -1,4 +1,4 @@
-"""Turn a target and texts into a folder of trained heads: ``specclient local train heads``."""
+"""``specclient local train heads``: train Medusa or EAGLE heads for a target."""
 
 from __future__ import annotations
 
@@ -38,69 +38,80 @@ _SUFFIXES = (
 
 
 def _count(name: str, default: int | None, text: str, low: int = 1) -> Callable[[Any], Any]:
-    told = default is not None
+    shown = default is not None
     kind = click.IntRange(min=low)
-    return click.option(f"--{name}", type=kind, default=default, show_default=told, help=text)
+    return click.option(f"--{name}", type=kind, default=default, show_default=shown, help=text)
 
 
 @click.command(name="heads")
 @click.option("--target", "-m", default="demo", show_default=True, help="'demo', a folder, or a hub id.")
-@click.option("--kind", type=click.Choice(_KINDS), required=True, help="What is trained.")
+@click.option("--kind", type=click.Choice(_KINDS), required=True, help="Kind of heads.")
 @click.option(
     "--data",
     type=click.Path(exists=True, path_type=Path),
-    help='What answers begin with: a file with an object like {"prompt": "…"} a line, or a folder of texts. '
-    "Default: the standard library, without the modules that were held out for the bundled pair.",
+    help='Prompts: a file with one object like {"prompt": "…"} per line, or a folder of texts. Default: '
+    "the standard library, without the modules that were held out for the bundled models.",
 )
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="For the heads.")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    help="Folder of the trained heads.",
+)
 @click.option(
     "--work",
     type=click.Path(file_okay=False, path_type=Path),
-    help="For hidden states and checkpoints; a run goes on with its own. Default: work in --out.",
+    help="Folder of hidden states and checkpoints, from which a run resumes. Default: OUT/work.",
 )
 @_count("steps", 900, "Optimizer steps.")
-@_count("prompts", 3072, "Answers of the target to learn from.")
-@_count("heldout", 96, "Answers to measure on.")
-@_count("prompt-tokens", 32, "Tokens an answer begins with.", 2)
+@_count("prompts", 3072, "Number of training answers of the target.")
+@_count("heldout", 96, "Number of held-out answers.")
+@_count("prompt-tokens", 32, "Tokens of a prompt.", 2)
 @_count("new", 96, "Tokens of an answer.", 16)
-@_count("batch", None, "Answers of a pass. Default: 16, and 32 for Medusa.")
-@_count("accumulate", 1, "Passes of a step.")
+@_count("batch", None, "Answers per pass. Default: 16; 32 for Medusa.")
+@_count("accumulate", 1, "Passes per optimizer step.")
 @_count(
     "depth",
     None,
-    "Medusa's heads, or how many guesses an EAGLE head follows while it learns. Default: 6 and 4.",
+    "Number of Medusa heads, or of tokens that an EAGLE head drafts in training. Default: 6 and 4.",
 )
-@_count("blocks", 1, "Residual blocks of a Medusa head.")
-@_count("ff", None, "Feed-forward width of an EAGLE head. Default: half of the target's.")
-@_count("draft-vocab", 2048, "Tokens of an EAGLE-3 head's own, the most frequent ones.")
+@_count("blocks", 1, "Residual blocks per Medusa head.")
+@_count("ff", None, "Feed-forward width of an EAGLE head. Default: half of the target's width.")
+@_count("draft-vocab", 2048, "Vocabulary size of an EAGLE-3 head: the most frequent tokens.")
 @click.option(
     "--taps",
     metavar="A,B,C",
-    help="After which layers EAGLE-3 reads. Default: 0 (the embedding), half, all but the last.",
+    help="Layers whose output EAGLE-3 reads. Default: 0 (the embedding), the middle one, the last but one.",
 )
 @click.option(
     "--lr",
     type=options.NonNegativeFloat(above_zero=True),
-    help="Peak rate. Default: 0.003, and 0.02 for Medusa.",
+    help="Peak learning rate. Default: 0.003; 0.02 for Medusa.",
 )
 @click.option(
     "--precision",
     type=click.Choice(["bfloat16", "float32"]),
     default="bfloat16",
     show_default=True,
-    help="What passes compute in; weights stay in float32.",
+    help="Data type of computation; weights stay in float32.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of parameters and of what is drawn.")
-@click.option("--device", default="auto", show_default=True, help="cpu, cuda or cuda:N.")
-@click.option("--threads", type=click.IntRange(min=1), help="Threads to learn with. Default: torch's.")
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Seed of the initial parameters and all random draws.",
+)
+@click.option("--device", default="auto", show_default=True, help="Device: cpu, cuda or cuda:N.")
+@click.option("--threads", type=click.IntRange(min=1), help="Number of CPU threads. Default: that of torch.")
 @options.json_option
 @pass_state
 def command(state: State, /, **given: Any) -> None:
-    """Train Medusa or EAGLE heads of a frozen target.
+    """Train Medusa or EAGLE heads for a frozen target.
 
-    The target answers prompts; its hidden states are kept while it does, and the heads learn from them what
-    it says next. A run that was stopped goes on where it was, with the same command. EAGLE heads are saved in
-    the format of `speculators`, Medusa heads in that of their authors.
+    The target answers prompts, its hidden states are saved, and the heads learn to predict its next tokens
+    from them. To resume an interrupted run, repeat the command. EAGLE heads are saved in the format of
+    `speculators`, Medusa heads in that of their authors.
 
     \b
     Examples:
@@ -123,7 +134,7 @@ def command(state: State, /, **given: Any) -> None:
     if given["threads"]:
         torch.set_num_threads(given["threads"])
     begun = time.monotonic()
-    with _telling() as told:
+    with _progress() as report:
         last = train_heads(
             target,
             texts,
@@ -132,7 +143,7 @@ def command(state: State, /, **given: Any) -> None:
             recipe,
             work=given["work"],
             device=given["device"],
-            told=told,
+            told=report,
         )
     _report(given, target, last, time.monotonic() - begun)
 
@@ -158,15 +169,15 @@ def _taps(text: str | None) -> tuple[int, ...] | None:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise click.BadParameter(
-            f"{text!r} are no numbers of layers; write 2,4,6.", param_hint="--taps"
+            f"{text!r} is not a list of layers; write numbers such as 2,4,6.", param_hint="--taps"
         ) from None
 
 
 def _texts(data: Path | None) -> tuple[list[str], list[str]]:
-    """Return texts to learn from, and those held out.
+    """Return training texts and held-out texts.
 
     Raises:
-        ConfigurationError: there are not two.
+        ConfigurationError: there are fewer than two texts.
     """
     from specclient_local.measure.prompts import read_prompts  # noqa: PLC0415
     from specclient_local.training.corpus import modules  # noqa: PLC0415
@@ -179,19 +190,19 @@ def _texts(data: Path | None) -> tuple[list[str], list[str]]:
 
 
 @contextmanager
-def _telling() -> Iterator[Callable[[HeadsProgress], None]]:
-    """Show how far a run is: a bar on a terminal, else a line for each measurement."""
+def _progress() -> Iterator[Callable[[HeadsProgress], None]]:
+    """Show progress: a bar on a terminal, else a line for each evaluation."""
     screen = render.console(stderr=True)
     if not screen.is_terminal or screen.is_dumb_terminal:
         yield _HeadsTrainingLog()
         return
-    from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415 - on a terminal alone
+    from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415 - used only on a terminal
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[figures]}"))
     with Progress(*columns, console=screen, transient=True) as bar:
         task = bar.add_task("collecting answers", figures="")
 
-        def told(progress: HeadsProgress) -> None:
+        def update(progress: HeadsProgress) -> None:
             title = "collecting answers" if progress.stage == "collect" else "training"
             bar.update(
                 task,
@@ -201,11 +212,11 @@ def _telling() -> Iterator[Callable[[HeadsProgress], None]]:
                 figures=_figures(progress),
             )
 
-        yield told
+        yield update
 
 
 class _HeadsTrainingLog:
-    """Prints a line for each measurement, and one for each stage's end."""
+    """Prints a line for each evaluation and at the end of each stage."""
 
     def __init__(self) -> None:
         self._before: Sequence[float] = ()
@@ -221,8 +232,8 @@ def _figures(progress: HeadsProgress) -> str:
     if progress.loss is not None:
         parts.append(f"loss {progress.loss:.3f}")
     if progress.accepted:
-        parts.append(f"held out: first accepted {progress.accepted[0]:.1%}")
-        parts.append(f"{progress.tokens_per_round:.2f} tokens a round")
+        parts.append(f"held out: first token accepted {progress.accepted[0]:.1%}")
+        parts.append(f"{progress.tokens_per_round:.2f} tokens per round")
     if progress.left_s is not None:
         parts.append(
             f"{progress.left_s / 60:.0f} min left"
@@ -235,7 +246,7 @@ def _figures(progress: HeadsProgress) -> str:
 def _report(given: dict[str, Any], target: str, last: HeadsProgress, seconds: float) -> None:
     size = sum(path.stat().st_size for path in given["out"].glob("*.safetensors"))
     if given["as_json"]:
-        told = {
+        values = {
             "target": target,
             "kind": given["kind"],
             "out": str(given["out"]),
@@ -244,12 +255,13 @@ def _report(given: dict[str, Any], target: str, last: HeadsProgress, seconds: fl
             "accepted": [round(share, 4) for share in last.accepted],
             "tokens_per_round": round(last.tokens_per_round, 4),
         }
-        click.echo(json.dumps(told))
+        click.echo(json.dumps(values))
         return
     shares = " ".join(f"{share:.1%}" for share in last.accepted)
     click.echo(
         f"{given['kind']} heads of {short_name(target)}: {given['out']}, {size / 1e6:.2f} MB, {seconds:.0f} s"
     )
     click.echo(
-        f"held-out greedy chains: right up to each depth {shares}; {last.tokens_per_round:.2f} tokens a round"
+        f"held-out greedy chains: accepted up to each depth {shares}; {last.tokens_per_round:.2f} tokens "
+        f"per round"
     )

@@ -35,7 +35,7 @@ def test_candidates_are_told_as_a_table_bars_and_a_verdict(run, local, pair, pro
     assert "break-even" in columns
     assert "█" in out
     assert "is under the break-even of" in out, "a random draft is refused"
-    assert lines[-1].startswith(("take ", "decode plainly"))
+    assert lines[-1].startswith(("take ", "use plain decoding"))
     assert chart.read_bytes().startswith(b"\x89PNG")
 
 

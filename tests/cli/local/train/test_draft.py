@@ -49,7 +49,7 @@ def test_a_draft_is_trained_and_used(run, local, folder, tmp_path: Path) -> None
     lines = err.splitlines()
     assert lines[0].startswith("sampling answers 6/6")
     assert "training 4/4 · loss " in lines[-1]
-    assert "of drawn and" in lines[-1]
+    assert "of sampled and" in lines[-1]
     again = run("local", "train", "draft", "--data", str(folder), "--out", str(out), *QUICK, "--json")
     told = json.loads(again[1])
     assert told["bytes"] > 0
@@ -99,7 +99,7 @@ def test_too_little_data_is_refused(tmp_path: Path, made, named) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "named"), [("./nowhere", "which is not there"), ("nobody/nothing", "no data set that could be")]
+    ("data", "named"), [("./nowhere", "which does not exist"), ("nobody/nothing", "data set could not be")]
 )
 def test_data_that_is_not_there_is_named(run, local, tmp_path, data, named) -> None:
     code, _, err = run("local", "train", "draft", "--data", data, "--out", str(tmp_path / "out"))

@@ -71,7 +71,7 @@ def test_heads_are_trained_saved_and_drafted_with(run, target, texts, tmp_path, 
     lines = err.splitlines()
     assert lines[0].startswith("collect 24/24")
     assert lines[-1].startswith("train 6/6 · loss ")
-    assert "first accepted" in lines[-1]
+    assert "first token accepted" in lines[-1]
     code, again, _ = run(*arguments, "--data", str(texts), "--json")
     told = json.loads(again)
     assert (code, told["kind"], told["out"]) == (0, kind, str(out)), "a run that is done goes on to its end"

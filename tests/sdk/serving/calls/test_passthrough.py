@@ -115,7 +115,7 @@ def test_a_form_that_is_none(gateway: Served, kind: str) -> None:
 def test_without_a_default_provider_s_key_nothing_is_passed(connect: Connect) -> None:
     with (
         Served(Settings.model_validate({"ledger": "off"})) as served,
-        pytest.raises(openai.NotFoundError, match="'openai', which has no key") as caught,
+        pytest.raises(openai.NotFoundError, match="'openai', for which this server has no key") as caught,
     ):
         connect(served.base_url).files.list()
     assert caught.value.code == "provider_key_missing"

@@ -127,7 +127,7 @@ class Raw:
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_the_engine_stops_when_the_client_leaves(local_server: Served, stream: bool) -> None:
-    turns = local_server.service.turns
+    turns = local_server.service.admission
     assert wait_until(lambda: turns.running == local_server.engine_jobs() == 0)
     client = Raw(local_server, "/v1/completions", {**LONG, "stream": stream})
     if stream:
@@ -170,14 +170,14 @@ def test_the_upstream_connection_is_closed_when_the_client_leaves(
     assert wait_until(lambda: len(openai_server.requests) == 1)
     client.leave()
     assert openai_server.wait_left(1)
-    assert wait_until(lambda: gateway.service.turns.running == 0)
+    assert wait_until(lambda: gateway.service.admission.running == 0)
 
 
 def test_a_crowd_waits_for_its_turn_and_who_is_too_many_is_told(openai_server: OpenAIServer) -> None:
     openai_server.script(_endless)
     limits = Limits(running=1, waiting=1, grace_s=1)
     with Served(upstream_settings(openai_server), limits=limits) as served:
-        turns = served.service.turns
+        turns = served.service.admission
         first = Raw(served, CHAT, HOSTED)
         first.read_to(b"data: ")
         second = Raw(served, CHAT, HOSTED)
@@ -213,7 +213,7 @@ def test_who_does_not_read_is_gone(openai_server: OpenAIServer) -> None:
         client = Raw(served, CHAT, HOSTED)
         client.read_to(b"data: ")
         assert openai_server.wait_left(1)
-        assert wait_until(lambda: served.service.turns.running == 0)
+        assert wait_until(lambda: served.service.admission.running == 0)
         client.leave()
 
 
@@ -285,7 +285,7 @@ async def test_a_crowd_some_of_whom_vanish(openai_server: OpenAIServer) -> None:
             if leaves is None
         }
         assert len(answers) == 1  # greedy: whoever stayed has the same
-        assert await asyncio.to_thread(wait_until, lambda: served.service.turns.running == 0)
+        assert await asyncio.to_thread(wait_until, lambda: served.service.admission.running == 0)
         assert await asyncio.to_thread(wait_until, lambda: served.engine_jobs() == 0)
         assert await asyncio.to_thread(wait_until, lambda: len(asyncio.all_tasks(served.loop)) <= before)
         assert not served.server.server_state.connections or await asyncio.to_thread(

@@ -83,9 +83,9 @@ def test_the_key_is_nowhere_in_the_database(store: KeyStore, file: Path) -> None
         ({"name": ""}, "1 to 64 letters"),
         ({"name": "a b"}, "'a b'"),
         ({"name": "x" * 65}, "1 to 64"),
-        ({"requests_per_minute": 0}, "requests per minute are 0"),
-        ({"tokens_per_minute": -1}, "tokens per minute are -1"),
-        ({"expires_at": AT}, "is past"),
+        ({"requests_per_minute": 0}, "requests per minute is 0"),
+        ({"tokens_per_minute": -1}, "tokens per minute is -1"),
+        ({"expires_at": AT}, "in the past"),
         ({"tags": {"key": "bob"}}, "cannot be set"),
         ({"models": [""]}, "'openai/\\*'"),
         ({"usd": Decimal(0)}, "above 0"),
@@ -105,7 +105,7 @@ def test_a_name_is_free_again_once_its_key_is_revoked(store: KeyStore) -> None:
     assert store.revoke("alice", AT).prefix == first.prefix
     store.add(second)
     assert sorted(key.status(AT) for key in store.all()) == ["active", "revoked"]
-    with pytest.raises(ConfigurationError, match="there are: alice"):
+    with pytest.raises(ConfigurationError, match="the keys are: alice"):
         store.revoke("bob", AT)
 
 
@@ -114,7 +114,7 @@ def test_what_is_revoked_by_is_told_apart_and_never_repeated(store: KeyStore) ->
     _, another = _made("bob")
     store.add(key)
     store.add(another)
-    with pytest.raises(ConfigurationError, match="no key is named"):
+    with pytest.raises(ConfigurationError, match="no key has the name or prefix"):
         store.revoke(PREFIX, AT)
     stranger = new_token()
     with pytest.raises(ConfigurationError) as caught:
@@ -182,34 +182,36 @@ class _Time:
 @pytest.mark.anyio
 async def test_a_running_server_learns_of_keys_and_of_their_end_within_seconds(store: KeyStore) -> None:
     time = _Time()
-    ring = KeyCache(store, clock=time.clock, now=time.now, fresh_s=2.0)
-    assert not await ring.needed()
+    cache = KeyCache(store, clock=time.clock, now=time.now, fresh_s=2.0)
+    assert not await cache.needed()
     token, key = _made(usd=Decimal(1), expires_at=AT + timedelta(seconds=10))
     store.add(key)
-    assert await ring.find(token) is None, "not asked again yet"
+    assert await cache.find(token) is None, "not asked again yet"
     time.at = 2.0
-    assert await ring.needed()
-    assert (await ring.find(token)).name == "alice"
-    assert await ring.find(token[:-1]) is None
-    assert [each.name for each in ring.budgets(BudgetScope("p", (), {"key": "alice"}, None))] == ["key alice"]
-    assert ring.budgets(BudgetScope("p", (), {"key": "bob"}, None)) == ()
+    assert await cache.needed()
+    assert (await cache.find(token)).name == "alice"
+    assert await cache.find(token[:-1]) is None
+    assert [each.name for each in cache.budgets(BudgetScope("p", (), {"key": "alice"}, None))] == [
+        "key alice"
+    ]
+    assert cache.budgets(BudgetScope("p", (), {"key": "bob"}, None)) == ()
     time.at = 11.0
-    assert await ring.find(token) is None, "it has expired"
+    assert await cache.find(token) is None, "it has expired"
     time.at = 3.0
-    assert await ring.find(token) is not None
+    assert await cache.find(token) is not None
     store.revoke("alice", AT)
     time.at = 14.0
-    assert await ring.find(token) is None
-    assert await ring.needed(), "a server that had a key needs one for ever"
+    assert await cache.find(token) is None
+    assert await cache.needed(), "a server that had a key needs one for ever"
     later = KeyCache(store, clock=time.clock, now=time.now)
     assert await later.needed(), "one that begins after the last was revoked, too"
     store.add(_made()[1])
     time.at = 20.0
-    await ring.needed()
-    assert ring.budgets(BudgetScope("p", (), {"key": "alice"}, None)) == (), (
+    await cache.needed()
+    assert cache.budgets(BudgetScope("p", (), {"key": "alice"}, None)) == (), (
         "the new key of the name has none"
     )
-    await ring.close()
+    await cache.close()
 
 
 @pytest.mark.anyio
@@ -217,15 +219,15 @@ async def test_the_last_use_is_kept_once_a_minute(store: KeyStore) -> None:
     time = _Time()
     token, key = _made()
     store.add(key)
-    ring = KeyCache(store, clock=time.clock, now=time.now)
+    cache = KeyCache(store, clock=time.clock, now=time.now)
     for at in (5.0, 30.0, 64.0):
         time.at = at
-        await ring.find(token)
-    await ring.close()
+        await cache.find(token)
+    await cache.close()
     assert store.all()[0].used_at == AT + timedelta(seconds=5)
     time.at = 66.0
-    await ring.find(token)
-    await ring.close()
+    await cache.find(token)
+    await cache.close()
     assert store.all()[0].used_at == AT + timedelta(seconds=66)
 
 
@@ -237,8 +239,8 @@ async def test_keys_go_on_for_a_minute_while_their_database_fails(
     token, key = _made()
     store.add(key)
     store.used(key, AT + timedelta(days=9))
-    ring = KeyCache(store, clock=time.clock, now=time.now)
-    assert await ring.find(token)
+    cache = KeyCache(store, clock=time.clock, now=time.now)
+    assert await cache.find(token)
     store.close()
     for path in file.parent.glob("keys.sqlite3*"):
         path.unlink()
@@ -246,22 +248,22 @@ async def test_keys_go_on_for_a_minute_while_their_database_fails(
     with caplog.at_level(logging.WARNING, "specclient"):
         for at in (5.0, 30.0, 59.0):
             time.at = at
-            assert await ring.find(token)
+            assert await cache.find(token)
     assert [record.message.partition(":")[0] for record in caplog.records] == [
         "the keys of this server cannot be read"
     ]
     time.at = 61.0
     with pytest.raises(ServingError) as caught:
-        await ring.find(token)
+        await cache.find(token)
     assert (caught.value.status, caught.value.code) == (503, "keys_unavailable")
-    assert await ring.needed()
-    await ring.close()
+    assert await cache.needed()
+    await cache.close()
     file.rmdir()
     time.at = 70.0
     with pytest.raises(ServingError):
-        await ring.find(token)
-    await ring.close()
-    assert await ring.find(token) is None, "read again, from a database without it"
+        await cache.find(token)
+    await cache.close()
+    assert await cache.find(token) is None, "read again, from a database without it"
 
 
 def test_the_hash_is_sha_256_and_the_rest_of_a_record_is_no_secret() -> None:

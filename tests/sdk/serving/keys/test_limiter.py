@@ -38,9 +38,9 @@ class House:
     def __init__(self, upstream: OpenAIServer, file: Path, **options: Any) -> None:
         self.upstream, self.file = upstream, file
         self.store = KeyStore(SQLiteStore(str(file)))
-        ring = KeyCache(KeyStore(SQLiteStore(str(file))), fresh_s=0.0)
+        keys = KeyCache(KeyStore(SQLiteStore(str(file))), fresh_s=0.0)
         settings = upstream_settings(upstream, ledger=str(file))
-        self.served = Served(settings, ring=ring, **options)
+        self.served = Served(settings, keys=keys, **options)
 
     def make(self, name: str = "alice", **granted: Any) -> str:
         token = new_token()

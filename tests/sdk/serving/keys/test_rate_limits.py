@@ -51,7 +51,7 @@ async def test_no_sixty_seconds_have_more_than_the_limit() -> None:
     for _ in range(3000):
         at += chance.expovariate(2.0)
         amount = chance.randrange(0, 200)
-        if (await meter.take(key, 1, amount)).slot is not None:
+        if (await meter.reserve(key, 1, amount)).slot is not None:
             taken.append((at, amount))
     assert len(taken) > 200
     for begin, _ in taken:
@@ -63,12 +63,12 @@ async def test_no_sixty_seconds_have_more_than_the_limit() -> None:
 async def test_whoever_waits_as_long_as_told_is_served() -> None:
     at = 100.5
     meter, key = LocalUsageMeter(lambda: at), paced(requests=2, tokens=100)
-    first = await meter.take(key, 1, 60)
+    first = await meter.reserve(key, 1, 60)
     assert first.requests == LimitUsage(2, 1, 100 + SPAN_S - at, 0.0)
     assert first.tokens is not None
     assert first.tokens.remaining == 40
     at = 130.0
-    refused = await meter.take(key, 1, 50)
+    refused = await meter.reserve(key, 1, 50)
     assert refused.slot is None
     assert refused.tokens is not None
     assert refused.tokens.wait_s == 31.0
@@ -76,30 +76,30 @@ async def test_whoever_waits_as_long_as_told_is_served() -> None:
     assert (problem.status, problem.kind, problem.code) == (429, "tokens", "rate_limit_exceeded")
     assert problem.headers == {"retry-after": "31"}
     at = 160.9
-    assert (await meter.take(key, 1, 50)).slot is None
+    assert (await meter.reserve(key, 1, 50)).slot is None
     at = 161.0
-    assert (await meter.take(key, 1, 50)).slot == 161
+    assert (await meter.reserve(key, 1, 50)).slot == 161
 
 
 async def test_what_was_taken_too_much_is_given_back() -> None:
     meter, key = LocalUsageMeter(lambda: 5.0), paced(tokens=100)
-    slot = (await meter.take(key, 1, 100)).slot
+    slot = (await meter.reserve(key, 1, 100)).slot
     assert slot is not None
-    assert (await meter.take(key, 1, 10)).slot is None
-    await meter.correct(key, slot, -70)
-    assert (await meter.take(key, 1, 70)).slot is not None
-    await meter.correct(key, slot, 30)
-    stands = await meter.take(key, 0, 0)
+    assert (await meter.reserve(key, 1, 10)).slot is None
+    await meter.adjust(key, slot, -70)
+    assert (await meter.reserve(key, 1, 70)).slot is not None
+    await meter.adjust(key, slot, 30)
+    stands = await meter.reserve(key, 0, 0)
     assert stands.tokens is not None
     assert (stands.tokens.used, stands.tokens.remaining) == (130, 0)
 
 
 async def test_what_never_fits_is_told_so() -> None:
     meter, key = LocalUsageMeter(lambda: 5.0), paced(requests=3, tokens=100)
-    problem = rate_limit_error(key, await meter.take(key, 1, 101), 1, 101)
+    problem = rate_limit_error(key, await meter.reserve(key, 1, 101), 1, 101)
     assert problem.headers == {"x-should-retry": "false"}
     assert "never served" in problem.message
-    assert (await meter.take(key, 0, 0)).requests == LimitUsage(3, 0, 0.0, 0.0), "nothing was taken"
+    assert (await meter.reserve(key, 0, 0)).requests == LimitUsage(3, 0, 0.0, 0.0), "nothing was taken"
 
 
 async def test_headers_are_openai_s() -> None:
@@ -122,7 +122,7 @@ async def test_keys_that_come_no_more_are_forgotten() -> None:
     at = 0.0
     meter = LocalUsageMeter(lambda: at)
     for _ in range(5000):
-        await meter.take(paced(requests=5), 1, 0)
+        await meter.reserve(paced(requests=5), 1, 0)
         at += 0.1
     assert len(meter._accounts) <= 4096
 
@@ -174,7 +174,7 @@ async def test_redis_counts_as_this_process_does(redis: Redis) -> None:
     meter, key = RedisUsageMeter(redis.url), paced(requests=20, tokens=2000)
     for _ in range(60):
         asked = chance.randrange(0, 2), chance.randrange(0, 400)
-        there, here = await meter.take(key, *asked), await local.take(key, *asked)
+        there, here = await meter.reserve(key, *asked), await local.reserve(key, *asked)
         assert (there.slot is None) == (here.slot is None)
         for mine, other in zip((there.requests, there.tokens), (here.requests, here.tokens), strict=True):
             assert mine is not None
@@ -184,9 +184,9 @@ async def test_redis_counts_as_this_process_does(redis: Redis) -> None:
             assert abs((mine.wait_s or 0) - (other.wait_s or 0)) <= 1.5
         if there.slot is not None and here.slot is not None and asked[1]:
             less = -chance.randrange(0, asked[1])
-            await meter.correct(key, there.slot, less)
-            await local.correct(key, here.slot, less)
-    never = await meter.take(key, 1, 2001)
+            await meter.adjust(key, there.slot, less)
+            await local.adjust(key, here.slot, less)
+    never = await meter.reserve(key, 1, 2001)
     assert never.tokens is not None
     assert never.tokens.wait_s is None
     await meter.close()
@@ -194,7 +194,7 @@ async def test_redis_counts_as_this_process_does(redis: Redis) -> None:
 
 async def test_workers_that_ask_redis_at_once_never_take_more_than_there_is(redis: Redis) -> None:
     meters, key = [RedisUsageMeter(redis.url) for _ in range(4)], paced(requests=25)
-    answers = await asyncio.gather(*(meter.take(key, 1, 0) for _ in range(25) for meter in meters))
+    answers = await asyncio.gather(*(meter.reserve(key, 1, 0) for _ in range(25) for meter in meters))
     assert sum(answer.slot is not None for answer in answers) == 25
     for meter in meters:
         await meter.close()
@@ -206,19 +206,19 @@ async def test_a_redis_that_is_away_is_told_once_and_refuses_nobody(
     at = 0.0
     meter = RedisUsageMeter(redis.url, clock=lambda: at, timeout_s=0.5, retry_s=5.0)
     key = paced(requests=3)
-    assert (await meter.take(key, 1, 0)).slot is not None
+    assert (await meter.reserve(key, 1, 0)).slot is not None
     redis.stop()
     with caplog.at_level(logging.WARNING, "specclient"):
-        assert [(await meter.take(key, 1, 0)).slot is not None for _ in range(3)] == [True, True, False]
+        assert [(await meter.reserve(key, 1, 0)).slot is not None for _ in range(3)] == [True, True, False]
         at = 6.0
-        assert (await meter.take(key, 1, 0)).slot is None, "it goes on from what it has counted itself"
+        assert (await meter.reserve(key, 1, 0)).slot is None, "it goes on from what it has counted itself"
         assert len(caplog.records) == 1
         redis.start()
         at = 12.0
-        assert (await meter.take(key, 1, 0)).slot is not None, "that Redis has forgotten"
+        assert (await meter.reserve(key, 1, 0)).slot is not None, "that Redis has forgotten"
     assert [record.message.partition(" (")[0] for record in caplog.records] == [
         "Redis does not answer",
-        "Redis answers again: the workers' limits are shared",
+        "Redis answers again; the workers share rate limits",
     ]
     assert "open-sesame" not in caplog.text
     await meter.close()
@@ -228,7 +228,7 @@ async def test_a_redis_that_never_answers_holds_nobody_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = SecretStr(f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
         meter = RedisUsageMeter(url, timeout_s=0.1)
-        assert (await meter.take(paced(requests=1), 1, 0)).slot is not None
+        assert (await meter.reserve(paced(requests=1), 1, 0)).slot is not None
         await meter.close()
 
 

@@ -1,0 +1,131 @@
+"""``specclient cost top``: the most expensive models, tags or calls."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+
+from specclient.ledger.ledger import Ledger
+from specclient.ledger.row import LedgerRow
+from specclient.reports.export import json_row
+from specclient.reports.reader import CallFilter, read_reports
+from specclient.reports.report import CostReport, ReportBuilder
+from specclient.reports.text import UNKNOWN, format_seconds
+from specclient_cli.common import options, render
+from specclient_cli.common.state import State, pass_state
+from specclient_cli.cost import report, report_options
+from specclient_cli.cost.call_rows import format_cost, format_count, select_rows
+from specclient_cli.cost.report_options import one_line
+
+
+@click.command(name="top")
+@report_options.by_option(default="model", more=("call", "tag"))
+@report_options.filter_options
+@click.option(
+    "-n", "--number", type=click.IntRange(min=1), default=10, show_default=True, help="Number of lines."
+)
+@options.json_option
+@pass_state
+def command(state: State, /, *, by: tuple[str, ...], number: int, as_json: bool, **given: Any) -> None:
+    """Show the most expensive models, tags or calls.
+
+    The default time span is the last day. '--by tag' lists every tag as NAME=VALUE; a call with several tags
+    counts for each of them.
+
+    \b
+    Examples:
+      specclient cost top
+      specclient cost top --by call -n 5 --since 1h
+      specclient cost top --by tag --since 7d
+
+    Environment: SPECCLIENT_LEDGER (path, database URL, or 'off'), SPECCLIENT_CONFIG.
+    """
+    requested = report_options.call_filter(given)
+    if given["since"] is None:
+        given["since"] = (given["until"] or datetime.now(UTC)) - timedelta(days=1)
+    ledger, where = state.ledger(), report_options.call_filter(given)
+    if by == ("call",):
+        most_expensive = heapq.nlargest(
+            number, select_rows(ledger, where), key=lambda row: row.cost_nano or 0
+        )
+        if as_json:
+            click.echo(json.dumps([json_row(row) for row in most_expensive]))
+        elif most_expensive:
+            _show_calls(most_expensive)
+        else:
+            _print_none(ledger, requested)
+        return
+    summed = _by_tag(ledger, where) if by == ("tag",) else read_reports(ledger, [by], where).reports[0]
+    lines = sorted(summed.lines, key=lambda line: (-line.cost_nano, line.group))[:number]
+    cut = CostReport(summed.by, tuple(lines), summed.total, summed.rounded)
+    if as_json:
+        click.echo(json.dumps(cut.to_json()))
+    elif lines:
+        report.print_report_table(cut)
+        if len(summed.lines) > len(lines):
+            render.print_paragraph(
+                f"the total covers all {len(summed.lines):,} groups; -n shows more", render.DIM
+            )
+    elif by == ("tag",) and summed.total.calls:
+        day = (
+            "" if requested.since or requested.until else " of the last day (--since 30d looks further back)"
+        )
+        render.print_paragraph(
+            f"No matching call{day} in {ledger.location} has a tag; set one with "
+            '`specclient complete --tag team=search`, or tags={"team": "search"} in a call.'
+        )
+    else:
+        _print_none(ledger, requested)
+
+
+def _print_none(ledger: Ledger, requested: CallFilter) -> None:
+    """Print why no call is shown: because of filters, or because of the default time span."""
+    if requested.narrowed or not ledger.rows(limit=1):
+        report.print_no_calls(ledger.location, narrowed=requested.narrowed)
+    else:
+        render.print_paragraph(
+            f"No call in {ledger.location} started within the last day; --since 30d looks further back."
+        )
+
+
+def _by_tag(ledger: Ledger, where: CallFilter) -> CostReport:
+    """Return sums by tag; the total counts each call once."""
+    tally, total = ReportBuilder(()), ReportBuilder(())
+    for row in select_rows(ledger, where):
+        total.add_row(row)
+        for name, value in row.tags.items():
+            tally.add_row(row, (f"{name}={value}",))
+    return CostReport(("tag",), tally.report().lines, total.report().total)
+
+
+def _show_calls(rows: Sequence[LedgerRow]) -> None:
+    columns = [
+        render.TableColumn("started (UTC)", rank=3),
+        render.TableColumn("model"),
+        render.TableColumn("in", right=True, rank=2),
+        render.TableColumn("out", right=True, rank=2),
+        render.TableColumn("time", right=True, rank=1),
+        render.TableColumn("tags", rank=5),
+        render.TableColumn("request id", rank=4),
+        render.TableColumn("cost", right=True),
+    ]
+    render.print_table(columns, [render.TableRow(_cells(row)) for row in rows])
+
+
+def _cells(row: LedgerRow) -> list[str]:
+    tags = " ".join(f"{name}={value}" for name, value in row.tags.items())
+    return [
+        f"{row.started_at:%Y-%m-%d %H:%M:%S}",
+        one_line(row.route),
+        format_count(row.prompt_tokens),
+        format_count(row.completion_tokens),
+        format_seconds(row.latency_s),
+        one_line(tags),
+        one_line(row.request_id or UNKNOWN),
+        format_cost(row),
+    ]
