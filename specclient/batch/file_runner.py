@@ -154,7 +154,7 @@ def _open(
     path = Path(out)
     if isinstance(source, str | Path):
         if not Path(source).exists():
-            raise ConfigurationError(f"{source} does not exist")
+            raise ConfigurationError(f"there is no file {source}")
         if path.exists() and path.samefile(source):
             raise ConfigurationError(f"{out} is the source, so records cannot be written to it")
     if path.exists() and not path.is_file():

@@ -36,7 +36,7 @@ def test_a_file_into_a_file(run, server: BatchServer) -> None:
     assert (code, out) == (1, "")
     assert "3 answered · 3 failed · $0.012 · " in err
     assert "2 × BadRequestError: Error code: 400 - no fail 400 (lines 4, 5)" in err
-    assert "1 × is no JSON object (line 6)" in err
+    assert "1 × is not a JSON object (line 6)" in err
     assert {record["output"] for record in records(Path("out.jsonl"))} == {"P 0", "P 1", "P 2", None}
     assert {request.json["max_tokens"] for request in server.requests} == {9}
 
@@ -57,7 +57,7 @@ def test_a_file_into_a_file(run, server: BatchServer) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "told"),
     [
-        (["--max-cost", "0.01"], 5, "run it again with a larger limit"),
+        (["--max-cost", "0.01"], 5, "run it again with a higher limit"),
         (["--max-cost", "1", "-m", "mine/other"], 3, "no price is known for mine/other"),
         (["--policy", "cheap", "-m", "mine/m"], 2, "a policy chooses the model"),
         (["--policy", "none"], 3, "no policy named 'none'"),
@@ -75,7 +75,7 @@ def test_files_that_cannot_be_used(run, server: BatchServer) -> None:
     write_lines(Path("in.jsonl"), prompts(1))
     for arguments, told in (
         (("nowhere", "out.jsonl"), "there is no file nowhere"),
-        (("in.jsonl", "in.jsonl"), "holds the lines"),
+        (("in.jsonl", "in.jsonl"), "is the source"),
         (("in.jsonl", "no/folder/out"), "cannot write no/folder/out"),
     ):
         code, _, err = run("batch", *arguments)
@@ -137,8 +137,8 @@ def test_a_signal_lets_what_is_in_flight_finish(server: BatchServer, number: sig
         process.send_signal(number)
         assert process.wait(60) == 130
         told = process.stderr.read().decode()
-    assert "in flight has 30 s" in told
-    assert "interrupted; run it again to go on" in told
+    assert "in flight have 30 s" in told
+    assert "interrupted; run it again to resume" in told
     assert Counter(r["id"].replace("id-", "p ") for r in records(Path("out.jsonl"))) == server.asked
 
 

@@ -220,8 +220,8 @@ def test_standard_input(shell, hosted: OpenAIServer) -> None:
     ("content", "told"),
     [
         (b"\xff\xfe", "is no UTF-8 text"),
-        (b'{"prompt": "x"}\n{"prompt": 1', "line 2 is no request"),
-        (b'{"messages": []}\n{"url": "/v1/files", "body": {}}\n', "line 2 is no request"),
+        (b'{"prompt": "x"}\n{"prompt": 1', "line 2 is not a request"),
+        (b'{"messages": []}\n{"url": "/v1/files", "body": {}}\n', "line 2 is not a request"),
     ],
 )
 def test_what_cannot_be_read(run, hosted: OpenAIServer, tmp_path: Path, content: bytes, told: str) -> None:

@@ -88,7 +88,7 @@ def test_bench_shows_a_table_of_ones_own_prompts(run, tmp_path: Path) -> None:
         "--batch", "2",
     )  # fmt: skip
     assert code == 0
-    assert err == "1 of 2 prompts exceed the context and are left out\n"
+    assert err == "1 of 2 prompts exceed the context and are skipped\n"
     heading, columns, *rows = out.splitlines()
     assert "1 prompts, 8 new tokens each" in heading
     assert columns.split()[:3] == ["method", "tokens/s", "speed-up"]

@@ -12,7 +12,7 @@ def test_a_world_is_compared_and_saved_and_replayed(run, tmp_path: Path) -> None
     assert (code, err) == (0, "")
     assert "the policy" in out
     assert out.count("always ") >= 8
-    assert "of its calls missed a limit; 5% were allowed to" in out
+    assert "of its calls exceeded a limit; 5% were allowed to" in out
     assert len(file.read_text().splitlines()) == 200
     code, out, err = run("route", "simulate", str(file), "--minimize", "latency", "--json")
     assert (code, err) == (0, "")

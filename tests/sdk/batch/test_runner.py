@@ -196,7 +196,7 @@ async def test_records_come_while_the_source_waits(client: AsyncOpenAI) -> None:
 async def test_a_budget_is_not_passed(client: AsyncOpenAI, server: BatchServer, concurrency: int) -> None:
     lines = [{"prompt": f"p{i}" + " word" * 29, "max_tokens": 30} for i in range(50)]  # six cents each
     found: list[Record] = []
-    with pytest.raises(BudgetExceededError, match=r"spent \$0.\d+ of \$0.5, and the next line may take"):
+    with pytest.raises(BudgetExceededError, match=r"spent \$0.\d+ of \$0.5, and the next line may cost"):
         await gathered(lines, into=found, client=client, max_cost="0.5", concurrency=concurrency)
     spent = sum(record.cost for record in found)
     assert all(record.ok for record in found)

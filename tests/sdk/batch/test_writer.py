@@ -65,7 +65,7 @@ async def test_what_is_done_is_left_alone_and_what_failed_is_tried_again(
     assert summary.read_bytes == lines.stat().st_size
     assert summary.reasons == {
         "BadRequestError: Error code: 400 - no fail 400": (1, (3,)),
-        "is no JSON object": (1, (5,)),
+        "is not a JSON object": (1, (5,)),
     }
     first = records(out)
 
@@ -126,10 +126,10 @@ async def test_other_files_are_not_written(
 ) -> None:
     out = tmp_path / "out.jsonl"
     out.write_text(there)
-    with pytest.raises(ConfigurationError, match=r"line \d of .*out.jsonl is no record of a batch"):
+    with pytest.raises(ConfigurationError, match=r"line \d of .*out.jsonl is not a batch record"):
         await run_file(lines, out, client=client)
     assert out.read_text() == there
-    with pytest.raises(ConfigurationError, match="holds the lines"):
+    with pytest.raises(ConfigurationError, match="is the source"):
         await run_file(lines, tmp_path / "home" / ".." / lines.name, client=client)
     with pytest.raises(ConfigurationError, match="there is no file"):
         await run_file(tmp_path / "nowhere", tmp_path / "new", client=client)
@@ -182,7 +182,7 @@ async def test_a_budget_ends_and_goes_on(client: AsyncOpenAI, server: BatchServe
     lines = write_lines(tmp_path / "in.jsonl", [{"prompt": f"p{i}", "max_tokens": 1} for i in range(30)])
     out = tmp_path / "out.jsonl"
     summary = await run_file(lines, out, client=client, max_cost="0.02")
-    assert "run it again with a larger limit" in summary.stopped
+    assert "run it again with a higher limit" in summary.stopped
     assert summary.cost <= Decimal("0.02")
     sent = sum(server.asked.values())
     assert sent == summary.answered == len(records(out)) > 0
@@ -221,5 +221,5 @@ def test_ids_are_few_bytes_in_memory() -> None:
     finally:
         tracemalloc.stop()
     assert peak < 1_000_000  # SQLite's own memory is bounded by its cache
-    assert (ids.add_line("id 7", 200_000), ids.meet("id 99999", 200_001)) == (7, 99_999)
+    assert (ids.add_line("id 7", 200_000), ids.add_line("id 99999", 200_001)) == (7, 99_999)
     ids.close()
