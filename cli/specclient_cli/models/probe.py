@@ -45,10 +45,10 @@ def command(state: State, model: str, prefill: bool, as_json: bool) -> None:
     MODEL is PROVIDER/MODEL. The probe sends at most 5 requests of about 30 tokens, each of which generates at
     most 16 tokens, and costs what these calls cost. They are in the ledger with the tag "probe".
 
-    A response alone proves nothing, because most servers ignore unknown fields, so a second request tests
-    each claim. Outcomes are "honoured" (proven), "ignored", "refused", and "untelemetered" (accepted, but the
-    response does not report the effect). The result is stored by URL and model, and completes capabilities
-    that are otherwise unknown.
+    A response alone proves nothing, because most servers ignore unknown fields: each finding is confirmed by
+    a second request. "honoured": the server uses the field, as confirmed. "ignored", "refused": it does not.
+    "untelemetered": it uses the field, but does not report the outcome. "unknown": no conclusion. The result
+    is stored by URL and model, and fills in capabilities that are unknown.
 
     \b
     Examples:
