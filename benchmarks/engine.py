@@ -36,7 +36,13 @@ from specclient_local.api.backend import BUNDLED
 from specclient_local.measure.expected_speedup import PositionAcceptance, acceptance, speed_up
 from specclient_local.measure.pass_timing import draft_cost
 from specclient_local.measure.prompts import held_out
-from specclient_local.measure.timed_runs import TimedAnswer, TimedRun, answer, median_ratio, run_alternating
+from specclient_local.measure.timed_runs import (
+    TimedAnswer,
+    TimedRun,
+    median_ratio,
+    run_alternating,
+    run_prompts,
+)
 from specclient_local.request.params import Parameters
 
 RESULTS = Path(__file__).parent / "results"
@@ -127,9 +133,9 @@ def own_ways(engine: Engine, prompts: Sequence[Sequence[int]], new: int) -> dict
     predicted: list[Parameters] = [{**base, "prediction": spoilt(ids)} for ids in ways["plain"]().token_ids]
     ways["prediction"] = partial(stream, engine, prompts, predicted)
     many = [prompts[i % len(prompts)] for i in range(BATCH)]
-    ways["plain, stepped"] = partial(answer, engine, many, plain)
-    ways[f"plain, batch {BATCH}"] = partial(answer, engine, many, plain, batch=BATCH)
-    ways[f"draft, batch {BATCH}"] = partial(answer, engine, many, draft, batch=BATCH)
+    ways["plain, stepped"] = partial(run_prompts, engine, many, plain)
+    ways[f"plain, batch {BATCH}"] = partial(run_prompts, engine, many, plain, batch=BATCH)
+    ways[f"draft, batch {BATCH}"] = partial(run_prompts, engine, many, draft, batch=BATCH)
     return ways
 
 

@@ -57,15 +57,15 @@ def command(state: State, /, **given: Any) -> None:
     if given["method"] is not None:
         params["method"] = given["method"]
     with engine_options.progress() as report:
-        from specclient_local.measure.pass_timing import passes  # noqa: PLC0415 - import torch
-        from specclient_local.measure.stage_profile import STAGES, profile  # noqa: PLC0415
+        from specclient_local.measure.pass_timing import time_passes  # noqa: PLC0415 - import torch
+        from specclient_local.measure.stage_profile import STAGES, profile_stages  # noqa: PLC0415
 
         with models.load(given["batch"], prefix_cache=False) as engine:
             prompts = engine_options.prompts_of(engine, given)
             report("answering …")
-            run, stages = profile(engine, prompts, params, batch=given["batch"])
+            run, stages = profile_stages(engine, prompts, params, batch=given["batch"])
             report("measuring passes …")
-            timed = passes(engine)
+            timed = time_passes(engine)
     if given["as_json"]:
         click.echo(json.dumps(_values(models, run, stages, timed)))
         return

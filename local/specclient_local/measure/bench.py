@@ -1,4 +1,4 @@
-"""Turn a list of methods into a table: how fast each answers the same prompts, and what theory expects."""
+"""Compare decoding methods: the measured speed of each on the same prompts, and its expected speed-up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functools import partial
 from specclient.errors import ConfigurationError
 from specclient_local.engine.engine import Engine
 from specclient_local.measure.expected_speedup import implied_alpha, speed_up
-from specclient_local.measure.timed_runs import TimedRun, answer, median_ratio, run_alternating
+from specclient_local.measure.timed_runs import TimedRun, median_ratio, run_alternating, run_prompts
 from specclient_local.request.params import Method, Parameters
 
 PLAIN_METHOD: Method = "plain"
@@ -19,21 +19,23 @@ PLAIN_METHOD: Method = "plain"
 
 @dataclass(frozen=True, slots=True)
 class MethodResult:
-    """What one method made of the prompts: medians over the runs.
+    """The measurements of one method; medians over its runs.
 
     Attributes:
-        tokens_per_s: of all requests together, prefills included.
-        ttft_s: to the first token; tpot_s: a token after it.
-        acceptance_rate: draft tokens kept over those verified; None where nothing was drafted, or a
-            prediction's tokens are not counted so.
-        mean_accepted_length: tokens a round, the target's own included.
-        mean_draft_length: tokens drafted a round.
-        speed_up: over plain decoding, the median of the ratios within one turn.
-        alpha: the acceptance chance that wins so many tokens a round (:func:`implied_alpha`).
-        cost: c, of a draft pass in plain steps, as measured at load; 0 where drafts run no model.
-        expected: the closed form's speed-up with these, drafts taken to be chains; None where nothing was
-            drafted, and of unions, which are none.
-        identical: whether every answer has the same tokens as plain decoding's.
+        method: the method.
+        tokens_per_s: of all requests together, including prefill.
+        ttft_s: seconds to the first token.
+        tpot_s: seconds per token after the first.
+        acceptance_rate: accepted over verified draft tokens; None where nothing was drafted or the method
+            does not count them.
+        mean_accepted_length: mean tokens per round, including the target's own.
+        mean_draft_length: mean drafted tokens per round.
+        speed_up: relative to plain decoding, the median of the ratios within a turn.
+        alpha: acceptance probability that gives this mean accepted length (:func:`implied_alpha`).
+        cost: c, the cost of a draft pass in plain steps, as calibrated; 0 where drafting runs no model.
+        expected: speed-up by the closed form with these values, assuming chains; None where nothing was
+            drafted, and for unions, which are not chains.
+        identical: whether every answer has the same tokens as with plain decoding.
     """
 
     method: Method
@@ -58,21 +60,21 @@ def bench(
     *,
     batch: int = 1,
     repeat: int = 3,
-    told: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[str], None] = lambda _: None,
 ) -> list[MethodResult]:
-    """Time methods in turn; plain decoding, which the others are compared with, is always among them.
+    """Time methods alternately; plain decoding is always included as the reference.
 
     Args:
         engine: idle, with at least ``batch`` slots.
         prompts: token ids.
-        methods: those to time.
-        params: of every request, without ``method``.
-        batch: prompts at a time.
-        repeat: runs that count.
-        told: is told what runs now.
+        methods: the methods to time.
+        params: parameters of every request, without ``method``.
+        batch: concurrent requests.
+        repeat: timed runs per method, after a warm-up.
+        on_progress: called with a description of each run when it starts.
 
     Raises:
-        ConfigurationError: a method that the engine has not.
+        ConfigurationError: the engine does not have a method.
     """
     for method in methods:
         if method not in engine.methods:
@@ -83,14 +85,15 @@ def bench(
             )
     order: list[Method] = [PLAIN_METHOD, *(method for method in methods if method != PLAIN_METHOD)]
     ways: dict[str, Callable[[], TimedRun]] = {
-        method: partial(answer, engine, prompts, with_method(params, method), batch=batch) for method in order
+        method: partial(run_prompts, engine, prompts, with_method(params, method), batch=batch)
+        for method in order
     }
-    runs = run_alternating(ways, repeat, told)
+    runs = run_alternating(ways, repeat, on_progress)
     return [_row(engine, method, runs[method], runs[PLAIN_METHOD]) for method in order]
 
 
 def with_method(params: Parameters, method: Method) -> Parameters:
-    """Return the parameters of the same requests by another method; a plain one drafts nothing."""
+    """Return parameters with another method; draft length and tree are removed for plain decoding."""
     made = params.copy()
     made["method"] = method
     if method == PLAIN_METHOD:

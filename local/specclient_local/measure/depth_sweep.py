@@ -1,4 +1,4 @@
-"""Turn measured acceptance and measured costs into the draft length that is fastest, computed and timed."""
+"""Find the fastest draft length: predicted from acceptance and costs, and timed."""
 
 from __future__ import annotations
 
@@ -11,22 +11,27 @@ from functools import partial
 from specclient.errors import ConfigurationError
 from specclient_local.drafting.round_costs import RoundCosts
 from specclient_local.engine.engine import Engine
-from specclient_local.measure.expected_speedup import PositionAcceptance, acceptance, speed_up, tokens_a_round
-from specclient_local.measure.timed_runs import TimedRun, answer, median_ratio, run_alternating
+from specclient_local.measure.expected_speedup import (
+    PositionAcceptance,
+    acceptance,
+    speed_up,
+    tokens_per_round,
+)
+from specclient_local.measure.timed_runs import TimedRun, median_ratio, run_alternating, run_prompts
 from specclient_local.request.params import MAX_DRAFT_LENGTH, Method, Parameters
 
 
 @dataclass(frozen=True, slots=True)
 class DepthResult:
-    """What drafts of one length are worth to so many requests at once.
+    """The measurements of one draft length at one batch size.
 
     Attributes:
-        length: K, 0 being plain decoding.
-        alpha: chance that a token is accepted, as counted in these runs.
-        mean_accepted_length: tokens a round.
-        closed_form: (1 − α^(K+1)) / ((1 − α)(Kc + 1)), with α of all lengths together.
-        expected: the same with the verification's measured cost in place of 1.
-        measured: speed-up of decoding (prompts' reading left out), the median of the ratios within one turn.
+        length: K; 0 is plain decoding.
+        alpha: probability that a drafted token is accepted, counted in these runs.
+        mean_accepted_length: mean tokens per round.
+        closed_form: (1 − α^(K+1)) / ((1 − α)(Kc + 1)), with α pooled over all lengths.
+        expected: the same with the measured cost of verification in place of 1.
+        measured: speed-up of decoding without prefill, the median of the ratios within a turn.
         tokens_per_s: of all requests together.
     """
 
@@ -41,13 +46,13 @@ class DepthResult:
 
 @dataclass(frozen=True, slots=True)
 class DepthSweep:
-    """All lengths timed for one batch.
+    """The measurements of all draft lengths at one batch size.
 
     Attributes:
-        batch: requests at once.
-        alpha: chance that a token is accepted, over all lengths.
-        cost: c, of a draft pass in plain steps of so many requests.
-        rows: K = 0, 1, …
+        batch: concurrent requests.
+        alpha: probability that a drafted token is accepted, pooled over all lengths.
+        cost: c, the cost of a draft pass in plain steps of the same batch.
+        rows: one per length, K = 0, 1, …
     """
 
     batch: int
@@ -57,12 +62,12 @@ class DepthSweep:
 
     @property
     def best(self) -> DepthResult:
-        """The fastest as timed; the shorter of equal ones."""
+        """The fastest length as timed; the shorter of equal ones."""
         return max(self.rows, key=lambda row: (row.measured, -row.length))
 
     @property
     def best_expected(self) -> DepthResult:
-        """The fastest as computed."""
+        """The fastest length as predicted; the shorter of equal ones."""
         return max(self.rows, key=lambda row: (row.expected, -row.length))
 
 
@@ -75,19 +80,19 @@ def sweep_depths(
     new: int = 128,
     batch: int = 1,
     repeat: int = 3,
-    told: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[str], None] = lambda _: None,
 ) -> DepthSweep:
-    """Time greedy answers with drafts of each length, in turn.
+    """Time greedy decoding with each draft length, alternately.
 
     Args:
         engine: idle, with at least ``batch`` slots.
         prompts: token ids.
-        method: what drafts chains of the length asked for: ``draft`` or ``layer_skip``.
-        lengths: K; 0 is always among them.
-        new: most tokens of an answer.
-        batch: prompts at a time.
-        repeat: runs that count.
-        told: is told what runs now.
+        method: a method that drafts chains: ``draft`` or ``layer_skip``.
+        lengths: values of K; 0 is always included.
+        new: most new tokens per answer.
+        batch: concurrent requests.
+        repeat: timed runs per length, after a warm-up.
+        on_progress: called with a description of each run when it starts.
 
     Raises:
         ConfigurationError: the engine was loaded without that method.
@@ -100,10 +105,10 @@ def sweep_depths(
         )
     costs = measured.at(round(statistics.mean(map(len, prompts)) + new / 2))
     ways = {
-        str(k): partial(answer, engine, prompts, _params(method, k, new), batch=batch)
+        str(k): partial(run_prompts, engine, prompts, _params(method, k, new), batch=batch)
         for k in sorted({0, *lengths})
     }
-    runs = run_alternating(ways, repeat, lambda text: told(f"draft length {text}"))
+    runs = run_alternating(ways, repeat, lambda text: on_progress(f"draft length {text}"))
     counted = {int(k): acceptance(made, int(k), new) for k, made in runs.items() if k != "0"}
     alpha = _pooled(list(counted.values()))
     draft, plain = draft_step(costs, batch), costs.round(0, batch)
@@ -115,7 +120,7 @@ def sweep_depths(
             alpha=None if own is None else own.alpha,
             mean_accepted_length=1.0 if own is None else own.mean_accepted_length,
             closed_form=speed_up(alpha, length, draft),
-            expected=tokens_a_round(alpha, length) * plain / costs.round(length, batch),
+            expected=tokens_per_round(alpha, length) * plain / costs.round(length, batch),
             measured=median_ratio(made, runs["0"], decoding=True),
             tokens_per_s=statistics.median(run.tokens_per_s for run in made),
         )
@@ -128,12 +133,12 @@ def _params(method: Method, length: int, new: int) -> Parameters:
 
 
 def draft_step(costs: RoundCosts, batch: int) -> float:
-    """Return c: what a draft pass of so many sequences costs, in plain steps of as many."""
+    """Return c: the cost of a draft pass of ``batch`` sequences, in plain steps of the same batch."""
     share = (batch - 1) / (costs.slots - 1) if costs.slots > 1 else 0.0
     return (costs.draft + (costs.full_draft - costs.draft) * share) / costs.round(0, batch)
 
 
 def _pooled(counted: Seq[PositionAcceptance]) -> float:
-    """Return α over drafts of several lengths; 0 where nothing was drafted."""
+    """Return α pooled over several draft lengths; 0 where nothing was drafted."""
     tried = sum(sum(one.tried) for one in counted)
     return sum(sum(one.kept) for one in counted) / tried if tried else 0.0

@@ -1,4 +1,4 @@
-"""Turn a loaded engine into the seconds of its passes: by rows, and by how long the context is."""
+"""Time the passes of a loaded engine, by their rows and by the length of the context."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from specclient_local.model.model_runner import ModelRunner
 
 ROWS = (1, 2, 3, 5, 9, 11, 17)
-"""Rows that are timed: a plain step, and verifications of 1, 2, 4, 8, 10 and 16 guesses."""
+"""Row counts to time: a plain step, and verifications of 1, 2, 4, 8, 10 and 16 drafted tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassTiming:
-    """What a pass takes.
+    """The duration of a pass.
 
     Attributes:
         model: ``target`` or ``draft``.
-        rows: tokens of one sequence in it.
-        context: positions before them.
-        seconds: the least of some passes in turn with the others.
+        rows: tokens of one sequence in the pass.
+        context: cached positions before them.
+        seconds: minimum over several passes, which alternate with those of other row counts.
     """
 
     model: str
@@ -39,19 +39,25 @@ class PassTiming:
 
 
 def timed_contexts(longest: int) -> list[int]:
-    """Return the context lengths to time: 64, 256, 1024, …, and nearly the longest."""
-    found = [at for at in (64, 256, 1024, 4096, 16384) if at + ROWS[-1] <= longest]
-    room = longest - ROWS[-1]
-    return found if found and found[-1] > room // 2 else [*found, max(room, 0)]
+    """Return the context lengths to time: 64, 256, 1024, …, and the longest with room for a pass."""
+    contexts = [at for at in (64, 256, 1024, 4096, 16384) if at + ROWS[-1] <= longest]
+    last = longest - ROWS[-1]
+    return contexts if contexts and contexts[-1] > last // 2 else [*contexts, max(last, 0)]
 
 
-def passes(
+def time_passes(
     engine: Engine,
     *,
     repeats: int = 5,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[PassTiming]:
-    """Time passes of the target and, where a model drafts, steps of the draft; the engine must be idle."""
+    """Time passes of the target and, where a model drafts, steps of the draft.
+
+    Args:
+        engine: must be idle.
+        repeats: passes per row count and context.
+        clock: returns monotonic seconds.
+    """
     target, draft = engine.speculator.target, draft_runner(engine)
     found: list[PassTiming] = []
     with computing_with(engine.threads):
@@ -71,13 +77,14 @@ def draft_cost(
 ) -> float | None:
     """Return c: the median seconds of a draft pass over those of a plain target pass; None without a draft.
 
-    Timed as they run: four draft passes after each of the target, which has displaced the draft from the
-    processor's caches. The engine must be idle.
+    Four draft passes follow each target pass, as in a round, since the target's pass evicts the draft's
+    weights from the CPU caches.
 
     Args:
-        at: tokens before the pass.
-        turns: target passes timed.
-        clock: monotonic seconds.
+        engine: must be idle.
+        at: cached positions before the pass.
+        turns: number of target passes to time.
+        clock: returns monotonic seconds.
     """
     target, draft = engine.speculator.target, draft_runner(engine)
     if draft is None:
@@ -108,7 +115,7 @@ def draft_cost(
 
 
 def draft_runner(engine: Engine) -> ModelRunner | None:
-    """Return the model, or the layers of the target, that drafts, if one does."""
+    """Return the runner of the draft model or of the target's drafting layers; None without either."""
     drafters = engine.speculator.drafters
     drafter = drafters.get("draft", drafters.get("layer_skip"))
     if isinstance(drafter, SharedVocabularyDrafter):

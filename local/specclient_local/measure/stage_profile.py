@@ -1,7 +1,7 @@
-"""Turn a run of an engine into where its rounds' time went: what is watched is timed as it is called.
+"""Profile the stages of an engine's rounds, by timing the functions that implement them.
 
-A call inside another's counts to the inner one alone, so the stages add up to the whole. What watching costs,
-about a microsecond a call, counts to the stage around.
+The time of a nested call counts for the inner stage only, so the stages add up to the whole. The overhead of
+timing, about a microsecond per call, counts for the outer stage.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from specclient_local.decoding import speculate
 from specclient_local.drafting import draft_model
 from specclient_local.engine.answer import AnswerText
 from specclient_local.engine.engine import Engine
-from specclient_local.measure.timed_runs import TimedRun, answer
+from specclient_local.measure.timed_runs import TimedRun, run_prompts
 from specclient_local.model.cuda_graphs.device_rounds import DeviceRounds
 from specclient_local.request.params import Parameters
 
@@ -31,23 +31,25 @@ DEVICE = "device rounds"
 STAGES = {
     PREFILL: "reading prompts",
     DRAFT_PASS: "passes of the draft model",
-    DRAFTING: "what drafters do beside",
+    DRAFTING: "drafters, without their passes",
     TARGET_PASS: "passes of the target",
     DEVICE: "drafts, target pass, sampling and verification as one recorded run",
     SAMPLING: "logits to probabilities, the draft's and the target's",
-    VERIFICATION: "which guesses stay, and the token after them",
-    TEXT: "tokens to text, and where an answer ends",
+    VERIFICATION: "acceptance of drafted tokens, and the token after them",
+    TEXT: "detokenization and stop conditions",
     REST: "batching, caches, bookkeeping",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class StageTime:
-    """A part of the time.
+    """The time of one stage.
 
     Attributes:
-        share: of the whole run.
-        calls: how often it was entered.
+        name: one of :data:`STAGES`.
+        seconds: time spent in it, without nested stages.
+        share: fraction of the run, 0 to 1.
+        calls: number of times it was entered.
     """
 
     name: str
@@ -58,11 +60,11 @@ class StageTime:
 
 @dataclass(slots=True)
 class Stopwatch:
-    """Seconds and calls by stage; of stages inside each other, only the innermost runs.
+    """Measures seconds and calls by stage; only the innermost open stage accumulates time.
 
     Args:
-        clock: monotonic seconds.
-        settle: called before each look at the clock; waits for a device that works on its own.
+        clock: returns monotonic seconds.
+        settle: called before each reading of the clock; waits for an asynchronous device.
     """
 
     clock: Callable[[], float]
@@ -74,7 +76,7 @@ class Stopwatch:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Count what happens inside to a stage."""
+        """Attribute the time of the block to a stage."""
         self._turn()
         self._open.append(name)
         self.calls[name] = self.calls.get(name, 0) + 1
@@ -85,7 +87,7 @@ class Stopwatch:
             self._open.pop()
 
     def within(self, name: str) -> bool:
-        """Whether a stage is open."""
+        """Return whether a stage is open."""
         return name in self._open
 
     def _turn(self) -> None:
@@ -96,7 +98,7 @@ class Stopwatch:
         self._since = now
 
 
-def profile(
+def profile_stages(
     engine: Engine,
     prompts: Seq[Seq[int]],
     params: Parameters,
@@ -104,21 +106,22 @@ def profile(
     batch: int = 1,
     clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[TimedRun, list[StageTime]]:
-    """Answer prompts once to warm up and once watched; return that run, and its stages in order.
+    """Run prompts once to warm up and once profiled; return the profiled run, and its stages in order.
 
-    A lone greedy request's rounds, otherwise one call each, are taken apart for it: they take longer then.
+    Rounds of a single greedy request normally are one compiled call. They run step by step here, which is
+    slower.
 
     Args:
         engine: idle, with at least ``batch`` slots.
         prompts: token ids.
-        params: of every request.
-        batch: prompts at a time.
-        clock: monotonic seconds.
+        params: parameters of every request.
+        batch: concurrent requests.
+        clock: returns monotonic seconds.
     """
-    answer(engine, prompts, params, batch=batch, clock=clock)
+    run_prompts(engine, prompts, params, batch=batch, clock=clock)
     watch = Stopwatch(clock, _settle(engine.speculator.target.device))
     with _watched(engine, watch), watch.stage(REST):
-        run = answer(engine, prompts, params, batch=batch, clock=clock)
+        run = run_prompts(engine, prompts, params, batch=batch, clock=clock)
     total = sum(watch.seconds.values())
     return run, [
         StageTime(name, watch.seconds[name], watch.seconds[name] / total, watch.calls[name])
@@ -128,7 +131,7 @@ def profile(
 
 
 def _settle(device: torch.device) -> Callable[[], object]:
-    """Return what waits for a device; for the CPU nothing has to."""
+    """Return a function that waits for a device; it does nothing for the CPU."""
     if device.type == "cuda":
         return functools.partial(torch.cuda.synchronize, device)
     return torch.mps.synchronize if device.type == "mps" else lambda: None
@@ -136,7 +139,7 @@ def _settle(device: torch.device) -> Callable[[], object]:
 
 @contextmanager
 def _watched(engine: Engine, watch: Stopwatch) -> Iterator[None]:
-    """Put a stopwatch around what a round is made of, as long as the block lasts."""
+    """Wrap the functions that make up a round in timers, inside the block."""
     speculator = engine.speculator
     drafters = list(speculator.drafters.values())
     runners = {
@@ -154,7 +157,7 @@ def _watched(engine: Engine, watch: Stopwatch) -> Iterator[None]:
         (AnswerText, "push", TEXT),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in steps]
-    rounds, speculator.rounds = speculator.rounds, None  # in one call there is nothing to watch
+    rounds, speculator.rounds = speculator.rounds, None  # a compiled round is one call without stages
     for (owner, name, stage), (_, _, function) in zip(steps, before, strict=True):
         setattr(owner, name, _timed(watch, stage, function))
     try:
@@ -166,9 +169,9 @@ def _watched(engine: Engine, watch: Stopwatch) -> Iterator[None]:
 
 
 def _parts(drafter: object) -> list[object]:
-    """Return what a drafter is made of, of drafters in it also theirs."""
-    own = list(vars(drafter).values())
-    inner = [part for value in own for part in (value if isinstance(value, list | tuple) else [value])]
+    """Return the attributes of a drafter, and those of the drafters it contains."""
+    values = list(vars(drafter).values())
+    inner = [part for value in values for part in (value if isinstance(value, list | tuple) else [value])]
     return inner + [each for part in inner if hasattr(part, "propose") for each in _parts(part)]
 
 

@@ -1,4 +1,4 @@
-"""Turn an engine and prompts into timed answers, in ways that take turns on the same machine."""
+"""Timed runs of an engine over prompts, and alternating runs of several configurations."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class TimedAnswer:
-    """One prompt's answer.
+    """The answer to one prompt.
 
     Attributes:
-        latency_s: from its arrival to its last token.
-        rounds: for each of its rounds, how many drafted tokens it kept.
+        generation: the answer.
+        latency_s: seconds from the request's arrival to its last token.
+        rounds: number of accepted draft tokens in each round.
     """
 
     generation: Generation
@@ -31,17 +32,17 @@ class TimedAnswer:
 
     @property
     def tpot_s(self) -> float | None:
-        """Seconds a token after the first (TPOT); None of an answer that has but one."""
+        """Seconds per token after the first (TPOT); None for an answer of one token."""
         tokens = len(self.generation.token_ids)
         return (self.latency_s - self.generation.timings.ttft_s) / (tokens - 1) if tokens > 1 else None
 
 
 @dataclass(frozen=True, slots=True)
 class TimedRun:
-    """One time through all prompts.
+    """One run over all prompts.
 
     Attributes:
-        seconds: elapsed, from the first prompt's arrival to the last one's last token.
+        seconds: elapsed seconds from the first prompt's arrival to the last token.
         answers: in the order of the prompts.
     """
 
@@ -50,65 +51,65 @@ class TimedRun:
 
     @property
     def tokens(self) -> int:
-        """Tokens generated."""
+        """Number of generated tokens."""
         return sum(len(answer.generation.token_ids) for answer in self.answers)
 
     @property
     def tokens_per_s(self) -> float:
-        """Tokens generated over the seconds elapsed, prefills included."""
+        """Generated tokens per elapsed second, including prefill."""
         return self.tokens / self.seconds
 
     @property
     def decode_s(self) -> float:
-        """Seconds without those of reading prompts."""
+        """Elapsed seconds without prefill."""
         return self.seconds - sum(answer.generation.timings.prefill_s for answer in self.answers)
 
     @property
     def ttft_s(self) -> float:
-        """Seconds to the first token, prefill included: the median over prompts."""
+        """Seconds to the first token, including prefill; the median over prompts."""
         return statistics.median(answer.generation.timings.ttft_s for answer in self.answers)
 
     @property
     def tpot_s(self) -> float | None:
-        """Seconds a token after the first: the median over prompts."""
-        told = [answer.tpot_s for answer in self.answers if answer.tpot_s is not None]
-        return statistics.median(told) if told else None
+        """Seconds per token after the first; the median over prompts."""
+        known = [answer.tpot_s for answer in self.answers if answer.tpot_s is not None]
+        return statistics.median(known) if known else None
 
     @property
     def steps(self) -> int:
-        """Verification passes."""
+        """Number of verification passes."""
         return sum(answer.generation.speculation.steps or 0 for answer in self.answers)
 
     @property
     def drafted(self) -> int | None:
-        """Draft tokens verified; None where the method does not tell."""
+        """Number of verified draft tokens; None where the method does not count them."""
         return _sum([answer.generation.speculation.drafted for answer in self.answers])
 
     @property
     def accepted(self) -> int:
-        """Draft tokens that are in the answers."""
+        """Number of draft tokens in the answers."""
         return sum(sum(answer.rounds) for answer in self.answers)
 
     @property
     def acceptance_rate(self) -> float | None:
-        """Draft tokens kept over draft tokens verified; None where nothing was drafted."""
+        """Accepted over verified draft tokens; None where nothing was drafted."""
         kept = _sum([answer.generation.speculation.accepted for answer in self.answers])
         return kept / self.drafted if kept is not None and self.drafted else None
 
     @property
     def mean_accepted_length(self) -> float:
-        """Tokens a round, the target's own included."""
+        """Mean tokens per round, including the target's own."""
         rounds = [kept for answer in self.answers for kept in answer.rounds]
         return 1 + sum(rounds) / len(rounds) if rounds else 1.0
 
     @property
     def mean_draft_length(self) -> float:
-        """Tokens drafted a round."""
+        """Mean drafted tokens per round."""
         return (self.drafted or 0) / self.steps if self.steps else 0.0
 
     @property
     def token_ids(self) -> list[list[int]]:
-        """The answers' tokens."""
+        """The token ids of each answer."""
         return [answer.generation.token_ids for answer in self.answers]
 
 
@@ -119,7 +120,7 @@ def _sum(counts: Seq[int | None]) -> int | None:
 
 @dataclass(slots=True)
 class _TimingSink:
-    """Hears one request's pieces, and when the last one came."""
+    """Receives one request's pieces, and records when the last one arrived."""
 
     clock: Callable[[], float]
     arrived: float = 0.0
@@ -138,7 +139,7 @@ class _TimingSink:
         return TimedAnswer(self.generation, self.ended - self.arrived, tuple(self.rounds))
 
 
-def answer(
+def run_prompts(
     engine: Engine,
     prompts: Seq[Seq[int]],
     params: Parameters,
@@ -146,73 +147,75 @@ def answer(
     batch: int = 1,
     clock: Callable[[], float] = time.perf_counter,
 ) -> TimedRun:
-    """Answer prompts, ``batch`` at a time; the engine must be idle, and is stepped from this thread.
+    """Answer prompts, ``batch`` at a time, by stepping an idle engine in this thread.
 
     Args:
-        engine: with at least ``batch`` slots.
+        engine: idle, with at least ``batch`` slots.
         prompts: token ids.
-        params: of every request.
-        batch: how many arrive at once; the next ones arrive when these are answered.
-        clock: monotonic seconds.
+        params: parameters of every request.
+        batch: number of requests that arrive together; the next ones arrive when these have finished.
+        clock: returns monotonic seconds.
 
     Raises:
         BadRequestError, ContextOverflowError, EngineError: see :meth:`Engine.generate`.
     """
     answers: list[TimedAnswer] = []
-    begun = clock()
+    started = clock()
     for at in range(0, len(prompts), batch):
-        ears = [_TimingSink(clock) for _ in prompts[at : at + batch]]
-        heard: list[BaseException] = []
-        for ids, ear in zip(prompts[at : at + batch], ears, strict=True):
-            ear.arrived = clock()
-            engine.add(ids, _listening(ear, heard), **params)
+        sinks = [_TimingSink(clock) for _ in prompts[at : at + batch]]
+        errors: list[BaseException] = []
+        for ids, sink in zip(prompts[at : at + batch], sinks, strict=True):
+            sink.arrived = clock()
+            engine.add(ids, _collecting_errors(sink, errors), **params)
         while engine.step():
             pass
-        if heard:
-            raise heard[0]
-        answers += [ear.answered() for ear in ears]
-    return TimedRun(clock() - begun, tuple(answers))
+        if errors:
+            raise errors[0]
+        answers += [sink.answered() for sink in sinks]
+    return TimedRun(clock() - started, tuple(answers))
 
 
-def _listening(ear: _TimingSink, heard: list[BaseException]) -> Callable[[AnswerEvent], None]:
-    """Return a sink that keeps an exception for later: one raised in a sink is the sink's fault."""
+def _collecting_errors(sink: _TimingSink, errors: list[BaseException]) -> Callable[[AnswerEvent], None]:
+    """Return a sink that collects errors; the engine would treat a raised one as a fault of the sink."""
 
-    def listen(event: AnswerEvent) -> None:
+    def receive(event: AnswerEvent) -> None:
         if isinstance(event, BaseException):
-            heard.append(event)
+            errors.append(event)
         else:
-            ear(event)
+            sink(event)
 
-    return listen
+    return receive
 
 
 def run_alternating(
-    ways: Mapping[str, Callable[[], T]], repeat: int, told: Callable[[str], None] = lambda _: None
+    ways: Mapping[str, Callable[[], T]], repeat: int, on_progress: Callable[[str], None] = lambda _: None
 ) -> dict[str, list[T]]:
-    """Run each way ``repeat`` times, in turns: what slows the machine slows all alike.
+    """Run each function ``repeat`` times, alternately, so that other load on the machine affects all alike.
 
-    A turn before these warms up and does not count.
+    One more turn before these warms up and does not count.
 
     Args:
-        ways: by name.
-        repeat: at least 1.
-        told: is told what runs now.
+        ways: functions by name.
+        repeat: turns that count; at least 1.
+        on_progress: called with a description of each run when it starts.
     """
     runs: dict[str, list[T]] = {name: [] for name in ways}
     for turn in range(repeat + 1):
         for name, way in ways.items():
-            told(f"{name}: {f'run {turn} of {repeat}' if turn else 'warming up'}")
-            made = way()
+            on_progress(f"{name}: {f'run {turn} of {repeat}' if turn else 'warming up'}")
+            result = way()
             if turn:
-                runs[name].append(made)
+                runs[name].append(result)
     return runs
 
 
 def median_ratio(these: Seq[TimedRun], those: Seq[TimedRun], *, decoding: bool = False) -> float:
-    """Return how many times as fast ``these`` runs are as ``those`` of the same turns: the median.
+    """Return the speed of ``these`` runs relative to ``those``: the median of the ratios within a turn.
 
     Args:
-        decoding: leave the reading of prompts out, of which theory says nothing.
+        these: runs in order of their turns.
+        those: the reference, in the same order.
+        decoding: whether to leave out prefill, which the closed form does not describe.
     """
 
     def speed(run: TimedRun) -> float:

@@ -69,7 +69,7 @@ def standard_library(root: Path | None = None) -> Iterator[SourceModule]:
             yield SourceModule(".".join(parts), text.replace("\r\n", "\n"))
 
 
-def modules(split: Split, root: Path | None = None) -> list[SourceModule]:
+def split_modules(split: Split, root: Path | None = None) -> list[SourceModule]:
     """Return one side of the split, in name order."""
     return [m for m in standard_library(root) if m.split == split]
 

@@ -20,7 +20,15 @@ from tokenizers import Tokenizer
 from transformers import LlamaForCausalLM
 
 from specclient_local.training.bundled_distillation import continuations, distill, greedy_agreement
-from specclient_local.training.corpus import BOS, EOS, PAD, TokenArray, encode_split, modules, train_tokenizer
+from specclient_local.training.corpus import (
+    BOS,
+    EOS,
+    PAD,
+    TokenArray,
+    encode_split,
+    split_modules,
+    train_tokenizer,
+)
 from specclient_local.training.model_card import CHAT_TEMPLATE, write_card
 from specclient_local.training.pretrain import CONTEXT, heldout_loss, llama, pretrain
 from specclient_local.training.training_loop import TrainingSchedule
@@ -62,7 +70,7 @@ def make_bundled_pair(
     """Train the pair and write it to ``out``; return the figures of the model card."""
     work.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(recipe.seed)
-    train, heldout = modules("train", stdlib), modules("heldout", stdlib)
+    train, heldout = split_modules("train", stdlib), split_modules("heldout", stdlib)
     tokenizer = train_tokenizer((m.text for m in train), recipe.vocab)
     data, unseen = encode_split(tokenizer, train), encode_split(tokenizer, heldout)
 

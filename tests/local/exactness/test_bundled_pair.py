@@ -9,7 +9,7 @@ import pytest
 from specclient_local.api.backend import BUNDLED
 from specclient_local.engine.engine import Engine
 from specclient_local.model import decoder
-from specclient_local.training.corpus import modules
+from specclient_local.training.corpus import split_modules
 
 from specclient.errors import CheckpointError
 
@@ -27,7 +27,7 @@ def pair():
 def prompts(pair):
     """Two hundred cuts of held-out modules: from some line on, 32 to 64 tokens, the start token first."""
     dice, cuts = random.Random(0), []
-    sources = [module.text for module in modules("heldout")]
+    sources = [module.text for module in split_modules("heldout")]
     while len(cuts) < PROMPTS:
         lines = dice.choice(sources).splitlines(keepends=True)
         ids = pair.tokenizer.encode("".join(lines[dice.randrange(len(lines)) :][:40]))

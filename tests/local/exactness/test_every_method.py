@@ -19,7 +19,7 @@ from specclient_local.engine.engine import Engine
 from specclient_local.loading.drafter_set import layer_skip_runner
 from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.linear_kernels import MAX_ROWS_PER_REQUEST
-from specclient_local.training.corpus import modules
+from specclient_local.training.corpus import split_modules
 from tiny_models import disturbed, load, run, sequence, write_checkpoint
 
 METHODS = ("draft", "ngram", "prediction", "layer_skip", "union")
@@ -195,7 +195,7 @@ def test_figures_count_nodes_and_go_by_depth(engine):
 def long_prompts(engine, count):
     """Held-out library code, HumanEval's prompts and prose where they are at hand, cut to 32 to 64 tokens."""
     dice, texts = random.Random(0), []
-    sources = [module.text for module in modules("heldout")]
+    sources = [module.text for module in split_modules("heldout")]
     for _ in range(4 * count):
         lines = dice.choice(sources).splitlines(keepends=True)
         texts.append("".join(lines[dice.randrange(len(lines)) :][:40]))

@@ -8,7 +8,7 @@ import anyio
 import pytest
 from specclient_local.api.backend import BUNDLED, create
 from specclient_local.engine.engine import Engine
-from specclient_local.training.corpus import modules
+from specclient_local.training.corpus import split_modules
 from tiny_models import load
 
 from specclient.errors import BadRequestError
@@ -156,7 +156,7 @@ def pair():
 
 def cuts(engine, count):
     rng, found = random.Random(3), []
-    sources = [module.text for module in modules("heldout")]
+    sources = [module.text for module in split_modules("heldout")]
     while len(found) < count:
         lines = rng.choice(sources).splitlines(keepends=True)
         ids = engine.tokenizer.encode("".join(lines[rng.randrange(len(lines)) :][:40]))

@@ -10,11 +10,17 @@ from specclient_local.decoding import speculate
 from specclient_local.engine.answer import Generation, Timings
 from specclient_local.measure.bench import bench
 from specclient_local.measure.depth_sweep import sweep_depths
-from specclient_local.measure.expected_speedup import acceptance, implied_alpha, speed_up, tokens_a_round
-from specclient_local.measure.pass_timing import draft_cost, passes, timed_contexts
+from specclient_local.measure.expected_speedup import acceptance, implied_alpha, speed_up, tokens_per_round
+from specclient_local.measure.pass_timing import draft_cost, time_passes, timed_contexts
 from specclient_local.measure.prompts import held_out, read_prompts
-from specclient_local.measure.stage_profile import Stopwatch, profile
-from specclient_local.measure.timed_runs import TimedAnswer, TimedRun, answer, median_ratio, run_alternating
+from specclient_local.measure.stage_profile import Stopwatch, profile_stages
+from specclient_local.measure.timed_runs import (
+    TimedAnswer,
+    TimedRun,
+    median_ratio,
+    run_alternating,
+    run_prompts,
+)
 from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.request.sequence import SpeculationCounts
 from tiny_models import load
@@ -73,11 +79,11 @@ def test_the_closed_form_is_what_coins_give(alpha, length):
 
     rounds = 40_000
     mean = sum(won() for _ in range(rounds)) / rounds
-    assert tokens_a_round(alpha, length) == pytest.approx(mean, rel=0.02)
+    assert tokens_per_round(alpha, length) == pytest.approx(mean, rel=0.02)
     assert speed_up(alpha, length, 0.1) == pytest.approx(mean / (0.1 * length + 1), rel=0.02)
     assert speed_up(alpha, length, 0.1, verification=1.5) < speed_up(alpha, length, 0.1)
     if 0.0 < alpha < 1.0:
-        assert implied_alpha(tokens_a_round(alpha, length), length) == pytest.approx(alpha)
+        assert implied_alpha(tokens_per_round(alpha, length), length) == pytest.approx(alpha)
 
 
 def test_a_stopwatch_counts_the_innermost_stage():
@@ -93,7 +99,7 @@ def test_a_stopwatch_counts_the_innermost_stage():
 
 def test_a_profile_sees_every_stage_and_leaves_no_trace(engine):
     before = (DecoderRunner.score_all, speculate.verify, speculate.all_distributions)
-    run, stages = profile(engine, PROMPTS, {"max_tokens": 12, "draft_length": 2})
+    run, stages = profile_stages(engine, PROMPTS, {"max_tokens": 12, "draft_length": 2})
     assert before == (DecoderRunner.score_all, speculate.verify, speculate.all_distributions)
     by_name = {stage.name: stage for stage in stages}
     assert sum(stage.share for stage in stages) == pytest.approx(1.0)
@@ -108,19 +114,19 @@ def test_rounds_on_the_device_are_one_stage(checkpoint):
     shape = {"max_position_embeddings": 256, "eos_token_id": None}
     pair = checkpoint(**shape), checkpoint(**shape, num_hidden_layers=1)
     with load(*pair, slots=1, graphs="on") as engine:
-        run, stages = profile(engine, PROMPTS[:1], {"max_tokens": 8, "draft_length": 2})
+        run, stages = profile_stages(engine, PROMPTS[:1], {"max_tokens": 8, "draft_length": 2})
     calls = {stage.name: stage.calls for stage in stages}
     assert calls["device rounds"] == run.steps
     assert "verification" not in calls
 
 
 def test_runs_tell_what_the_engine_did(engine):
-    run = answer(engine, PROMPTS, {"max_tokens": 10, "draft_length": 3}, batch=3)
+    run = run_prompts(engine, PROMPTS, {"max_tokens": 10, "draft_length": 3}, batch=3)
     assert run.tokens == 30
     assert run.accepted == sum(sum(one.rounds) for one in run.answers)
     assert run.accepted + run.steps == 30
     assert run.mean_accepted_length == pytest.approx(30 / run.steps)
-    assert run.token_ids == answer(engine, PROMPTS, {"max_tokens": 10, "method": "plain"}).token_ids
+    assert run.token_ids == run_prompts(engine, PROMPTS, {"max_tokens": 10, "method": "plain"}).token_ids
     for one in run.answers:
         assert 0.0 < one.generation.timings.ttft_s <= one.latency_s <= run.seconds
     assert 0.0 < run.decode_s < run.seconds
@@ -132,7 +138,7 @@ def test_a_failing_request_is_raised(engine, monkeypatch):
 
     monkeypatch.setattr(speculate.Speculator, "_keep", break_down)
     with pytest.raises(Exception, match="no verification today"):
-        answer(engine, PROMPTS, {"max_tokens": 4})
+        run_prompts(engine, PROMPTS, {"max_tokens": 4})
 
 
 def test_ways_take_turns_and_the_first_turn_only_warms_up():
@@ -193,7 +199,7 @@ def test_depths_are_timed_and_computed(engine):
 
 
 def test_passes_are_timed_by_rows_and_context(engine):
-    found = passes(engine, repeats=1)
+    found = time_passes(engine, repeats=1)
     assert {one.context for one in found} == {64, 239}
     assert {one.rows for one in found if one.model == "target"} == {1, 2, 3, 5, 9, 11, 17}
     assert all(one.seconds > 0 for one in found)

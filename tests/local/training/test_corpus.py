@@ -11,7 +11,6 @@ from specclient_local.training.corpus import (
     EOS,
     SourceModule,
     encode_split,
-    modules,
     standard_library,
     train_tokenizer,
 )
@@ -44,7 +43,7 @@ def test_the_split_rests_on_the_name_alone() -> None:
 
 
 def test_the_running_python_has_both_sides() -> None:
-    train, heldout = ({module.name for module in modules(side)} for side in ("train", "heldout"))
+    train, heldout = ({module.name for module in split_modules(side)} for side in ("train", "heldout"))
     assert not train & heldout
     assert {"argparse", "json.decoder"} <= train
     assert {"inspect", "queue", "ssl"} <= heldout

@@ -35,7 +35,7 @@ def draw_chart(result: PickResult, speedups: Sequence[tuple[str, float]], path: 
     bars.barh(names, ratios, color=list(reversed(colors)))
     bars.axvline(1.0, color="black", linewidth=0.8)
     bars.set_xlabel("speed-up over plain decoding")
-    for candidate in result.fared:
+    for candidate in result.results:
         positions = range(1, len(candidate.by_position) + 1)
         label = f"{short_name(candidate.name)} (α {candidate.alpha:.2f})"
         (line,) = lines.plot(positions, candidate.by_position, marker="o", label=label)

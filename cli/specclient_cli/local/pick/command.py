@@ -124,7 +124,7 @@ def command(state: State, /, **given: Any) -> None:
         from specclient_local.measure.pick.selection import pick  # noqa: PLC0415 - imports torch
 
         target, candidates, settings, load = prepare(state, given)
-        result = pick(candidates, load, settings, told=report)
+        result = pick(candidates, load, settings, on_progress=report)
     if given["as_json"]:
         click.echo(json.dumps(result_values(result, target, settings)))
     else:
@@ -152,13 +152,13 @@ def _write(
     if best is None:
         reasons = "; ".join(
             f"{short_name(one.name)}: {rejection_reason(one)}"
-            for one in result.fared
+            for one in result.results
             if rejection_reason(one)
         )
         raise ConfigurationError(
             f"nothing is written to {given['write']}: {reasons or 'no candidate is faster'}."
         )
-    loading = next(each.loading for each in candidates if each.name == best.name)
+    loading = next(each.load_options for each in candidates if each.name == best.name)
     drafting = {**loading, "method": best.method, **_depth(result, best)}
     by_task = {task: round(alpha, 3) for task, alpha in best.by_task.items() if task in get_args(PromptTask)}
     measured: dict[str, Any] = {"acceptance": by_task or round(best.alpha, 3)}

@@ -81,7 +81,7 @@ def command(state: State, /, **given: Any) -> None:
                     new=given["new"],
                     batch=batch,
                     repeat=given["repeat"],
-                    told=report,
+                    on_progress=report,
                 )
                 for batch in batches
             ]

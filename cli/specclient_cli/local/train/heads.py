@@ -180,10 +180,10 @@ def _texts(data: Path | None) -> tuple[list[str], list[str]]:
         ConfigurationError: there are fewer than two texts.
     """
     from specclient_local.measure.prompts import read_prompts  # noqa: PLC0415
-    from specclient_local.training.corpus import modules  # noqa: PLC0415
+    from specclient_local.training.corpus import split_modules  # noqa: PLC0415
 
     if data is None:
-        return [m.text for m in modules("train")], [m.text for m in modules("heldout")]
+        return [m.text for m in split_modules("train")], [m.text for m in split_modules("heldout")]
     if data.is_dir():
         return split_held_out(dict(read_texts(data, _SUFFIXES)), data)
     return split_held_out({str(i): text for i, text in enumerate(read_prompts(data))}, data)

@@ -1,4 +1,4 @@
-"""Turn the names of what may draft for a target into ways to load it, and what each takes of memory."""
+"""Candidate drafts for a target: parse their names into load options and estimate their memory."""
 
 from __future__ import annotations
 
@@ -24,67 +24,68 @@ _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 @dataclass(frozen=True, slots=True)
 class DraftCandidate:
-    """Something that may draft for a target.
+    """A draft that is compared with others for one target.
 
     Attributes:
-        name: as asked for: ``ngram``, ``layer_skip``, ``layer_skip:N``, a folder or a hub id.
-        loading: what an engine is loaded with for it, beside the target.
-        memory: bytes that it takes beside the target, one slot's cache included; heads' caches are left out.
+        name: ``ngram``, ``layer_skip``, ``layer_skip:N``, a folder or a hub id.
+        load_options: keyword arguments of ``Engine.load`` that select it.
+        memory: bytes that it needs in addition to the target, including one slot's KV cache; for heads
+            without their caches.
     """
 
     name: str
-    loading: Mapping[str, Any]
+    load_options: Mapping[str, Any]
     memory: int
 
     def method(self, engine: Engine) -> Method:
-        """Return the method that it stands for in an engine loaded with it."""
-        if "heads" in self.loading:
+        """Return the candidate's method in an engine that was loaded with it."""
+        if "heads" in self.load_options:
             return "medusa" if "medusa" in engine.methods else "eagle"
-        if "layer_skip" in self.loading:
+        if "layer_skip" in self.load_options:
             return "layer_skip"
-        return "draft" if "draft" in self.loading else "ngram"
+        return "draft" if "draft" in self.load_options else "ngram"
 
 
-def candidate(
+def parse_candidate(
     name: str, target: Path, *, context: int, dtype: str = "float32", device: str = "cpu"
 ) -> DraftCandidate:
-    """Return what a name stands for.
+    """Parse a candidate's name.
 
     Args:
         name: ``ngram``; ``layer_skip`` (the first half of the target's layers) or ``layer_skip:N``; a folder
             or hub id of a draft model, or of Medusa or EAGLE heads.
-        target: folder of its checkpoint.
-        context: positions of a cache.
-        dtype: that it computes in.
-        device: where.
+        target: the target's checkpoint folder.
+        context: positions of a slot's KV cache.
+        dtype: data type of computation.
+        device: device that it runs on.
 
     Raises:
-        CheckpointError: no such checkpoint.
-        ConfigurationError: layers that the target has not.
+        CheckpointError: the checkpoint does not exist or is invalid.
+        ConfigurationError: the target does not have so many layers.
     """
     if name == "ngram":
         return DraftCandidate(name, {}, 0)
     method, _, count = name.partition(":")
-    sums, held = compute_and_weight_dtypes(dtype, None, resolve_device(device))
+    compute_dtype, weight_dtype = compute_and_weight_dtypes(dtype, None, resolve_device(device))
     if method == "layer_skip":
-        return _skipping(name, count, target, context, sums)
+        return _layer_skip_candidate(name, count, target, context, compute_dtype)
     folder = resolve_checkpoint(name)
     if _is_heads(folder):
-        return DraftCandidate(name, {"heads": str(folder)}, _numbers(folder) * _BYTES[dtype])
+        return DraftCandidate(name, {"heads": str(folder)}, _count_weights(folder) * _BYTES[dtype])
     config = read_any_config(folder)
     memory = count_numbers(folder) * _BYTES[dtype]
     if isinstance(config, DecoderConfig):
-        planned = ModelMemory("draft", config, sums, held)
+        planned = ModelMemory("draft", config, compute_dtype, weight_dtype)
         memory = planned.weights + planned.caches(1, context)
     return DraftCandidate(name, {"draft": str(folder)}, memory)
 
 
-def _skipping(name: str, count: str, target: Path, context: int, dtype: str) -> DraftCandidate:
+def _layer_skip_candidate(name: str, count: str, target: Path, context: int, dtype: str) -> DraftCandidate:
     config = read_any_config(target)
     if not isinstance(config, DecoderConfig):
         raise ConfigurationError(
-            f"candidate is {name!r}, but transformers runs the target; only models of the own decoder can "
-            "skip layers. Leave it out."
+            f"candidate is {name!r}, but transformers runs the target; only models that the built-in "
+            "decoder runs can skip layers. Leave it out."
         )
     layers = max(1, config.layers // 2) if not count else int(count) if count.isdecimal() else 0
     if not 1 <= layers < config.layers:
@@ -100,17 +101,17 @@ def _skipping(name: str, count: str, target: Path, context: int, dtype: str) -> 
     )
 
 
-def _numbers(folder: Path) -> int:
-    """Count the numbers in a folder's safetensors, whatever they are named."""
-    found = 0
+def _count_weights(folder: Path) -> int:
+    """Return the number of weights in a folder's safetensors files."""
+    count = 0
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, framework="pt") as file:
-            found += sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
-    return found
+            count += sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+    return count
 
 
 def _is_heads(folder: Path) -> bool:
-    """Tell heads of a target from a model of its own, which brings its tokenizer."""
+    """Return whether a folder has heads of a target rather than a model, which has its own tokenizer."""
     raw = read_json(folder / "config.json")
     known = "speculators_model_type" in raw or "medusa_num_heads" in raw or raw.get("model_type") == "medusa"
     return known or not (folder / "tokenizer.json").is_file()

@@ -1,7 +1,8 @@
-"""Turn candidates that may draft for a target into the one to take: how each fares, and which is fastest.
+"""Measure draft candidates for a target, and select the fastest.
 
-Each is measured by itself: how often its guesses are kept, place by place, and what its passes cost beside
-the target's. That predicts its speed-up at every depth; the best two are then timed against plain decoding.
+Each candidate is measured alone: its acceptance rate by position, and the costs of its passes. These predict
+its speed-up at every depth. The two candidates with the highest prediction are then timed against plain
+decoding.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from specclient.errors import ConfigurationError
@@ -19,25 +20,26 @@ from specclient_local.engine.engine import Engine
 from specclient_local.measure.depth_sweep import draft_step
 from specclient_local.measure.expected_speedup import PositionAcceptance, acceptance, implied_alpha, speed_up
 from specclient_local.measure.pick.candidates import DraftCandidate
-from specclient_local.measure.timed_runs import TimedRun, answer, median_ratio, run_alternating
+from specclient_local.measure.timed_runs import TimedRun, median_ratio, run_alternating, run_prompts
 from specclient_local.request.params import MAX_DRAFT_LENGTH, Method, Parameters
 
 EngineFactory = Callable[[DraftCandidate], Engine]
 
 ADAPTIVE = "adaptive"
-"""The way in which the engine itself chooses depth and tree, round by round."""
+"""Name of the configuration in which the engine chooses depth and tree in each round."""
 
 
 @dataclass(frozen=True, slots=True)
 class PickSettings:
-    """What candidates are measured on.
+    """How candidates are measured.
 
     Attributes:
-        prompts: token ids; tasks: of each prompt, its kind.
-        new: most tokens of an answer.
-        depth: guesses a round while acceptance is counted, and the deepest that is considered.
-        temperature: of the answers.
-        repeat: runs that count where speed is timed.
+        prompts: token ids.
+        tasks: the kind of each prompt.
+        new: most new tokens per answer.
+        depth: drafted tokens per round while acceptance is counted; also the largest depth considered.
+        temperature: sampling temperature.
+        repeat: timed runs per configuration, after a warm-up.
     """
 
     prompts: Seq[Seq[int]]
@@ -50,21 +52,22 @@ class PickSettings:
 
 @dataclass(frozen=True, slots=True)
 class CandidateResult:
-    """How a candidate fared.
+    """The measurements of one candidate.
 
     Attributes:
-        name: as asked for.
-        method: what drafts.
-        alpha: chance that a guess is kept, those before it being so, over all places.
-        by_position: the same at each place.
+        name: the candidate's name.
+        method: its method.
+        alpha: probability that a drafted token is accepted, given that all before it were; over all positions.
+        by_position: the same by position.
         by_task: ``alpha`` by kind of prompt.
-        cost: c, of a draft pass in plain steps.
-        memory: bytes beside the target's.
-        depth: guesses a round that are expected to be fastest.
-        expected: speed-up at that depth, by acceptance at each place and the measured cost of each pass.
-        closed_form: (1 − α^(K+1)) / ((1 − α)(Kc + 1)) at that depth.
-        break_even: the least α with which any depth is as fast as plain decoding, by measured costs.
-        measured: speed-ups by way (``chain``, tree widths, :data:`ADAPTIVE`), of the best two alone.
+        cost: c, the cost of a draft pass in plain steps.
+        memory: bytes that it needs in addition to the target.
+        depth: drafted tokens per round with the highest expected speed-up.
+        expected: speed-up at that depth, by the acceptance at each position and the measured costs.
+        closed_form: (1 − α^(K+1)) / ((1 − α)(Kc + 1)) at that depth (arXiv 2211.17192, Theorem 3.8).
+        break_even: smallest α at which some depth is as fast as plain decoding, by measured costs.
+        measured: measured speed-ups by configuration (``chain``, tree widths, :data:`ADAPTIVE`); only for the
+            two candidates with the highest prediction.
     """
 
     name: str
@@ -82,101 +85,102 @@ class CandidateResult:
 
     @property
     def worth(self) -> bool:
-        """Whether its guesses are kept often enough to pay for making and verifying them."""
+        """Whether it is faster than plain decoding."""
         return self.alpha > self.break_even and max(self.measured.values(), default=self.expected) > 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class PickResult:
-    """All candidates, and what follows.
+    """The measurements of all candidates, and the selection.
 
     Attributes:
-        fared: the candidates, those expected to be fastest first.
-        best: the one to take; None where plain decoding is faster than all.
-        widths: of its guesses, depth by depth; None where the engine is to choose round by round.
+        results: the candidates, in descending order of their expected speed-up.
+        best: the selected candidate; None where plain decoding is fastest.
+        widths: widths of its trees by level; None where the engine should choose in each round.
     """
 
-    fared: tuple[CandidateResult, ...]
+    results: tuple[CandidateResult, ...]
     best: CandidateResult | None
     widths: TreeWidths | None
 
     @property
     def speed_up(self) -> float:
-        """Measured speed-up of what is to be taken; 1 for plain decoding."""
+        """Measured speed-up of the selected candidate; 1 for plain decoding."""
         return 1.0 if self.best is None else max(self.best.measured.values())
 
 
 def pick(
     candidates: Seq[DraftCandidate],
     load: EngineFactory,
-    asked: PickSettings,
+    settings: PickSettings,
     *,
-    told: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[str], None] = lambda _: None,
 ) -> PickResult:
-    """Measure candidates, time the best two, and choose.
+    """Measure candidates, time the two with the highest prediction, and select the fastest.
 
     Args:
         candidates: at least one.
-        load: makes an engine of the target and a candidate; it is closed when that is measured.
-        asked: what they are measured on.
-        told: is told what runs now.
+        load: loads an engine with the target and a candidate; the engine is closed after its measurement.
+        settings: how to measure.
+        on_progress: called with a description of each measurement when it starts.
 
     Raises:
-        CheckpointError, ConfigurationError: of loading.
+        CheckpointError, ConfigurationError: a candidate cannot be loaded.
     """
     if not candidates:
-        raise ConfigurationError("there are no candidates; name what may draft, such as ngram.")
-    found: dict[str, CandidateResult] = {}
-    for each in candidates:
-        told(f"{each.name}: acceptance")
-        with load(each) as engine:
-            found[each.name] = _fared(each, engine, asked)
-    ranked = sorted(found.values(), key=lambda one: -one.expected)
-    by_name = {each.name: each for each in candidates}
-    for one in ranked[:2]:
-        told(f"loading {one.name}")
-        with load(by_name[one.name]) as engine:
-            found[one.name] = _verified(one, engine, asked, told)
-    worth = [one for one in found.values() if one.measured and one.worth]
-    best = max(worth, key=lambda one: max(one.measured.values()), default=None)
-    return PickResult(tuple(found[one.name] for one in ranked), best, None if best is None else _widths(best))
+        raise ConfigurationError("there are no candidates; name at least one draft, such as ngram.")
+    results: dict[str, CandidateResult] = {}
+    for candidate in candidates:
+        on_progress(f"{candidate.name}: acceptance")
+        with load(candidate) as engine:
+            results[candidate.name] = _measure(candidate, engine, settings)
+    ranked = sorted(results.values(), key=lambda result: -result.expected)
+    by_name = {candidate.name: candidate for candidate in candidates}
+    for result in ranked[:2]:
+        on_progress(f"loading {result.name}")
+        with load(by_name[result.name]) as engine:
+            results[result.name] = _timed(result, engine, settings, on_progress)
+    faster = [result for result in results.values() if result.measured and result.worth]
+    best = max(faster, key=lambda result: max(result.measured.values()), default=None)
+    widths = None if best is None else _fastest_widths(best)
+    return PickResult(tuple(results[result.name] for result in ranked), best, widths)
 
 
-def rejection_reason(one: CandidateResult) -> str | None:
-    """Say in numbers why a candidate is not to be taken; None where it may be."""
-    if one.worth:
+def rejection_reason(result: CandidateResult) -> str | None:
+    """Return why a candidate is not faster than plain decoding; None where it is."""
+    if result.worth:
         return None
-    costs = f"a draft pass costs {one.cost:.2f} plain steps"
-    if one.alpha <= one.break_even:
-        return f"acceptance {one.alpha:.2f} is under the break-even of {one.break_even:.2f} ({costs})"
-    if one.measured:
-        found = f"{max(one.measured.values()):.2f}× plain decoding as timed"
+    costs = f"a draft pass costs {result.cost:.2f} plain steps"
+    if result.alpha <= result.break_even:
+        return f"acceptance {result.alpha:.2f} is under the break-even of {result.break_even:.2f} ({costs})"
+    if result.measured:
+        speed = f"{max(result.measured.values()):.2f}× plain decoding as timed"
     else:
-        found = f"{one.expected:.2f}× plain decoding expected"
-    return f"{found}, at acceptance {one.alpha:.2f} ({costs})"
+        speed = f"{result.expected:.2f}× plain decoding expected"
+    return f"{speed}, at acceptance {result.alpha:.2f} ({costs})"
 
 
-def _fared(each: DraftCandidate, engine: Engine, asked: PickSettings) -> CandidateResult:
-    method = each.method(engine)
+def _measure(candidate: DraftCandidate, engine: Engine, settings: PickSettings) -> CandidateResult:
+    method = candidate.method(engine)
     drafter = engine.speculator.drafters.get(method)
-    depth = min(asked.depth, getattr(drafter, "depth", asked.depth), MAX_DRAFT_LENGTH)
-    run = answer(engine, asked.prompts, _params(method, asked, depth))
-    counted = acceptance([run], depth, asked.new)
+    depth = min(settings.depth, getattr(drafter, "depth", settings.depth), MAX_DRAFT_LENGTH)
+    run = run_prompts(engine, settings.prompts, _params(method, settings, depth))
+    counted = acceptance([run], depth, settings.new)
     alpha = counted.alpha or 0.0
-    mean = sum(map(len, asked.prompts)) / len(asked.prompts) + asked.new / 2
+    mean = sum(map(len, settings.prompts)) / len(settings.prompts) + settings.new / 2
     costs = engine.costs[method].at(round(mean))
-    # A look-up often has no guess, or fewer than asked for; a model always has as many.
+    # An n-gram lookup often proposes fewer tokens than requested, or none; a model never does.
     fill = min(1.0, run.mean_draft_length / depth) if method == "ngram" else 1.0
-    best, expected = _deepest(counted, costs, fill)
+    best, expected = _best_depth(counted, costs, fill)
     draft = 0.0 if method == "ngram" else draft_step(costs, 1)
     return CandidateResult(
-        name=each.name,
+        name=candidate.name,
         method=method,
         alpha=alpha,
         by_position=counted.by_position,
-        by_task=_by_task(run, asked, depth),
+        by_task=_by_task(run, settings, depth),
         cost=draft,
-        memory=each.memory,
+        memory=candidate.memory,
         depth=best,
         expected=expected,
         closed_form=speed_up(alpha, best, draft),
@@ -186,87 +190,86 @@ def _fared(each: DraftCandidate, engine: Engine, asked: PickSettings) -> Candida
 
 
 def break_even(costs: RoundCosts, depth: int, fill: float = 1.0) -> float:
-    """Return the least α with which rounds of some depth are as fast as plain decoding; 1 where none is.
+    """Return the smallest α at which rounds of some depth are as fast as plain decoding; 1 where none are.
 
     Args:
-        costs: of rounds, as measured.
-        depth: the deepest that is considered.
-        fill: share of the guesses asked for that are made.
+        costs: measured costs of rounds.
+        depth: largest depth considered.
+        fill: share of the requested tokens that the drafter proposes on average.
     """
-    needed = [(k, _round(costs, k, fill)) for k in range(1, depth + 1)]
+    needed = [(k, _round_cost(costs, k, fill)) for k in range(1, depth + 1)]
     return min(implied_alpha(cost, k) if cost < k + 1 else 1.0 for k, cost in needed)
 
 
-def _deepest(counted: PositionAcceptance, costs: RoundCosts, fill: float) -> tuple[int, float]:
-    """Return the depth that is expected to be fastest, and its speed-up."""
-    kept = list(itertools.accumulate(counted.by_position, lambda a, b: a * b))
-    tokens = [1.0 + sum(kept[:k]) for k in range(1, len(kept) + 1)]
-    ups = [(tokens[k - 1] / _round(costs, k, fill), -k) for k in range(1, len(tokens) + 1)]
-    expected, depth = max(ups, default=(1.0 / _round(costs, 1, fill), -1))
+def _best_depth(counted: PositionAcceptance, costs: RoundCosts, fill: float) -> tuple[int, float]:
+    """Return the depth with the highest expected speed-up, and that speed-up."""
+    reached = list(itertools.accumulate(counted.by_position, lambda a, b: a * b))
+    tokens = [1.0 + sum(reached[:k]) for k in range(1, len(reached) + 1)]
+    speed_ups = [(tokens[k - 1] / _round_cost(costs, k, fill), -k) for k in range(1, len(tokens) + 1)]
+    expected, depth = max(speed_ups, default=(1.0 / _round_cost(costs, 1, fill), -1))
     return -depth, expected
 
 
-def _round(costs: RoundCosts, length: int, fill: float) -> float:
-    """Return what a round of so many guesses costs, in plain rounds."""
-    made = length * costs.draft + interpolate_costs(costs.verify, length * fill) + costs.beside
-    return made / costs.round(0)
+def _round_cost(costs: RoundCosts, length: int, fill: float) -> float:
+    """Return the cost of a round with ``length`` drafted tokens, in plain rounds."""
+    cost = length * costs.draft + interpolate_costs(costs.verify, length * fill) + costs.beside
+    return cost / costs.round(0)
 
 
-def _by_task(run: TimedRun, asked: PickSettings, depth: int) -> dict[str, float]:
-    """Return α by kind of prompt, where anything was guessed."""
-    found: dict[str, float] = {}
-    for task in sorted(set(asked.tasks)):
-        own = tuple(one for one, kind in zip(run.answers, asked.tasks, strict=True) if kind == task)
-        alpha = acceptance([TimedRun(run.seconds, own)], depth, asked.new).alpha
+def _by_task(run: TimedRun, settings: PickSettings, depth: int) -> dict[str, float]:
+    """Return α by kind of prompt, for kinds in which anything was drafted."""
+    alphas: dict[str, float] = {}
+    for task in sorted(set(settings.tasks)):
+        answers = tuple(each for each, kind in zip(run.answers, settings.tasks, strict=True) if kind == task)
+        alpha = acceptance([TimedRun(run.seconds, answers)], depth, settings.new).alpha
         if alpha is not None:
-            found[task] = alpha
-    return found
+            alphas[task] = alpha
+    return alphas
 
 
-def _verified(
-    one: CandidateResult, engine: Engine, asked: PickSettings, told: Callable[[str], None]
+def _timed(
+    result: CandidateResult, engine: Engine, settings: PickSettings, on_progress: Callable[[str], None]
 ) -> CandidateResult:
-    """Time a candidate in the ways it may draft, in turns with plain decoding."""
-    trees = [] if one.method == "ngram" else _trees(one.depth)
+    """Time a candidate's configurations alternately with plain decoding."""
+    method, trees = result.method, [] if result.method == "ngram" else _trees(result.depth)
     ways: dict[str, Parameters] = {
-        "plain": _params("plain", asked, None),
-        "chain": _params(one.method, asked, one.depth),
-        ADAPTIVE: _params(one.method, asked, None),
-        **{tree_name(tree): {**_params(one.method, asked, None), "draft_tree": tree} for tree in trees},
+        "plain": _params("plain", settings, None),
+        "chain": _params(method, settings, result.depth),
+        ADAPTIVE: _params(method, settings, None),
+        **{tree_name(tree): {**_params(method, settings, None), "draft_tree": tree} for tree in trees},
     }
     runs = run_alternating(
-        {way: partial(answer, engine, asked.prompts, params) for way, params in ways.items()},
-        asked.repeat,
-        lambda text: told(f"{one.name}: {text}"),
+        {way: partial(run_prompts, engine, settings.prompts, params) for way, params in ways.items()},
+        settings.repeat,
+        lambda text: on_progress(f"{result.name}: {text}"),
     )
-    measured = {way: median_ratio(made, runs["plain"]) for way, made in runs.items() if way != "plain"}
-    values = {name: getattr(one, name) for name in CandidateResult.__slots__}
-    return CandidateResult(**{**values, "measured": measured})
+    measured = {way: median_ratio(timed, runs["plain"]) for way, timed in runs.items() if way != "plain"}
+    return replace(result, measured=measured)
 
 
 def _trees(depth: int) -> list[TreeWidths]:
-    """Return the trees tried beside a chain: two guesses at the first place, and at the first two."""
+    """Return the trees that are timed in addition to a chain: two tokens on the first one or two levels."""
     return [(2,) * wide + (1,) * (depth - wide) for wide in (1, 2) if wide <= depth]
 
 
 def tree_name(widths: TreeWidths) -> str:
-    """Return the name of a tree: its widths."""
+    """Return the name of a tree: its widths, joined by commas."""
     return ",".join(map(str, widths))
 
 
-def _widths(best: CandidateResult) -> TreeWidths | None:
-    """Return the widths of the way that was fastest."""
+def _fastest_widths(best: CandidateResult) -> TreeWidths | None:
+    """Return the tree widths of the fastest configuration; None for :data:`ADAPTIVE`."""
     way = max(best.measured, key=lambda name: best.measured[name])
     if way == ADAPTIVE:
         return None
     return (1,) * best.depth if way == "chain" else tuple(map(int, way.split(",")))
 
 
-def _params(method: Method, asked: PickSettings, depth: int | None) -> Parameters:
+def _params(method: Method, settings: PickSettings, depth: int | None) -> Parameters:
     params: Parameters = {
-        "max_tokens": asked.new,
+        "max_tokens": settings.new,
         "method": method,
-        "temperature": asked.temperature,
+        "temperature": settings.temperature,
         "seed": 0,
     }
     if depth is not None:

@@ -10,7 +10,7 @@ from specclient_local.drafting.round_costs import RoundCosts
 from specclient_local.loading.model_loader import ModelPlacement, load_model
 from specclient_local.measure.expected_speedup import PositionAcceptance
 from specclient_local.measure.pick import selection as picking
-from specclient_local.measure.pick.candidates import candidate
+from specclient_local.measure.pick.candidates import parse_candidate
 from specclient_local.measure.pick.selection import (
     ADAPTIVE,
     CandidateResult,
@@ -70,16 +70,16 @@ def test_break_even_is_the_least_acceptance_that_pays_at_any_depth() -> None:
 def test_the_depth_is_where_tokens_over_costs_are_most() -> None:
     counted = PositionAcceptance(tried=(100, 80, 40), kept=(80, 40, 4), rounds=100)
     ups = [1.8 / 1.3, (1 + 0.8 + 0.4) / 1.6, (1 + 0.8 + 0.4 + 0.04) / 1.9]
-    depth, expected = picking._deepest(counted, COSTS, 1.0)
+    depth, expected = picking._best_depth(counted, COSTS, 1.0)
     assert (depth, expected) == (1, pytest.approx(max(ups)))
     deeper = replace(counted, kept=(80, 76, 36), tried=(100, 80, 76))
-    assert picking._deepest(deeper, COSTS, 1.0)[0] == 2
+    assert picking._best_depth(deeper, COSTS, 1.0)[0] == 2
 
 
 def test_a_look_up_verifies_only_what_it_finds() -> None:
     look_up = RoundCosts(draft=0.0, verify=(1.0, 1.1, 1.2, 1.3))
-    assert picking._round(look_up, 2, 0.5) == pytest.approx(1.1)
-    assert picking._round(look_up, 2, 1.0) == pytest.approx(1.2)
+    assert picking._round_cost(look_up, 2, 0.5) == pytest.approx(1.1)
+    assert picking._round_cost(look_up, 2, 1.0) == pytest.approx(1.2)
 
 
 @pytest.mark.parametrize(
@@ -109,17 +109,17 @@ def test_a_refusal_names_the_numbers(changes, wanted) -> None:
     ],
 )
 def test_the_fastest_way_is_recommended(measured, widths) -> None:
-    assert picking._widths(fared(measured=measured)) == widths
+    assert picking._fastest_widths(fared(measured=measured)) == widths
 
 
 def picked(target, names, **changes) -> PickResult:
-    candidates = [candidate(name, target, context=64) for name in names]
-    return pick(candidates, lambda each: load(target, slots=1, **each.loading), asked(**changes))
+    candidates = [parse_candidate(name, target, context=64) for name in names]
+    return pick(candidates, lambda each: load(target, slots=1, **each.load_options), asked(**changes))
 
 
 def test_a_draft_that_is_never_right_is_refused_and_one_that_always_is_is_known(target, draft) -> None:
     found = picked(target, [str(draft), str(target), "ngram"])
-    by_name = {one.name: one for one in found.fared}
+    by_name = {one.name: one for one in found.results}
     wrong, right = by_name[str(draft)], by_name[str(target)]
     assert wrong.alpha < 0.2
     assert wrong.break_even > wrong.alpha
@@ -132,10 +132,12 @@ def test_a_draft_that_is_never_right_is_refused_and_one_that_always_is_is_known(
     assert right.by_task == {"chat": 1.0, "code": 1.0}
     assert right.closed_form == pytest.approx((right.depth + 1) / (right.depth * right.cost + 1))
     assert right.memory > wrong.memory > by_name["ngram"].memory == 0
-    assert [one.expected for one in found.fared] == sorted(
-        (one.expected for one in found.fared), reverse=True
+    assert [one.expected for one in found.results] == sorted(
+        (one.expected for one in found.results), reverse=True
     )
-    assert [bool(one.measured) for one in found.fared] == [True, True, False], "the best two alone are timed"
+    assert [bool(one.measured) for one in found.results] == [True, True, False], (
+        "the best two alone are timed"
+    )
     assert found.best is None or found.best.worth
     assert found.speed_up >= 1.0
 
@@ -143,7 +145,7 @@ def test_a_draft_that_is_never_right_is_refused_and_one_that_always_is_is_known(
 def test_layers_and_heads_are_candidates_too(target, tmp_path) -> None:
     heads = medusa(tmp_path / "heads")
     found = picked(target, ["layer_skip:1", str(heads)])
-    methods = {one.name: one for one in found.fared}
+    methods = {one.name: one for one in found.results}
     assert methods["layer_skip:1"].method == "layer_skip"
     own = methods[str(heads)]
     assert own.method == "medusa"
@@ -156,17 +158,17 @@ def test_layers_and_heads_are_candidates_too(target, tmp_path) -> None:
 
 
 def test_half_of_the_layers_draft_where_no_number_is_given(target) -> None:
-    assert candidate("layer_skip", target, context=64).loading == {"layer_skip": 2}
+    assert parse_candidate("layer_skip", target, context=64).load_options == {"layer_skip": 2}
     assert read_config(target).layers == 4
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_candidates_memory_is_what_a_loaded_one_takes(target, dtype) -> None:
     placed, context = ModelPlacement(dtype, "cpu"), 128
-    skipping = candidate("layer_skip:1", target, context=context, dtype=dtype)
+    skipping = parse_candidate("layer_skip:1", target, context=context, dtype=dtype)
     caches = load_model(target, placed, slots=1, context=context).cache.rows.nbytes
     assert skipping.memory == caches // 4, "one of four layers, whose weights are the target's"
-    whole = candidate(str(target), target, context=context, dtype=dtype)
+    whole = parse_candidate(str(target), target, context=context, dtype=dtype)
     biases_and_norms = 0.03
     numbers = count_numbers(target) * (1 - biases_and_norms)
     assert whole.memory - caches >= numbers * (2 if dtype == "bfloat16" else 4)
@@ -182,7 +184,7 @@ def test_a_candidates_memory_is_what_a_loaded_one_takes(target, dtype) -> None:
 )
 def test_what_is_no_candidate_is_named(target, name, error, named) -> None:
     with pytest.raises(error, match=named):
-        candidate(name, target, context=64)
+        parse_candidate(name, target, context=64)
 
 
 def test_no_candidates_are_none(target) -> None:
