@@ -10,7 +10,7 @@ from typing import Literal
 
 from paths import DATA
 from specclient_local.model.tokenizer import Tokenizer
-from specclient_local.training.corpus import modules
+from specclient_local.training.corpus import split_modules
 
 Kind = Literal["library", "humaneval", "prose"]
 
@@ -42,7 +42,7 @@ def prompts() -> tuple[Prompt, ...]:
 def _library() -> list[Prompt]:
     """Cut forty lines out of held-out modules, from some line on; in order of names, so alike everywhere."""
     dice = random.Random(0)
-    sources = [module for module in modules("heldout") if len(module.text) > 4000]
+    sources = [module for module in split_modules("heldout") if len(module.text) > 4000]
     found: dict[str, Prompt] = {}
     while len(found) < LIBRARY:
         module = dice.choice(sources)

@@ -11,6 +11,7 @@ from specclient_local.training.corpus import (
     EOS,
     SourceModule,
     encode_split,
+    split_modules,
     standard_library,
     train_tokenizer,
 )

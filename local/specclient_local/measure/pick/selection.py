@@ -57,7 +57,7 @@ class CandidateResult:
     Attributes:
         name: the candidate's name.
         method: its method.
-        alpha: probability that a drafted token is accepted, given that all before it were; over all positions.
+        alpha: probability that a drafted token is accepted if all before it were; over all positions.
         by_position: the same by position.
         by_task: ``alpha`` by kind of prompt.
         cost: c, the cost of a draft pass in plain steps.
