@@ -1,4 +1,4 @@
-"""Turn a frozen target into a small draft that agrees with it, on real text and on the target's own."""
+"""Distillation of the bundled draft from its target, on real text and on the target's continuations."""
 
 from __future__ import annotations
 
@@ -29,15 +29,22 @@ def continuations(
     seed: int = 2,
     report: Callable[[str], None] = print,
 ) -> torch.Tensor:
-    """Let the target continue training prefixes, by turns greedily and sampled at temperature 1.
+    """Return the target's continuations of training prefixes, alternately greedy and at temperature 1.
 
-    A draft is asked to predict what the target *will* say, not what people wrote; greedy text of a
-    small model repeats itself in ways that no corpus does (on-policy data, as in DistillSpec,
-    arXiv 2310.08461 §4).
+    A draft must predict the target's text, not human text: greedy text of a small model repeats itself in
+    ways that no corpus does (on-policy data, as in DistillSpec, arXiv 2310.08461 §4).
 
     Args:
-        wander: sampled tokens before all rows go on greedily. They lead away from what the target
-            remembers of its training text, into the unfamiliar contexts it will be asked about.
+        target: the model that continues the prefixes.
+        data: text from which prefixes are taken.
+        rows: number of continuations.
+        prompt: tokens per prefix.
+        new: generated tokens per continuation.
+        wander: sampled tokens before all rows continue greedily. They lead away from memorized training
+            text, into contexts like those of real requests.
+        batch: rows per generation.
+        seed: seed of prefixes and sampling.
+        report: called with a line of progress.
 
     Returns:
         ids ``[rows, prompt + new]``.
@@ -85,9 +92,9 @@ def distill(
 ) -> float:
     """Train the draft on the target's distribution; return the last training loss.
 
-    Steps alternate between real text and the target's own. The loss mixes forward KL to the
-    target's distribution (what sampling needs) with cross-entropy on its most likely token (what
-    greedy decoding needs).
+    Steps alternate between real text and the target's continuations. The loss mixes the forward KL
+    divergence from the target's distribution (for sampling) with the cross-entropy on its most likely token
+    (for greedy decoding).
 
     Args:
         own: the target's continuations, ids ``[rows, length]``.

@@ -1,8 +1,8 @@
-"""Turn the running Python's standard library into training and held-out text, and text into token windows.
+"""Training and held-out text from the running Python's standard library, its tokenizer, and token windows.
 
-The standard library is the one body of code every Python has, under a licence (PSF-2.0) that
-lets us train on it. Modules, not lines, are split, by a hash of the module's name: the same
-module falls on the same side in every Python version and on every machine.
+Every Python has the standard library, and its licence (PSF-2.0) permits training on it. Whole modules are
+split by a hash of their name, so that a module is on the same side in every Python version and on every
+machine.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ Split = Literal["train", "heldout"]
 
 BOS, EOS, PAD = "<|bos|>", "<|eos|>", "<|pad|>"
 
-#: Left out: tests (absent from many distributions), generated tables, and files written per machine.
+#: Excluded: tests (absent from many distributions), generated tables, and machine-specific files.
 EXCLUDED_PARTS = frozenset(
     {"test", "tests", "idle_test", "site-packages", "dist-packages", "encodings", "pydoc_data", "__pycache__"}
 )
 EXCLUDED_PREFIXES = ("_sysconfigdata", "config-", "lib-dynload", "__phello__")
 
-#: Words, numbers and punctuation much as cl100k splits them, but each newline and each indentation is a
-#: piece of its own: however a prompt ends (after a colon, a newline, an indent), its last piece is one
-#: that training text has at that place too.
+#: Splits words, numbers and punctuation similarly to cl100k, but each newline and each indentation is a piece
+#: of its own. The last piece of a prompt that ends after a colon, newline or indentation then also occurs at
+#: this place in training text.
 PIECES = (
     r"\r?\n|(?<=\n)[ \t]+|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+"
     r"|[^\S\r\n]+(?!\S)|\s+"

@@ -1,6 +1,6 @@
-"""Turn what a target and its draft say at the same places into a loss, and into acceptance.
+"""Distillation losses between a draft's and its target's logits, and the acceptance rates that follow.
 
-At a place with target distribution p and draft distribution q, a token drawn from q is accepted with
+At a position with target distribution p and draft distribution q, a token drawn from q is accepted with
 probability Σ min(p, q) = 1 − TV(p, q) (Leviathan et al., arXiv 2211.17192, theorem 3.5 and corollary 3.6).
 """
 
@@ -17,14 +17,14 @@ LOSSES: tuple[Loss, ...] = ("kl", "hard", "tv")
 
 
 def distillation_loss(kind: Loss, draft: Tensor, target: Tensor) -> Tensor:
-    """Return the mean loss over places, a scalar of at least 0, in nats (``tv``: a probability).
+    """Return the mean loss over positions, a scalar of at least 0, in nats (``tv``: a probability).
 
     Args:
-        kind: ``kl`` is the forward divergence KL(p ‖ q), which has the draft cover all that the target may
-            say (of the divergences of DistillSpec, arXiv 2310.08461). ``hard`` is cross-entropy with the
-            target's likeliest token, all that greedy decoding asks for. ``tv`` is the total-variation
-            distance ½ Σ |p − q| (DistillSpec), the share of drafted tokens that is refused at temperature 1
-            (corollary 3.6 above).
+        kind: ``kl`` is the forward divergence KL(p ‖ q), which makes the draft cover the target's whole
+            distribution (one of the divergences of DistillSpec, arXiv 2310.08461). ``hard`` is the
+            cross-entropy with the target's most likely token, which is what greedy decoding needs. ``tv`` is
+            the total-variation distance ½ Σ |p − q| (DistillSpec), the share of drafted tokens that is
+            rejected at temperature 1 (corollary 3.6 above).
         draft: logits ``[N, V]`` with gradients.
         target: logits ``[N, V]``.
     """
@@ -38,7 +38,7 @@ def distillation_loss(kind: Loss, draft: Tensor, target: Tensor) -> Tensor:
 
 
 def acceptance_chance(draft: Tensor, target: Tensor) -> Tensor:
-    """Return the chance ``[N]`` that a token drawn from the draft is accepted: Σ min(p, q).
+    """Return the probability ``[N]`` that a token drawn from the draft is accepted: Σ min(p, q).
 
     Args:
         draft, target: logits ``[N, V]``.
@@ -50,15 +50,16 @@ def acceptance_chance(draft: Tensor, target: Tensor) -> Tensor:
 def replay_greedy(agrees: list[bool], drafted: int) -> tuple[int, int, int]:
     """Replay greedy speculation over a greedy answer of the target, without running either model.
 
-    A greedy chain from a right prefix follows the target until the two first disagree, so that agreement
-    place by place, each after the target's own tokens, decides every round.
+    After a correct prefix, a greedy draft chain equals the target's answer up to the first disagreement.
+    The draft's agreement at each position, given the target's tokens before it, therefore determines every
+    round.
 
     Args:
-        agrees: for each token of the answer, whether the draft would have said it.
-        drafted: tokens a round.
+        agrees: for each token of the answer, whether it is the draft's most likely token.
+        drafted: drafted tokens per round.
 
     Returns:
-        rounds, those whose first token is accepted, and tokens won in all of them.
+        The number of rounds, the number of rounds whose first token is accepted, and the total of tokens.
     """
     at = rounds = first = tokens = 0
     while at + drafted < len(agrees):

@@ -1,4 +1,4 @@
-"""Turn the training split into the bundled target: a Llama-shaped model of Python source."""
+"""Pretraining of the bundled target, a Llama-shaped model of Python source code."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def llama(
 
 
 def training_window(step: int, steps: int, data: TokenArray, tokens_per_step: int, seed: int) -> torch.Tensor:
-    """Draw the ids of a step, ``[B, T + 1]``: T is 512, and the whole context for the last eighth."""
+    """Return the token ids of a step, ``[B, T + 1]``: T is 512, and the full context in the last eighth."""
     length = CONTEXT if step >= steps * 7 // 8 else CONTEXT // 2
     rng = np.random.default_rng((seed, step))
     return torch.from_numpy(data.windows(rng, tokens_per_step // length, length))

@@ -1,7 +1,7 @@
-"""Turn the standard library into the bundled pair: tokenizer, target, draft and model card, in one command.
+"""Train the bundled pair on the standard library: tokenizer, target, draft and model card, in one command.
 
-``python -m specclient_local.training.recipe`` (``make bundled-pair``). Resumes after a kill from
-``build/bundled-pair``; a good hour on two idle CPU cores.
+``python -m specclient_local.training.recipe`` (``make bundled-pair``). An interrupted run resumes from
+``build/bundled-pair``. It takes a little over an hour on two idle CPU cores.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BUNDLED = Path(__file__).parent.parent / "bundled"
 
 @dataclass(frozen=True)
 class BundledPairRecipe:
-    """Every number the bundled pair depends on."""
+    """The settings of the bundled pair's training."""
 
     vocab: int = 4096
     target: tuple[int, int, int, int] = (7, 320, 5, 896)  # layers, width, heads, feed-forward
@@ -121,14 +121,14 @@ def _new(
 
 
 def _round_to_bf16(model: torch.nn.Module) -> None:
-    """Round weights to what will be shipped, so that the draft learns the target that users run."""
+    """Round weights to bfloat16, as they are shipped, so that the draft learns from the shipped target."""
     with torch.no_grad():
         for weight in model.parameters():
             weight.copy_(weight.bfloat16())
 
 
 def _saved(path: Path, make_ids: Callable[[], torch.Tensor]) -> torch.Tensor:
-    """Return what an earlier run left in ``path``, or make it and leave it there."""
+    """Return the tensor that an earlier run saved in ``path``, or create and save it."""
     if path.exists():
         return torch.load(path, weights_only=True)  # type: ignore[no-any-return]
     ids = make_ids()

@@ -1,7 +1,7 @@
-"""Turn a model, a loss and a schedule into trained weights: one resumable loop for both models.
+"""A resumable training loop, with its learning-rate schedule and optimizers.
 
-Hidden matrices are trained by Muon (Jordan et al. 2024, scaled as in arXiv 2502.16982 §2.2), all
-else by AdamW; the matrix products run in bfloat16 under autocast, the weights stay in float32.
+Hidden matrices are trained by Muon (Jordan et al. 2024, scaled as in arXiv 2502.16982 §2.2), all other
+parameters by AdamW. Matrix products run in bfloat16 under autocast; weights stay in float32.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import nn
 
 @dataclass(frozen=True)
 class TrainingSchedule:
-    """How long and how fast to learn.
+    """The learning rate by step, and the optimizers' constants.
 
     Attributes:
         steps: optimizer steps.
@@ -68,9 +68,12 @@ def train(
 
     Args:
         model: changed in place.
-        loss_at: step number to a scalar loss. It alone draws data, seeded by the step, so a resumed
-            run sees just what an unbroken one would have seen.
-        checkpoint: file to resume from and save to (every 100 steps, replaced in one move).
+        schedule: number of steps, learning rate and weight decay.
+        loss_at: returns the scalar loss of a step. It selects the data, seeded by the step number, so that a
+            resumed run uses the same data as an uninterrupted one.
+        checkpoint: file to resume from and to save to (every 100 steps, replaced atomically).
+        report: called with a line of progress.
+        every: steps between these lines.
     """
     opts = optimizers(model, schedule)
     first, recent = _resume(checkpoint, model, opts)

@@ -1,4 +1,4 @@
-"""Turn the settings of a draft's training, and how far it is, into values that are passed around."""
+"""Settings, progress and results of draft training."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ Precision = Literal["bfloat16", "float16", "float32"]
 
 @dataclass(frozen=True, slots=True)
 class DraftRecipe:
-    """Every number a run depends on.
+    """The settings of a training run.
 
     Attributes:
         loss: see :func:`specclient_local.training.losses.distillation_loss`.
         steps: optimizer steps.
-        batch: answers of a pass; ``accumulate`` passes make a step.
+        batch: answers per pass.
+        accumulate: passes per step.
         lr: peak learning rate; it rises over ``warmup`` steps and then falls linearly to zero.
-        prompts: answers of the target to learn from; ``heldout`` more are measured on.
-        sampling: how they are made.
-        precision: what passes compute in; the draft's weights stay in float32 until they are saved.
-        seed: of the order in which answers are learnt.
-        every: steps between measurements, each followed by a checkpoint.
+        warmup: steps of linear rise.
+        prompts: number of prompts whose answers the draft is trained on.
+        heldout: number of further prompts for measurements.
+        sampling: how the target's answers are sampled.
+        precision: data type of passes; the draft's weights stay in float32 until they are saved.
+        seed: seed of the order of answers.
+        every: steps between measurements; a checkpoint follows each.
     """
 
     loss: Loss = "kl"
@@ -44,12 +47,13 @@ class DraftRecipe:
 
 @dataclass(frozen=True, slots=True)
 class DraftAgreement:
-    """How well a draft says what its target would, on answers to prompts that neither learnt from.
+    """How often a draft predicts its target's tokens, on held-out prompts.
 
     Attributes:
-        drawn: chance that a token drawn at temperature 1 is accepted, Σ min(p, q).
-        greedy: share of greedy tokens that the draft would have said.
-        tokens_per_round: of greedy speculation with 4 drafted tokens, the target's own included.
+        drawn: probability that a token sampled at temperature 1 is accepted, Σ min(p, q).
+        greedy: share of the target's greedy tokens that are also the draft's most likely tokens.
+        tokens_per_round: mean tokens per round of greedy speculation with 4 drafted tokens, including the
+            target's own.
     """
 
     drawn: float
@@ -59,14 +63,15 @@ class DraftAgreement:
 
 @dataclass(frozen=True, slots=True)
 class DraftProgress:
-    """How far a run is.
+    """The progress of a run.
 
     Attributes:
         stage: ``sample`` or ``train``.
-        done, of: prompts answered, or steps done.
+        done: answered prompts, or finished steps.
+        of: their total.
         loss: mean of the last 20 steps; None before the first.
         agreement: the last measurement; None while sampling.
-        left_s: about how many seconds the stage still takes; None where nothing was done in it yet.
+        left_s: estimated seconds until the end of the stage; None at its start.
     """
 
     stage: Literal["sample", "train"]
@@ -79,7 +84,7 @@ class DraftProgress:
 
 @dataclass(frozen=True, slots=True)
 class DraftTrainingResult:
-    """What a run came to: the draft's agreement before and after it."""
+    """The draft's agreement with its target before and after the run."""
 
     before: DraftAgreement
     after: DraftAgreement
@@ -87,11 +92,12 @@ class DraftTrainingResult:
 
 @dataclass(frozen=True, slots=True)
 class PromptCorpus:
-    """What answers begin with.
+    """The texts from which prompts are taken.
 
     Attributes:
-        texts, heldout: to learn from and to measure on.
-        whole: whether they are prompts themselves, or files to cut prompts out of.
+        texts: for training.
+        heldout: for measurements.
+        whole: whether each text is a prompt, or a file from which prompts are cut.
     """
 
     texts: Sequence[str]

@@ -1,7 +1,7 @@
-"""Turn a target, a draft and texts into a draft that agrees with the target there: sample, learn, save.
+"""Train a draft to predict its target: sample the target's answers, distill, save.
 
-What is sampled and learnt is kept in a work folder as it comes about, so that a run which is killed goes on
-with the same command, and ends with the same draft as one that was not.
+A work folder keeps the sampled answers and the checkpoints. A run that was interrupted resumes with the same
+command, and its result is the same as without the interruption.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from specclient_local.training.losses import acceptance_chance, distillation_los
 from specclient_local.training.training_loop import TrainingSchedule, optimizers
 
 _DRAFTED = 4
-"""Tokens a round where greedy speculation is replayed."""
+"""Drafted tokens per round in replays of greedy speculation."""
 
 
 def train_draft(
@@ -59,23 +59,23 @@ def train_draft(
     """Train a draft on its target's distribution, and save it as a Hugging Face folder.
 
     Args:
-        target: folder or hub id, of any causal model that transformers has; ``demo`` is the bundled one.
-        draft: folder or hub id of the model to begin with, which stays as it is; of the target's vocabulary.
-            None is the bundled draft, for ``demo``.
-        corpus: what the target's answers begin with.
-        out: folder for the draft; :meth:`specclient_local.engine.engine.Engine.load` takes it.
-        recipe: every number of the run.
-        work: for answers and checkpoints; ``out``/work by default. A run that finds its own goes on.
+        target: folder or hub id of any causal model that transformers supports; ``demo`` is the bundled one.
+        draft: folder or hub id of the initial draft, with the target's vocabulary; it is not modified.
+            None is the bundled draft, with ``demo``.
+        corpus: the texts from which prompts are taken.
+        out: folder for the trained draft; :meth:`specclient_local.engine.engine.Engine.load` accepts it.
+        recipe: the settings of the run.
+        work: folder for answers and checkpoints; ``out``/work by default. A run resumes from its own.
         device: as in :meth:`specclient_local.engine.engine.Engine.load`.
-        threads: torch threads; 1 for a small target, else torch's, by default.
-        told: hears how far the run is.
-        clock: monotonic seconds.
+        threads: torch threads; by default 1 for a small target, else torch's.
+        told: called with the progress of the run.
+        clock: returns monotonic seconds.
 
     Raises:
-        CheckpointError: of either model, or two whose vocabularies differ.
-        ConfigurationError: no draft, no prompts, prompts and answers beyond the context, or a work folder of
-            another run.
-        EngineError: no space left, or a loss that is no number; the last checkpoint is named.
+        CheckpointError: a model is invalid, or their vocabularies differ.
+        ConfigurationError: there is no draft or no prompt, prompts and answers exceed the context, or the
+            work folder belongs to another run.
+        EngineError: the disk is full, or the loss is not finite; names the last checkpoint.
     """
     target, draft = resolve_pair_name(target, draft)
     if draft is None:
@@ -108,7 +108,7 @@ def train_draft(
 
 
 class DraftTrainingRun:
-    """A draft, what it learns from, and how."""
+    """Trains a draft on the answers of its target."""
 
     def __init__(
         self,
@@ -127,15 +127,15 @@ class DraftTrainingRun:
         warmup = min(recipe.warmup, max(1, recipe.steps // 2))
         self._schedule = TrainingSchedule(recipe.steps, recipe.lr, warmup=warmup)
         self._optimizers = optimizers(draft, self._schedule)
-        # Half precision has no room for small gradients: losses are scaled up, steps that overflow left out.
+        # Small gradients underflow in float16: the scaler multiplies the loss, and skips steps that overflow.
         self._scaler = torch.amp.GradScaler(self._device.type, enabled=recipe.precision == "float16")
         self._losses: list[float] = []
 
     def train(self, told: Callable[[DraftProgress], None], clock: Callable[[], float]) -> DraftTrainingResult:
-        """Run the schedule from where a checkpoint left it, and measure before and after.
+        """Run the schedule from the last checkpoint on, and measure before and after.
 
         Raises:
-            EngineError: no space for a checkpoint, or a loss or gradient that is no number.
+            EngineError: a checkpoint cannot be written, or the loss or its gradient is not finite.
         """
         recipe, before = self.recipe, self.measure()
         first = self._resume()
@@ -153,13 +153,13 @@ class DraftTrainingRun:
         return DraftTrainingResult(before, last)
 
     def step(self, number: int) -> float:
-        """Learn from some answers, drawn by the step's number alone; return the mean loss."""
+        """Run one optimizer step; its number alone determines the answers used. Return the mean loss."""
         recipe, size = self.recipe, min(self.recipe.batch, len(self._learnt))
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = self._schedule.at(number)
         dice, total = np.random.default_rng((recipe.seed, number)), 0.0
-        torch.manual_seed(recipe.seed * 1_000_003 + number)  # of dropout, where a draft has it
+        torch.manual_seed(recipe.seed * 1_000_003 + number)  # for drafts with dropout
         self.draft.train()
         for _ in range(recipe.accumulate):
             rows = self._learnt.rows(dice.choice(len(self._learnt), size, replace=False).tolist())
@@ -179,7 +179,7 @@ class DraftTrainingRun:
 
     @torch.no_grad()
     def measure(self) -> DraftAgreement:
-        """Return how well the draft agrees on answers that it does not learn from."""
+        """Return the draft's agreement with the target on the held-out answers."""
         self.draft.eval()  # type: ignore[no-untyped-call]
         drawn: list[Tensor] = []
         greedy: list[bool] = []
@@ -203,7 +203,7 @@ class DraftTrainingRun:
         )
 
     def _both(self, rows: TargetAnswers) -> tuple[Tensor, Tensor]:
-        """Return what draft and target say at each place but the last, ``[B, L - 1, V]``."""
+        """Return the logits of draft and target at all positions but the last, each ``[B, L - 1, V]``."""
         ids = rows.ids.to(self._device)[:, :-1]
         half = self.recipe.precision != "float32"
         with torch.autocast(
@@ -217,7 +217,7 @@ class DraftTrainingRun:
         return said[..., :both], wanted[..., :both]
 
     def _loss(self, rows: TargetAnswers) -> Tensor:
-        """Return the mean loss over the places of some rows, those of their prompts included."""
+        """Return the mean loss over all positions of some rows, including their prompts."""
         said, wanted = self._both(rows)
         counts = torch.arange(said.shape[1])[None] < (rows.lengths - 1)[:, None]
         counts = counts.to(self._device)
@@ -232,7 +232,7 @@ class DraftTrainingRun:
         self._checkpoints.save(done, self.draft, state)
 
     def _resume(self) -> int:
-        """Take what the last checkpoint holds; return how many steps it had done."""
+        """Load the last checkpoint; return the number of its finished steps, 0 without one."""
         found = self._checkpoints.last()
         if found is None:
             return 0
@@ -256,13 +256,13 @@ class DraftTrainingRun:
 
 
 class _DraftTimeLeft:
-    """How long what is left takes, at the pace since a stage was first heard of."""
+    """Estimates the remaining seconds of a stage, from its pace since the first call."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock, self._of, self._first, self._begun = clock, -1, 0, 0.0
 
     def left(self, done: int, of: int) -> float | None:
-        """Return seconds; None at a stage's first call."""
+        """Return the remaining seconds; None at a stage's first call."""
         if of != self._of:
             self._of, self._first, self._begun = of, done, self._clock()
         passed = done - self._first
@@ -272,9 +272,9 @@ class _DraftTimeLeft:
 def _samplings(
     recipe: DraftRecipe, corpus: PromptCorpus
 ) -> list[tuple[str, Sequence[str], int, AnswerSampling]]:
-    """Return name, texts, count and settings of what is learnt and of what is measured on."""
+    """Return name, texts, count and sampling settings of the training and of the held-out answers."""
     how = recipe.sampling
-    # Both kinds are measured, whatever is learnt.
+    # Held-out answers have both temperatures, whatever the training answers have.
     heldout = AnswerSampling(how.prompt, how.new, (0.0, 1.0), how.slots, how.seed + 1)
     return [
         ("train", corpus.texts, recipe.prompts, how),
@@ -283,13 +283,13 @@ def _samplings(
 
 
 def _answering(folder: Path, how: AnswerSampling, device: str, threads: int) -> Engine:
-    """Load the target to answer prompts, a batch at a time."""
+    """Load the target as an engine that answers prompts in batches."""
     room = how.prompt + how.new
     return Engine.load(folder, method="plain", slots=how.slots, context=room, device=device, threads=threads)
 
 
 def _fitting(target: Path, draft: Path, how: AnswerSampling) -> Tokenizer:
-    """Return the target's tokenizer, having seen that the draft has its vocabulary and both the room.
+    """Check that vocabularies and contexts fit; return the target's tokenizer.
 
     Raises:
         CheckpointError, ConfigurationError: see :func:`train_draft`.
@@ -304,17 +304,17 @@ def _fitting(target: Path, draft: Path, how: AnswerSampling) -> Tokenizer:
     context = min(read_hf_config(folder).context for folder in (target, draft))
     if how.prompt + how.new > context:
         raise ConfigurationError(
-            f"prompts of {how.prompt} tokens and answers of {how.new} exceed the context of {context}; ask "
-            "for shorter ones."
+            f"prompts of {how.prompt} tokens and answers of {how.new} exceed the context of {context}; make "
+            "them shorter."
         )
     return tokenizer
 
 
 def _claim(work: Path, recipe: DraftRecipe, corpus: PromptCorpus, folders: tuple[Path, Path]) -> None:
-    """See that a work folder is this run's, or nobody's.
+    """Check that a work folder is new or belongs to this run, and record the run's settings in it.
 
     Raises:
-        ConfigurationError: it is another's.
+        ConfigurationError: it belongs to another run.
     """
     read = hashlib.sha256()
     for text in (*corpus.texts, "\0", *corpus.heldout):
