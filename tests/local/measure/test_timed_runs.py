@@ -226,7 +226,7 @@ def test_prompts_of_a_file_and_of_the_library(engine, tmp_path):
     assert [len(ids) for ids in cut] == [16, 16, 16]
     assert cut == held_out(engine.tokenizer, 3, 16)
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigurationError, match="no UTF-8"):
+    with pytest.raises(ConfigurationError, match="not UTF-8"):
         read_prompts(tmp_path / "bytes")
     with pytest.raises(ConfigurationError, match="cannot be read"):
         read_prompts(tmp_path / "none")
