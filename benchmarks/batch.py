@@ -1,11 +1,11 @@
-"""Turn the bundled pair into figures of continuous batching: tokens per second, by requests at once.
+"""Measure continuous batching with the bundled pair: tokens per second by the number of concurrent requests.
 
     python benchmarks/batch.py [--batches 1,2,4,8] [--new 128] [--repeat 5] [--threads 2]
 
-Greedy, prompts cut from held-out modules, an end token counting as any other. Plain decoding and draft
-speculation, with the draft length left to the engine, take turns over all batch sizes in one run; a figure
-is the median of the repetitions, and the load is the machine's at the end. Processor seconds stand beside
-the elapsed ones: other programs disturb them less. Prints a table, then one JSON line.
+Decoding is greedy, on prompts cut from held-out modules, and does not stop at end tokens. Plain decoding and
+draft speculation (the engine chooses the draft length) alternate over all batch sizes in one run. A figure is
+the median of the repetitions; the load is the machine's at the end. CPU seconds are shown next to elapsed
+seconds, since other programs affect them less. Prints a table, then one JSON line.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A server that answers chat completions from canned bytes; prints its port, ends with its standard input.
+"""A server with canned chat completions; prints its port, and exits when its standard input closes.
 
-It runs in a process of its own, so that what the clients cost can be told apart from what it costs.
+It runs in a separate process, so that its cost is not measured as the clients'.
 """
 
 from __future__ import annotations

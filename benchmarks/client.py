@@ -1,9 +1,9 @@
-"""What a call costs the calling process, ours against the `openai` package and raw httpx, in one run.
+"""Measure the cost of a call in the calling process: specclient, the `openai` package, and raw httpx.
 
     python benchmarks/client.py            # needs: pip install 'specclient[dev]'
 
-CPU time, not wall time: the server, canned and in a process of its own, costs nothing here. Prints a table,
-then one JSON line. Each figure is the median of several rounds, in which all take turns.
+Figures are CPU time of this process, so they do not include the canned server, which runs in its own. Each is
+the median of several rounds in which all clients alternate. Prints a table, then one JSON line.
 """
 
 from __future__ import annotations

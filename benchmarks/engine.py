@@ -1,17 +1,17 @@
-"""Turn one checkpoint pair into figures of the own engine and of transformers, beside the targets set.
+"""Compare the engine with transformers on one checkpoint pair, and with the targets that were set.
 
     python benchmarks/engine.py [--threads 2] [--repeat 5] [--new 128] [--prompts 4] [--save]
 
-Timed against: ``transformers`` (its plain, assisted and prompt-lookup decoding) on the bundled pair, in one
-run: all ways take turns on the same prompts, cut from held-out modules to 64 tokens. A figure is the median
-of the repetitions, a ratio the median of the ratios within a turn; c, a draft pass in plain steps, is timed
-between all of them, and plain decoding once more before each draft length that is set beside theory. Greedy,
-float32, one request at a time where nothing else is said; neither side has an end token, nothing is read from
-a prefix cache. The prediction is the plain answer with every tenth token wrong; layer_skip drafts with the
-target's first three layers; the bundled heads draft in an engine of their own, since keeping the states that
-they read costs a plain pass a little; so do both models in bfloat16, whose times are over its plain decoding.
-Prints tables, then one JSON line; ``--save`` keeps it and three plots
-in ``benchmarks/results``.
+The reference is ``transformers`` (plain, assisted and prompt-lookup decoding) on the bundled pair, in one
+run: all methods alternate on the same prompts, cut from held-out modules to 64 tokens. A figure is the median
+of the repetitions, a ratio the median of the ratios within a turn. c, the cost of a draft pass in plain
+steps, is timed between all of them, and plain decoding once more before each draft length that is compared
+with theory. Decoding is greedy, in float32, with one request at a time unless stated otherwise; neither side
+has an end token, and no prefix cache is used. The prediction is the plain answer with every tenth token
+wrong; layer_skip drafts with the target's first three layers. The bundled heads run in a separate engine,
+since keeping the hidden states for them slows a plain pass slightly; so do both models in bfloat16, whose
+ratios are relative to plain decoding in bfloat16. Prints tables, then one JSON line; ``--save`` writes it and
+three plots to ``benchmarks/results``.
 """
 
 from __future__ import annotations

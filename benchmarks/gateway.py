@@ -1,19 +1,20 @@
-"""What a gateway costs: the latency it adds to an upstream, and the throughput, ours beside LiteLLM's.
+"""Measure gateways: the latency that `specclient serve` and LiteLLM's proxy add, and their throughput.
 
     python benchmarks/gateway.py [--rounds 3] [--litellm VENV/bin/python] [--save]
 
-The upstream is canned, in a process of its own. For latency it answers as a model would (after 0.2 s, then a
-word every 20 ms); clients ask it directly and through `specclient serve`, in turns, so many at once as the
-table says, each every 0.3 s, or every second for a stream. What is added is the difference of the medians of
-a round, and of that the median of all rounds. For throughput it answers at once, and 64 clients ask as fast
-as they are answered, LiteLLM's proxy, too. Each gateway is one process; ours has its ledger on.
+The upstream has canned responses and runs in a separate process. For latency, it responds like a model (after
+0.2 s, then a word every 20 ms). As many clients as the table says send a request every 0.3 s (a stream every
+second), alternately to the upstream and to `specclient serve`. The added latency is the difference of the
+medians within a round, and of these the median over rounds. For throughput, the upstream responds
+immediately, and 64 clients send requests without a pause, also to LiteLLM's proxy. Each gateway is one
+process; specclient's ledger is on.
 
-LiteLLM pins what it needs, so it wants an environment of its own; its Python is named by the option, or by
-LITELLM_PYTHON. Without it only our own figures are measured:
+LiteLLM pins its dependencies, so it needs an environment of its own. The option, or LITELLM_PYTHON, names its
+Python. Without it, only specclient is measured:
 
     python -m venv /tmp/litellm && /tmp/litellm/bin/pip install 'litellm[proxy]'
 
-Prints a table, then one JSON line; ``--save`` keeps it in ``benchmarks/results/gateway.json``.
+Prints a table, then one JSON line; ``--save`` writes it to ``benchmarks/results/gateway.json``.
 """
 
 from __future__ import annotations

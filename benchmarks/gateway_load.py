@@ -1,4 +1,4 @@
-"""Turn a server's address into how long its answers take, to a crowd of clients on raw sockets."""
+"""Load generator: measures a server's response times with many concurrent clients on raw sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turn the canned upstream's address into gateways before it, each a process of its own on loopback."""
+"""Start gateways in front of the canned upstream, each in its own process on the loopback interface."""
 
 from __future__ import annotations
 

@@ -1,20 +1,21 @@
-"""Turn an accelerator into figures: plain decoding against its memory's speed, speculation against theory.
+"""Measure an accelerator: plain decoding relative to memory bandwidth, and speculation relative to theory.
 
     python benchmarks/gpu.py [--minutes 9] [--stages plain,free,grid,peer,quantized] [--tiny] [--out FOLDER]
 
 A random model of Llama 3 8B's shape in bfloat16 (``synthetic``), in rounds as the engine runs them:
 
-- ``plain``: batch 1 without drafts, greedy; bytes read a second, against what a copy and a triad reach.
-- ``free``: greedy rounds whose guesses are known beforehand and cost nothing, against rounds without.
-- ``grid``: pairs accepted at 0.6, 0.7 and 0.8 with 1 to 8 guesses for 1 to 64 requests, sampled at
-  temperature 1, beside the closed form (1 − α^(K+1)) / ((1 − α)(K c + 1)) of the acceptance α and the
-  draft's cost c measured there.
+- ``plain``: greedy decoding at batch size 1 without drafts; bytes read per second, compared with a copy and a
+  triad.
+- ``free``: greedy rounds whose draft tokens are known beforehand and cost nothing, relative to plain rounds.
+- ``grid``: pairs with acceptance rates of 0.6, 0.7 and 0.8, with 1 to 8 drafted tokens for 1 to 64 requests,
+  sampled at temperature 1, compared with the closed form (1 − α^(K+1)) / ((1 − α)(K c + 1)) of the measured
+  acceptance α and draft cost c.
 - ``peer``: the same pairs in transformers' plain and assisted generation, one request.
 - ``quantized``: the plain target with its weights in fp8 and int8, greedy.
 
-A stage that the minutes leave no time for is named as not run. Results are written after every figure, to
-``gpu.json`` and pictures beside it, and stages run later join those in the file. Prints a table a stage, then
-one JSON line. ``--tiny`` runs all of it on a small shape on the CPU, to try the program itself.
+Stages for which no time is left are listed as not run. Results are written after every figure to ``gpu.json``
+and to plots in the same folder; a later run adds its stages to the file. Prints a table per stage, then one
+JSON line. ``--tiny`` runs everything with a small shape on the CPU, to test the program itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Turn a device's clock and memory into measures: how long runs take, how fast bytes move, and theory."""
+"""Measurements on a device: durations of runs, memory bandwidth, and the speed-up expected by theory."""
 
 from __future__ import annotations
 

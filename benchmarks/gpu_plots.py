@@ -1,4 +1,4 @@
-"""Turn the figures of ``gpu.py`` into pictures: speed-ups beside theory, and what verification costs."""
+"""Plots of the figures of ``gpu.py``: speed-ups compared with theory, and the cost of verification."""
 
 from __future__ import annotations
 

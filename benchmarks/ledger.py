@@ -1,8 +1,8 @@
-"""What a call's row costs, how many rows a second a ledger takes, and how long a report over millions takes.
+"""Measure the ledger: the cost of a row, rows written per second, and the time of a report over millions.
 
-    python benchmarks/ledger.py [ROWS]     # of the big ledger; 1,000,000 unless told, about 400 MB a million
+    python benchmarks/ledger.py [ROWS]    # of the large ledger; 1,000,000 by default (about 400 MB)
 
-CPU time is the process's, the writer's thread included. Prints a table, then one JSON line.
+CPU time is that of the process, including the writer's thread. Prints a table, then one JSON line.
 """
 
 from __future__ import annotations

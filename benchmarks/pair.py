@@ -1,11 +1,12 @@
-"""Turn the bundled pair and held-out modules into figures: acceptance, tokens a round, speed, what parses.
+"""Measure the bundled pair on held-out modules: acceptance, tokens per round, speed, and code that parses.
 
     python benchmarks/pair.py [--prompts 40] [--new 128] [--repeat 3]
 
-Timed against: the same engine decoding plainly, in the same run, prompt by prompt in turn; the figure is
-the median over prompts of the ratio. Acceptance is greedy, 4 drafted tokens, prompts cut from standard
-library modules that neither model was trained on. "Parses" asks whether a completion of a simple prefix
-is Python, cut to the statement that the prefix began. Prints a table, then one JSON line.
+The reference is plain decoding with the same engine, in the same run, alternating prompt by prompt; the
+figure is the median of the ratios over prompts. Acceptance is that of greedy decoding with 4 drafted tokens,
+on prompts cut from standard library modules that neither model was trained on. "Parses" is the share of
+completions of simple prefixes that are valid Python, cut to the statement that the prefix began. Prints a
+table, then one JSON line.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Turn a checkpoint pair into transformers' ways of decoding it, to time the own engine against."""
+"""transformers' decoding methods for a checkpoint pair, as references for the engine."""
 
 from __future__ import annotations
 

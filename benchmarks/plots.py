@@ -1,4 +1,4 @@
-"""Turn a benchmark's figures into pictures."""
+"""Plots of the benchmarks' figures."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What a decision costs: `Router.decide` among 1, 20 and 1,000 candidates, beside LiteLLM's choice of one.
+"""Measure the cost of `Router.decide` among 1, 20 and 1,000 candidates, and that of LiteLLM's router.
 
     python benchmarks/routing.py
 
-CPU time of the calling thread, medians of rounds in which all take turns; estimates are warm: every candidate
-has been measured. `decide` is all of it: what kind of prompt it is and how long, the length of the answer,
-the choice among all candidates, and the decision with its reason. LiteLLM is measured where it is installed.
+Figures are CPU time of the calling thread, medians of rounds in which all alternate. Estimates are warm: each
+candidate has been measured. `decide` includes classifying and measuring the prompt, predicting the answer's
+length, scoring all candidates, and the decision with its reason. LiteLLM is measured where it is installed.
 Prints a table, then one JSON line.
 """
 

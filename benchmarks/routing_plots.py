@@ -1,4 +1,4 @@
-"""Turn simulated calls into pictures: what they cost, how long they took, who served them, what was lost."""
+"""Plots of simulated calls: their costs, latencies and routes, and the regret."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Turn simulated calls into what routing saves: a policy beside every fixed route and an oracle, over seeds.
+"""Measure in simulation what routing saves: a policy compared with every fixed route and an oracle, by seed.
 
     python benchmarks/routing_simulated.py [--seeds 6-15] [--calls 6000] [--draw 6] [--save]
 
-The router is the one that routes live calls; the world is seeded, its figures are public ones where there
-are any (``specclient/routing/simulate/hosts.py`` says which). Nothing was tuned on seeds 6 to 15. Prints a
-table of the targets, then one JSON line; ``--save`` keeps it and four plots of one run in
+The router is the one that routes live calls. The simulation is seeded, and uses published figures where there
+are any (``specclient/routing/simulate/hosts.py`` lists them). Nothing was tuned on seeds 6 to 15. Prints a
+table of the targets, then one JSON line; ``--save`` writes it and four plots of one run to
 ``benchmarks/results``.
 """
 

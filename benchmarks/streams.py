@@ -1,11 +1,11 @@
-"""What many concurrent streams cost one process: whether all complete, and the memory of each.
+"""Measure many concurrent streams in one process: whether all complete, and the memory per stream.
 
     python benchmarks/streams.py            # 2,000 streams; another number as its argument
     python benchmarks/streams.py 2000 why   # and where the memory of one stream was allocated
 
-The server, in a process of its own, sends each stream its first chunk, and the rest once all have begun: all
-are open at the same time. Memory is resident memory over that of the client that has served a few streams
-and idles. Prints a table, then one JSON line.
+The server, in a separate process, sends each stream's first chunk, and the rest once all have started,
+so that all are open at the same time. Memory is resident memory beyond that of an idle client that has
+completed a few streams. Prints a table, then one JSON line.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Turn a model's shape into random pairs whose draft is accepted as often as wanted, at the shape's cost.
+"""Random model pairs of a given shape with a chosen acceptance rate.
 
-The target's upper layers add a scaled-down share to the residual stream; the draft is its lower layers, with
-the same embedding and head. The smaller the share, the more alike the two: any acceptance can be set, while
-every product and every byte of the target is the full shape's. Weights are shared: a draft takes no memory.
+The draft is the target's lower layers, with the same embedding and head. The outputs of the target's upper
+layers are scaled down: the smaller the scale, the more similar the two models, so any acceptance rate can be
+set. Computation and memory traffic of the target are those of the full shape. The draft shares the target's
+weights and needs no memory of its own.
 """
 
 from __future__ import annotations

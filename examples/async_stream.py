@@ -1,4 +1,4 @@
-"""Stream two completions at the same time, and see how each token came about."""
+"""Stream two completions concurrently, and see which tokens were drafted."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Answer many prompts from a file into a file, go on where that stopped, and use records as they come."""
+"""Answer the prompts of a file, resume an interrupted run, and use the records as they arrive."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Label calls, and sum up from the ledger what they used and cost."""
+"""Label calls, and sum their usage and cost from the ledger."""
 
 from specclient import OpenAI
 

@@ -1,4 +1,4 @@
-"""Let a small model draft, and a large one have the last word: two plain calls, and what each brought.
+"""Let a small model draft an answer and a large model verify it, with two ordinary calls.
 
 python examples/draft_target.py [DRAFT TARGET]     provider/model; local models by default, without a key
 """

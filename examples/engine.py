@@ -1,4 +1,4 @@
-"""Run the local engine by itself: a whole answer, then a stream that shows what the draft proposed.
+"""Use the local engine directly: a complete answer, then a stream that marks the drafted text.
 
 python examples/engine.py [TARGET [DRAFT]]     folders or hub ids; the bundled pair by default
 """

@@ -1,4 +1,4 @@
-"""Talk to any OpenAI-compatible server: python openai_compatible.py [BASE_URL], a vLLM server by default."""
+"""Call any OpenAI-compatible server: python openai_compatible.py [BASE_URL], a vLLM server by default."""
 
 import sys
 

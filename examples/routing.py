@@ -1,4 +1,4 @@
-"""Let a policy choose where a prompt goes, and read why; hosted candidates without a key are passed over."""
+"""Let a policy choose the route of a prompt, and read the reason; candidates without a key are skipped."""
 
 from specclient import NoRouteError, OpenAI, Policy
 

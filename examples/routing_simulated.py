@@ -1,4 +1,4 @@
-"""Try policies out before they cost anything: in a made-up world, beside a fixed route and an oracle."""
+"""Compare routing policies in a simulation, with a fixed route and an oracle as references."""
 
 from specclient import Policy
 from specclient.routing.simulate.comparison import compare

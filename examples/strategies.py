@@ -1,4 +1,4 @@
-"""Let a small model here draft for a large one behind a server, which has the last word on every token.
+"""Let a small local model draft for a large model behind a server, which verifies every token.
 
 python examples/strategies.py [DRAFT]     a model of the target's family; by default that of the bundled pair
 """

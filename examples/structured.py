@@ -1,4 +1,4 @@
-"""Ask for answers of a given form, whole and as they come: python structured.py [BASE_URL]."""
+"""Request structured answers, complete and streamed: python structured.py [BASE_URL]."""
 
 import sys
 

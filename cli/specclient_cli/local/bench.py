@@ -65,7 +65,13 @@ def command(state: State, /, **given: Any) -> None:
             prompts = engine_options.prompts_of(engine, given)
             methods = given["methods"] or [name for name in engine.methods if name != "prediction"]
             rows = bench(
-                engine, prompts, methods, params, batch=given["batch"], repeat=given["repeat"], on_progress=report
+                engine,
+                prompts,
+                methods,
+                params,
+                batch=given["batch"],
+                repeat=given["repeat"],
+                on_progress=report,
             )
     if given["as_json"]:
         values = {

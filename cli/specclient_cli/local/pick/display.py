@@ -26,7 +26,7 @@ def result_values(result: PickResult, target: str, settings: PickSettings) -> di
         "target": target,
         "prompts": len(settings.prompts),
         "new": settings.new,
-        "candidates": [{**asdict(one), "refused": rejection_reason(one)} for one in result.fared],
+        "candidates": [{**asdict(one), "refused": rejection_reason(one)} for one in result.results],
         "recommended": None
         if best is None
         else {
@@ -47,11 +47,11 @@ def print_result(result: PickResult, target: str, settings: PickSettings) -> Non
         f"{short_name(target)} · {len(settings.prompts)} prompts, {settings.new} new tokens each",
         render.HEADING,
     )
-    render.print_table(_COLUMNS, [_line(one, result) for one in result.fared])
+    render.print_table(_COLUMNS, [_line(one, result) for one in result.results])
     click.echo()
     _bars(result)
     click.echo()
-    for one in result.fared:
+    for one in result.results:
         reason = rejection_reason(one)
         if reason is not None:
             render.print_paragraph(f"rejected: {short_name(one.name)}: {reason}", render.BAD)
@@ -98,7 +98,7 @@ def _line(one: CandidateResult, result: PickResult) -> render.TableRow:
 def speedup_bars(result: PickResult) -> list[tuple[str, float]]:
     """Return the labels and speed-ups of a bar chart: measured ones, else expected ones."""
     shown = [("plain", 1.0)]
-    for one in result.fared:
+    for one in result.results:
         name = short_name(one.name)
         timed = [(f"{name} {way}", ratio) for way, ratio in one.measured.items()]
         shown += timed or [(f"{name} expected", one.expected)]

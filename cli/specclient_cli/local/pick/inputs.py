@@ -23,7 +23,7 @@ def prepare(state: State, given: dict[str, Any]) -> tuple[str, list[DraftCandida
     from specclient_local.engine.engine import Engine  # noqa: PLC0415 - imports torch
     from specclient_local.loading.configured_models import read_configured_models  # noqa: PLC0415
     from specclient_local.loading.model_loader import read_any_config  # noqa: PLC0415
-    from specclient_local.measure.pick.candidates import candidate  # noqa: PLC0415
+    from specclient_local.measure.pick.candidates import parse_candidate  # noqa: PLC0415
     from specclient_local.measure.pick.selection import PickSettings  # noqa: PLC0415
     from specclient_local.model.tokenizer import Tokenizer  # noqa: PLC0415
     from specclient_local.model.weights import resolve_checkpoint  # noqa: PLC0415
@@ -37,7 +37,7 @@ def prepare(state: State, given: dict[str, Any]) -> tuple[str, list[DraftCandida
     names = given["candidates"] or _default_candidates(row, folder)
     longest = max(map(len, prompts)) + given["new"]
     where = {name: given[name] for name in ("device", "dtype")}
-    candidates = [candidate(name, folder, context=longest, **where) for name in names]
+    candidates = [parse_candidate(name, folder, context=longest, **where) for name in names]
     fixed = {
         **where,
         "threads": given["threads"] or settings.threads,
@@ -47,7 +47,7 @@ def prepare(state: State, given: dict[str, Any]) -> tuple[str, list[DraftCandida
     }
 
     def load(each: DraftCandidate) -> Engine:
-        return Engine.load(folder, **{**fixed, **each.loading})
+        return Engine.load(folder, **{**fixed, **each.load_options})
 
     picking = PickSettings(
         prompts, tasks, given["new"], given["depth"], given["temperature"], given["repeat"]
