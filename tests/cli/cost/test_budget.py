@@ -42,7 +42,7 @@ def test_budgets_as_a_table(run, spent) -> None:
     now = datetime.now(UTC)
     following = f"{now.year + now.month // 12}-{now.month % 12 + 1:02}-01 00:00"
     lines = [line.split() for line in out.splitlines()]
-    titles = "budget counts mode period limit spent held left used begins anew (UTC)"
+    titles = "budget counts mode period limit spent held left used resets (UTC)"
     assert lines[0] == titles.split()
     row = f"all all calls hard {now:%Y-%m} $0.0002 $0.00016 $0.00 $0.00004 80% {following}"
     assert lines[1] == row.split()

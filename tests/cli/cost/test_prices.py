@@ -116,7 +116,7 @@ def test_offline(run, openai_server: OpenAIServer) -> None:
     code, _, err = run("cost", "update-prices", "--url", f"{url}/prices.json")
     assert code == 1
     assert "could not be fetched" in err
-    assert "in use stays the catalogue of genai-prices" in err
+    assert "the catalogue of genai-prices" in err
     code, _, err = run("cost", "update-prices", "--url", "no-url")
     assert code == 1
     assert "no-url could not be fetched" in err
@@ -154,7 +154,10 @@ def test_a_table_for_people(run, hosted: OpenAIServer, tmp_path: Path) -> None:
     assert code == 0
     assert out.splitlines()[0] == "1 call"
     assert out.splitlines()[3].split() == ["answer", "tokens", "32", "100", "100"]
-    assert '[prices."mine/m-large"] in the configuration; answers as assumed, none is known' in out
+    assert (
+        '[prices."mine/m-large"] in the configuration; assumed answer lengths; there are no earlier calls'
+        in out
+    )
 
 
 def test_a_batch_is_summed_over_its_models(run, hosted: OpenAIServer, tmp_path: Path) -> None:
@@ -219,7 +222,7 @@ def test_standard_input(shell, hosted: OpenAIServer) -> None:
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b"\xff\xfe", "is no UTF-8 text"),
+        (b"\xff\xfe", "is not UTF-8 text"),
         (b'{"prompt": "x"}\n{"prompt": 1', "line 2 is not a request"),
         (b'{"messages": []}\n{"url": "/v1/files", "body": {}}\n', "line 2 is not a request"),
     ],

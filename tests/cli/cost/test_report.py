@@ -160,7 +160,7 @@ def test_cost_top(run, spent) -> None:
     assert "matches" in run("cost", "top", "--until", "2020-01-01")[1]
     code, _, err = run("cost", "top", "--by", "call,model")
     assert code == 2
-    assert "call or tag, alone" in err
+    assert "only call or tag" in err
 
 
 def test_cost_tail(run, spent) -> None:
@@ -206,7 +206,7 @@ def test_cost_prune(run, spent) -> None:
     assert "this would delete 4 calls" in err
     assert "--yes" in err
     assert json.loads(run("cost", "report", "--json")[1])["total"]["calls"] == 4
-    assert "Removed 4 calls" in run("cost", "prune", "--before", "0m", "--yes")[1]
+    assert "Deleted 4 calls" in run("cost", "prune", "--before", "0m", "--yes")[1]
     assert json.loads(run("cost", "report", "--json")[1])["total"]["calls"] == 0
 
 

@@ -65,7 +65,7 @@ def test_a_revoked_key_is_gone_from_the_list(run) -> None:
     assert [key["status"] for key in _listed(run, "--all")] == ["revoked"]
     assert "To make one" in run("serve", "keys", "list")[1]
     code, _, err = run("serve", "keys", "revoke", "alice")
-    assert (code, "there are: none" in err) == (3, True)
+    assert (code, "the keys are: none" in err) == (3, True)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_revoked_key_is_gone_from_the_list(run) -> None:
         (["create", "a", "--expires", "2020-01-31"], 3, "in the past"),
         (["create", "a", "--requests-per-minute", "0"], 2, "0"),
         (["create", "a", "--tag", "key=b"], 3, "cannot be set"),
-        (["revoke", "nobody"], 3, "no key is named 'nobody'"),
+        (["revoke", "nobody"], 3, "no key has the name or prefix 'nobody'"),
     ],
 )
 def test_what_cannot_be_is_named(run, words: list[str], code: int, told: str) -> None:
