@@ -108,7 +108,7 @@ def test_bench_fails_where_texts_differ(run, monkeypatch: pytest.MonkeyPatch) ->
     code, out, err = run(*arguments)
     assert code == 1
     assert "plain" in out
-    assert "draft gave other tokens than plain decoding" in err
+    assert "draft generated other tokens than plain decoding" in err
     code, _, err = run(*arguments, "--dtype", "bfloat16")
     assert (code, err) == (0, "draft: other tokens than plain decoding, by rounding in bfloat16\n")
 
@@ -156,7 +156,7 @@ def test_pick_depth_names_the_fastest(run) -> None:
     [
         (("generate", "x", "-m", "./nowhere"), 1, "./nowhere is no folder"),
         (("generate", "x", "--method", "magic"), 2, "'magic' is not one of"),
-        (("bench", "--methods", "plain,magic"), 2, "'magic' is no method; there are plain"),
+        (("bench", "--methods", "plain,magic"), 2, "'magic' is not a method; the methods are plain"),
         (("bench", "--prompts", "empty.txt"), 3, "empty.txt is empty"),
         (("bench", "--prompts", "bad.jsonl"), 3, "bad.jsonl, line 2 has no prompt"),
         (("bench", "--new", "600"), 3, "no prompt fits"),

@@ -65,7 +65,7 @@ def test_a_pair_is_shown_with_its_sum(run, local, pair) -> None:
     assert room.startswith("room for context up to 512 with 4 slots, or up to ")
     out = run("local", "plan", "demo", "--memory", "1KiB")[1]
     assert "✗ does not fit" in out
-    assert "half-precision dtype or quantised weights" in out
+    assert "half-precision dtype or quantized weights" in out
 
 
 def test_of_a_hub_id_only_the_shape_is_fetched(run, shape, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +147,7 @@ def test_a_draft_that_shares_nothing_is_refused_with_a_way_out(run, pair, tmp_pa
     [
         (("nowhere/none",), 1, "nowhere/none is no local folder and could not be fetched"),
         (("demo", "--context", "513"), 3, "context is 513; allowed is 2 to 512"),
-        (("demo", "--memory", "lots"), 2, "'lots' is no size; write 24GiB or 80GB"),
+        (("demo", "--memory", "lots"), 2, "'lots' is not a size; write 24GiB or 80GB"),
         (("demo", "--device", "tpu"), 3, "device is 'tpu'; allowed are auto, cpu"),
     ],
 )

@@ -84,7 +84,7 @@ def test_the_choice_is_written_for_engine_and_router(run, local, prompts) -> Non
     assert model.method == "draft"
     assert set(pair.acceptance) == {"chat", "code"}
     assert 0 < pair.cost_ratio < 1
-    assert "put 'local/code' among candidates" in err
+    assert "add 'local/code' to candidates" in err
     local.write_text('candidates = ["local/code"]\n' + local.read_text())
     _, out, _ = run("route", "explain", "Hello there", "--json")
     (explained,) = json.loads(out)["candidates"]

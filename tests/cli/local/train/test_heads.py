@@ -67,7 +67,7 @@ def test_heads_are_trained_saved_and_drafted_with(run, target, texts, tmp_path, 
     code, said, err = run(*arguments, "--data", str(texts))
     assert code == 0, err
     assert f"{kind} heads of " in said
-    assert "tokens a round" in said
+    assert "tokens per round" in said
     lines = err.splitlines()
     assert lines[0].startswith("collect 24/24")
     assert lines[-1].startswith("train 6/6 · loss ")
@@ -100,7 +100,7 @@ def test_prompts_are_read_from_lines(run, target, tmp_path) -> None:
     ("arguments", "code", "named"),
     [
         (("--kind", "lstm"), 2, "'lstm' is not one of 'medusa', 'eagle', 'eagle3'"),
-        (("--kind", "eagle3", "--taps", "a,b"), 2, "'a,b' are no numbers of layers"),
+        (("--kind", "eagle3", "--taps", "a,b"), 2, "'a,b' is not a list of layers"),
         (("--kind", "eagle3", "--taps", "1,2,9"), 3, "taps are 1, 2, 9"),
         (("--kind", "medusa", "--new", "500"), 3, "exceed the target's context of 128"),
     ],
@@ -129,4 +129,4 @@ def test_a_single_text_is_not_enough(run, target, tmp_path) -> None:
     )
     code, _, err = run("local", "train", "heads", *given)
     assert code == 3
-    assert "has 1 texts; give two at least" in err
+    assert "has 1 texts; at least two are required" in err
