@@ -1,4 +1,4 @@
-"""Structured outputs and the helpers of streams: types to schemas, answers to types, chunks to events."""
+"""Structured outputs: JSON schemas from types, parsed responses, and the events of streamed responses."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load a module on first use: who makes a tool pays for no response types."""
+    """Load a module on first use, so that defining a tool does not import the response types."""
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)

@@ -1,4 +1,4 @@
-"""Add the pieces of a streamed message to what has come so far, in time that depends on the piece alone."""
+"""Merging of stream deltas into an accumulated message. The time depends on the size of the delta only."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 import pydantic_core
 
-#: Told whole: some servers repeat them in every chunk, and a repeat is no further piece.
+#: Fields that are not sent in parts. Some servers repeat them in every chunk; a repetition is not appended.
 _WHOLE = frozenset({"id", "name", "role"})
-#: Positions and kinds, not amounts or text.
+#: Fields whose new value replaces the old one: positions and types are not added up.
 _REPLACED = frozenset({"index", "type"})
 
 
 def accumulate(known: dict[str, Any], delta: Mapping[str, Any]) -> dict[str, Any]:
-    """Add ``delta`` to ``known``, in place, and return it.
+    """Merge ``delta`` into ``known`` in place, and return ``known``.
 
-    Text and numbers are added up, objects are merged, and the entries of a list by their ``index``; those
-    without one are appended. A null adds nothing.
+    Strings are concatenated, numbers are added, and objects are merged. List entries with an ``index`` are
+    merged with the entry of the same index; all others are appended. Null values are ignored.
     """
     for key, value in delta.items():
         before = known.get(key)
@@ -56,17 +56,17 @@ def _has_index(entry: Any, index: Any) -> bool:
 
 
 class PartialJSON:
-    """The value that a growing JSON text stands for so far; read when it is asked for, once for each text."""
+    """Parser of incomplete JSON text. It caches the value of the last text."""
 
     def __init__(self) -> None:
         self._text: str | None = None
         self._value: Any = None
 
     def read(self, text: str | None) -> Any:
-        """Return what ``text``, a beginning of a JSON text, says for sure; None for None.
+        """Return the value of ``text``, the beginning of a JSON text; None for None.
 
         Raises:
-            ValueError: where it is no beginning of any JSON text.
+            ValueError: ``text`` is not the beginning of a JSON text.
         """
         if text != self._text:
             self._value = None if text is None else pydantic_core.from_json(text, allow_partial=True)

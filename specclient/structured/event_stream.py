@@ -1,4 +1,4 @@
-"""Turn a running stream of chunks into a stream of events about them, open within a ``with`` block."""
+"""Event streams: iterators of events made from the chunks of a stream, and their context managers."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ AsyncRequest = Awaitable[AsyncStream[Any]] | Callable[[], Awaitable[AsyncStream[
 
 
 class _RawStreamProperties:
-    """What both kinds tell of the stream beneath."""
+    """Properties of the underlying stream, common to synchronous and asynchronous event streams."""
 
     _raw_stream: Any
 
     @property
     def meta(self) -> Call:
-        """The record of the call; complete once the stream has ended."""
+        """The record of the call. It is complete when the stream has ended."""
         meta: Call = self._raw_stream.meta
         return meta
 
     @property
     def response(self) -> Any:
-        """The HTTP library's response; None where no HTTP was spoken."""
+        """The HTTP library's response; None for a call without HTTP."""
         return self._raw_stream.response
 
 
 class EventStream(_RawStreamProperties, Generic[E]):
-    """Events about chunks: ``for event in stream``.
+    """A stream of events made from chunks: ``for event in stream``.
 
     Args:
-        raw_stream: the chunks.
-        handle: returns what a chunk tells.
+        raw_stream: the stream of chunks.
+        handle: returns the events of a chunk.
     """
 
     def __init__(self, raw_stream: Stream[Any], handle: Callable[[Any], list[E]]) -> None:
@@ -55,13 +55,13 @@ class EventStream(_RawStreamProperties, Generic[E]):
         return next(self._events)
 
     def until_done(self) -> Self:
-        """Read to the end."""
+        """Read all remaining events, and return the stream."""
         for _ in self:
             pass
         return self
 
     def close(self) -> None:
-        """End the stream and free its connection; safe to call twice."""
+        """Close the stream and release its connection. May be called more than once."""
         self._raw_stream.close()
 
     def __enter__(self) -> Self:
@@ -74,7 +74,7 @@ class EventStream(_RawStreamProperties, Generic[E]):
 
 
 class AsyncEventStream(_RawStreamProperties, Generic[E]):
-    """Events about chunks: ``async for event in stream``. See :class:`EventStream`."""
+    """A stream of events made from chunks: ``async for event in stream``. See :class:`EventStream`."""
 
     def __init__(self, raw_stream: AsyncStream[Any], handle: Callable[[Any], list[E]]) -> None:
         self._raw_stream = raw_stream
@@ -92,13 +92,13 @@ class AsyncEventStream(_RawStreamProperties, Generic[E]):
         return await anext(self._events)
 
     async def until_done(self) -> Self:
-        """Read to the end."""
+        """Read all remaining events, and return the stream."""
         async for _ in self:
             pass
         return self
 
     async def close(self) -> None:
-        """End the stream and free its connection; safe to call twice."""
+        """Close the stream and release its connection. May be called more than once."""
         await self._raw_stream.close()
 
     async def __aenter__(self) -> Self:
@@ -111,11 +111,11 @@ class AsyncEventStream(_RawStreamProperties, Generic[E]):
 
 
 class StreamManager(Generic[S]):
-    """Sends a request when its ``with`` block is entered, and closes the stream when it is left.
+    """Context manager that sends a request on entry and closes its stream on exit.
 
     Args:
-        request: sends it.
-        wrap: makes the stream of events of a ``raw_stream``.
+        request: sends the request and returns its stream.
+        wrap: creates the event stream from its argument ``raw_stream``.
     """
 
     def __init__(self, request: Callable[[], Stream[Any]], wrap: Callable[..., S]) -> None:
@@ -135,11 +135,12 @@ class StreamManager(Generic[S]):
 
 
 class AsyncStreamManager(Generic[A]):
-    """The same for ``async with``.
+    """Asynchronous context manager that sends a request on entry and closes its stream on exit.
 
     Args:
-        request: the request, or what makes it: then nothing is left behind where the block is never entered.
-        wrap: as for :class:`StreamManager`.
+        request: an awaitable that sends the request, or a function that returns one. With a function, no
+            awaitable is created (and never awaited) if the block is not entered.
+        wrap: see :class:`StreamManager`.
     """
 
     def __init__(self, request: AsyncRequest, wrap: Callable[..., A]) -> None:

@@ -1,6 +1,6 @@
-"""Turn a Python type, or a JSON schema, into the strict schema for the API, and an answer's text back.
+"""Strict JSON schemas for Python types, and decoding of response texts into those types.
 
-What strict mode allows: https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
+Supported by strict mode: https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from specclient.types.params import NotGiven, Omit
 
 TextParser = Callable[[str], Any]
 
-#: Keywords by which a plain JSON schema without a ``type`` is told from the API's own response formats.
+#: Keywords that identify a plain JSON schema without a ``type``; the API's own response formats have none.
 _SCHEMA_WORDS = ("properties", "$ref", "$defs", "anyOf", "allOf")
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]+")
 _LONGEST_NAME = 64
 
 
 def is_given(value: object) -> bool:
-    """Tell whether a parameter was given; ``None`` asks for nothing here, so it counts as not given."""
+    """Return whether a parameter was given. None counts as not given."""
     return value is not None and not isinstance(value, NotGiven | Omit)
 
 
 def is_model(kind: object) -> TypeGuard[type[pydantic.BaseModel]]:
-    """Tell whether ``kind`` is a class of pydantic models."""
+    """Return whether ``kind`` is a pydantic model class."""
     return inspect.isclass(kind) and issubclass(kind, pydantic.BaseModel)
 
 
 def is_json_schema(value: object) -> TypeGuard[Mapping[str, Any]]:
-    """Tell a plain JSON schema of an object from a response format as the API itself takes it."""
+    """Return whether ``value`` is a plain JSON schema of an object, not a response format of the API."""
     if not isinstance(value, Mapping):
         return False
     return value["type"] == "object" if "type" in value else any(word in value for word in _SCHEMA_WORDS)
 
 
 def to_strict_json_schema(model: type[pydantic.BaseModel] | pydantic.TypeAdapter[Any]) -> dict[str, Any]:
-    """Return the JSON schema of ``model`` as strict mode wants it: closed objects, all fields required.
+    """Return the JSON schema of ``model`` for strict mode: no additional properties, all fields required.
 
     Raises:
-        TypeError: for anything that is neither a pydantic model nor a ``TypeAdapter``.
+        TypeError: ``model`` is neither a pydantic model class nor a ``TypeAdapter``.
     """
     if is_model(model):
         return strict_schema(model.model_json_schema())
@@ -56,17 +56,17 @@ def to_strict_json_schema(model: type[pydantic.BaseModel] | pydantic.TypeAdapter
 
 
 def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a JSON schema made strict; ``schema`` itself is left as it is.
+    """Return a strict copy of a JSON schema.
 
     Raises:
-        ValueError: for a ``$ref`` that leads nowhere.
-        TypeError: where a schema belongs and none is.
+        ValueError: a ``$ref`` does not refer to a schema.
+        TypeError: a value that must be a schema is not a JSON object.
     """
     return _strict(schema, schema, ())
 
 
 def _strict(node: object, root: Mapping[str, Any], inside: tuple[str, ...]) -> dict[str, Any]:
-    """Return ``node`` made strict; ``inside`` are the references that led here, none unrolled twice."""
+    """Return ``node`` made strict. ``inside`` holds the references being expanded, each at most once."""
     if not isinstance(node, Mapping):
         raise TypeError(f"{node!r} is no JSON schema; a schema is a JSON object")
     made = dict(node)
@@ -85,17 +85,17 @@ def _strict(node: object, root: Mapping[str, Any], inside: tuple[str, ...]) -> d
     if isinstance(made.get("allOf"), list) and len(made["allOf"]) == 1:
         made.update(made.pop("allOf")[0])
     if "default" in made and made["default"] is None:
-        del made["default"]  # the field stays nullable, which says the same
+        del made["default"]  # redundant: the field is nullable
     return _unrolled(made, root, inside)
 
 
 def _unrolled(made: dict[str, Any], root: Mapping[str, Any], inside: tuple[str, ...]) -> dict[str, Any]:
-    """Return ``made`` with a ``$ref`` that has keywords beside it, which strict mode forbids, unrolled."""
+    """Replace a ``$ref`` by its target if there are other keywords in ``made``; strict mode forbids both."""
     ref = made.get("$ref")
     if not ref or len(made) == 1:
         return made
     if ref in inside:
-        return {"$ref": ref}  # a type inside itself has no finite unrolling: what stood beside is dropped
+        return {"$ref": ref}  # a recursive type cannot be expanded; the other keywords are dropped
     del made["$ref"]
     return _strict({**_target(ref, root), **made}, root, (*inside, ref))
 
@@ -122,14 +122,14 @@ def _adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
 
 
 def decoder(response_format: object) -> TextParser | None:
-    """Return what turns an answer's text into a ``response_format``; None where nothing is to be parsed.
+    """Return the function that decodes a response's text into ``response_format``; None without parsing.
 
-    The API's own formats (``{"type": "json_schema", …}``) leave the text as it is, as the OpenAI client
-    does; a plain JSON schema gives the decoded JSON. Nothing is kept: a type made for one call can go
-    when the call is over.
+    Text for one of the API's own formats (``{"type": "json_schema", …}``) is not parsed, as in the OpenAI
+    client. Text for a plain JSON schema is decoded as JSON. There is no cache, so a type created for one call
+    is freed after the call.
 
     Raises:
-        TypeError: for a type that no schema can be made of.
+        TypeError: ``response_format`` is a type without a JSON schema.
     """
     if not is_given(response_format):
         return None
@@ -141,7 +141,7 @@ def decoder(response_format: object) -> TextParser | None:
 
 
 def _named_schema(response_format: Any) -> dict[str, Any]:
-    """Return name, schema and strictness of a type or a plain JSON schema."""
+    """Return the ``name``, ``schema`` and ``strict`` fields for a type or a plain JSON schema."""
     if isinstance(response_format, Mapping):
         title = _NOT_IN_A_NAME.sub("_", str(response_format.get("title") or "response"))
         return {
@@ -154,10 +154,12 @@ def _named_schema(response_format: Any) -> dict[str, Any]:
 
 
 def chat_format(response_format: Any) -> Any:
-    """Return the ``response_format`` of a chat request; what is not given, or already one, as it came.
+    """Return the ``response_format`` of a chat request.
+
+    A value that is not given, or is a format of the API already, is returned unchanged.
 
     Raises:
-        TypeError: for a type that no schema can be made of.
+        TypeError: ``response_format`` is a type without a JSON schema.
     """
     if not is_given(response_format):
         return response_format
@@ -167,10 +169,10 @@ def chat_format(response_format: Any) -> Any:
 
 
 def text_format_param(text_format: Any) -> dict[str, Any]:
-    """Return the ``text.format`` of a response request.
+    """Return the ``text.format`` of a request to the Responses API.
 
     Raises:
-        TypeError: for a type that no schema can be made of.
+        TypeError: ``text_format`` is a type without a JSON schema.
     """
     if isinstance(text_format, Mapping) and not is_json_schema(text_format):
         return dict(text_format)

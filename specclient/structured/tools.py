@@ -1,4 +1,4 @@
-"""Turn pydantic models into function tools, and the arguments of a model's tool calls back into them."""
+"""Function tools made from pydantic models, and parsing of tool call arguments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ToolMapping = Mapping[str, Any]
 
 
 class PydanticFunctionTool(dict[str, Any]):
-    """The definition of a function, which remembers the model that its arguments become."""
+    """The definition of a function, with the pydantic model of its arguments in ``model``."""
 
     def __init__(self, definition: Mapping[str, Any], model: type[pydantic.BaseModel]) -> None:
         super().__init__(definition)
@@ -23,18 +23,18 @@ class PydanticFunctionTool(dict[str, Any]):
 
 
 class ResponsesPydanticFunctionTool(PydanticFunctionTool):
-    """The same in the flat shape of the Responses API."""
+    """A :class:`PydanticFunctionTool` in the flat form of the Responses API."""
 
 
 def pydantic_function_tool(
     model: type[pydantic.BaseModel], *, name: str | None = None, description: str | None = None
 ) -> dict[str, Any]:
-    """Return a strict function tool for chat completions, whose calls are parsed into ``model``.
+    """Return a strict function tool for chat completions. Its calls are parsed into ``model``.
 
     Args:
-        model: what the function takes.
-        name: of the function; the class's name by default.
-        description: for the language model; the class's docstring by default.
+        model: the pydantic model of the function's arguments.
+        name: the function's name; by default the name of the class.
+        description: the function's description; by default the docstring of the class.
     """
     definition: dict[str, Any] = {
         "name": name or model.__name__,
@@ -55,11 +55,11 @@ def pydantic_responses_function_tool(
     description: str | None = None,
     defer_loading: Any = None,
 ) -> dict[str, Any]:
-    """Return a strict function tool for the Responses API, whose calls are parsed into ``model``.
+    """Return a strict function tool for the Responses API. Its calls are parsed into ``model``.
 
     Args:
-        model, name, description: as for :func:`pydantic_function_tool`.
-        defer_loading: whether the function is found by a tool search only.
+        model, name, description: see :func:`pydantic_function_tool`.
+        defer_loading: whether the function is only available through a tool search.
     """
     definition = pydantic_function_tool(model, name=name, description=description)["function"]
     tool = ResponsesPydanticFunctionTool({"type": "function", **definition}, model)
@@ -69,20 +69,23 @@ def pydantic_responses_function_tool(
 
 
 def listed_tools(tools: Iterable[ToolMapping] | Any) -> list[ToolMapping]:
-    """Return ``tools``, which may be an iterator, as a list; an empty one where none are given."""
+    """Return ``tools``, which may be an iterator, as a list; an empty list if not given."""
     return list(tools) if is_given(tools) else []
 
 
 def given_tools(tools: Iterable[ToolMapping] | Any) -> Any:
-    """Return ``tools``, which may be an iterator, as a list to send and to parse by; not given stays so."""
+    """Return ``tools``, which may be an iterator, as a list; unchanged if not given.
+
+    The list is used twice: it is sent, and its definitions are used to parse the response.
+    """
     return list(tools) if is_given(tools) else tools
 
 
 def strict_tools(tools: Iterable[ToolMapping] | Any) -> Any:
-    """Return ``tools`` as a list of what ``chat.completions.parse`` takes; not given stays not given.
+    """Return ``tools`` as a list for ``chat.completions.parse``; unchanged if not given.
 
     Raises:
-        ConfigurationError: (also a ``ValueError``) for a tool whose calls cannot be parsed.
+        ConfigurationError: (also a ``ValueError``) the calls of a tool cannot be parsed.
     """
     if not is_given(tools):
         return tools
@@ -102,10 +105,12 @@ def strict_tools(tools: Iterable[ToolMapping] | Any) -> Any:
 
 
 def response_tools(tools: Iterable[ToolMapping] | Any) -> Any:
-    """Return ``tools`` in the shapes of the Responses API, chat-shaped pydantic tools included.
+    """Return ``tools`` in the form of the Responses API.
+
+    Tools made by :func:`pydantic_function_tool` are converted from the form of chat completions.
 
     Raises:
-        ConfigurationError: for a chat-shaped tool that :func:`pydantic_function_tool` did not make.
+        ConfigurationError: any other tool has the form of chat completions.
     """
     if not is_given(tools):
         return tools
@@ -114,7 +119,7 @@ def response_tools(tools: Iterable[ToolMapping] | Any) -> Any:
 
 def _response_tool(tool: ToolMapping) -> ToolMapping:
     if tool["type"] == "namespace":
-        return {**tool, "tools": list(tool["tools"])}  # iterators are read here, once for sending and parsing
+        return {**tool, "tools": list(tool["tools"])}  # an iterator can be read only once
     if tool["type"] != "function" or "function" not in tool:
         return tool
     function = tool["function"]
@@ -131,7 +136,7 @@ class ChatTools:
     """The function tools of one chat request, by name.
 
     Args:
-        tools: as given with the request; :data:`NOT_GIVEN` or None for none.
+        tools: the request's ``tools``; :data:`NOT_GIVEN` or None if it has none.
     """
 
     def __init__(self, tools: Iterable[ToolMapping] | Any = None) -> None:
@@ -143,22 +148,22 @@ class ChatTools:
 
     @property
     def parseable(self) -> bool:
-        """Whether the calls of any of them are parsed."""
+        """Whether the calls of any tool are parsed."""
         return any(
             isinstance(function, PydanticFunctionTool) or function.get("strict")
             for function in self._functions.values()
         )
 
     def is_strict(self, name: str | None) -> bool:
-        """Tell whether the arguments for ``name`` are JSON by its schema, so that a beginning can be read."""
+        """Return whether the function ``name`` is strict, so that incomplete arguments can be parsed."""
         return bool(self._functions.get(cast("str", name), {}).get("strict"))
 
     def parse(self, name: str | None, arguments: str) -> object:
-        """Return the arguments of a call as its model, or as decoded JSON; None for one that is not strict.
+        """Return a call's arguments as the tool's model or as decoded JSON; None if the tool is not strict.
 
         Raises:
-            pydantic.ValidationError: where they do not fit the model.
-            json.JSONDecodeError: where they are no JSON.
+            pydantic.ValidationError: the arguments are not valid for the model.
+            json.JSONDecodeError: the arguments are not valid JSON.
         """
         return _parsed(self._functions.get(cast("str", name)), arguments)
 
@@ -166,7 +171,7 @@ class ChatTools:
 def parse_response_call(
     tools: Iterable[ToolMapping] | Any, name: str, namespace: str | None, arguments: str
 ) -> object:
-    """Return the arguments of a function call of the Responses API, as :meth:`ChatTools.parse` does."""
+    """Return the parsed arguments of a Responses API function call; see :meth:`ChatTools.parse`."""
     return _parsed(_response_function(listed_tools(tools), name, namespace), arguments)
 
 
@@ -175,7 +180,7 @@ def _response_function(tools: list[ToolMapping], name: str, namespace: str | Non
         for tool in tools:
             if tool["type"] == "namespace" and tool["name"] == namespace:
                 return _named(tool["tools"], name)
-        if namespace != name:  # a function loaded by a tool search may name itself as its namespace
+        if namespace != name:  # a function loaded by a tool search may have its own name as namespace
             return None
     return _named(tools, name)
 

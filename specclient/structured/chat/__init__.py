@@ -1,1 +1,1 @@
-"""Structured output of chat completions."""
+"""Structured outputs of chat completions."""

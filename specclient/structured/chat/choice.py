@@ -1,4 +1,4 @@
-"""Turn the pieces of one choice of a streamed chat completion into events, and into the choice so far."""
+"""State of one choice of a streamed chat completion, and the events of its chunks."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _LOGPROBS: dict[str, tuple[type[Any], type[Any]]] = {
 
 
 class ChoiceState:
-    """One choice so far.
+    """Accumulates the chunks of one choice.
 
     Args:
-        piece: the first that came of it.
-        decode: what its whole text becomes; None where nothing is parsed.
-        tools: of the request.
+        piece: the choice in the first chunk that contains it.
+        decode: decodes the complete text; None without parsing.
+        tools: the request's tools.
 
     Attributes:
-        snapshot: the choice so far: the same object throughout.
+        snapshot: the choice so far. The same object is updated throughout.
     """
 
     def __init__(self, piece: Choice, decode: TextParser | None, tools: ChatTools) -> None:
@@ -45,7 +45,7 @@ class ChoiceState:
             self.snapshot.logprobs = _copied(piece.logprobs)
 
     def add(self, piece: Choice) -> None:
-        """Add a further piece to the message and to its log probabilities."""
+        """Add a further chunk to the message and to its log probabilities."""
         self._said.add(piece.delta)
         new, known = piece.logprobs, self.snapshot.logprobs
         if new is not None and known is None:
@@ -57,18 +57,18 @@ class ChoiceState:
                     setattr(known, name, _extended(getattr(known, name), tokens))
 
     def note(self, piece: Choice) -> None:
-        """Note why the choice ended, if it has, what it tells beside, and how far its texts read as JSON."""
+        """Record the finish reason and the extra fields of a chunk, and which texts can be parsed as JSON."""
         merge_extras(self.snapshot, piece)
         if piece.finish_reason:
             self.snapshot.finish_reason = piece.finish_reason
         self._said.read_on(piece.delta)
 
     def show_parsed(self) -> None:
-        """Let the snapshot say what its texts so far stand for as JSON."""
+        """Set the parsed values of the incomplete texts in the snapshot."""
         self._said.show_parsed()
 
     def events(self, piece: Choice) -> list[Any]:
-        """Return what happened by ``piece``, which has been added."""
+        """Return the events of a chunk that has been added."""
         said, calls = self._said, piece.delta.tool_calls or ()
         found = self._text_events(piece.delta)
         found.extend(self._call_event(call) for call in calls if said.function_call(call.index) is not None)
@@ -82,7 +82,7 @@ class ChoiceState:
                 found.extend(self._end_text())
                 found.extend(self._end_call())
                 self._current_call = call.index
-        if ended:  # a call that came whole, with the reason to finish: Mistral and others send it so
+        if ended:  # Mistral and others send a complete tool call together with the finish reason
             found.extend(self._end_call())
         return found
 
@@ -129,7 +129,7 @@ class ChoiceState:
         return found
 
     def _end_text(self) -> list[Any]:
-        """Return the events of text, refusal and log probabilities that are complete, each once."""
+        """Return the ``done`` events of the text, refusal and log probabilities, each once."""
         message, found = self._said.message, list[Any]()
         if message.content and not self._said.content_done:
             fields = {"type": "content.done", "content": message.content, "parsed": self._said.end_content()}
@@ -145,7 +145,7 @@ class ChoiceState:
         return found
 
     def _end_call(self) -> list[Any]:
-        """Return the event of the current tool call, which is complete; none where it has been told."""
+        """Return the ``done`` event of the current tool call, or an empty list if it was already returned."""
         index = self._current_call
         if index is None or self._said.call(index).done:
             return []
@@ -163,7 +163,7 @@ class ChoiceState:
 
 
 def _copied(logprobs: Any) -> ChoiceLogprobs:
-    """Return log probabilities whose lists can grow without those of the chunk growing too."""
+    """Return a copy of log probabilities, so that appending does not change the chunk's lists."""
     content, refusal = logprobs.content, logprobs.refusal
     return build(ChoiceLogprobs, {"content": content and [*content], "refusal": refusal and [*refusal]})
 

@@ -1,4 +1,4 @@
-"""The events that a streamed chat completion becomes, named as in the OpenAI client's ``lib.streaming.chat``.
+"""Events of a streamed chat completion, named as in the OpenAI client's ``lib.streaming.chat``.
 
 Fields: https://github.com/openai/openai-python/blob/main/helpers.md#chat-completions-events
 """
@@ -22,22 +22,20 @@ from specclient.types.chat import (
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    ResponseFormatT = TypeVar("ResponseFormatT", default=None)  # nothing asked for: ``parsed`` is None
+    ResponseFormatT = TypeVar("ResponseFormatT", default=None)  # without a format, ``parsed`` is None
 else:
     from typing import TypeVar
 
-    ResponseFormatT = TypeVar(
-        "ResponseFormatT"
-    )  # without the default, which pydantic would hold every value to
+    ResponseFormatT = TypeVar("ResponseFormatT")  # no default: pydantic would validate values against it
 
-#: What a stream has brought so far; the same object from the first event to the last, and growing.
+#: The completion received so far. The same object is updated from the first event to the last.
 ParsedChatCompletionSnapshot = ParsedChatCompletion
 ParsedChatCompletionMessageSnapshot = ParsedChatCompletionMessage
 ParsedChoiceSnapshot = ParsedChoice
 
 
 class ChunkEvent(LazyFieldsModel):
-    """Every chunk, as it came, with the completion so far."""
+    """An unmodified chunk, and the completion so far."""
 
     live = frozenset({"snapshot"})
 
@@ -47,7 +45,7 @@ class ChunkEvent(LazyFieldsModel):
 
 
 class ContentDeltaEvent(LazyFieldsModel):
-    """A piece of text: ``delta``; the text so far: ``snapshot``; what its JSON says so far: ``parsed``."""
+    """New text (``delta``), the text so far (``snapshot``), and its value as incomplete JSON (``parsed``)."""
 
     type: Literal["content.delta"]
     delta: str
@@ -56,7 +54,7 @@ class ContentDeltaEvent(LazyFieldsModel):
 
 
 class ContentDoneEvent(WireModel, Generic[ResponseFormatT]):
-    """The whole text, and the object it is."""
+    """The complete text, and its parsed value."""
 
     type: Literal["content.done"]
     content: str
@@ -64,7 +62,7 @@ class ContentDoneEvent(WireModel, Generic[ResponseFormatT]):
 
 
 class RefusalDeltaEvent(WireModel):
-    """A piece of a refusal, and the refusal so far."""
+    """New text of a refusal, and the refusal so far."""
 
     type: Literal["refusal.delta"]
     delta: str
@@ -72,14 +70,14 @@ class RefusalDeltaEvent(WireModel):
 
 
 class RefusalDoneEvent(WireModel):
-    """The whole refusal."""
+    """The complete refusal."""
 
     type: Literal["refusal.done"]
     refusal: str
 
 
 class FunctionToolCallArgumentsDeltaEvent(LazyFieldsModel):
-    """A piece of the arguments of a tool call; ``arguments`` and ``parsed_arguments`` are all so far."""
+    """New text of a tool call's arguments; ``arguments`` and ``parsed_arguments`` hold all so far."""
 
     type: Literal["tool_calls.function.arguments.delta"]
     name: str
@@ -90,7 +88,7 @@ class FunctionToolCallArgumentsDeltaEvent(LazyFieldsModel):
 
 
 class FunctionToolCallArgumentsDoneEvent(WireModel):
-    """A whole tool call."""
+    """A complete tool call."""
 
     type: Literal["tool_calls.function.arguments.done"]
     name: str
@@ -100,7 +98,7 @@ class FunctionToolCallArgumentsDoneEvent(WireModel):
 
 
 class LogprobsContentDeltaEvent(LazyFieldsModel):
-    """Log probabilities of the newest tokens of the text, and of all so far."""
+    """Log probabilities of the new tokens of the text, and of all its tokens so far."""
 
     type: Literal["logprobs.content.delta"]
     content: list[ChatCompletionTokenLogprob]
@@ -115,7 +113,7 @@ class LogprobsContentDoneEvent(WireModel):
 
 
 class LogprobsRefusalDeltaEvent(LazyFieldsModel):
-    """Log probabilities of the newest tokens of the refusal, and of all so far."""
+    """Log probabilities of the new tokens of the refusal, and of all its tokens so far."""
 
     type: Literal["logprobs.refusal.delta"]
     refusal: list[ChatCompletionTokenLogprob]

@@ -1,4 +1,4 @@
-"""Turn the deltas of one choice of a streamed chat completion into its message so far."""
+"""State of the message of one choice of a streamed chat completion."""
 
 from __future__ import annotations
 
@@ -19,7 +19,14 @@ from specclient.types.chat.chat_completion_message import plain_text
 
 
 class ToolCallState:
-    """One tool call so far: where it stands in the message, and how far its arguments are read as JSON."""
+    """State of one tool call.
+
+    Attributes:
+        position: its index in the message's ``tool_calls``.
+        growing: the parser of its incomplete arguments.
+        readable: the arguments so far, if they can be parsed as incomplete JSON.
+        done: whether it is complete.
+    """
 
     def __init__(self, position: int) -> None:
         self.position = position
@@ -29,15 +36,15 @@ class ToolCallState:
 
 
 class MessageState:
-    """One message so far.
+    """Accumulates the deltas of one message.
 
     Args:
-        decode: what its whole text becomes; None where nothing is parsed.
-        tools: of the request.
+        decode: decodes the complete text; None without parsing.
+        tools: the request's tools.
 
     Attributes:
-        message: the same object throughout; it grows.
-        content_done: whether its text is complete, and parsed.
+        message: the message so far. The same object is updated throughout.
+        content_done: whether the text is complete and has been parsed.
     """
 
     def __init__(self, decode: TextParser | None, tools: ChatTools) -> None:
@@ -54,8 +61,8 @@ class MessageState:
     def add(self, delta: ChoiceDelta) -> None:
         """Merge ``delta`` into the message.
 
-        What came with an earlier delta is told whole from then on, nulls included, as the OpenAI client
-        does: only the newest fields count as unset in a dump.
+        Objects received in an earlier delta get all their fields marked as set, null values included. As in
+        the OpenAI client, only objects of the newest delta have unset fields in a dump.
         """
         for model in self._fresh:
             mark_set(model, but="parsed")
@@ -72,7 +79,7 @@ class MessageState:
             self._show(name, delta)
 
     def read_on(self, delta: ChoiceDelta) -> None:
-        """Let the texts so far be read as JSON, where that is what they are to become."""
+        """Record which of the texts so far can be parsed as incomplete JSON."""
         message = self.message
         text = message.content if self._decode is not None and not message.refusal else None
         self._readable = text if text and not text.isspace() else None
@@ -82,10 +89,10 @@ class MessageState:
                 self._calls[piece.index].readable = call.function.arguments or None
 
     def show_parsed(self) -> None:
-        """Let the message say what its texts so far stand for as JSON.
+        """Set the parsed values of the incomplete texts in the message.
 
         Raises:
-            ValueError: where one of them is no beginning of a JSON text.
+            ValueError: a text is not the beginning of a JSON text.
         """
         if self._readable is not None and not self.content_done:
             self.message.parsed = self.parsed_so_far(self._readable)
@@ -96,18 +103,20 @@ class MessageState:
 
     @property
     def readable(self) -> str | None:
-        """The text so far, where it can be read as JSON."""
+        """The text so far, if it can be parsed as incomplete JSON; otherwise None."""
         return self._readable
 
     def parsed_so_far(self, text: str | None) -> Any:
-        """Return what ``text``, which was :attr:`readable`, says so far."""
+        """Return the value of ``text``, an earlier value of :attr:`readable`, as incomplete JSON."""
         return self._growing.read(text)
 
     def end_content(self) -> object:
-        """Return the complete text as what it is to become, or None; the message keeps it as ``parsed``.
+        """Decode the complete text, store the value as the message's ``parsed``, and return it.
+
+        The value is None without parsing, without a text, and for a refusal.
 
         Raises:
-            pydantic.ValidationError: where it does not fit.
+            pydantic.ValidationError: the text is not valid for the response format.
         """
         message = self.message
         self.content_done = True
@@ -120,20 +129,20 @@ class MessageState:
         return parsed
 
     def call(self, index: int) -> ToolCallState:
-        """Return the state of the tool call that the API numbers ``index``."""
+        """Return the state of the tool call with the API's index ``index``."""
         return self._calls[index]
 
     def function_call(self, index: int) -> ParsedFunctionToolCall | None:
-        """Return the tool call that the API numbers ``index``, where it calls a function."""
+        """Return the tool call with the API's index ``index``; None if it does not call a function."""
         call = (self.message.tool_calls or [])[self._calls[index].position]
         return call if call.type == "function" and call.function is not None else None
 
     def end_call(self, index: int) -> ParsedFunctionToolCall | None:
-        """Parse the arguments of a complete tool call, and return it; None where it calls no function.
+        """Parse the arguments of a complete tool call, and return it; None if it does not call a function.
 
         Raises:
-            pydantic.ValidationError: where they do not fit the tool's model.
-            json.JSONDecodeError: where they are no JSON.
+            pydantic.ValidationError: the arguments are not valid for the tool's model.
+            json.JSONDecodeError: the arguments are not valid JSON.
         """
         self._calls[index].done = True
         call = self.function_call(index)
@@ -143,13 +152,13 @@ class MessageState:
         return call
 
     def _show(self, name: str, delta: ChoiceDelta) -> None:
-        """Let the message say what has come of its field ``name``."""
+        """Update the message's field ``name`` from the accumulated data."""
         message, value = self.message, self._data[name]
         fields = type(message).model_fields
         if name == "tool_calls" and value is not None:
             self._show_calls(delta.tool_calls or ())
         elif name not in fields:
-            assert message.model_extra is not None  # wire models keep what they do not know
+            assert message.model_extra is not None  # wire models allow extra fields
             message.model_extra[name] = value
         elif value is None or isinstance(value, str):
             message.__dict__[name] = value

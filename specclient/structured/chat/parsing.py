@@ -1,4 +1,4 @@
-"""Turn a chat completion into one whose contents and tool calls are the types that were asked for."""
+"""Parsing of the contents and tool calls of chat completions into the requested types."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def parse_chat_completion(
     response_format: Any = None,
     input_tools: Iterable[ToolMapping] | Any = None,
 ) -> ParsedChatCompletion[Any]:
-    """Return ``completion`` with ``message.parsed`` and ``function.parsed_arguments``; it is left as it is.
+    """Return a copy of ``completion`` with ``message.parsed`` and ``function.parsed_arguments``.
 
     Args:
-        completion: as the API gave it.
-        response_format: what the text is to become: a pydantic model, a dataclass, a ``TypedDict`` or a
-            plain JSON schema; the API's own formats leave ``parsed`` None.
-        input_tools: those sent with the request, whose strict calls are parsed.
+        completion: the API's response.
+        response_format: the type of the parsed text: a pydantic model, a dataclass, a ``TypedDict`` or a
+            plain JSON schema. With one of the API's own formats, ``parsed`` is None.
+        input_tools: the request's tools; calls of strict tools are parsed.
 
     Raises:
-        LengthFinishReasonError: where a choice was cut off, so that its JSON is not whole.
-        ContentFilterFinishReasonError: where a choice was filtered.
-        pydantic.ValidationError: where a text does not fit its type.
+        LengthFinishReasonError: a choice was truncated, so its JSON is incomplete.
+        ContentFilterFinishReasonError: a choice was filtered.
+        pydantic.ValidationError: a text is not valid for its type.
     """
     return parsed_completion(completion, decoder(response_format), ChatTools(input_tools))
 
@@ -47,7 +47,7 @@ def parse_chat_completion(
 def parsed_completion(
     completion: ChatCompletion, decode: TextParser | None, tools: ChatTools
 ) -> ParsedChatCompletion[Any]:
-    """Do what :func:`parse_chat_completion` says, with a decoder and tools that are at hand."""
+    """Do the same as :func:`parse_chat_completion`, with an existing decoder and existing tools."""
     choices = []
     for choice in completion.choices:
         if choice.finish_reason == "length":
@@ -63,7 +63,7 @@ def parsed_completion(
 
 
 def _parsed_call(call: Any, tools: ChatTools) -> Any:
-    """Return a tool call with its arguments parsed; None for a custom one, which has none."""
+    """Return a tool call with its arguments parsed; None for a custom tool, whose call has no arguments."""
     if call.type == "custom":
         log.warning("left out the custom tool call %s: it has no arguments that could be parsed", call.id)
         return None

@@ -1,4 +1,4 @@
-"""Turn the chunks of a streamed chat completion into events, and into the completion so far."""
+"""State of a streamed chat completion: the completion so far, and the events of each chunk."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from specclient.types.chat import ChatCompletionChunk, ParsedChatCompletion
 
 
 class ChatCompletionStreamState(Generic[ResponseFormatT]):
-    """Accumulates chunks; ``chat.completions.stream`` uses it, and it can be fed by hand.
+    """Accumulates chunks. ``chat.completions.stream`` uses it; it can also be used directly.
 
-    A chunk costs what is in it, however much came before: what needs the whole text so far (its partial
-    JSON) is worked out when an event's reader asks.
+    The time for a chunk depends on the chunk's size, not on the text before it: values that need the whole
+    text so far (its incomplete JSON) are computed when an event's field is read.
 
     Args:
-        input_tools: those sent with the request, whose strict calls are parsed.
-        response_format: what the text is to become; see :func:`.chat_parsing.parse_chat_completion`.
+        input_tools: the request's tools; calls of strict tools are parsed.
+        response_format: the type of the parsed text; see :func:`.chat.parsing.parse_chat_completion`.
     """
 
     def __init__(
@@ -42,10 +42,10 @@ class ChatCompletionStreamState(Generic[ResponseFormatT]):
 
     @property
     def current_completion_snapshot(self) -> ParsedChatCompletion[Any]:
-        """The completion so far: one object, which grows with every chunk.
+        """The completion so far. The same object is updated by every chunk.
 
         Raises:
-            APIResponseValidationError: before the first chunk.
+            APIResponseValidationError: no chunk has been received.
         """
         if self._completion is None:
             raise APIResponseValidationError(
@@ -56,23 +56,23 @@ class ChatCompletionStreamState(Generic[ResponseFormatT]):
         return self._completion
 
     def get_final_completion(self) -> ParsedChatCompletion[ResponseFormatT]:
-        """Return the completion, parsed; to be called once the stream has ended.
+        """Return the parsed completion. Call it when the stream has ended.
 
         Raises:
-            APIResponseValidationError: where no chunk came.
-            LengthFinishReasonError: where a choice was cut off.
-            ContentFilterFinishReasonError: where a choice was filtered.
-            pydantic.ValidationError: where a text does not fit its type.
+            APIResponseValidationError: no chunk has been received.
+            LengthFinishReasonError: a choice was truncated.
+            ContentFilterFinishReasonError: a choice was filtered.
+            pydantic.ValidationError: a text is not valid for its type.
         """
         return parsed_completion(self.current_completion_snapshot, self._decode, self._tools)
 
     def handle_chunk(self, chunk: ChatCompletionChunk) -> list[ChatCompletionStreamEvent[ResponseFormatT]]:
-        """Add ``chunk`` to the completion, and return what happened, in order.
+        """Add ``chunk`` to the completion, and return its events in order.
 
         Raises:
-            LengthFinishReasonError: where something is to be parsed, and the answer was cut off.
-            ContentFilterFinishReasonError: where something is to be parsed, and the answer was filtered.
-            pydantic.ValidationError: where a text that is complete does not fit its type.
+            LengthFinishReasonError: the response is parsed, and a choice was truncated.
+            ContentFilterFinishReasonError: the response is parsed, and a choice was filtered.
+            pydantic.ValidationError: a complete text is not valid for its type.
         """
         first = self._completion is None
         completion = self._completion = self._completion or _begun(chunk)
@@ -108,14 +108,14 @@ def _snapshot(state: ChatCompletionStreamState[Any]) -> ParsedChatCompletion[Any
 
 
 def _begun(chunk: ChatCompletionChunk) -> ParsedChatCompletion[Any]:
-    """Return the completion that begins with ``chunk``, without its choices."""
+    """Return a completion with the fields of the first chunk, without choices."""
     fingerprint = chunk.system_fingerprint
     told: dict[str, Any] = {"choices": [], "object": "chat.completion", "system_fingerprint": fingerprint}
     return recast(chunk, ParsedChatCompletion, **told)
 
 
 def _take_totals(completion: ParsedChatCompletion[Any], chunk: ChatCompletionChunk) -> None:
-    """Note what a chunk says of the whole answer; what it leaves out stays as it was."""
+    """Update the completion's own fields from a chunk. Fields missing in the chunk keep their value."""
     merge_extras(completion, chunk)
     completion.usage = chunk.usage or completion.usage
     completion.system_fingerprint = chunk.system_fingerprint or completion.system_fingerprint

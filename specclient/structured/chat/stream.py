@@ -1,4 +1,4 @@
-"""Turn a running chat completion into what ``chat.completions.stream`` gives: events, then the completion."""
+"""Streams returned by ``chat.completions.stream``: events, then the parsed completion."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class ChatCompletionStream(EventStream[ChatCompletionStreamEvent[ResponseFormatT
     """The events of one chat completion: ``for event in stream``.
 
     Args:
-        raw_stream: the chunks.
-        response_format: what the text is to become; see :func:`.chat_parsing.parse_chat_completion`.
-        input_tools: those sent with the request, whose strict calls are parsed.
+        raw_stream: the stream of chunks.
+        response_format: the type of the parsed text; see :func:`.chat.parsing.parse_chat_completion`.
+        input_tools: the request's tools; calls of strict tools are parsed.
     """
 
     def __init__(
@@ -41,17 +41,17 @@ class ChatCompletionStream(EventStream[ChatCompletionStreamEvent[ResponseFormatT
 
     @property
     def current_completion_snapshot(self) -> ParsedChatCompletion[Any]:
-        """The completion so far: one object, which grows."""
+        """The completion so far. The same object is updated by every chunk."""
         return self._state.current_completion_snapshot
 
     def get_final_completion(self) -> ParsedChatCompletion[ResponseFormatT]:
-        """Read to the end, and return the whole completion, parsed.
+        """Read all remaining events, and return the parsed completion.
 
         Raises:
-            LengthFinishReasonError: where a choice was cut off.
-            ContentFilterFinishReasonError: where a choice was filtered.
-            pydantic.ValidationError: where a text does not fit its type.
-            APIError: whatever ended the stream.
+            LengthFinishReasonError: a choice was truncated.
+            ContentFilterFinishReasonError: a choice was filtered.
+            pydantic.ValidationError: a text is not valid for its type.
+            APIError: the stream ended with an error.
         """
         return _final(self.until_done(), self._state)
 
@@ -73,21 +73,24 @@ class AsyncChatCompletionStream(
 
     @property
     def current_completion_snapshot(self) -> ParsedChatCompletion[Any]:
-        """The completion so far: one object, which grows."""
+        """The completion so far. The same object is updated by every chunk."""
         return self._state.current_completion_snapshot
 
     async def get_final_completion(self) -> ParsedChatCompletion[ResponseFormatT]:
-        """Read to the end, and return the whole completion, parsed; raises as the synchronous one does."""
+        """Read all remaining events, and return the parsed completion.
+
+        It raises the same errors as :meth:`ChatCompletionStream.get_final_completion`.
+        """
         return _final(await self.until_done(), self._state)
 
 
 class ChatCompletionStreamManager(
     StreamManager[ChatCompletionStream[ResponseFormatT]], Generic[ResponseFormatT]
 ):
-    """What ``chat.completions.stream`` returns, for ``with``.
+    """Context manager returned by ``chat.completions.stream`` of the synchronous client.
 
     Args:
-        api_request: sends the request.
+        api_request: sends the request and returns its stream.
         response_format, input_tools: see :class:`ChatCompletionStream`.
     """
 
@@ -107,10 +110,11 @@ class ChatCompletionStreamManager(
 class AsyncChatCompletionStreamManager(
     AsyncStreamManager[AsyncChatCompletionStream[ResponseFormatT]], Generic[ResponseFormatT]
 ):
-    """What ``chat.completions.stream`` returns, for ``async with``.
+    """Context manager returned by ``chat.completions.stream`` of the asynchronous client.
 
     Args:
-        api_request: the request, or what makes it; see :class:`.AsyncStreamManager`.
+        api_request: an awaitable that sends the request, or a function that returns one; see
+            :class:`.AsyncStreamManager`.
         response_format, input_tools: see :class:`ChatCompletionStream`.
     """
 
@@ -135,7 +139,7 @@ def _state(response_format: Any, input_tools: Any) -> ChatCompletionStreamState[
 
 def _handler(state: ChatCompletionStreamState[Any]) -> Callable[[ChatCompletionChunk], list[Any]]:
     def handle(chunk: ChatCompletionChunk) -> list[Any]:
-        # Azure's asynchronous filter sends objects in between that are no chunks.
+        # Azure's asynchronous content filter sends objects that are not chunks.
         return state.handle_chunk(chunk) if chunk.object == "chat.completion.chunk" else []
 
     return handle

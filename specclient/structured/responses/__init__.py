@@ -1,1 +1,1 @@
-"""Structured output of responses."""
+"""Structured outputs of the Responses API."""

@@ -1,4 +1,4 @@
-"""The events that a streamed response becomes: the API's own, four of them with what has come so far."""
+"""Events of a streamed response: the API's own, four of which have a snapshot or parsed values."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from specclient.types.responses.parsed_response import ParsedResponse
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    TextFormatT = TypeVar("TextFormatT", default=None)  # nothing asked for: ``parsed`` is None
+    TextFormatT = TypeVar("TextFormatT", default=None)  # without a text format, ``parsed`` is None
 else:
     from typing import TypeVar
 
-    TextFormatT = TypeVar("TextFormatT")  # without the default, which pydantic would hold every value to
+    TextFormatT = TypeVar("TextFormatT")  # no default: pydantic would validate every value against it
 
-#: What a stream has brought so far; the same object from the first event to the last, and growing.
+#: The response received so far. The same object is updated from the first event to the last.
 ParsedResponseSnapshot = ParsedResponse
 
 
 class ResponseTextDeltaEvent(events.ResponseTextDeltaEvent):
-    """A piece of text, and the text so far."""
+    """New text, and the text so far."""
 
     snapshot: str
 
 
 class ResponseTextDoneEvent(events.ResponseTextDoneEvent, Generic[TextFormatT]):
-    """A whole text, and the object it is."""
+    """A complete text, and its parsed value."""
 
     parsed: TextFormatT | None = None
 
 
 class ResponseFunctionCallArgumentsDeltaEvent(events.ResponseFunctionCallArgumentsDeltaEvent):
-    """A piece of the arguments of a function call, and the arguments so far."""
+    """New text of a function call's arguments, and the arguments so far."""
 
     snapshot: str
 
 
 class ResponseCompletedEvent(events.ResponseCompletedEvent, Generic[TextFormatT]):
-    """The whole response, parsed."""
+    """The complete, parsed response."""
 
     response: ParsedResponse[TextFormatT]
 
 
-#: Any event of a streamed response: one of the four above, or any other of the API's as it came.
+#: Any event of a streamed response: one of the four above, or any other event of the API, unmodified.
 ResponseStreamEvent = TypeAliasType(
     "ResponseStreamEvent",
     ResponseTextDeltaEvent

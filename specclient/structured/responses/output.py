@@ -1,4 +1,4 @@
-"""Turn the events about a streamed response's output items into the items so far, and the finished ones."""
+"""State of the output items of a streamed response."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from specclient.types.responses.parsed_response import (
     ParsedResponseOutputText,
 )
 
-#: Calls that have no id of their own in some modes; the id of the call tells them apart.
+#: Types of items that have no ``id`` in some modes. They are identified by their ``call_id``.
 _BY_CALL_ID = frozenset({"function_call", "custom_tool_call", "shell_call", "shell_call_output"})
 OutputItemKey = tuple[str, str | None, str | None]
 
 
 def identity(item: Any) -> OutputItemKey:
-    """Return what an output item is known by throughout a stream: type, id and call id."""
+    """Return the key that identifies an output item in a stream: its type, id and call id."""
     own = None if item.type in _BY_CALL_ID else getattr(item, "id", None)
     return item.type, own, getattr(item, "call_id", None)
 
 
 def _may_follow(before: Any, after: Any) -> bool:
-    """Tell whether ``after`` can be a later state of ``before``: the same id, or one that came later."""
+    """Return whether ``after`` can be a later state of ``before``: the id is equal, or was added later."""
     known = getattr(before, "id", None)
     return known == getattr(after, "id", None) or (
         known is None and before.type in ("function_call", "custom_tool_call")
@@ -31,7 +31,10 @@ def _may_follow(before: Any, after: Any) -> bool:
 
 
 def growing(item: Any) -> Any:
-    """Return an item as the parsed kind that can grow by deltas; one of another kind as it is."""
+    """Convert a message or function call to its parsed type, which deltas are added to.
+
+    Items of other types are returned unchanged.
+    """
     if item.type == "function_call":
         return recast(item, ParsedResponseFunctionToolCall)
     if item.type == "message":
@@ -42,15 +45,15 @@ def growing(item: Any) -> Any:
 
 
 def growing_part(part: Any) -> Any:
-    """Return a part of a message's content as :func:`growing` does."""
+    """Convert a text part of a message's content to its parsed type. Other parts are returned unchanged."""
     return recast(part, ParsedResponseOutputText) if part.type == "output_text" else part
 
 
 class OutputState:
-    """The output items of one response so far, by the index the API gives them, which may have gaps.
+    """The output items of one response so far, by the API's index. Indexes may have gaps.
 
     Args:
-        items: of the response as it was created: growing ones, in order.
+        items: the items of the response in its ``response.created`` event, converted by :func:`growing`.
     """
 
     def __init__(self, items: list[Any]) -> None:
@@ -59,10 +62,10 @@ class OutputState:
         self._places: dict[OutputItemKey, int] = {}
 
     def item(self, index: int) -> Any:
-        """Return the item at ``index``, as it has grown.
+        """Return the item at ``index``, as received so far.
 
         Raises:
-            RuntimeError: before it was added.
+            RuntimeError: there is no item at ``index`` yet.
         """
         if index not in self._items:
             raise RuntimeError(
@@ -71,20 +74,20 @@ class OutputState:
         return self._items[index]
 
     def add(self, index: int, item: Any) -> None:
-        """Note an item that begins.
+        """Add a new item.
 
         Raises:
-            RuntimeError: for an index that is taken.
+            RuntimeError: there is already an item at ``index``.
         """
         if index in self._items:
             raise RuntimeError(f"Duplicate response output index {index}.")
         self._items[index] = item
 
     def finish(self, index: int, item: Any) -> None:
-        """Note an item as it is when it is done.
+        """Record a finished item.
 
         Raises:
-            RuntimeError: where another item began at ``index``, or this one is done at another index.
+            RuntimeError: a different item was added at ``index``, or this one was finished at another index.
         """
         begun = self._items.get(index)
         if begun is not None and not (identity(begun) == identity(item) and _may_follow(begun, item)):
@@ -97,10 +100,10 @@ class OutputState:
         self._places[identity(item)] = index
 
     def replace(self, items: list[Any]) -> None:
-        """Take over the later states of finished items from a response that is still at work.
+        """Replace finished items by their later states in an unfinished response.
 
         Raises:
-            RuntimeError: where two items, or two states of one, contradict each other.
+            RuntimeError: two items have the same identity, or the identity of an item has changed.
         """
         if len({identity(item) for item in items}) != len(items):
             raise RuntimeError("Response snapshot has conflicting output identities.")
@@ -113,10 +116,10 @@ class OutputState:
             self._done[index] = item.model_copy(deep=True)
 
     def check_final(self, items: list[Any]) -> None:
-        """Compare what streamed with the output of the completed response.
+        """Compare the streamed items with the output of the completed response.
 
         Raises:
-            RuntimeError: where an item is another one there, or neither finished nor there.
+            RuntimeError: the identity of an item has changed, or an unfinished item is missing there.
         """
         final = {identity(item): item for item in items}
         for item in self._done.values():
@@ -129,10 +132,10 @@ class OutputState:
                 raise RuntimeError("Cannot complete response with unfinished output items.")
 
     def finished(self) -> list[Any]:
-        """Return the items that are done, in order: what a completed response without output had."""
+        """Return the finished items in order: the output of a completed response sent without one."""
         return [self._done[index] for index in sorted(self._done)]
 
     def so_far(self) -> list[Any]:
-        """Return a copy of every item, as far as it came."""
+        """Return copies of all items, finished or not, in order."""
         items = {**self._items, **self._done}
         return [items[index].model_copy(deep=True) for index in sorted(items)]

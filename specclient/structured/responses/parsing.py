@@ -1,4 +1,4 @@
-"""Turn a response into one whose texts and function calls are the types that were asked for."""
+"""Parsing of the texts and function calls of responses into the requested types."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from specclient.types.responses.parsed_response import (
 
 
 def text_with_format(text: Any, text_format: Any) -> Any:
-    """Return the ``text`` of a response request with the format that ``text_format`` stands for.
+    """Return the ``text`` parameter of a request, with the format for ``text_format``.
 
     Raises:
-        TypeError: where both name a format, or no schema can be made of ``text_format``.
+        TypeError: ``text`` has a format too, or ``text_format`` is a type without a JSON schema.
     """
     if not is_given(text_format):
         return text
@@ -32,15 +32,15 @@ def text_with_format(text: Any, text_format: Any) -> Any:
 
 
 def output_format(request_input: Any, text: Any, text_format: Any, parse_as: Any) -> Any:
-    """Return what the texts of a response are parsed as, where its input may change the format underway.
+    """Return the type that the texts of a response are parsed into, if the input may change the format.
 
     Args:
-        request_input: of the request; its last ``configuration_update`` with a format counts.
-        text, text_format: of the request.
-        parse_as: overrides ``text_format`` for parsing; None leaves the text as it is.
+        request_input: the request's ``input``; its last ``configuration_update`` with a format is used.
+        text, text_format: the request's parameters.
+        parse_as: overrides ``text_format`` for parsing; None disables parsing.
 
     Raises:
-        TypeError: where the input changes the format and ``parse_as`` does not say what is to be read.
+        TypeError: the input changes the format, and ``parse_as`` is missing or does not match the change.
     """
     if parse_as is None:
         return None
@@ -70,10 +70,10 @@ def _format_update(request_input: Any) -> Mapping[str, Any] | None:
 
 
 def parse_text(text: str, phase: str | None, decode: TextParser | None) -> Any:
-    """Return a text as what it is to become; None for one that is no final answer, as its ``phase`` says.
+    """Return the decoded text; None without a decoder, or if ``phase`` shows that it is not a final answer.
 
     Raises:
-        pydantic.ValidationError: where it does not fit.
+        pydantic.ValidationError: the text is not valid for its type.
     """
     return decode(text) if decode is not None and phase in (None, "final_answer") else None
 
@@ -81,15 +81,16 @@ def parse_text(text: str, phase: str | None, decode: TextParser | None) -> Any:
 def parse_response(
     response: Response, *, text_format: Any = None, input_tools: Iterable[ToolMapping] | Any = None
 ) -> ParsedResponse[Any]:
-    """Return ``response`` with ``parsed`` texts and ``parsed_arguments``; it is left as it is.
+    """Return a copy of ``response`` with ``parsed`` texts and ``parsed_arguments``.
 
     Args:
-        response: as the API gave it.
-        text_format: what the texts are to become, as for :func:`.chat_parsing.parse_chat_completion`.
-        input_tools: those sent with the request, whose strict calls are parsed.
+        response: the API's response.
+        text_format: the type of the parsed texts, as ``response_format`` of
+            :func:`.chat.parsing.parse_chat_completion`.
+        input_tools: the request's tools; calls of strict tools are parsed.
 
     Raises:
-        pydantic.ValidationError: where a text does not fit its type.
+        pydantic.ValidationError: a text is not valid for its type.
     """
     return parsed_response(response, decoder(text_format), listed_tools(input_tools))
 
@@ -97,7 +98,7 @@ def parse_response(
 def parsed_response(
     response: Response, decode: TextParser | None, tools: list[ToolMapping]
 ) -> ParsedResponse[Any]:
-    """Do what :func:`parse_response` says, with a decoder and tools that are at hand."""
+    """Do the same as :func:`parse_response`, with an existing decoder and existing tools."""
     output = [_parsed_item(item, decode, tools) for item in response.output or ()]
     return recast(response, ParsedResponse, output=output)
 

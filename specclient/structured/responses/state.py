@@ -1,4 +1,4 @@
-"""Turn the events of a streamed response into events that say what has come so far, and into the response."""
+"""State of a streamed response: the response so far, and the events passed on to the caller."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _LIFECYCLE = _AT_WORK | _BROKEN_OFF | {"response.completed"}
 
 
 class ResponseStreamState(Generic[TextFormatT]):
-    """Accumulates the events of one response; ``responses.stream`` uses it, and it can be fed by hand.
+    """Accumulates the events of one response. ``responses.stream`` uses it; it can also be used directly.
 
     Args:
-        input_tools: those sent with the request, whose strict calls are parsed.
-        text_format: what the texts are to become; see :func:`.response_parsing.parse_response`.
+        input_tools: the request's tools; calls of strict tools are parsed.
+        text_format: the type of the parsed texts; see :func:`.responses.parsing.parse_response`.
 
     Attributes:
-        completed: the whole response, parsed; None before it is complete.
-        last: the type of the event that came last; empty before the first.
+        completed: the complete, parsed response; None before it is complete.
+        last: the type of the last event; empty before the first event.
     """
 
     def __init__(self, *, input_tools: Iterable[ToolMapping] | Any = None, text_format: Any = None) -> None:
@@ -51,11 +51,14 @@ class ResponseStreamState(Generic[TextFormatT]):
         self._output = OutputState([])
 
     def handle_event(self, event: Any) -> list[ResponseStreamEvent[TextFormatT]]:
-        """Add ``event`` to the response, and return what the reader is told: it, or it with what came before.
+        """Add ``event`` to the response, and return the events for the caller.
+
+        The result holds ``event`` unmodified, or with a snapshot or parsed values; it is empty for an added
+        output item without an item.
 
         Raises:
-            RuntimeError: for an event that contradicts those before it.
-            pydantic.ValidationError: where a text that is complete does not fit its type.
+            RuntimeError: the event contradicts earlier events.
+            pydantic.ValidationError: a complete text is not valid for its type.
         """
         self.last = event.type
         if self._snapshot is None:
@@ -87,12 +90,12 @@ class ResponseStreamState(Generic[TextFormatT]):
 
     def _complete(self, response: Any) -> None:
         self._output.check_final(response.output or [])
-        if response.output is None:  # some servers send the items one by one only
+        if response.output is None:  # some servers send the items in their own events only
             response = recast(response, type(response), output=self._output.finished())
         self.completed = parsed_response(response, self._decode, self._tools)
 
     def _accumulate(self, event: Any) -> None:
-        """Let the item that ``event`` is about grow."""
+        """Add ``event`` to the item that it refers to."""
         match event.type:
             case "response.output_item.added" if getattr(event, "item", None) is not None:
                 assert self._snapshot is not None
@@ -114,7 +117,11 @@ class ResponseStreamState(Generic[TextFormatT]):
                 self._output.finish(event.output_index, event.item)
 
     def _text(self, event: Any) -> Any:
-        """Return the part of a message that ``event`` is about."""
+        """Return the text part of a message that ``event`` refers to.
+
+        Raises:
+            RuntimeError: there is no such part.
+        """
         item = self._output.item(event.output_index)
         content = item.content if item.type == "message" else ()
         if event.content_index >= len(content) or content[event.content_index].type != "output_text":
@@ -149,6 +156,6 @@ class ResponseStreamState(Generic[TextFormatT]):
 
 
 def _with(kind: type[M], event: Any, **more: Any) -> M:
-    """Return the declared fields of ``event``, and ``more``, as a ``kind``; wire padding is left out."""
+    """Return a ``kind`` with its declared fields from ``event`` and ``more``, without the API's padding."""
     fields = {name: getattr(event, name, None) for name in kind.model_fields if name not in more}
     return made(kind, **fields, **more)

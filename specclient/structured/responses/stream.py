@@ -1,4 +1,4 @@
-"""Turn a running response into what ``responses.stream`` gives: events, then the response."""
+"""Streams returned by ``responses.stream``: events, then the parsed response."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class ResponseStream(EventStream[ResponseStreamEvent[TextFormatT]], Generic[Text
     """The events of one response: ``for event in stream``.
 
     Args:
-        raw_stream: the API's events.
-        text_format: what the texts are to become; see :func:`.response_parsing.parse_response`.
-        input_tools: those sent with the request, whose strict calls are parsed.
-        starting_after: the sequence number up to which events are only accumulated, not told.
+        raw_stream: the stream of the API's events.
+        text_format: the type of the parsed texts; see :func:`.responses.parsing.parse_response`.
+        input_tools: the request's tools; calls of strict tools are parsed.
+        starting_after: a sequence number; events up to it are accumulated but not returned.
     """
 
     def __init__(
@@ -42,12 +42,12 @@ class ResponseStream(EventStream[ResponseStreamEvent[TextFormatT]], Generic[Text
         super().__init__(raw_stream, _handler(self._state, starting_after))
 
     def get_final_response(self) -> ParsedResponse[TextFormatT]:
-        """Read to the end, and return the whole response, parsed.
+        """Read all remaining events, and return the parsed response.
 
         Raises:
-            RuntimeError: where the response was not completed.
-            pydantic.ValidationError: where a text does not fit its type.
-            APIError: whatever ended the stream.
+            RuntimeError: the response was not completed.
+            pydantic.ValidationError: a text is not valid for its type.
+            APIError: the stream ended with an error.
         """
         return _final(self.until_done(), self._state)
 
@@ -67,15 +67,18 @@ class AsyncResponseStream(AsyncEventStream[ResponseStreamEvent[TextFormatT]], Ge
         super().__init__(raw_stream, _handler(self._state, starting_after))
 
     async def get_final_response(self) -> ParsedResponse[TextFormatT]:
-        """Read to the end, and return the whole response, parsed; raises as the synchronous one does."""
+        """Read all remaining events, and return the parsed response.
+
+        It raises the same errors as :meth:`ResponseStream.get_final_response`.
+        """
         return _final(await self.until_done(), self._state)
 
 
 class ResponseStreamManager(StreamManager[ResponseStream[TextFormatT]], Generic[TextFormatT]):
-    """What ``responses.stream`` returns, for ``with``.
+    """Context manager returned by ``responses.stream`` of the synchronous client.
 
     Args:
-        api_request: sends the request.
+        api_request: sends the request and returns its stream.
         text_format, input_tools, starting_after: see :class:`ResponseStream`.
     """
 
@@ -97,10 +100,11 @@ class ResponseStreamManager(StreamManager[ResponseStream[TextFormatT]], Generic[
 
 
 class AsyncResponseStreamManager(AsyncStreamManager[AsyncResponseStream[TextFormatT]], Generic[TextFormatT]):
-    """What ``responses.stream`` returns, for ``async with``.
+    """Context manager returned by ``responses.stream`` of the asynchronous client.
 
     Args:
-        api_request: the request, or what makes it; see :class:`.AsyncStreamManager`.
+        api_request: an awaitable that sends the request, or a function that returns one; see
+            :class:`.AsyncStreamManager`.
         text_format, input_tools, starting_after: see :class:`ResponseStream`.
     """
 
