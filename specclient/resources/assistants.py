@@ -1,4 +1,4 @@
-"""Turn a streamed Assistants run into calls of a handler's hooks, plain ones or coroutines."""
+"""Event handlers and stream managers of Assistants runs, synchronous and asynchronous."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHARED = (
 
 
 class _EventHandlerBase:
-    """What both handlers know of a run."""
+    """The state and properties that both handlers share."""
 
     def __init__(self) -> None:
         self._snapshots = RunSnapshots()
@@ -34,17 +34,17 @@ class _EventHandlerBase:
 
     @property
     def current_run(self) -> Any:
-        """The run as last told."""
+        """The run in its latest received state."""
         return self._snapshots.run
 
     @property
     def current_run_step_snapshot(self) -> Any:
-        """The step under way, as far as it has come."""
+        """The current step, as received so far."""
         return self._snapshots.step
 
     @property
     def current_message_snapshot(self) -> Any:
-        """The last message, as far as it has come."""
+        """The latest message, as received so far."""
         return self._snapshots.message
 
     def _final(self, found: Any, message: str) -> Any:
@@ -66,10 +66,10 @@ class _EventHandlerBase:
 
 
 class AssistantEventHandler(_EventHandlerBase):
-    """Override its hooks to follow a run; iterate over it for the events themselves.
+    """Calls its hooks for the events of a run. Override the hooks, or iterate over it for the events.
 
     Attributes:
-        text_deltas: the pieces of text, for those who want nothing else.
+        text_deltas: an iterator over the pieces of text only.
     """
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class AssistantEventHandler(_EventHandlerBase):
             yield from _texts_of(event)
 
     def close(self) -> None:
-        """Give the connection back; leaving the context does."""
+        """Release the connection; leaving the context does so too."""
         if self._stream is not None:
             self._stream.close()
 
@@ -112,17 +112,17 @@ class AssistantEventHandler(_EventHandlerBase):
             pass
 
     def get_final_run(self) -> Any:
-        """Read to the end, and return the run."""
+        """Read the stream to its end, and return the run."""
         self.until_done()
         return self._run_end()
 
     def get_final_run_steps(self) -> list[Any]:
-        """Read to the end, and return the steps of the run."""
+        """Read the stream to its end, and return the steps of the run."""
         self.until_done()
         return self._all_steps()
 
     def get_final_messages(self) -> list[Any]:
-        """Read to the end, and return the messages of the run."""
+        """Read the stream to its end, and return the messages of the run."""
         self.until_done()
         return self._all_messages()
 
@@ -133,7 +133,7 @@ class AssistantEventHandler(_EventHandlerBase):
         """Called when a step begins."""
 
     def on_run_step_delta(self, delta: Any, snapshot: Any) -> None:
-        """Called for a piece of a step, with the step as far as it has come."""
+        """Called for a piece of a step, with the step as received so far."""
 
     def on_run_step_done(self, run_step: Any) -> None:
         """Called when a step has ended."""
@@ -142,7 +142,7 @@ class AssistantEventHandler(_EventHandlerBase):
         """Called when a tool call begins."""
 
     def on_tool_call_delta(self, delta: Any, snapshot: Any) -> None:
-        """Called for a piece of a tool call, with the call as far as it has come."""
+        """Called for a piece of a tool call, with the call as received so far."""
 
     def on_tool_call_done(self, tool_call: Any) -> None:
         """Called when a tool call is complete."""
@@ -151,7 +151,7 @@ class AssistantEventHandler(_EventHandlerBase):
         """Called when a message begins."""
 
     def on_message_delta(self, delta: Any, snapshot: Any) -> None:
-        """Called for a piece of a message, with the message as far as it has come."""
+        """Called for a piece of a message, with the message as received so far."""
 
     def on_message_done(self, message: Any) -> None:
         """Called when a message is complete."""
@@ -160,7 +160,7 @@ class AssistantEventHandler(_EventHandlerBase):
         """Called when a text in a message begins."""
 
     def on_text_delta(self, delta: Any, snapshot: Any) -> None:
-        """Called for a piece of text, with the text as far as it has come."""
+        """Called for a piece of text, with the text as received so far."""
 
     def on_text_done(self, text: Any) -> None:
         """Called when a text is complete."""
@@ -169,17 +169,17 @@ class AssistantEventHandler(_EventHandlerBase):
         """Called when an image is complete."""
 
     def on_exception(self, exception: Exception) -> None:
-        """Called with what ends the stream before its end."""
+        """Called with an exception that ends the stream early."""
 
     def on_timeout(self) -> None:
-        """Called when the stream ends because nothing came in time."""
+        """Called when the stream ends with a timeout."""
 
     def on_end(self) -> None:
-        """Called last, however the stream ended."""
+        """Called last, whether the stream ended normally or with an exception."""
 
 
 class AsyncAssistantEventHandler(_EventHandlerBase):
-    """What :class:`AssistantEventHandler` is, for an asynchronous client: its hooks are coroutines."""
+    """The asynchronous version of :class:`AssistantEventHandler`: its hooks are coroutine functions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -213,7 +213,7 @@ class AsyncAssistantEventHandler(_EventHandlerBase):
                 yield text
 
     async def close(self) -> None:
-        """Give the connection back; leaving the context does."""
+        """Release the connection; leaving the context does so too."""
         if self._stream is not None:
             await self._stream.close()
 
@@ -223,17 +223,17 @@ class AsyncAssistantEventHandler(_EventHandlerBase):
             pass
 
     async def get_final_run(self) -> Any:
-        """Read to the end, and return the run."""
+        """Read the stream to its end, and return the run."""
         await self.until_done()
         return self._run_end()
 
     async def get_final_run_steps(self) -> list[Any]:
-        """Read to the end, and return the steps of the run."""
+        """Read the stream to its end, and return the steps of the run."""
         await self.until_done()
         return self._all_steps()
 
     async def get_final_messages(self) -> list[Any]:
-        """Read to the end, and return the messages of the run."""
+        """Read the stream to its end, and return the messages of the run."""
         await self.until_done()
         return self._all_messages()
 
@@ -244,7 +244,7 @@ class AsyncAssistantEventHandler(_EventHandlerBase):
         """Called when a step begins."""
 
     async def on_run_step_delta(self, delta: Any, snapshot: Any) -> None:
-        """Called for a piece of a step, with the step as far as it has come."""
+        """Called for a piece of a step, with the step as received so far."""
 
     async def on_run_step_done(self, run_step: Any) -> None:
         """Called when a step has ended."""
@@ -253,7 +253,7 @@ class AsyncAssistantEventHandler(_EventHandlerBase):
         """Called when a tool call begins."""
 
     async def on_tool_call_delta(self, delta: Any, snapshot: Any) -> None:
-        """Called for a piece of a tool call, with the call as far as it has come."""
+        """Called for a piece of a tool call, with the call as received so far."""
 
     async def on_tool_call_done(self, tool_call: Any) -> None:
         """Called when a tool call is complete."""
@@ -262,7 +262,7 @@ class AsyncAssistantEventHandler(_EventHandlerBase):
         """Called when a message begins."""
 
     async def on_message_delta(self, delta: Any, snapshot: Any) -> None:
-        """Called for a piece of a message, with the message as far as it has come."""
+        """Called for a piece of a message, with the message as received so far."""
 
     async def on_message_done(self, message: Any) -> None:
         """Called when a message is complete."""
@@ -271,7 +271,7 @@ class AsyncAssistantEventHandler(_EventHandlerBase):
         """Called when a text in a message begins."""
 
     async def on_text_delta(self, delta: Any, snapshot: Any) -> None:
-        """Called for a piece of text, with the text as far as it has come."""
+        """Called for a piece of text, with the text as received so far."""
 
     async def on_text_done(self, text: Any) -> None:
         """Called when a text is complete."""
@@ -280,13 +280,13 @@ class AsyncAssistantEventHandler(_EventHandlerBase):
         """Called when an image is complete."""
 
     async def on_exception(self, exception: Exception) -> None:
-        """Called with what ends the stream before its end."""
+        """Called with an exception that ends the stream early."""
 
     async def on_timeout(self) -> None:
-        """Called when the stream ends because nothing came in time."""
+        """Called when the stream ends with a timeout."""
 
     async def on_end(self) -> None:
-        """Called last, however the stream ended."""
+        """Called last, whether the stream ended normally or with an exception."""
 
 
 def _texts_of(event: Any) -> Iterator[str]:
@@ -300,7 +300,7 @@ _H = TypeVar("_H", bound=_EventHandlerBase)
 
 
 class AssistantStreamManager(Generic[_H]):
-    """``with client.beta.threads.runs.stream(…) as handler``: opens the stream, and closes it."""
+    """Opens and closes the stream of a run: ``with client.beta.threads.runs.stream(…) as handler``."""
 
     def __init__(self, send: Callable[[], Any], *, event_handler: _H) -> None:
         self._send = send
@@ -318,7 +318,7 @@ class AssistantStreamManager(Generic[_H]):
 
 
 class AsyncAssistantStreamManager(Generic[_H]):
-    """``async with client.beta.threads.runs.stream(…) as handler``: opens the stream, and closes it."""
+    """Opens and closes the stream of a run: ``async with client.beta.threads.runs.stream(…) as handler``."""
 
     def __init__(self, send: Callable[[], Awaitable[Any]], *, event_handler: _H) -> None:
         self._send = send

@@ -1,4 +1,4 @@
-"""Turn ``client.beta`` into what the table tells of it, and the conversations that have long left it."""
+"""The resource ``client.beta``: its methods in the endpoint table, and ``chat`` under its former name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class AsyncBeta(Resource):
 
     @cached_property
     def chat(self) -> AsyncChat:
-        """``client.chat``, by its former name."""
+        """``client.chat``, under its former name."""
         return AsyncChat(self.caller)
 
 
@@ -25,5 +25,5 @@ class Beta(Resource):
 
     @cached_property
     def chat(self) -> Chat:
-        """``client.chat``, by its former name."""
+        """``client.chat``, under its former name."""
         return Chat(self.caller)

@@ -1,4 +1,4 @@
-"""Turn ``client.chat.completions`` into requests, and answers into what was asked for."""
+"""The resource ``client.chat.completions``: create, parse and stream chat completions."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def _request(model: str, messages: Messages, stream: bool | None, params: Mappin
 def _parsing(
     model: str, messages: Messages, response_format: Any, params: Mapping[str, Any], *, stream: bool = False
 ) -> tuple[Request, Callable[[Any], Any], Any]:
-    """Return the request of a parsed answer, what parses it, and the tools as they were given."""
-    structured = importlib.import_module("specclient.structured")  # only who parses pays for it
+    """Return the request of a parsed completion, the parser of the response, and the tools as sent."""
+    structured = importlib.import_module("specclient.structured")  # slow to import, and rarely needed
 
     take = structured.given_tools if stream else structured.strict_tools
     tools = take(params.get("tools", NOT_GIVEN))
@@ -87,12 +87,12 @@ class AsyncCompletions(Resource):
         stream: bool | None = False,
         **params: Unpack[ChatCreateParams],
     ) -> Any:
-        """Answer a conversation.
+        """Create a completion of a conversation.
 
         Args:
             model: ``provider/model``, a bare name (the default provider's), or ``auto``.
             messages: the conversation so far.
-            stream: hand out chunks as they come instead of the whole.
+            stream: return a stream of chunks instead of the whole completion.
             params: see :class:`ChatCreateParams`.
 
         Raises:
@@ -103,16 +103,16 @@ class AsyncCompletions(Resource):
     async def parse(
         self, *, model: str, messages: Messages, response_format: Any = NOT_GIVEN, **params: Any
     ) -> ParsedChatCompletion[Any]:
-        """Answer a conversation in a given form.
+        """Create a completion and parse it as ``response_format``.
 
         Args:
-            response_format: a pydantic model, a dataclass, or a JSON schema; ``message.parsed`` is of it.
-            params: as for :meth:`create`; the arguments of calls to tools made by
-                :func:`specclient.pydantic_function_tool` are parsed as well.
+            response_format: a pydantic model, a dataclass, or a JSON schema: the type of ``message.parsed``.
+            params: as for :meth:`create`. The arguments of calls to tools from
+                :func:`specclient.pydantic_function_tool` are parsed too.
 
         Raises:
-            LengthFinishReasonError, ContentFilterFinishReasonError: for an answer that was cut or withheld.
-            OpenAIError: as :meth:`create`.
+            LengthFinishReasonError, ContentFilterFinishReasonError: the completion was cut off or filtered.
+            OpenAIError: as for :meth:`create`.
         """
         request, parse, _ = _parsing(model, messages, response_format, params)
         answer: ParsedChatCompletion[Any] = await self.caller.call(request, parse)
@@ -121,7 +121,7 @@ class AsyncCompletions(Resource):
     def stream(
         self, *, model: str, messages: Messages, response_format: Any = NOT_GIVEN, **params: Any
     ) -> AsyncChatCompletionStreamManager[Any]:
-        """Stream an answer as events, within ``async with``; arguments as for :meth:`parse`."""
+        """Stream a completion as events, in an ``async with`` block; takes the arguments of :meth:`parse`."""
         from specclient.structured.chat.stream import AsyncChatCompletionStreamManager  # noqa: PLC0415
 
         request, _, tools = _parsing(model, messages, response_format, params, stream=True)
@@ -155,13 +155,13 @@ class Completions(Resource):
         stream: bool | None = False,
         **params: Unpack[ChatCreateParams],
     ) -> Any:
-        """Answer a conversation; see :meth:`AsyncCompletions.create`."""
+        """Create a completion of a conversation; see :meth:`AsyncCompletions.create`."""
         return self.caller.call(_request(model, messages, stream, params))
 
     def parse(
         self, *, model: str, messages: Messages, response_format: Any = NOT_GIVEN, **params: Any
     ) -> ParsedChatCompletion[Any]:
-        """Answer a conversation in a given form; see :meth:`AsyncCompletions.parse`."""
+        """Create a completion and parse it; see :meth:`AsyncCompletions.parse`."""
         request, parse, _ = _parsing(model, messages, response_format, params)
         answer: ParsedChatCompletion[Any] = self.caller.call(request, parse)
         return answer
@@ -169,7 +169,7 @@ class Completions(Resource):
     def stream(
         self, *, model: str, messages: Messages, response_format: Any = NOT_GIVEN, **params: Any
     ) -> ChatCompletionStreamManager[Any]:
-        """Stream an answer as events, within ``with``; arguments as for :meth:`parse`."""
+        """Stream a completion as events, in a ``with`` block; takes the arguments of :meth:`parse`."""
         from specclient.structured.chat.stream import ChatCompletionStreamManager  # noqa: PLC0415
 
         request, _, tools = _parsing(model, messages, response_format, params, stream=True)
@@ -183,7 +183,7 @@ class AsyncChat(Resource):
 
     @cached_property
     def completions(self) -> AsyncCompletions:
-        """Conversations."""
+        """Chat completions."""
         return AsyncCompletions(self.caller)
 
 
@@ -192,5 +192,5 @@ class Chat(Resource):
 
     @cached_property
     def completions(self) -> Completions:
-        """Conversations."""
+        """Chat completions."""
         return Completions(self.caller)

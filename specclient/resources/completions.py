@@ -1,4 +1,4 @@
-"""Turn ``client.completions.create(...)`` into a request for the pipeline."""
+"""The resource ``client.completions``: continue a text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _request(model: str, prompt: CompletionPrompt, stream: bool | None, params: 
 
 
 class AsyncCompletions(Resource):
-    """``client.completions``: text in, the text that follows out."""
+    """``client.completions``: continues a text."""
 
     @overload
     async def create(
@@ -52,8 +52,8 @@ class AsyncCompletions(Resource):
 
         Args:
             model: ``provider/model``, a bare name (the default provider's), or ``auto``.
-            prompt: a text, or its token ids; endpoints may take several.
-            stream: hand out chunks as they come instead of the whole.
+            prompt: a text or its token ids; some endpoints accept several.
+            stream: return a stream of chunks instead of the whole completion.
             params: see :class:`CompletionCreateParams`.
 
         Raises:

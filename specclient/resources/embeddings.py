@@ -1,4 +1,4 @@
-"""Turn ``client.embeddings.create(...)`` into a request, and packed vectors into lists of numbers."""
+"""The resource ``client.embeddings``: convert texts to vectors."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ EmbeddingInput = str | Iterable[str] | Iterable[int] | Iterable[Iterable[int]]
 def _request(
     model: str, text: EmbeddingInput, params: Mapping[str, Any]
 ) -> tuple[Request, Callable[[CreateEmbeddingResponse], CreateEmbeddingResponse] | None]:
-    """Return the request, and what gives the vectors the form that was asked for.
+    """Return the request, and the function that converts the vectors to the requested encoding, if needed.
 
-    Base64 is a third of the size of JSON's numbers, and far cheaper to read.
+    The request asks for base64 by default: it is a third of the size of JSON numbers and much faster to
+    decode.
     """
     chosen = params.get("encoding_format")
     if not chosen or isinstance(chosen, NotGiven | Omit):
@@ -40,7 +41,7 @@ def _unpacked(answer: CreateEmbeddingResponse) -> CreateEmbeddingResponse:
         raise ValueError("No embedding data received: the answer holds no vector")
     for embedding in answer.data:
         packed: object = embedding.embedding
-        if isinstance(packed, str):  # a server may answer in numbers all the same
+        if isinstance(packed, str):  # some servers ignore the encoding and send numbers
             numbers = array("f", base64.b64decode(packed))
             if sys.byteorder == "big":
                 numbers.byteswap()
@@ -49,7 +50,7 @@ def _unpacked(answer: CreateEmbeddingResponse) -> CreateEmbeddingResponse:
 
 
 def _packed(answer: CreateEmbeddingResponse) -> CreateEmbeddingResponse:
-    """Pack the vectors of a server that knows numbers alone, as Gemini does."""
+    """Encode vectors as base64, for servers that send only numbers, such as Gemini."""
     for embedding in answer.data:
         numbers: object = embedding.embedding
         if isinstance(numbers, list):
@@ -67,15 +68,15 @@ class AsyncEmbeddings(Resource):
     async def create(
         self, *, input: EmbeddingInput, model: str, **params: Unpack[EmbeddingCreateParams]  # noqa: A002
     ) -> CreateEmbeddingResponse:  # fmt: skip
-        """Turn texts into vectors.
+        """Convert texts to vectors.
 
         Args:
-            input: a text, or its token ids; or several of either.
+            input: a text or its token ids; or several of either.
             model: ``provider/model``, or a bare name (the default provider's).
             params: see :class:`EmbeddingCreateParams`.
 
         Returns:
-            One embedding for each text, as a list of numbers unless ``encoding_format="base64"``.
+            One embedding for each text: a list of numbers, or base64 with ``encoding_format="base64"``.
 
         Raises:
             OpenAIError: see the tree in :mod:`specclient.errors`.
@@ -91,7 +92,7 @@ class Embeddings(Resource):
     def create(
         self, *, input: EmbeddingInput, model: str, **params: Unpack[EmbeddingCreateParams]  # noqa: A002
     ) -> CreateEmbeddingResponse:  # fmt: skip
-        """Turn texts into vectors; see :meth:`AsyncEmbeddings.create`."""
+        """Convert texts to vectors; see :meth:`AsyncEmbeddings.create`."""
         request, into = _request(model, input, params)
         answer: CreateEmbeddingResponse = self.caller.call(request, into)
         return answer

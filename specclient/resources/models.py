@@ -1,4 +1,4 @@
-"""Turn ``client.models`` into what the default endpoint, or another one, serves."""
+"""The resource ``client.models``: list, retrieve and delete the models of an endpoint."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class AsyncModels(Resource):
         timeout: Any = NOT_GIVEN,
         deadline_s: float | None = None,
     ) -> AsyncPaginator[AsyncPage[Model]]:
-        """List the models of an endpoint: await it, or iterate over it.
+        """List the models of an endpoint; await the result, or iterate over it.
 
         Args:
-            provider: whose; the client's default endpoint if None.
-            extra_headers, extra_query, extra_body: sent beside the client's own.
-            timeout: of a try, in seconds; the client's where not given.
-            deadline_s: of all tries and the waits between them, in seconds.
+            provider: the provider's name; None for the client's default endpoint.
+            extra_headers, extra_query, extra_body: added to those of the client.
+            timeout: seconds for one attempt; the client's timeout if not given.
+            deadline_s: seconds for all attempts and the waits between them.
         """
         found: AsyncPaginator[AsyncPage[Model]] = self.caller.page(
             _request(

@@ -1,4 +1,4 @@
-"""Turn ``client.moderations.create(...)`` into a request."""
+"""The resource ``client.moderations``: classify texts and images as harmful or not."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class AsyncModerations(Resource):
     async def create(
         self, *, input: ModeratedInput, **params: Unpack[ModerationCreateParams]  # noqa: A002
     ) -> ModerationCreateResponse:  # fmt: skip
-        """Tell whether texts or images may be harmful.
+        """Classify whether texts or images may be harmful.
 
         Args:
-            input: a text, several, or a list of text and image parts.
-            params: see :class:`ModerationCreateParams`; without ``model``, the provider chooses.
+            input: a text, several texts, or a list of text and image parts.
+            params: see :class:`ModerationCreateParams`; without ``model``, the provider chooses the model.
 
         Raises:
             OpenAIError: see the tree in :mod:`specclient.errors`.
@@ -41,7 +41,7 @@ class Moderations(Resource):
     def create(
         self, *, input: ModeratedInput, **params: Unpack[ModerationCreateParams]  # noqa: A002
     ) -> ModerationCreateResponse:  # fmt: skip
-        """Tell whether texts or images may be harmful; see :meth:`AsyncModerations.create`."""
+        """Classify whether texts or images may be harmful; see :meth:`AsyncModerations.create`."""
         answer: ModerationCreateResponse = self.caller.call(
             build_request(MODERATION, {"input": input, **params})
         )

@@ -1,4 +1,4 @@
-"""Turn a request that lists into its first page, which knows how to ask for the next."""
+"""Pages of list methods: sends a list request and returns its first page, which can fetch the next."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from specclient.types.request import Request
 
 
 class PageCaller(Protocol):
-    """The part of a caller that pages need."""
+    """The method of a caller that paging needs."""
 
     def call(self, request: Request, into: Callable[[Any], Any] | None = None) -> Any:
-        """Serve a request; see :class:`specclient.resources.base.ResourceCaller`."""
+        """Send a request and return the result; see :class:`specclient.resources.base.ResourceCaller`."""
         ...
 
 
 def sync_page(caller: PageCaller, lister: PageFetcher, request: Request) -> Any:
-    """Return the page a request asks for, in the form the caller gives its results.
+    """Send a list request and return its page, as the caller returns its results.
 
     Args:
-        lister: asks for the pages after it.
+        lister: fetches the following pages.
     """
     asked = replace(request, method=_paged(request.method, is_async=False))
     return caller.call(asked, lambda page: page.attach(lister, request))
 
 
 def async_page(caller: PageCaller, lister: PageFetcher, request: Request) -> AsyncPaginator[Any]:
-    """Return what gives the page a request asks for when awaited; see :func:`sync_page`."""
+    """Return an awaitable paginator for a list request; see :func:`sync_page`."""
     asked = replace(request, method=_paged(request.method, is_async=True))
     return AsyncPaginator(lambda: caller.call(asked, lambda page: page.attach(lister, request)))
 
 
 def _paged(method: ApiMethod, *, is_async: bool) -> ApiMethod:
-    """Return a method whose answer becomes a whole page."""
+    """Return a copy of the method whose response type is the page class."""
     kind = method.page.async_page if is_async else method.page.sync_page
     return replace(method, response_type=_page_class(kind, method.response_type), page=None)
 

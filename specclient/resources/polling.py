@@ -1,4 +1,4 @@
-"""Turn calls that start something into ones that wait for its end, and big files into many calls."""
+"""Polling helpers of the OpenAI client, such as ``create_and_poll``, and uploads of large files in parts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from specclient.resources.table_resources import sibling_of
 from specclient.types.params import NOT_GIVEN, NotGiven, Omit
 
 DEFAULT_POLL_MS = 1000
-#: Bytes of one part of a big upload (https://platform.openai.com/docs/api-reference/uploads/add-part).
+#: Bytes per part of a large upload (https://platform.openai.com/docs/api-reference/uploads/add-part).
 PART_SIZE = 64 * 1024 * 1024
 _RUN_ENDS = frozenset({"requires_action", "cancelled", "completed", "failed", "expired", "incomplete"})
 
@@ -35,16 +35,18 @@ def _poll(
     max_wait_s: Any = NOT_GIVEN,
     headers: Mapping[str, Any] | None = None,
 ) -> Steps:
-    """Ask until what is asked for is no longer pending.
+    """Retrieve an object until it is no longer pending, and return it.
 
     Args:
-        retrieve: asks for the raw response; takes ``extra_headers``.
-        interval_ms: between two questions; where not given, the server's wish, else one second.
-        what: is waited for, for the error's message.
-        max_wait_s: seconds; not given: for ever.
+        retrieve: requests the raw response; takes ``extra_headers``.
+        pending: returns whether the object is still pending.
+        interval_ms: milliseconds between requests; if not given, the interval that the server's
+            ``openai-poll-after-ms`` header requests, else one second.
+        what: the object's name in the error message.
+        max_wait_s: maximum seconds to wait; no limit if not given.
 
     Raises:
-        TimeoutError: at the end of ``max_wait_s``.
+        TimeoutError: ``max_wait_s`` has passed.
     """
     marks: dict[str, Any] = {"X-Stainless-Poll-Helper": "true", **(headers or {})}
     if _given(interval_ms):
@@ -83,11 +85,11 @@ def wait_for_processing(
     """Wait until a file has been processed, and return it.
 
     Args:
-        poll_interval: seconds between two questions.
-        max_wait_seconds: after which it gives up.
+        poll_interval: seconds between requests.
+        max_wait_seconds: maximum seconds to wait.
 
     Raises:
-        RuntimeError: when it gives up.
+        RuntimeError: ``max_wait_seconds`` have passed.
     """
     start = time.monotonic()
     file = yield self.retrieve(id)
@@ -109,10 +111,10 @@ def poll_file(
     poll_interval_ms: Any = NOT_GIVEN,
     max_wait_seconds: Any = NOT_GIVEN,
 ) -> Steps:
-    """Wait until a vector store has taken a file in, and return it; it may have failed: see its ``status``.
+    """Wait until a vector store has processed a file, and return it; its ``status`` tells whether it failed.
 
     Raises:
-        TimeoutError: at the end of ``max_wait_seconds``.
+        TimeoutError: ``max_wait_seconds`` have passed.
     """
     _check_wait(max_wait_seconds)
     retrieve = partial(self.with_raw_response.retrieve, file_id, vector_store_id=vector_store_id)
@@ -141,7 +143,7 @@ def create_and_poll_file(
     extra_body: Any = None,
     timeout: Any = NOT_GIVEN,
 ) -> Steps:
-    """Add a file to a vector store and wait until it has been taken in; see ``poll``."""
+    """Add a file to a vector store and wait until it has been processed; see ``poll``."""
     _check_wait(max_wait_seconds)
     yield self.create(
         vector_store_id=vector_store_id,
@@ -164,7 +166,7 @@ def create_and_poll_file(
 
 
 def upload_file(self: Any, *, vector_store_id: str, file: Any, chunking_strategy: Any = NOT_GIVEN) -> Steps:
-    """Upload a file and add it to a vector store, which goes on taking it in."""
+    """Upload a file and add it to a vector store, without waiting until it has been processed."""
     uploaded = yield sibling_of(self, "files").create(file=file, purpose="assistants")
     return (
         yield self.create(
@@ -183,7 +185,7 @@ def upload_and_poll_file(
     max_wait_seconds: Any = NOT_GIVEN,
     chunking_strategy: Any = NOT_GIVEN,
 ) -> Steps:
-    """Upload a file, add it to a vector store and wait until it has been taken in; see ``poll``."""
+    """Upload a file, add it to a vector store and wait until it has been processed; see ``poll``."""
     _check_wait(max_wait_seconds)
     uploaded = yield sibling_of(self, "files").create(file=file, purpose="assistants")
     return (
@@ -199,7 +201,7 @@ def upload_and_poll_file(
 
 
 def poll_batch(self: Any, batch_id: str, *, vector_store_id: str, poll_interval_ms: Any = NOT_GIVEN) -> Steps:
-    """Wait until a vector store has taken in every file of a batch, and return the batch."""
+    """Wait until a vector store has processed every file of a batch, and return the batch."""
     retrieve = partial(self.with_raw_response.retrieve, batch_id, vector_store_id=vector_store_id)
     return (yield from _poll(retrieve, lambda batch: batch.file_counts.in_progress > 0, poll_interval_ms))
 
@@ -218,7 +220,7 @@ def create_and_poll_batch(
     extra_body: Any = None,
     timeout: Any = NOT_GIVEN,
 ) -> Steps:
-    """Add a batch of files to a vector store and wait until all have been taken in."""
+    """Add a batch of files to a vector store and wait until all have been processed."""
     batch = yield self.create(
         vector_store_id=vector_store_id,
         attributes=attributes,
@@ -246,7 +248,7 @@ def upload_and_poll_batch(
     """Upload files, ``max_concurrency`` at a time, and add them to a vector store as one batch.
 
     Args:
-        file_ids: files uploaded before that go into the same batch.
+        file_ids: ids of files uploaded earlier, to add to the same batch.
     """
     create = sibling_of(self, "files").create
     calls = [partial(create, file=file, purpose="assistants") for file in files]
@@ -262,7 +264,7 @@ def upload_and_poll_batch(
 
 
 def poll_video(self: Any, video_id: str, *, poll_interval_ms: Any = NOT_GIVEN) -> Steps:
-    """Wait until a video has been made, and return it; it may have failed: see its ``status``."""
+    """Wait until a video is finished, and return it; its ``status`` tells whether it failed."""
     retrieve = partial(self.with_raw_response.retrieve, video_id)
     return (
         yield from _poll(retrieve, lambda video: video.status in ("queued", "in_progress"), poll_interval_ms)
@@ -270,12 +272,12 @@ def poll_video(self: Any, video_id: str, *, poll_interval_ms: Any = NOT_GIVEN) -
 
 
 def create_and_poll_video(self: Any, *, poll_interval_ms: Any = NOT_GIVEN, **create: Any) -> Steps:
-    """Have a video made and wait for it; takes what ``create`` takes."""
+    """Create a video and wait until it is finished; takes the arguments of ``create``."""
     video = yield self.create(**create)
     return (yield self.poll(video.id, poll_interval_ms=poll_interval_ms))
 
 
-def poll_run(  # noqa: PLR0917  # the order that callers know
+def poll_run(  # noqa: PLR0917  # the OpenAI client's order
     self: Any,
     run_id: str,
     thread_id: str,
@@ -285,7 +287,7 @@ def poll_run(  # noqa: PLR0917  # the order that callers know
     timeout: Any = NOT_GIVEN,
     poll_interval_ms: Any = NOT_GIVEN,
 ) -> Steps:
-    """Wait until a run has ended or needs something, and return it."""
+    """Wait until a run has ended or requires action, and return it."""
     retrieve = partial(
         self.with_raw_response.retrieve,
         run_id,
@@ -304,7 +306,7 @@ def poll_run(  # noqa: PLR0917  # the order that callers know
 def create_and_poll_run(
     self: Any, *, thread_id: str, poll_interval_ms: Any = NOT_GIVEN, **create: Any
 ) -> Steps:
-    """Start a run and wait for its end; takes what ``create`` takes. See ``poll``."""
+    """Start a run and wait for its end; takes the arguments of ``create``. See ``poll``."""
     run = yield self.create(thread_id=thread_id, **create)
     return (
         yield self.poll(run.id, thread_id=thread_id, poll_interval_ms=poll_interval_ms, **_common(create))
@@ -312,7 +314,7 @@ def create_and_poll_run(
 
 
 def create_thread_and_poll(self: Any, *, poll_interval_ms: Any = NOT_GIVEN, **create: Any) -> Steps:
-    """Start a thread with a run and wait for its end; takes what ``create_and_run`` takes."""
+    """Start a thread with a run and wait for its end; takes the arguments of ``create_and_run``."""
     run = yield self.create_and_run(**create)
     return (
         yield self.runs.poll(
@@ -324,7 +326,7 @@ def create_thread_and_poll(self: Any, *, poll_interval_ms: Any = NOT_GIVEN, **cr
 def submit_and_poll(
     self: Any, *, run_id: str, thread_id: str, poll_interval_ms: Any = NOT_GIVEN, **submit: Any
 ) -> Steps:
-    """Hand a run what its tools gave and wait for its end; takes what ``submit_tool_outputs`` takes."""
+    """Submit tool outputs to a run and wait for its end; takes the arguments of ``submit_tool_outputs``."""
     run = yield self.submit_tool_outputs(run_id=run_id, thread_id=thread_id, **submit)
     return (
         yield self.poll(run.id, thread_id=thread_id, poll_interval_ms=poll_interval_ms, **_common(submit))
@@ -347,12 +349,12 @@ def upload_file_chunked(
     part_size: int | None = None,
     md5: Any = NOT_GIVEN,
 ) -> Steps:
-    """Upload a big file in parts, one after the other, and return the completed upload.
+    """Upload a large file in parts, one after the other, and return the completed upload.
 
     Args:
-        file: a path, or the content; of content, ``filename`` and ``bytes`` must be given.
-        bytes: the size of the whole.
-        part_size: of each part, in bytes; 64 MiB if None.
+        file: a path or the content; content requires ``filename`` and ``bytes``.
+        bytes: the size of the whole file in bytes.
+        part_size: the size of each part in bytes; None for 64 MiB.
     """
     opened: Any
     if isinstance(file, builtins.bytes):

@@ -1,4 +1,4 @@
-"""Turn the HTTP behind an answer into what ``with_raw_response`` and ``with_streaming_response`` give."""
+"""The response objects of ``with_raw_response`` and ``with_streaming_response``."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from specclient.types.base import WireModel
 
 T = TypeVar("T")
 
-#: Of a request: how many tries came before it.
+#: The request header with the number of earlier attempts.
 RETRY_COUNT_HEADER = "x-stainless-retry-count"
 
 
 class ResponseHead:
-    """The head of a response: status, headers, where it came from.
+    """The head of a response: status, headers and URL.
 
     Args:
-        response: the HTTP library's; None where an engine in this process answered.
+        response: the HTTP library's response; None if an engine in this process served the call.
     """
 
     def __init__(self, response: Any) -> None:
@@ -31,13 +31,13 @@ class ResponseHead:
 
     @property
     def retries_taken(self) -> int:
-        """Tries before the one that was answered."""
+        """The number of attempts before the one that returned this response."""
         count = "0" if self.http_response is None else self.http_request.headers.get(RETRY_COUNT_HEADER, "0")
         return int(count) if count.isdecimal() else 0
 
     @property
     def headers(self) -> Any:
-        """Its headers; names in any case."""
+        """The response headers; lookup ignores case."""
         return {} if self.http_response is None else self.http_response.headers
 
     @property
@@ -47,33 +47,33 @@ class ResponseHead:
 
     @property
     def status_code(self) -> int:
-        """Its status."""
+        """The HTTP status code; 200 for a local engine."""
         return 200 if self.http_response is None else int(self.http_response.status_code)
 
     @property
     def url(self) -> Any:
-        """Where it came from."""
+        """The URL of the response."""
         return self.http_response.url
 
     @property
     def method(self) -> str:
-        """The verb that was sent."""
+        """The HTTP method of the request."""
         return str(self.http_request.method)
 
     @property
     def http_version(self) -> str:
-        """As ``HTTP/1.1``."""
+        """The HTTP version, such as ``HTTP/1.1``."""
         return str(self.http_response.http_version)
 
     @property
     def elapsed(self) -> timedelta:
-        """From sending to the end of the body; known once the body has been read."""
+        """The time from sending the request to the end of the body; available after the body is read."""
         elapsed: timedelta = self.http_response.elapsed
         return elapsed
 
     @property
     def is_closed(self) -> bool:
-        """Whether its connection has been given back."""
+        """Whether the connection has been released."""
         return self.http_response is None or bool(self.http_response.is_closed)
 
     @property
@@ -90,23 +90,23 @@ class ResponseHead:
         return content.decode(encoding or "utf-8", "replace")
 
     def _noted(self, value: Any) -> Any:
-        """Return an answer, which knows the id of its request."""
+        """Attach the request id to a parsed model, and return it; other values are returned unchanged."""
         if isinstance(value, WireModel):
             value.attach_request_id(self.request_id)
         return value
 
     def _is_whole(self, to: Any) -> bool:
-        """Tell whether a body is asked for as the HTTP library's own response."""
+        """Return whether ``to`` is the HTTP library's own response class."""
         return isinstance(to, type) and to.__name__ == "Response" and to.__module__.startswith("httpx")
 
 
 class RawResponse(ResponseHead, Generic[T]):
-    """A whole answer, as HTTP and parsed; of a streamed call, the stream is what :meth:`parse` gives.
+    """An HTTP response with a method that parses it. For a streamed call, :meth:`parse` returns the stream.
 
     Args:
-        response: the HTTP library's.
+        response: the HTTP library's response.
         content: the body; None for a stream.
-        parse: returns the answer, or the answer as another type.
+        parse: parses the body as a type; None as the type means the method's own result type.
     """
 
     def __init__(self, response: Any, content: bytes | None, parse: Callable[[Any], T]) -> None:
@@ -116,10 +116,10 @@ class RawResponse(ResponseHead, Generic[T]):
         self._parsed: dict[Any, Any] = {}
 
     def parse(self, *, to: Any = None) -> Any:
-        """Return the answer as the method would have; ``to`` names another type to read the body as.
+        """Return the result of the method, or the body parsed as the type ``to``.
 
         Raises:
-            APIResponseValidationError: for a body that is no such answer.
+            APIResponseValidationError: the body does not match the type.
         """
         if to is bytes:
             return self.content
@@ -151,7 +151,7 @@ class RawResponse(ResponseHead, Generic[T]):
 
 
 class _UnreadResponse(ResponseHead):
-    """A response whose body can be read once; whole, it is kept."""
+    """A response whose body can be iterated over once; ``read()`` keeps the body for later use."""
 
     def __init__(self, body: Any) -> None:
         super().__init__(body.response)
@@ -160,10 +160,10 @@ class _UnreadResponse(ResponseHead):
         self._state = ""
 
     def _unread(self) -> Any:
-        """Return the body, this one time.
+        """Return the body; works only once.
 
         Raises:
-            OpenAIError: where it has been iterated over, or closed.
+            OpenAIError: the body has been iterated over or closed.
         """
         if self._state:
             raise OpenAIError(
@@ -175,7 +175,7 @@ class _UnreadResponse(ResponseHead):
 
 
 class StreamedResponse(_UnreadResponse):
-    """A response whose body is read when it is asked for; synchronous."""
+    """A response whose body is read on demand; synchronous."""
 
     def __init__(self, body: Stream[bytes], parse: Callable[[bytes, Any], Any], events: Any) -> None:
         super().__init__(body)
@@ -183,7 +183,7 @@ class StreamedResponse(_UnreadResponse):
         self._events = events
 
     def iter_bytes(self, chunk_size: int | None = None) -> Iterator[bytes]:
-        """Iterate over the body, in pieces as they come or of ``chunk_size`` bytes."""
+        """Iterate over the body, in pieces of ``chunk_size`` bytes; None for pieces as received."""
         sized = _PieceCutter(chunk_size)
         for piece in self._unread() if self._read is None else (self._read,):
             yield from sized.add(piece)
@@ -197,7 +197,7 @@ class StreamedResponse(_UnreadResponse):
                 yield text
 
     def iter_lines(self) -> Iterator[str]:
-        """Iterate over the lines of the body, without their ends."""
+        """Iterate over the lines of the body, without line endings."""
         lines = _LineSplitter()
         for text in self.iter_text():
             yield from lines.add(text)
@@ -218,7 +218,7 @@ class StreamedResponse(_UnreadResponse):
         return json.loads(self.read())
 
     def parse(self, *, to: Any = None) -> Any:
-        """Return the answer as the method would have; of a streamed call, the stream."""
+        """Return the method's result (for a streamed call, the stream), or the body parsed as type ``to``."""
         if self._events is not None and to is None:
             return self._events(self._unread())
         content = self.read()
@@ -227,19 +227,19 @@ class StreamedResponse(_UnreadResponse):
         return self._noted(self._parse(content, to))
 
     def stream_to_file(self, file: str | Path, *, chunk_size: int | None = None) -> None:
-        """Write the body to a file as it comes."""
+        """Write the body to a file as it is received."""
         with Path(file).open("wb") as out:
             for piece in self.iter_bytes(chunk_size):
                 out.write(piece)
 
     def close(self) -> None:
-        """Free the connection."""
+        """Release the connection."""
         self._state = self._state or "closed"
         self._body.close()
 
 
 class AsyncStreamedResponse(_UnreadResponse):
-    """A response whose body is read when it is asked for; asynchronous."""
+    """A response whose body is read on demand; asynchronous."""
 
     def __init__(self, body: AsyncStream[bytes], parse: Callable[[bytes, Any], Any], events: Any) -> None:
         super().__init__(body)
@@ -247,7 +247,7 @@ class AsyncStreamedResponse(_UnreadResponse):
         self._events = events
 
     async def iter_bytes(self, chunk_size: int | None = None) -> AsyncIterator[bytes]:
-        """Iterate over the body, in pieces as they come or of ``chunk_size`` bytes."""
+        """Iterate over the body, in pieces of ``chunk_size`` bytes; None for pieces as received."""
         sized = _PieceCutter(chunk_size)
         if self._read is not None:
             for part in sized.add(self._read):
@@ -267,7 +267,7 @@ class AsyncStreamedResponse(_UnreadResponse):
                 yield text
 
     async def iter_lines(self) -> AsyncIterator[str]:
-        """Iterate over the lines of the body, without their ends."""
+        """Iterate over the lines of the body, without line endings."""
         lines = _LineSplitter()
         async for text in self.iter_text():
             for line in lines.add(text):
@@ -290,7 +290,7 @@ class AsyncStreamedResponse(_UnreadResponse):
         return json.loads(await self.read())
 
     async def parse(self, *, to: Any = None) -> Any:
-        """Return the answer as the method would have; of a streamed call, the stream."""
+        """Return the method's result (for a streamed call, the stream), or the body parsed as type ``to``."""
         if self._events is not None and to is None:
             return self._events(self._unread())
         content = await self.read()
@@ -299,19 +299,19 @@ class AsyncStreamedResponse(_UnreadResponse):
         return self._noted(self._parse(content, to))
 
     async def stream_to_file(self, file: str | Path, *, chunk_size: int | None = None) -> None:
-        """Write the body to a file as it comes."""
-        with Path(file).open("wb") as out:  # noqa: ASYNC230 - as fast as a thread's hop for each piece
+        """Write the body to a file as it is received."""
+        with Path(file).open("wb") as out:  # noqa: ASYNC230 - about as fast as switching to a thread for each piece
             async for piece in self.iter_bytes(chunk_size):
                 out.write(piece)
 
     async def close(self) -> None:
-        """Free the connection."""
+        """Release the connection."""
         self._state = self._state or "closed"
         await self._body.close()
 
 
 class _PieceCutter:
-    """Cuts what is added into pieces of one size; of none, leaves them as they are."""
+    """Splits bytes into pieces of one size; with a size of None, pieces are left unchanged."""
 
     def __init__(self, size: int | None) -> None:
         self._size = size
@@ -334,14 +334,14 @@ class _PieceCutter:
 
 
 class _LineSplitter:
-    """Cuts what is added into lines, as :meth:`str.splitlines` does."""
+    """Splits text into lines, as :meth:`str.splitlines` does."""
 
     def __init__(self) -> None:
         self._held = ""
 
     def add(self, text: str) -> Iterator[str]:
         text = self._held + text
-        cut = max(text.rfind("\n"), text.rfind("\r", 0, -1)) + 1  # a last CR may be half of a CRLF
+        cut = max(text.rfind("\n"), text.rfind("\r", 0, -1)) + 1  # a CR at the end may be half of a CRLF
         self._held = text[cut:]
         yield from text[:cut].splitlines()
 

@@ -1,4 +1,4 @@
-"""Turn ``client.responses`` into requests, and answers into what was asked for."""
+"""The resource ``client.responses``: create, parse and stream responses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from specclient.types.responses import ParsedResponse
 
 
-#: ``parse`` takes one parameter more than ``create``.
+#: ``parse`` has one more parameter than ``create``.
 _PARSED = replace(RESPONSE, params=RESPONSE.params | {"verbosity"})
 
 
@@ -30,8 +30,8 @@ def _given(value: Any) -> bool:
 def _parsing(
     text_format: Any, params: Mapping[str, Any], *, parse_as: Any = NOT_GIVEN, stream: bool = False
 ) -> tuple[Request, Callable[[Any], Any], Any]:
-    """Return the request of a parsed response, what parses it, and the tools as they are sent."""
-    structured = importlib.import_module("specclient.structured")  # only who parses pays for it
+    """Return the request of a parsed response, the parser of the response, and the tools as sent."""
+    structured = importlib.import_module("specclient.structured")  # slow to import, and rarely needed
 
     tools = structured.response_tools(params.get("tools", NOT_GIVEN))
     text = params.get("text", NOT_GIVEN)
@@ -52,13 +52,13 @@ class AsyncResponses(Resource):
     """``client.responses``."""
 
     async def create(self, **params: Unpack[ResponseCreateParams]) -> Any:
-        """Answer an input, with the tools and the state the provider keeps.
+        """Create a response to an input; the provider may run tools and store the conversation.
 
         Args:
-            params: see :class:`ResponseCreateParams`; with ``stream=True``, events as they come.
+            params: see :class:`ResponseCreateParams`.
 
         Returns:
-            A ``Response``, or a stream of ``ResponseStreamEvent``.
+            A ``Response``; with ``stream=True``, a stream of ``ResponseStreamEvent``.
 
         Raises:
             OpenAIError: see the tree in :mod:`specclient.errors`.
@@ -73,12 +73,12 @@ class AsyncResponses(Resource):
         verbosity: str | NotGiven | Omit | None = NOT_GIVEN,
         **params: Any,
     ) -> ParsedResponse[Any]:
-        """Answer an input in a given form.
+        """Create a response and parse its text as ``text_format``.
 
         Args:
-            text_format: a pydantic model, a dataclass, or a JSON schema; ``output_parsed`` is of it.
-            parse_as: what to read the text as, where the input changes the format on the way; None for text.
-            verbosity: how much to say: ``low``, ``medium`` or ``high``.
+            text_format: a pydantic model, a dataclass, or a JSON schema: the type of ``output_parsed``.
+            parse_as: the type to parse the text as if the input changes the format; None leaves it text.
+            verbosity: the length of the response: ``low``, ``medium`` or ``high``.
             params: as for :meth:`create`.
         """
         request, parse, _ = _parsing(text_format, {**params, "verbosity": verbosity}, parse_as=parse_as)
@@ -89,12 +89,12 @@ class AsyncResponses(Resource):
         self, *, text_format: Any = NOT_GIVEN, response_id: Any = NOT_GIVEN, starting_after: Any = NOT_GIVEN,
         **params: Any,
     ) -> AsyncResponseStreamManager[Any]:  # fmt: skip
-        """Stream a response as events, within ``async with``.
+        """Stream a response as events, in an ``async with`` block.
 
         Args:
             text_format: as for :meth:`parse`.
-            response_id: of a response that is being made, to follow it instead of making one.
-            starting_after: the number of the event after which to follow it.
+            response_id: the id of an existing response to stream, instead of creating a new one.
+            starting_after: the number of the event after which the stream starts.
             params: as for :meth:`create`.
         """
         from specclient.structured.responses.stream import AsyncResponseStreamManager  # noqa: PLC0415
@@ -110,7 +110,7 @@ class Responses(Resource):
     """``client.responses`` of the synchronous client."""
 
     def create(self, **params: Unpack[ResponseCreateParams]) -> Any:
-        """Answer an input; see :meth:`AsyncResponses.create`."""
+        """Create a response to an input; see :meth:`AsyncResponses.create`."""
         return self.caller.call(build_request(RESPONSE, params))
 
     def parse(
@@ -121,7 +121,7 @@ class Responses(Resource):
         verbosity: str | NotGiven | Omit | None = NOT_GIVEN,
         **params: Any,
     ) -> ParsedResponse[Any]:
-        """Answer an input in a given form; see :meth:`AsyncResponses.parse`."""
+        """Create a response and parse it; see :meth:`AsyncResponses.parse`."""
         request, parse, _ = _parsing(text_format, {**params, "verbosity": verbosity}, parse_as=parse_as)
         answer: ParsedResponse[Any] = self.caller.call(request, parse)
         return answer
@@ -130,7 +130,7 @@ class Responses(Resource):
         self, *, text_format: Any = NOT_GIVEN, response_id: Any = NOT_GIVEN, starting_after: Any = NOT_GIVEN,
         **params: Any,
     ) -> ResponseStreamManager[Any]:  # fmt: skip
-        """Stream a response as events, within ``with``; see :meth:`AsyncResponses.stream`."""
+        """Stream a response as events, in a ``with`` block; see :meth:`AsyncResponses.stream`."""
         from specclient.structured.responses.stream import ResponseStreamManager  # noqa: PLC0415
 
         call, tools, after = _following(self, text_format, response_id, starting_after, params)
@@ -140,10 +140,13 @@ class Responses(Resource):
 def _following(
     resource: Any, text_format: Any, response_id: Any, starting_after: Any, params: Mapping[str, Any]
 ) -> tuple[Callable[[], Any], Any, int | None]:
-    """Return what opens the stream of a new response or of one that is being made, and what it starts after.
+    """Return the parts of a stream of a new or of an existing response.
+
+    Returns:
+        The function that opens the stream, the tools, and the number of the event to start after.
 
     Raises:
-        ValueError: for arguments of both, or of neither.
+        ValueError: the arguments mix a new response with an existing one.
     """
     after = starting_after if _given(starting_after) else None
     making = {name for name, value in params.items() if _given(value)} & {"input", "model"}

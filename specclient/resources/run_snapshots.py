@@ -1,11 +1,11 @@
-"""Turn the events of an Assistants run into snapshots of its messages and steps, and hooks to fire; pure."""
+"""Accumulates the events of an Assistants run into snapshots and tells which hooks to call; no I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-#: A hook's name, and what it is called with.
+#: A hook's name and its arguments.
 FiredHook = tuple[str, tuple[Any, ...]]
 
 _RUN_STATES = frozenset({"created", "in_progress", "cancelling", "queued"})
@@ -14,7 +14,7 @@ _STEP_ENDS = frozenset({"completed", "cancelled", "expired", "failed"})
 
 
 class RunSnapshots:
-    """What a run has come to, event by event; knows nothing of input and output."""
+    """The state of a run, its steps and messages, updated event by event; no I/O."""
 
     def __init__(self) -> None:
         self.event: Any = None
@@ -23,16 +23,16 @@ class RunSnapshots:
         self.messages: dict[str, Any] = {}
         self.message: Any = None
         self.step_id: str | None = None
-        self._part: tuple[int, Any] | None = None  # the part of the message that grows: its index, the part
-        self._tool: tuple[int, Any] | None = None  # likewise of the step's tool calls
+        self._part: tuple[int, Any] | None = None  # index and value of the message part being received
+        self._tool: tuple[int, Any] | None = None  # index and value of the tool call being received
 
     @property
     def step(self) -> Any:
-        """The step that is under way, None between two."""
+        """The current step; None between steps."""
         return None if self.step_id is None else self.steps[self.step_id]
 
     def feed(self, event: Any) -> Iterator[FiredHook]:
-        """Take an event in, and yield the hooks it fires, each when the snapshots are as far as it says."""
+        """Apply an event, and yield the hooks to call, each as soon as the snapshots have its state."""
         self.event = event
         yield "on_event", (event,)
         name = event.event
@@ -128,13 +128,13 @@ def _merge_parts(message: Any, pieces: list[Any]) -> None:
 
 
 def _merged(known: Any, delta: Any) -> Any:
-    """Return an object grown by what a delta adds to it."""
+    """Return an object with a delta added to it."""
     merged = _grown(known.model_dump(exclude_unset=True), delta.model_dump(exclude_unset=True))
     return type(known).model_validate(merged)
 
 
 def _grown(known: dict[str, Any], delta: Mapping[str, Any]) -> dict[str, Any]:
-    """Add a delta to what is known: text is appended, objects merged, list entries by their ``index``."""
+    """Add a delta: text is appended, objects are merged, list entries are merged by their ``index``."""
     for name, added in delta.items():
         before = known.get(name)
         indexed = isinstance(added, list) and any(
@@ -149,7 +149,7 @@ def _grown(known: dict[str, Any], delta: Mapping[str, Any]) -> dict[str, Any]:
         elif isinstance(before, list) and isinstance(added, list):
             known[name] = _grown_list(before, added) if indexed else before + added
         elif isinstance(before, str | int | float) and isinstance(added, str | int | float):
-            known[name] = before + added  # type: ignore[operator]  # two texts, or two numbers
+            known[name] = before + added  # type: ignore[operator]  # two strings, or two numbers
     return known
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from specclient.resources.table.rows import Row
 from specclient.types.params import NOT_GIVEN, CallOptions
 
-#: Keyword arguments of every method, in the order of its signature.
+#: The keyword arguments of every method, in the order of the signature.
 _EVERY_CALL: Final = ("extra_headers", "extra_query", "extra_body", "timeout")
 _OURS: Final = tuple(name for name in CallOptions.__annotations__ if name not in _EVERY_CALL)
 _DEPRECATED_FRAMES = 3  # from the warning up to the user's call

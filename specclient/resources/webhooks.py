@@ -1,4 +1,4 @@
-"""Turn a webhook's body and headers into its event, once its signature has been found to be right."""
+"""Webhooks: verifies the signature of a webhook and parses its event."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _NO_SECRET = (
 
 
 def unwrap(self: Any, payload: str | bytes, headers: Mapping[str, str], *, secret: str | None = None) -> Any:
-    """Return the event a webhook brings.
+    """Verify a webhook and return its event.
 
     Args:
-        payload: the body as it came.
-        headers: of the request.
-        secret: what it was signed with; the client's if None.
+        payload: the request body, unchanged.
+        headers: the request headers.
+        secret: the signing secret; None for the client's.
 
     Raises:
         InvalidWebhookSignatureError: see ``verify_signature``.
@@ -43,14 +43,14 @@ def verify_signature(
     secret: str | None = None,
     tolerance: int = DEFAULT_TOLERANCE_S,
 ) -> None:
-    """Raise unless a webhook came from OpenAI, and not long ago.
+    """Raise if a webhook's signature does not match, or its timestamp is too old or too new.
 
     Args:
-        tolerance: seconds that the sender's clock and ours may be apart, and the message under way.
+        tolerance: maximum seconds between the webhook's timestamp and this machine's clock.
 
     Raises:
-        InvalidWebhookSignatureError: for a signature that does not fit, or a time out of tolerance.
-        ValueError: for a missing header or secret.
+        InvalidWebhookSignatureError: the signature does not match, or the timestamp is out of tolerance.
+        ValueError: a header or the secret is missing.
     """
     if secret is None:
         secret = self.caller.webhook_secret
@@ -62,10 +62,13 @@ def verify_signature(
 def check(
     payload: str | bytes, headers: Mapping[str, str], *, secret: str, tolerance: int, now: float
 ) -> None:
-    """Check a webhook at a given time, in seconds since 1970 (https://www.standardwebhooks.com).
+    """Check the signature and the time of a webhook (https://www.standardwebhooks.com).
+
+    Args:
+        now: the current time, in seconds since 1970.
 
     Raises:
-        InvalidWebhookSignatureError, ValueError: as ``verify_signature``.
+        InvalidWebhookSignatureError, ValueError: as for ``verify_signature``.
     """
     signature, stamp = _header(headers, "webhook-signature"), _header(headers, "webhook-timestamp")
     identity = _header(headers, "webhook-id")

@@ -1,4 +1,4 @@
-"""Turn the result of a hosted agent's turn into the files that the turn left, found by their paths."""
+"""Reads and downloads, by path, the files that a turn of a hosted agent created."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from specclient.resources.step_methods import Steps, run_steps, run_steps_async
 
 
 def for_result(self: Any, result: AgentTurnResult[Any]) -> Any:
-    """Return what reads the files that a turn left, by their paths.
+    """Return an object that reads the files of a turn by their paths.
 
     Args:
-        result: the turn's.
+        result: the result of the turn.
     """
     return (AsyncAgentResultArtifacts if self.is_async else AgentResultArtifacts)(self, result)
 
 
 class _TurnArtifacts:
-    """What both kinds know of a turn's files."""
+    """The steps that the synchronous and the asynchronous class share."""
 
     def __init__(self, artifacts: Any, result: AgentTurnResult[Any]) -> None:
         self._artifacts = artifacts
@@ -62,10 +62,10 @@ class _TurnArtifacts:
 
 
 class AgentResultArtifacts(_TurnArtifacts):
-    """The files that one turn left; ``options`` are those of every call (``extra_headers``, ``timeout``, …).
+    """The files of one turn; ``options`` are those of every call (``extra_headers``, ``timeout``, …).
 
     Raises:
-        ValueError: where the turn has no file of that path, or several.
+        ValueError: the turn has no file with the path, or several.
     """
 
     def content(self, path: str, **options: Any) -> Any:
@@ -73,17 +73,17 @@ class AgentResultArtifacts(_TurnArtifacts):
         return run_steps(self._content(path, options))
 
     def download(self, path: str, *, to: str | os.PathLike[str], **options: Any) -> Any:
-        """Write the file at a path to a local one, as it comes, and return what is known of it."""
+        """Write the file at a path to a local file as it is received, and return its artifact object."""
         return run_steps(self._download(path, to, options))
 
 
 class AsyncAgentResultArtifacts(_TurnArtifacts):
-    """What :class:`AgentResultArtifacts` is, asynchronous."""
+    """The asynchronous version of :class:`AgentResultArtifacts`."""
 
     async def content(self, path: str, **options: Any) -> Any:
         """Return the file at a path: ``.content``, ``.text``, ``.stream_to_file(…)``."""
         return await run_steps_async(self._content(path, options))
 
     async def download(self, path: str, *, to: str | os.PathLike[str], **options: Any) -> Any:
-        """Write the file at a path to a local one, as it comes, and return what is known of it."""
+        """Write the file at a path to a local file as it is received, and return its artifact object."""
         return await run_steps_async(self._download(path, to, options))

@@ -1,4 +1,4 @@
-"""Turn local files and folders chosen for a hosted agent into checked snapshots, each with where it goes."""
+"""Selects and checks local files and folders for a hosted agent, and detects later changes to them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stat import S_ISREG
 from typing import Any
 
 WORKSPACE = "/workspace"
-#: Places that the hosted environment keeps for itself
+#: Paths that the hosted environment reserves
 #: (https://developers.openai.com/api/docs/guides/agents-api/environments/files).
 _RESERVED = frozenset({".codex", ".managed-agents"})
 _RESERVED_PREFIX = ".managed-agents-"
@@ -19,11 +19,11 @@ _OUTPUTS = f"{WORKSPACE}/outputs"
 
 @dataclass(frozen=True, slots=True)
 class FileSnapshot(os.PathLike[str]):
-    """A regular file as it was when it was chosen.
+    """A regular file, with the properties it had when it was selected.
 
     Attributes:
-        path: absolute.
-        identity: device, inode and size in bytes: of another file, or of one that has grown, they differ.
+        path: the absolute path.
+        identity: device, inode and size in bytes; they differ if the file was replaced or its size changed.
     """
 
     path: Path
@@ -36,13 +36,13 @@ class FileSnapshot(os.PathLike[str]):
         """Return the file's content.
 
         Raises:
-            ValueError: for a file that is not the one that was chosen.
-            OSError: for one that cannot be read.
+            ValueError: the file has changed since it was selected.
+            OSError: the file cannot be read.
         """
         if _identity(self.path.lstat()) != self.identity:
             raise ValueError(_changed(self.path))
         with self.path.open("rb") as opened:
-            if _identity(os.fstat(opened.fileno())) != self.identity:  # a link put in its place meanwhile
+            if _identity(os.fstat(opened.fileno())) != self.identity:  # replaced by a link meanwhile
                 raise ValueError(_changed(self.path))
             content = opened.read(self.identity[2] + 1)
         if len(content) != self.identity[2]:
@@ -59,10 +59,10 @@ def _identity(found: os.stat_result) -> tuple[int, int, int]:
 
 
 def destination_of(value: str) -> str:
-    """Return the absolute path that a file is to have in the environment, after checking it.
+    """Check the absolute path of a file in the environment, and return it.
 
     Raises:
-        ValueError: for a path that is not below ``/workspace``, is not plain, or is the environment's own.
+        ValueError: the path is not below ``/workspace``, not normalized, or reserved by the environment.
     """
     inside = value.removeprefix(f"{WORKSPACE}/")
     if inside == value or "\x00" in value or "\\" in value:
@@ -78,10 +78,10 @@ def destination_of(value: str) -> str:
 
 
 def snapshot_of(source: str | os.PathLike[str]) -> FileSnapshot:
-    """Return a local file as it is now; one that is a snapshot already stays what it was when chosen.
+    """Return a snapshot of a local file; a given snapshot is checked against its file.
 
     Raises:
-        ValueError: for anything but a regular file, or a snapshot whose file has changed.
+        ValueError: the file is not a regular file, or has changed since the given snapshot.
     """
     path = Path(source).absolute()
     if path.is_symlink():
@@ -99,14 +99,14 @@ def snapshot_of(source: str | os.PathLike[str]) -> FileSnapshot:
 def select_files(
     files: Mapping[str, str | os.PathLike[str]], headers: Iterable[str]
 ) -> list[tuple[str, FileSnapshot]]:
-    """Return the files of a mapping from destinations to local paths, each as it is now.
+    """Return destinations and file snapshots for a mapping from destinations to local paths.
 
     Args:
-        headers: the names of those that each upload would be sent with.
+        headers: the names of the request headers of each upload.
 
     Raises:
-        ValueError: for a destination or a file that cannot be used, for one destination inside another, and
-            for an idempotency key that several uploads would share.
+        ValueError: a destination or a file is invalid, a destination is inside another one, or several
+            uploads would share an idempotency key.
     """
     if len(files) > 1 and any(name.lower() == "idempotency-key" for name in headers):
         raise ValueError(
@@ -123,21 +123,22 @@ def select_files(
 def select_directory(
     root: str | os.PathLike[str], destination: str, include: Sequence[str]
 ) -> dict[str, os.PathLike[str]]:
-    """Return the files of a folder that patterns name, by the path each is to have in the environment.
+    """Return the files of a folder that match patterns, by their paths in the environment.
 
     Args:
-        destination: of the folder, below ``/workspace`` or it itself.
+        root: the local folder.
+        destination: the folder's path in the environment: ``/workspace`` or below.
         include: glob patterns relative to ``root``: ``["src/**/*.py"]``.
 
     Raises:
-        ValueError: for a folder, pattern or file that cannot be used, and where no file is named.
+        ValueError: the folder, a pattern or a file is invalid, or no file matches.
     """
     folder = Path(root).absolute()
     if isinstance(include, str) or not include:
         raise ValueError(f"include is {include!r}; it must be a list of patterns, such as ['src/**/*.py']")
     if folder.is_symlink() or not folder.is_dir():
         raise ValueError(f"{folder} is no folder, or a symlink; give the folder itself")
-    folder = folder.resolve()  # links above the chosen folder (/tmp on macOS) are the system's business
+    folder = folder.resolve()  # links above the folder are allowed, such as /tmp on macOS
     destination_of(f"{destination}/a")
     for pattern in include:
         parts = PurePosixPath(pattern)
@@ -158,7 +159,7 @@ def select_directory(
 
 
 def _refuse_links(source: Path, folder: Path) -> None:
-    """Raise for a file that is a symlink or lies in one."""
+    """Raise ValueError if a file, or a folder between it and ``folder``, is a symlink."""
     for path in (source, *source.parents):
         if path == folder:
             return
@@ -174,17 +175,17 @@ def _within(source: Path, folder: Path) -> FileSnapshot:
 
 
 def upload_path(file: Any) -> Any:
-    """Return the path that a call's file is given as, by itself or beside a name; None where it is open."""
+    """Return the path of a file argument, plain or in a tuple; None for content and open files."""
     content = file[1] if isinstance(file, tuple) else file
     return content if isinstance(content, os.PathLike) else None
 
 
 def read_upload(file: Any) -> Any:
-    """Return a file of a call with the path in it read: its name, its content, and what stood behind them.
+    """Return a file argument as a tuple with the content in place of the path: name, content, other items.
 
     Raises:
-        ValueError: for a path that is no regular file, or one that changes while it is read.
-        OSError: for one that cannot be read.
+        ValueError: the path is not a regular file, or the file changes while it is read.
+        OSError: the file cannot be read.
     """
     snapshot = snapshot_of(upload_path(file))
     if isinstance(file, tuple):

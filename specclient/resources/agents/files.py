@@ -1,4 +1,4 @@
-"""Turn local files into files of a hosted agent's environment: uploaded, and put where it looks for them."""
+"""Uploads local files for a hosted agent, and copies them into its environment."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _PURPOSE = "user_data"
 
 @dataclass
 class PreparedAgentFiles:
-    """Uploads for a new environment; they are the caller's, who deletes them when they are no longer needed.
+    """Uploads for a new environment. The caller deletes them when they are no longer needed.
 
     Attributes:
-        files: for the ``files`` of an environment: ``type``, ``file_id`` and ``path`` of each.
-        uploaded_file_ids: of the Files API, in the same order.
+        files: the ``files`` argument of an environment: ``type``, ``file_id`` and ``path`` of each file.
+        uploaded_file_ids: the ids in the Files API, in the same order.
     """
 
     files: list[dict[str, str]] = field(default_factory=list)
@@ -41,8 +41,8 @@ class StagedAgentFile:
     """A file in an environment.
 
     Attributes:
-        uploaded_file_id: of the upload it was copied from, which is the caller's to delete.
-        file: as the environment has it.
+        uploaded_file_id: the id of the upload that it was copied from; the caller deletes the upload.
+        file: the file object of the environment.
     """
 
     uploaded_file_id: str
@@ -50,10 +50,10 @@ class StagedAgentFile:
 
 
 class AgentFilePreparationError(OpenAIError):
-    """Not all files were uploaded; the cause says why.
+    """Not all files were uploaded; ``__cause__`` has the reason.
 
     Attributes:
-        prepared: the uploads that were made, for the caller to use or delete.
+        prepared: the uploads that succeeded, for the caller to use or delete.
     """
 
     def __init__(self, prepared: PreparedAgentFiles) -> None:
@@ -66,10 +66,10 @@ class AgentFilePreparationError(OpenAIError):
 
 
 class AgentFileStagingError(OpenAIError):
-    """A file was uploaded, and could not be put into the environment; the cause says why.
+    """A file was uploaded but could not be copied into the environment; ``__cause__`` has the reason.
 
     Attributes:
-        uploaded_file_id: of the upload, for the caller to use or delete.
+        uploaded_file_id: the id of the upload, for the caller to use or delete.
     """
 
     def __init__(self, uploaded_file_id: str) -> None:
@@ -89,17 +89,17 @@ def prepare(
     extra_body: Any = None,
     timeout: Any = NOT_GIVEN,
 ) -> Steps:
-    """Upload local files for an environment that is yet to be made, one after the other.
+    """Upload local files for a new environment, one after the other.
 
     Args:
-        files: local paths by the absolute path each is to have, below ``/workspace``.
+        files: local paths by their absolute path in the environment, below ``/workspace``.
 
     Returns:
-        :class:`PreparedAgentFiles`; its ``files`` are those of ``environments.create``.
+        :class:`PreparedAgentFiles`; pass its ``files`` to ``environments.create``.
 
     Raises:
-        ValueError: for a path that cannot be used, before anything is uploaded.
-        AgentFilePreparationError: where an upload fails; it has those made before.
+        ValueError: a path is invalid; nothing has been uploaded.
+        AgentFilePreparationError: an upload failed; the error has the earlier uploads.
     """
     options = {
         "extra_headers": extra_headers,
@@ -119,7 +119,7 @@ def prepare(
             prepared.files.append({"type": "file_id", "file_id": uploaded.id, "path": destination})
     except Exception as error:
         raise AgentFilePreparationError(prepared) from error
-    except BaseException as error:  # cancelled, or interrupted: what was uploaded must not be lost
+    except BaseException as error:  # cancelled or interrupted: keep the ids of the uploads
         vars(error)["prepared"] = prepared
         raise
     return prepared
@@ -136,16 +136,16 @@ def prepare_directory(
     extra_body: Any = None,
     timeout: Any = NOT_GIVEN,
 ) -> Steps:
-    """Upload the files of a folder that patterns name, as they are now; see ``prepare``.
+    """Upload the files of a folder that match patterns at the time of the call; see ``prepare``.
 
     Args:
-        root: the folder.
-        destination: the absolute path it is to have, ``/workspace`` or below.
+        root: the local folder.
+        destination: the folder's absolute path in the environment: ``/workspace`` or below.
         include: glob patterns relative to ``root``: ``["src/**/*.py"]``.
 
     Raises:
-        ValueError: for a folder, pattern or file that cannot be used (no symlinks), or where none matches.
-        AgentFilePreparationError: where an upload fails.
+        ValueError: the folder, a pattern or a file is invalid (symlinks are), or no file matches.
+        AgentFilePreparationError: an upload failed.
     """
     files = yield BlockingStep(partial(select_directory, root, destination, include))
     return (
@@ -170,18 +170,18 @@ def upload(
     extra_body: Any = None,
     timeout: Any = NOT_GIVEN,
 ) -> Steps:
-    """Upload a file and copy it into an environment that is running.
+    """Upload a file and copy it into a running environment.
 
     Args:
         file: a path, content, an open file, or a tuple of a name and one of these.
-        path: the absolute path it is to have, below ``/workspace``.
+        path: the file's absolute path in the environment, below ``/workspace``.
 
     Returns:
         :class:`StagedAgentFile`.
 
     Raises:
-        ValueError: for an id or a path that cannot be used, before anything is uploaded.
-        AgentFileStagingError: where the upload was made, and the copy fails.
+        ValueError: the id or a path is invalid; nothing has been uploaded.
+        AgentFileStagingError: the upload succeeded, but the copy failed.
     """
     if not environment_id:
         raise ValueError(f"Expected a non-empty value for `environment_id` but received {environment_id!r}")

@@ -1,4 +1,4 @@
-"""Turn an annotated function, or a model and a callback, into a tool of a hosted agent that runs here."""
+"""Local tools of a hosted agent, made from an annotated function or from a pydantic model and a handler."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pydantic
 
 from specclient.types.params import NotGiven, Omit, omit
 
-#: What a tool was at when it failed.
+#: The stage at which a tool failed.
 ToolStage = Literal["arguments", "execution", "output"]
 
 _PARTS = {"input_text": "text", "input_image": "image_url"}
@@ -25,18 +25,18 @@ def _no_note(_: ToolStage) -> None:
 
 
 class FunctionTool:
-    """A tool: its :attr:`definition` is for the agent, itself for ``tool_handlers={tool.name: tool}``.
+    """A local tool: pass :attr:`definition` to the agent and the tool in ``tool_handlers={tool.name: tool}``.
 
     Args:
-        model: what the arguments are read as; its schema must be that of an object.
-        handler: called with the arguments so read.
-        name, description: what the model is told.
-        defer_loading: whether the tool is only shown to the model when it searches for tools.
+        model: the pydantic model of the arguments; its schema must be an object schema.
+        handler: called with an instance of ``model``.
+        name, description: the name and description sent to the model.
+        defer_loading: whether the model sees the tool only when it searches for tools.
         encode_output: whether the handler's output is converted by :func:`tool_output`.
 
     Raises:
-        ValueError: for an empty name.
-        TypeError: for a model whose schema is not that of an object.
+        ValueError: the name is empty.
+        TypeError: the model's schema is not an object schema.
     """
 
     def __init__(
@@ -71,24 +71,24 @@ class FunctionTool:
 
     @property
     def name(self) -> str:
-        """By which the model calls it."""
+        """The name by which the model calls the tool."""
         return str(self._definition["name"])
 
     @property
     def definition(self) -> dict[str, Any]:
-        """For the agent's ``tools``; a copy."""
+        """A copy of the definition, for the agent's ``tools``."""
         return copy.deepcopy(self._definition)
 
     def __call__(self, arguments: dict[str, Any]) -> Any:
-        """Run the handler; what a handler that is a coroutine gives must be awaited.
+        """Run the handler and return its output; await the output of a coroutine function.
 
         Raises:
-            pydantic.ValidationError: for arguments that do not fit.
+            pydantic.ValidationError: the arguments do not match the model.
         """
         return self.run(arguments)
 
     def run(self, arguments: dict[str, Any], at: Callable[[ToolStage], None] = _no_note) -> Any:
-        """Do what a call does, and tell ``at`` each stage when it begins."""
+        """Run the tool as a call does, and call ``at`` with each stage when it begins."""
         at("arguments")
         read = self._model.model_validate(arguments)
         at("execution")
@@ -102,7 +102,7 @@ class FunctionTool:
 
 
 class _AwaitableToolOutput:
-    """What a coroutine will give, as a tool's output; one that is not awaited can be closed."""
+    """An awaitable that converts a handler's result to a tool's output; can be closed instead of awaited."""
 
     def __init__(self, output: Awaitable[Any], at: Callable[[ToolStage], None]) -> None:
         self._output = output
@@ -118,17 +118,17 @@ class _AwaitableToolOutput:
 
 
 def discard_awaitable(output: Any) -> None:
-    """Give an awaitable up that nobody will await."""
+    """Close or cancel an awaitable that will not be awaited."""
     give_up = getattr(output, "close", None) or getattr(output, "cancel", None)
     if callable(give_up):
         give_up()
 
 
 def tool_output(output: Any) -> Any:
-    """Return what a handler gave as the API takes it: text, parts of text and images, nothing, or else JSON.
+    """Convert a handler's result for the API: None, text, and text or image parts stay; others become JSON.
 
     Raises:
-        TypeError, ValueError: for what is no JSON.
+        TypeError, ValueError: the result cannot be converted to JSON.
     """
     if isinstance(output, pydantic.BaseModel):
         output = output.model_dump(mode="json")
@@ -144,13 +144,13 @@ def tool_output(output: Any) -> Any:
 
 
 def _is_part(value: Any) -> bool:
-    """Tell whether a value is a part of a message as the API has them, and not data that looks alike."""
+    """Return whether a value is a message part of the API, and not similar data."""
     field = _PARTS.get(str(value.get("type"))) if isinstance(value, dict) and len(value) == 2 else None
     return field is not None and isinstance(value.get(field), str)
 
 
 def _resolved(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what a schema's own reference leads to (a model within itself has one), step by step."""
+    """Follow the ``$ref`` at the top of a schema, as a recursive model's schema has one."""
     node, seen = schema, set()
     while isinstance(ref := node.get("$ref"), str) and ref not in seen:
         seen.add(ref)
@@ -171,12 +171,13 @@ def pydantic_function_tool(
     """Return a tool whose arguments are a pydantic model, and whose output may be any JSON.
 
     Args:
-        model: of the arguments; a union must be one of its fields.
-        handler: called with an instance; a coroutine function with asynchronous clients only.
-        name, description: the model's own where None.
+        model: the model of the arguments; a union must be one of its fields.
+        handler: called with an instance; may be a coroutine function with asynchronous clients only.
+        name, description: None for the model's own.
+        defer_loading: as for :class:`FunctionTool`.
 
     Raises:
-        ValueError, TypeError: as of :class:`FunctionTool`.
+        ValueError, TypeError: as for :class:`FunctionTool`.
     """
     return FunctionTool(
         model,
@@ -195,17 +196,18 @@ def function_tool(
     description: str | None = None,
     defer_loading: bool | Omit = omit,
 ) -> Any:
-    """Return a function as a tool; also a decorator, bare (``@function_tool``) or with arguments.
+    """Return a function as a tool. Also a decorator, with or without arguments (``@function_tool``).
 
-    Every parameter needs a name without a leading underscore and an annotation that pydantic knows.
+    Every parameter needs a name without a leading underscore and an annotation that pydantic supports.
 
     Args:
-        function: plain, a bound method, or a coroutine function.
-        name, description: its own name and docstring where None.
+        function: a function, a bound method, or a coroutine function.
+        name, description: None for the function's name and docstring.
+        defer_loading: as for :class:`FunctionTool`.
 
     Raises:
-        TypeError: for a parameter that cannot be given by keyword, or has no annotation.
-        NameError: for an annotation that cannot be resolved where the function was written.
+        TypeError: a parameter cannot be given by keyword, or has no annotation.
+        NameError: an annotation cannot be resolved in the function's module and class.
     """
     if function is None:
         return partial(function_tool, name=name, description=description, defer_loading=defer_loading)
@@ -215,7 +217,7 @@ def function_tool(
     names: dict[str, str] = {}
     for parameter in inspect.signature(called).parameters.values():
         _check_parameter(parameter, annotations)
-        field = f"argument_{len(fields)}"  # the parameter's own name might be one of pydantic's
+        field = f"argument_{len(fields)}"  # the parameter's name may be reserved by pydantic
         names[field] = parameter.name
         default = ... if parameter.default is parameter.empty else parameter.default
         fields[field] = (annotations[parameter.name], default)
@@ -244,7 +246,7 @@ def _check_parameter(parameter: inspect.Parameter, annotations: Mapping[str, Any
 
 
 def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the types of a function's parameters; that of its result may be unknown at run time."""
+    """Return the types of a function's parameters; the return annotation need not be resolvable."""
     written = inspect.unwrap(function)
     source = getattr(written, "__func__", written)
     owners = _owners(function, source)
@@ -262,7 +264,7 @@ def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _owners(function: Callable[..., Any], source: Any) -> tuple[type, ...]:
-    """Return the class that a method was written in, and its bases: annotations may use their names."""
+    """Return the class that defines a method, and its bases: annotations may use their names."""
     home, _, _ = getattr(source, "__qualname__", "").rpartition(".")
     bound_to = getattr(function, "__self__", None)
     if inspect.ismethod(function):
@@ -271,6 +273,6 @@ def _owners(function: Callable[..., Any], source: Any) -> tuple[type, ...]:
             if (base.__module__, base.__qualname__) == (source.__module__, home):
                 return base.__mro__
     found: Any = SimpleNamespace(**getattr(source, "__globals__", {}))
-    for part in home.split("."):  # a static method knows its class by its qualified name alone
+    for part in home.split("."):  # only the qualified name of a static method leads to its class
         found = getattr(found, part, None)
     return found.__mro__ if inspect.isclass(found) else ()

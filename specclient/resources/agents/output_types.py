@@ -1,4 +1,4 @@
-"""Turn a Python type into the form that a hosted agent answers in, and its text back into the type."""
+"""Structured outputs of hosted agents: the output format of a Python type, and the decoder of its text."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from specclient.types.params import NotGiven, Omit
 
 
 def output_decoder(output_type: Any) -> Any:
-    """Return what reads a text as ``output_type``.
+    """Return a function that parses text as ``output_type``.
 
     Raises:
-        TypeError: for what is neither a pydantic model nor a dataclass.
+        TypeError: ``output_type`` is neither a pydantic model nor a dataclass.
     """
-    from specclient.structured.schema import decoder  # noqa: PLC0415  # only who parses pays for its import
+    from specclient.structured.schema import decoder  # noqa: PLC0415  # slow to import, and rarely needed
 
     if isinstance(output_type, type):
         try:
             return decoder(output_type)
         except TypeError:
-            pass  # said below, in the words of this helper
+            pass  # raised below with a message for this helper
     raise TypeError(f"output_type is {output_type!r}; it must be a pydantic model or a dataclass")
 
 
 def agent_text_format(output_type: type[Any]) -> dict[str, Any]:
-    """Return the ``text.format`` by which an agent answers in the form of a type.
+    """Return the ``text.format`` that makes an agent answer with JSON of a type.
 
     Args:
         output_type: a pydantic model or a dataclass.
 
     Raises:
-        TypeError: for any other type.
+        TypeError: any other type.
     """
     from specclient.structured.schema import text_format_param  # noqa: PLC0415  # as above
 
@@ -40,11 +40,11 @@ def agent_text_format(output_type: type[Any]) -> dict[str, Any]:
 
 
 def with_output_type(agent: Any, output_type: Any) -> Any:
-    """Return the ``agent`` of a new session, told to answer in the form of ``output_type``, if that is one.
+    """Return the ``agent`` of a new session with the output format of ``output_type``; unchanged for None.
 
     Raises:
-        ValueError: where the agent already names a format.
-        TypeError: for a type that cannot be one.
+        ValueError: the agent already has an output format.
+        TypeError: ``output_type`` is neither a pydantic model nor a dataclass.
     """
     if output_type is None:
         return agent

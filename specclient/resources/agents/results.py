@@ -1,4 +1,4 @@
-"""Turn the events of a hosted agent's session into the result of a turn: its final messages, parsed; pure."""
+"""Collects the result of a hosted agent's turn, its final messages, from the session's events; no I/O."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specclient.errors import OpenAIError
 from specclient.resources.agents.output_types import output_decoder
 from specclient.types.open import OpenObject, open_class
 
-O = TypeVar("O")  # noqa: E741  # what an output is parsed as
+O = TypeVar("O")  # noqa: E741  # the type of a parsed output
 
 NoResultReason = Literal["failed", "cancelled", "requires_action", "incomplete", "observation_failed"]
 _ENDS = frozenset({"completed", "failed", "cancelled"})
@@ -18,7 +18,7 @@ _TURN_ENDS = frozenset(f"agent.session.turn.{end}" for end in _ENDS)
 
 
 def nested_attribute(value: Any, *path: str) -> Any:
-    """Return an attribute within an open object, None where some step of the path was not sent."""
+    """Return an attribute of an open object by its path; None if any part of the path is missing."""
     for name in path:
         value = getattr(value, name, None)
     return value
@@ -37,7 +37,7 @@ class AgentSessionMessage(_OpenMessage):
 
     @property
     def output_text(self) -> str:
-        """What the message says; empty where it says nothing in text."""
+        """The text of the message; empty if it has no text."""
         return "".join(
             part.text for part in nested_attribute(self, "content") or () if part.type == "output_text"
         )
@@ -45,12 +45,12 @@ class AgentSessionMessage(_OpenMessage):
 
 @dataclass(frozen=True)
 class AgentTurnResult(Generic[O]):
-    """What a turn came to that ended well.
+    """The result of a completed turn.
 
     Attributes:
-        turn: as it was told last.
-        messages: the agent's final ones, in order.
-        output_parsed: their first text as the type that was asked for; None where none was.
+        turn: the turn in its latest received state.
+        messages: the agent's final messages, in order.
+        output_parsed: their first text parsed as the requested type; None if no type was requested.
     """
 
     turn: Any
@@ -59,30 +59,30 @@ class AgentTurnResult(Generic[O]):
 
     @property
     def session_id(self) -> str:
-        """The session's."""
+        """The id of the session."""
         return str(self.turn.session_id)
 
     @property
     def turn_id(self) -> str:
-        """The turn's."""
+        """The id of the turn."""
         return str(self.turn.id)
 
     @property
     def output_text(self) -> str:
-        """The texts of the final messages, one after the other, with nothing between them."""
+        """The texts of the final messages, joined without a separator."""
         return "".join(message.output_text for message in self.messages)
 
     def parse(self, output_type: type[Any]) -> AgentTurnResult[Any]:
-        """Return the result with its text read as ``output_type``; what the session asks for stays as it is.
+        """Return the result with its text parsed as ``output_type``; the session's output format stays.
 
         Raises:
-            AgentOutputParseError: where there is no text, some text does not fit, or the type cannot be read.
+            AgentOutputParseError: there is no text, a text does not match, or the type is not supported.
         """
         try:
             read = output_decoder(output_type)
             parts = [part for message in self.messages for part in message.content or ()]
             parsed = [read(part.text) for part in parts if part.type == "output_text"]
-        except Exception:  # noqa: BLE001  # what it says may quote the answer
+        except Exception:  # noqa: BLE001  # the exception's message may quote the output
             parsed = []
         if not parsed:
             raise AgentOutputParseError(self)
@@ -90,10 +90,10 @@ class AgentTurnResult(Generic[O]):
 
 
 class AgentOutputParseError(OpenAIError):
-    """A turn ended well, and its answer is not of the type that was asked for.
+    """The output of a completed turn does not match the requested type.
 
     Attributes:
-        result: the turn's, with the answer as text.
+        result: the result of the turn, with the output as text.
     """
 
     def __init__(self, result: AgentTurnResult[Any]) -> None:
@@ -102,12 +102,12 @@ class AgentOutputParseError(OpenAIError):
 
 
 class AgentTurnResultError(OpenAIError):
-    """No complete result of a turn that ended well could be collected; the turn itself may go on.
+    """No result of a completed turn could be collected; the turn itself may continue.
 
     Attributes:
-        reason: ``failed``, ``cancelled``: how the turn ended; ``requires_action``: it waits for a tool that
-            has no handler; ``incomplete``: the events ended first; ``observation_failed``: reading
-            them, or handing in a tool's output, failed: the cause says how.
+        reason: ``failed`` or ``cancelled``: the turn ended so; ``requires_action``: it waits for a tool that
+            has no handler; ``incomplete``: the events ended before the turn; ``observation_failed``: reading
+            the events or submitting a tool's output failed, see ``__cause__``.
         turn, session_id, turn_id, messages, required_actions: as far as they are known.
     """
 
@@ -130,7 +130,7 @@ class AgentTurnResultError(OpenAIError):
 
 
 class TurnResultCollector:
-    """What the first turn of the main agent has come to, event by event; no input, no output."""
+    """Collects the result of the main agent's first turn, event by event; no I/O."""
 
     def __init__(self, session_id: str | None = None) -> None:
         self.session_id = session_id
@@ -144,7 +144,7 @@ class TurnResultCollector:
         self._result: AgentTurnResult[Any] | None = None
 
     def feed(self, event: Any) -> None:
-        """Take in what an event tells; after the turn's end, nothing."""
+        """Apply an event; events after the end of the turn are ignored."""
         if self.is_done:
             return
         kind = nested_attribute(event, "type")
@@ -194,7 +194,7 @@ class TurnResultCollector:
         return [message for _, message in sorted(self._messages.values(), key=lambda entry: entry[0])]
 
     def error(self, reason: NoResultReason) -> AgentTurnResultError:
-        """Return why there is no result; the first reason stays."""
+        """Return the error that says why there is no result; later calls return the first error."""
         if self._error is None:
             self._error = AgentTurnResultError(
                 reason,
@@ -208,13 +208,13 @@ class TurnResultCollector:
         return self._error
 
     def check(self, handled: Collection[str] = ()) -> None:
-        """Raise where it is known already that there will be no result.
+        """Raise if it is already known that there will be no result.
 
         Args:
-            handled: the names of the tools that there are handlers for.
+            handled: the names of the tools that have handlers.
 
         Raises:
-            AgentTurnResultError: with its reason.
+            AgentTurnResultError: there will be no result; ``reason`` says why.
         """
         if self._error is not None:
             raise self._error
@@ -229,10 +229,10 @@ class TurnResultCollector:
             raise self.error("observation_failed") from self.cause
 
     def result(self) -> AgentTurnResult[Any]:
-        """Return the result, the same one each time.
+        """Return the result; each call returns the same object.
 
         Raises:
-            AgentTurnResultError: where there is none.
+            AgentTurnResultError: there is no result.
         """
         if self._result is None:
             self.check()
@@ -248,19 +248,19 @@ def _is_handled(action: Any, handled: Collection[str]) -> bool:
 
 
 def _copy(value: Any) -> Any:
-    """Return an open object that does not change when the event it came in does."""
+    """Return a copy of an open object, so that changes to its event do not affect it."""
     return value.model_copy(deep=True) if isinstance(value, OpenObject) else value
 
 
 class OnDemandCollector:
-    """Collects a result where one is wanted: who only iterates over the events pays nothing for it.
+    """Collects a result only if one is requested, so that plain iteration over the events costs nothing.
 
     Args:
-        session_id: where it is known beforehand.
-        output_type: what the result's text is read as; None leaves it text.
+        session_id: the session's id, if known.
+        output_type: the type to parse the result's text as; None leaves it text.
 
     Raises:
-        TypeError: for an ``output_type`` that is neither a pydantic model nor a dataclass.
+        TypeError: ``output_type`` is neither a pydantic model nor a dataclass.
     """
 
     def __init__(self, session_id: str | None = None, output_type: Any = None) -> None:
@@ -273,10 +273,10 @@ class OnDemandCollector:
         self._parsed: AgentTurnResult[Any] | None = None
 
     def collector(self) -> TurnResultCollector:
-        """Return the collector, which begins to collect when it is first asked for.
+        """Return the collector; the first call starts the collection.
 
         Raises:
-            RuntimeError: where events have passed by before.
+            RuntimeError: events were read before the first call.
         """
         if self._collector is None:
             if self._started:
@@ -288,22 +288,22 @@ class OnDemandCollector:
         return self._collector
 
     def feed(self, event: Any) -> None:
-        """Take in an event."""
+        """Apply an event."""
         self._started = True
         if self._collector is not None:
             self._collector.feed(event)
 
     def failed(self, error: Exception) -> None:
-        """Note that the events cannot be followed further."""
+        """Record the error because of which no further events can be read."""
         if self._collector is not None and not self._collector.is_done:
             self._collector.cause = error
 
     def result(self) -> AgentTurnResult[Any]:
-        """Return the result, read as the output type where there is one.
+        """Return the result, parsed as the output type if there is one.
 
         Raises:
-            AgentTurnResultError: where there is none.
-            AgentOutputParseError: where its text does not fit.
+            AgentTurnResultError: there is no result.
+            AgentOutputParseError: the text does not match the output type.
         """
         result = self.collector().result()
         if self._output_type is None:

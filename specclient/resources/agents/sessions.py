@@ -1,4 +1,4 @@
-"""Turn ``client.beta.agents.sessions`` into sessions whose events run local tools as they are read."""
+"""Sessions of hosted agents: create and stream them, and run local tools while the events are read."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from specclient.types.params import NOT_GIVEN
 def create(
     self: Any, *, output_type: Any = None, tool_handlers: Mapping[str, Any] | None = None, **given: Any
 ) -> Steps:
-    """Start a session; with ``stream=True``, follow it from its first event.
+    """Create a session; with ``stream=True``, stream its events from the first one.
 
     Args:
-        output_type: a pydantic model or a dataclass that the agent is to answer in the form of.
-        tool_handlers: functions by the names of the tools they are; run while the stream is read.
+        output_type: the type of the agent's output: a pydantic model or a dataclass.
+        tool_handlers: functions by tool name; they run while the stream is read.
 
     Returns:
         An ``AgentSession``; with ``stream=True``, an :class:`AgentSessionEventStream`.
 
     Raises:
-        TypeError: for an ``output_type`` that cannot be one.
-        ValueError: for ``tool_handlers`` without a stream, and for two output formats.
+        TypeError: ``output_type`` is neither a pydantic model nor a dataclass.
+        ValueError: ``tool_handlers`` is given without a stream, or two output formats are given.
     """
     row = rows_of("beta.agents.sessions")["create"]
     found = bind_arguments(row, (), given)
@@ -70,18 +70,19 @@ def stream(
     extra_headers: Mapping[str, Any] | None = None,
     timeout: Any = NOT_GIVEN,
 ) -> Any:
-    """Hand an idle session input, and follow the turn it starts: a context that gives its events.
+    """Send input to an idle session, and return a context manager that streams the events of its turn.
 
     Args:
-        input: a text, or messages as the API has them.
-        output_type: what ``get_final_result().output_parsed`` is read as; the session itself stays as it is.
-        tool_handlers: functions by the names of the tools they are; each gets a dict of its arguments.
-        on_tool_error: called with an :class:`AgentToolError` where a tool fails; what it raises is ignored.
-        idempotency_key: of the input; a new one where not given.
+        input: a text, or a list of the API's messages.
+        output_type: the type of ``get_final_result().output_parsed``; the session's output format is
+            unchanged.
+        tool_handlers: functions by tool name; each is called with a dict of the arguments.
+        on_tool_error: called with an :class:`AgentToolError` when a tool fails; its exceptions are ignored.
+        idempotency_key: the key of the input; a new one if not given.
 
     Raises:
-        TypeError: for an ``output_type`` that cannot be one.
-        ValueError: for an empty ``input``.
+        TypeError: ``output_type`` is neither a pydantic model nor a dataclass.
+        ValueError: ``input`` is empty.
     """
     kind: Any = AsyncAgentSessionStream if self.is_async else AgentSessionStream
     return kind(
@@ -98,14 +99,14 @@ def stream(
 
 
 class _NewSessionStream(ResultCollectionMixin):
-    """What both kinds of stream of a new session do, in steps."""
+    """The steps that both streams of a new session share."""
 
     _pending: Any = None
     _closed = False
     _events: Any
 
     def _advance(self, fetch: Callable[[], Any]) -> Steps:
-        """Answer the call returned last, if it was one, and return the next event; None at the end."""
+        """Run the tool call of the previous event, if any, and return the next event; None at the end."""
         try:
             if self._pending is not None and not self._closed:
                 call, self._pending = self._pending, None
@@ -127,7 +128,7 @@ class _NewSessionStream(ResultCollectionMixin):
 
 
 class _RelaySource:
-    """The source of a synchronous stream whose items are another one's."""
+    """A source of a synchronous stream that returns the items of another stream."""
 
     def __init__(self, stream: Stream[Any]) -> None:
         self._stream = stream
@@ -145,11 +146,11 @@ class _RelaySource:
         self._stream.close()
 
     def cancel_nowait(self) -> None:
-        """Nothing to do: the other stream sees to itself."""
+        """Do nothing: the other stream handles its own cancellation."""
 
 
 class AgentSessionEventStream(_NewSessionStream, Stream[Any]):
-    """The events of a new session; tools that have handlers run when iteration goes on after their call."""
+    """The events of a new session. A tool with a handler runs when iteration continues after its call."""
 
     def __init__(self, events: Stream[Any], calls: ToolCallRunner, watch: OnDemandCollector) -> None:
         super().__init__(_RelaySource(events))
@@ -170,12 +171,12 @@ class AgentSessionEventStream(_NewSessionStream, Stream[Any]):
         return result
 
     def close(self) -> None:
-        """End the stream; safe to call twice. The session goes on."""
+        """Close the stream; can be called again. The session continues."""
         run_steps(self._shut())
 
 
 class AsyncAgentSessionEventStream(_NewSessionStream, AsyncStream[Any]):
-    """What :class:`AgentSessionEventStream` is, asynchronous; handlers may be coroutine functions, too."""
+    """The asynchronous :class:`AgentSessionEventStream`; handlers may also be coroutine functions."""
 
     def __init__(self, events: AsyncStream[Any], calls: ToolCallRunner, watch: OnDemandCollector) -> None:
         super().__init__(_batches(events), lambda: events.meta, events.response, events.dialect)
@@ -196,7 +197,7 @@ class AsyncAgentSessionEventStream(_NewSessionStream, AsyncStream[Any]):
         return result
 
     async def close(self) -> None:
-        """End the stream; safe to call twice. The session goes on."""
+        """Close the stream; can be called again. The session continues."""
         await run_steps_async(self._shut())
 
 

@@ -1,4 +1,4 @@
-"""Turn a hosted agent's calls of local tools into their results: the handler is run, its output posted."""
+"""Runs the handlers of a hosted agent's local tool calls, and sends their outputs."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from specclient.resources.agents.results import nested_attribute
 from specclient.resources.step_methods import SleepStep, Steps
 from specclient.types.open import OpenObject
 
-#: Seconds before a result is posted again that came before the server knew of its call.
+#: Seconds between attempts to send a result while the server does not have its call yet.
 _WAITS_S = (0.1, 0.3, 0.6)
 
 
 @dataclass(frozen=True)
 class AgentToolError:
-    """What ``on_tool_error`` is called with: how a local tool failed. The model is told that it did, no more.
+    """The failure of a local tool, for ``on_tool_error``. The model learns only that the tool failed.
 
     Attributes:
-        error: what was raised.
-        stage: what the tool was at: its ``arguments``, its ``execution``, or its ``output``.
+        error: the exception.
+        stage: where it was raised: in the ``arguments``, the ``execution`` or the ``output``.
     """
 
     error: Exception
@@ -39,7 +39,7 @@ class AgentToolError:
 
 @dataclass(frozen=True, slots=True)
 class PendingToolCall:
-    """A call that has a handler; ``arguments`` as they came, so a reader of the event cannot change them."""
+    """A tool call with a handler; ``arguments`` are a copy, so changes to the event do not affect them."""
 
     handler: Callable[..., Any]
     name: str
@@ -50,14 +50,14 @@ class PendingToolCall:
 
 
 class ToolCallRunner:
-    """Finds the calls among a session's events that there are handlers for, and sees to each of them once.
+    """Finds tool calls with handlers among a session's events, and runs each call once.
 
     Args:
-        sessions: the resource whose ``events`` results are posted to.
-        handlers: by the names of their tools.
-        on_error: called with an :class:`AgentToolError` where a tool fails; what it raises is ignored.
-        options: ``extra_headers`` and ``timeout`` of what is posted.
-        new_key: gives idempotency keys.
+        sessions: the sessions resource; results are sent to its ``events``.
+        handlers: the handlers by tool name.
+        on_error: called with an :class:`AgentToolError` when a tool fails; its exceptions are ignored.
+        options: ``extra_headers`` and ``timeout`` of the requests that send results.
+        new_key: returns a new idempotency key.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class ToolCallRunner:
         self._seen: set[tuple[str, str]] = set()
 
     def pending(self, event: Any) -> PendingToolCall | None:
-        """Return the call that an event is, None where it is none, has no handler, or was returned before."""
+        """Return an event's tool call; None if it is not one, has no handler, or was returned before."""
         if (
             nested_attribute(event, "type") != "agent.session.turn.item.added"
             or nested_attribute(event, "item", "type") != "function_call"
@@ -94,10 +94,10 @@ class ToolCallRunner:
         return PendingToolCall(self.handlers[item.name], item.name, event.session_id, *key, arguments)
 
     def answer(self, call: PendingToolCall) -> Steps:
-        """Run a call's handler, and post what it gives, or that it failed.
+        """Run a call's handler, and send its output, or the message that it failed.
 
         Raises:
-            OpenAIError: where the result cannot be posted.
+            OpenAIError: the result cannot be sent.
         """
         stage: ToolStage = "arguments"
 
@@ -131,11 +131,11 @@ class ToolCallRunner:
                 yield note
             else:
                 discard_awaitable(note)
-        except Exception:  # noqa: BLE001  # who watches must not change what is watched
+        except Exception:  # noqa: BLE001  # an error of the observer must not affect the tool
             return
 
     def _post(self, call: PendingToolCall, result: Mapping[str, Any]) -> Steps:
-        """Post a result: under one key, however often, since the server may learn of the call after we do."""
+        """Send a result, again with the same key if it arrives before the server has stored the call."""
         head = {"type": "agent.session.input.tool_result", "turn_id": call.turn_id, "call_id": call.call_id}
         key = self._new_key()
         for wait in (*_WAITS_S, None):
@@ -154,7 +154,7 @@ class ToolCallRunner:
 
 
 def _started(call: PendingToolCall, at: Callable[[ToolStage], None]) -> Any:
-    """Return what a handler gives, which may have to be awaited."""
+    """Call the handler and return its result, which may be awaitable."""
     arguments = json.loads(call.arguments) if isinstance(call.arguments, str) else call.arguments
     if not isinstance(arguments, dict):
         raise ValueError(f"the arguments of {call.name!r} are no JSON object")  # noqa: TRY004  # JSON's types
@@ -166,10 +166,10 @@ def _started(call: PendingToolCall, at: Callable[[ToolStage], None]) -> Any:
 
 
 def _sendable(output: Any) -> Any:
-    """Return a handler's output as it is posted.
+    """Return a handler's output in the form that the API accepts.
 
     Raises:
-        TypeError, ValueError: for what is no JSON.
+        TypeError, ValueError: the output cannot be converted to JSON.
     """
     if isinstance(output, Mapping):
         return json.dumps(dict(output), separators=(",", ":"))
@@ -181,7 +181,7 @@ def _sendable(output: Any) -> Any:
 
 
 def _is_early(error: BadRequestError, call_id: str) -> bool:
-    """Tell whether a result was refused because the server did not know of the call yet."""
+    """Return whether a result was refused because the server did not have the call yet."""
     body = error.body if isinstance(error.body, Mapping) else {}
     known = ("invalid_request_error", f"Unknown pending tool call: {call_id}")
     return (body.get("code"), body.get("message")) == known

@@ -1,4 +1,4 @@
-"""Turn an input to a hosted agent's session into the events of its turn, running local tools when called."""
+"""Streams of one turn of a hosted agent: send input, read the events, run local tools."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from specclient.resources.agents.tool_calls import AgentToolError, ToolCallRunne
 from specclient.resources.step_methods import Steps, run_steps, run_steps_async
 from specclient.types.params import NOT_GIVEN, NotGiven, Omit
 
-#: Events whose ids are remembered: those sent twice are close to each other.
+#: How many event ids are remembered to detect repeated events; repetitions are close to each other.
 _RECENT = 1024
 _TURN_ENDS = frozenset({f"agent.session.turn.{end}" for end in ("completed", "failed", "cancelled")})
 
 
 class TurnEndDetector:
-    """Tells, event by event, which were there before, and which is the last one of a turn; pure."""
+    """Detects repeated events and the last event of a turn; no I/O."""
 
     def __init__(self) -> None:
         self._turn_id: str | None = None
@@ -35,7 +35,7 @@ class TurnEndDetector:
         self._order: deque[str] = deque()
 
     def is_new(self, event: Any) -> bool:
-        """Tell whether an event was not there before, and take it in."""
+        """Record an event, and return whether it is new."""
         event_id = nested_attribute(event, "event_id")
         if event_id in self._ids:
             return False
@@ -51,27 +51,28 @@ class TurnEndDetector:
         return True
 
     def is_last(self, event: Any) -> bool:
-        """Tell whether the session waits for input again, or will take no more."""
+        """Return whether the session waits for input again, or has failed."""
         kind = nested_attribute(event, "type")
         return kind == "agent.session.failed" or (kind == "agent.session.idle" and self._ended)
 
 
 class ResultCollectionMixin:
-    """What every stream of a session's events does for results, in steps for either client."""
+    """Result collection of session streams, as steps for both clients."""
 
     watch: OnDemandCollector
     calls: ToolCallRunner
 
     def with_result_collection(self) -> Self:
-        """Keep the final messages for :meth:`get_final_result`; call it before the first event is read."""
+        """Collect the final messages for :meth:`get_final_result`; call it before reading any event."""
         self.watch.collector()
         return self
 
     def _final(self, next_event: Callable[[], Steps], close: Callable[[], Steps]) -> Steps:
-        """Read to the end of the turn, close, and return its result.
+        """Read to the end of the turn, close the stream, and return the result.
 
         Args:
-            next_event: gives the next event, None at the end.
+            next_event: returns the next event; None at the end.
+            close: closes the stream.
         """
         collector = self.watch.collector()
         try:
@@ -89,7 +90,7 @@ class ResultCollectionMixin:
 
 
 class _TurnStream(ResultCollectionMixin):
-    """What both kinds of stream are; see :class:`AgentSessionStream`."""
+    """The steps that both turn streams share; see :class:`AgentSessionStream`."""
 
     def __init__(
         self,
@@ -119,7 +120,7 @@ class _TurnStream(ResultCollectionMixin):
         self._closed = False
 
     def _enter(self) -> Steps:
-        """Follow the session first, then hand in the input: so no event is missed."""
+        """Open the event stream first, then send the input, so that no event is missed."""
         if self._entered or self._closed:
             raise RuntimeError("this stream was opened before; make another one with sessions.stream")
         self._entered = True
@@ -141,7 +142,7 @@ class _TurnStream(ResultCollectionMixin):
         return self
 
     def _next(self) -> Steps:
-        """Answer the call returned last, if it was one, and return the next event; None at the end."""
+        """Run the tool call of the previous event, if any, and return the next event; None at the end."""
         if self._closed:
             return None
         if self._fetch is None:
@@ -183,15 +184,15 @@ class _TurnStream(ResultCollectionMixin):
 class AgentSessionStream(_TurnStream):
     """The events of one turn of an idle session: ``with client.beta.agents.sessions.stream(…) as stream``.
 
-    Nobody else may hand in input meanwhile. Iteration ends when the session waits for input again or has
-    failed; leaving early does not cancel the turn. Tools that have handlers are run, one after the other,
-    when iteration goes on after the event that calls them; other calls are the reader's. A handler gets a
-    dict of its arguments; where it fails, the model is told no more than that.
+    No other input may be sent to the session meanwhile. Iteration ends when the session waits for input again
+    or has failed; leaving early does not cancel the turn. Tools with handlers run one after the other, when
+    iteration continues after the event of their call; the caller must answer other calls. A handler is called
+    with a dict of its arguments; if it fails, the model learns only that.
 
     Raises:
-        ValueError: where the session is not idle.
-        RuntimeError: where the events end before the turn does.
-        OpenAIError: where a request fails, that of a tool's result included.
+        ValueError: the session is not idle.
+        RuntimeError: the events ended before the turn.
+        OpenAIError: a request failed, which may be the one that sends a tool's result.
     """
 
     def __enter__(self) -> Self:
@@ -213,27 +214,27 @@ class AgentSessionStream(_TurnStream):
         return event
 
     def until_done(self) -> None:
-        """Read to the end of the turn, running tools as they are called."""
+        """Read to the end of the turn, and run the tools that it calls."""
         run_steps(self._all())
 
     def get_final_result(self) -> AgentTurnResult[Any]:
-        """Read to the end of the turn, running tools as they are called, and return what it came to.
+        """Read to the end of the turn, run the tools that it calls, and return the result.
 
         Raises:
-            AgentTurnResultError: where the turn did not end well, or not all of it was seen.
-            AgentOutputParseError: where the answer is not of the ``output_type``.
-            RuntimeError: where events were read before, without :meth:`with_result_collection`.
+            AgentTurnResultError: the turn was not completed, or its events could not all be read.
+            AgentOutputParseError: the output does not match ``output_type``.
+            RuntimeError: events were read before, without :meth:`with_result_collection`.
         """
         result: AgentTurnResult[Any] = run_steps(self._final(self._next, self._close))
         return result
 
     def close(self) -> None:
-        """Stop following the session; the turn goes on."""
+        """Close the event stream; the turn continues."""
         run_steps(self._close())
 
 
 class AsyncAgentSessionStream(_TurnStream):
-    """What :class:`AgentSessionStream` is, for ``async with``; handlers may be coroutine functions, too."""
+    """The asynchronous :class:`AgentSessionStream`; handlers may also be coroutine functions."""
 
     async def __aenter__(self) -> Self:
         await run_steps_async(self._enter())
@@ -254,7 +255,7 @@ class AsyncAgentSessionStream(_TurnStream):
         return event
 
     async def until_done(self) -> None:
-        """Read to the end of the turn, running tools as they are called."""
+        """Read to the end of the turn, and run the tools that it calls."""
         await run_steps_async(self._all())
 
     async def get_final_result(self) -> AgentTurnResult[Any]:
@@ -263,19 +264,19 @@ class AsyncAgentSessionStream(_TurnStream):
         return result
 
     async def close(self) -> None:
-        """Stop following the session; the turn goes on."""
+        """Close the event stream; the turn continues."""
         await run_steps_async(self._close())
 
 
 def without_idempotency_key(headers: Mapping[str, Any] | None, timeout: Any) -> dict[str, Any]:
-    """Return the options of a turn's requests: an idempotency key is that of its input alone."""
+    """Return request options without an idempotency key, which applies only to the turn's input."""
     if headers is not None:
         headers = {name: value for name, value in headers.items() if name.lower() != "idempotency-key"}
     return {"extra_headers": headers, "timeout": timeout}
 
 
 def _input_key(given: Any, headers: Mapping[str, Any] | None) -> Any:
-    """Return the key of the input: that among the headers, else the one given, else a new one."""
+    """Return the input's idempotency key: the one in the headers, else the given one, else a new one."""
     for name, value in (headers or {}).items():
         if name.lower() == "idempotency-key":
             return value
@@ -283,10 +284,10 @@ def _input_key(given: Any, headers: Mapping[str, Any] | None) -> Any:
 
 
 def _message(given: str | Iterable[Any]) -> dict[str, Any]:
-    """Return the event that hands in a text, or messages as the API has them.
+    """Return the input event for a text or for a list of the API's messages.
 
     Raises:
-        ValueError: for an empty one.
+        ValueError: the input is empty.
     """
     if isinstance(given, str):
         content = [{"type": "input_text", "text": given}]

@@ -1,1 +1,1 @@
-"""The endpoints that are told completely by a row each."""
+"""The table of endpoints: each row describes one API method completely."""

@@ -1,4 +1,4 @@
-"""Turn the name of a resource into its rows, reading no table before it is asked for."""
+"""Lookup of table rows by resource; tables are imported on first use."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from specclient.resources.table.rows import Row, row_of
 
 
 def rows_of(resource: str) -> Mapping[str, Row]:
-    """Return the methods of a resource by their names; none where the table has none."""
+    """Return the rows of a resource by method name; empty for an unknown resource."""
     return _by_resource(resource.partition(".")[0]).get(resource, {})
 
 
 def children_of(resource: str) -> frozenset[str]:
-    """Return the names of the resources that stand directly in ``resource``."""
+    """Return the names of the direct subresources of ``resource``."""
     prefix = f"{resource}."
     names = _by_resource(resource.partition(".")[0])
     return frozenset(name[len(prefix) :].partition(".")[0] for name in names if name.startswith(prefix))
 
 
 def roots() -> frozenset[str]:
-    """Return the names of the resources that stand on a client."""
+    """Return the names of a client's resources."""
     return frozenset(endpoints.ROOTS)
 
 
 @functools.cache
 def _by_resource(root: str) -> Mapping[str, Mapping[str, Row]]:
-    """Return the rows of all resources below one of a client's, by resource and name."""
+    """Return the rows of a client's resource and its subresources, by resource and method name."""
     found: dict[str, dict[str, Row]] = {}
     if root in endpoints.ROOTS:
         table = importlib.import_module(f"{endpoints.__name__}.{root}").ENDPOINTS

@@ -1,12 +1,12 @@
-"""What we know of endpoints that the `openai` package does not state; its own part is generated."""
+"""Hand-written facts about endpoints that the generated tables, read from the `openai` package, lack."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-#: The endpoints where a model works for money: such a call is routed by its ``model``, priced and recorded,
-#: and budgets hold for it. Those with a resource class of their own say so in ``types/inference_methods.py``.
+#: The endpoints whose calls a model serves and the provider bills: a call is routed by its ``model``, priced,
+#: recorded and limited by budgets. Methods with a resource class are in ``types/inference_methods.py``.
 METERED: Final = frozenset(
     {
         "audio.speech.create",
@@ -25,13 +25,13 @@ METERED: Final = frozenset(
     }
 )
 
-#: What a row has in the place of what is generated, by its name.
+#: Values that replace those of the generated row, by the row's name.
 INSTEAD: Final[Mapping[str, Mapping[str, Any]]] = {
-    # Its form has no files, but typed parts; ``resources/composite_methods.py`` makes it.
+    # Its multipart form has typed parts instead of files; ``resources/composite_methods.py`` builds it.
     "realtime.calls.create": {"files": ""},
 }
 
-#: What is said of a deprecated call beside that it is, by what its name begins with; in words of ours.
+#: The advice in deprecation warnings, by the prefix of the method's name.
 _DEPRECATED: Final[Mapping[str, str]] = {
     "beta.assistants.": "OpenAI replaces the Assistants API by the Responses API: use client.responses",
     "beta.threads.": "OpenAI replaces the Assistants API by the Responses API: use client.responses",
@@ -42,6 +42,6 @@ _DEPRECATED: Final[Mapping[str, str]] = {
 
 
 def warning_of(name: str) -> str:
-    """Return what a call of a deprecated endpoint is warned with."""
+    """Return the warning for a call of a deprecated endpoint."""
     instead = next((text for start, text in _DEPRECATED.items() if name.startswith(start)), "")
     return f"{name} is deprecated" + f": {instead}" * bool(instead)

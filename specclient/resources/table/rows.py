@@ -1,4 +1,4 @@
-"""Turn what the generated table tells of an endpoint into a Row: where it goes, what it takes and gives."""
+"""Rows of the endpoint table, and their API methods."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ _PLAIN: Mapping[str, Any] = {"": None, "bytes": bytes, "str": str, "object": obj
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Row:
-    """One endpoint, as https://platform.openai.com/docs/api-reference has it.
+    """One endpoint of https://platform.openai.com/docs/api-reference.
 
     Attributes:
-        name: where it is on a client: ``files.list``.
-        verb, path: of HTTP; the path's placeholders are arguments, the last one positional.
-        params: the keywords it takes, in order, beside those of every call.
-        required: those of ``params`` that must be given.
-        either: alternatives, one of which must be given whole beside ``required``.
-        gives: the name of what its answer becomes, of what it lists where ``page`` is set.
-        gives_by: a parameter, and what the answer becomes for a value of it where not ``gives``.
-        page: how it lists; empty where it does not.
-        event: the name of what each event becomes with ``stream=True``; empty where it does not stream.
-        streams: whether it streams always, and not with ``stream=True`` only.
-        query, files: those of ``params`` that go into the query of a POST, that hold files.
-        form: whether the body is multipart always, or only where a file is given.
-        headers: sent with it.
-        in_headers: those of ``params`` that go into a header, by its name.
-        renames: names inside a parameter that are other ones on the wire, by the parameter's name.
-        metered: whether a model works on it, and is paid for it.
-        deprecated: why it should not be used; empty where it may be.
+        name: the method's path on a client: ``files.list``.
+        verb, path: the HTTP method and path; the path's placeholders are arguments, the last one positional.
+        params: the keyword arguments, in order, without those of every call.
+        required: the names in ``params`` that must be given.
+        either: sets of parameters; one set must be given completely, in addition to ``required``.
+        gives: the name of the response type; if ``page`` is set, of the listed items' type.
+        gives_by: a parameter, and the response types for those of its values that change it from ``gives``.
+        page: the kind of page of a list method; empty otherwise.
+        event: the name of the event type with ``stream=True``; empty if the method cannot stream.
+        streams: whether the response is always streamed, not only with ``stream=True``.
+        query, files: the names in ``params`` that go into the query of a POST, and those that hold files.
+        form: whether the body is always multipart, or only if a file is given.
+        headers: fixed request headers.
+        in_headers: the header names of the parameters that are sent in a header, by parameter.
+        renames: keys inside a parameter that have another name in the request, by parameter.
+        metered: whether a model serves the call and the provider bills it.
+        deprecated: the deprecation warning; empty if the method is not deprecated.
     """
 
     name: str
@@ -73,9 +73,10 @@ def row_of(name: str, told: Mapping[str, Any]) -> Row:
     """Return the row of an endpoint.
 
     Args:
-        name: where it is on a client.
-        told: what the generated table has for it, with our own part over it. Names stand in texts, those that
-            must be given with a ``!``: ``"file! purpose! expires_after"``; what is not told has its default.
+        name: the method's path on a client.
+        told: the entry of the generated table; values in ``overlay.INSTEAD`` replace its values. Parameters
+            are listed in one string, required ones with a ``!``: ``"file! purpose! expires_after"``. Missing
+            values have their defaults.
     """
     told = {**told, **overlay.INSTEAD.get(name, {})}
     verb, _, path = told["route"].partition(" ")
@@ -105,10 +106,10 @@ def row_of(name: str, told: Mapping[str, Any]) -> Row:
 
 @functools.cache
 def method_of(one: Row, gives: str) -> ApiMethod:
-    """Return the method that a row is.
+    """Return the API method of a row.
 
     Args:
-        gives: the row's own, or what its ``gives_by`` has for a call.
+        gives: the name of the response type: the row's ``gives``, or a value of its ``gives_by``.
     """
     return ApiMethod(
         name=one.name,
@@ -127,6 +128,6 @@ def method_of(one: Row, gives: str) -> ApiMethod:
 
 def _page_kind(name: str) -> PageClasses:
     with import_lock:
-        from specclient.types.pages import PAGE_CLASSES  # noqa: PLC0415 - only who lists pays for it
+        from specclient.types.pages import PAGE_CLASSES  # noqa: PLC0415 - slow to import, needed only for lists
 
     return PAGE_CLASSES[name]
