@@ -6,7 +6,7 @@ from specclient import AsyncOpenAI
 
 
 async def complete(client: AsyncOpenAI, prompt: str) -> None:
-    """Stream one completion; `origins` asks the local engine which text its draft proposed."""
+    """Stream one completion; with `origins`, the local engine marks the text that its draft proposed."""
     stream = await client.completions.create(
         model="local/demo",
         prompt=prompt,
@@ -25,7 +25,7 @@ async def complete(client: AsyncOpenAI, prompt: str) -> None:
 
 
 async def main() -> None:
-    """Both share one engine, which serves them in turns."""
+    """Run two streams concurrently on one engine."""
     async with AsyncOpenAI() as client:
         await asyncio.gather(complete(client, "class Stack:\n"), complete(client, "def read_json(path):\n"))
 

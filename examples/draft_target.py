@@ -25,9 +25,9 @@ with OpenAI() as client:
         print(f"{name:<7} {side.model:<18} {side.usage.completion} tokens  {took}  ${side.cost}")
     print(f"handed over as {result.handed}: {result.reason}")
     print("of the draft, the answer holds", result.acceptance, "| together", result.cost, "dollars")
-    print("the target verified", result.target.call.speculation)  # where its endpoint tells
+    print("the target verified", result.target.call.speculation)  # None if the endpoint does not report it
 
-    # Several prompts at a time; one that fails holds its error, and the others their answers.
+    # Several prompts concurrently. A failed prompt's result holds its error; the others are not affected.
     prompts = [f"def {name}(items):\n" for name in ("first", "last", "middle")]
     for each in speculative_decode_many(
         prompts, concurrency=2, draft=draft, target=target, depth=1, client=client, max_tokens=16

@@ -14,7 +14,7 @@ PROMPT = "def fibonacci(n):\n"
 
 
 async def show(engine: Engine) -> None:
-    """Stream an answer; drafted text that the target accepted stands in brackets."""
+    """Stream an answer and print the accepted drafted text in brackets."""
     async for piece in engine.astream(PROMPT, max_tokens=48):
         for text, drafted in piece.segments:
             print(f"[{text}]" if drafted else text, end="", flush=True)
@@ -22,7 +22,7 @@ async def show(engine: Engine) -> None:
 
 
 def main() -> None:
-    """Load the pair, answer twice."""
+    """Load the pair and generate two answers."""
     bundled = Path(specclient_local.__file__).parent / "bundled"
     target, draft = [*sys.argv[1:], None][:2] if sys.argv[1:] else (bundled / "target", bundled / "draft")
     with Engine.load(target, draft=draft) as engine:

@@ -6,7 +6,7 @@ from specclient import APIConnectionError, OpenAI
 
 base_url = sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8000/v1"
 
-# With a base URL of your own, model names go to the server exactly as they are.
+# With an explicit base URL, model names are sent to the server unchanged.
 with OpenAI(base_url=base_url, api_key="none", max_retries=1) as client:
     try:
         model = next(iter(client.models.list())).id
@@ -20,4 +20,4 @@ with OpenAI(base_url=base_url, api_key="none", max_retries=1) as client:
 
 print("\nusage", stream.meta.usage)
 print("cost", stream.meta.cost.total, "from", stream.meta.cost.source)
-print("speculation", stream.meta.speculation)  # None where the server tells nothing of it
+print("speculation", stream.meta.speculation)  # None if the server does not report it

@@ -8,7 +8,7 @@ messages = [{"role": "user", "content": "def fibonacci(n):\n"}]
 answer = client.chat.completions.create(model="local/demo", messages=messages, max_tokens=64, temperature=0)
 print(answer.choices[0].message.content)
 
-# What is added to OpenAI's objects is one name, `meta`: the record of the call.
+# OpenAI's objects have one additional attribute, `meta`: the record of the call.
 speculation = answer.meta.speculation
 print("\nserved by", answer.meta.route.chosen)
 print(

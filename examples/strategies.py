@@ -22,7 +22,7 @@ with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as server:  # no
         with OpenAI(providers=[Provider(name="specclient", base_url=url)]) as client:
             ask = {"model": "specclient/local/demo-target", "max_tokens": 48, "temperature": 0}
 
-            # The target scores the draft's tokens, and keeps those that it would have said itself.
+            # The target scores the draft's tokens and accepts those that it would have generated itself.
             text = {**ask, "prompt": "def fibonacci(n):\n"}
             alone = client.completions.create(**text)
             r = client.completions.create(**text, strategy=Strategy(kind="remote", draft=draft, depth=4))
@@ -30,7 +30,7 @@ with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as server:  # no
             print("remote: the target's own answer", r.choices[0].text == alone.choices[0].text)
             print(f"{len(r.meta.parts)} calls:", r.meta.speculation)
 
-            # The draft answers first; its answer goes along, and the target verifies it in one call.
+            # The draft answers first; its answer is sent as a prediction, verified by the target in one call.
             chat = {**ask, "messages": [{"role": "user", "content": "Write a stack."}]}
             r = client.chat.completions.create(**chat, strategy=Strategy(kind="prediction", draft=draft))
             print("prediction:", r.meta.strategy_reason)

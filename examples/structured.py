@@ -15,7 +15,7 @@ class Step(BaseModel):
 
 
 class Plan(BaseModel):
-    """What is asked for."""
+    """The requested output: a plan as a list of steps."""
 
     steps: list[Step]
 
@@ -30,5 +30,5 @@ with OpenAI(base_url=sys.argv[1] if len(sys.argv) > 1 else None) as client:
     with client.chat.completions.stream(model="gpt-4.1-mini", messages=ASK, response_format=Plan) as stream:
         for event in stream:
             if event.type == "content.delta":
-                print(event.parsed, end="\r")  # as much of the plan as has come
+                print(event.parsed, end="\r")  # the part of the plan received so far
     print(stream.get_final_completion().choices[0].message.parsed)
