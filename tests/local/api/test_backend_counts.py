@@ -41,10 +41,11 @@ async def test_a_count_is_what_the_answer_s_usage_says(folder, request_):
 
 def test_no_weights_are_loaded_for_it(folder):
     code = (
-        "import sys; from specclient_local.api.backend import create; from specclient.types import methods;"
+        "import sys; from specclient_local.api.backend import create;"
+        "from specclient.types import inference_methods;"
         "from specclient.types.request import Request;"
         f"backend = create({{'models': {{'m': {{'path': {folder!r}}}}}}});"
-        "assert backend.count(Request(methods.COMPLETION, 'local/m', {'prompt': 'x y'}), 'm') > 0;"
+        "assert backend.count(Request(inference_methods.COMPLETION, 'local/m', {'prompt': 'x y'}), 'm') > 0;"
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -31,8 +31,8 @@ def completion(model):
     ("settings", "message"),
     [
         ({"models": {"m": {"path": "p", "methd": "plain"}}}, "'m' has 'methd'; allowed are path, draft"),
-        ({"models": {"m": {"draft": "p"}}}, "needs a table with path"),
-        ({"models": {"m": "p"}}, "needs a table with path"),
+        ({"models": {"m": {"draft": "p"}}}, "must be a table with path"),
+        ({"models": {"m": "p"}}, "must be a table with path"),
         ({"models": {"m": {"path": None}}}, "path is None"),
         ({"models": {"m": {"path": "p", "draft": 3}}}, "'m': draft is 3"),
         ({"models": {"m": {"path": "p", "device": "tpu"}}}, "'m': device is 'tpu'; allowed are auto, cpu"),
