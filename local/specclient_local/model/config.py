@@ -1,4 +1,4 @@
-"""Turn a checkpoint's ``config.json`` into a checked, frozen description of the model."""
+"""Model configuration: ``config.json`` read into a checked, frozen description of the model."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 from specclient.errors import CheckpointError
 
 BUNDLED = Path(__file__).parent.parent / "bundled"
-"""What the package brings: a target, its draft and its heads."""
+"""Folder of the bundled checkpoints: a target, its draft and its heads."""
 
-BUNDLED_MARK = "bundled:"  # what their names begin with
+BUNDLED_MARK = "bundled:"  # prefix of their names
 _HUB_ID = re.compile(r"\w[\w.-]*/[\w.-]+")
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -26,20 +26,24 @@ ROPE_KINDS = ("default", "linear", "dynamic", "yarn", "longrope", "llama3")
 
 @dataclass(frozen=True, slots=True)
 class Rope:
-    """Rotary position embedding and how it is stretched; see :mod:`specclient_local.model.rope`.
+    """Parameters of rotary position embeddings (RoPE) and their scaling.
+
+    See :mod:`specclient_local.model.rope`.
 
     Attributes:
         theta: base of the frequencies.
-        kind: ``default``; ``linear``: positions divided by ``factor``; ``dynamic``: default up to the
-            original context, past which nothing is served (there each length would have its own
-            frequencies, and cached keys would be wrong); ``yarn`` and ``llama3``: low frequencies divided
-            by ``factor``, high ones kept, those between blended; ``longrope``: each by a factor of its own.
-        attention_factor: what yarn and longrope multiply queries and keys with.
-        original_context: tokens the model was first trained on.
-        low_freq_factor, high_freq_factor: where llama3 begins and ends to blend.
-        beta_fast, beta_slow: the same of yarn, in turns within the original context; ``truncate`` rounds
-            to whole pairs.
-        short_factor, long_factor: of longrope, ``[D / 2]``, up to the original context and beyond.
+        kind: ``default``; ``linear``: positions are divided by ``factor``; ``dynamic``: default up to the
+            original context, and longer requests are not served (each length would have its own
+            frequencies, which would invalidate cached keys); ``yarn`` and ``llama3``: low frequencies are
+            divided by ``factor``, high ones kept, those between blended; ``longrope``: each frequency has
+            its own factor.
+        factor: scaling factor of the context.
+        attention_factor: factor by which yarn and longrope multiply queries and keys.
+        original_context: context length of the original training, in tokens.
+        low_freq_factor, high_freq_factor: bounds of llama3's blended range.
+        beta_fast, beta_slow: bounds of yarn's blended range, in rotations within the original context;
+            ``truncate`` rounds them to whole pairs.
+        short_factor, long_factor: longrope's factors ``[D / 2]`` up to the original context and beyond it.
     """
 
     theta: float = 10_000.0
@@ -58,15 +62,18 @@ class Rope:
 
 @dataclass(frozen=True, slots=True)
 class DecoderConfig:
-    """Shape of a Llama-family decoder, whatever its ``config.json`` calls things.
+    """Configuration of a Llama-family decoder, independent of the field names in ``config.json``.
 
     Attributes:
-        context: most positions the model may see.
-        window: positions a sliding layer sees, its own included; None where no layer slides.
-        sliding: for each layer, whether it sees the window alone.
-        qkv_bias, o_bias, mlp_bias: whether those projections add a bias.
+        context: maximum number of positions.
+        window: positions that a sliding-window layer attends to, including its own; None if no layer has
+            a sliding window.
+        sliding: for each layer, whether it has a sliding window.
+        tied: whether the head shares the embedding's weights.
+        qkv_bias, o_bias, mlp_bias: whether these projections add a bias.
         qk_norm: whether queries and keys are RMS-normalised per head before rotation (Qwen 3).
-        eos: ids that end an answer; ``bos``: id that begins an empty prompt.
+        eos: end token ids.
+        bos: token id that begins an empty prompt.
     """
 
     model_type: str
@@ -92,17 +99,17 @@ class DecoderConfig:
 
     @property
     def parameters(self) -> int:
-        """Numbers in the matrices; biases and norms, a fraction of a percent, are left out."""
+        """Number of matrix parameters, without biases and norms (a fraction of a percent)."""
         attention = 2 * (self.heads + self.kv_heads) * self.head_dim
         layer = self.hidden_size * (attention + 3 * self.intermediate_size)
         return self.layers * layer + (1 if self.tied else 2) * self.vocab_size * self.hidden_size
 
 
 def read_config(folder: Path) -> DecoderConfig:
-    """Read ``config.json`` (and the end tokens of ``generation_config.json``) of a checkpoint folder.
+    """Read a checkpoint's ``config.json``, and the end tokens of its ``generation_config.json``.
 
     Raises:
-        CheckpointError: naming the file, the value and what is supported.
+        CheckpointError: names the file, the value and the supported values.
     """
     path = folder / "config.json"
     raw = read_json(path)
@@ -110,15 +117,15 @@ def read_config(folder: Path) -> DecoderConfig:
 
 
 def decoder_config(raw: Mapping[str, Any], eos: tuple[int, ...], path: Path) -> DecoderConfig:
-    """Read a table that describes a decoder.
+    """Parse and check the fields of a ``config.json``.
 
     Args:
-        raw: as ``config.json`` has it.
-        eos: ids that end an answer.
-        path: where it stands, for errors.
+        raw: content of the file.
+        eos: end token ids.
+        path: the file, for error messages.
 
     Raises:
-        CheckpointError: naming the file, the value and what is supported.
+        CheckpointError: names the file, the value and the supported values.
     """
     kind = raw.get("model_type")
     if kind not in SUPPORTED:
@@ -201,8 +208,8 @@ def _refuse_unknown(raw: Mapping[str, Any], path: Path) -> None:
 def _sliding(
     kind: str, raw: Mapping[str, Any], layers: int, path: Path
 ) -> tuple[int | None, tuple[bool, ...]]:
-    """Return the sliding window, None where no layer has one, and which layers slide."""
-    window = raw.get("sliding_window", 4096)  # what transformers takes where the file is silent
+    """Return the sliding window (None if no layer has one), and whether each layer uses it."""
+    window = raw.get("sliding_window", 4096)  # the default of transformers
     switched_off = kind in ("qwen2", "qwen3") and not raw.get("use_sliding_window", False)
     if kind == "llama" or window is None or switched_off:
         return None, (False,) * layers
@@ -222,13 +229,13 @@ def _sliding(
 
 
 def _context(raw: Mapping[str, Any], rope: Rope) -> int:
-    """Return the most positions; a yarn model may name the original number alone (Qwen 2.5's card does)."""
+    """Return the maximum positions; a yarn model may give only the original number (as Qwen 2.5's card)."""
     named = int(raw["max_position_embeddings"])
     return max(named, int(rope.original_context * rope.factor)) if rope.kind == "yarn" else named
 
 
 def _rope(raw: Mapping[str, Any], head_dim: int, path: Path) -> Rope:
-    """Read RoPE as transformers 5 (``rope_parameters``) or 4 (``rope_theta``, ``rope_scaling``) writes it."""
+    """Read RoPE fields as in transformers 5 (``rope_parameters``) or 4 (``rope_theta``, ``rope_scaling``)."""
     table = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
     kind = table.get("rope_type", table.get("type", "default"))
     if kind not in ROPE_KINDS:
@@ -241,7 +248,7 @@ def _rope(raw: Mapping[str, Any], head_dim: int, path: Path) -> Rope:
             "Load it with runner='hf'."
         )
     most = int(raw["max_position_embeddings"])
-    # Some checkpoints (Phi 3's kin) name it outside the table, and then it goes before.
+    # Some checkpoints (the Phi 3 family) have this field outside the table; that one takes precedence.
     original = int(
         _or(raw.get("original_max_position_embeddings"), table.get("original_max_position_embeddings", most))
     )
@@ -270,7 +277,7 @@ def _rope(raw: Mapping[str, Any], head_dim: int, path: Path) -> Rope:
 
 
 def _attention_factor(kind: str, table: Mapping[str, Any], factor: float, original: int) -> float:
-    """Return what queries and keys are multiplied with: as named, else as the kind's own paper has it."""
+    """Return the factor of queries and keys: the configured one, else the formula of the kind's paper."""
 
     def yarn(weight: float) -> float:
         return 0.1 * weight * math.log(factor) + 1.0 if factor > 1.0 else 1.0
@@ -287,7 +294,7 @@ def _attention_factor(kind: str, table: Mapping[str, Any], factor: float, origin
 
 
 def end_tokens(folder: Path, raw: Mapping[str, Any]) -> tuple[int, ...]:
-    """Collect the end tokens; a chat model's extra ones stand in ``generation_config.json`` alone."""
+    """Collect the end token ids; a chat model may list more in ``generation_config.json``."""
     path = folder / "generation_config.json"
     tables = [raw, read_json(path)] if path.is_file() else [raw]
     found: list[int] = []
@@ -298,13 +305,13 @@ def end_tokens(folder: Path, raw: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def local_folder(name: str) -> Path | None:
-    """Return the folder of a checkpoint that is here, or None of a hub id; looks nothing up.
+    """Return the folder of a local checkpoint, or None for a hub id. No network access.
 
     Args:
-        name: folder, hub id, or ``bundled:`` and the name of what the package brings.
+        name: folder, hub id, or ``bundled:`` and the name of a bundled checkpoint.
 
     Raises:
-        CheckpointError: what can be none of them.
+        CheckpointError: the name is none of these.
     """
     folder = Path(name).expanduser()
     if folder.is_dir():
@@ -328,7 +335,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object.
 
     Raises:
-        CheckpointError: it is missing, or something else.
+        CheckpointError: the file is missing, unreadable, or does not contain an object.
     """
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))

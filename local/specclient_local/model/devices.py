@@ -1,4 +1,4 @@
-"""Resolves the name of a device."""
+"""Device names: the available devices, and the resolution of a name to a torch device."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def available_devices() -> tuple[str, ...]:
 
 
 def resolve_device(name: str) -> torch.device:
-    """Return a device: ``auto`` is the first CUDA one, else the CPU; MPS only where it is asked for.
+    """Return the device with this name. ``auto`` is the first CUDA device, else the CPU, never MPS.
 
     Raises:
-        ConfigurationError: it is not here, with the list of what is.
+        ConfigurationError: the device is not available; lists the available ones.
     """
     here = available_devices()
     full = {"auto": "cuda:0" if "cuda:0" in here else "cpu", "cuda": "cuda:0"}.get(name, name)

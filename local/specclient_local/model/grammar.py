@@ -1,8 +1,8 @@
-"""Turn a JSON schema, a regular expression or a Lark grammar into the tokens that may come next.
+"""Constrained decoding by a JSON schema, a regular expression or a Lark grammar.
 
-``llguidance`` does the parsing (github.com/guidance-ai/llguidance: which schemas and which Lark it
-knows): it walks its parser over the vocabulary's trie and says of every token whether the answer so far
-and that token begin a sentence of the grammar.
+``llguidance`` does the parsing (see github.com/guidance-ai/llguidance for the supported schemas and Lark
+features). It walks its parser over the vocabulary's trie and returns a mask of the tokens that can follow
+the output so far in some sentence of the grammar.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
 GRAMMAR_PARAMETERS = ("json_schema", "regex", "grammar")
-"""The parameters that say what an answer must be."""
+"""The request parameters that constrain the output; at most one is used."""
 
 _SPACE = r" |\r?\n[ \t]{0,40}"
-"""One space, or a new line with room for any indentation: unbounded, a model may put white space for ever."""
+"""White space in JSON: one space, or a newline and indentation. Without a bound, a model may never stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllowedTokens:
-    """What may follow some tokens.
+    """The tokens allowed after a prefix.
 
     Attributes:
-        tokens: ``[vocab]`` whether each may.
-        last: whether the grammar is fulfilled and nothing but an end may follow.
+        tokens: ``[vocab]`` bool mask of the allowed tokens.
+        last: whether the grammar is complete and only an end token may follow.
     """
 
     tokens: NDArray[np.bool_]
@@ -49,16 +49,16 @@ class AllowedTokens:
 
 
 class GrammarState:
-    """One request's place in its grammar.
+    """The parser state of one request's grammar.
 
-    The parser follows the guesses, back and forth; what it says of each is kept until another token is
-    taken, so that of a guess which draft and target both come by it is asked once.
+    The parser advances along drafted tokens and rolls back. Its masks are cached by path until the next
+    token is appended, so a path that both draft and target visit is computed once.
 
     Args:
-        begin: makes the parser, before the first token. Copies of one would share its tables: what breaks
-            one of them breaks all, and what they learn of a grammar counts against the limits of each.
-        ends: tokens that are no text and end the answer; they may come where the grammar is fulfilled.
-        vocab: ids the model has.
+        begin: creates a parser in its initial state. Copies of one parser would share its tables: an error
+            in one breaks all, and each copy's work counts against the limits of the others.
+        ends: non-text tokens that end the output; allowed where the grammar is complete.
+        vocab: number of token ids of the model.
     """
 
     def __init__(self, begin: Callable[[], LLMatcher], ends: Iterable[int], vocab: int) -> None:
@@ -73,19 +73,19 @@ class GrammarState:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing may follow the tokens taken: an end has come, or all is said."""
+        """Whether nothing may follow the output: it has an end token, or the grammar allows no more text."""
         return self._over or self._look(()).last
 
     def stuck(self) -> str | None:
-        """Say why no token at all may come next, or None where some may."""
+        """Return why no token is allowed next, or None if some token is."""
         if self._look(()).tokens.any():
             return None
         reason = _reason(self._parser)
-        # Where there is no token to go on with, the library has at most a code for it.
+        # If no token can continue, the library reports at most a short code instead of a sentence.
         return reason if " " in reason else "the model's tokens cannot write anything that fits"
 
     def take(self, token: int) -> None:
-        """Learn that the answer has grown by a token."""
+        """Record that a token was appended to the output."""
         if token in self._ends:
             self._over = True
             return
@@ -96,13 +96,13 @@ class GrammarState:
         self._known = {path[1:]: allowed for path, allowed in self._known.items() if path[:1] == (token,)}
 
     def apply(self, logits: Tensor, paths: Seq[Seq[int]]) -> None:
-        """Mask logits ``[N, V]`` in place, each row as after its path.
+        """Set the logits ``[N, V]`` of forbidden tokens to -inf in place, for each row after its path.
 
-        A row below a guess that is not allowed stays as it is: no answer gets there.
+        A row after a forbidden drafted token is left unchanged, because it can never be used.
         """
         forbidden = np.zeros(tuple(logits.shape), np.bool_)
         width = min(self._vocab, logits.shape[1])
-        # In order of their tokens, so that the parser seldom goes back.
+        # Sorted by tokens, so that the parser rolls back rarely.
         for path, row in sorted((tuple(path), row) for row, path in enumerate(paths)):
             allowed = self._after(path)
             if allowed is not None:
@@ -111,7 +111,7 @@ class GrammarState:
         logits.masked_fill_(torch.from_numpy(forbidden).to(logits.device), -torch.inf)
 
     def _after(self, path: tuple[int, ...]) -> AllowedTokens | None:
-        """Return what may follow a path, or None of one that cannot be taken."""
+        """Return the tokens allowed after a path, or None if the path itself is not allowed."""
         if path in self._known or not path:
             return self._look(path)
         before, token = self._after(path[:-1]), path[-1]
@@ -120,7 +120,7 @@ class GrammarState:
         return self._look(path)
 
     def _look(self, path: tuple[int, ...]) -> AllowedTokens:
-        """Ask the parser, once, what may follow a path that can be taken."""
+        """Return the tokens allowed after an allowed path, from the cache or the parser."""
         found = self._known.get(path)
         if found is None:
             self._move(path)
@@ -128,7 +128,7 @@ class GrammarState:
         return found
 
     def _ask(self) -> AllowedTokens:
-        """Ask the parser what may follow where it stands; nothing where it can go no further."""
+        """Compute the tokens allowed in the parser's current state; none if the parser is in error."""
         packed = np.frombuffer(self._parser.compute_bitmask(), np.uint8)
         if self._parser.is_error():
             return AllowedTokens(np.zeros(self._vocab, np.bool_), last=False)
@@ -140,9 +140,9 @@ class GrammarState:
         return AllowedTokens(tokens, last)
 
     def _move(self, path: tuple[int, ...]) -> None:
-        """Bring the parser to after a path, from the guesses it has followed."""
+        """Move the parser to the end of a path, keeping the prefix shared with its current one."""
         if self._parser.is_error():
-            # It never leaves that state by itself, and the path that led there may not be this one.
+            # The error state is permanent, and another path may have caused it.
             self._parser, self._ahead = self._begin(), []
             self._parser.consume_tokens(self._taken)
         shared = 0
@@ -157,14 +157,14 @@ class GrammarState:
 
 
 class GrammarCompiler:
-    """Turns what requests ask for into grammars over one model's tokens.
+    """Compiles requests' grammars for one model's vocabulary.
 
-    What the vocabulary needs is prepared with the first.
+    The vocabulary is prepared on first use.
 
     Args:
-        tokenizer: of the model.
-        vocab: ids it has; those the tokenizer lacks are never allowed.
-        eos: tokens that end its answers.
+        tokenizer: the model's tokenizer.
+        vocab: number of token ids of the model; ids unknown to the tokenizer are never allowed.
+        eos: the model's end tokens.
     """
 
     def __init__(self, tokenizer: Tokenizer, vocab: int, eos: Iterable[int]) -> None:
@@ -174,15 +174,15 @@ class GrammarCompiler:
         self._library = lru_cache(1)(self._prepare)
 
     def grammar(self, params: SamplingParams, ends: Iterable[int]) -> GrammarState | None:
-        """Return what an answer must be, or None where it may be anything.
+        """Return the initial state of a request's grammar, or None if it has none.
 
         Args:
-            params: with a ``json_schema``, ``regex`` or ``grammar``, or without.
-            ends: tokens that end this answer. One that is text has to fit the grammar as all text has.
+            params: the request's parameters; ``json_schema``, ``regex`` or ``grammar`` may be set.
+            ends: tokens that end this output. An end token that is text must fit the grammar.
 
         Raises:
-            BadRequestError: naming the parameter and what the library has against it.
-            ConfigurationError: the library is not installed.
+            BadRequestError: the grammar is unusable; names the parameter and the library's reason.
+            ConfigurationError: ``llguidance`` is not installed.
         """
         for kind in GRAMMAR_PARAMETERS:
             given = getattr(params, kind)
@@ -196,9 +196,9 @@ class GrammarCompiler:
         return None
 
     def _parser(self, kind: str, text: str) -> LLMatcher:
-        """Return a parser before its first token."""
+        """Return a parser in its initial state."""
         tokens, _ = self._library()
-        from llguidance import LLMatcher  # noqa: PLC0415 - part of an extra, and there by now
+        from llguidance import LLMatcher  # noqa: PLC0415 - part of an extra, checked by _prepare
 
         if kind == "json_schema":
             source = LLMatcher.grammar_from_json_schema(text, defaults={"whitespace_pattern": _SPACE})
@@ -211,7 +211,7 @@ class GrammarCompiler:
         return parser
 
     def _prepare(self) -> tuple[LLTokenizer, frozenset[int]]:
-        """Return the vocabulary as the library wants it, and those of its tokens that are no text."""
+        """Return the vocabulary in the library's form, and the ids of its non-text tokens."""
         try:
             from llguidance import LLTokenizer, TokenizerWrapper  # noqa: PLC0415 - part of an extra
         except ImportError as error:
@@ -224,15 +224,14 @@ class GrammarCompiler:
 
 
 class GrammarVocabulary:
-    """A model's tokens as llguidance takes them in: what each stands for, and how text is cut into them.
+    """A model's vocabulary in the form llguidance reads: the bytes of each token, and a tokenizer function.
 
-    The end token is one more than there are: where an answer may end is for :class:`GrammarState` to say,
-    for a
-    model may have several end tokens, or none.
+    ``eos_token_id`` is an additional id behind the vocabulary: a model may have several end tokens or none,
+    so :class:`GrammarState` handles them itself.
 
     Attributes:
-        tokens: ``[vocab + 1]`` the bytes of each.
-        special_token_ids: those that are no text; a grammar names them as ``<name>``.
+        tokens: ``[vocab + 1]`` the bytes of each token.
+        special_token_ids: ids of non-text tokens; a grammar refers to them as ``<name>``.
     """
 
     def __init__(self, tokenizer: Tokenizer, vocab: int, eos: Iterable[int]) -> None:
@@ -250,9 +249,9 @@ class GrammarVocabulary:
         self._longest = max(map(len, self._ids), default=0)
 
     def __call__(self, text: bytes) -> list[int]:
-        """Cut text into tokens: as the tokenizer does where that keeps every byte, else the longest first.
+        """Tokenize text: by the tokenizer if that preserves every byte, else by the longest match.
 
-        It ends before what the vocabulary has no token for.
+        The result ends before the first bytes that no token covers.
         """
         try:
             ids = self._tokenizer.encode(text.decode(), begins=False)
@@ -273,19 +272,19 @@ class GrammarVocabulary:
 
 
 def _reason(parser: LLMatcher) -> str:
-    """Return what the library says is wrong, without the state of its parser."""
+    """Return the library's error message without the parser state it appends."""
     return re.split(r"\n<(?:backtrace|state)>", parser.get_error())[0].strip()
 
 
 def _unusable(kind: str, reason: str) -> BadRequestError:
-    """Return (not raise) the error for a grammar that is none, or none for this model."""
+    """Return (not raise) the error for a grammar that is invalid or unusable with this model."""
     error = BadRequestError(f"{kind} cannot be used: {reason}")
     error.param = kind
     return error
 
 
 def _text(kind: str, given: Mapping[str, Any] | str) -> str:
-    """Return a grammar as text; a schema has to be JSON."""
+    """Return a grammar as text; a schema must be JSON."""
     if kind != "json_schema":
         return str(given)
     try:

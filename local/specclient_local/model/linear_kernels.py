@@ -1,10 +1,10 @@
-"""Turn a weight matrix into the fastest kernel whose rows do not depend on how many come with them.
+"""Kernels for linear layers, and the choice of the fastest one whose rows do not depend on the batch size.
 
 Greedy speculation equals plain decoding token by token only if scoring K + 1 rows gives each row the
-logits it would have had alone. Library matrix products choose another summation order for one row
-than for several, so near ties could fall differently. Each kernel is therefore tried at load, on the
-machine it will run on: those whose rows come out bit for bit the same go first, then the faster. Where
-none does, rows are computed one by one.
+logits it would have alone. Library matrix products use another summation order for one row than for
+several, so near ties could be resolved differently. Each kernel is therefore tried when the model is
+loaded, on the machine that runs it. Of the kernels with bit-identical rows the fastest is chosen. If there
+is none, rows are computed one by one.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from specclient_local.model.quantization import int8_parts
 from specclient_local.request.params import MAX_PREDICTED_LENGTH
 
 LinearKernel = Callable[[Tensor], Tensor]
-"""``[N, in]`` to ``[N, out]``, the bias added."""
+"""Maps ``[N, in]`` to ``[N, out]``, including the bias."""
 
 MAX_ROWS_PER_REQUEST = MAX_PREDICTED_LENGTH + 1
-"""Up to this many rows of one request are kept apart; more (a prefill) go as a block, which is faster."""
+"""Maximum rows of one request that must not depend on each other; more (a prefill) run as a faster block."""
 
 _TARGET_ROWS = (1, 5)
 _DRAFT_ROWS = (1,)
@@ -31,19 +31,19 @@ _COLUMN_BLOCK = 256
 
 
 def plain_kernel(weight: Tensor, bias: Tensor | None) -> LinearKernel:
-    """``F.linear``: the library's own choice."""
+    """Return ``F.linear``, which lets the library choose."""
     return lambda x: F.linear(x, weight, bias)
 
 
 def packed_kernel(weight: Tensor, bias: Tensor | None) -> LinearKernel:
-    """oneDNN with the weight laid out for it once: few rows cost little more than one (CPU only)."""
+    """Return a oneDNN kernel with a prepacked weight: few rows cost little more than one (CPU only)."""
     packed = torch.ops.mkldnn._reorder_linear_weight(weight, _TARGET_ROWS[-1])
     run = torch.ops.mkldnn._linear_pointwise.default
     return lambda x: run(x, packed, bias, "none", [], None)
 
 
 def column_kernel(weight: Tensor, bias: Tensor | None) -> LinearKernel:
-    """Blocks of output columns as one batched product; wins where the library's own kernel is poor."""
+    """Return a batched product over blocks of output columns; faster where the library's kernel is slow."""
     out, width = weight.shape
     count = max(1, out // _COLUMN_BLOCK)
     while out % count:
@@ -58,7 +58,7 @@ def column_kernel(weight: Tensor, bias: Tensor | None) -> LinearKernel:
 
 
 def row_kernel(weight: Tensor, bias: Tensor | None, most: int = MAX_ROWS_PER_REQUEST) -> LinearKernel:
-    """``F.linear`` row by row, up to ``most``: slow, but alone or in company a row is the same product."""
+    """Return ``F.linear`` row by row, up to ``most`` rows: slow, but independent of the batch size."""
 
     def run(x: Tensor) -> Tensor:
         if not 1 < len(x) <= most:
@@ -69,7 +69,7 @@ def row_kernel(weight: Tensor, bias: Tensor | None, most: int = MAX_ROWS_PER_REQ
 
 
 def int8_kernel(weight: Tensor, bias: Tensor | None) -> LinearKernel:
-    """A weight quantised to int8 with a scale a row, in torch's own product of it (CPU only)."""
+    """Return torch's product with an int8 weight that has one scale per output row (CPU only)."""
     parts = int8_parts(weight)
     if parts is None:
         raise NotImplementedError("the weight is not int8")
@@ -83,7 +83,7 @@ def int8_kernel(weight: Tensor, bias: Tensor | None) -> LinearKernel:
 
 
 KernelFactory = Callable[[Tensor, Tensor | None], LinearKernel]
-"""A weight ``[out, in]`` and a bias ``[out]`` to the kernel that multiplies with them."""
+"""Builds the kernel for a weight ``[out, in]`` and a bias ``[out]``."""
 
 KERNELS: dict[str, KernelFactory] = {
     "plain": plain_kernel,
@@ -92,24 +92,28 @@ KERNELS: dict[str, KernelFactory] = {
     "rows": row_kernel,
 }
 QUANTIZED_KERNELS: dict[str, KernelFactory] = {"plain": plain_kernel, "int8": int8_kernel, "rows": row_kernel}
-"""For weights of ``quantize``; the plain one is torchao's choice."""
+"""Kernels for quantised weights; ``plain`` is torchao's choice."""
 
 _LAST_RESORT = "rows"
 
 
 def kernels_of(weight: Tensor) -> dict[str, KernelFactory]:
-    """Return what can multiply with a weight."""
+    """Return the kernels that support a weight."""
     return KERNELS if type(weight) is Tensor else QUANTIZED_KERNELS
 
 
 class KernelChooser:
-    """Chooses a kernel for each shape once, and builds it for each weight of that shape.
+    """Chooses a kernel once per weight shape, and builds it for each weight of that shape.
 
     Args:
-        exact: whether rows must not depend on their company. A target's must; a draft may say anything,
-            as long as it says what it drew from, so there the fastest wins.
-        most: rows of the largest pass in which they must not; larger ones are one request's alone.
-        clock: monotonic seconds.
+        exact: whether a row's result must not depend on the other rows. Required for a target. A draft may
+            compute any distribution as long as it reports the one it sampled from, so the fastest kernel is
+            used.
+        most: rows of the largest pass for which this holds; larger passes belong to a single request.
+        clock: returns monotonic seconds.
+
+    Attributes:
+        chosen: name of the chosen kernel by weight shape ``(out, in)``.
     """
 
     def __init__(
@@ -157,7 +161,7 @@ class KernelChooser:
         return min(cost, key=lambda name: cost[name], default=_LAST_RESORT)
 
     def _time(self, kernels: dict[str, LinearKernel], x: Tensor, repeats: int = 7) -> dict[str, float]:
-        """Return each kernel's best time; taken in turn, so a busy machine slows all alike."""
+        """Return each kernel's best time in seconds; kernels alternate, so load affects all of them alike."""
         best = dict.fromkeys(kernels, float("inf"))
         for _ in range(repeats):
             for name, kernel in kernels.items():
@@ -168,7 +172,7 @@ class KernelChooser:
 
 
 def is_row_stable(kernel: LinearKernel, weight: Tensor, most: int = MAX_ROWS_PER_REQUEST) -> bool:
-    """Return whether rows alone and in company are the same bit for bit, for every count up to ``most``."""
+    """Return whether rows are bit-identical alone and in a batch, for every batch size up to ``most``."""
     x = _probe(weight, most)
     alone = torch.cat([kernel(x[i : i + 1]) for i in range(most)])
     return all(torch.equal(kernel(x[:count]), alone[:count]) for count in range(2, most + 1))

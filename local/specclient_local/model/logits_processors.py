@@ -1,12 +1,12 @@
-"""Turn what a request asks of its tokens into changed logits: biases, penalties, masks, a grammar.
+"""Logits processors of a request: biases, penalties, token masks and a grammar.
 
-In this order, that of vLLM's sampler and of ``transformers``' processors: ``logit_bias`` is added; the
+The order is that of vLLM's sampler and of ``transformers``' processors: ``logit_bias`` is added; the
 repetition penalty divides positive logits and multiplies negative ones; frequency and presence penalties
-are subtracted; last come the masks (``min_tokens``, ``bad_words``, a grammar), whose order changes
-nothing. Temperature and what cuts the distribution (``sampling``) apply to what leaves here.
+are subtracted; the masks (``min_tokens``, ``bad_words``, a grammar) come last, and their order does not
+matter. Temperature, top-k, top-p and min-p (``sampling``) apply to the processed logits.
 
-Each row is shaped as if the guesses on its path had been taken: then the row is what plain decoding would
-see there, and speculation changes no answer.
+Each row is processed as if the drafted tokens on its path had been accepted. The row then equals what plain
+decoding would compute there, so speculation does not change the output.
 """
 
 from __future__ import annotations
@@ -23,19 +23,22 @@ from specclient_local.model.grammar import GrammarState
 from specclient_local.request.params import SamplingParams
 
 LogitPositions = tuple[list[int], list[int]]
-"""Rows and columns of single logits, side by side."""
+"""Row indices and column indices of single logits, two lists of equal length."""
 
 _ROOM = 64
+"""Initial capacity of a :class:`TokenTable`."""
 
 
 @dataclass(slots=True)
 class RequestLogitsProcessor:
-    """All rules of one request; what it does not ask for costs nothing. See :class:`sequence.Rules`.
+    """All logits processors of one request; implements :class:`sequence.LogitsProcessor`.
+
+    Parts that the request does not use are None and cost nothing.
 
     Attributes:
-        weights: what is added to logits, or scales them.
-        masks: which logits are at times forbidden.
-        grammar: what the whole answer must be.
+        weights: biases and penalties.
+        masks: ``min_tokens`` and ``bad_words``.
+        grammar: state of the request's grammar.
     """
 
     weights: LogitPenalties | None = None
@@ -44,19 +47,19 @@ class RequestLogitsProcessor:
 
     @property
     def ended(self) -> bool:
-        """Whether the grammar lets nothing follow: then the answer ends, also before ``min_tokens``."""
+        """Whether the grammar allows no further token. The output then ends, even before ``min_tokens``."""
         return self.grammar is not None and self.grammar.ended
 
     @torch.inference_mode()
     def shape(self, logits: Tensor, paths: Seq[Seq[int]]) -> Tensor:
-        """Return logits ``[N, V]`` shaped, the given ones untouched.
+        """Return processed logits; the input is not modified.
 
         Args:
-            logits: ``[N, V]``, of any V.
-            paths: ``[N]`` for each row the guesses between the tokens taken and that row.
+            logits: ``[N, V]``, for any V.
+            paths: ``[N]``, for each row the drafted tokens between the output so far and that row.
 
         Returns:
-            ``[N, V]`` on the same device, in float32 at least: a penalty is finer than bfloat16's steps.
+            ``[N, V]`` on the same device, in float32 at least: bfloat16 is too coarse for penalties.
         """
         out = logits.to(torch.promote_types(logits.dtype, torch.float32), copy=True)
         if self.weights is not None:
@@ -68,7 +71,7 @@ class RequestLogitsProcessor:
         return out
 
     def take(self, token: int) -> None:
-        """Learn that the answer has grown by a token."""
+        """Record that a token was appended to the output."""
         for part in (self.weights, self.masks, self.grammar):
             if part is not None:
                 part.take(token)
@@ -77,14 +80,15 @@ class RequestLogitsProcessor:
 class LogitPenalties:
     """Logit biases and penalties.
 
-    The tokens concerned stand in tables that each token taken brings up to date, and a row corrects those
-    of its own path: what a round costs grows with the different tokens, not with how long the answer is.
+    Affected tokens and their penalties are kept in tables, updated with each appended token; each row then
+    corrects the tokens on its own path. The cost of a round grows with the number of distinct tokens, not
+    with the output's length.
 
     Args:
         params: ``logit_bias`` (OpenAI, "Create chat completion"), ``repetition_penalty`` (CTRL,
-            arXiv 1909.05858 §4.1, over prompt and answer), ``frequency_penalty`` and ``presence_penalty``
-            (OpenAI, over the answer alone).
-        prompt: ids of the prompt.
+            arXiv 1909.05858 §4.1, over prompt and output), ``frequency_penalty`` and ``presence_penalty``
+            (OpenAI, over the output only).
+        prompt: token ids of the prompt.
     """
 
     def __init__(self, params: SamplingParams, prompt: Iterable[int]) -> None:
@@ -100,12 +104,12 @@ class LogitPenalties:
 
     @staticmethod
     def asked(params: SamplingParams) -> bool:
-        """Whether a request asks for any of this."""
+        """Return whether a request uses a bias or a penalty."""
         penalties = (params.repetition_penalty - 1.0, params.frequency_penalty, params.presence_penalty)
         return bool(params.logit_bias) or any(penalties)
 
     def take(self, token: int) -> None:
-        """Count a token of the answer."""
+        """Count a token of the output."""
         self._counts[token] += 1
         if self._penalises:
             self._penalised.setdefault(token, len(self._penalised))
@@ -113,7 +117,7 @@ class LogitPenalties:
                 costs.stale.add(token)
 
     def apply(self, logits: Tensor, paths: Seq[Seq[int]]) -> None:
-        """Shape logits ``[N, V]`` in place."""
+        """Apply biases and penalties to logits ``[N, V]`` in place; ``paths`` as in ``shape``."""
         biases, costs = self._tables_for(logits)
         if self._bias:
             ids, values = biases.within(logits.shape[1])
@@ -129,13 +133,13 @@ class LogitPenalties:
             logits[at[0], at[1]] = self._less(before, before.new_tensor(own))
 
     def _less(self, logits: Tensor, costs: Tensor) -> Tensor:
-        """Return logits of penalised tokens with all three penalties."""
+        """Return the logits of penalised tokens with all three penalties applied."""
         if self._repetition != 1.0:
             logits = torch.where(logits > 0.0, logits / self._repetition, logits * self._repetition)
         return logits - costs
 
     def _on_paths(self, paths: Seq[Seq[int]], width: int) -> tuple[LogitPositions, list[float]]:
-        """Return where tokens of a row's own path stand, and what each costs there."""
+        """Return the positions of the tokens on each row's own path, and the penalty of each."""
         rows: list[int] = []
         tokens: list[int] = []
         costs: list[float] = []
@@ -148,11 +152,11 @@ class LogitPenalties:
         return (rows, tokens), costs
 
     def _cost(self, count: int) -> float:
-        """Return what is subtracted from the logit of a token that the answer has so often."""
+        """Return the penalty subtracted from a token's logit if it occurs ``count`` times in the output."""
         return self._frequency * count + (self._presence if count else 0.0)
 
     def _tables_for(self, logits: Tensor) -> tuple[TokenTable, TokenTable]:
-        """Return what is added to logits, and subtracted from scaled ones, up to date, on their device."""
+        """Return the up-to-date tables of biases and of penalties, on the logits' device."""
         key = (logits.device, logits.dtype)
         if key not in self._tables:
             biases, costs = TokenTable(logits), TokenTable(logits)
@@ -169,10 +173,13 @@ class LogitPenalties:
 
 
 class TokenTable:
-    """Tokens and a number for each, on one device; room for more is made by doubling.
+    """Token ids and one value for each, on one device. The capacity doubles when it is exceeded.
 
     Args:
-        like: a tensor of the device and the dtype of the numbers.
+        like: a tensor with the device and dtype to use for the values.
+
+    Attributes:
+        stale: tokens whose values must be rewritten before the next use.
     """
 
     def __init__(self, like: Tensor) -> None:
@@ -183,7 +190,7 @@ class TokenTable:
         self._highest = -1
 
     def write(self, places: Seq[int], ids: Seq[int], values: Seq[float]) -> None:
-        """Put tokens and their numbers into these places."""
+        """Write token ids and their values at these table indices."""
         if not places:
             return
         self._size = max(self._size, max(places) + 1)
@@ -196,7 +203,7 @@ class TokenTable:
         self._values[at] = self._values.new_tensor(values)
 
     def within(self, width: int) -> tuple[Tensor, Tensor]:
-        """Return the tokens below ``width``, a draft's perhaps, and their numbers."""
+        """Return the token ids below ``width`` and their values; a draft's vocabulary may be smaller."""
         ids, values = self._ids[: self._size], self._values[: self._size]
         if self._highest < width:
             return ids, values
@@ -205,14 +212,14 @@ class TokenTable:
 
 
 class TokenMasks:
-    """Tokens that may not come yet, and tokens that may not come here.
+    """Masks of forbidden tokens: end tokens before ``min_tokens``, and the last tokens of ``bad_words``.
 
     Args:
-        ends: tokens that end the answer, forbidden before it has ``min_tokens``.
-        min_tokens: how many.
-        bad_words: token sequences of which none may be completed. They are looked for in the prompt's last
-            tokens too, as ``transformers`` does: a sequence may begin there.
-        prompt: ids of the prompt.
+        ends: tokens that end the output, forbidden before it has ``min_tokens`` tokens.
+        min_tokens: minimum number of output tokens.
+        bad_words: token sequences that must not be completed. A sequence may begin in the prompt, as in
+            ``transformers``.
+        prompt: token ids of the prompt.
     """
 
     def __init__(
@@ -231,13 +238,13 @@ class TokenMasks:
         self._tail = [*prompt[max(0, len(prompt) - self._reach) :]]
 
     def take(self, token: int) -> None:
-        """Learn a token of the answer."""
+        """Record that a token was appended to the output."""
         self._missing -= 1
         self._tail.append(token)
         del self._tail[: max(0, len(self._tail) - self._reach)]
 
     def apply(self, logits: Tensor, paths: Seq[Seq[int]]) -> None:
-        """Shape logits ``[N, V]`` in place."""
+        """Set the logits ``[N, V]`` of forbidden tokens to -inf in place; ``paths`` as in ``shape``."""
         rows: list[int] = []
         tokens: list[int] = []
         for row, path in enumerate(paths):
@@ -249,7 +256,7 @@ class TokenMasks:
             logits[at[0], at[1]] = -torch.inf
 
     def _forbidden(self, path: Seq[int]) -> list[int]:
-        """Return the tokens that may not follow a path."""
+        """Return the tokens that are forbidden after a path."""
         forbidden = [*self._never]
         if len(path) < self._missing:
             forbidden += self._ends

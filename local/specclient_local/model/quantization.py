@@ -1,4 +1,4 @@
-"""Turn a weight matrix into one of eight or four bits a number, which the kernels of ``linear`` take."""
+"""Weight quantisation to int8, int4 or fp8 by torchao, for the kernels of ``linear_kernels``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from specclient.errors import ConfigurationError
 
 _GROUP = 128
-"""Weights that share a scale in int4; in int8 and fp8 each output row has one."""
+"""Number of int4 weights that share a scale; int8 and fp8 have one scale per output row."""
 
 _WHERE = (
     "int8 is there on every device; int4 on CUDA devices in bfloat16; "
@@ -19,7 +19,7 @@ _WHERE = (
 
 
 def int8_parts(weight: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Return the numbers ``[out, in]`` and the scales ``[out]`` of a weight quantised to int8; else None."""
+    """Return values ``[out, in]`` and scales ``[out]`` of a weight quantised to int8; None for others."""
     held: Any = weight
     if type(weight) is Tensor or not isinstance(getattr(held, "qdata", None), Tensor):
         return None
@@ -32,16 +32,16 @@ def int8_parts(weight: Tensor) -> tuple[Tensor, Tensor] | None:
 
 
 def quantize_weight(weight: Tensor, kind: str) -> Tensor:
-    """Return a weight ``[out, in]`` as torchao holds it: a tensor of the same shape, of fewer bits.
+    """Return a weight ``[out, in]`` as a quantised torchao tensor of the same shape.
 
-    Products with it are computed in the type of what it is multiplied with: only the weight is rounded.
+    Products are computed in the dtype of the activations: only the weight is rounded.
 
     Args:
-        weight: floating point.
+        weight: ``[out, in]``, floating point.
         kind: ``int8``, ``int4`` or ``fp8``.
 
     Raises:
-        ConfigurationError: torchao is not installed, or the device has no such product.
+        ConfigurationError: torchao is not installed, or the device does not support the format.
     """
     device = weight.device
     capable = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9)

@@ -1,7 +1,7 @@
-"""Turn a model's rotary embedding into the rotation of each position: stretched frequencies, a magnitude.
+"""Rotary position embeddings (RoPE): the rotation of each position, with scaled frequencies and a magnitude.
 
-Su et al. (arXiv 2104.09864). Each number is that of ``transformers.modeling_rope_utils``, whose
-configuration fields checkpoints are written in.
+Su et al. (arXiv 2104.09864). The results equal those of ``transformers.modeling_rope_utils``, whose
+configuration fields checkpoints use.
 """
 
 from __future__ import annotations
@@ -17,21 +17,26 @@ from specclient_local.model.config import Rope
 def turns(rope: Rope, head_dim: int, context: int) -> Tensor:
     """Return each position's rotation, ``[context, 1, D / 2]`` complex64.
 
-    Its magnitude is 1 but for yarn and longrope, which scale both sides of the attention's product.
+    The magnitude is 1 except for yarn and longrope, which scale queries and keys.
+
+    Args:
+        rope: RoPE parameters.
+        head_dim: D.
+        context: number of positions.
     """
     angles = torch.outer(torch.arange(context).float(), frequencies(rope, head_dim, context))
     return torch.polar(torch.full_like(angles, rope.attention_factor), angles).unsqueeze(1)
 
 
 def frequencies(rope: Rope, head_dim: int, context: int) -> Tensor:
-    """Return the angle each pair turns per position, ``[D / 2]`` float32.
+    """Return each pair's rotation angle per position in radians, ``[D / 2]`` float32.
 
     Args:
-        rope: kind and numbers.
+        rope: RoPE parameters.
         head_dim: D.
-        context: positions to be served. Longrope has one set of factors up to the original context and
-            another beyond. A cached key cannot be turned anew, so what the model was loaded for decides,
-            not how long a request has become.
+        context: maximum positions the model is loaded for. Longrope has one set of factors up to the
+            original context and another beyond. Cached keys cannot be rotated again, so this value selects
+            the set, not the current length of a request.
     """
     exponents = torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim
     inverse = 1.0 / (rope.theta**exponents)
@@ -45,12 +50,12 @@ def frequencies(rope: Rope, head_dim: int, context: int) -> Tensor:
         case "longrope":
             factors = rope.long_factor if context > rope.original_context else rope.short_factor
             return 1.0 / (torch.tensor(factors) * rope.theta**exponents)
-        case _:  # dynamic is the default up to its original context, and no more is served
+        case _:  # dynamic equals default up to the original context; longer requests are not served
             return inverse
 
 
 def _llama3(rope: Rope, inverse: Tensor) -> Tensor:
-    """Stretch wavelengths beyond the first context, keep short ones, blend those between them."""
+    """Stretch wavelengths beyond the original context, keep short ones, blend those between."""
     wavelength = 2 * math.pi / inverse
     low = rope.original_context / rope.low_freq_factor
     high = rope.original_context / rope.high_freq_factor
@@ -64,10 +69,10 @@ def _llama3(rope: Rope, inverse: Tensor) -> Tensor:
 
 
 def _yarn(rope: Rope, inverse: Tensor, head_dim: int) -> Tensor:
-    """Blend by how often a pair turns within the first context (arXiv 2309.00071 section 3.2)."""
+    """Blend by a pair's number of rotations within the original context (arXiv 2309.00071 section 3.2)."""
 
     def pair(rotations: float) -> float:
-        """Return the pair, a fraction between two, that turns so often."""
+        """Return the index of the pair with this many rotations; a fraction lies between two pairs."""
         wavelengths = math.log(rope.original_context / (rotations * 2 * math.pi))
         return head_dim * wavelengths / (2 * math.log(rope.theta))
 

@@ -16,14 +16,14 @@ _ROWS = 32
 
 @torch.inference_mode()
 def token_scores(logits: Tensor, tokens: Sequence[int], top: int) -> list[TokenScore]:
-    """Score one token a row, in float32.
+    """Score one token per row, in float32.
 
-    Equal logits rank by id, as the greedy choice does: rank 1 is what greedy decoding would take.
+    Equal logits rank by id, as in greedy decoding: rank 1 is the token that greedy decoding selects.
 
     Args:
-        logits: ``[N, V]``, after what precedes each token.
-        tokens: ``[N]`` the tokens that stand there.
-        top: alternatives to tell of each.
+        logits: ``[N, V]``, of the positions that predict the tokens.
+        tokens: ``[N]`` token ids to score.
+        top: number of alternatives per token.
 
     Raises:
         EngineError: a row's largest logit is NaN or infinite.
@@ -54,8 +54,8 @@ def _scores(logits: Tensor, tokens: Sequence[int], top: int) -> list[TokenScore]
 
 
 def _alternatives(logprobs: Tensor, best: Tensor, top: int) -> list[tuple[tuple[int, float], ...]]:
-    """Return each row's ``top`` most likely tokens, equal ones in order of id; the first is the argmax."""
-    if top == 1:  # of equal ones ``topk`` takes any
+    """Return each row's ``top`` most likely tokens, ties in order of id; the first is the argmax."""
+    if top == 1:  # ``topk`` resolves ties arbitrarily
         ids, values = best[:, None], logprobs.gather(-1, best[:, None])
     else:
         values, ids = logprobs.topk(min(top, logprobs.shape[-1]), dim=-1)

@@ -1,4 +1,4 @@
-"""Turn text and chats into ids, and ids back into text, whole or token by token."""
+"""Tokenizer, chat templates, incremental detokenization and stop strings."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from specclient_local.model.text_overlap import partial_match_length
 
 _UNFINISHED = "\ufffd"
 _CONTEXT, _LONGEST = 6, 12
-"""Ids that are decoded again to see what the next one adds: as few as are kept, as many as may gather."""
+"""Minimum and maximum number of previous ids that are decoded again to find the text of the next id."""
 
 _RAW_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
-#: Special tokens that are text all the same: whoever reads tool calls out of an answer needs them.
+#: Special tokens that are kept in decoded text, because tool-call parsers need them.
 _SHOWN = ("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "<|python_tag|>")
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """Return the characters in which byte-level vocabularies write bytes (GPT-2's table)."""
+    """Return the byte of each character in byte-level vocabularies (GPT-2's table)."""
     shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
     hidden = [byte for byte in range(256) if byte not in shown]
     return {chr(b): b for b in shown} | {chr(256 + i): b for i, b in enumerate(hidden)}
@@ -36,7 +36,10 @@ _BYTES = _byte_alphabet()
 
 
 class Tokenizer:
-    """A checkpoint's ``tokenizer.json``.
+    """A checkpoint's tokenizer, loaded from ``tokenizer.json``.
+
+    Args:
+        folder: the checkpoint's folder.
 
     Raises:
         CheckpointError: the file is missing or cannot be read.
@@ -54,7 +57,7 @@ class Tokenizer:
             self._library = Library.from_file(str(path))
         except Exception as error:  # the library raises bare Exception
             raise CheckpointError(f"{path} is no tokenizer.json ({error}); download it again.") from error
-        # Files saved by a training run may carry its cutting and padding; a prompt must stay whole.
+        # Files saved by a training run may enable truncation and padding; a prompt must not be changed.
         self._library.no_truncation()
         self._library.no_padding()
         added = self._library.get_added_tokens_decoder()
@@ -65,21 +68,21 @@ class Tokenizer:
         state = b"null" if decoder is None else decoder.__getstate__()
         self._byte_level = b'"ByteLevel"' in state
         self._said: dict[int, bytes] = {}
-        #: Whether a text's bytes are those of its tokens, one after the other.
+        #: Whether the bytes of a text are the concatenated bytes of its tokens.
         self.bytewise = (json.loads(state) or {}).get("type") == "ByteLevel"
         self._chat: Any = None
 
     @property
     def learned(self) -> int:
-        """How many tokens it was made with, those added later not counted."""
+        """Size of the vocabulary without tokens added later."""
         return self._library.get_vocab_size(with_added_tokens=False)
 
     def encode(self, text: str, *, begins: bool = True) -> list[int]:
-        """Encode text; one that begins gets the special tokens the tokenizer adds (often a start token)."""
+        """Encode text. If ``begins``, add the tokenizer's special tokens (often a start token)."""
         return list(self._library.encode(text, add_special_tokens=begins).ids)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Decode ids; special tokens give no text, but for those by which tools are called."""
+        """Decode ids. Special tokens are omitted, except the ones that mark tool calls."""
         if self._shown.isdisjoint(ids):
             return self._library.decode(list(ids), skip_special_tokens=True)
         text, run = "", list[int]()
@@ -92,9 +95,9 @@ class Tokenizer:
         return text + self._library.decode(run, skip_special_tokens=True)
 
     def piece(self, token: int) -> bytes:
-        """Return what one token alone stands for: often part of a word, sometimes of a character.
+        """Return the bytes of a single token: often part of a word, sometimes part of a character.
 
-        A special token stands for its own name, an id that only pads the vocabulary for nothing.
+        A special token returns its name; an id that only pads the vocabulary returns nothing.
         """
         written = self._library.id_to_token(token)
         if written is None or token in self._added:
@@ -105,7 +108,7 @@ class Tokenizer:
         return bytes([int(raw[1], 16)]) if raw else written.replace("\u2581", " ").encode()
 
     def said(self, token: int) -> bytes:
-        """Return the bytes that a token adds to a decoded text; for a tokenizer that is ``bytewise``."""
+        """Return the bytes that a token adds to decoded text; requires a ``bytewise`` tokenizer."""
         found = self._said.get(token)
         if found is None:
             written = self._library.id_to_token(token) or ""
@@ -113,29 +116,27 @@ class Tokenizer:
                 written = ""
             if all(character in _BYTES for character in written) and token not in self._shown:
                 found = bytes(_BYTES[character] for character in written)
-            else:  # as the library reads an added token that is not written in those characters
+            else:  # an added token that is not in GPT-2's byte alphabet; the library decodes it as text
                 found = written.encode()
             self._said[token] = found
         return found
 
     def special(self, text: str) -> int | None:
-        """Return the id of the special token written like this, or None."""
+        """Return the id of the special token with this text, or None."""
         return self._special.get(text)
 
     def added(self, text: str) -> int | None:
-        """Return the id of the token that was added to the vocabulary under this name, or None."""
+        """Return the id of the added token with this text, or None."""
         return next((number for number, name in self._added.items() if name == text), None)
 
     def template(self, tools: Sequence[Mapping[str, Any]] = ()) -> str:
-        """Return the checkpoint's chat template, the one for tools where it has one and they are given.
+        """Return the checkpoint's chat template; its tool template if it has one and tools are given.
 
         Raises:
-            BadRequestError: the checkpoint has none.
+            BadRequestError: the checkpoint has no chat template.
         """
-        with (
-            import_lock
-        ):  # the library makes its names when they are asked for; two threads at once may find none
-            from transformers import PreTrainedTokenizerFast  # noqa: PLC0415 - for chats alone, and slow
+        with import_lock:  # transformers creates its names lazily; concurrent imports can fail
+            from transformers import PreTrainedTokenizerFast  # noqa: PLC0415 - slow, only chats need it
 
             if self._chat is None:
                 self._chat = PreTrainedTokenizerFast.from_pretrained(self.folder)
@@ -148,14 +149,14 @@ class Tokenizer:
     def chat(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
     ) -> list[int]:
-        """Lay out a chat by the checkpoint's own template, up to where the assistant answers.
+        """Render a chat with the checkpoint's template, ending with the generation prompt, and encode it.
 
         Args:
-            messages: OpenAI's, with text for content and objects for the arguments of tool calls.
-            tools: what the assistant may call, in OpenAI's form.
+            messages: OpenAI messages with text content and tool-call arguments as objects.
+            tools: available tools, in OpenAI's format.
 
         Raises:
-            BadRequestError: the checkpoint has no template, or its template refuses the messages.
+            BadRequestError: the checkpoint has no template, or the template rejects the messages.
         """
         from jinja2 import TemplateError  # noqa: PLC0415 - as above
 
@@ -174,9 +175,9 @@ class Tokenizer:
         return list(self._library.encode(text, add_special_tokens=False).ids)
 
     def difference(self, other: Tokenizer) -> str | None:
-        """Say in words how another tokenizer differs in what a draft must share, or None.
+        """Describe how another tokenizer's vocabulary differs, or return None if it does not.
 
-        Draft and target must mean the same by every id; how text is split concerns the target alone.
+        Draft and target must assign the same token to every id; only the target splits text into tokens.
         """
         mine, theirs = self._library.get_vocab(), other._library.get_vocab()
         if mine == theirs:
@@ -188,20 +189,20 @@ class Tokenizer:
 
 
 class IncrementalDetokenizer:
-    """Turns ids, one by one, into text increments that join to the decoded whole.
+    """Decodes ids one by one into text increments; joined, they equal the text decoded at once.
 
-    Text is held back while its last character is unfinished. A few tokens of the prompt give context:
-    a leading space that a tokenizer drops at the start of a text is kept where text came before.
+    Text is held back while its last character is incomplete. The last tokens of the prompt are the context:
+    a leading space that a tokenizer drops at the start of a text is kept after other text.
 
     Args:
-        tokenizer: whose ids.
-        prompt: ids before the first one pushed.
+        tokenizer: the tokenizer of the ids.
+        prompt: ids before the first pushed one.
     """
 
     def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
         self._bytes = codecs.getincrementaldecoder("utf-8")("replace") if tokenizer.bytewise else None
-        self._begun = False  # whether the prompt ends amid a character that nothing has ended yet
+        self._begun = False  # whether the prompt ends inside a character that is still incomplete
         if self._bytes is not None:
             self._bytes.decode(b"".join(map(tokenizer.said, prompt[-_CONTEXT:])))
             self._begun = bool(self._bytes.getstate()[0])
@@ -209,7 +210,7 @@ class IncrementalDetokenizer:
             self._ids, self._before = self._tail(prompt)
 
     def push(self, token: int) -> str:
-        """Return the text that a token completes, often empty."""
+        """Append a token and return the text that it completes; often empty."""
         if self._bytes is not None:
             text = self._bytes.decode(self._tokenizer.said(token))
             return self._own(text) if self._begun and text else text
@@ -223,21 +224,21 @@ class IncrementalDetokenizer:
         return new
 
     def flush(self) -> str:
-        """Return what is held back, unfinished characters as U+FFFD; it stays held."""
+        """Return the text held back, with U+FFFD for incomplete characters; the state is unchanged."""
         if self._bytes is not None:
             text = self._bytes.getstate()[0].decode("utf-8", "replace")
             return text[1:] if self._begun else text
         return self._tokenizer.decode(self._ids)[len(self._before) :]
 
     def _own(self, text: str) -> str:
-        """Return the first text without what the prompt's last character was if it came to nothing."""
+        """Return the first text without the U+FFFD of the prompt's last character, if that was invalid."""
         self._begun = False
         return text.removeprefix(_UNFINISHED)
 
     def _tail(self, ids: Sequence[int]) -> tuple[list[int], str]:
-        """Return the last few ids, from the beginning of a character on, and their text.
+        """Return the last few ids, from the start of a character, and their text.
 
-        Begun inside a character, a run of byte tokens would decode to U+FFFD as a whole.
+        If it started inside a character, a run of byte tokens would be decoded to U+FFFD as a whole.
         """
         begin = max(0, len(ids) - _CONTEXT)
         text = self._tokenizer.decode(ids[begin:])
@@ -248,11 +249,11 @@ class IncrementalDetokenizer:
 
 
 class StopStringFilter:
-    """Turns text increments into ones free of stop strings, held back while one may be beginning.
+    """Ends text increments at the first stop string; holds text back while it may start a stop string.
 
     Args:
-        stops: non-empty strings. The one that is complete first ends the text; of several complete at
-            once, the longest, so the outcome does not depend on how the text was cut into pieces.
+        stops: non-empty strings. The one completed first ends the text; of several completed at the same
+            position, the longest, so the result does not depend on how the text was split.
     """
 
     def __init__(self, stops: Iterable[str]) -> None:
@@ -260,7 +261,7 @@ class StopStringFilter:
         self._held = ""
 
     def push(self, text: str) -> tuple[str, bool]:
-        """Return the text that may go out, and whether a stop string ended it."""
+        """Return the text that can be emitted, and whether a stop string ended it."""
         if not self._stops:
             return text, False
         self._held += text
@@ -274,6 +275,6 @@ class StopStringFilter:
         return out, False
 
     def flush(self) -> str:
-        """Return what was held back."""
+        """Return the text held back."""
         out, self._held = self._held, ""
         return out

@@ -1,4 +1,4 @@
-"""Turn a checkpoint folder or hub id into fused tensors, or into an error that says what is wrong with it."""
+"""Loading of decoder weights from a checkpoint folder or hub id, with fused and checked tensors."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _MATRICES = ("qkv", "o", "gate_up", "down")
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
-    """One layer, fused: ``qkv`` ``[(H + 2 KV) D, hidden]``, ``gate_up`` ``[2 ff, hidden]``.
+    """Fused weights of one layer: ``qkv`` ``[(H + 2 KV) D, hidden]``, ``gate_up`` ``[2 ff, hidden]``.
 
-    Query and key rows are reordered so that the two numbers a rotation turns lie side by side: the
-    scores do not change (both sides of the product are reordered), and the rotation becomes one
+    Query and key rows are reordered so that the two elements of each rotated pair are adjacent. The
+    attention scores do not change (both sides of the product are reordered), and the rotation becomes one
     complex multiplication.
     """
 
@@ -49,7 +49,7 @@ class LayerWeights:
 
 @dataclass(frozen=True, slots=True)
 class DecoderWeights:
-    """A decoder's parameters: ``embedding`` and ``head`` are ``[V, hidden]`` (one tensor where tied)."""
+    """A decoder's weights: ``embedding`` and ``head`` are ``[V, hidden]``, one tensor if they are tied."""
 
     embedding: Tensor
     layers: list[LayerWeights]
@@ -57,7 +57,7 @@ class DecoderWeights:
     head: Tensor
 
     def widened(self) -> DecoderWeights:
-        """Return them in float32, but for matrices that rows are multiplied with: those stay as they are."""
+        """Return the weights with embedding, norms and biases in float32; weight matrices are unchanged."""
         return DecoderWeights(
             embedding=self.embedding.float(),
             layers=[_widened(layer) for layer in self.layers],
@@ -67,22 +67,22 @@ class DecoderWeights:
 
 
 def resolve_checkpoint(path_or_id: str | Path, *, whole: bool = True) -> Path:
-    """Return the folder of a checkpoint, fetched from the hub if it is not a local one.
+    """Return the folder of a checkpoint; a hub id is downloaded.
 
     Args:
-        path_or_id: folder, hub id, or ``bundled:`` and the name of what the package brings.
-        whole: fetch all that a model is loaded from, not only what tells its shape.
+        path_or_id: folder, hub id, or ``bundled:`` and the name of a bundled checkpoint.
+        whole: download all files needed for loading, not only the configuration files.
 
     Raises:
-        CheckpointError: no such folder, and no such hub id that could be fetched.
-        ConfigurationError: what names nothing.
+        CheckpointError: neither a folder nor a hub id that can be downloaded.
+        ConfigurationError: ``path_or_id`` is empty or neither a string nor a path.
     """
     if not isinstance(path_or_id, str | os.PathLike) or not str(path_or_id):
         raise ConfigurationError(f"model is {path_or_id!r}; it names a folder or hub id.")
     name = str(path_or_id)
     if (folder := local_folder(name)) is not None:
         return folder
-    from huggingface_hub import snapshot_download  # noqa: PLC0415 - needed by hub ids alone
+    from huggingface_hub import snapshot_download  # noqa: PLC0415 - only needed for hub ids
     from huggingface_hub.errors import HfHubHTTPError  # noqa: PLC0415
 
     try:
@@ -104,16 +104,16 @@ def load_weights(
     """Read and fuse a checkpoint's tensors.
 
     Args:
-        folder: with ``model.safetensors`` or shards and their index.
-        dtype: to compute in, one of ``config.DTYPES``; the file may hold another.
-        device: where they go, as torch names it.
-        quantize: what projections and head are held in, see :mod:`specclient_local.model.quantization`; a
-        tied
-            embedding is looked up in ``dtype`` and multiplied with quantised.
+        folder: contains ``model.safetensors``, or shards and their index.
+        config: the model's configuration; gives the expected shapes.
+        dtype: compute type, one of ``config.DTYPES``; the file may use another.
+        device: name of the torch device to load onto.
+        quantize: format of projections and head, see :mod:`specclient_local.model.quantization`. A tied
+            embedding stays in ``dtype`` for lookups and is quantised for the head.
 
     Raises:
-        CheckpointError: naming the file, the tensor, its shape and the expected one.
-        ConfigurationError: a quantisation that the device has not.
+        CheckpointError: names the file, the tensor, its shape and the expected one.
+        ConfigurationError: the device does not support the quantisation.
     """
     with ExitStack() as stack:
         take = _reader(folder, stack, getattr(torch, dtype), device)
@@ -142,10 +142,10 @@ def _held(matrix: Tensor, quantize: str | None) -> Tensor:
 
 
 def count_numbers(folder: Path) -> int:
-    """Return how many numbers a checkpoint holds, by its files' headers.
+    """Return the number of parameters of a checkpoint, from its files' headers.
 
     Raises:
-        CheckpointError: it has no safetensors, or one that cannot be read.
+        CheckpointError: the folder has no safetensors files, or one cannot be read.
     """
     total = 0
     for path in sorted(set(_tensor_files(folder).values())):
@@ -162,13 +162,13 @@ def count_numbers(folder: Path) -> int:
 
 
 def check_values(where: Path, tensors: Iterable[tuple[str, Tensor]]) -> None:
-    """Refuse tensors with a number that is not finite.
+    """Check that all values of the tensors are finite.
 
     Raises:
-        CheckpointError: naming the first.
+        CheckpointError: names the first tensor with a value that is not finite.
     """
     for name, tensor in tensors:
-        # A sum is NaN or infinite if any number is; only a sum that overflows is looked at number by number.
+        # The sum is NaN or infinite if any value is; only then are the values checked one by one.
         if not torch.isfinite(tensor.sum(dtype=torch.float32)) and not torch.isfinite(tensor).all():
             count = int((~torch.isfinite(tensor)).sum())
             raise CheckpointError(
@@ -214,13 +214,13 @@ def _layer(take: TensorReader, prefix: str, c: DecoderConfig, quantize: str | No
 
 
 def interleave(rows: Tensor, head_dim: int) -> Tensor:
-    """Reorder each head's rows from (first halves, second halves) to pairs; ``[H D, ...]``."""
+    """Reorder each head's rows ``[H D, ...]`` from (first halves, second halves) to adjacent pairs."""
     rest = rows.shape[1:]
     return rows.view(-1, 2, head_dim // 2, *rest).transpose(1, 2).reshape(rows.shape)
 
 
 def _reader(folder: Path, stack: ExitStack, dtype: torch.dtype, device: str) -> TensorReader:
-    """Open the files lazily and return the function that reads one checked tensor."""
+    """Return a function that reads and checks one tensor; files are opened lazily."""
     where = _tensor_files(folder)
     opened: dict[Path, Any] = {}
 
@@ -257,7 +257,7 @@ def _reader(folder: Path, stack: ExitStack, dtype: torch.dtype, device: str) -> 
 
 
 def _tensor_files(folder: Path) -> Mapping[str, Path]:
-    """Map tensor names to files; a single file stands under the empty name."""
+    """Map tensor names to files; a single file has the empty name as its key."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         try:

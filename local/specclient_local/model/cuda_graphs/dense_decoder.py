@@ -1,8 +1,8 @@
-"""Turn a block of token ids, so many rows for each slot, into logits by operations whose shapes never change.
+"""Decoder with static shapes: a dense batch of token ids ``[slots, rows]`` to logits, for CUDA graphs.
 
-What :mod:`specclient_local.model.decoder` computes request by request is here one dense batch
-``[slots, rows]``: no operation depends on a value of the input, so a pass can be recorded once as a CUDA
-graph and replayed. Keys and values are written by index; who sees what is a mask made from the inputs.
+:mod:`specclient_local.model.decoder` computes request by request; this module computes one dense batch. No
+operation depends on an input value, so a pass can be recorded once as a CUDA graph and replayed. Keys and
+values are written by index; the attention mask is computed from the inputs.
 """
 
 from __future__ import annotations
@@ -20,24 +20,25 @@ from specclient_local.model.rope import turns
 from specclient_local.model.weights import DecoderWeights, LayerWeights
 
 _COMPILING: dict[str, Any] = {"fullgraph": True, "recompile_limit": 64, "isolate_recompiles": True}
-"""A size that varies is a symbol from its second value on, but for 1, which is compiled apart: kinds are few.
-A draft's are its own, lest its width make a symbol of the target's."""
+"""Options of ``torch.compile``. A varying size becomes symbolic from its second value on; size 1 is compiled
+separately, so there are few variants. ``isolate_recompiles`` separates the draft's compiled code from the
+target's: without it, the draft's width would make the target's width symbolic."""
 
 _NOWHERE = 1 << 40
-"""A place beyond any cache: what is written there lands in its last, spare position."""
+"""A cache position beyond any capacity: it is clamped to the last position, which is a spare one."""
 
 
 @dataclass(frozen=True, slots=True)
 class DensePassLayout:
-    """Where the rows of a pass stand, all on the device: S slots, R rows each, L positions attended.
+    """Slots, positions and mask of a pass, as device tensors: S slots, R rows each, L positions attended.
 
     Attributes:
-        slots: ``[S]`` whose caches.
-        places: ``[S, R]`` position in the cache that a row's keys and values are written to.
-        positions: ``[S, R]`` position a row is rotated to.
-        seen: ``[S, R, L]`` bool, which places a row sees; at least one.
-        first: whether ``slots`` are the first S ones: their caches are then read where they lie, and
-            otherwise gathered first, which reads and writes them once more.
+        slots: ``[S]`` slot of each batch row's cache.
+        places: ``[S, R]`` cache position that a row's keys and values are written to.
+        positions: ``[S, R]`` RoPE position of a row.
+        seen: ``[S, R, L]`` bool mask of the cache positions a row attends to; at least one.
+        first: whether ``slots`` are the first S slots. Their caches are then read in place; otherwise they
+            are gathered first, which costs another read and write.
     """
 
     slots: Tensor
@@ -48,9 +49,9 @@ class DensePassLayout:
 
     @classmethod
     def chain(cls, slots: Tensor, starts: Tensor, rows: int, length: int, *, first: bool) -> DensePassLayout:
-        """Put ``rows`` rows of each slot behind its first ``starts`` ``[S]`` positions.
+        """Return the layout of ``rows`` consecutive rows per slot that start at position ``starts`` ``[S]``.
 
-        A row before the first position leaves its keys and values where nothing reads them.
+        A row with a negative position writes its keys and values to a position that is never read.
         """
         positions = starts[:, None] + torch.arange(rows, device=starts.device)
         columns = torch.arange(length, device=starts.device)
@@ -59,20 +60,20 @@ class DensePassLayout:
 
     @property
     def length(self) -> int:
-        """L."""
+        """L, the number of positions attended."""
         return self.seen.shape[-1]
 
 
 class DenseDecoder:
-    """A loaded model as one function of static shapes; it holds no state of any request.
+    """A loaded model as a function with static shapes; holds no state of requests.
 
     Args:
-        config: its shape.
-        weights: as loaded.
-        context: positions it must serve; sizes the rotation tables.
-        compiled: whether a layer goes through ``torch.compile``, which fuses all between its products.
-            Layers share the compiled code; compiling a pass as a whole takes minutes and gains nothing,
-            since a recorded pass has no calls left to save.
+        config: the model's configuration.
+        weights: the loaded weights.
+        context: maximum positions; the size of the rotation tables.
+        compiled: whether layers are compiled by ``torch.compile``, which fuses the operations between
+            matrix products. Layers share the compiled code. Compiling a whole pass would take minutes and
+            gain nothing, because a recorded pass has no Python calls left to save.
     """
 
     def __init__(
@@ -93,12 +94,13 @@ class DenseDecoder:
         """Run the rows through all layers and write their keys and values.
 
         Args:
-            ids: ``[S, R]``; those beyond the vocabulary are read as the first one.
-            block: where they stand.
-            cache: ``[layers, slots, 2 KV, capacity, D]``; a place beyond its capacity is its last one.
+            ids: ``[S, R]`` token ids; ids outside the vocabulary are replaced by 0.
+            block: layout of the rows.
+            cache: ``[layers, slots, 2 KV, capacity, D]``; positions beyond the capacity are clamped to the
+                last one.
 
         Returns:
-            ``[S, R, hidden]``, normalised for the head.
+            ``[S, R, hidden]``, after the final norm.
         """
         c = self.config
         at = block.positions.clamp(0, self.context - 1)
@@ -123,14 +125,15 @@ class DenseDecoder:
         return F.rms_norm(x, x.shape[-1:], self.weights.norm, c.norm_eps)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Return ``[..., V]`` of ``[..., hidden]``."""
+        """Return the logits ``[..., V]`` of hidden states ``[..., hidden]``."""
         return F.linear(hidden, self.weights.head)
 
     def _within_window(self, block: DensePassLayout) -> Tensor:
-        """Return of what is seen what a sliding layer sees.
+        """Return the mask restricted to the sliding window.
 
-        Before a pass place and position are one; in a tree the pass's own rows stand elsewhere, but there
-        nothing is farther from a row than the pass is long, and the window is longer.
+        Cache position and RoPE position are equal for rows of earlier passes. They differ for tree rows of
+        the current pass, but such rows are never farther apart than the pass is long, and the window is
+        longer.
         """
         assert self.config.window is not None
         columns = torch.arange(block.length, device=self.device)
@@ -138,7 +141,7 @@ class DenseDecoder:
         return block.seen & near
 
     def _mask(self, seen: Tensor) -> Tensor:
-        """Return what is added to the scores, ``[S, 1, G R, L]``, for G query heads that share a key head."""
+        """Return the additive mask ``[S, 1, G R, L]``, where G query heads share a key head."""
         groups = self.config.heads // self.config.kv_heads
         mask = torch.zeros(seen.shape, dtype=self.weights.embedding.dtype, device=self.device)
         mask = mask.masked_fill_(~seen, -torch.inf)
@@ -158,10 +161,19 @@ def layer(
     first: bool,
     eps: float,
 ) -> Tensor:
-    """Run ``[S, R, hidden]`` through one layer whose cache is ``[slots, 2 KV, capacity, D]``.
+    """Run one layer.
 
     Args:
-        cos, sin: ``[S, R, 1, D / 2]`` of the rows' rotations; the others as in :class:`DensePassLayout`.
+        x: ``[S, R, hidden]`` hidden states.
+        w: the layer's weights.
+        kv: ``[slots, 2 KV, capacity, D]`` the layer's KV cache; written in place.
+        slots, places, first: as in :class:`DensePassLayout`.
+        mask: ``[S, 1, G R, L]`` additive attention mask.
+        cos, sin: ``[S, R, 1, D / 2]`` of the rows' rotations.
+        eps: epsilon of the norms.
+
+    Returns:
+        ``[S, R, hidden]``.
     """
     batch, rows, size = x.shape
     shared, dim = kv.shape[1] // 2, kv.shape[3]
@@ -171,7 +183,7 @@ def layer(
     turned = _rotate(qkv[:, :, : heads + shared], w.qk_norm, cos, sin, eps)
     kv[slots[:, None], :, places] = torch.cat((turned[:, :, heads:], qkv[:, :, heads + shared :]), dim=2)
     known = (kv[:batch] if first else kv[slots])[:, :, : mask.shape[-1]]
-    # The query heads of one key head stand as its rows: each key is read once, and never copied out.
+    # The query heads of one key head become its rows: each key is read once and is not copied.
     queries = turned[:, :, :heads].view(batch, rows, shared, -1, dim).permute(0, 2, 3, 1, 4).flatten(2, 3)
     out = F.scaled_dot_product_attention(queries, known[:, :shared], known[:, shared:], attn_mask=mask)
     out = out.view(batch, shared, -1, rows, dim).permute(0, 3, 1, 2, 4).reshape(batch, rows, heads * dim)
@@ -182,7 +194,7 @@ def layer(
 
 
 def _rotate(qk: Tensor, norm: Tensor | None, cos: Tensor, sin: Tensor, eps: float) -> Tensor:
-    """Normalise (where the model does) and turn neighbouring pairs of queries and keys."""
+    """Apply the norm (if the model has one) and RoPE to adjacent pairs of queries and keys."""
     wide = qk.float()
     if norm is not None:
         wide = F.rms_norm(wide, wide.shape[-1:], None, eps) * norm

@@ -1,4 +1,4 @@
-"""Turn a function of fixed buffers into one that is recorded once, where that is possible, and replayed."""
+"""Recording of functions over fixed buffers as CUDA graphs."""
 
 from __future__ import annotations
 
@@ -13,19 +13,23 @@ from specclient.errors import EngineError
 RecordedRun = Callable[[], None]
 
 _WARM_UPS = 2
-"""Runs before a recording: the first compiles and lets libraries choose, the second has all chosen."""
+"""Runs before a recording: the first compiles and lets libraries choose kernels, the second uses them."""
 
 
 class GraphRecorder:
-    """Records runs as CUDA graphs that share one pool of memory; on other devices they stay as they are.
+    """Records functions as CUDA graphs that share one memory pool. Other devices run them unchanged.
 
-    What is recorded must read its inputs from, and leave its results in, tensors that outlive it, and must
-    do the same when run again: it runs as it is before it is recorded. Recordings of one pool may not
-    run side by side; an engine's do not, since one thread owns the device.
+    A recorded function must read its inputs from, and write its results to, tensors that outlive it, and
+    must be repeatable: it runs before it is recorded. Graphs of one pool must not run concurrently; in an
+    engine one thread owns the device.
 
     Args:
-        device: where the runs happen.
-        records: whether they are recorded on CUDA; without, they are slower, and an error shows where it is.
+        device: the device of the functions.
+        records: whether to record on CUDA. Without recording, runs are slower, but errors show their
+            location.
+
+    Attributes:
+        recorded: number of graphs recorded.
     """
 
     def __init__(self, device: torch.device, *, records: bool = True) -> None:
@@ -36,25 +40,26 @@ class GraphRecorder:
 
     @property
     def compiles(self) -> bool:
-        """Whether ``torch.compile`` can do its part: with Triton, and a C compiler for its launchers.
+        """Whether to use ``torch.compile``: requires Triton, and a C compiler for its launchers.
 
-        An older torch has no compiled code of a model's own: two models' would make symbols of their widths.
+        Older versions of torch without ``isolate_recompiles`` are not used: the compiled code of two models
+        would be shared, and their widths would become symbolic.
         """
         if not self.records or "isolate_recompiles" not in inspect.signature(torch.compile).parameters:
             return False
-        from torch.utils._triton import has_triton  # noqa: PLC0415 - slow to import, and only asked on CUDA
+        from torch.utils._triton import has_triton  # noqa: PLC0415 - slow to import, only needed on CUDA
 
         return has_triton() and any(map(shutil.which, ("cc", "gcc", "clang")))
 
     def record(self, run: RecordedRun, named: str) -> RecordedRun:
-        """Return what does the same as ``run``.
+        """Return a function that does the same as ``run``: a graph's replay, or ``run`` itself.
 
         Args:
             run: reads and writes tensors that outlive it.
-            named: what it is, for errors.
+            named: description for error messages.
 
         Raises:
-            EngineError: it does not fit the device's memory.
+            EngineError: the device's memory is exhausted.
         """
         if not self.records:
             return run
@@ -65,7 +70,7 @@ class GraphRecorder:
             raise out_of_memory(named, self.device) from error
 
     def _record(self, run: RecordedRun) -> RecordedRun:
-        # Beside the current stream, as a recording demands: what it warms up is then what is recorded.
+        # CUDA graphs require warm-up runs on a side stream.
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
@@ -73,7 +78,7 @@ class GraphRecorder:
                 run()
         torch.cuda.current_stream(self.device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        # Other threads may use the device meanwhile: another engine's, or the caller's own.
+        # Other threads may use the device meanwhile: another engine, or the caller.
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             run()
         self.recorded += 1
@@ -81,7 +86,7 @@ class GraphRecorder:
 
 
 def out_of_memory(named: str, device: torch.device) -> EngineError:
-    """Return the error of what did not fit a CUDA device."""
+    """Return (not raise) the error for exhausted memory of a CUDA device."""
     free, total = torch.cuda.mem_get_info(device)
     return EngineError(
         f"{named} did not fit {device}: {free / 2**30:.1f} of its {total / 2**30:.1f} GiB are free. "

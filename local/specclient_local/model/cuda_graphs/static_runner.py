@@ -1,8 +1,8 @@
-"""Turn passes of a model into ones of few fixed shapes, which are recorded once and replayed.
+"""Model runner whose small passes have one of a few static shapes, recorded as CUDA graphs and replayed.
 
-A pass pads its slots, its rows a slot and the positions it attends to the next of a few sizes. Each such
-bucket has its own buffers and is recorded when it first occurs (``recording``): to replay it is one launch,
-where the same operations one by one are a thousand. On a CPU the same function runs on the same buffers.
+The numbers of slots, of rows per slot and of attended positions are padded to the next of a few sizes. Each
+such bucket has its own input buffer and is recorded when it first occurs (``graph_recorder``). A replay is
+one launch instead of about a thousand. On a CPU the same function runs on the same buffers.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ SLOTS = (1, 4, 16, 64)
 ROWS = (1, 2, 4, 8, 16)
 
 PADDING_POSITIONS = ROWS[-1]
-"""Positions behind a slot's last one, where padding writes its keys and values: nothing ever reads them."""
+"""Additional cache positions per slot for the keys and values of padding rows; they are never read."""
 
 _SHORTEST = 128
-"""Least positions attended."""
+"""Minimum number of positions attended."""
 
 _BITS = 64
-"""Places, from a pass's own first row or its tree's root on, that a row may see or not."""
+"""Width of a row's attention bit mask, which starts at the pass's first row or at its tree's root."""
 
 _HEAD = 3
 _FIELDS = 3
 
 
 class PassBucket(NamedTuple):
-    """The shape of a pass; see :class:`~specclient_local.model.cuda_graphs.dense_decoder.DensePassLayout`
-    for ``first``."""
+    """The shape of a pass; ``length`` and ``first`` as in
+    :class:`~specclient_local.model.cuda_graphs.dense_decoder.DensePassLayout`."""
 
     slots: int
     rows: int
@@ -49,12 +49,12 @@ class PassBucket(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchSeats:
-    """Which row of a batch is whose.
+    """Assignment of slots to the rows of a batch.
 
     Attributes:
-        slots: the slot of each row of the batch, those that pad it too.
-        rows: the row of each slot that takes part.
-        first: whether row i is slot i throughout.
+        slots: the slot of each batch row, including padding rows.
+        rows: batch row by slot, for the slots in the pass.
+        first: whether batch row i is slot i for all rows.
     """
 
     slots: list[int]
@@ -64,28 +64,28 @@ class BatchSeats:
 
 @dataclass(frozen=True, slots=True)
 class RecordedPass:
-    """A bucket's buffers, and what turns the ones into the other."""
+    """A bucket's input buffer, and the recorded function that computes the logits from it."""
 
     inputs: Tensor
     run: RecordedRun
 
 
 class StaticRunner(DecoderRunner):
-    """A :class:`DecoderRunner` whose small passes have static shapes; larger ones (a prefill) go as in any
-    runner.
+    """A :class:`DecoderRunner` whose small passes have static shapes.
 
-    Both are of the same weights and the same cache, so they mix freely.
+    Larger passes (a prefill) run as in the base class. Both use the same weights and cache, so they can be
+    mixed.
 
     Args:
         decoder: the model.
         weights: its weights.
-        slots: sequences it holds at once.
-        context: positions a slot can hold.
+        slots: maximum number of concurrent sequences.
+        context: maximum positions per slot.
         records: see :class:`~specclient_local.model.cuda_graphs.graph_recorder.GraphRecorder`.
 
     Attributes:
-        dense: the model as a function of static shapes.
-        recorder: what records its passes.
+        dense: the model with static shapes.
+        recorder: records its passes.
     """
 
     def __init__(
@@ -112,20 +112,20 @@ class StaticRunner(DecoderRunner):
 
     @property
     def prefix_granularity(self) -> int:
-        """As of a runner whose rows' last bits depend on the shape of their pass: theirs do."""
+        """``MAX_PASS_ROWS``, because the last bits of a row's results depend on the shape of its pass."""
         return MAX_PASS_ROWS
 
     @property
     def most_slots(self) -> int:
-        """Slots of the largest pass."""
+        """Maximum number of slots per pass."""
         return self._sizes[-1]
 
     def draft_chain(self, slot: int, tokens: Sequence[int], steps: int, vocab: int) -> list[int] | None:  # noqa: ARG002
-        """Return None: passes are recorded one by one."""
+        """Return None: chains are not supported, because passes are recorded one by one."""
         return None
 
     def seats(self, slots: Sequence[int]) -> BatchSeats:
-        """Seat slots in the smallest batch that holds them, in rows of their numbers if they fit there."""
+        """Assign slots to rows of the smallest sufficient batch; slot i to row i if all slots fit so."""
         size = _least(len(slots), self._sizes)
         if max(slots) < size:
             return BatchSeats([*range(size)], {slot: slot for slot in slots}, first=True)
@@ -133,13 +133,13 @@ class StaticRunner(DecoderRunner):
         return BatchSeats(padded, {slot: row for row, slot in enumerate(slots)}, first=False)
 
     def attended(self, length: int) -> int:
-        """Return over how many positions a pass attends in which ``length`` are in use: a power of two."""
+        """Return the padded number of attended positions for ``length`` used ones: a power of two."""
         capacity = self.cache.rows.shape[3]
         return min(capacity, max(_SHORTEST, 1 << (length - 1).bit_length()))
 
     @torch.inference_mode()
     def _forward(self, parts: Sequence[SlotInput], *, unread: bool = False) -> list[Tensor]:
-        """Run one pass by the least bucket that holds it, or as any runner does if none holds it."""
+        """Run a pass in the smallest bucket that fits, or as in the base class if none fits."""
         if unread or len(parts) > self.most_slots or any(not _fits(part) for part in parts):
             return super()._forward(parts, unread=unread)
         ends = [self.cache.lengths[part.slot] + part.rows for part in parts]
@@ -156,11 +156,11 @@ class StaticRunner(DecoderRunner):
         logits = self._replay(bucket, torch.tensor(values))
         for part, end in zip(parts, ends, strict=True):
             self.cache.lengths[part.slot] = end
-        # Copies: the next pass of any bucket writes the same buffer.
+        # Copied, because the next pass of any bucket overwrites the shared buffer.
         return [logits[seats.rows[part.slot], part.unread : part.rows].clone() for part in parts]
 
     def _replay(self, bucket: PassBucket, values: Tensor) -> Tensor:
-        """Run a bucket with these inputs; return its logits ``[S, R, V]``, which the next pass overwrites."""
+        """Run a bucket and return its logits ``[S, R, V]``; the next pass overwrites them."""
         held = self._buckets.get(bucket)
         if held is None:
             inputs = values.to(self.device)
@@ -172,7 +172,7 @@ class StaticRunner(DecoderRunner):
         return self._logits[: bucket.slots * bucket.rows].view(bucket.slots, bucket.rows, -1)
 
     def _pass(self, bucket: PassBucket, inputs: Tensor) -> None:
-        """Turn inputs as of :meth:`_fields` into logits."""
+        """Compute the logits of inputs in the format of :meth:`_fields`."""
         slots, starts, origins = inputs[:, :_HEAD].unbind(1)
         ids, positions, words = inputs[:, _HEAD:].view(bucket.slots, _FIELDS, -1).unbind(1)
         places = starts[:, None] + torch.arange(bucket.rows, device=self.device)
@@ -184,10 +184,10 @@ class StaticRunner(DecoderRunner):
         self._logits[: bucket.slots * bucket.rows].copy_(logits.flatten(0, 1))
 
     def _fields(self, part: SlotInput, rows: int) -> list[int]:
-        """Return a slot's inputs: slot, first place, origin; then id, position and word of each row.
+        """Return a slot's inputs: slot, first cache position, origin; then id, position and mask per row.
 
-        Bit b of a row's word says whether it sees the place b after the origin, from which on the places are
-        told apart.
+        Bit b of a row's mask is set if the row attends to cache position origin + b. All positions before
+        the origin are attended to.
         """
         start = self.cache.lengths[part.slot]
         root = start + part.rows - len(part.tree) - 1
@@ -214,12 +214,12 @@ class StaticRunner(DecoderRunner):
 
 
 def _fits(part: SlotInput) -> bool:
-    """Return whether a part has as few rows, and as few places told apart, as a bucket holds."""
+    """Return whether a part's rows and masked positions fit into a bucket."""
     return 0 < part.rows <= ROWS[-1] and part.rows + part.held < _BITS
 
 
 def _idle(slot: int, context: int, rows: int) -> list[int]:
-    """Return the inputs of who pads the batch: it writes beyond the context, and sees what it likes."""
+    """Return the inputs of a padding row: it writes beyond the context, and its mask does not matter."""
     return [slot, context, context, *[0] * rows, *[0] * rows, *[1] * rows]
 
 
@@ -236,5 +236,5 @@ def _word(row: Iterable[bool]) -> int:
 
 
 def _signed(word: int) -> int:
-    """Return the two's complement number of the same 64 bits."""
+    """Return the signed 64-bit integer with the same bits."""
     return word - (1 << 64) if word >> 63 else word

@@ -1,4 +1,4 @@
-"""Turn published heads into parameters that fit a target: folders of EAGLE, Medusa and ``speculators``.
+"""Loading of published EAGLE and Medusa heads, checked against their target.
 
 Layouts, by ``config.json``:
 
@@ -33,7 +33,7 @@ EAGLE_FILE = "model.safetensors"
 
 @dataclass(frozen=True, slots=True)
 class MedusaCheckpoint:
-    """Medusa heads as read."""
+    """Loaded Medusa heads."""
 
     shape: MedusaShape
     weights: MedusaWeights
@@ -42,7 +42,7 @@ class MedusaCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class EagleCheckpoint:
-    """An EAGLE head as read, of either kind."""
+    """A loaded EAGLE or EAGLE-3 head."""
 
     shape: EagleShape
     weights: EagleWeights
@@ -53,7 +53,11 @@ HeadsCheckpoint = MedusaCheckpoint | EagleCheckpoint
 
 
 def required_hidden_layers(folder: Path, target: DecoderConfig) -> tuple[int, ...]:
-    """Return after how many of a target's layers a checkpoint's heads read hidden states.
+    """Return the depths at which heads read the target's hidden states, as numbers of preceding layers.
+
+    Args:
+        folder: the heads' checkpoint.
+        target: configuration of their target.
 
     Raises:
         CheckpointError: see :func:`read_heads`.
@@ -65,9 +69,13 @@ def required_hidden_layers(folder: Path, target: DecoderConfig) -> tuple[int, ..
 
 
 def read_heads_shape(folder: Path, target: DecoderConfig) -> EagleShape | MedusaShape:
-    """Return what a checkpoint's heads are like by its ``config.json`` alone.
+    """Return the shape of a checkpoint's heads, from ``config.json`` only.
 
-    How many Medusa heads there are is then what it says, or one: :func:`read_heads` counts them.
+    The number of Medusa heads is the configured one, or 1; :func:`read_heads` counts them in the file.
+
+    Args:
+        folder: the heads' checkpoint.
+        target: configuration of their target.
 
     Raises:
         CheckpointError: see :func:`read_heads`.
@@ -89,13 +97,14 @@ def read_heads(
     """Read a checkpoint of heads.
 
     Args:
-        folder: of the checkpoint.
-        target: whose hidden states they are to read.
-        dtype: of their numbers; ``device`` is where they go, the processor by default.
+        folder: the heads' checkpoint.
+        target: configuration of their target.
+        dtype: type of the loaded weights.
+        device: device to load onto; the CPU by default.
 
     Raises:
-        CheckpointError: it is none of these layouts, has no safetensors, or does not fit the target; naming
-            the file, the tensor, its shape and the expected one.
+        CheckpointError: the layout is unknown, there are no safetensors, or the heads do not fit the target;
+            names the file, the tensor, its shape and the expected one.
     """
     raw = read_json(folder / "config.json")
     device = device or torch.device("cpu")
@@ -114,7 +123,7 @@ def _is_medusa(raw: Mapping[str, Any], folder: Path) -> bool:
 
 
 def _medusa(raw: Mapping[str, Any], target: DecoderConfig, tensors: CheckpointTensors) -> MedusaCheckpoint:
-    """Read Medusa heads; how many there are is what the file says, since published configs say less."""
+    """Read Medusa heads; they are counted in the file, because published configs give smaller numbers."""
     heads = sum(name.endswith(".0.linear.weight") for name in tensors.names)
     blocks = sum(name.startswith("0.") and name.endswith(".linear.weight") for name in tensors.names)
     hidden, vocab = target.hidden_size, target.vocab_size
@@ -139,7 +148,7 @@ def _medusa(raw: Mapping[str, Any], target: DecoderConfig, tensors: CheckpointTe
 
 
 def _eagle_shape(raw: Mapping[str, Any], folder: Path, target: DecoderConfig) -> EagleShape:
-    """Read what an EAGLE head is like, and see that it fits the target."""
+    """Read the shape of an EAGLE head, and check that it fits the target."""
     path = folder / "config.json"
     kind = raw.get("speculators_model_type")
     if kind is None:
@@ -180,8 +189,8 @@ def _tuple(ids: Any) -> tuple[int, ...] | None:
 
 
 def _whole(layer: Mapping[str, Any], path: Path) -> DecoderConfig:
-    """Read a layer's table, of which whoever wrote it left out what transformers takes anyway."""
-    from transformers import AutoConfig  # noqa: PLC0415 - imports transformers, for heads alone
+    """Read a layer's configuration; missing fields have the defaults of transformers."""
+    from transformers import AutoConfig  # noqa: PLC0415 - slow, only heads need it
 
     kind = layer.get("model_type")
     if not isinstance(kind, str):
@@ -197,7 +206,7 @@ def _whole(layer: Mapping[str, Any], path: Path) -> DecoderConfig:
 
 
 def _check_fit(shape: EagleShape, target: DecoderConfig, path: Path) -> None:
-    """Refuse a head of another target."""
+    """Raise :class:`CheckpointError` if the head belongs to another target."""
     pairs = (
         ("hidden size", shape.target_hidden, target.hidden_size),
         ("vocabulary", shape.config.vocab_size, target.vocab_size),
@@ -219,7 +228,7 @@ def _check_fit(shape: EagleShape, target: DecoderConfig, path: Path) -> None:
 
 
 def _eagle(shape: EagleShape, target: DecoderConfig, tensors: CheckpointTensors) -> EagleCheckpoint:
-    """Read an EAGLE head; which of the layouts' names it has is seen by what is there."""
+    """Read an EAGLE head; its tensors' names decide between the layouts."""
     three, width = shape.kind == "eagle3", shape.width
     prefix = next(
         (p for p in ("midlayer.", "transformer.") if f"{p}self_attn.q_proj.weight" in tensors), "layers.0."
@@ -240,7 +249,7 @@ def _eagle(shape: EagleShape, target: DecoderConfig, tensors: CheckpointTensors)
     weights.head = tensors.take("lm_head.weight", (shape.draft_vocab, width))
     weights.embedding = tensors.maybe("embed_tokens.weight", (target.vocab_size, width))
     if weights.embedding is None and width != target.hidden_size:
-        tensors.take("embed_tokens.weight", (target.vocab_size, width))  # says that it is missing
+        tensors.take("embed_tokens.weight", (target.vocab_size, width))  # raises: the tensor is missing
     if shape.norm_before_fc:
         weights.fc_norms = (tensors.take("input_norm.weight", (seen,)),)
     elif shape.fc_norm:
@@ -252,7 +261,7 @@ def _eagle(shape: EagleShape, target: DecoderConfig, tensors: CheckpointTensors)
 
 
 def _ids(shape: EagleShape, target: DecoderConfig, tensors: CheckpointTensors) -> Tensor:
-    """Return the target's ids of the draft's; ``d2t`` holds how far each is from its place."""
+    """Return the target's id of each draft id; ``d2t`` contains the difference of the two."""
     away = tensors.integers("d2t", (shape.draft_vocab,))
     ids = away + torch.arange(shape.draft_vocab, device=away.device)
     if len(torch.unique(ids)) != len(ids) or ids.min() < 0 or ids.max() >= target.vocab_size:
@@ -264,7 +273,7 @@ def _ids(shape: EagleShape, target: DecoderConfig, tensors: CheckpointTensors) -
 
 
 def _layer(c: DecoderConfig, prefix: str, seen: int, tensors: CheckpointTensors) -> dict[str, Any]:
-    """Read and fuse a layer's tensors whose rows see so many numbers."""
+    """Read and fuse a layer's tensors; ``seen`` is the input size of the attention projections."""
     hidden, ff, d = c.hidden_size, c.intermediate_size, c.head_dim
     heads = {"q": c.heads, "k": c.kv_heads, "v": c.kv_heads}
     attention = f"{prefix}self_attn."
@@ -297,5 +306,5 @@ def _layer(c: DecoderConfig, prefix: str, seen: int, tensors: CheckpointTensors)
 
 
 def with_taps(shape: EagleShape, target: DecoderConfig) -> EagleShape:
-    """Return a shape that names the depths it reads of a target."""
+    """Return the shape with explicit depths at which an EAGLE-3 head reads the target's hidden states."""
     return replace(shape, taps=shape.tapped(target.layers)) if shape.kind == "eagle3" else shape

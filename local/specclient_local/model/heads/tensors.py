@@ -1,4 +1,4 @@
-"""Turn the safetensors of heads into checked tensors, or into an error that says what is wrong with them."""
+"""Reading of checked tensors from the safetensors files of heads."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ _PICKLED = (".bin", ".pt", ".pth")
 
 
 class CheckpointTensors:
-    """One checkpoint's tensors, read one by one; a context manager that closes the files.
+    """Reads a checkpoint's tensors one by one. A context manager that closes the files.
 
     Args:
-        folder: which holds the file, or shards and their index.
-        file: its name.
-        dtype: of the numbers as they are taken; ``device`` is where they go.
+        folder: contains the file, or shards and their index.
+        file: name of the file.
+        dtype: type of the tensors that are read.
+        device: device to load onto.
 
     Raises:
-        CheckpointError: there is no such file, or one that cannot be read.
+        CheckpointError: a file is missing or cannot be read.
     """
 
     def __init__(self, folder: Path, file: str, dtype: torch.dtype, device: torch.device) -> None:
@@ -56,14 +57,14 @@ class CheckpointTensors:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All that are there."""
+        """Names of all tensors."""
         return tuple(self._files)
 
     def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """Read numbers of a shape.
+        """Read a floating-point tensor of this shape.
 
         Raises:
-            CheckpointError: naming the file, the tensor, its shape and the expected one.
+            CheckpointError: names the file, the tensor, its shape and the expected one.
         """
         tensor = self._raw(name, shape)
         if not tensor.is_floating_point():
@@ -76,11 +77,11 @@ class CheckpointTensors:
         return tensor
 
     def maybe(self, name: str, shape: tuple[int, ...]) -> Tensor | None:
-        """Read numbers that need not be there."""
+        """Read a floating-point tensor, or return None if it does not exist."""
         return self.take(name, shape) if name in self else None
 
     def integers(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """Read whole numbers (or truth values) of a shape, as int64."""
+        """Read an integer or bool tensor of this shape, as int64."""
         tensor = self._raw(name, shape)
         if tensor.is_floating_point():
             raise CheckpointError(
@@ -105,7 +106,7 @@ class CheckpointTensors:
 
 
 def _files(folder: Path, file: str) -> list[Path]:
-    """Return the file, or the shards that its index names."""
+    """Return the file, or the shards listed in its index."""
     single, index = folder / file, folder / f"{file}.index.json"
     if single.is_file():
         return [single]
@@ -119,7 +120,7 @@ def _files(folder: Path, file: str) -> list[Path]:
 
 
 def _missing(folder: Path, file: str) -> CheckpointError:
-    """Return (not raise) the error for a folder without safetensors: how to convert pickled ones, if any."""
+    """Return (not raise) the error for a folder without safetensors, with a command to convert pickles."""
     pickled = sorted(path.name for path in folder.iterdir() if path.suffix in _PICKLED)
     said = f"{folder} holds no {file}; only safetensors are loaded (pickled weights can run code)."
     old = pickled[0] if pickled else "pytorch_model.bin"

@@ -1,8 +1,8 @@
-"""Turn trained heads into folders that others load: EAGLE as ``speculators`` has it, Medusa as its authors.
+"""Writing of trained heads in published formats: EAGLE as ``speculators``, Medusa as its authors' repository.
 
-``speculators`` (github.com/vllm-project/speculators, ``config.py``, ``models/eagle3``) knows no Medusa heads;
-theirs is the folder that github.com/FasterDecoding/Medusa loads, whose heads share the target's where
-``original_lm_head`` says so.
+``speculators`` (github.com/vllm-project/speculators, ``config.py``, ``models/eagle3``) does not support
+Medusa heads; they are written for github.com/FasterDecoding/Medusa, where ``original_lm_head`` means that
+the heads share the target's head.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from specclient_local.model.heads.eagle_weights import EagleShape, EagleWeights
 from specclient_local.model.heads.medusa_weights import MedusaShape, MedusaWeights
 
 _VERSION = "0.3.0"
-"""Of ``speculators``, the last that knows both kinds of EAGLE heads."""
+"""The last version of ``speculators`` that supports both kinds of EAGLE heads."""
 
 
 def write_eagle(
@@ -30,15 +30,15 @@ def write_eagle(
     """Write an EAGLE head.
 
     Args:
-        folder: is made if it is not there.
-        shape: what it is like.
-        weights: its parameters.
+        folder: created if it does not exist.
+        shape: the head's shape.
+        weights: the head's weights.
         target: folder or hub id of its target.
-        guesses: tokens that whoever serves it should draft at a time.
-        dtype: of the numbers in the file.
+        guesses: recommended number of drafted tokens per round.
+        dtype: type of the tensors in the file.
 
     Raises:
-        ValueError: a layer with biases, norms of its heads or stretched rotations: none is trained here.
+        ValueError: the layer has biases, query and key norms or scaled RoPE, which are never trained here.
     """
     others = (weights.qkv_bias, weights.o_bias, weights.qk_norm)
     if any(tensor is not None for tensor in others) or shape.config.rope.kind != "default":
@@ -71,7 +71,7 @@ def write_eagle(
 def write_medusa(
     folder: Path, shape: MedusaShape, weights: MedusaWeights, target: str, *, dtype: torch.dtype
 ) -> None:
-    """Write Medusa heads; the arguments are :func:`write_eagle`'s."""
+    """Write Medusa heads; the arguments are as in :func:`write_eagle`."""
     tensors: dict[str, Tensor] = {}
     for i, blocks in enumerate(weights.blocks):
         for j, (weight, bias) in enumerate(blocks):
@@ -127,7 +127,7 @@ _ARCHITECTURES = {
 
 
 def _transformer(c: DecoderConfig) -> dict[str, Any]:
-    """Describe a layer as ``config.json`` of transformers does; its rotations are the default kind's."""
+    """Return a layer's configuration in the format of transformers, with default RoPE."""
     return {
         "model_type": "llama",
         "hidden_act": "silu",
@@ -149,7 +149,7 @@ def _transformer(c: DecoderConfig) -> dict[str, Any]:
 
 
 def _layer(c: DecoderConfig, prefix: str, w: EagleWeights) -> dict[str, Tensor]:
-    """Take a layer's fused tensors apart."""
+    """Split a layer's fused tensors."""
     sizes = [c.heads * c.head_dim, c.kv_heads * c.head_dim, c.kv_heads * c.head_dim]
     q, k, v = torch.split(w.qkv.detach(), sizes)
     gate, up = w.gate_up.detach().chunk(2)
@@ -166,12 +166,12 @@ def _layer(c: DecoderConfig, prefix: str, w: EagleWeights) -> dict[str, Tensor]:
 
 
 def _halves(rows: Tensor, head_dim: int) -> Tensor:
-    """Reorder each head's rows from pairs to (first halves, second halves): ``interleave`` undone."""
+    """Reorder each head's rows from pairs to (first halves, second halves), the inverse of ``interleave``."""
     return rows.view(-1, head_dim // 2, 2, rows.shape[1]).transpose(1, 2).reshape(rows.shape)
 
 
 def _save(folder: Path, config: dict[str, Any], tensors: dict[str, Tensor], file: str) -> None:
-    """Write a folder's files, each whole or not at all, the weights last."""
+    """Write the files of a folder, each atomically, the weights last."""
     folder.mkdir(parents=True, exist_ok=True)
     text = folder / "config.json.partial"
     text.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
