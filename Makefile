@@ -78,6 +78,7 @@ quick: $(READY)
 	  $$($(BIN)/python -c 'import torch' 2> /dev/null && echo tests/test_house.py $(QUICK_LOCAL))
 
 docs: $(READY)
+	$(BIN)/python tools/cli_reference.py
 	$(BIN)/mkdocs build --strict --quiet
 
 soak: $(READY)

@@ -225,3 +225,9 @@ def test_links_lead_somewhere(name: str) -> None:
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 250
+
+
+def test_the_reference_of_commands_is_current() -> None:
+    command = [sys.executable, str(ROOT / "tools" / "cli_reference.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
