@@ -110,7 +110,7 @@ def test_bench_fails_where_texts_differ(run, monkeypatch: pytest.MonkeyPatch) ->
     assert "plain" in out
     assert "draft generated other tokens than plain decoding" in err
     code, _, err = run(*arguments, "--dtype", "bfloat16")
-    assert (code, err) == (0, "draft: other tokens than plain decoding, by rounding in bfloat16\n")
+    assert (code, err) == (0, "draft: other tokens than plain decoding, because of rounding in bfloat16\n")
 
 
 def test_profile_adds_up(run) -> None:
