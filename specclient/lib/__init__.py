@@ -1,4 +1,4 @@
-"""The helpers of the OpenAI client, under its module paths."""
+"""Helpers under the module paths of the OpenAI client's ``lib``."""
 
 from specclient.structured.tools import pydantic_function_tool, pydantic_responses_function_tool
 

@@ -1,6 +1,6 @@
 """asyncio helpers: a check for a running loop, work in a thread, and a shield from cancellation.
 
-anyio has similar helpers but takes 1.5 MB; we import it for less common operations only.
+anyio has similar helpers but takes 1.5 MB; it is imported only for less common operations.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ _APP: Final = "specclient"
 
 
 def user_folder(kind: Literal["config", "data"]) -> Path:
-    """Return the user's folder of a kind, where the platform keeps it; it may not exist yet.
+    """Return the user's configuration or data folder of this platform; it may not exist yet.
 
     Raises:
         RuntimeError: the user has no home directory.

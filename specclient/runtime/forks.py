@@ -20,7 +20,7 @@ class SupportsForkReset(Protocol):
         ...
 
 
-#: Held during imports at run time; a fork waits for it, so that no import lock is held in the child.
+#: Held during imports at run time. A fork waits for it, so that no import lock is held in the child.
 import_lock = threading.RLock()
 
 _live: weakref.WeakSet[SupportsForkReset] = weakref.WeakSet()

@@ -1,4 +1,4 @@
-"""Numbers as texts for people: dollars, seconds and plain numbers, to three significant digits."""
+"""Number formats for people: dollars, seconds and plain numbers, to three significant digits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turn an HTTP response into an object whose body is read as bytes, text or a file."""
+"""Responses whose body is a file: readable as bytes or text, or written to a file."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ T = TypeVar("T")
 
 
 class HttpxBinaryResponseContent:
-    """What a method gives whose answer is a file.
+    """The result of a method whose response is a file.
 
-    The body has been read when the method returns; to handle it piece by piece as it comes, make the call
-    through ``with_streaming_response``.
+    The body is completely read when the method returns; to receive it in pieces, make the call with
+    ``with_streaming_response``.
 
     Args:
-        response: the HTTP library's.
+        response: the HTTP library's response.
     """
 
     def __init__(self, response: Any) -> None:
@@ -33,24 +33,24 @@ class HttpxBinaryResponseContent:
 
     @property
     def text(self) -> str:
-        """The body as text, in the encoding its headers name."""
+        """The body as text, decoded with :attr:`encoding`."""
         text: str = self.response.text
         return text
 
     @property
     def encoding(self) -> str | None:
-        """What :attr:`text` is decoded with."""
+        """The encoding of :attr:`text`."""
         encoding: str | None = self.response.encoding
         return encoding
 
     @property
     def charset_encoding(self) -> str | None:
-        """The encoding that the headers name."""
+        """The encoding in the response headers."""
         encoding: str | None = self.response.charset_encoding
         return encoding
 
     def json(self, **kwargs: Any) -> Any:
-        """Return the body as decoded JSON; ``kwargs`` are those of :func:`json.loads`."""
+        """Return the body as decoded JSON; ``kwargs`` are passed to :func:`json.loads`."""
         return self.response.json(**kwargs)
 
     def read(self) -> bytes:
@@ -70,11 +70,11 @@ class HttpxBinaryResponseContent:
         return iter(self.response.iter_lines())
 
     def iter_raw(self, chunk_size: int | None = None) -> Iterator[bytes]:
-        """Iterate over the body; it has been decompressed already."""
+        """Iterate over the body; it is already decompressed."""
         return self.iter_bytes(chunk_size)
 
     def write_to_file(self, file: str | os.PathLike[str]) -> None:
-        """Write the body to a file, over what is there."""
+        """Write the body to a file; an existing file is overwritten."""
         Path(file).write_bytes(self.content)
 
     def stream_to_file(self, file: str | os.PathLike[str], *, chunk_size: int | None = None) -> None:
@@ -84,7 +84,7 @@ class HttpxBinaryResponseContent:
                 opened.write(piece)
 
     def close(self) -> None:
-        """Do nothing: the connection was given back when the body had been read."""
+        """Do nothing: the connection was released after the body was read."""
 
     async def aread(self) -> bytes:
         """Return the body."""
@@ -103,20 +103,20 @@ class HttpxBinaryResponseContent:
         return _each(self.iter_lines())
 
     async def aiter_raw(self, chunk_size: int | None = None) -> AsyncIterator[bytes]:
-        """Return an iterator over the body; it has been decompressed already."""
+        """Return an iterator over the body; it is already decompressed."""
         return _each(self.iter_bytes(chunk_size))
 
     async def astream_to_file(self, file: str | os.PathLike[str], *, chunk_size: int | None = None) -> None:
         """Write the body to a file in pieces of ``chunk_size`` bytes."""
         with import_lock:
-            import anyio  # noqa: PLC0415 - only for files
+            import anyio  # noqa: PLC0415 - needed only to write files
 
         async with await anyio.open_file(file, "wb") as opened:
             for piece in self.iter_bytes(chunk_size):
                 await opened.write(piece)
 
     async def aclose(self) -> None:
-        """Do nothing: the connection was given back when the body had been read."""
+        """Do nothing: the connection was released after the body was read."""
 
 
 async def _each(pieces: Iterator[T]) -> AsyncIterator[T]:

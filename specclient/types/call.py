@@ -25,7 +25,7 @@ class Call:
     A call may consist of several subcalls: strategies, failover and hedging make them.
 
     Attributes:
-        id: our unique id.
+        id: the call's unique id, assigned by the client.
         started_at: the start, in UTC.
         operation: the method's name in the ledger: ``chat``, ``completion``, …
         model: the model that was requested; ``served_model``: the model that the response names.
@@ -41,8 +41,9 @@ class Call:
         strategy_reason: why that kind was used, and its outcome, in words.
         parts: the subcalls, each recorded on its own. Usage and cost of the call are their sums; a call with
             subcalls has no record of its own in the ledger.
-        purpose: why it was made: ``call``, the caller's own; ``failover``, in place of a failed call or to
-            continue one that broke off; ``hedge``, beside a slow one; ``draft``, ``verify`` and ``retry``.
+        purpose: why it was made: ``call`` by the caller; ``failover`` in place of a failed call, or to
+            continue one that broke off; ``hedge`` in parallel to a slow one; ``draft`` and ``verify`` as
+            parts of a strategy; ``retry`` for an attempt in ``lost``.
         pair: the routes of target and draft as ``target+draft``, if both are known. For the engine in this
             process, the checkpoints; the target's alone if no model drafted.
         metadata: the request's ``metadata``, as OpenAI defines it.

@@ -1,4 +1,4 @@
-"""Moderations as they come over the wire."""
+"""Moderation responses."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ ModerationModel = str
 
 
 class AliasedFieldsModel(WireModel):
-    """An object some of whose names are no names of attributes (``hate/threatening``).
+    """An object with JSON keys that are not valid attribute names, such as ``hate/threatening``.
 
-    Such a field is there under both names: in ``model_extra`` and so in a dump also as on the wire, where
-    the OpenAI client leaves it too.
+    Such a field has both names: the JSON key is also in ``model_extra``, and therefore in a dump, as in the
+    OpenAI client.
     """
 
     def model_post_init(self, _context: Any, /) -> None:
-        """Leave what has another name on the wire there, too."""
+        """Copy fields with an alias to ``model_extra`` under their JSON keys."""
         extra = self.__pydantic_extra__
         for name, field in type(self).model_fields.items():
             if extra is not None and field.alias and name in self.__pydantic_fields_set__:
@@ -46,7 +46,7 @@ class Categories(AliasedFieldsModel):
 
 
 class CategoryAppliedInputTypes(AliasedFieldsModel):
-    """Which kinds of input each category was found in."""
+    """The kinds of input in which each category was found."""
 
     harassment: list[Literal["text"]]
     harassment_threatening: list[Literal["text"]] = Field(alias="harassment/threatening")
@@ -64,7 +64,7 @@ class CategoryAppliedInputTypes(AliasedFieldsModel):
 
 
 class CategoryScores(AliasedFieldsModel):
-    """How sure the model is of each category, between 0 and 1."""
+    """The model's confidence for each category, from 0 to 1."""
 
     harassment: float
     harassment_threatening: float = Field(alias="harassment/threatening")
@@ -82,7 +82,7 @@ class CategoryScores(AliasedFieldsModel):
 
 
 class Moderation(WireModel):
-    """What moderation found in one input."""
+    """The moderation result of one input."""
 
     categories: Categories
     category_applied_input_types: CategoryAppliedInputTypes
@@ -91,7 +91,7 @@ class Moderation(WireModel):
 
 
 class ModerationCreateResponse(MeteredModel):
-    """The answer of ``moderations.create``.
+    """The response of ``moderations.create``.
 
     https://platform.openai.com/docs/api-reference/moderations/object
     """

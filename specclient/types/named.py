@@ -1,4 +1,4 @@
-"""Turn the name of an OpenAI type into ours: the class that is written out, or else one of open objects."""
+"""Lookup of OpenAI's types by name: a declared class, or an open class for any other type."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specclient.types.open import open_class
 
 @cache
 def named(path: str) -> Any:
-    """Return the type that is called ``path`` beneath this package: ``Model``, ``beta.threads.Run``."""
+    """Return the type at ``path`` in ``specclient.types``: ``Model``, ``beta.threads.Run``."""
     package, _, name = path.rpartition(".")
     with import_lock:
         try:
@@ -26,9 +26,9 @@ def named(path: str) -> Any:
 
 @cache
 def reader(path: str) -> Callable[[bytes], Any]:
-    """Return what turns JSON into an object of the type that is called ``path``; it may be a union.
+    """Return a function that parses JSON as the type at ``path``, which may be a union.
 
-    The function raises ``pydantic.ValidationError`` for what is no such object.
+    The function raises ``pydantic.ValidationError`` for JSON that does not match the type.
     """
     kind = named(path)
     if isinstance(kind, type) and issubclass(kind, WireModel):

@@ -1,4 +1,4 @@
-"""Turn a decoded body with single odd values, which validation refuses, into an object that keeps them."""
+"""Tolerant validation: keeps single invalid values of a response raw instead of refusing the response."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pydantic
 
 T = TypeVar("T")
 
-#: In an error's place: what follows is the tag of a union's member, not a step into the body.
+#: In an error's location: the next item is the tag of a union's member, not a step into the body.
 TAGGED = "<tagged>"
-#: In an error's place: what follows is about an object that the union does not know.
+#: In an error's location: the following items concern an object with a tag unknown to the union.
 UNKNOWN = "<unknown>"
 
-#: What errors say of members of a union that were tried and are not meant.
+#: Error types of union members that do not apply to the object.
 _OF_UNIONS = ("known_tag", "union_tag_not_found", "union_tag_invalid")
 _SCALARS = (str, int, float, bool)
 _OF_SHAPES = ("model_type", "model_attributes_type", "dict_type", "list_type")
@@ -28,19 +28,19 @@ def keep_odd(
     error: pydantic.ValidationError,
     vital: frozenset[tuple[str, ...]] = frozenset(),
 ) -> T:
-    """Return what ``validate`` makes of a body without its odd values, and then put them in their places.
+    """Validate a body without its odd values, and then set those values on the object.
 
-    Odd is what is of another kind than belongs there, and a null where a value belongs. A null is only put
-    back where there is no default, which is the better value.
+    A value is odd if it has the wrong type, or is null where null is not allowed. A null is set only on a
+    field without a default, since the default is more useful.
 
     Args:
         validate: makes an object of a decoded body.
-        decode: gives the body; a fresh one, as it is changed.
-        error: what ``validate`` raised for it.
-        vital: the fields where no object or list may be odd, or stand where another kind belongs.
+        decode: returns a new copy of the body, which is changed here.
+        error: the error that ``validate`` raised for the body.
+        vital: the fields where an object or a list may be neither odd nor in the place of another type.
 
     Raises:
-        pydantic.ValidationError: ``error`` where it is about more than odd values.
+        pydantic.ValidationError: ``error``, if it is not only about odd values.
     """
     problems = [problem for problem in error.errors(include_url=False) if problem["type"] not in _OF_UNIONS]
     if not problems or problems[0]["type"] == "json_invalid":
@@ -63,7 +63,7 @@ def keep_odd(
 
 
 def _grave(problem: Mapping[str, Any]) -> bool:
-    """Tell whether a problem is about the shape of something, and not about a lone value or a null."""
+    """Return whether a problem is about an object or a list, not about a scalar or a null."""
     value = problem["input"]
     if value is None:
         return isinstance(problem["loc"][-1], int)  # a null in a list cannot be left out
@@ -71,9 +71,9 @@ def _grave(problem: Mapping[str, Any]) -> bool:
 
 
 def _steps(body: Any, place: Place) -> Iterator[int | str]:
-    """Yield the steps of ``place`` that lead into ``body``, up to the last name of a field.
+    """Yield the steps of ``place`` that lead into ``body``, up to the last field name.
 
-    Others name the members of a union. An entry of a list cannot be left out, so its list is what is odd.
+    Other steps are names of union members. A list entry cannot be left out, so its whole list counts as odd.
     """
     walked: list[int | str] = []
     named = 0
@@ -100,7 +100,7 @@ def _take(body: Any, place: Place) -> Any:
 
 
 def _put(made: Any, place: Place, value: Any) -> None:
-    """Set the field at ``place`` in a finished object; a null only where the field has no default."""
+    """Set the field at ``place`` in a validated object; a null only if the field has no default."""
     step: Any
     for step in place[:-1]:
         made = made[step] if isinstance(made, list | dict) else getattr(made, _field(made, step), None)
@@ -116,7 +116,7 @@ def _put(made: Any, place: Place, value: Any) -> None:
 
 
 def _field(made: Any, step: int | str) -> str:
-    """Return the attribute that ``step`` of a body is."""
+    """Return the attribute name for a key of the body."""
     fields = type(made).model_fields
     if step in fields:
         return str(step)

@@ -1,4 +1,4 @@
-"""Turn the name of an OpenAI type into a class, or a union, whose objects have whatever fields came."""
+"""Open classes and unions: types without declared fields, whose objects have the fields of their JSON."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from specclient.types.base import WireModel
 
 
 class OpenObject(WireModel):
-    """An object of no declared fields: what came are its attributes, those of nested objects too.
+    """An object without declared fields. Its attributes, also of nested objects, are the received fields.
 
-    ``model_dump()`` gives back exactly what came.
+    ``model_dump()`` returns exactly the received JSON.
     """
 
     if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class OpenObject(WireModel):
         __pydantic_extra__: dict[str, OpenValue]
 
 
-#: What an attribute of an open object may be. Tried from left to right; of what is no JSON, nothing changes.
+#: The value of an open object's attribute. Members are tried from left to right; other values are unchanged.
 OpenValue = TypeAliasType(
     "OpenValue", Annotated["OpenObject | list[OpenValue] | Any", Field(union_mode="left_to_right")]
 )
@@ -37,14 +37,14 @@ OpenValue = TypeAliasType(
 
 @cache
 def open_class(path: str) -> type[OpenObject]:
-    """Return the class of open objects that is called ``path``: ``beta.threads.Run``, beneath this package.
+    """Return the open class at ``path`` in ``specclient.types``, such as ``beta.threads.Run``.
 
-    The same path gives the same class, and pickle finds it by its module where the path is an OpenAI type.
+    The same path returns the same class. Pickle finds it by its module if the path is an OpenAI type.
     """
     package, _, name = path.rpartition(".")
     module = "specclient.types" + (f".{package}" if package else "")
     made = create_model(name, __base__=OpenObject, __module__=module, __doc__=f"OpenAI's ``{path}``.")
-    made.model_rebuild(_types_namespace=globals())  # its own module does not know what an attribute may be
+    made.model_rebuild(_types_namespace=globals())  # OpenValue is not defined in the class's module
     return made
 
 
@@ -53,15 +53,15 @@ class OneOfOpen:
     """Marks a union of open classes.
 
     Attributes:
-        field: what it says tells which class an object is of.
-        classes: by that word; an object that says another is a bare :class:`OpenObject`.
+        field: the discriminator field.
+        classes: the classes by the field's value; an object with another value is an :class:`OpenObject`.
     """
 
     field: str
     classes: Mapping[str, type[OpenObject]]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Return what makes an object of one of the classes; pydantic's protocol."""
+        """Return a validator that makes an object of one of the classes; part of pydantic's protocol."""
         return core_schema.no_info_plain_validator_function(
             self._made, serialization=core_schema.simple_ser_schema("any")
         )
@@ -78,9 +78,9 @@ class OneOfOpen:
 
 @cache
 def open_union(path: str) -> Any:
-    """Return the union of open classes that is called ``path``: ``beta.AssistantStreamEvent``."""
+    """Return the union of open classes at ``path``, such as ``beta.AssistantStreamEvent``."""
     with import_lock:
-        from specclient.openai_api.unions import UNIONS  # noqa: PLC0415 - few answers are of such a type
+        from specclient.openai_api.unions import UNIONS  # noqa: PLC0415 - rarely needed
 
     field, words = UNIONS[path]
     classes = {word: open_class(name) for word, name in words.items()}

@@ -1,4 +1,4 @@
-"""Turn one answer of a list into a page: its items, and the way to the next one."""
+"""Pages of list methods: their items, and how to request the next page."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ _NO_NEXT = "No next page expected; please check `.has_next_page()` before callin
 
 
 class PageFetcher(Protocol):
-    """What asks for a page: the client, sync or async."""
+    """Fetches pages; a synchronous or asynchronous client."""
 
     def page(self, request: Request) -> Any:
-        """Return the page a request asks for; of an async client, what gives it when awaited."""
+        """Send a list request and return its page; an asynchronous client returns an awaitable."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PageInfo:
-    """What leads from a page to the next one.
+    """How the request of the next page differs from that of the current one.
 
     Attributes:
-        params: to be added to the query.
+        params: query parameters to add.
     """
 
     params: Mapping[str, Any]
 
 
 class BasePage(WireModel, Generic[T]):
-    """What the pages of every kind have in common."""
+    """The base class of all pages."""
 
     data: list[T] = Field(default_factory=list)
 
@@ -46,7 +46,7 @@ class BasePage(WireModel, Generic[T]):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _bare(cls, body: Any) -> Any:
-        """Take a list for a page of it: some servers send it bare (Together's models)."""
+        """Accept a bare list as a page: some servers send one, such as Together for its models."""
         return {"data": body} if isinstance(body, list) else body
 
     @pydantic.field_validator("data", mode="before")
@@ -55,19 +55,19 @@ class BasePage(WireModel, Generic[T]):
         return [] if data is None else data
 
     def attach(self, lister: PageFetcher, request: Request) -> Self:
-        """Tell the page what it is the answer to, and whom to ask for the next one; return it."""
+        """Set the page's request and the client that fetches the next page; return the page."""
         self._lister = lister
         self._request = request
         return self
 
     def has_next_page(self) -> bool:
-        """Tell whether there is a page after this one, as far as this one says."""
+        """Return whether there is a next page, according to the data of this one."""
         if not self.data or getattr(self, "has_more", None) is False:
             return False
         return self.next_page_info() is not None
 
     def next_page_info(self) -> PageInfo | None:
-        """Return what to ask for the next page, None after the last one."""
+        """Return how to request the next page; None on the last page."""
         return None
 
     def _next_request(self) -> Request:
@@ -81,14 +81,14 @@ class BasePage(WireModel, Generic[T]):
 
 
 class _SyncPageBase(BasePage[T]):
-    """A page whose next one is asked for at once."""
+    """A page of the synchronous client."""
 
-    def __iter__(self) -> Iterator[T]:  # type: ignore[override]  # over all items, as the OpenAI client's
+    def __iter__(self) -> Iterator[T]:  # type: ignore[override]  # over the items of all pages, as in the OpenAI client
         for page in self.iter_pages():
             yield from page.data
 
     def iter_pages(self) -> Iterator[Self]:
-        """Return this page and those after it, each asked for when it is due."""
+        """Iterate over this page and the following ones; each is requested when it is needed."""
         page = self
         while True:
             yield page
@@ -97,17 +97,17 @@ class _SyncPageBase(BasePage[T]):
             page = page.get_next_page()
 
     def get_next_page(self) -> Self:
-        """Ask for the next page.
+        """Request the next page.
 
         Raises:
-            RuntimeError: after the last one.
+            RuntimeError: this is the last page.
         """
         found: Self = self._lister.page(self._next_request())
         return found
 
 
 class _AsyncPageBase(BasePage[T]):
-    """A page whose next one is awaited."""
+    """A page of the asynchronous client."""
 
     async def __aiter__(self) -> AsyncIterator[T]:
         async for page in self.iter_pages():
@@ -115,7 +115,7 @@ class _AsyncPageBase(BasePage[T]):
                 yield item
 
     async def iter_pages(self) -> AsyncIterator[Self]:
-        """Return this page and those after it, each asked for when it is due."""
+        """Iterate over this page and the following ones; each is requested when it is needed."""
         page = self
         while True:
             yield page
@@ -124,40 +124,40 @@ class _AsyncPageBase(BasePage[T]):
             page = await page.get_next_page()
 
     async def get_next_page(self) -> Self:
-        """Ask for the next page.
+        """Request the next page.
 
         Raises:
-            RuntimeError: after the last one.
+            RuntimeError: this is the last page.
         """
         found: Self = await self._lister.page(self._next_request())
         return found
 
 
 class _SinglePage(BasePage[T]):
-    """All there is: such a list comes in one piece."""
+    """A page with the complete list."""
 
     object: str | None = None
 
 
 class _CursorPage(BasePage[T]):
-    """A page after which the id of its last item leads on."""
+    """A page whose cursor is the id of its last item."""
 
     has_more: bool | None = None
 
     def next_page_info(self) -> PageInfo | None:
-        """Return what to ask for the next page, None after the last one."""
+        """Return how to request the next page; None on the last page."""
         last = getattr(self.data[-1], "id", None) if self.data else None
         return None if last is None else PageInfo({"after": last})
 
 
 class _ConversationCursorPage(BasePage[T]):
-    """A page after which its ``last_id`` leads on."""
+    """A page whose cursor is its ``last_id``."""
 
     has_more: bool | None = None
     last_id: str | None = None
 
     def next_page_info(self) -> PageInfo | None:
-        """Return what to ask for the next page, None after the last one."""
+        """Return how to request the next page; None on the last page."""
         return PageInfo({"after": self.last_id}) if self.last_id else None
 
 
@@ -167,74 +167,74 @@ class _NextFieldPage(BasePage[T]):
 
 
 class _NextCursorPage(_NextFieldPage[T]):
-    """A page after which its ``next`` leads on, sent as ``after``."""
+    """A page whose cursor is its ``next``, sent as ``after``."""
 
     def next_page_info(self) -> PageInfo | None:
-        """Return what to ask for the next page, None after the last one."""
+        """Return how to request the next page; None on the last page."""
         return PageInfo({"after": self.next}) if self.next else None
 
 
 class _TokenPage(_NextFieldPage[T]):
-    """A page after which its ``next`` leads on, sent as ``page``."""
+    """A page whose cursor is its ``next``, sent as ``page``."""
 
     def next_page_info(self) -> PageInfo | None:
-        """Return what to ask for the next page, None after the last one."""
+        """Return how to request the next page; None on the last page."""
         return PageInfo({"page": self.next}) if self.next else None
 
 
 class SyncPage(_SinglePage[T], _SyncPageBase[T]):
-    """All there is of a list."""
+    """A page with the complete list."""
 
 
 class AsyncPage(_SinglePage[T], _AsyncPageBase[T]):
-    """All there is of a list."""
+    """A page with the complete list."""
 
 
 class SyncCursorPage(_CursorPage[T], _SyncPageBase[T]):
-    """A page of a list that goes on after an item's id."""
+    """A page whose cursor is the id of its last item."""
 
 
 class AsyncCursorPage(_CursorPage[T], _AsyncPageBase[T]):
-    """A page of a list that goes on after an item's id."""
+    """A page whose cursor is the id of its last item."""
 
 
 class SyncConversationCursorPage(_ConversationCursorPage[T], _SyncPageBase[T]):
-    """A page of a list that says which id to go on after."""
+    """A page with the id to continue after."""
 
 
 class AsyncConversationCursorPage(_ConversationCursorPage[T], _AsyncPageBase[T]):
-    """A page of a list that says which id to go on after."""
+    """A page with the id to continue after."""
 
 
 class SyncNextCursorPage(_NextCursorPage[T], _SyncPageBase[T]):
-    """A page of a list that hands out a cursor."""
+    """A page with a cursor for the next page."""
 
 
 class AsyncNextCursorPage(_NextCursorPage[T], _AsyncPageBase[T]):
-    """A page of a list that hands out a cursor."""
+    """A page with a cursor for the next page."""
 
 
 class SyncTokenPage(_TokenPage[T], _SyncPageBase[T]):
-    """A page of a list that hands out a token for the next page."""
+    """A page with a token for the next page."""
 
 
 class AsyncTokenPage(_TokenPage[T], _AsyncPageBase[T]):
-    """A page of a list that hands out a token for the next page."""
+    """A page with a token for the next page."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageClasses:
-    """How a list goes on: the class of its pages, for either client.
+    """The page classes of a kind of list, for both clients.
 
     Attributes:
-        sync_page, async_page: to be parametrised with what they list: ``kind.sync_page[FileObject]``.
+        sync_page, async_page: generic classes of the item type: ``kind.sync_page[FileObject]``.
     """
 
     sync_page: Any
     async_page: Any
 
 
-#: The kinds by the names that rows use.
+#: The page classes by the name of the kind, as used in the endpoint table.
 PAGE_CLASSES: Final[Mapping[str, PageClasses]] = {
     "Page": PageClasses(SyncPage, AsyncPage),
     "CursorPage": PageClasses(SyncCursorPage, AsyncCursorPage),
@@ -245,10 +245,10 @@ PAGE_CLASSES: Final[Mapping[str, PageClasses]] = {
 
 
 class AsyncPaginator(Generic[T]):
-    """What an async client's ``list`` returns: await it for the first page, or iterate over all items.
+    """The result of an asynchronous ``list``: await it for the first page, or iterate over all items.
 
     Args:
-        ask: asks for the first page.
+        ask: requests the first page.
     """
 
     def __init__(self, ask: Callable[[], Awaitable[Any]]) -> None:

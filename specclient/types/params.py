@@ -1,4 +1,4 @@
-"""What stands for an argument not given, and the keywords that every call takes beside the API's own."""
+"""Sentinels for arguments that are not given, and the options of every call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class NotGiven:
-    """The value of a parameter that was not given, where ``None`` would mean ``null``."""
+    """The default of a parameter for which ``None`` would mean ``null``."""
 
     def __bool__(self) -> Literal[False]:
         return False
@@ -22,7 +22,7 @@ class NotGiven:
 
 
 class Omit:
-    """The value of what is to be left out: of a parameter, or of a header that would be sent otherwise."""
+    """The value of a parameter or header to leave out of the request, even if it would be sent by default."""
 
     def __bool__(self) -> Literal[False]:
         return False
@@ -36,7 +36,7 @@ Omittable: TypeAlias = T | NotGiven | Omit
 
 
 class RequestOptions(TypedDict, total=False):
-    """What a call by its path takes (``client.get``, ``client.post``)."""
+    """The options of calls by path, such as ``client.get`` and ``client.post``."""
 
     headers: Mapping[str, str | Omit]
     max_retries: int
@@ -48,13 +48,13 @@ class RequestOptions(TypedDict, total=False):
 
 
 class CallOptions(TypedDict, total=False):
-    """What any call takes beside the API's own parameters.
+    """The options of every call, in addition to the API's parameters.
 
-    ``policy`` (a :class:`Policy`, or the name of one in the configuration) routes the call; ``tags`` label
-    it in the ledger, and ``session`` names what it is a part of; ``strategy`` (a :class:`Strategy`, or its
-    kind) plays speculation from this side; ``drop_params`` leaves out what the endpoint cannot express;
-    ``deadline_s`` is how many seconds all of its tries and the waits between them may take. These are ours;
-    the rest is the OpenAI client's.
+    ``policy`` (a :class:`Policy`, or the name of one in the configuration) routes the call. ``tags`` are
+    stored with it in the ledger, and ``session`` is the conversation or agent run that it belongs to.
+    ``strategy`` (a :class:`Strategy`, or its kind) selects client-side speculation. ``drop_params`` drops
+    parameters that the endpoint does not support. ``deadline_s`` limits all attempts and the waits between
+    them, in seconds. These options are specclient's; the others are those of the OpenAI client.
     """
 
     extra_headers: Mapping[str, str | Omit | None] | None

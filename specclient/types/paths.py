@@ -1,7 +1,7 @@
-"""Turn the module paths of the OpenAI client's types into modules of ours, made when they are first imported.
+"""Virtual modules for the module paths of the OpenAI client's types, made on first import.
 
-``specclient.types.responses.response_output_text`` has the names of a module that is called otherwise here;
-``specclient.types.beta.threads`` has names that stand for open classes. Neither is a file.
+For example, ``specclient.types.responses.response_output_text`` has names from a module with another name
+here, and the names in ``specclient.types.beta.threads`` are open classes. Neither module is a file.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _WORDS, _LISTS, _MAPPINGS, _CHOICES = (
 
 
 def names_of(package: str) -> list[str]:
-    """Return the public names of a package beneath ``specclient.types``: ``chat``, ``beta.threads``."""
+    """Return the public names of a package in ``specclient.types``, such as ``chat`` or ``beta.threads``."""
     return PACKAGES[package].split()
 
 
 def find(package: str, name: str) -> Any:
-    """Return what a public name of a package stands for: the type written out here, or an open one.
+    """Return the type with a public name of a package: a declared type, or an open one.
 
     Raises:
-        AttributeError: where the OpenAI client has no such name.
+        AttributeError: the OpenAI client has no such name.
     """
     home = _homes(package).get(name)
     if home is not None:
@@ -48,7 +48,7 @@ def find(package: str, name: str) -> Any:
 
 
 def install() -> None:
-    """Let Python import the modules that are no files."""
+    """Install the finder of the virtual modules."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.append(_Finder())
 
@@ -60,20 +60,20 @@ def _known(package: str) -> frozenset[str]:
 
 @functools.cache
 def _homes(package: str) -> dict[str, str]:
-    """Return the module here, beneath the root, of each name of a package that is written out."""
+    """Return the modules, relative to the root, of a package's declared types, by type name."""
     return {name: home for home, names in HOMES.get(package, {}).items() for name in names.split()}
 
 
 @functools.cache
 def _deep(package: str) -> dict[str, str]:
-    """Return the deep modules of a package, each with the module here that has its names, if any."""
+    """Return the virtual modules of a package, each with the file module that has its names, or ``""``."""
     homes = {module: home for home, modules in DEEP.get(package, {}).items() for module in modules.split()}
     others = MODULES.get(package, "").split()
     return dict.fromkeys([*map(_snake, names_of(package)), *others], "") | homes
 
 
 def _snake(name: str) -> str:
-    """Return the module that the OpenAI client keeps a name in: ``ImagesResponse`` in ``images_response``."""
+    """Return the OpenAI client's module of a name: ``images_response`` for ``ImagesResponse``."""
     name = name.replace("ChatKit", "Chatkit")
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
@@ -89,7 +89,7 @@ def _open(path: str) -> Any:
 
 
 def _find_deep(package: str, module: str, name: str) -> Any:
-    """Return what a name of a deep module stands for; one of a part of an open type is an open class, too."""
+    """Return the type with a name in a virtual module; a nested type of an open type is an open class."""
     ours = RENAMED.get(_join(package, module), {}).get(name, name)
     home = _deep(package).get(module)
     if home:
@@ -111,12 +111,12 @@ def _join(*parts: str) -> str:
 
 
 class _Finder(MetaPathFinder, Loader):
-    """Finds and makes the modules that are no files; those that are, Python finds before."""
+    """Finds and makes the virtual modules. Python finds modules that are files first."""
 
     def find_spec(
         self,
         fullname: str,
-        path: Sequence[str] | None,  # noqa: ARG002  # the protocol's
+        path: Sequence[str] | None,  # noqa: ARG002  # part of the protocol
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
         if not fullname.startswith(_ROOT + "."):

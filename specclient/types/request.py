@@ -13,10 +13,10 @@ from specclient.types.strategy import Strategy
 
 @dataclass(frozen=True, slots=True)
 class PerCallOptions:
-    """The options of one call, beside the API's own parameters.
+    """The options of one call, in addition to the API's parameters.
 
     Attributes:
-        headers, query, body: added to the request; they override ours.
+        headers, query, body: added to the request; they override the client's values.
         timeout: seconds, or the transport's own timeout object; None for the client's timeout.
         max_retries: None for the client's setting.
         follow_redirects: whether redirects are followed; None for the client's setting.

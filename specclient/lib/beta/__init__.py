@@ -1,1 +1,1 @@
-"""The helpers of the OpenAI client's beta, under its module paths."""
+"""Helpers under the module paths of the OpenAI client's ``lib.beta``."""

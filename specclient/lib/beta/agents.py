@@ -1,4 +1,4 @@
-"""The helpers for hosted agents, under the OpenAI client's module path."""
+"""Helpers for hosted agents, under the OpenAI client's module path."""
 
 from specclient.resources.agents.artifacts import AgentResultArtifacts, AsyncAgentResultArtifacts
 from specclient.resources.agents.files import (

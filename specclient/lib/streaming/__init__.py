@@ -1,4 +1,4 @@
-"""The helpers of streams; see ``chat`` and ``responses``."""
+"""Stream helpers under the OpenAI client's module paths: of Assistants here, others in submodules."""
 
 from specclient.resources.assistants import (
     AssistantEventHandler,

@@ -1,4 +1,4 @@
-"""The streams of hosted agents' turns, under the OpenAI client's module path."""
+"""Streams of hosted agents' turns, under the OpenAI client's module path."""
 
 from specclient.resources.agents.turn_stream import AgentSessionStream, AsyncAgentSessionStream
 

@@ -1,6 +1,6 @@
-"""Chat completions and what they take, under the module path of the OpenAI client; loaded on first use.
+"""The types of chat completions, under the OpenAI client's module path; loaded on first use.
 
-What a type checker should know of them stands in ``__init__.pyi``.
+Type checkers read ``__init__.pyi``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 from specclient.types import paths
 
-__all__ = paths.names_of("chat")  # noqa: PLE0605  # a list of texts
+__all__ = paths.names_of("chat")  # noqa: PLE0605  # a list of strings
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""A chat completion as it comes over the wire, whole."""
+"""Chat completions that are not streamed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast"]
 
 
 class Choice(WireModel):
-    """One of the ``n`` answers."""
+    """One of the ``n`` choices."""
 
     finish_reason: FinishReason
     index: int = 0
@@ -54,7 +54,7 @@ class Choice(WireModel):
 
 
 class ChatCompletion(MeteredModel):
-    """The answer of ``chat.completions.create``; ``created`` is in Unix seconds.
+    """The response of ``chat.completions.create``; ``created`` is in Unix seconds.
 
     https://platform.openai.com/docs/api-reference/chat/object
     """

@@ -1,4 +1,4 @@
-"""One event of a streamed chat completion, as it comes over the wire."""
+"""The chunks of a streamed chat completion."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ChoiceDeltaAudio(WireModel):
 
 
 class ChoiceDeltaFunctionCall(WireModel):
-    """A piece of a function call in the API's first form."""
+    """A piece of a function call in the deprecated form, before tool calls."""
 
     arguments: LenientJsonText | None = None
     name: str | None = None
@@ -76,7 +76,7 @@ class ChoiceDeltaToolCall(WireModel):
 
 
 class ChoiceDelta(WireModel):
-    """What a chunk adds to a message."""
+    """The part of a message in one chunk."""
 
     audio: ChoiceDeltaAudio | None = None
     content: LenientText | None = None
@@ -87,7 +87,7 @@ class ChoiceDelta(WireModel):
 
 
 class Choice(WireModel):
-    """What a chunk adds to one of the ``n`` answers."""
+    """The part of one of the ``n`` choices in one chunk."""
 
     delta: ChoiceDelta = Field(default_factory=ChoiceDelta)
     index: int = 0

@@ -1,4 +1,4 @@
-"""The message of a chat completion as it comes over the wire: text, refusal, audio, citations, tool calls."""
+"""The message of a chat completion: text, refusal, audio, citations and tool calls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specclient.types.tagged_union import TaggedUnion
 
 
 class AnnotationURLCitation(WireModel):
-    """A page that the text between two character positions cites."""
+    """A web page cited by the text between two character positions."""
 
     end_index: int
     start_index: int
@@ -19,7 +19,7 @@ class AnnotationURLCitation(WireModel):
 
 
 class Annotation(WireModel):
-    """A remark on the text."""
+    """An annotation of the text."""
 
     type: Literal["url_citation"]
     url_citation: AnnotationURLCitation
@@ -35,21 +35,21 @@ class ChatCompletionAudio(WireModel):
 
 
 class FunctionCall(WireModel):
-    """The call of a function in the API's first form; ``arguments`` is JSON text, as the model wrote it."""
+    """A function call in the deprecated form; ``arguments`` is JSON text, as the model wrote it."""
 
     arguments: LenientJsonText = ""
     name: str = ""
 
 
 class Function(WireModel):
-    """The function a tool call names; ``arguments`` is JSON text, as the model wrote it."""
+    """The function of a tool call; ``arguments`` is JSON text, as the model wrote it."""
 
     arguments: LenientJsonText = ""
     name: str = ""
 
 
 class ChatCompletionMessageFunctionToolCall(WireModel):
-    """The call of a function."""
+    """A call of a function."""
 
     id: str = ""
     function: Function
@@ -57,21 +57,21 @@ class ChatCompletionMessageFunctionToolCall(WireModel):
 
 
 class Custom(WireModel):
-    """The custom tool a call names, and what goes in."""
+    """The custom tool of a tool call, and its input."""
 
     input: str = ""
     name: str = ""
 
 
 class ChatCompletionMessageCustomToolCall(WireModel):
-    """The call of a custom tool."""
+    """A call of a custom tool."""
 
     id: str = ""
     custom: Custom
     type: Literal["custom"] = "custom"
 
 
-#: The name that the call of a function had before there were other tools.
+#: The former name of a function call, from before there were other tools.
 ChatCompletionMessageToolCall = ChatCompletionMessageFunctionToolCall
 
 ChatCompletionMessageToolCallUnion = Annotated[
@@ -80,7 +80,7 @@ ChatCompletionMessageToolCallUnion = Annotated[
 
 
 class ChatCompletionMessage(WireModel):
-    """The answer of one choice."""
+    """The message of one choice."""
 
     content: LenientText | None = None
     refusal: str | None = None

@@ -1,4 +1,4 @@
-"""The log probabilities of an answer's tokens, as they come over the wire."""
+"""The log-probabilities of a completion's tokens."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from specclient.types.base import WireModel
 
 
 class TopLogprob(WireModel):
-    """One of the tokens that were likely at a position; ``logprob`` is a natural logarithm."""
+    """One of the likeliest tokens at a position; ``logprob`` is a natural logarithm."""
 
     token: str
     bytes: list[int] | None = None
@@ -14,7 +14,7 @@ class TopLogprob(WireModel):
 
 
 class ChatCompletionTokenLogprob(WireModel):
-    """A token of the answer, with those that were likely in its place."""
+    """A token of the completion, with the likeliest tokens at its position."""
 
     token: str
     bytes: list[int] | None = None
@@ -23,7 +23,7 @@ class ChatCompletionTokenLogprob(WireModel):
 
 
 class ChoiceLogprobs(WireModel):
-    """What a choice's tokens, or a part's of it, had for probabilities."""
+    """The log-probabilities of a choice's tokens, or of the tokens in one chunk of it."""
 
     content: list[ChatCompletionTokenLogprob] | None = None
     refusal: list[ChatCompletionTokenLogprob] | None = None

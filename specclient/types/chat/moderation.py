@@ -1,4 +1,4 @@
-"""What moderation made of a chat's input and output, where it was asked for with the answer."""
+"""The moderation results of a chat completion's input and output, if the request asked for them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specclient.types.tagged_union import TaggedUnion
 
 
 class ModerationInputModerationResultsResult(WireModel):
-    """One result; the mappings are by category."""
+    """One result; the keys of the mappings are categories."""
 
     categories: dict[str, bool]
     category_applied_input_types: dict[str, list[Literal["text", "image"]]]
@@ -28,7 +28,7 @@ class ModerationInputModerationResults(WireModel):
 
 
 class ModerationInputError(WireModel):
-    """Why there are no results."""
+    """The error, if there are no results."""
 
     code: str
     message: str
@@ -37,7 +37,7 @@ class ModerationInputError(WireModel):
 
 ModerationInput = Annotated[ModerationInputModerationResults | ModerationInputError, TaggedUnion("type")]
 
-# The output's objects have the shape of the input's.
+# The output's objects have the same fields as the input's.
 ModerationOutputModerationResultsResult = ModerationInputModerationResultsResult
 ModerationOutputModerationResults = ModerationInputModerationResults
 ModerationOutputError = ModerationInputError
@@ -45,7 +45,7 @@ ModerationOutput = ModerationInput
 
 
 class Moderation(WireModel):
-    """The results for the messages sent, and for the answer."""
+    """The results of the request's messages and of the completion."""
 
     input: ModerationInput
     output: ModerationOutput

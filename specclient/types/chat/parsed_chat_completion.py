@@ -1,4 +1,4 @@
-"""Chat completions with what was made of their JSON: of a message its ``parsed``, of a call its arguments."""
+"""Parsed chat completions: messages with their parsed text, tool calls with their parsed arguments."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ ContentType = TypeVar("ContentType")
 
 
 class ParsedFunction(Function):
-    """A function called, with its arguments as what the tool takes; None where they were not parsed."""
+    """The function of a tool call with its parsed arguments; None if they were not parsed."""
 
     parsed_arguments: Any | None = None
 
 
 class ParsedFunctionToolCall(ChatCompletionMessageFunctionToolCall):
-    """The call of a function whose arguments have been parsed."""
+    """A function call with parsed arguments."""
 
     function: ParsedFunction
 
 
 class ParsedChatCompletionMessage(ChatCompletionMessage, Generic[ContentType]):
-    """A message, and what its text is in the format that was asked for; None where it has none."""
+    """A message with its text parsed as the requested type; ``parsed`` is None for a message without text."""
 
     parsed: ContentType | None = None
-    tool_calls: list[ParsedFunctionToolCall] | None = None  # type: ignore[assignment]  # as the OpenAI client's
+    tool_calls: list[ParsedFunctionToolCall] | None = None  # type: ignore[assignment]  # as in the OpenAI client
 
 
 class ParsedChoice(Choice, Generic[ContentType]):
-    """One of the ``n`` answers, parsed."""
+    """One of the ``n`` choices, parsed."""
 
     message: ParsedChatCompletionMessage[ContentType] = Field(default_factory=ParsedChatCompletionMessage)
 
 
 class ParsedChatCompletion(ChatCompletion, Generic[ContentType]):
-    """The answer of ``chat.completions.parse``."""
+    """The response of ``chat.completions.parse``."""
 
     choices: list[ParsedChoice[ContentType]] = Field(default_factory=list)  # type: ignore[assignment]  # narrower

@@ -47,7 +47,7 @@ class ParsedResponseOutputMessage(ResponseOutputMessage, Generic[ContentType]):
 
 
 class ParsedResponseFunctionToolCall(ResponseFunctionToolCall):
-    """The call of a function, with its arguments as what the tool takes; None where they were not parsed."""
+    """A function call with its parsed arguments; None if they were not parsed."""
 
     parsed_arguments: Any | None = None
 
