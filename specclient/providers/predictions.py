@@ -1,4 +1,4 @@
-"""Turn what is asked beside a predicted answer into what an endpoint is known to refuse there."""
+"""Checks of parameters that an endpoint does not accept together with a predicted output."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specclient.providers.endpoint import Endpoint
 from specclient.providers.unsupported import drops, is_requested, refuse_unsupported
 from specclient.types.request import Request
 
-#: What OpenAI refuses beside ``prediction`` ("Predicted Outputs"; Azure's page lists the same).
+#: Parameters that OpenAI rejects together with ``prediction`` ("Predicted Outputs"; Azure lists the same).
 OPENAI_CONFLICTS = (
     "n",
     "logprobs",
@@ -35,7 +35,7 @@ def conflicting_params(request: Request, names: Iterable[str]) -> list[str]:
 
 
 def refusal(where: str, found: list[str]) -> UnsupportedParameterError:
-    """Return the error for a prediction together with parameters that ``where`` refuses beside one."""
+    """Return the error for a prediction together with the parameters ``found``, which ``where`` rejects."""
     out = "; ".join(_WAYS_OUT[name] for name in found if name in _WAYS_OUT)
     error = UnsupportedParameterError(
         f"{where} refuses 'prediction' together with {', '.join(map(repr, found))}: "

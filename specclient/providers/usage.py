@@ -1,6 +1,6 @@
-"""Turn the usage an answer reports, in any of the vendors' shapes, into one vocabulary.
+"""Reader of the token usage that responses report, in the forms of all vendors.
 
-A count that cannot be right (negative, no whole number) is unknown.
+An invalid count (negative, or not a whole number) is unknown.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from specclient.types.usage import CompletionUsage, ReportedCharge, Usage
 
 _MOST_DIGITS = 15
 
-#: xAI, "Cost tracking": ten thousand million ticks are a dollar.
+#: Dollars per tick: 10,000,000,000 ticks are one dollar (xAI, "Cost tracking").
 _TICKS = Decimal("1e-10")
 
 
 def usage_of(answer: Any) -> Usage | None:
-    """Return the tokens that an answer, chunk or event reports; None where it reports none."""
+    """Return the usage that a response, chunk or event reports; None if it reports none."""
     reported = getattr(answer, "usage", None)
     if isinstance(reported, CompletionUsage):
         usage = _completion_usage(reported)
@@ -33,19 +33,19 @@ def usage_of(answer: Any) -> Usage | None:
     if isinstance(answer, ChatCompletionChunk | ChatCompletion | Completion):  # most chunks end here
         return _usage_of_groq(answer) if answer.__pydantic_extra__ else None
     if reported is None:
-        inner = getattr(answer, "response", None)  # the last event of a streamed response carries it whole
+        inner = getattr(answer, "response", None)  # the last event of a streamed response contains it
         reported = getattr(inner, "usage", None)
     return None if reported is None else _other_usage(reported)
 
 
 def cached_in(headers: Mapping[str, str]) -> int | None:
-    """Return the prompt tokens read from a cache that the headers of an answer tell (Fireworks)."""
+    """Return the number of cached prompt tokens from response headers (Fireworks); None if missing."""
     told = headers.get("fireworks-cached-prompt-tokens")
     return None if told is None else _count_of(told)
 
 
 def with_cached(usage: Usage, cached: int | None) -> Usage:
-    """Return ``usage`` with prompt tokens read from a cache, where it tells none itself."""
+    """Return ``usage`` with a number of cached prompt tokens, unless it has one, or the number is invalid."""
     if usage.cached is not None or usage.prompt is None or cached is None or cached > usage.prompt:
         return usage
     return replace(usage, cached=cached)
@@ -65,10 +65,10 @@ def _completion_usage(reported: CompletionUsage) -> Usage:
         and reasoning
         and reported.total_tokens == (prompt or 0) + completion + reasoning
     ):
-        completion += reasoning  # xAI counts reasoning beside completion_tokens; the sum tells
+        completion += reasoning  # xAI: total_tokens shows that completion_tokens excludes reasoning
     cached = count(getattr(inputs, "cached_tokens", None))
     if cached is None:
-        cached = count(extra.get("prompt_cache_hit_tokens"))  # DeepSeek: the prompt is hits and misses
+        cached = count(extra.get("prompt_cache_hit_tokens"))  # DeepSeek: prompt tokens are hits plus misses
     return Usage(
         prompt=prompt,
         completion=completion,
@@ -88,10 +88,10 @@ def _completion_usage(reported: CompletionUsage) -> Usage:
 
 
 def _other_usage(reported: Any) -> Usage | None:
-    """Read the usage of responses, images and speech (input and output tokens) and of embeddings."""
+    """Return the usage of responses, images and speech (input and output tokens) and of embeddings."""
     fields = _mapping(reported)
     inputs, outputs = (
-        _mapping(fields.get(f"{side}_tokens_details") or fields.get(f"{side}_token_details"))  # of speech
+        _mapping(fields.get(f"{side}_tokens_details") or fields.get(f"{side}_token_details"))  # speech
         for side in ("input", "output")
     )
     prompt = count(fields.get("input_tokens"))
@@ -99,7 +99,7 @@ def _other_usage(reported: Any) -> Usage | None:
     if prompt is None and completion is None:
         prompt, completion = count(fields.get("prompt_tokens")), count(fields.get("completion_tokens"))
         if prompt is None and completion is None:
-            return None  # by the minute, or by the image: nothing that counts in tokens
+            return None  # billed by the minute or by the image, not by the token
         completion = completion or 0  # an embedding generates nothing
     return Usage(
         prompt=prompt,
@@ -116,16 +116,16 @@ def _other_usage(reported: Any) -> Usage | None:
 
 
 def _written_1h(extra: Mapping[str, Any]) -> int | None:
-    """Return the tokens written to a cache for an hour (Anthropic, "Prompt caching", 1-hour duration)."""
+    """Return the tokens written to a one-hour cache (Anthropic, "Prompt caching", 1-hour duration)."""
     created = extra.get("cache_creation")
     return count(created.get("ephemeral_1h_input_tokens")) if isinstance(created, Mapping) else None
 
 
 def _charges(fields: Mapping[str, Any]) -> tuple[ReportedCharge, ...]:
-    """Return the dollars that a usage says were charged: xAI's ticks, OpenRouter's ``cost``.
+    """Return the charges in dollars that a usage reports: xAI's ticks, OpenRouter's ``cost``.
 
-    Where the caller's own key paid the vendor behind OpenRouter, ``cost`` is the router's fee alone, and what
-    the vendor took stands beside it ("Usage accounting", cost breakdown).
+    If OpenRouter used the caller's own key for the vendor, ``cost`` is only OpenRouter's fee, and the
+    vendor's charge is in ``cost_details`` ("Usage accounting", cost breakdown). The result is their sum.
     """
     found = []
     ticks, cost = count(fields.get("cost_in_usd_ticks")), _dollars(fields.get("cost"))
@@ -146,7 +146,7 @@ def _dollars(value: object) -> Decimal | None:
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
-    """Return an object's fields; none of what is no object."""
+    """Return the fields of a mapping or model; an empty mapping for any other value."""
     if isinstance(value, Mapping):
         return value
     return {**value.__dict__, **(value.model_extra or {})} if isinstance(value, WireModel) else {}
@@ -161,14 +161,14 @@ def _usage_of_groq(answer: Any) -> Usage | None:
 
 
 def count(value: object) -> int | None:
-    """Return a value where it is a count: a whole number of 0 or more, and of no absurd size."""
+    """Return a value if it is a valid count: an integer from 0 to below 10^15; otherwise None."""
     if isinstance(value, bool) or not isinstance(value, int):
         return None
     return value if 0 <= value < 10**_MOST_DIGITS else None
 
 
 def _count_of(value: object) -> int | None:
-    """Return a count, or text that is one."""
+    """Return a count given as a number or as text; None if it is not valid."""
     if isinstance(value, str):
         return int(value) if value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS else None
     return count(value)

@@ -1,6 +1,6 @@
-"""Tokens of texts, chats, tools and images: counted where they can be, else estimated and marked so.
+"""Token counts of texts, chats, tools and images. Counts that are not exact are marked as estimates.
 
-Its modules load when the first count is made: most answers bring their own.
+The modules are loaded on the first count, because most responses report their own counts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Encode", "TokenCount", "count_messages", "count_prompt", "count_text
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    with import_lock:  # it may be amid a call
+    with import_lock:  # prevents a fork during the import
         home = importlib.import_module(
             f"{__name__}.{'chat' if name.endswith(('messages', 'prompt')) else 'text'}"
         )

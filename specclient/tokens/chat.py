@@ -1,4 +1,4 @@
-"""Turn the messages, tools and inputs of a request into the number of tokens of its prompt."""
+"""Token counts of prompts: the messages, tools and inputs of a request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specclient.types.request import Request
 
 __all__ = ["count_messages", "count_prompt"]
 
-#: Chat models whose framing is documented (OpenAI cookbook, "How to count tokens with tiktoken").
+#: Chat models with documented tokens per message (OpenAI cookbook, "How to count tokens with tiktoken").
 _FRAMED = ("gpt-3.5-turbo", "gpt-4")
 _FRAMED_FIELDS = ("role", "content", "name")
 _PER_MESSAGE = 3
@@ -26,15 +26,15 @@ _IMAGES = ("image_url", "input_image", "image")
 
 
 def count_messages(messages: Iterable[Any], model: str, *, encode: Encode | None = None) -> TokenCount:
-    """Count the tokens of a chat prompt, the frame around each message included; never raises.
+    """Count the tokens of a chat prompt, including the tokens around each message. Never raises.
 
-    The count is exact for messages of text, and of images whose size can be read, to OpenAI's GPT-3.5 and
-    GPT-4 families, where the frame is documented. Everything else (other models, tool calls, and sound and
-    files, which count as nothing) makes it an estimate.
+    The count is exact for OpenAI's GPT-3.5 and GPT-4 families, whose tokens per message are documented, if
+    the messages contain only text, and images whose size can be read. It is an estimate for other models, and
+    for messages with tool calls, audio or files; audio and files count as 0 tokens.
 
     Args:
-        messages: mappings with ``role`` and ``content``, as ``chat.completions.create`` takes them.
-        model, encode: as in :func:`specclient.tokens.count_text`.
+        messages: mappings with ``role`` and ``content``, as for ``chat.completions.create``.
+        model, encode: see :func:`specclient.tokens.count_text`.
     """
     counts = [TokenCount(_PER_REPLY, estimated=not bare_model_name(model).startswith(_FRAMED))]
     for message in _each(messages):
@@ -46,12 +46,13 @@ def count_messages(messages: Iterable[Any], model: str, *, encode: Encode | None
 
 
 def count_prompt(request: Request, model: str, *, encode: Encode | None = None) -> TokenCount:
-    """Count what a request sends: its messages and tools, or its prompt or input as text or token ids.
+    """Count the tokens of a request: its messages and tools, or its prompt or input as text or token ids.
 
-    Never raises, whatever the request holds: the endpoint is who refuses it.
+    Never raises, even for an invalid request: the endpoint reports its errors.
 
     Args:
-        model, encode: as in :func:`specclient.tokens.count_text`.
+        request: the request.
+        model, encode: see :func:`specclient.tokens.count_text`.
     """
     params = request.params
     if request.operation == "chat":
@@ -87,7 +88,7 @@ def _count_texts(prompt: Any, model: str, encode: Encode | None) -> TokenCount:
         if all(isinstance(token, int) for token in prompt):
             return TokenCount(len(prompt))
         if any(isinstance(part, list | tuple) and part and not isinstance(part[0], int) for part in prompt):
-            return count_text(json_text(prompt), model, encode=encode)  # deeper than any endpoint takes
+            return count_text(json_text(prompt), model, encode=encode)  # no endpoint accepts such nesting
         return TokenCount.sum(_count_texts(part, model, encode) for part in prompt)
     return count_text(prompt if isinstance(prompt, str) else "", model, encode=encode)
 
@@ -97,17 +98,17 @@ def _each(messages: Any) -> Iterable[Any]:
 
 
 def _fields(message: Any) -> Mapping[Any, Any]:
-    """Return a message as a mapping; an answer's message object may be sent back as it came."""
+    """Return a message as a mapping. It may also be the message object of an earlier response."""
     if isinstance(message, Mapping):
         return message
     if hasattr(message, "model_dump"):
         fields: dict[str, Any] = message.model_dump(exclude_none=True)
         return fields
-    return {"": json_text(message)}  # no field of a message, so it makes the count an estimate
+    return {"": json_text(message)}  # an unknown field makes the count an estimate
 
 
 def _value(value: Any, model: str, encode: Encode | None) -> TokenCount:
-    """Count what stands in a message's field."""
+    """Count the tokens of a message field's value."""
     if value is None:
         return TokenCount(0)
     if isinstance(value, str):
@@ -118,7 +119,7 @@ def _value(value: Any, model: str, encode: Encode | None) -> TokenCount:
 
 
 def _part(part: Any, model: str, encode: Encode | None) -> TokenCount:
-    """Count a part of a message's content, or one of its calls of tools."""
+    """Count the tokens of a part of a message's content, or of one of its tool calls."""
     if not isinstance(part, Mapping):
         return _rest(part, model, encode)
     kind = part.get("type")
@@ -137,7 +138,7 @@ def _part(part: Any, model: str, encode: Encode | None) -> TokenCount:
 
 
 def _image(part: Mapping[Any, Any]) -> tuple[Any, Any]:
-    """Return where an image is, or its data, and in which detail it is seen: OpenAI's forms, Anthropic's."""
+    """Return an image's URL or data, and its ``detail``, from a part in OpenAI's or Anthropic's form."""
     place = part.get("image_url")
     if isinstance(place, Mapping):
         return place.get("url"), place.get("detail")
@@ -151,7 +152,7 @@ _DATA = re.compile(r"data:[^'\"]{64,}|[A-Za-z0-9+/=]{256,}")
 
 
 def _rest(value: Any, model: str, encode: Encode | None) -> TokenCount:
-    """Estimate a structure by its JSON, without the sound and the files that may be in it."""
+    """Estimate the tokens of any other value from its JSON, without base64 data such as audio and files."""
     return TokenCount(
         count_text(_DATA.sub("", json_text(value)), model, encode=encode).tokens, estimated=True
     )

@@ -1,4 +1,4 @@
-"""Turn the first bytes of a PNG, JPEG, GIF or WebP file into its width and height.
+"""Width and height of PNG, JPEG, GIF and WebP files, read from their first bytes.
 
 PNG: RFC 2083, 4.1.1 (IHDR). GIF: GIF89a, 18. JPEG: ITU-T T.81, B.2.2 (frame header). WebP: the container
 specification, "Simple File Format" and "Extended File Format", and RFC 6386, 9.1.
@@ -17,24 +17,24 @@ __all__ = ["size_in", "size_of"]
 
 ImageSize = tuple[int, int]
 
-#: Characters that are read. A JPEG's size stands after whatever a camera or an editor has to say first.
+#: Number of characters to read: first attempt, and maximum. In a JPEG, metadata precedes the size.
 _MOSTLY_ENOUGH, _ENOUGH = 1_000, 1_000_000
 _DATA_URL = re.compile(r"data:[^,;]*(?:;[^,;]*)*;base64,", re.IGNORECASE)
 _BLANKS = re.compile(r"\s+")
 
-#: Markers of JPEG frames: SOF0 to SOF15, but for those of tables and arithmetic coding among them.
+#: Markers of JPEG frame headers: SOF0 to SOF15. The markers DHT, JPG and DAC in that range are excluded.
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _ALONE = frozenset({0x01, *range(0xD0, 0xD9)})
 
 
 def size_in(text: str) -> ImageSize | None:
-    """Return the pixels of an image in a data URL, or in base64 by itself: width and height.
+    """Return the width and height, in pixels, of an image in a data URL or in plain base64.
 
-    None for what is no image of these kinds, or not whole enough to tell.
+    None if the text is not an image of a known format, or is too short to contain the size.
     """
     found = _DATA_URL.match(text)
     if found is None and ":" in text[:64]:
-        return None  # an address of something that is elsewhere
+        return None  # a URL of another scheme
     begin = found.end() if found else 0
     for length in (_MOSTLY_ENOUGH, _ENOUGH):
         body = _BLANKS.sub("", text[begin : begin + length])
@@ -46,7 +46,7 @@ def size_in(text: str) -> ImageSize | None:
 
 
 def size_of(data: bytes) -> ImageSize | None:
-    """Return the pixels of an image file: width and height; None where they cannot be told."""
+    """Return the width and height of an image file, in pixels; None if they cannot be read."""
     for magic, read in _READERS.items():
         if data.startswith(magic):
             with suppress(struct.error, IndexError):

@@ -1,8 +1,8 @@
-"""Turn an image's pixels into tokens, by the rule that its model's vendor has published.
+"""Token counts of images, by the rules that the models' vendors have published.
 
 OpenAI: "Images and vision", calculating costs. Anthropic: "Vision", how images are resized and counted.
-Google: "Image understanding", token calculation, and "Media resolution". An image whose size cannot be read
-counts as one of 1024 × 1024 pixels.
+Google: "Image understanding", token calculation, and "Media resolution". An image of unknown size counts as
+1024 × 1024 pixels.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["count_image"]
 
 _ASSUMED = (1024, 1024)
 
-#: OpenAI, by beginnings of names: tokens of an image in low detail, and of each tile of one in high detail.
+#: OpenAI, by prefix of the model's name: tokens of an image in low detail, and of each tile in high detail.
 _TILES: Mapping[str, tuple[int, int]] = {
     "gpt-4": (85, 170),  # gpt-4-turbo, gpt-4o, gpt-4.1, gpt-4.5
     "chatgpt-4o": (85, 170),
@@ -29,8 +29,8 @@ _TILES: Mapping[str, tuple[int, int]] = {
     "o3": (75, 150),
     "computer-use-preview": (65, 129),
 }
-#: Tokens of a patch. The guide's figures; for GPT-5's small models users have been billed 1.2 and 1.5, and
-#: for later ones, which the guide does not list, 1.2.
+#: Tokens per patch, from the guide. For the small GPT-5 models, users have been billed 1.2 and 1.5 tokens per
+#: patch; for later models, which the guide does not list, 1.2.
 _PATCHES: Mapping[str, float] = {
     "gpt-4.1-mini": 1.62,
     "gpt-4.1-nano": 2.46,
@@ -43,13 +43,14 @@ _PATCHES: Mapping[str, float] = {
 _MOST_PATCHES = 1536
 _LOW_EDGE = 512
 
-#: Anthropic: visual tokens are patches of 28 × 28 pixels; the longest edge, and the most of them.
+#: Anthropic: one visual token per patch of 28 × 28 pixels. Maximum edge in pixels, and maximum of tokens.
 _CLAUDE_PATCH = 28
 _CLAUDE_STANDARD, _CLAUDE_HIGH = (1568, 1568), (2576, 4784)
 _CLAUDE_HIGH_SINCE = (4, 7)
 _VERSION = re.compile(r"(?<!\d)(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
 
-#: Google: tokens of a tile; of a whole image since Gemini 3, by default.
+#: Google: tokens per tile; maximum edge, in pixels, of an image of one tile; tokens of any image since
+#: Gemini 3, by default.
 _GEMINI_TILE, _GEMINI_SMALL, _GEMINI_3 = 258, 384, 1120
 _GEMINI_UNITS = (256, 768)
 
@@ -60,25 +61,25 @@ class _Image:
     height: int
 
     def fitted(self, edge: int) -> _Image:
-        """Return it no longer than ``edge``, in whole pixels."""
+        """Return the image scaled down so that no edge is longer than ``edge`` pixels."""
         return self.scaled(min(1.0, edge / max(self.width, self.height)))
 
     def scaled(self, by: float) -> _Image:
         return _Image(max(round(self.width * by), 1), max(round(self.height * by), 1))
 
     def covered(self, edge: int) -> int:
-        """Return the squares that it takes to cover it."""
+        """Return the number of squares with edges of ``edge`` pixels that cover the image."""
         return math.ceil(self.width / edge) * math.ceil(self.height / edge)
 
 
 def count_image(size: tuple[int, int] | None, model: str, *, detail: str | None = None) -> TokenCount:
-    """Count the tokens of an image; never raises.
+    """Count the tokens of an image. Never raises.
 
-    Exact for the models of OpenAI's that are counted in tiles, where the size is known.
+    The count is exact for OpenAI's models that count tiles, if the size is known; otherwise an estimate.
 
     Args:
-        size: pixels, width and height; None where unknown.
-        model: a model's name, with or without ``provider/`` before it.
+        size: width and height in pixels; None if unknown.
+        model: the model's name, with or without a ``provider/`` prefix.
         detail: OpenAI's ``low``, ``high`` or ``auto``.
     """
     name = bare_model_name(model).lower()
@@ -101,14 +102,14 @@ def _closest(table: Mapping[str, object], name: str) -> str:
 
 
 def _tiles(image: _Image) -> int:
-    """Fit into 2048 × 2048, bring the short side down to 768, and cover with squares of 512 pixels."""
+    """Fit into 2048 × 2048, scale the short side down to 768, and count tiles of 512 × 512 pixels."""
     image = image.fitted(2048)
     image = image.scaled(min(1.0, 768 / min(image.width, image.height)))
     return image.covered(512)
 
 
 def _patches(image: _Image) -> int:
-    """Cover with squares of 32 pixels; scale down what takes more than the most, to whole squares."""
+    """Count patches of 32 × 32 pixels. An image with too many is scaled down to whole patches."""
     patches = image.covered(32)
     if patches <= _MOST_PATCHES:
         return patches
@@ -125,7 +126,7 @@ def _claude(image: _Image, name: str) -> int:
     edge, most = _CLAUDE_HIGH if version >= _CLAUDE_HIGH_SINCE else _CLAUDE_STANDARD
     image = image.fitted(edge)
     least, longest = 1, max(image.width, image.height)
-    while least < longest:  # the longest edge with which it stays within the most
+    while least < longest:  # binary search for the longest edge within the token limit
         middle = (least + longest + 1) // 2
         if image.fitted(middle).covered(_CLAUDE_PATCH) <= most:
             least = middle

@@ -1,8 +1,8 @@
-"""Turn the tools that a request offers into the tokens that they take of its prompt.
+"""Token counts of the tools in a request.
 
-OpenAI has published how its functions count (cookbook, "How to count tokens with tiktoken", tool calls).
-Anthropic puts a prompt of its own before them ("Tool use", pricing). Whatever else is offered, or more deeply
-nested, counts as the JSON that is sent, as an estimate.
+OpenAI has published the rule for functions (cookbook, "How to count tokens with tiktoken", tool calls).
+Anthropic adds a system prompt for tools ("Tool use", pricing). Other tools, and nested schemas, are estimated
+from their JSON.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from specclient.tokens.text import Encode, TokenCount, bare_model_name, count_te
 
 __all__ = ["count_tools", "json_text"]
 
-#: Tokens around each function, by beginnings of the models' names.
+#: Tokens around each function, by prefix of the model's name.
 _FUNCTION = {"gpt-4o": 7, "gpt-4": 10, "gpt-3.5-turbo": 10}
 _PROPERTIES, _PROPERTY = 3, 3
 _ENUM, _CHOICE = -3, 3
 _END = 12
 
-#: Anthropic's own prompt, with ``tool_choice`` left to the model, and forced.
+#: Tokens of Anthropic's system prompt for tools: without, and with, a ``tool_choice`` that forces a tool.
 _CLAUDE_FREE, _CLAUDE_FORCED = 346, 313
 
 _PLAIN = {"type", "description", "enum", "title", "default"}
@@ -29,11 +29,12 @@ _PLAIN_SCHEMA = {"type", "properties", "required", "additionalProperties", "titl
 
 
 def count_tools(tools: Any, model: str, *, choice: Any = None, encode: Encode | None = None) -> TokenCount:
-    """Count the tools of a request; never raises.
+    """Count the tokens of a request's tools. Never raises.
 
     Args:
-        tools: as ``chat.completions.create``, or ``responses.create``, takes them; or ``functions`` of old.
-        model, encode: as in :func:`specclient.tokens.count_text`.
+        tools: the ``tools`` of ``chat.completions.create`` or ``responses.create``, or the deprecated
+            ``functions``.
+        model, encode: see :func:`specclient.tokens.count_text`.
         choice: the request's ``tool_choice``.
     """
     if not isinstance(tools, list | tuple) or not tools:
@@ -98,11 +99,11 @@ def _as_json(value: Any, model: str, encode: Encode | None) -> TokenCount:
 
 
 def json_text(value: Any) -> str:
-    """Return a value as the JSON that is sent; as Python shows it where it cannot be sent."""
+    """Return a value as the JSON that is sent, or as ``str`` of it if it cannot be encoded."""
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
     except (TypeError, ValueError, RecursionError):
         try:
             return str(value)
-        except Exception:  # noqa: BLE001 - what cannot even be shown counts as nothing
+        except Exception:  # noqa: BLE001 - a value without a text counts as 0 tokens
             return ""

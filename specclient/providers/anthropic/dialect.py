@@ -29,12 +29,12 @@ from specclient.types.request import PerCallOptions, Request
 from specclient.types.usage import Usage
 from specclient.types.wire import WireRequest, WireResponse
 
-#: The version of the API that is asked for where the caller's headers name none. The one after it,
-#: 2026-10-21, differs for a chat in that it refuses ``temperature``, ``top_p`` and ``top_k``, which callers
-#: of OpenAI's API send ("Migrating to API version 2026-10-21").
+#: The API version to request if the caller's headers name none. The next version, 2026-10-21, rejects
+#: ``temperature``, ``top_p`` and ``top_k`` in a chat, which callers of OpenAI's API send ("Migrating to API
+#: version 2026-10-21").
 VERSION = "2023-06-01"
 
-#: As many models as one page can list.
+#: Maximum number of models on a page of the list.
 _MOST_MODELS = 1_000
 _MESSAGES = ApiMethod(name="messages.create", verb="POST", path="/messages")
 _CHAT = "chat.completions.create"
@@ -44,16 +44,16 @@ _MODELS = ("models.list", "models.retrieve")
 class AnthropicDialect:
     """The wire dialect of Anthropic's API; see :class:`specclient.providers.Dialect`.
 
-    It serves chats and lists models. A call by path (``client.post("/messages/count_tokens", …)``) goes out
-    as it is, and what comes back is not translated.
+    It supports chats and the list of models. A call by path (``client.post("/messages/count_tokens", …)``)
+    and its response are not translated.
 
     Args:
-        clock: Unix seconds, for ``created``: Anthropic's answers do not tell when they were made.
+        clock: returns Unix seconds, for ``created``; Anthropic's responses have no creation time.
     """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._http = OpenAIDialect()  # URLs, keys and whatever is not chat are HTTP as it has it
+        self._http = OpenAIDialect()  # URLs, keys, and all methods except chat, are the same
 
     def encode(self, request: Request, endpoint: Endpoint, model: str) -> WireRequest:
         method = request.method
@@ -99,17 +99,17 @@ class AnthropicDialect:
         return self._http.decode_models(replace(reply, content=_renamed(reply.content)))
 
     def _completion(self, kind: type[ChatCompletion], reply: WireResponse) -> ChatCompletion:
-        """Return the message that an answer is as a chat completion.
+        """Decode a message into a chat completion.
 
         Raises:
-            APIResponseValidationError: it is none.
-            APIError: it is an error.
+            APIResponseValidationError: the response is not a message.
+            APIError: the response is an error.
         """
         try:
             return kind.construct(**completion_of(json.loads(reply.content), int(self._clock())))
         except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
             reason = f"{type(error).__name__}, where a message with a list of content blocks belongs"
-        # Out here, so that nothing leads on to the error above, which holds what was to be read.
+        # Raised outside the except block, so that its __context__ is not the error that holds the response.
         failure = embedded_error_of(reply.content) or invalid_response_error(
             reply.content, reply.status, reason
         )
@@ -119,12 +119,12 @@ class AnthropicDialect:
 
 
 def _by_path(method: ApiMethod) -> bool:
-    """Tell whether a method is ``client.get``, ``client.post``, …: those of resources have dotted names."""
+    """Return whether a method is ``client.get``, ``client.post``, …; other methods have dotted names."""
     return "." not in method.name
 
 
 def _renamed(content: bytes) -> bytes:
-    """Return Anthropic's models, one or a list of them, with OpenAI's fields beside their own."""
+    """Add OpenAI's fields to Anthropic's model, or list of models."""
     try:
         body = json.loads(content)
         rows = body.get("data", [body])
@@ -136,12 +136,12 @@ def _renamed(content: bytes) -> bytes:
                     "created": _seconds(row.get("created_at")),
                 }
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return content  # no such list, or an error: told by whoever reads it
+        return content  # not a list of models, or an error: reported by the decoder
     return json.dumps(body).encode()
 
 
 def _seconds(moment: Any) -> int:
-    """Return a moment of RFC 3339 in Unix seconds, 0 where it is none."""
+    """Convert an RFC 3339 time to Unix seconds; 0 if it is invalid."""
     try:
         return int(datetime.fromisoformat(moment).timestamp())
     except (TypeError, ValueError, OverflowError):

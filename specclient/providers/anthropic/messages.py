@@ -1,7 +1,7 @@
-"""Turn the messages of a chat into Anthropic's system prompt and turns; pure.
+"""Conversion of OpenAI's chat messages to Anthropic's ``system`` and ``messages``.
 
-https://platform.claude.com/docs/en/api/messages. Parts and tools that are written in Anthropic's own form
-(``document``, ``search_result``, ``cache_control``, …) pass as they are.
+https://platform.claude.com/docs/en/api/messages. Parts and tools in Anthropic's own form (``document``,
+``search_result``, ``cache_control``, …) are passed on unchanged.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from specclient.errors import BadRequestError, UnsupportedParameterError
 from specclient.providers.validation import expect_kind
 from specclient.types.chat.chat_completion_message import plain_text
 
-#: Refuses a parameter, by its name and the reason, or returns where it is to be dropped.
+#: Rejects a parameter, given its name and the reason. Returns if parameters may be dropped.
 RefuseField = Callable[[str, str], None]
 
 _INSTRUCTIONS = ("system", "developer")
 _ROLES = ("system", "developer", "user", "assistant", "tool")
-#: How long a breakpoint of OpenAI's asks for, and what of Anthropic's lasts as long.
+#: OpenAI's ``ttl`` of a cache breakpoint, and Anthropic's shortest ``ttl`` that is at least as long.
 _TTL = {"30m": "1h"}
 _NO_NAMES = "its messages carry no name; say who speaks in the content"
 _NO_DETAIL = "it decides itself how closely an image is looked at"
@@ -30,18 +30,18 @@ _NO_LONG_CACHE = "its caches last an hour at most; pass cache_control on the par
 
 
 def system_and_messages(messages: list[Any], refuse: RefuseField) -> dict[str, Any]:
-    """Return ``system`` and ``messages`` of Anthropic's body.
+    """Return the fields ``system`` and ``messages`` of Anthropic's request body.
 
-    Instructions go into ``system`` wherever they stood. Results of tools that follow each other become one
-    turn of the user's. An assistant's message that says nothing is left out: Anthropic refuses empty ones.
+    All system and developer messages go into ``system``. Consecutive tool results become one user turn. Empty
+    assistant messages are left out, because Anthropic rejects them.
 
     Args:
-        messages: as ``chat.completions.create`` takes them, as decoded JSON.
-        refuse: told of what cannot be expressed.
+        messages: the ``messages`` of ``chat.completions.create``, as decoded JSON.
+        refuse: called with each field that Anthropic has no equivalent for.
 
     Raises:
-        BadRequestError: for what is no message, named by its place.
-        UnsupportedParameterError: for content that cannot be expressed; content is never dropped.
+        BadRequestError: a message is malformed. The error names its index.
+        UnsupportedParameterError: Anthropic has no equivalent for some content. Content is never dropped.
     """
     system: list[Any] = []
     turns: list[dict[str, Any]] = []
@@ -77,7 +77,7 @@ def _inexpressible(where: str, why: str) -> UnsupportedParameterError:
 
 
 def _joined(contents: list[Any]) -> Any:
-    """Return one text as it is, several as blocks of one prompt."""
+    """Return a single content unchanged, and several as one list of blocks."""
     if len(contents) == 1:
         return contents[0]
     return [block for content in contents for block in _as_blocks(content)]
@@ -88,7 +88,7 @@ def _as_blocks(content: Any) -> list[Any]:
 
 
 def _content(message: dict[str, Any], where: str, refuse: RefuseField) -> Any:
-    """Return the content of a message: text as it is, parts as blocks, with the message's own breakpoint."""
+    """Return the content of a message: text unchanged, parts as blocks, with its ``cache_control``."""
     content = message.get("content")
     if content is None:
         content = ""
@@ -106,12 +106,12 @@ def _content(message: dict[str, Any], where: str, refuse: RefuseField) -> Any:
 
 
 def _is_empty(block: Mapping[str, Any]) -> bool:
-    """Tell whether a block says nothing: Anthropic refuses such ones."""
+    """Return whether a block is an empty text, which Anthropic rejects."""
     return block.get("type") == "text" and not block.get("text")
 
 
 def _said(message: dict[str, Any], where: str, refuse: RefuseField) -> Any:
-    """Return the content of an assistant's turn; None where it is that of any message."""
+    """Return the content of an assistant message; None if it has nothing but ordinary content."""
     for name, instead in (("function_call", "tool_calls"), ("audio", "content")):
         if message.get(name):
             raise BadRequestError(f"{where}.{name} cannot be sent to Anthropic; give it as {instead!r}")
@@ -137,7 +137,7 @@ def _said(message: dict[str, Any], where: str, refuse: RefuseField) -> Any:
 
 
 def _same(blocks: list[Any], message: dict[str, Any], calls: list[dict[str, Any]]) -> bool:
-    """Tell whether the blocks of an answer still say what its message says: it may have been edited."""
+    """Return whether the blocks of a response match its message, which the caller may have edited."""
     if not all(isinstance(block, dict) for block in blocks):
         return False
     text = "".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text")
@@ -172,7 +172,7 @@ def _tool_result(message: dict[str, Any], where: str, refuse: RefuseField) -> di
 
 
 def _block(given: Any, where: str, refuse: RefuseField) -> dict[str, Any]:
-    """Return one part of a content as a block."""
+    """Return one part of a message's content as a block."""
     if isinstance(given, str):
         return {"type": "text", "text": given}
     if not isinstance(given, dict):
@@ -196,7 +196,7 @@ def _cache(part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_breakpoint(part: dict[str, Any], where: str, refuse: RefuseField) -> dict[str, Any]:
-    """Return a part whose ``prompt_cache_breakpoint``, OpenAI's, is ``cache_control``, Anthropic's."""
+    """Replace OpenAI's ``prompt_cache_breakpoint`` in a part by Anthropic's ``cache_control``."""
     if "prompt_cache_breakpoint" not in part:
         return part
     asked = part["prompt_cache_breakpoint"] or {}
@@ -241,7 +241,7 @@ def _document(file: Any, where: str) -> dict[str, Any]:
 
 
 def _data_of(url: str, where: str) -> tuple[str, str]:
-    """Return the media type of a ``data:`` URL (RFC 2397), and what it holds as base64."""
+    """Return the media type of a ``data:`` URL (RFC 2397), and its data as base64."""
     head, comma, data = url.partition(",")
     if not comma or not head.lower().startswith("data:"):
         raise BadRequestError(f"{where} is no data: URL; write data:MEDIA/TYPE;base64,…")

@@ -1,4 +1,4 @@
-"""Turn the parameters of a chat into the body of Anthropic's Messages API; pure.
+"""Conversion of OpenAI's chat parameters to the request body of Anthropic's Messages API.
 
 https://platform.claude.com/docs/en/api/messages
 """
@@ -16,9 +16,9 @@ from specclient.providers.unsupported import is_requested, refuse_unsupported
 from specclient.providers.validation import checked_params, expect_kind
 from specclient.types.request import Request
 
-#: ``max_tokens``, which Anthropic requires, where the caller gives none: by the beginning of the model's
-#: name, the first that fits. Claude's are the most that the model can write, or 64,000 where that is more
-#: ("Models overview"); of others' models, which some gateways serve, the same is not known.
+#: Default of ``max_tokens``, which Anthropic requires, by prefix of the model's name; the first match wins.
+#: For Claude it is the model's maximum, but at most 64,000 ("Models overview"). For models of other
+#: vendors, which some gateways serve, the maximum is unknown.
 DEFAULT_MAX_TOKENS = (
     ("claude-3-7", 32_000),
     ("claude-3-5", 8_192),
@@ -30,11 +30,11 @@ DEFAULT_MAX_TOKENS = (
     ("", 8_192),
 )
 
-#: ``thinking.budget_tokens`` for a ``reasoning_effort``, of models that do not decide it themselves.
+#: ``thinking.budget_tokens`` for each ``reasoning_effort``, for models without adaptive thinking.
 BUDGETS = {"minimal": 1_024, "low": 4_096, "medium": 10_240, "high": 24_576, "xhigh": 32_768, "max": 49_152}
 SMALLEST_BUDGET = 1_024
 
-#: ``output_config.effort``: the two vocabularies but for the least one.
+#: ``output_config.effort`` for each ``reasoning_effort``. Only the lowest value differs.
 _EFFORTS = {
     "minimal": "low",
     "low": "low",
@@ -43,7 +43,7 @@ _EFFORTS = {
     "xhigh": "xhigh",
     "max": "max",
 }
-#: Models up to 4.5, which know no adaptive thinking ("Adaptive thinking", supported models).
+#: Models up to 4.5, which have no adaptive thinking ("Adaptive thinking", supported models).
 _BUDGETED = re.compile(
     r"claude-(?:[23][-.]|instant|4-|(?:opus|sonnet|haiku)-4(?:[-.][015]|-20\d{6}|@|$)(?!\d))"
 )
@@ -51,7 +51,7 @@ _BUDGETED = re.compile(
 _TIERS = {"auto": "auto", "default": "standard_only", "standard_only": "standard_only"}
 _CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 
-#: What :func:`body_of` expresses; any other parameter is refused unless its value asks for nothing.
+#: Parameters that :func:`body_of` converts. Any other parameter with a non-default value is rejected.
 _EXPRESSED = frozenset(
     {
         *(
@@ -80,14 +80,14 @@ _INSTEAD = {
 
 
 def body_of(request: Request, endpoint: Endpoint, model: str) -> dict[str, Any]:
-    """Return a chat's request as the body of ``POST /messages``.
+    """Return the body of ``POST /messages`` for a chat request.
 
-    What ``extra_body`` holds is Anthropic's own (``thinking``, ``top_k``, ``speed``, …): it is added last and
-    wins; of ``output_config`` each field by itself.
+    ``extra_body`` contains Anthropic's own fields (``thinking``, ``top_k``, ``speed``, …). They replace the
+    fields of the same name, except that ``output_config`` is merged field by field.
 
     Raises:
-        UnsupportedParameterError: for what cannot be expressed, unless it is to be dropped.
-        BadRequestError: for messages or tools that are malformed.
+        UnsupportedParameterError: Anthropic has no equivalent for a parameter, and it may not be dropped.
+        BadRequestError: messages or tools are malformed.
     """
     params = checked_params(decoded(request.params))
     extra = {name: value for name, value in request.options.body.items() if name != "stream_options"}
@@ -118,8 +118,8 @@ def body_of(request: Request, endpoint: Endpoint, model: str) -> dict[str, Any]:
 
 
 def default_max_tokens(model: str) -> int:
-    """Return how many tokens an answer may have where the caller does not say; see the table."""
-    name = model[max(model.find("claude-"), 0) :]  # behind a gateway's own prefix
+    """Return the default of ``max_tokens`` for a model; see :data:`DEFAULT_MAX_TOKENS`."""
+    name = model[max(model.find("claude-"), 0) :]  # a gateway may add a prefix
     return next(most for beginning, most in DEFAULT_MAX_TOKENS if name.startswith(beginning))
 
 
@@ -136,7 +136,7 @@ def _sampling(params: Mapping[str, Any], refused: RefuseField) -> dict[str, Any]
 
 
 def _about(params: Mapping[str, Any], refused: RefuseField) -> dict[str, Any]:
-    """Return who asks, and how urgently."""
+    """Return the fields for the user id and the service tier."""
     found: dict[str, Any] = {}
     metadata = dict(params.get("metadata") or {})
     user = metadata.pop("user_id", None) or params.get("safety_identifier") or params.get("user")
@@ -167,7 +167,7 @@ def _tools(params: Mapping[str, Any], refused: RefuseField) -> dict[str, Any]:
 
 
 def _tool(tool: Any, where: str, refused: RefuseField) -> dict[str, Any] | None:
-    """Return a function as Anthropic's tool; its own tools (web search, …) pass as they are."""
+    """Convert a function to Anthropic's form. Anthropic's own tools (web search, …) are not changed."""
     expect_kind(tool, where, dict)
     if "custom" in tool:
         refused(where, "it is a custom tool, and there are functions and its own tools alone")
@@ -202,7 +202,7 @@ def _tool_choice(choice: Any, refused: RefuseField) -> dict[str, Any] | None:
 
 
 def _output(params: Mapping[str, Any], model: str, longest: Any, refused: RefuseField) -> dict[str, Any]:
-    """Return how the model is to think, and what form its answer is to have."""
+    """Return the fields for thinking and for the response format."""
     found: dict[str, Any] = {}
     config: dict[str, Any] = {}
     effort = params.get("reasoning_effort")
@@ -214,7 +214,7 @@ def _output(params: Mapping[str, Any], model: str, longest: Any, refused: Refuse
         found["thinking"] = {"type": "adaptive"}
         config["effort"] = _EFFORTS[effort]
     elif effort is not None:
-        most = (longest or default_max_tokens(model)) // 2  # thinking counts towards max_tokens
+        most = (longest or default_max_tokens(model)) // 2  # thinking tokens count towards max_tokens
         if most >= SMALLEST_BUDGET:
             found["thinking"] = {"type": "enabled", "budget_tokens": min(BUDGETS[effort], most)}
         else:

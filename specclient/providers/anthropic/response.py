@@ -1,9 +1,10 @@
-"""Turn Anthropic's message, whole, into a chat completion: text, calls, thinking, end, tokens; pure.
+"""Conversion of Anthropic's messages to the fields of OpenAI's chat completions.
 
-https://platform.claude.com/docs/en/api/messages. What OpenAI's form has no field for survives beside it: of
-the message ``reasoning_content``, ``thinking_blocks`` (with their signatures) and, where the order or kind of
-the blocks would be lost otherwise, ``content_blocks``; of the choice ``stop_reason``, ``stop_sequence`` and
-``stop_details``; of ``usage`` whatever else it tells. Sent back as they are, the blocks go out unchanged.
+https://platform.claude.com/docs/en/api/messages. Data without an OpenAI field is kept in extra fields. The
+message has ``reasoning_content``, ``thinking_blocks`` (with signatures) and, if the order or type of the
+blocks would be lost otherwise, ``content_blocks``. The choice has ``stop_reason``, ``stop_sequence`` and
+``stop_details``. ``usage`` has all other fields of Anthropic's usage. If the message is sent back, the blocks
+are sent unchanged.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Any
 
 from specclient.providers.usage import count
 
-#: OpenAI's ``finish_reason``; one that is not here passes as it came. A turn that the server paused has no
-#: word of OpenAI's: it is over as far as this answer goes, and ``stop_reason`` says that it can be continued.
+#: OpenAI's ``finish_reason`` for each ``stop_reason``; unlisted reasons are kept. OpenAI has no reason for a
+#: paused turn: the response is finished, and ``stop_reason`` shows that the turn can be continued.
 FINISH_REASONS = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -26,7 +27,7 @@ FINISH_REASONS = {
     "refusal": "content_filter",
 }
 
-#: In which a message that is sent back is put together from its fields.
+#: Order of the blocks when a message is sent back and its blocks are rebuilt from its fields.
 _ORDER: Mapping[Any, int] = {"thinking": 0, "redacted_thinking": 0, "text": 1, "tool_use": 2}
 _TIERS = {"standard": "default"}
 _STOP = ("stop_reason", "stop_sequence", "stop_details")
@@ -37,14 +38,14 @@ _COUNTED = frozenset(
 
 
 def completion_of(message: Mapping[str, Any], created: int) -> dict[str, Any]:
-    """Return a message as the fields of a chat completion.
+    """Return the fields of a chat completion for a message.
 
     Args:
-        message: the body of an answer.
-        created: Unix seconds: the message does not tell.
+        message: the body of a response.
+        created: Unix seconds; the message has no creation time.
 
     Raises:
-        TypeError, ValueError, KeyError, AttributeError: for what is no message.
+        TypeError, ValueError, KeyError, AttributeError: the body is not a message.
     """
     blocks: list[dict[str, Any]] = message["content"]
     if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
@@ -73,30 +74,30 @@ def completion_of(message: Mapping[str, Any], created: int) -> dict[str, Any]:
 
 
 def finish_reason_of(told: Mapping[str, Any]) -> dict[str, Any]:
-    """Return why an answer ended, in OpenAI's word and as it was told."""
+    """Return OpenAI's ``finish_reason``, and Anthropic's stop fields."""
     reason = told.get("stop_reason")
     kept = {name: told[name] for name in _STOP if told.get(name) is not None}
     return {"finish_reason": FINISH_REASONS.get(reason, reason) if isinstance(reason, str) else None, **kept}
 
 
 def text_of(blocks: Sequence[Mapping[str, Any]]) -> str:
-    """Return the text of an answer."""
+    """Return the text of all text blocks."""
     return "".join(block.get("text") or "" for block in blocks if block.get("type") == "text")
 
 
 def call_of(block: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a block in which a tool is used as a call."""
+    """Return OpenAI's tool call for a ``tool_use`` block."""
     function = {"name": block.get("name") or "", "arguments": arguments_of(block)}
     return {"id": block.get("id") or "", "type": "function", "function": function}
 
 
 def arguments_of(block: Mapping[str, Any]) -> str:
-    """Return what a tool is given, as JSON text."""
+    """Return the input of a ``tool_use`` block as JSON text."""
     return json.dumps(block.get("input") or {}, ensure_ascii=False)
 
 
 def extra_fields_of(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what a message's own fields do not hold of its blocks: thinking, citations, server tools."""
+    """Return the extra fields for blocks without an OpenAI field: thinking, citations, server tools."""
     found: dict[str, Any] = {}
     thoughts = [block for block in blocks if block.get("type") in ("thinking", "redacted_thinking")]
     if thoughts:
@@ -109,10 +110,10 @@ def extra_fields_of(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def usage_of(told: Any) -> dict[str, Any] | None:
-    """Return the tokens an answer tells in OpenAI's form; what is no count is left out, not taken for zero.
+    """Convert Anthropic's usage to OpenAI's. Invalid counts are left out, not taken as zero.
 
-    ``prompt_tokens`` are those that Anthropic bills at the full price and those it writes to and reads from a
-    cache: its ``input_tokens`` are the first alone ("Prompt caching", tracking cache performance).
+    ``prompt_tokens`` is the sum of ``input_tokens``, which Anthropic bills at the full price, and of the
+    tokens written to and read from a cache ("Prompt caching", tracking cache performance).
     """
     if not isinstance(told, Mapping):
         return None
@@ -142,18 +143,18 @@ def usage_of(told: Any) -> dict[str, Any] | None:
 
 
 def service_tier_of(usage: Any) -> dict[str, Any]:
-    """Return the service tier that an answer's usage tells, in OpenAI's word."""
+    """Return OpenAI's ``service_tier`` for the service tier in a usage."""
     told = usage.get("service_tier") if isinstance(usage, Mapping) else None
     return {"service_tier": _TIERS.get(told, told)} if isinstance(told, str) else {}
 
 
 def _part(told: Mapping[str, Any], name: str) -> int | None:
-    """Return a count that is nothing where it is not told."""
+    """Return a count; 0 if it is missing, None if it is invalid."""
     return 0 if told.get(name) is None else count(told[name])
 
 
 def _is_plain(block: Mapping[str, Any]) -> bool:
-    """Tell whether a block is all in a message's other fields."""
+    """Return whether a block is fully represented by the message's other fields."""
     kind = block.get("type")
     if kind in ("thinking", "redacted_thinking"):
         return True
@@ -165,7 +166,7 @@ def _is_plain(block: Mapping[str, Any]) -> bool:
 
 
 def _annotations(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the pages that the text cites, each with the place of the block that cites it."""
+    """Return the web pages cited in the text, each with the character range of the citing block."""
     found, start = list[dict[str, Any]](), 0
     for block in blocks:
         if block.get("type") != "text":

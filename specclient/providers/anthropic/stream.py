@@ -1,4 +1,4 @@
-"""Turn the events of Anthropic's stream into chunks of a chat completion.
+"""Decoder of Anthropic's streamed responses into chat completion chunks.
 
 https://platform.claude.com/docs/en/build-with-claude/streaming
 """
@@ -19,17 +19,18 @@ from specclient.providers.anthropic.response import (
 from specclient.providers.errors import error_from, invalid_response_error
 from specclient.types.chat import ChatCompletionChunk
 
-#: Where a delta keeps its text, by its type, and the field of a chunk's delta that it becomes.
+#: For each type of delta: its text field, and the field of an OpenAI delta that it becomes.
 _TEXTS = {"text_delta": ("text", "content"), "thinking_delta": ("thinking", "reasoning_content")}
 
 
 class _ContentBlock:
-    """A block of content so far.
+    """A content block received so far.
 
     Attributes:
-        told: its fields as the stream began it.
-        pieces: of its text, its thinking, or of the JSON that a tool is given.
-        call: the position among the calls of functions, None of any other block.
+        told: its fields in the event ``content_block_start``.
+        pieces: the parts of its text, its thinking, or its tool input as JSON text.
+        call: its index among the tool calls; None if it is not a tool call.
+        closed: whether the tool call is complete.
     """
 
     def __init__(self, told: dict[str, Any], call: int | None) -> None:
@@ -39,7 +40,7 @@ class _ContentBlock:
         self.closed = False
 
     def whole(self) -> dict[str, Any]:
-        """Return the block as it would stand in a whole answer."""
+        """Return the block as in a response that is not streamed."""
         added = "".join(self.pieces)
         kind = self.told.get("type")
         if kind in ("text", "thinking"):
@@ -48,15 +49,15 @@ class _ContentBlock:
             return self.told
         try:
             return {**self.told, "input": json.loads(added)}
-        except ValueError:  # cut by max_tokens: the pieces have been handed out as they came
+        except ValueError:  # truncated by max_tokens; the parts have been returned already
             return self.told
 
 
 class AnthropicStreamReader:
-    """Reads the events of one stream; see :data:`specclient.providers.dialects.EventReader`.
+    """Decoder of one stream; see :data:`specclient.providers.dialects.EventReader`.
 
     Args:
-        created: Unix seconds: the events do not tell.
+        created: Unix seconds; the events have no creation time.
     """
 
     def __init__(self, created: int) -> None:
@@ -73,7 +74,7 @@ class AnthropicStreamReader:
         self._ended = False
 
     def __call__(self, data: bytes, event: str | None) -> Any:
-        if event == "ping" or data.strip() == b"[DONE]":  # no event of Anthropic's, but of some gateways'
+        if event == "ping" or data.strip() == b"[DONE]":  # [DONE] is sent by some gateways only
             return None
         body: Any = None
         try:
@@ -88,7 +89,7 @@ class AnthropicStreamReader:
             reason = type(error).__name__
         else:
             raise error_from(body)
-        # Out here, so that nothing leads on to the error above, which holds what was to be read.
+        # Raised outside the except block, so that its __context__ is not the error that holds the event.
         raise invalid_response_error(data, None, f"{reason}, where an event of a message belongs")
 
     def _start(self, body: dict[str, Any]) -> Any:
@@ -138,7 +139,7 @@ class AnthropicStreamReader:
         block = self._blocks.get(index)
         if block is None:
             block = self._blocks[index] = _ContentBlock({"type": kept}, None)
-        block.pieces.append(text + "")  # raises for what is no text
+        block.pieces.append(text + "")  # raises TypeError if it is not text
         return self._text(field, text)
 
     def _text(self, field: str, text: str) -> Any:
@@ -150,7 +151,7 @@ class AnthropicStreamReader:
         return None if block is None else self._closed(block)
 
     def _closed(self, block: _ContentBlock) -> Any:
-        """Hand out what a tool is given where it came with the block's beginning, or is nothing."""
+        """Return the chunk with a tool call's arguments if no deltas were received; they may be empty."""
         if block.call is None or block.closed:
             return None
         block.closed = True
@@ -167,12 +168,12 @@ class AnthropicStreamReader:
         return None if self._ended else self._end({"stop_reason": "end_turn"})
 
     def _end(self, told: Mapping[str, Any]) -> list[Any]:
-        """Return the chunks that end an answer: late arguments, the reason to stop, the tokens."""
+        """Return the last chunks of a response: missing arguments, the finish reason, the usage."""
         self._ended = True
         late = [chunk for block in self._blocks.values() if (chunk := self._closed(block)) is not None]
         delta = extra_fields_of([block.whole() for block in self._blocks.values()])
         if not (self._said or self._calls):
-            delta["content"] = ""  # as a whole answer without words has it
+            delta["content"] = ""  # as in a response that is not streamed
         container = {"container": told["container"]} if told.get("container") else {}
         return [*late, self._chunk(delta, finish_reason_of(told), container), *self._totals()]
 
@@ -183,7 +184,7 @@ class AnthropicStreamReader:
         return [ChatCompletionChunk.construct(**self._frame, choices=[], usage=usage)]
 
     def _note_usage(self, told: Any) -> None:
-        """Note counts, which are totals: what is told later replaces what was told before."""
+        """Record counts. They are totals, so later counts replace earlier ones."""
         if isinstance(told, Mapping):
             self._usage |= {key: value for key, value in told.items() if value is not None}
 

@@ -1,4 +1,4 @@
-"""Turn OpenAI-shaped requests into Gemini's own wire form, and its answers into our objects.
+"""The wire dialect of Gemini's own API.
 
 https://ai.google.dev/api
 """
@@ -42,19 +42,19 @@ GeminiFields = dict[str, Any]
 
 _MODELS = "models.list"
 _MODEL = "models.retrieve"
-_LISTED = "/models?pageSize=1000"  # as many as may be asked for; else they come in fifties
+_LISTED = "/models?pageSize=1000"  # the maximum; the default page size is 50
 _COLLECTIONS = frozenset({"models", "tunedModels"})
 
 
 class GeminiDialect:
     """The wire dialect of Gemini's own API; see :class:`specclient.providers.Dialect`.
 
-    Chats, embeddings and models are translated; calls by path (``client.post(…)``) go, and come back, as they
-    are.
+    Chats, embeddings and models are translated. Calls by path (``client.post(…)``) and their responses are
+    not.
     """
 
     def __init__(self) -> None:
-        self._plain = OpenAIDialect()  # of HTTP, all but path and body is the same
+        self._plain = OpenAIDialect()  # URL, headers and options are the same
 
     def encode(self, request: Request, endpoint: Endpoint, model: str) -> WireRequest:
         name = request.method.name
@@ -99,7 +99,7 @@ class GeminiDialect:
     def _encoded(
         self, request: Request, endpoint: Endpoint, model: str, path: str, body: GeminiFields | None = None
     ) -> WireRequest:
-        """Return the wire request with this path and body, and URL, headers and options as usual."""
+        """Return the wire request with this path and body, and the usual URL, headers and options."""
         method = ApiMethod(name=request.method.name, verb="GET" if body is None else "POST", path=path)
         translated = replace(
             request,
@@ -133,7 +133,7 @@ def _chat_body(request: Request, endpoint: Endpoint, model: str) -> GeminiFields
 
 
 def _embedding_body(request: Request, endpoint: Endpoint, model: str) -> GeminiFields:
-    """Return a batch with one request per text. ``extra_body`` (``taskType``, ``title``) is added to each."""
+    """Return a batch with one request per text, each with ``extra_body`` (``taskType``, ``title``)."""
     params = decoded(request.params)
     refuse_unsupported(request, endpoint, ["user"] if params.get("user") else [])
     texts = params.get("input")

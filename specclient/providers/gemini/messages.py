@@ -1,7 +1,7 @@
-"""Turn OpenAI's messages into Gemini's ``contents`` and ``systemInstruction``.
+"""Conversion of OpenAI's chat messages to Gemini's ``contents`` and ``systemInstruction``.
 
-https://ai.google.dev/api/caching#Content; what is named ``extra_content.google`` is what Gemini's own
-OpenAI-compatible endpoint names so (https://ai.google.dev/gemini-api/docs/thought-signatures).
+https://ai.google.dev/api/caching#Content. The field ``extra_content.google`` is that of Gemini's
+OpenAI-compatible endpoint (https://ai.google.dev/gemini-api/docs/thought-signatures).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 from specclient.errors import BadRequestError
 from specclient.providers.validation import expect_kind
 
-#: Refuses what cannot be expressed, by name, with a clause that says why; returns where it is to be dropped.
+#: Rejects a field without an equivalent, given its name and the reason. Returns if fields may be dropped.
 RefuseGeminiField = Callable[[str, str], None]
 GeminiPart = dict[str, Any]
 
-#: What Gemini reads (https://ai.google.dev/gemini-api/docs/file-input-methods), by the end of a file's name.
+#: Supported media types (https://ai.google.dev/gemini-api/docs/file-input-methods), by file name extension.
 _TYPES = {
     ".png": "image/png",
     ".jpg": "image/jpeg",
@@ -56,16 +56,17 @@ _SCHEMES = ("http", "https", "gs")
 
 
 def contents_of(messages: Any, cannot: RefuseGeminiField) -> tuple[GeminiPart | None, list[GeminiPart]]:
-    """Return the system instruction, None where no message gives one, and the contents.
+    """Return the system instruction (None without system messages) and the contents.
 
-    What several tools answer to one turn of the model stays together, as Gemini wants it.
+    Consecutive tool results become one turn, as Gemini requires.
 
     Args:
-        messages: OpenAI's, as decoded JSON.
+        messages: OpenAI's messages, as decoded JSON.
+        cannot: called with each field that Gemini has no equivalent for.
 
     Raises:
-        BadRequestError: for a message or part that is none, named by its place.
-        UnsupportedParameterError: by ``cannot``.
+        BadRequestError: a message or part is malformed. The error names its index.
+        UnsupportedParameterError: raised by ``cannot``.
     """
     if not isinstance(messages, list):
         raise BadRequestError(f"messages is a {type(messages).__name__}; it must be a list of messages")
@@ -103,7 +104,7 @@ def contents_of(messages: Any, cannot: RefuseGeminiField) -> tuple[GeminiPart | 
 
 
 def _parts(content: Any, at: str, cannot: RefuseGeminiField) -> list[GeminiPart]:
-    """Return the parts of a message's content: text, or OpenAI's parts."""
+    """Return Gemini's parts for a message's content: text, or a list of OpenAI's parts."""
     if content is None or isinstance(content, str):
         return [{"text": content or ""}]
     if not isinstance(content, list):
@@ -112,7 +113,7 @@ def _parts(content: Any, at: str, cannot: RefuseGeminiField) -> list[GeminiPart]
 
 
 def _part(part: Any, at: str, cannot: RefuseGeminiField) -> GeminiPart:
-    """Return one part; one without a ``type`` is Gemini's own and goes as it is."""
+    """Return Gemini's part for one of OpenAI's. A part without a ``type`` is Gemini's and is not changed."""
     if not isinstance(part, Mapping):
         raise BadRequestError(f"{at} is a {type(part).__name__}; it must be an object with a 'type'")
     kind = part.get("type")
@@ -139,7 +140,7 @@ def _part(part: Any, at: str, cannot: RefuseGeminiField) -> GeminiPart:
 
 
 def _linked(held: Any, at: str, cannot: RefuseGeminiField) -> GeminiPart:
-    """Return an image or a video, by its URL."""
+    """Return the part for an image or a video given by its URL."""
     url = held.get("url") if isinstance(held, Mapping) else held
     if isinstance(held, Mapping) and held.get("detail") not in (None, "auto"):
         cannot(f"{at}.detail", "set generationConfig.mediaResolution by extra_body instead")
@@ -153,7 +154,7 @@ def _linked(held: Any, at: str, cannot: RefuseGeminiField) -> GeminiPart:
 
 
 def _file(held: Mapping[str, Any], at: str) -> GeminiPart:
-    """Return a file: its bytes, or the URI it has in Gemini's Files API."""
+    """Return the part for a file: its data, or its URI in Gemini's Files API."""
     name, data, uri = held.get("filename"), held.get("file_data"), held.get("file_id")
     if isinstance(uri, str):
         if urlsplit(uri).scheme not in _SCHEMES:
@@ -198,7 +199,7 @@ def _type_of(name: str) -> str | None:
 def _said(
     message: Mapping[str, Any], at: str, called: dict[str, str], cannot: RefuseGeminiField
 ) -> list[GeminiPart]:
-    """Return a turn of the model: what it said, showed and called; note the names of what it called."""
+    """Return the parts of an assistant message: text, images, calls. Adds function names to ``called``."""
     for name in ("audio", "function_call", "name"):
         if message.get(name):
             cannot(f"{at}.{name}", "Gemini's turns have nothing like it")
@@ -238,7 +239,7 @@ def _call(call: Any, at: str, called: dict[str, str]) -> GeminiPart:
 def _result(
     message: Mapping[str, Any], at: str, called: Mapping[str, str], cannot: RefuseGeminiField
 ) -> GeminiPart:
-    """Return what a tool answered: a JSON object as it is, other text as its ``output``, media beside it."""
+    """Return the part for a tool result: a JSON object unchanged, other text as ``output``, and media."""
     identity = message.get("tool_call_id")
     name = called.get(identity) if isinstance(identity, str) else None
     name = name or message.get("name")
@@ -264,7 +265,7 @@ def _result(
 
 
 def _object(text: Any) -> dict[str, Any] | None:
-    """Return the JSON object that a text is, None where it is none."""
+    """Decode a JSON object; None if the text is not one."""
     try:
         found = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, TypeError, RecursionError):
@@ -273,11 +274,11 @@ def _object(text: Any) -> dict[str, Any] | None:
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(name)  # NaN and infinity: Python reads them, JSON does not have them
+    raise ValueError(name)  # Python accepts NaN and Infinity, which are not valid JSON
 
 
 def _signed(part: GeminiPart, carrier: Mapping[str, Any]) -> GeminiPart:
-    """Add the signature that came with an image or a call, which Gemini wants back."""
+    """Add the thought signature of an image or a call, which Gemini requires when it is sent back."""
     signature = _google(carrier).get("thought_signature")
     return {**part, "thoughtSignature": signature} if signature else part
 

@@ -1,4 +1,4 @@
-"""Turn the parameters of a chat beside its messages into Gemini's generationConfig, tools and settings.
+"""Conversion of OpenAI's chat parameters, except the messages, to fields of Gemini's request body.
 
 https://ai.google.dev/api/generate-content#method:-models.generatecontent
 """
@@ -15,7 +15,7 @@ from specclient.providers.unsupported import is_requested
 
 GeminiParams = dict[str, Any]
 
-#: OpenAI's name of a setting, and Gemini's.
+#: Parameters that only have another name: OpenAI's and Gemini's.
 _SAME = {
     "temperature": "temperature",
     "top_p": "topP",
@@ -27,19 +27,19 @@ _SAME = {
     "frequency_penalty": "frequencyPenalty",
     "top_logprobs": "logprobs",
 }
-#: Parameters that are read one by one, or say nothing that Gemini would need to be told.
+#: Parameters that are converted one by one, or that Gemini does not need.
 _READ = frozenset(
     {"messages", "stop", "logprobs", "modalities", "response_format", "reasoning_effort", "service_tier"}
     | {"tools", "tool_choice", "stream_options"}
 )
-#: What can be done about parameters that have no counterpart.
+#: Alternatives to parameters without an equivalent, for error messages.
 _INSTEAD = {
     "audio": "set generationConfig.speechConfig by extra_body instead",
     "web_search_options": "pass extra_body={'tools': [{'googleSearch': {}}]} instead",
     "functions": "pass tools instead",
     "function_call": "pass tool_choice instead",
 }
-#: The fields of generationConfig: ``extra_body`` may give them without naming it.
+#: The fields of generationConfig. In ``extra_body`` they may be at the top level.
 _GENERATION = frozenset(_SAME.values()) | {
     "topK", "stopSequences", "responseLogprobs", "responseMimeType", "responseSchema", "responseJsonSchema",
     "responseModalities", "thinkingConfig", "speechConfig", "imageConfig", "mediaResolution",
@@ -48,8 +48,9 @@ _GENERATION = frozenset(_SAME.values()) | {
 _MOST_STOPS = 5
 _TIERS = {"default": "standard", "flex": "flex", "priority": "priority"}
 
-#: Families that think by a budget of tokens, and those that do not think; all others think by level.
-#: The numbers are those of Gemini's OpenAI-compatible endpoint (https://ai.google.dev/gemini-api/docs/openai).
+#: Model families with a thinking budget in tokens, and families without thinking. All others have thinking
+#: levels. The budgets are those of Gemini's OpenAI-compatible endpoint
+#: (https://ai.google.dev/gemini-api/docs/openai).
 _BY_BUDGET = ("gemini-2.5", "gemini-robotics-er-1.5")
 _UNTHINKING = ("gemini-1", "gemini-2.0")
 _BUDGETS = {"none": 0, "minimal": 1024, "low": 1024, "medium": 8192, "high": 24576}
@@ -57,14 +58,16 @@ _LEVELS = {name: name.upper() for name in ("minimal", "low", "medium", "high", "
 
 
 def settings_of(given: Mapping[str, Any], model: str, cannot: RefuseGeminiField) -> GeminiParams:
-    """Return the fields of a body that parameters ask for, ``contents`` and ``systemInstruction`` apart.
+    """Return the fields of the request body, except ``contents`` and ``systemInstruction``.
 
     Args:
-        given: OpenAI's, as decoded JSON, without those that are null.
+        given: OpenAI's parameters, as decoded JSON, without null values.
+        model: the model's name; it determines how thinking is set.
+        cannot: called with each parameter that Gemini has no equivalent for.
 
     Raises:
-        BadRequestError: for a value that is none, named.
-        UnsupportedParameterError: by ``cannot``.
+        BadRequestError: a value is invalid. The error names the parameter.
+        UnsupportedParameterError: raised by ``cannot``.
     """
     for name, value in given.items():
         if name not in _SAME and name not in _READ and is_requested(name, value):
@@ -89,15 +92,15 @@ def settings_of(given: Mapping[str, Any], model: str, cannot: RefuseGeminiField)
 
 
 def with_extra_body(body: GeminiParams, extra: Mapping[str, Any]) -> GeminiParams:
-    """Return a body with what ``extra_body`` adds: objects are merged, tools added, anything else replaced.
+    """Return a body with the fields of ``extra_body``: objects are merged, tools appended, all else replaced.
 
-    Names may be written as in Python (``safety_settings``); a setting of generationConfig may stand alone.
+    Names may be in snake case (``safety_settings``). Fields of generationConfig may be at the top level.
     """
     added: GeminiParams = {}
     for name, value in extra.items():
         name = re.sub(r"_([a-z])", lambda found: found[1].upper(), name)  # noqa: PLW2901
         place = added.setdefault("generationConfig", {}) if name in _GENERATION else added
-        place[name] = _merged(place.get(name, {}), value)  # a copy: what is the caller's stays as it is
+        place[name] = _merged(place.get(name, {}), value)  # a copy: the caller's objects are not modified
     more = added.get("tools")
     if isinstance(more, list):
         added["tools"] = [*body.get("tools", ()), *more]
@@ -106,7 +109,7 @@ def with_extra_body(body: GeminiParams, extra: Mapping[str, Any]) -> GeminiParam
 
 
 def _merged(known: Any, added: Any) -> Any:
-    """Return what both say; where they differ, what has been added."""
+    """Merge two values recursively. ``added`` replaces ``known`` unless both are objects."""
     if not (isinstance(known, Mapping) and isinstance(added, Mapping)):
         return added
     return {
@@ -144,7 +147,7 @@ def _format(wanted: Any) -> GeminiParams:
 
 
 def _thinking(effort: Any, model: str, cannot: RefuseGeminiField) -> GeminiParams:
-    """Return how much a model is to think; thought summaries are asked for by ``includeThoughts`` alone."""
+    """Return the thinking budget or level for an effort. Only ``includeThoughts`` requests summaries."""
     name = model.removeprefix("models/")
     if name.startswith(_UNTHINKING):
         if effort != "none":
@@ -167,7 +170,7 @@ def _tools(tools: Any, choice: Any, cannot: RefuseGeminiField) -> GeminiParams:
             raise BadRequestError(f"tools[{place}] is a {type(tool).__name__}; it must be an object")
         function = tool.get("function")
         if "type" not in tool and function is None:
-            own.append(dict(tool))  # Gemini's own: {"googleSearch": {}}
+            own.append(dict(tool))  # Gemini's own tool: {"googleSearch": {}}
         elif isinstance(function, Mapping) and function.get("name"):
             declared.append(_declaration(function))
             strict = strict or bool(function.get("strict"))
@@ -188,7 +191,7 @@ def _declaration(function: Mapping[str, Any]) -> GeminiParams:
 
 
 def _calling(choice: Any, cannot: RefuseGeminiField, *, strict: bool) -> GeminiParams:
-    """Return how functions are called; VALIDATED leaves it to the model, and holds calls to their schema."""
+    """Return the function calling mode. With VALIDATED the model may choose, and calls match their schema."""
     kind = choice.get("type") if isinstance(choice, Mapping) else choice
     if kind is None:
         return {"mode": "VALIDATED"} if strict else {}

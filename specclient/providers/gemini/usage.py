@@ -1,7 +1,7 @@
-"""Turn Gemini's ``usageMetadata`` into the fields of OpenAI's usage; what is not told is left out.
+"""Conversion of Gemini's ``usageMetadata`` to the fields of OpenAI's usage. Unknown counts are left out.
 
-https://ai.google.dev/api/generate-content#UsageMetadata: thoughts are counted beside the candidates, cached
-tokens inside the prompt; a count that is zero is left out on the wire.
+https://ai.google.dev/api/generate-content#UsageMetadata: the count of the candidates excludes thoughts, the
+count of the prompt includes cached tokens, and counts of zero are omitted on the wire.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _MODALITIES = {"TEXT": "text_tokens", "IMAGE": "image_tokens", "AUDIO": "audio_t
 
 
 def usage_fields(told: Any) -> dict[str, Any]:
-    """Return the fields of a usage, empty where nothing is told that counts.
+    """Return the fields of a usage; an empty dict if neither the prompt nor the completion has a count.
 
-    A count is unknown, and never 0, where it is no whole number of at least 0, or rests on one that is not.
-    What has no field in OpenAI's usage stays under Gemini's name.
+    An invalid count (negative, or not a whole number), and any sum with one, is unknown, not 0. Fields
+    without an equivalent in OpenAI's usage keep Gemini's name.
     """
     if not isinstance(told, Mapping):
         return {}
@@ -50,7 +50,7 @@ def usage_fields(told: Any) -> dict[str, Any]:
 
 
 def _completion(told: Mapping[str, Any], prompt: int | None) -> int | None:
-    """Return what was generated: candidates and thoughts, or what the prompt leaves of the total."""
+    """Return the number of generated tokens: candidates plus thoughts, or the total minus the prompt."""
     generated = _sum(count(told.get("candidatesTokenCount")), count(told.get("thoughtsTokenCount", 0)))
     if generated is not None:
         return generated
@@ -65,7 +65,7 @@ def _sum(first: int | None, second: int | None) -> int | None:
 
 
 def _by_modality(details: Any) -> dict[str, int]:
-    """Return the counts that OpenAI has a name for, of ``[{"modality": "TEXT", "tokenCount": 1}, …]``."""
+    """Return the counts with an OpenAI name, from ``[{"modality": "TEXT", "tokenCount": 1}, …]``."""
     found = {}
     for entry in details if isinstance(details, list) else ():
         if isinstance(entry, Mapping):

@@ -1,8 +1,8 @@
-"""The hosted providers: where each is, and what its vendor's pages and SDK say that it takes and tells.
+"""Presets of the hosted providers: URLs, keys and capabilities, from the vendors' documentation and SDKs.
 
 Base URLs and keys: each vendor's API reference. ``prediction``: OpenAI and Azure "Predicted Outputs"; Mistral
 "Predicted outputs"; Fireworks "Using Predicted Outputs"; Cerebras "Predicted Outputs"; OpenRouter's request
-schema. What no page or SDK says is left unknown; where an SDK has no such field, the answer is no.
+schema. A capability that no page or SDK documents is unknown; if an SDK has no field for it, it is False.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _OPENAI = Capabilities(
     prediction_conflicts=OPENAI_CONFLICTS,
     rejected_billed=True,
     telemetry=("openai",),
-    prefill=False,  # the turn counts as finished
+    prefill=False,  # an assistant message counts as a finished turn
     verification=False,
     streamed_usage="asked",
 )
-#: An endpoint that has neither a field for a draft nor one that tells of speculation.
+#: An endpoint without a field for a prediction, and without telemetry of speculation.
 _SILENT = Capabilities(prediction=False, telemetry=(), streamed_usage="asked")
 
-#: Fields of OpenAI's that its chats answer with 422, as they do any that they do not know.
+#: OpenAI fields that Mistral's chats reject with status 422, as they do any unknown field.
 _NOT_AT_MISTRAL = (
     *("audio", "function_call", "functions", "logit_bias", "logprobs", "modalities", "safety_identifier"),
     *("service_tier", "store", "top_logprobs", "user", "verbosity", "web_search_options"),
@@ -49,7 +49,7 @@ _ROWS = (
         "https://{resource}.openai.azure.com/openai/v1",
         ("AZURE_OPENAI_API_KEY",),
         "azure",
-        replace(_OPENAI, prediction_models=(), prefill=None),  # its models are named as users deploy them
+        replace(_OPENAI, prediction_models=(), prefill=None),  # users choose the names of their deployments
         key_header="api-key",
         base_url_env="AZURE_OPENAI_ENDPOINT",
         base_url_path="/openai/v1",
@@ -97,7 +97,7 @@ _ROWS = (
             streamed_usage="unasked",
             strict=True,  # 422, extra_forbidden
         ),
-        stream_usage=False,  # 422 to `stream_options`; the last chunk has the usage unasked
+        stream_usage=False,  # `stream_options` is rejected (422); the last chunk always has the usage
         quirks=Quirks(
             renamed={"max_completion_tokens": "max_tokens", "seed": "random_seed"},
             refused=_NOT_AT_MISTRAL,
@@ -204,7 +204,7 @@ _ROWS = (
             verification=False,
             streamed_usage="asked",
         ),
-        # Without it, a provider behind the router that does not know a parameter loses it in silence.
+        # Otherwise OpenRouter may choose a provider that silently ignores the parameter.
         quirks=Quirks(beside_prediction={"provider": {"require_parameters": True}}),
         limits="openrouter",
         title="OpenRouter",
@@ -236,4 +236,4 @@ _ROWS = (
 )
 
 HOSTED = tuple(replace(row, key_required=True) for row in _ROWS)
-"""Every one of them needs a key."""
+"""All hosted providers. All of them require a key."""

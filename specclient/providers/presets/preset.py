@@ -1,4 +1,4 @@
-"""A provider preset: everything known of a provider but its key, as one row of a table."""
+"""Provider presets: the URL, authentication and capabilities of a provider, as one row of a table."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Servers that users run themselves, at their own default port: what each takes and tells.
+"""Presets of self-hosted servers: their default URLs and capabilities.
 
-From the servers' own sources and pages: vLLM 0.33, SGLang 0.5.2x, TensorRT-LLM's ``trtllm-serve``, Triton's
-OpenAI-compatible frontend, NIM 2, llama.cpp, TGI, LM Studio, Ollama, mlx-lm 0.32, TabbyAPI, ``transformers
-serve`` 5.23. Which draft they use is for whoever starts them to say, save where ``draft_model`` or
-``draft_length`` is set.
+From the servers' sources and documentation: vLLM 0.33, SGLang 0.5.2x, TensorRT-LLM's ``trtllm-serve``,
+Triton's OpenAI-compatible frontend, NIM 2, llama.cpp, TGI, LM Studio, Ollama, mlx-lm 0.32, TabbyAPI,
+``transformers serve`` 5.23. The draft is chosen when the server is started, except where ``draft_model`` or
+``draft_length`` is set: then a request can choose it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SERVERS = (
         ("VLLM_API_KEY",),
         None,
         Capabilities(
-            prediction=False,  # taken and ignored
+            prediction=False,  # accepted but ignored
             telemetry=("vllm",),
             prefill="continue_final_message",
             verification="prompt_logprobs",
@@ -51,7 +51,7 @@ SERVERS = (
         ("SGLANG_API_KEY",),
         None,
         Capabilities(
-            prediction=False,  # taken and ignored
+            prediction=False,  # accepted but ignored
             telemetry=("sglang",),
             telemetry_flags={"return_spec_tokens_details": True},
             prefill="continue_final_message",
@@ -72,7 +72,7 @@ SERVERS = (
             prefill="completions",
             verification=False,
             streamed_usage="asked",
-            strict=True,  # its models of requests forbid what they do not know
+            strict=True,  # its request models forbid unknown fields
         ),
         limits="none",
         title="TensorRT-LLM",
@@ -111,7 +111,7 @@ SERVERS = (
             prediction=False,
             telemetry=("llamacpp",),
             prefill="assistant",
-            verification=False,  # `echo` is taken and ignored
+            verification=False,  # `echo` is accepted but ignored
             streamed_usage="asked",
         ),
         limits="none",
@@ -213,4 +213,4 @@ SERVERS = (
         title="transformers serve",
     ),
 )
-"""None of them needs a key unless its owner has set one."""
+"""All self-hosted servers. They require a key only if one has been configured."""
