@@ -1,9 +1,9 @@
-"""Turn attention and projections of a transformers model into ones whose rows do not depend on their company.
+"""Attention and projections for transformers models whose rows do not depend on the batch size.
 
-Transformers lets a model's attention be exchanged by name, and hands the exchanged one each layer's window
-and soft cap. Rows are attended to as in ``decoder``: each as a batch of its own, over whole blocks of the
-cache. Projections get the kernels of ``linear``. What else a model computes row by row is left as it is;
-whether its rows keep their bits is tried at load (``hf``).
+Transformers models can be given another attention function by name, which receives each layer's window and
+soft cap. Rows are computed as in ``decoder``: each as its own batch, over whole blocks of the cache.
+Projections use the kernels of ``linear_kernels``. The model's other row-wise operations are unchanged;
+whether their results are bit-identical is tested when the model is loaded (``hf.runner``).
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ NAME = "specclient_rows"
 
 
 class UnsupportedAttentionError(Exception):
-    """A model's attention has a term that this one has not."""
+    """A model's attention has a term that :func:`attend` does not support."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassPositions:
-    """Where the rows of the pass that is running stand, for masks that depend on the layer.
+    """Positions of the rows of the current pass, for masks that depend on the layer.
 
     Attributes:
         rows: ``[N]`` positions of the rows.
-        columns: ``[L]`` positions of what the cache holds.
-        windows: takes down what windows the layers name.
+        columns: ``[L]`` positions of the cache's entries.
+        windows: collects the sliding windows that layers pass to :func:`attend`.
     """
 
     rows: Tensor
@@ -50,7 +50,7 @@ class PassPositions:
 
 
 PASS_POSITIONS: ContextVar[PassPositions] = ContextVar("places")
-"""Set around each pass: an attention layer is handed its mask and window, but no positions."""
+"""Set for each pass, because attention functions receive the mask and the window, but no positions."""
 
 
 def attend(  # noqa: PLR0917 - the library's signature
@@ -64,22 +64,23 @@ def attend(  # noqa: PLR0917 - the library's signature
     sliding_window: int | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attend as :class:`transformers.AttentionInterface` has it.
+    """Compute attention with the signature of :class:`transformers.AttentionInterface`.
 
     Args:
-        module: the layer.
+        module: the layer; not used.
         query: ``[1, H, N, D]``.
-        key: ``[1, KV, L, D]``; ``value`` alike.
+        key: ``[1, KV, L, D]``.
+        value: ``[1, KV, L, D]``.
         attention_mask: ``[1, 1, N, L]`` float, added to the scores.
-        scaling: of the scores; 1 / √D by default.
-        softcap: what the scores are squashed to by tanh (Gemma 2).
-        sliding_window: positions seen by the layer, where not all.
+        scaling: factor of the scores; 1 / √D by default.
+        softcap: bound of the scores, applied by tanh (Gemma 2).
+        sliding_window: positions that the layer attends to; None for all.
 
     Returns:
-        ``[1, N, H, D]``, and no weights.
+        ``[1, N, H, D]``, and None in place of the attention weights.
 
     Raises:
-        UnsupportedAttentionError: the layer adds sinks or a bias by position.
+        UnsupportedAttentionError: the layer uses attention sinks or a position bias.
     """
     del module
     if kwargs.get("s_aux") is not None or kwargs.get("position_bias") is not None:
@@ -93,12 +94,12 @@ def attend(  # noqa: PLR0917 - the library's signature
     _, heads, rows, dim = query.shape
     groups = key.shape[1]
     if rows <= MAX_ROWS_PER_REQUEST:
-        # The query heads that share a key head stand as its rows, the N rows as the batch.
+        # The query heads that share a key head become its rows; the N rows become the batch.
         q = query[0].transpose(0, 1).reshape(rows, groups, heads // groups, dim)
         k, v = key.expand(rows, -1, -1, -1), value.expand(rows, -1, -1, -1)
         out = _weigh(q, k, v, mask, scaling=scaling, softcap=softcap)
         return out.reshape(1, rows, heads, value.shape[-1]), None
-    # Each query head with its own key head: the rows as one block.
+    # One block of rows, with the key heads repeated for each query head.
     k, v = (t.repeat_interleave(heads // groups, dim=1).transpose(0, 1) for t in (key, value))
     out = _weigh(
         query.transpose(0, 1), k, v, mask[None].expand(heads, -1, -1), scaling=scaling, softcap=softcap
@@ -109,14 +110,15 @@ def attend(  # noqa: PLR0917 - the library's signature
 def _weigh(
     q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, *, scaling: float | None, softcap: float | None
 ) -> Tensor:
-    """Return the values weighed by the softmax of the scores.
+    """Return the values weighted by the softmax of the scores.
 
     Args:
         q: ``[B, G, R, D]``.
-        keys: ``[B, G, L, D]``; ``values`` alike.
-        mask: ``[B, L]``, or ``[B, R, L]``.
-        scaling: of the scores.
-        softcap: of the scores, before the mask.
+        keys: ``[B, G, L, D]``.
+        values: ``[B, G, L, D]``.
+        mask: ``[B, L]`` or ``[B, R, L]``, added to the scores.
+        scaling: factor of the scores; 1 / √D by default.
+        softcap: bound of the scores, applied before the mask.
     """
     mask = mask[:, None, None] if mask.dim() == 2 else mask[:, None]
     if softcap is None:
@@ -127,10 +129,10 @@ def _weigh(
 
 
 class RowStableProjection(nn.Module):
-    """A linear layer by the kernel chosen for it; any leading shape.
+    """A linear layer that uses a given kernel.
 
     Attributes:
-        weight: empty, of the layer's type: models ask a layer for the type it computes in.
+        weight: an empty tensor of the layer's dtype, because models read the dtype from it.
     """
 
     def __init__(self, kernel: LinearKernel, weight: Tensor) -> None:
@@ -139,13 +141,13 @@ class RowStableProjection(nn.Module):
         self.weight = nn.Parameter(weight.new_empty(0), requires_grad=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``[..., in]`` to ``[..., out]``."""
+        """Map ``[..., in]`` to ``[..., out]``."""
         y = self._kernel(x.reshape(-1, x.shape[-1]))
         return y.view(*x.shape[:-1], y.shape[-1])
 
 
 def exchange_attention(net: PreTrainedModel) -> bool:
-    """Give a model :func:`attend`; return whether it lets its attention be exchanged."""
+    """Replace a model's attention by :func:`attend`; return False if the model does not support that."""
     AttentionInterface.register(NAME, attend)
     AttentionMaskInterface.register(NAME, sdpa_mask)
     try:
@@ -157,7 +159,13 @@ def exchange_attention(net: PreTrainedModel) -> bool:
 
 
 def exchange_projections(net: nn.Module, choose: KernelChooser, quantize: str | None = None) -> None:
-    """Give every linear layer below a module the kernel chosen for its shape, and quantise it if asked."""
+    """Replace every linear layer in a module by one with the kernel chosen for its shape.
+
+    Args:
+        net: the module; changed in place.
+        choose: chooses the kernels.
+        quantize: format that weights are quantised to; None keeps them.
+    """
     for parent in list(net.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear:
@@ -173,7 +181,7 @@ def exchange_projections(net: nn.Module, choose: KernelChooser, quantize: str | 
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Keep the library's progress bars and its report of the load off the terminal."""
+    """Suppress the progress bars and load reports of transformers."""
     shown, level = library_logging.is_progress_bar_enabled(), library_logging.get_verbosity()
     library_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     library_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
@@ -186,7 +194,7 @@ def quiet_transformers() -> Iterator[None]:
 
 
 def first_nodes(tree: TokenTree, count: int) -> TokenTree:
-    """Return the tree of the first nodes alone."""
+    """Return a tree of the first ``count`` nodes."""
     if count == len(tree):
         return tree
     first = TokenTree()
@@ -196,10 +204,17 @@ def first_nodes(tree: TokenTree, count: int) -> TokenTree:
 
 
 def visibility_mask(tree: TokenTree, root: int, start: int, count: int) -> tuple[Tensor, Tensor]:
-    """Return who sees whom in a pass of ``count`` rows from cache position ``start`` on.
+    """Return the attention mask of a pass.
+
+    Args:
+        tree: the tree below ``root``; its nodes are in order in the cache.
+        root: cache position of the tree's root.
+        start: cache position of the pass's first row.
+        count: N, the number of rows.
 
     Returns:
-        ``[N, L]`` bool over whole blocks of the cache, and the ``[L]`` positions of what stands there.
+        The mask ``[N, L]``, bool over whole blocks of the cache, and the positions ``[L]`` of the cache's
+        entries.
     """
     end = start + count
     columns = torch.arange(-(-end // POSITION_BLOCK) * POSITION_BLOCK)

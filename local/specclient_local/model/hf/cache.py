@@ -1,4 +1,4 @@
-"""Turn slots into caches that transformers' models write: allocated once, forgotten by setting a length."""
+"""KV caches for transformers models: allocated once per slot, truncated by setting a length."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ class HfLayerCache(CacheLayerMixin):  # type: ignore[no-untyped-call]
     """One layer's keys and values of one slot, ``[1, KV, capacity, D]`` each.
 
     Args:
-        capacity: positions it can hold.
-        whole: whether attention reads whole blocks, the rest masked, so that a row's sums do not depend on
-            how many rows came after it; else just the positions in use.
+        capacity: maximum number of positions.
+        whole: whether attention reads whole blocks, with unused positions masked, so that a row's sums do
+            not depend on the number of rows after it; else only the used positions.
+
+    Attributes:
+        length: number of used positions.
     """
 
     is_sliding = False
@@ -30,7 +33,7 @@ class HfLayerCache(CacheLayerMixin):  # type: ignore[no-untyped-call]
         self._whole = whole
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Allocate rows like these; zeros, since what is masked is multiplied by zero."""
+        """Allocate the cache for rows like these; zeros, because masked values are multiplied by zero."""
 
         def rows(like: Tensor) -> Tensor:
             return like.new_zeros(*like.shape[:-2], self._capacity, like.shape[-1])
@@ -39,7 +42,7 @@ class HfLayerCache(CacheLayerMixin):  # type: ignore[no-untyped-call]
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """Append rows; return what attention reads."""
+        """Append rows; return the keys and values that attention reads."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         assert self.keys is not None
@@ -52,30 +55,35 @@ class HfLayerCache(CacheLayerMixin):  # type: ignore[no-untyped-call]
         return self.keys[..., :shown, :], self.values[..., :shown, :]
 
     def get_seq_length(self) -> int:
-        """Return the positions in use."""
+        """Return the number of used positions."""
         return self.length
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Return how many positions a mask is over, and the first of them."""
+        """Return the length of a mask, and its first position."""
         return self.length + query_length, 0
 
     def get_max_length(self) -> int:
-        """Return the positions it can hold."""
+        """Return the maximum number of positions."""
         return self._capacity
 
     @property
     def bytes(self) -> int:
-        """Memory of the rows."""
+        """Allocated memory in bytes; 0 before the first use."""
         return sum(t.nbytes for t in (self.keys, self.values) if t is not None)
 
 
 class HfSlotCache:
-    """One slot's cache of every layer.
+    """One slot's cache of all layers.
+
+    Args:
+        layers: number of layers.
+        capacity: maximum number of positions.
+        whole: see :class:`HfLayerCache`.
 
     Attributes:
-        cache: as the model takes it.
-        capacity: positions it can hold.
-        moved: the first position whose row was computed in another place; None if there is none.
+        cache: the object passed to the model.
+        capacity: maximum number of positions, rounded up to whole blocks.
+        moved: the first position whose row was computed at another position; None if there is none.
     """
 
     def __init__(self, layers: int, capacity: int, *, whole: bool) -> None:
@@ -86,29 +94,29 @@ class HfSlotCache:
 
     @property
     def length(self) -> int:
-        """Positions in use."""
+        """Number of used positions."""
         return self._rows[0].length
 
     @property
     def bytes(self) -> int:
-        """Memory of the rows, of a slot that has been used."""
+        """Allocated memory in bytes; 0 before the slot's first use."""
         return sum(rows.bytes for rows in self._rows)
 
     def truncate(self, length: int) -> None:
-        """Forget all positions from ``length`` on."""
+        """Remove all positions from ``length`` on."""
         for rows in self._rows:
             rows.length = min(rows.length, length)
         if self.moved is not None and length <= self.moved:
             self.moved = None
 
     def assume_length(self, length: int) -> None:
-        """Take the first positions for used ones; see :meth:`HfRunner.pretend`."""
+        """Set the number of used positions without computing them; see :meth:`HfRunner.assume_length`."""
         for rows in self._rows:
             rows.length = length
 
     @torch.inference_mode()
     def keep(self, start: int, kept: Sequence[int]) -> None:
-        """Keep of the positions from ``start`` on only those at the offsets ``kept``, moved together."""
+        """Of the positions from ``start`` on, keep only those at the offsets ``kept``, moved together."""
         end = start + len(kept)
         first = next((i for i, offset in enumerate(kept) if i != offset), None)
         for rows in self._rows:
@@ -122,7 +130,7 @@ class HfSlotCache:
 
     @torch.inference_mode()
     def copy(self, other: HfSlotCache, start: int, end: int) -> None:
-        """Take over positions of another slot, to be ``end`` positions long."""
+        """Copy positions ``start`` to ``end`` of another slot, and set the length to ``end``."""
         for mine, theirs in zip(self._rows, other._rows, strict=True):
             if theirs.keys is None or theirs.values is None:
                 continue
@@ -137,7 +145,7 @@ class HfSlotCache:
 
     @torch.inference_mode()
     def erase(self) -> None:
-        """Forget all rows for good."""
+        """Overwrite all rows with zeros, and set the length to 0."""
         for rows in self._rows:
             rows.reset()
             rows.length = 0

@@ -1,4 +1,4 @@
-"""Turn a checkpoint folder into a model of transformers, or into an error that says what is wrong with it."""
+"""Loading of checkpoints by transformers, with checks of the configuration and the weights."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from specclient_local.model.hf.attention import quiet_transformers
 from specclient_local.model.weights import check_values, count_numbers
 
 _UNBOUNDED = 2**20
-"""Context of a model whose configuration names none: its positions are relative (ALiBi)."""
+"""Context of a model without a configured maximum: its positions are relative (ALiBi)."""
 
 _RECURRENT = ("linear_attention", "mamba", "mamba2", "conv", "recurrent", "hybrid", "moe_hybrid")
 
 
 @dataclass(frozen=True, slots=True)
 class HfConfig:
-    """What is known of a model that transformers runs.
+    """Configuration of a model that transformers runs.
 
     Attributes:
-        context: most positions it may see.
-        layers: of its cache.
-        window: the shortest sliding window that a layer may have; None where there is none.
-        eos: ids that end an answer; ``bos``: id that begins an empty prompt.
-        parameters: numbers in the checkpoint.
+        context: maximum number of positions.
+        layers: number of layers of its cache.
+        window: the shortest sliding window that a layer may have; None if there is none.
+        eos: end token ids.
+        bos: token id that begins an empty prompt.
+        parameters: number of parameters in the checkpoint.
     """
 
     model_type: str
@@ -45,10 +46,10 @@ class HfConfig:
 
 
 def read_hf_config(folder: Path) -> HfConfig:
-    """Read a checkpoint's configuration, and refuse what cannot be run token by token.
+    """Read a checkpoint's configuration, and check that the model can run token by token.
 
     Raises:
-        CheckpointError: naming the file, the value and the way out.
+        CheckpointError: names the file, the value and the supported alternative.
     """
     path = folder / "config.json"
     raw = read_json(path)
@@ -84,10 +85,16 @@ def read_hf_config(folder: Path) -> HfConfig:
 
 
 def load_net(folder: Path, config: HfConfig, dtype: str, device: str) -> PreTrainedModel:
-    """Load the weights, from safetensors alone and with no code but the library's.
+    """Load a model from safetensors only, without running code from the checkpoint.
+
+    Args:
+        folder: the checkpoint's folder.
+        config: its configuration.
+        dtype: compute type, one of ``config.DTYPES``.
+        device: name of the torch device.
 
     Raises:
-        CheckpointError: what is missing, has another shape, cannot be read or is not finite.
+        CheckpointError: a tensor is missing, has another shape, cannot be read or is not finite.
     """
     with quiet_transformers():
         try:
@@ -100,7 +107,7 @@ def load_net(folder: Path, config: HfConfig, dtype: str, device: str) -> PreTrai
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,
             )
-        except Exception as error:  # the library raises whatever a file gives it
+        except Exception as error:  # the library raises many types of exceptions for broken files
             raise CheckpointError(
                 f"{folder}: the {config.model_type} checkpoint cannot be loaded "
                 f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}); "
@@ -116,7 +123,7 @@ def load_net(folder: Path, config: HfConfig, dtype: str, device: str) -> PreTrai
 
 
 def _check_report(folder: Path, report: Mapping[str, Any]) -> None:
-    """Refuse weights that the library filled in by chance."""
+    """Raise :class:`CheckpointError` for weights that the library initialised randomly."""
     for name, found, asked in sorted(report.get("mismatched_keys", ())):
         raise CheckpointError(
             f"{folder}: tensor {name} has shape {list(found)}, but config.json asks for {list(asked)}; "
@@ -145,11 +152,11 @@ def _library_config(folder: Path, raw: Mapping[str, Any]) -> PreTrainedConfig:
 
 
 def _context(config: PreTrainedConfig) -> int:
-    """Return the most positions at which each is rotated alike whatever follows."""
+    """Return the maximum positions up to which rotations do not depend on the sequence's length."""
     named = getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None)
     table = getattr(config, "rope_parameters", None) or {}
     if isinstance(table, dict) and table.get("rope_type") == "longrope":
-        # The library changes all frequencies once a sequence is longer; cached keys would be wrong.
+        # The library changes all frequencies for longer sequences, which would invalidate cached keys.
         named = table.get("original_max_position_embeddings", named)
     return int(named) if isinstance(named, int) and named > 0 else _UNBOUNDED
 

@@ -1,17 +1,17 @@
-"""Turn new tokens and trees of guesses into passes of any causal model that transformers has.
+"""Model runner for any causal language model supported by transformers.
 
-The slower runner: one request a pass, and what the model computes between its projections is the
-library's. How a model can be run is found out at load, by trying it against a plain pass of itself:
+It is slower than :class:`specclient_local.model.decoder_runner.DecoderRunner`: one request per pass, and
+all operations between projections are the library's. The mode of a model is determined when it is loaded,
+by comparing it with a plain pass of the model:
 
-- rows attended to by our own attention, under a mask of who sees whom: most architectures;
-- under such a mask by the model's own attention, where that cannot be exchanged (GPT-J);
-- one after another, where the model takes no mask or no positions (ALiBi in Bloom): a tree goes through
-  path by path.
+- the attention of ``hf.attention`` with a tree mask: most architectures;
+- the model's own attention with a tree mask, if it cannot be replaced (GPT-J);
+- without a mask, if the model does not accept masks or positions (ALiBi in Bloom): a tree is scored path by
+  path.
 
-A target's rows must not depend on how many come with them. Where they come out bit for bit the same in
-company as alone, tried at load on a CPU, guesses are scored together; where not, one row a pass, which is
-exact and wins no time. On an accelerator they are scored together, and greedy answers are those of plain
-decoding up to near ties.
+A target's rows must not depend on the batch size. On a CPU this is tested at load: if rows are bit-identical
+alone and in a batch, drafted tokens are scored together; else one row per pass, which is exact but gains no
+time. On an accelerator they are scored together, and greedy outputs equal plain decoding up to near ties.
 """
 
 from __future__ import annotations
@@ -44,28 +44,28 @@ from specclient_local.model.pass_input import EMPTY_TREE, MAX_PASS_ROWS, SlotInp
 from specclient_local.request.token_tree import ROOT, TokenTree
 
 _PROBE = 24
-"""Tokens of the trial at load."""
+"""Number of tokens in the test at load."""
 
 _COUNTS = (2, 3, 5, 8, MAX_ROWS_PER_REQUEST)
-"""Rows in company at the trial."""
+"""Batch sizes for which rows are compared with single rows in the test."""
 
 
 class HfRunner:
     """A transformers model with its caches; see :class:`specclient_local.model.model_runner.ModelRunner`.
 
     Args:
-        net: the model, in evaluation mode. Its attention is exchanged.
-        config: what is known of it.
-        slots: sequences it holds at once.
-        context: positions a slot can hold.
-        exact: whether rows must not depend on their company: of a target they must not.
+        net: the model, in evaluation mode. Its attention is replaced.
+        config: its configuration.
+        slots: maximum number of concurrent sequences.
+        context: maximum positions per slot.
+        exact: whether rows must not depend on the batch size; required for a target.
 
     Attributes:
-        masked: whether trees go through under a mask, else path by path.
-        together: whether guesses share a pass.
+        masked: whether trees are scored with a mask, else path by path.
+        together: whether several drafted tokens share a pass.
 
     Raises:
-        CheckpointError: the model cannot be run token by token.
+        CheckpointError: the model cannot run token by token.
         ConfigurationError: the caches do not fit the memory.
     """
 
@@ -99,9 +99,19 @@ class HfRunner:
     ) -> HfRunner:
         """Load a checkpoint folder onto a device; see :mod:`specclient_local.model.hf.checkpoint`.
 
+        Args:
+            folder: the checkpoint's folder.
+            dtype: compute type, one of ``config.DTYPES``.
+            slots: maximum number of concurrent sequences.
+            context: maximum positions per slot.
+            exact: whether rows must not depend on the batch size; required for a target.
+            device: name of the torch device.
+            quantize: format of the projections' weights; None keeps them.
+
         Raises:
-            CheckpointError: an architecture that cannot be run, or a broken folder.
-            ConfigurationError: as the class, and of a quantisation the device has not.
+            CheckpointError: the architecture is not supported, or the checkpoint is broken.
+            ConfigurationError: the caches do not fit the memory, or the device does not support the
+                quantisation.
         """
         config = read_hf_config(folder)
         net = load_net(folder, config, dtype, device)
@@ -111,69 +121,69 @@ class HfRunner:
 
     @property
     def slots(self) -> int:
-        """How many sequences it holds at once."""
+        """Maximum number of concurrent sequences."""
         return len(self._slots)
 
     @property
     def prefix_granularity(self) -> int:
-        """Rows of a prompt that have the same bits wherever it goes on."""
+        """Number of prompt rows after which a prefix can be reused with bit-identical results."""
         return MAX_PASS_ROWS
 
     def length(self, slot: int) -> int:
-        """Return how many positions of a slot are in use."""
+        """Return the number of used positions of a slot."""
         return self._slots[slot].length
 
     def unmoved_length(self, slot: int) -> int:
-        """Return how many of them, from the first on, were computed where they stand."""
+        """Return the number of leading positions of a slot whose rows were computed at their position."""
         own = self._slots[slot]
         return own.length if own.moved is None else min(own.moved, own.length)
 
     def prefill(self, slot: int, tokens: Sequence[int]) -> None:
-        """Append tokens to a slot's cache, without logits; at most ``MAX_PASS_ROWS`` rows a pass."""
+        """Append tokens to a slot's cache, without logits; at most ``MAX_PASS_ROWS`` rows per pass."""
         for begin in range(0, len(tokens), MAX_PASS_ROWS):
             self._forward(slot, tokens[begin : begin + MAX_PASS_ROWS], wanted=1)
 
     def read(self, slot: int, tokens: Sequence[int]) -> Tensor:
-        """Append tokens, ``MAX_PASS_ROWS`` at most, in one pass; return the logits after each, ``[N, V]``."""
+        """Append at most ``MAX_PASS_ROWS`` tokens in one pass; return the logits after each, ``[N, V]``."""
         return self._forward(slot, tokens)
 
     def score(self, slot: int, tokens: Sequence[int], tree: TokenTree = EMPTY_TREE) -> Tensor:
-        """Do as :meth:`score_all` for one slot."""
+        """Do the same as :meth:`score_all` for one slot."""
         return self.score_all([SlotInput(slot, tokens, tree)])[0]
 
     def score_all(self, parts: Sequence[SlotInput]) -> list[Tensor]:
-        """Append each part's tokens and the tree below the last of them, a pass or more for each.
+        """Append each part's tokens and the tree below its last token, in one or more passes per part.
 
         Returns:
-            As :meth:`specclient_local.model.decoder_runner.DecoderRunner.score_all`.
+            The same as :meth:`specclient_local.model.decoder_runner.DecoderRunner.score_all`.
         """
         return [self._score(part) for part in parts]
 
     def draft_chain(self, slot: int, tokens: Sequence[int], steps: int, vocab: int) -> list[int] | None:  # noqa: ARG002
-        """Return None: passes go one by one."""
+        """Return None: chains are not supported, because passes run one by one."""
         return None
 
     def keep(self, slot: int, root: int, path: Sequence[int]) -> None:
-        """Keep of a scored tree the root, at cache position ``root``, and the nodes of one path down."""
+        """Keep only the root of a scored tree, at cache position ``root``, and the nodes of one path."""
         tree = self._trees[slot]
         if self.masked or tree.is_chain:
             self._slots[slot].keep(root, [0, *(node + 1 for node in path)])
             return
-        # The path that went through last is in the cache, and it may be another.
+        # The cache holds the path that was scored last, which may be another one.
         self.truncate(slot, root + 1)
         if path:
             self._chain(slot, [tree.tokens[node] for node in path])
 
     def truncate(self, slot: int, length: int) -> None:
-        """Forget all positions of a slot from ``length`` on."""
+        """Remove all positions of a slot from ``length`` on."""
         self._slots[slot].truncate(length)
 
     def copy(self, source: int, slot: int, start: int, end: int) -> None:
-        """Append to a slot, ``start`` positions long, what another has from there to ``end``."""
+        """Append positions ``start`` to ``end`` of slot ``source`` to a slot with ``start`` positions."""
         self._slots[slot].copy(self._slots[source], start, end)
 
     def erase(self, slot: int) -> None:
-        """Forget a slot's rows for good."""
+        """Overwrite a slot's rows with zeros."""
         self._slots[slot].erase()
 
     def time_passes(
@@ -184,7 +194,7 @@ class HfRunner:
         repeats: int = 5,
         clock: Callable[[], float] = time.perf_counter,
     ) -> list[float]:
-        """Return the least seconds of passes; as
+        """Return the minimum seconds of passes; see
         :meth:`specclient_local.model.model_runner.ModelRunner.time_passes`."""
         at = max(0, min(at, self.context - max(rows for _, rows in shapes)))
         for slot in range(max(slots for slots, _ in shapes)):
@@ -195,7 +205,7 @@ class HfRunner:
                 tree = TokenTree.chain([0] * (rows - 1))
                 begun = clock()
                 self.score_all([SlotInput(slot, [0], tree) for slot in range(slots)])
-                if turn or not repeats:  # the first only warms up, unless it is the only one
+                if turn or not repeats:  # the first turn is a warm-up, unless it is the only one
                     best[i] = min(best[i], clock() - begun)
                 for slot in range(slots):
                     self.truncate(slot, at)
@@ -204,7 +214,7 @@ class HfRunner:
         return best
 
     def assume_length(self, slot: int, length: int) -> None:
-        """Take whatever stands in a free slot's first positions for a sequence: passes cost the same."""
+        """Set a free slot's length without computing its rows; their values do not affect timings."""
         if not self._slots[slot].bytes:
             self.prefill(slot, [0])
         self._slots[slot].assume_length(length)
@@ -236,7 +246,7 @@ class HfRunner:
         return torch.cat(rows)
 
     def _paths(self, slot: int, tree: TokenTree) -> Tensor:
-        """Score a tree path by path, ``[N, V]``; the last one stays in the cache."""
+        """Score a tree path by path, ``[N, V]``; the last path stays in the cache."""
         rows: dict[int, Tensor] = {}
         for leaf in (node for node in range(len(tree)) if not tree.children(node)):
             path = [leaf]
@@ -247,7 +257,7 @@ class HfRunner:
         return torch.stack([rows[node] for node in range(len(tree))])
 
     def _chain(self, slot: int, tokens: Sequence[int]) -> Tensor:
-        """Append tokens as they would come one by one; return the logits after each."""
+        """Append a chain of tokens, in passes of at most ``_most`` rows; return the logits after each."""
         step = self._most
         return torch.cat([self._forward(slot, tokens[i : i + step]) for i in range(0, len(tokens), step)])
 
@@ -258,10 +268,10 @@ class HfRunner:
         """Run rows through the model and append them to a slot's cache.
 
         Args:
-            slot: whose.
-            tokens: ``[N]`` ids, the last nodes of the tree being the last of them.
-            tree: below the slot's root; nodes that are not among ``tokens`` are in the cache.
-            wanted: how many rows' logits are wanted, the last ones; all by default.
+            slot: the slot.
+            tokens: ``[N]`` ids; the last ones are the last nodes of the tree.
+            tree: the tree below the slot's root; nodes that are not in ``tokens`` are in the cache.
+            wanted: number of last rows whose logits are returned; all by default.
 
         Returns:
             ``[wanted, V]``.
@@ -291,14 +301,17 @@ class HfRunner:
         return logits[0, -keep:]
 
     def _begin(self, slots: int, capacity: int | None = None) -> None:
-        """Have so many empty slots."""
+        """Create empty slots; ``capacity`` is the context by default."""
         size = self.context if capacity is None else capacity
         self._slots = [HfSlotCache(self.config.layers, size, whole=self.masked) for _ in range(slots)]
         self._trees = [EMPTY_TREE] * slots
         self._roots = [0] * slots
 
     def _check_memory(self, slots: int) -> None:
-        """Refuse caches that do not fit, by what the trial's took; they are allocated as slots are used."""
+        """Raise an error for caches that do not fit the memory.
+
+        Their size is extrapolated from the test's cache; they are allocated on first use of a slot.
+        """
         tried = self._slots[0]
         size = tried.bytes // tried.capacity * -(-self.context // POSITION_BLOCK) * POSITION_BLOCK * slots
         there = memory(self.device)
@@ -308,17 +321,17 @@ class HfRunner:
             )
 
     def _try(self) -> bool:
-        """Find out how the model can be run; return whether by our own attention."""
+        """Determine how the model can run; return whether with the attention of ``hf.attention``."""
         ids = [i * 7 % self.config.vocab_size for i in range(min(_PROBE, self.context))]
         with torch.inference_mode():
             expected: Tensor = self._net(torch.tensor([ids], device=self.device), use_cache=False).logits[0]
-        its_own = self._net.config._attn_implementation  # there is no other way to ask
+        its_own = self._net.config._attn_implementation  # there is no public way to read it
         takes_places = {"position_ids", "attention_mask"} <= set(self._settings)
         self._windows: set[int] = set()
         self._refused: Exception | None = None
         windowed = self.config.window is not None
         if takes_places and exchange_attention(self._net):
-            # A layer that does not say its window would see too much, further on than is tried here.
+            # A layer that does not pass its window would attend to too much, beyond this test's length.
             if self._agrees(ids, expected) and bool(self._windows) == windowed:
                 return True
             self._net.set_attn_implementation(its_own)
@@ -333,7 +346,7 @@ class HfRunner:
         return False
 
     def _agrees(self, ids: list[int], expected: Tensor) -> bool:
-        """Return whether the model, run as set, says what it says in one plain pass; ``[N, V]``."""
+        """Return whether the current mode gives the logits ``[N, V]`` of one plain pass."""
         self._most = MAX_PASS_ROWS
         self._begin(1, _PROBE + 3)
         half = len(ids) // 2
@@ -354,14 +367,14 @@ class HfRunner:
             AttributeError,
             IndexError,
         ) as error:
-            self._refused = error  # whatever it is that the model does not take
+            self._refused = error  # the reason, for the error message
             return False
         rows = rows[[0, *range(2, len(rows))]]
         bound = 1e-3 if expected.dtype == torch.float32 else 0.05
         return bool((rows - expected[half - 1 :]).abs().max() <= bound * expected.abs().max())
 
     def _keeps_rows(self) -> bool:
-        """Return whether rows alone and in company are the same bit for bit."""
+        """Return whether rows are bit-identical alone and in a batch."""
         starts = [5, POSITION_BLOCK - MAX_ROWS_PER_REQUEST // 2]
         vocab = self.config.vocab_size
         self._most = MAX_PASS_ROWS

@@ -1,4 +1,4 @@
-"""A packed matrix as a linear kernel, for draft heads."""
+"""Linear kernel in compiled code over a packed matrix, for draft heads."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from specclient_local.model.native.build import library
 from specclient_local.model.native.packed_weights import PackedWeights
 
 _LARGE = 4_000_000
-"""Numbers of a matrix from which on torch's product is taken, which threads share."""
+"""Matrix size, in elements, from which on torch's multithreaded product is used."""
 
 
 class NativeMatmul:
-    """A matrix in panels as a kernel: ``[..., in]`` to ``[..., out]``, the bias added.
+    """A linear kernel over a packed matrix: ``[..., in]`` to ``[..., out]``, including the bias.
 
     Args:
-        weight: ``[out, in]`` float32 on a processor; its numbers are copied.
+        weight: ``[out, in]``, float32 on a CPU; copied.
         bias: ``[out]``.
-        run: the library's function.
+        run: the compiled function.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, run: Callable[..., None]) -> None:
@@ -31,7 +31,7 @@ class NativeMatmul:
         self._table = self._panels.linear(weight, bias)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Multiply rows with it."""
+        """Multiply rows ``[..., in]`` by the matrix and add the bias."""
         x = x.contiguous()
         y = x.new_empty(*x.shape[:-1], self._outputs)
         self._run(addressof(self._table), x.data_ptr(), y.numel() // self._outputs, y.data_ptr())
@@ -39,7 +39,7 @@ class NativeMatmul:
 
 
 def native_matmul(weight: Tensor, bias: Tensor | None) -> NativeMatmul | None:
-    """Return a matrix as a kernel; None where it is large or no float32 on a CPU, or nothing compiles."""
+    """Return a kernel; None if the matrix is large or not float32 on a CPU, or compiled code is missing."""
     plain = type(weight) is Tensor and weight.dtype == torch.float32 and weight.device.type == "cpu"
     run = _compiled() if plain and weight.numel() < _LARGE else None
     return None if run is None else NativeMatmul(weight, bias, run)

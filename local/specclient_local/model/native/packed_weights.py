@@ -1,4 +1,4 @@
-"""Packs matrices into the panels that compiled code reads, side by side in memory."""
+"""Packing of weight matrices into the panels that compiled code reads, adjacent in memory."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ _LINE = 64
 """Bytes of a cache line."""
 
 _KINDS = {torch.float32: 0, torch.int8: 1, torch.bfloat16: 2}
-"""Element types by their number in ``matmul.h``; sums are float32 for each."""
+"""Numbers of element types in ``matmul.h``; sums are float32 for all of them."""
 
 
 RowArrangement = Callable[[Tensor], Tensor]
 
 
 def can_be_packed(weight: Tensor) -> bool:
-    """Return whether a matrix can lie in panels: of float32 or bfloat16 on a processor, or held in int8."""
+    """Return whether a matrix can be packed: float32 or bfloat16 on a CPU, or quantised to int8."""
     if type(weight) is not Tensor:
         return int8_parts(weight) is not None
     return weight.dtype in (torch.float32, torch.bfloat16) and weight.device.type == "cpu"
 
 
 class PackedWeights:
-    """Matrices in panels, in large pages, and what else lies where the library is told.
+    """Packed matrices in huge pages, and the other tensors whose addresses compiled code holds.
 
     Args:
-        matrices: ``[out, in]``, all that :meth:`linear` is to be given.
+        matrices: ``[out, in]``, all matrices that will be passed to :meth:`linear`.
 
     Attributes:
-        memory: of the panels.
-        held: what else there is.
+        memory: memory of the panels.
+        held: other tensors, kept alive for compiled code.
     """
 
     def __init__(self, matrices: Iterable[Tensor]) -> None:
@@ -54,15 +54,15 @@ class PackedWeights:
     def linear(
         self, weight: Tensor, bias: Tensor | None, *, arranged: RowArrangement | None = None, inputs: int = 0
     ) -> LinearStruct:
-        """Lay a weight ``[out, in]`` out in groups ``[out / 64][in][64]``, what is left in panels of 16.
+        """Copy a weight ``[out, in]`` into groups ``[out / 64][in][64]``, the remainder into panels of 16.
 
-        The last one is filled with zeros. Its numbers are copied.
+        The last panel is padded with zeros.
 
         Args:
-            weight: float32, bfloat16, or held in int8.
+            weight: ``[out, in]``, float32, bfloat16 or quantised to int8.
             bias: ``[out]``.
-            arranged: puts what there is of the outputs, along the first dimension, in another order.
-            inputs: how many there are to be at least; the weights of further ones are zeros.
+            arranged: reorders tensors along their first dimension, the outputs.
+            inputs: minimum number of inputs; the weights of additional inputs are zero.
         """
         numbers, scale = int8_parts(weight) or (weight, None)
         if arranged is not None:
@@ -81,16 +81,16 @@ class PackedWeights:
         return LinearStruct(self._copied(groups, rest), bias_, scale_, outputs, inputs, _KINDS[numbers.dtype])
 
     def pointer(self, tensor: Tensor) -> int:
-        """Return where a tensor's numbers lie in order, and hold them there."""
+        """Return the address of a tensor's contiguous data, and keep that data alive."""
         self.held.append(tensor.contiguous())
         return self.held[-1].data_ptr()
 
     def maybe(self, tensor: Tensor | None) -> int | None:
-        """Do as :meth:`pointer`, or nothing."""
+        """Do the same as :meth:`pointer`, or return None for None."""
         return None if tensor is None else self.pointer(tensor)
 
     def _copied(self, *parts: Tensor) -> int:
-        """Copy parts in, one after the other, and return where the first begins."""
+        """Copy parts one after the other into ``memory``, and return the address of the first."""
         begin = self._used
         for part in parts:
             end = self._used + part.numel() * part.itemsize
@@ -101,14 +101,14 @@ class PackedWeights:
 
 
 def interleave_gates(gate_up: Tensor) -> Tensor:
-    """Arrange gates and what they let through, ``[2 ff, …]``, in groups of both, filled with zeros."""
+    """Reorder fused gate and up outputs ``[2 ff, …]`` into groups of both, padded with zeros."""
     fill = (*(0, 0) * (gate_up.ndim - 1), 0, -(len(gate_up) // 2) % GATES_PER_GROUP)
     halves = (F.pad(half, fill).view(-1, GATES_PER_GROUP, *half.shape[1:]) for half in gate_up.chunk(2))
     return torch.stack((*halves,), 1).flatten(0, 2)
 
 
 def _room(matrix: Tensor) -> int:
-    """Return the bytes that a matrix takes in panels, however it is arranged."""
+    """Return an upper bound of a packed matrix's size in bytes, for any arrangement."""
     numbers, _ = int8_parts(matrix) or (matrix, None)
     outputs, inputs = matrix.shape
     return (
