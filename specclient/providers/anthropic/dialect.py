@@ -53,7 +53,7 @@ class AnthropicDialect:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._http = OpenAIDialect()  # URLs, keys, and all methods except chat, are the same
+        self._http = OpenAIDialect()  # for URLs, keys and all methods except chat
 
     def encode(self, request: Request, endpoint: Endpoint, model: str) -> WireRequest:
         method = request.method

@@ -54,7 +54,7 @@ class GeminiDialect:
     """
 
     def __init__(self) -> None:
-        self._plain = OpenAIDialect()  # URL, headers and options are the same
+        self._plain = OpenAIDialect()  # for URLs, headers, options and calls by path
 
     def encode(self, request: Request, endpoint: Endpoint, model: str) -> WireRequest:
         name = request.method.name

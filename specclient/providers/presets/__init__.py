@@ -1,1 +1,1 @@
-"""The providers that are known without configuration, one row each."""
+"""Presets of providers, which can be used without configuring a URL."""

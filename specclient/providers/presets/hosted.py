@@ -95,7 +95,7 @@ _ROWS = (
             prefill="prefix",
             verification=False,
             streamed_usage="unasked",
-            strict=True,  # 422, extra_forbidden
+            strict=True,  # unknown fields are rejected: 422, extra_forbidden
         ),
         stream_usage=False,  # `stream_options` is rejected (422); the last chunk always has the usage
         quirks=Quirks(
@@ -156,7 +156,7 @@ _ROWS = (
         replace(_SILENT, verification=False, streamed_usage="unasked"),
         quirks=Quirks(
             refused=("logprobs", "top_logprobs", "logit_bias", "n")
-        ),  # 400 ("OpenAI Compatibility")
+        ),  # rejected with status 400 ("OpenAI Compatibility")
         limits="groq",
         title="Groq",
     ),

@@ -207,7 +207,7 @@ SERVERS = (
             prefill=False,
             verification=False,
             streamed_usage=False,  # `stream_options` is ignored
-            strict=True,  # 422
+            strict=True,  # unknown fields are rejected with status 422
         ),
         limits="none",
         title="transformers serve",

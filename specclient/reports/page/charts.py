@@ -35,7 +35,7 @@ OTHER = "rest"
 _TOP, _BOTTOM = 8, 24
 # Width of the axis: estimated width of one character, the gap to the plot, and the minimum.
 _CHARACTER, _GAP, _MIN_AXIS = 7.4, 8, 34
-# Labels under a chart: at most so many on a wide screen, and on a narrow one.
+# Maximum number of labels under a chart on a wide screen, and on a narrow one.
 _WIDE_LABELS, _NARROW_LABELS = 12, 4
 
 

@@ -28,7 +28,7 @@ class ChatCompletionStreamState(Generic[ResponseFormatT]):
 
     Args:
         input_tools: the request's tools; calls of strict tools are parsed.
-        response_format: the type of the parsed text; see :func:`.chat.parsing.parse_chat_completion`.
+        response_format: the type of the parsed text; see :func:`specclient.structured.parse_chat_completion`.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ def _begun(chunk: ChatCompletionChunk) -> ParsedChatCompletion[Any]:
 
 
 def _take_totals(completion: ParsedChatCompletion[Any], chunk: ChatCompletionChunk) -> None:
-    """Update the completion's own fields from a chunk. Fields missing in the chunk keep their value."""
+    """Update the completion's top-level fields from a chunk. Fields missing in the chunk keep their value."""
     merge_extras(completion, chunk)
     completion.usage = chunk.usage or completion.usage
     completion.system_fingerprint = chunk.system_fingerprint or completion.system_fingerprint

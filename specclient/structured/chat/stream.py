@@ -25,7 +25,7 @@ class ChatCompletionStream(EventStream[ChatCompletionStreamEvent[ResponseFormatT
 
     Args:
         raw_stream: the stream of chunks.
-        response_format: the type of the parsed text; see :func:`.chat.parsing.parse_chat_completion`.
+        response_format: the type of the parsed text; see :func:`specclient.structured.parse_chat_completion`.
         input_tools: the request's tools; calls of strict tools are parsed.
     """
 

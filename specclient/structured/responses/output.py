@@ -31,7 +31,7 @@ def _may_follow(before: Any, after: Any) -> bool:
 
 
 def growing(item: Any) -> Any:
-    """Convert a message or function call to its parsed type, which deltas are added to.
+    """Convert a message or function call to its parsed type, to which deltas can be added.
 
     Items of other types are returned unchanged.
     """

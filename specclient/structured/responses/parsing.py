@@ -86,7 +86,7 @@ def parse_response(
     Args:
         response: the API's response.
         text_format: the type of the parsed texts, as ``response_format`` of
-            :func:`.chat.parsing.parse_chat_completion`.
+            :func:`specclient.structured.parse_chat_completion`.
         input_tools: the request's tools; calls of strict tools are parsed.
 
     Raises:

@@ -35,7 +35,7 @@ class ResponseStreamState(Generic[TextFormatT]):
 
     Args:
         input_tools: the request's tools; calls of strict tools are parsed.
-        text_format: the type of the parsed texts; see :func:`.responses.parsing.parse_response`.
+        text_format: the type of the parsed texts; see :func:`specclient.structured.parse_response`.
 
     Attributes:
         completed: the complete, parsed response; None before it is complete.

@@ -25,7 +25,7 @@ class ResponseStream(EventStream[ResponseStreamEvent[TextFormatT]], Generic[Text
 
     Args:
         raw_stream: the stream of the API's events.
-        text_format: the type of the parsed texts; see :func:`.responses.parsing.parse_response`.
+        text_format: the type of the parsed texts; see :func:`specclient.structured.parse_response`.
         input_tools: the request's tools; calls of strict tools are parsed.
         starting_after: a sequence number; events up to it are accumulated but not returned.
     """
