@@ -1,1 +1,1 @@
-"""The engine, measured: acceptance, the cost of passes, where time goes, and what theory expects of them."""
+"""Measurements of an engine: acceptance, pass times, time per stage, and the speed-up expected by theory."""

@@ -1,1 +1,1 @@
-"""Choose among draft candidates by measuring them."""
+"""Choice of the best draft candidate by measurement."""
