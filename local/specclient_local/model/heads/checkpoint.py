@@ -6,7 +6,7 @@ Layouts, by ``config.json``:
   ``models/eagle3``; ``eagle`` as up to its version 0.3);
 - a decoder of one layer, with ``draft_vocab_size`` for EAGLE-3: github.com/SafeAILab/EAGLE
   (``model/cnets.py`` and ``cnets1.py``);
-- ``medusa_num_heads`` beside ``medusa_lm_head.safetensors``: github.com/FasterDecoding/Medusa.
+- ``medusa_num_heads``, and the file ``medusa_lm_head.safetensors``: github.com/FasterDecoding/Medusa.
 """
 
 from __future__ import annotations

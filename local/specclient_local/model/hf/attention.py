@@ -1,7 +1,7 @@
 """Attention and projections for transformers models whose rows do not depend on the batch size.
 
 Transformers models can be given another attention function by name, which receives each layer's window and
-soft cap. Rows are computed as in ``decoder``: each as its own batch, over whole blocks of the cache.
+soft cap. Rows are computed as in ``eager_passes``: each as its own batch, over whole blocks of the cache.
 Projections use the kernels of ``linear_kernels``. The model's other row-wise operations are unchanged;
 whether their results are bit-identical is tested when the model is loaded (``hf.runner``).
 """

@@ -126,7 +126,7 @@ class HfRunner:
 
     @property
     def prefix_granularity(self) -> int:
-        """Number of prompt rows after which a prefix can be reused with bit-identical results."""
+        """Number of rows of which whole multiples of a prefix have the same bits in every prompt."""
         return MAX_PASS_ROWS
 
     def length(self, slot: int) -> int:
@@ -134,7 +134,7 @@ class HfRunner:
         return self._slots[slot].length
 
     def unmoved_length(self, slot: int) -> int:
-        """Return the number of leading positions of a slot whose rows were computed at their position."""
+        """Return the number of leading positions whose rows were computed there, not moved there."""
         own = self._slots[slot]
         return own.length if own.moved is None else min(own.moved, own.length)
 
