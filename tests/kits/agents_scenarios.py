@@ -1,4 +1,4 @@
-"""Turn a scenario of a hosted agent's session into what four clients sent and got: ours and OpenAI's."""
+"""Scenarios of hosted agent sessions for OpenAI's client and ours, both synchronous and asynchronous."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from loopback_server import events, reply
 
 from specclient import AsyncOpenAI, OpenAI
 
-#: What the OpenAI client leaves behind of a stream that ends early: httpx2's, not httpx's.
+#: Warning filter: with httpx2, but not httpx, the OpenAI client leaves the generator of a cut stream open.
 LEFT = (
     "ignore:Exception ignored in. <async_generator object Response.aiter_raw"
     ":pytest.PytestUnraisableExceptionWarning"
@@ -81,7 +81,7 @@ def follow(*told):
 
 def plain(value):
     if isinstance(value, pydantic.BaseModel):
-        # theirs fills in what an item of another kind would have
+        # The OpenAI client fills in fields of other item types.
         value = value.model_dump(mode="json", exclude_unset=True, warnings=False)
     if isinstance(value, list):
         return [plain(one) for one in value]
@@ -89,7 +89,7 @@ def plain(value):
 
 
 def described(value):
-    """Return a result, or an error, as values that compare."""
+    """Convert a result or an error to plain values that can be compared."""
     if type(value).__name__ == "AgentTurnResult":
         parsed = value.output_parsed
         return {
@@ -122,15 +122,21 @@ def asked(requests):
         headers = {name: one.headers.get(name) for name in HEADERS}
         body = {} if not one.body else one.json
         if body.get("stream") is False:
-            del body["stream"]  # theirs says what is so anyway
+            del body["stream"]  # the OpenAI client sends this default explicitly
         found.append((one.method, one.path, one.query, key, headers, body))
     return found
 
 
 async def same(server, script, act):
-    """Check that all clients send and get the same; return what came of it, and what was sent.
+    """Check that all clients send the same requests and give the same result.
 
-    ``act`` gets the client, and whether it is asynchronous; it runs as a coroutine for either.
+    Args:
+        server: the loopback server.
+        script: its answers, in order; each client gets them all.
+        act: coroutine function of a :class:`Side`, used for synchronous and asynchronous clients alike.
+
+    Returns:
+        The result or error, and the requests sent, as plain values.
     """
     found = {}
     for name, make in CLIENTS.items():
@@ -156,7 +162,7 @@ async def same(server, script, act):
 
 
 def run(coroutine):
-    """Run a coroutine that never waits."""
+    """Run a coroutine that never suspends, and return its result."""
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -165,7 +171,7 @@ def run(coroutine):
 
 
 class Side:
-    """A client of either kind, for one text of a scenario."""
+    """A synchronous or asynchronous client with one interface, so that a scenario is written once."""
 
     def __init__(self, client, *, is_async):
         self.client = client
@@ -190,7 +196,7 @@ class Side:
             return await act(entered)
 
     def tool(self, function):
-        """Return a function as a handler: of an asynchronous client, a coroutine function."""
+        """Return a function as a tool handler: a coroutine function if the client is asynchronous."""
         if not self.is_async:
             return function
 
@@ -206,7 +212,7 @@ def add(arguments):
 
 
 def scripted(*told, posts=0, status="idle"):
-    """Return answers to: is it idle, its events, the input, and the results of tools."""
+    """Return the server's answers to: session status, event stream, input, and ``posts`` tool results."""
     accepted = reply(202, b"")
     return [reply(200, session(status)), follow(*told), accepted, *[accepted] * posts]
 
@@ -238,7 +244,7 @@ ENDINGS = {
 }
 
 
-#: Why there is no result; of the others, there is one.
+#: The reasons why endings have no result; endings not listed here have one.
 REASONS = {
     "a failed turn": "failed",
     "a cancelled turn": "cancelled",

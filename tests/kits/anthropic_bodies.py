@@ -1,4 +1,4 @@
-"""Turn the names of Anthropic's bodies under ``tests/data/anthropic`` into bytes, chunks and settings."""
+"""Anthropic's response bodies under ``tests/data/anthropic``, decoded, and a configuration to serve them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from specclient.types.request import PerCallOptions, Request
 from specclient.types.wire import WireResponse
 
 BODIES = DATA / "anthropic"
-#: Answers that are there whole and as the stream that says the same.
+#: Responses that are available both whole and as a stream with the same content.
 PAIRS = ("text", "tools", "thinking", "web_search", "refusal", "structured")
 KEY = "sk-ant-key"
 ENDPOINT = Endpoint(
@@ -37,12 +37,12 @@ def body(name: str) -> bytes:
 
 
 def completion(content: bytes) -> Any:
-    """Return a whole answer as a chat completion."""
+    """Decode a whole response to a chat completion."""
     return DIALECT.decode(CHAT, WireResponse(200, {}, content))
 
 
 def chunks(stream: bytes) -> list[Any]:
-    """Return what the events of a stream become."""
+    """Decode the events of a stream to chunks."""
     read, found = DIALECT.events(CHAT), []
     for event in SSEDecoder().feed(stream):
         got = read(event.data, event.event)
@@ -51,19 +51,19 @@ def chunks(stream: bytes) -> list[Any]:
 
 
 def sse(*events: dict[str, Any]) -> bytes:
-    """Return events as Anthropic streams them."""
+    """Encode events as the bytes of an Anthropic stream."""
     return b"".join(b"event: %b\ndata: %b\n\n" % (e["type"].encode(), json.dumps(e).encode()) for e in events)
 
 
 def sent(
     params: dict[str, Any], *, stream: bool = False, model: str = "claude-opus-5", **options: Any
 ) -> Any:
-    """Return the body that a chat with these parameters goes out with."""
+    """Return the request body that is sent for a chat with these parameters."""
     request = Request(CHAT, f"anthropic/{model}", params, stream=stream, options=PerCallOptions(**options))
     return json.loads(DIALECT.encode(request, ENDPOINT, model).content)
 
 
 def settings(server: OpenAIServer, **more: Any) -> Settings:
-    """Return a configuration whose provider ``anthropic``, a preset, is a server on loopback."""
+    """Return settings in which the preset provider ``anthropic`` is a server on loopback."""
     provider = ProviderSettings(base_url=server.base_url, api_key=SecretStr(KEY))
     return Settings.model_validate({"providers": {"anthropic": provider}, **more})

@@ -1,4 +1,4 @@
-"""A loopback server for batches: it echoes what was asked, and fails or waits where a prompt says so."""
+"""A loopback server for batches: it echoes prompts, and fails or waits if a prompt requests it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,17 @@ class _Always(deque[Behaviour]):
 
 
 class BatchServer(OpenAIServer):
-    """Answers every prompt with itself in capitals.
+    """Answers every prompt with the same text in capitals.
 
-    ``fail N`` is refused with status N; ``slow`` takes a while; usage is one token a word. ``gap``: seconds
-    that every answer takes.
+    A prompt ``fail N`` is refused with status N until ``mended`` is true. A prompt with ``slow`` takes 0.2 s.
+    Usage is one token per word.
+
+    Args:
+        gap: the time per answer in seconds.
 
     Attributes:
-        asked: how often each prompt was asked; ``most``: calls at once.
+        asked: number of requests by prompt.
+        most: the largest number of concurrent calls.
     """
 
     def __init__(self, gap: float = 0.0) -> None:
@@ -61,7 +65,7 @@ class BatchServer(OpenAIServer):
         return await reply(200, body(asked, received.path, prompt), {"x-request-id": "req-1"})(received, wire)
 
     def configuration(self, folder: Path) -> Path:
-        """Write a configuration in which ``mine/m`` is served here, at a dollar for a thousand tokens."""
+        """Write a configuration in which this server is ``mine/m``, at a dollar per thousand tokens."""
         file = folder / "specclient.toml"
         file.write_text(
             f'default_model = "mine/m"\n[providers.mine]\nbase_url = "{self.base_url}"\n'

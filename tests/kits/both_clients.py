@@ -1,7 +1,7 @@
-"""Run one scenario with the OpenAI client and with this one, and turn what happened into values that compare.
+"""Scenarios run with the OpenAI client and with ours, with requests and results as comparable values.
 
-A scenario is written once, as a function of a :class:`Side`; ``side.get`` waits for whatever an asynchronous
-client returns, and drains streams, so the same text serves synchronous and asynchronous clients.
+A scenario is written once, as a function of a :class:`Side`. ``side.get`` awaits the results of asynchronous
+clients and reads streams to their end, so the same code works for synchronous and asynchronous clients.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import specclient
 
 Scenario = Callable[["Side"], Any]
 
-#: Headers that are the library's own business: of the connection, or naming the library and its platform.
+#: Headers that may differ between libraries: those of the connection, and names of the library and platform.
 _OWN = re.compile(
     r"host|connection|accept-encoding|content-length|transfer-encoding|user-agent"
     r"|x-stainless-(?!retry-count|helper).*"
@@ -34,13 +34,16 @@ _BOUNDARY = re.compile(r"boundary=.*")
 
 @dataclass
 class Side:
-    """One library at work in one scenario.
+    """One library in one scenario.
 
     Attributes:
-        lib: the library's module.
-        is_async: whether its clients are the asynchronous ones.
-        url: of the server.
-        options: of :attr:`client`, which is made when it is first used.
+        lib: the library's module, ``openai`` or ``specclient``.
+        is_async: whether the clients are asynchronous.
+        url: the URL of the server.
+        options: options of :attr:`client`, which is created on first use.
+        requests: the requests that the server has received.
+        runner: runs awaitables of asynchronous clients.
+        made: all clients created; :meth:`close` closes them.
     """
 
     lib: Any
@@ -64,31 +67,31 @@ class Side:
         return self.made[0]
 
     def make(self, kind: str = "OpenAI", **options: Any) -> Any:
-        """Return another client of the library."""
+        """Create another client of the library."""
         client = getattr(self.lib, f"Async{kind}" if self.is_async else kind)(**options)
         self.made.append(client)
         return client
 
     def get(self, value: Any) -> Any:
-        """Return what an awaitable gives, and the items of a stream as a list."""
+        """Await a value if it is awaitable; return the items of a stream as a list."""
         value = self.get_unread(value)
         if isinstance(value, self.lib.Stream):
             return list(value)
         return self.items(value) if isinstance(value, self.lib.AsyncStream) else value
 
     def get_unread(self, value: Any) -> Any:
-        """Return what an awaitable gives; a stream as it is."""
+        """Await a value if it is awaitable; return a stream unread."""
         return self.runner.run(_awaited(value)) if inspect.isawaitable(value) else value
 
     def items(self, value: Any) -> list[Any]:
-        """Return what iterating gives."""
+        """Return the items of an iterable or asynchronous iterable as a list."""
         if hasattr(value, "__aiter__"):
             return self.runner.run(_drained(value))
         return list(value)
 
     @contextlib.contextmanager
     def within(self, manager: Any) -> Iterator[Any]:
-        """Enter a context manager of either kind, and leave it."""
+        """Enter and exit a context manager, synchronous or asynchronous."""
         if not hasattr(manager, "__aenter__"):
             with manager as entered:
                 yield entered
@@ -115,7 +118,7 @@ async def _drained(value: Any) -> list[Any]:
 
 @dataclass(frozen=True)
 class Happened:
-    """What a scenario sent and what came of it, as plain values."""
+    """The requests that a scenario sent, and its result or error, as plain values."""
 
     sent: list[dict[str, Any]]
     result: Any
@@ -123,7 +126,7 @@ class Happened:
 
 
 class Both:
-    """Runs scenarios; see :meth:`run` and :meth:`same`."""
+    """Runs scenarios with both libraries; see :meth:`run` and :meth:`same`."""
 
     def __init__(self, is_async: bool) -> None:
         self.is_async = is_async
@@ -131,12 +134,13 @@ class Both:
     def run(
         self, scenario: Scenario, *answers: Behaviour, hide: tuple[str, ...] = (), **options: Any
     ) -> tuple[Happened, Happened]:
-        """Return what happens with the OpenAI client, and with ours.
+        """Run a scenario with the OpenAI client and with ours, and return both outcomes in this order.
 
         Args:
-            answers: of the server, in order.
+            scenario: a function of a :class:`Side`.
+            answers: the server's answers, in order.
             hide: headers that are not compared.
-            options: of the client that the scenario uses.
+            options: options of the scenario's client.
         """
         return (
             self._happened(openai, scenario, answers, hide, options),
@@ -146,7 +150,7 @@ class Both:
     def same(
         self, scenario: Scenario, *answers: Behaviour, hide: tuple[str, ...] = (), **options: Any
     ) -> Happened:
-        """Check that a scenario goes the same way with both, and return how."""
+        """Check that a scenario has the same outcome with both libraries, and return the OpenAI client's."""
         theirs, ours = self.run(scenario, *answers, hide=hide, **options)
         compare_errors(ours.error, theirs.error)
         assert list(differences(ours.sent, theirs.sent)) == []
@@ -168,7 +172,7 @@ class Both:
             try:
                 try:
                     result = plain(scenario(side), server.url)
-                except Exception as raised:  # noqa: BLE001 - what is raised is compared
+                except Exception as raised:  # noqa: BLE001 - errors are compared
                     error = told(raised, server.url)
             finally:
                 side.close()
@@ -176,19 +180,19 @@ class Both:
 
 
 def compare_errors(ours: Mapping[str, Any] | None, theirs: Mapping[str, Any] | None) -> None:
-    """Check that two errors are the same to whoever handles them: a class of ours may be a subclass."""
+    """Check that two errors are equivalent to an exception handler; our class may be a subclass."""
     assert (ours is None) == (theirs is None), f"specclient: {ours}; openai: {theirs}"
     if ours is None or theirs is None:
         return
     assert theirs["classes"] <= ours["classes"], f"specclient: {ours}; openai: {theirs}"
     fields = {name: ours["fields"].get(name) for name in theirs["fields"]}
     assert list(differences(fields, theirs["fields"])) == []
-    if "response" in theirs["fields"]:  # ours may go on where a vendor's own field says more
+    if "response" in theirs["fields"]:  # our text may be longer, with details from a vendor's own field
         assert ours["text"].startswith(theirs["text"])
 
 
 def differences(ours: Any, theirs: Any, at: str = "") -> Iterator[str]:
-    """Yield where two values differ, and how: as far in as it can be told."""
+    """Yield a description of each difference between two values, at the deepest possible path."""
     if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
         for name in sorted({*ours, *theirs}):
             if name not in ours or name not in theirs:
@@ -203,7 +207,7 @@ def differences(ours: Any, theirs: Any, at: str = "") -> Iterator[str]:
 
 
 def sent(request: Received, hide: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return a request without what is the library's own business."""
+    """Return a request as plain values, without the parts that may differ between libraries."""
     headers = {
         name: _BOUNDARY.sub("boundary=…", value)
         for name, value in request.headers.items()
@@ -215,9 +219,9 @@ def sent(request: Received, hide: tuple[str, ...] = ()) -> dict[str, Any]:
         body = request.body.replace(boundary, b"...")
     with contextlib.suppress(ValueError):
         body = json.loads(request.body)
-    if isinstance(body, dict) and body.get("stream") is False:  # ours leaves out what is the default
+    if isinstance(body, dict) and body.get("stream") is False:  # our client omits the default
         del body["stream"]
-    if isinstance(body, dict) and body.get("stream"):  # ours always asks what a stream has used
+    if isinstance(body, dict) and body.get("stream"):  # our client always requests a stream's usage
         body = {k: v for k, v in body.items() if k != "stream_options" or v != {"include_usage": True}}
     query = sorted(parse_qsl(request.query, keep_blank_values=True))
     return {
@@ -230,9 +234,9 @@ def sent(request: Received, hide: tuple[str, ...] = ()) -> dict[str, Any]:
 
 
 def plain(value: Any, url: str) -> Any:
-    """Return a result as values that compare: objects of the API by class name, dump and what was set."""
+    """Convert a result to comparable values: API objects by class name, dump and the fields that were set."""
     if isinstance(value, pydantic.BaseModel) and not hasattr(value, "to_dict"):
-        return value.model_dump(mode="json")  # a model of the user's own
+        return value.model_dump(mode="json")  # a model defined by the user
     if isinstance(value, pydantic.BaseModel):
         return {
             "class": type(value).__name__.partition("[")[0],
@@ -256,7 +260,7 @@ def plain(value: Any, url: str) -> Any:
 
 
 def told(error: BaseException, url: str) -> dict[str, Any]:
-    """Return what a handler can read off an error."""
+    """Convert an error to the values that an exception handler can read from it."""
     names = ("status_code", "code", "param", "type", "body", "request_id")
     fields = {name: plain(getattr(error, name), url) for name in names if hasattr(error, name)}
     response = getattr(error, "response", None)

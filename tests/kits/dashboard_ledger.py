@@ -1,4 +1,4 @@
-"""Turn a seed into a ledger of calls within the last month, for the dashboard's tests."""
+"""Random ledgers with calls of the last month, for the dashboard's tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specclient.types.route import Candidate, Decision, Policy
 from specclient.types.usage import Cost, Speculation, Usage
 
 ROUTES = ("mine/m-large", "mine/m-small", "local/demo")
-#: A name that must stay text.
+#: A model name with HTML, which the dashboard must show as text.
 EVIL = 'mine/<img src=x onerror="document.title=1">'
 
 
@@ -29,7 +29,7 @@ def decision(route: str, *, routed: bool) -> Decision:
 
 
 def filled(path: Path, calls: int = 120, seed: int = 1) -> Ledger:
-    """Return a ledger in which calls were made a few minutes to a few weeks ago."""
+    """Create a ledger with random calls, started between a few minutes and a few weeks ago."""
     rnd, now, ledger = random.Random(seed), datetime.now(UTC), Ledger(str(path))
     for number in range(calls):
         route = (*ROUTES, EVIL)[number % 4]

@@ -19,7 +19,10 @@ def random_distribution(rng, zeros=0):
 
 
 class Target:
-    """A random distribution for every context, made when first asked for."""
+    """A target model with a random distribution for every context, created on first use.
+
+    With ``greedy``, it gives the most likely token instead of the distribution.
+    """
 
     def __init__(self, rng, *, greedy=False):
         self.rng, self.greedy, self.known = rng, greedy, {}
@@ -46,9 +49,11 @@ def won(tree, target, chooser, walk):
 
 
 def worst_error(propose, target, horizon, walk=verify):
-    """Return max |difference| between the walk's law of the first ``horizon`` tokens and the target's.
+    """Return the largest error in the distribution of the first ``horizon`` tokens.
 
-    A round that wins fewer tokens is followed by plain draws, which are the target's by definition.
+    The error is the absolute difference between the probability of a token sequence under the walk and under
+    the target. If a round yields fewer tokens, plain draws from the target follow; their distribution is the
+    target's by definition.
     """
     law = defaultdict(float)
     for weight, tokens in enumerate_outcomes(lambda c: won(propose(c), target, c, walk)):

@@ -1,4 +1,4 @@
-"""Turn loopback servers into routes of one client, tried in a given order, and its ledger into rows."""
+"""Loopback servers as the routes of one client, tried in a given order, and the rows of its ledger."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from specclient.types.strategy import Strategy
 ASK: Any = [{"role": "user", "content": "Say something about foxes."}]
 ANSWER = "The quick brown fox jumps over the lazy dog and then it sleeps."
 PRICE = {"input": 1, "output": 4}
-#: What vLLM and others take; the second server of a kit continues by it.
+#: The capability of vLLM and others to continue an answer; tests give it to the second server of a kit.
 CONTINUES = {"prefill": "continue_final_message"}
 
 
 def status(number: int, /, *, message: str = "no", **more: Any) -> Behaviour:
-    """Refuse with a status, and what else the error object holds."""
+    """Respond with an error status; ``more`` adds fields to the error object."""
     error = {"message": message, "type": None, "param": None, "code": None, **more}
     return reply(number, {"error": error})
 
@@ -42,7 +42,7 @@ def usage_of(text: str) -> dict[str, int]:
 
 
 def frames(asked: Any, text: str, name: str = "c1", finish: str = "stop") -> list[bytes]:
-    """Return the events of a stream: the role, a word each, the end, the usage where it is asked for."""
+    """Return the events of a stream: role, one event per word, finish reason, and usage if requested."""
     chat = "messages" in asked
     kind = "chat.completion.chunk" if chat else "text_completion"
     base = {"id": name, "object": kind, "created": len(name), "model": asked["model"]}
@@ -56,7 +56,7 @@ def frames(asked: Any, text: str, name: str = "c1", finish: str = "stop") -> lis
 
 
 def answering(text: str = ANSWER, *, name: str = "c1", after_s: float = 0.0) -> Behaviour:
-    """Answer with a text, whole or streamed word by word, ``after_s`` seconds later."""
+    """Answer with a text after ``after_s`` seconds, whole or streamed word by word."""
 
     async def run(received: Received, wire: Wire) -> None:
         asked = received.json
@@ -75,7 +75,10 @@ def answering(text: str = ANSWER, *, name: str = "c1", after_s: float = 0.0) -> 
 
 
 def continuing(answer: str = ANSWER, *, name: str = "c2", echo: bool = False) -> Behaviour:
-    """Give what is left of an answer behind the assistant's turn, or the prompt's end after ``|``."""
+    """Answer with the rest of a text whose beginning is the assistant's turn, or the prompt after ``|``.
+
+    With ``echo``, the whole text is sent.
+    """
 
     async def run(received: Received, wire: Wire) -> None:
         asked = received.json
@@ -88,7 +91,7 @@ def continuing(answer: str = ANSWER, *, name: str = "c2", echo: bool = False) ->
 
 
 def breaking(text: str, *, how: str = "reset", name: str = "c1") -> Behaviour:
-    """Stream the beginning of an answer, then ``reset``, ``close``, ``hang``, or tell of an ``error``."""
+    """Stream the beginning of an answer, then ``reset``, ``close``, ``hang``, or send an ``error`` event."""
 
     async def run(received: Received, wire: Wire) -> None:
         pieces = frames(received.json, text, name)
@@ -96,7 +99,7 @@ def breaking(text: str, *, how: str = "reset", name: str = "c1") -> Behaviour:
         await wire.head(200, {"content-type": "text/event-stream", "transfer-encoding": "chunked"})
         for piece in pieces:
             await wire.chunk(piece)
-        await asyncio.sleep(0.02)  # a reset may overtake what is still in the client's socket buffer
+        await asyncio.sleep(0.02)  # a reset may discard data that is still in the client's socket buffer
         if how == "error":
             await wire.chunk(b'data: {"error": {"message": "dead", "code": 500, "type": "server_error"}}\n\n')
             await wire.chunk(b"")
@@ -110,12 +113,16 @@ def breaking(text: str, *, how: str = "reset", name: str = "c1") -> Behaviour:
 
 
 class Kit:
-    """Servers, the routes to them, and the client that takes these in the given order.
+    """Servers, routes to them, and a client that tries these in the given order.
 
     Attributes:
-        servers: one for each route; ``routes``: ``s0/m``, ``s1/m``, …, and what else is named.
-        policy, patience_s, strategies: of the decisions that are made.
-        chooses: the router's own way to decide.
+        client: the client; its router's ``decide`` is replaced by :meth:`decide`.
+        servers: the loopback servers; the provider of the i-th is ``s<i>``.
+        routes: the routes in the order of trial; ``s0/m``, ``s1/m``, … by default.
+        policy: the policy of decisions for requests without one.
+        patience_s: the patience and latency limit of each alternative, in seconds.
+        strategies: strategies by route.
+        chooses: the router's original ``decide``, used for all models except ``auto``.
     """
 
     def __init__(self, client: AsyncOpenAI, servers: Sequence[OpenAIServer], routes: Sequence[str]) -> None:
@@ -129,7 +136,7 @@ class Kit:
         client.router.decide = self.decide  # type: ignore[method-assign]
 
     def decide(self, request: Request) -> Decision:
-        """Take the first route, with the others as its alternatives, in order."""
+        """Choose the first route, with the others as its alternatives, in order."""
         if request.model != "auto":
             return self.chooses(request)
         policy = request.policy if isinstance(request.policy, Policy) else self.policy
@@ -159,12 +166,12 @@ class Kit:
         )
 
     async def rows(self) -> list[LedgerRow]:
-        """Return what the ledger has, oldest first."""
+        """Flush the ledger and return its rows, oldest first."""
         await asyncio.to_thread(self.client.core.shared.ledger.flush, 10)
         return sorted(self.client.core.shared.ledger.rows(), key=lambda row: row.started_at)
 
     def asked(self) -> list[int]:
-        """Return how many requests each server has had."""
+        """Return the number of requests that each server has received."""
         return [len(server.requests) for server in self.servers]
 
 
@@ -178,7 +185,16 @@ async def kit(
     settings: dict[str, Any] | None = None,
     **options: Any,
 ) -> AsyncIterator[Kit]:
-    """Start servers, and a client for them; ``routes`` stand in for ``s0/m``, ``s1/m``, …"""
+    """Start servers and a client for them.
+
+    Args:
+        folder: where the ledger is written.
+        count: number of servers.
+        routes: routes to try instead of ``s0/m``, ``s1/m``, ….
+        capabilities: the capabilities of the i-th server's provider.
+        settings: tables that extend or replace those of the configuration.
+        options: further options of the client.
+    """
     async with AsyncExitStack() as stack:
         servers = [stack.enter_context(OpenAIServer()) for _ in range(count)]
         tables = {

@@ -1,6 +1,6 @@
-"""Turn a model's name into how a request for it is answered, in a server that is a process of its own.
+"""A loopback server in a separate process; a request's model name selects the server's behaviour.
 
-python far_server.py     # prints its base URL, and serves until standard input is closed
+python far_server.py     # prints the base URL, and serves until standard input is closed
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PERSON = '{"name": "Ada", "age": 36}'
 
 
 async def slowly(_: Received, wire: Wire) -> None:
-    """Send a piece, wait until every stream that was asked for has begun, and end."""
+    """Send a chunk, wait a second so that all requested streams have begun, send another and end."""
     await wire.head(200, {"content-type": "text/event-stream", "transfer-encoding": "chunked"})
     await wire.chunk(PIECE)
     await asyncio.sleep(1.0)
@@ -63,7 +63,7 @@ BY_MODEL: dict[str, Behaviour] = {
 
 
 async def by_model(received: Received, wire: Wire) -> None:
-    """Answer as the model's name asks; as the tests' server does where it asks for nothing."""
+    """Answer with the behaviour of the model's name; for other names, as the loopback server does."""
     name = received.json["model"] if received.body else ""
     await BY_MODEL.get(name, behave)(received, wire)
 
@@ -80,7 +80,7 @@ def main() -> None:
     """Serve until standard input is closed."""
     server = OpenAIServer()
     server._script = _Always()
-    server.requests = deque(maxlen=1)  # type: ignore[assignment] - a hundred thousand would be kept otherwise
+    server.requests = deque(maxlen=1)  # type: ignore[assignment] - do not keep a hundred thousand requests
     with server:
         print(server.base_url, flush=True)
         sys.stdin.read()

@@ -1,9 +1,9 @@
-"""Turn settings into our own server on loopback, in this process, on a thread and loop of its own.
+"""The package's own server on loopback, in this process, with a separate thread and event loop.
 
 with Served() as served:                      # local/demo, local/demo-target
     served.base_url                           # http://127.0.0.1:PORT/v1
 with Served(settings, key="k", limits=Limits(running=1)) as served: ...
-served.client                                 # the AsyncOpenAI behind it, to look into; it lives on that loop
+served.client                                 # the server's AsyncOpenAI, for inspection; it runs on that loop
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from specclient.serving.keys.rate_limits import UsageMeter
 
 
 class Served:
-    """The server; a context manager.
+    """The server as a context manager.
 
     Args:
-        settings: the client's; those of an empty configuration by default.
-        key: what requests must bring.
-        keys, meter: stored keys, and the meter of their use; see :func:`specclient.serving.create_app`.
-        models: those that are served; all by default.
+        settings: the client's settings; by default those of an empty configuration.
+        key: the API key that requests must have.
+        keys: stored keys; see :func:`specclient.serving.create_app`.
+        meter: the meter of the keys' usage; see :func:`specclient.serving.create_app`.
+        models: the models to serve; all by default.
         limits: see :class:`specclient.serving.Limits`.
-        options: further options of the client behind it.
+        options: further options of the server's client.
     """
 
     def __init__(
@@ -87,19 +88,19 @@ class Served:
         self.stop()
 
     def stop(self) -> None:
-        """Stop as a signal would; safe to call twice."""
+        """Stop the server as a signal does; may be called twice."""
         self.server.should_exit = True
         self._thread.join(30)
         assert not self._thread.is_alive(), "the server did not stop"
 
     def engine_jobs(self) -> int:
-        """Return how many requests the engines in this process hold, running and waiting."""
+        """Return the number of running and waiting requests of the engines in this process."""
         backend: Any = self.client.pipeline.destinations.get("local")
         return sum(engine.unfinished for engine in backend._engines.values())
 
 
 def upstream_settings(server: OpenAIServer, **more: object) -> Settings:
-    """Return settings with a provider ``mine``, the default one, on loopback."""
+    """Return settings in which the default provider, ``mine``, is a server on loopback."""
     tables = {
         "default_provider": "mine",
         "ledger": "off",
@@ -111,7 +112,7 @@ def upstream_settings(server: OpenAIServer, **more: object) -> Settings:
 
 
 def wait_until(true: Any, seconds: float = 20.0) -> bool:
-    """Tell whether something comes true within some seconds."""
+    """Return whether the callable ``true`` returns a true value within this time."""
     end = time.monotonic() + seconds
     while not true():
         if time.monotonic() > end:

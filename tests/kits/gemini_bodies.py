@@ -1,4 +1,4 @@
-"""What the tests of Gemini's dialect share: an endpoint, and ways to encode chats and decode answers."""
+"""Functions for the tests of Gemini's dialect: an endpoint, encoded chats and decoded responses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ENDPOINT = Endpoint(
 GEMINI = dialect_of(ENDPOINT)
 ASK = [{"role": "user", "content": "hi"}]
 SIGNATURE = "CiQB0e2Kb1+/aGVsbG8="
-#: What is recorded both whole and streamed.
+#: Responses under ``tests/data/gemini`` that are available both whole and streamed.
 PAIRS = ("text", "thinking_tools", "signed_text", "blocked", "two", "structured")
 
 
@@ -39,24 +39,24 @@ def encode(
     drop: bool | None = None,
     **params: Any,
 ) -> WireRequest:
-    """Return a chat as it would be sent."""
+    """Encode a chat as the HTTP request that would be sent."""
     options = PerCallOptions(body=extra or {}, drop_params=drop)
     request = Request(CHAT, model, {"messages": messages, **params}, stream=stream, options=options)
     return GEMINI.encode(request, ENDPOINT, model)
 
 
 def body(*args: Any, **params: Any) -> Any:
-    """Return the decoded body of :func:`encode`."""
+    """Return the JSON body of :func:`encode`."""
     return json.loads(encode(*args, **params).content)
 
 
 def decoded(answer: Any) -> ChatCompletion:
-    """Return what an answer becomes."""
+    """Decode a response body to a chat completion."""
     found = GEMINI.decode(CHAT, WireResponse(200, {}, json.dumps(answer).encode()))
     assert isinstance(found, ChatCompletion)
     return found
 
 
 def recorded(name: str) -> ChatCompletion:
-    """Return what a recorded answer becomes."""
+    """Decode a response of ``tests/data/gemini`` to a chat completion."""
     return decoded(json.loads((BODIES / name).read_bytes()))

@@ -1,4 +1,4 @@
-"""Fixtures: finished calls, and a PostgreSQL server while the tests run."""
+"""Fixtures for ledger tests: finished calls and a PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def make_call():
 
 
 def _programs() -> Path:
-    """Return the folder of PostgreSQL's programs; Debian keeps them off the PATH."""
+    """Return the folder of PostgreSQL's programs, which are not on the PATH on Debian."""
     pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
     pytest.importorskip("sqlalchemy", reason="the extra `postgres` is not installed")
     found = shutil.which("initdb")
@@ -48,11 +48,11 @@ def _programs() -> Path:
 
 @pytest.fixture(scope="session")
 def postgres():
-    """Run a PostgreSQL server; gives the folder of its socket."""
+    """Run a PostgreSQL server; the value is the folder of its socket."""
     programs = _programs()
     as_user: dict[str, Any] = {}
     folder = Path(tempfile.mkdtemp(prefix="specclient-pg-"))
-    if os.geteuid() == 0:  # which PostgreSQL refuses to be run by
+    if os.geteuid() == 0:  # PostgreSQL refuses to run as root
         try:
             owner = pwd.getpwnam("postgres")
         except KeyError:
@@ -76,7 +76,7 @@ def postgres():
                     assert server.poll() is None, (folder / "log").read_text()
                 yield folder
             finally:
-                server.send_signal(signal.SIGINT)  # PostgreSQL's way to say: now, and in order
+                server.send_signal(signal.SIGINT)  # PostgreSQL's fast shutdown: disconnects clients
     finally:
         log.close()
         shutil.rmtree(folder)
@@ -87,7 +87,7 @@ _numbers = count()
 
 @pytest.fixture
 def postgres_url(postgres):
-    """Make an empty database; gives its URL."""
+    """Create an empty database; the value is its URL."""
     import psycopg
 
     name = f"ledger_{next(_numbers)}"

@@ -1,9 +1,9 @@
-"""A program that leaves calls in a ledger until it is stopped; tells each that the ledger has taken.
+"""A program that records calls in a ledger and prints each recorded call.
 
-    python ledger_child.py SETTING DURABILITY PREFIX CALLS [WINDOW_S]
+    python ledger_writer_process.py SETTING DURABILITY PREFIX CALLS [WINDOW_S]
 
-Prints the id of each call and the moment, by the machine's monotonic clock, at which the ledger had taken it.
-With CALLS of 0 it goes on until it is killed.
+For each call, it prints the id and the time in seconds, by the machine's monotonic clock, at which the ledger
+had recorded it. If CALLS is 0, it continues until it is killed.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ def call(key):
 
 async def one(ledger, key):
     await ledger.record(call(key))
-    sys.stdout.write(f"{key} {time.monotonic()}\n")  # a line whole, as processes share the pipe
+    sys.stdout.write(f"{key} {time.monotonic()}\n")  # one write per line, since processes share the pipe
     sys.stdout.flush()
 
 

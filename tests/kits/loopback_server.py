@@ -1,11 +1,11 @@
-"""Turn a list of behaviours into a real HTTP server on loopback; without one it is OpenAI-compatible.
+"""A real HTTP server on loopback: scripted behaviours, otherwise an OpenAI-compatible server.
 
     with OpenAIServer() as server:
-        server.script(reply(429, {"error": {...}}))  # the first request; after that it behaves
-        ...  # talk to server.base_url
+        server.script(reply(429, {"error": {...}}))  # for the first request; the following succeed
+        ...  # send requests to server.base_url
         assert server.requests[0].json["model"] == "m"
 
-It runs in a thread of its own, so sync clients, async clients and commands can all talk to it.
+The server runs in a separate thread, so synchronous and asynchronous clients and commands can all use it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _REASONS = {
 
 @dataclass(frozen=True)
 class Received:
-    """One request as it came. ``connection`` counts connections from 1; header names are in lower case."""
+    """One request as received. ``connection`` counts connections from 1; header names are in lower case."""
 
     method: str
     path: str
@@ -49,7 +49,11 @@ class Received:
 
 
 class Wire:
-    """The server's end of one connection, for behaviours to write to."""
+    """The server's end of one connection, to which behaviours write.
+
+    Attributes:
+        keep: whether the connection stays open for further requests.
+    """
 
     def __init__(self, writer: asyncio.StreamWriter, reader: asyncio.StreamReader) -> None:
         self._writer = writer
@@ -61,7 +65,7 @@ class Wire:
         await self._writer.drain()
 
     async def chunk(self, data: bytes) -> None:
-        """Send one chunk of a chunked body; the empty one ends it."""
+        """Send one chunk of a chunked body; an empty chunk ends the body."""
         await self.send(b"%x\r\n%b\r\n" % (len(data), data))
 
     async def head(self, status: int, headers: Mapping[str, str]) -> None:
@@ -79,7 +83,7 @@ class Wire:
         self._writer.transport.abort()
 
     async def client_left(self) -> None:
-        """Wait until the client closes its end."""
+        """Wait until the client closes the connection."""
         self.keep = False
         while True:
             try:
@@ -93,7 +97,7 @@ Behaviour = Callable[[Received, Wire], Awaitable[None]]
 
 
 def reply(status: int = 200, body: Any = b"", headers: Mapping[str, str] | None = None) -> Behaviour:
-    """Answer whole; ``body`` is sent as it is if bytes, else as JSON."""
+    """Send a whole response; a ``body`` of bytes is sent unchanged, any other as JSON."""
     raw = isinstance(body, bytes)
     content = body if raw else json.dumps(body).encode()
     kind = {} if raw else {"content-type": "application/json"}
@@ -106,7 +110,7 @@ def reply(status: int = 200, body: Any = b"", headers: Mapping[str, str] | None 
 
 
 def events(*pieces: bytes, headers: Mapping[str, str] | None = None, gap: float = 0.0) -> Behaviour:
-    """Answer with the bytes of an event stream, cut as given, ``gap`` seconds apart, and end it properly."""
+    """Send the given pieces of an event stream, ``gap`` seconds apart, and end the stream properly."""
 
     async def run(_: Received, wire: Wire) -> None:
         await wire.head(
@@ -121,13 +125,13 @@ def events(*pieces: bytes, headers: Mapping[str, str] | None = None, gap: float 
 
 
 def broken_stream(*pieces: bytes, how: str = "reset") -> Behaviour:
-    """Begin an event stream and then ``reset`` the connection, ``close`` it, or fall silent (``hang``)."""
+    """Begin an event stream, then ``reset`` the connection, ``close`` it, or send nothing more (``hang``)."""
 
     async def run(_: Received, wire: Wire) -> None:
         await wire.head(200, {"content-type": "text/event-stream", "transfer-encoding": "chunked"})
         for piece in pieces:
             await wire.chunk(piece)
-        await asyncio.sleep(0.05)  # a reset may overtake bytes that are still in the client's socket buffer
+        await asyncio.sleep(0.05)  # a reset may discard bytes that are still in the client's socket buffer
         if how == "reset":
             wire.reset()
         elif how == "hang":
@@ -138,7 +142,7 @@ def broken_stream(*pieces: bytes, how: str = "reset") -> Behaviour:
 
 
 def raw(*pieces: bytes) -> Behaviour:
-    """Send these bytes, whatever they are, and close."""
+    """Send these bytes unchanged, and close the connection."""
 
     async def run(_: Received, wire: Wire) -> None:
         wire.keep = False
@@ -150,17 +154,17 @@ def raw(*pieces: bytes) -> Behaviour:
 
 
 async def reset(_: Received, wire: Wire) -> None:
-    """Break the connection before any answer."""
+    """Reset the connection without a response."""
     wire.reset()
 
 
 async def hang(_: Received, wire: Wire) -> None:
-    """Never answer."""
+    """Send no response, and wait until the client closes the connection."""
     await wire.client_left()
 
 
 async def behave(received: Received, wire: Wire) -> None:
-    """Answer as an OpenAI-compatible server does: chat, completions, models; streamed or whole; usage."""
+    """Respond as an OpenAI-compatible server: chat, completions and models; whole or streamed; with usage."""
     if received.method == "GET" and received.path.endswith("/models"):
         rows = [{"id": name, "object": "model", "created": 1, "owned_by": "tests"} for name in MODELS]
         return await reply(200, {"object": "list", "data": rows})(received, wire)
@@ -211,14 +215,16 @@ def _usage(asked: Any) -> dict[str, int]:
 
 
 class OpenAIServer:
-    """The server; a context manager.
+    """The server as a context manager.
 
     Args:
-        usual: how requests are answered that no script is for.
+        usual: the behaviour for requests without a scripted one.
 
     Attributes:
-        requests: all that came, in order.
-        connections: how many were made; ``left``: how many the client has closed or broken.
+        requests: all requests received, in order.
+        connections: the number of connections made.
+        left: the number of connections that are closed or broken.
+        port: the server's port.
     """
 
     def __init__(self, usual: Behaviour = behave) -> None:
@@ -241,11 +247,11 @@ class OpenAIServer:
         return f"{self.url}/v1"
 
     def script(self, *behaviours: Behaviour) -> None:
-        """Answer the next requests so, one each; those after them are answered as usual."""
+        """Add behaviours for the next requests, one for each; later requests get the usual behaviour."""
         self._script.extend(behaviours)
 
     def wait_left(self, count: int, timeout: float = 10.0) -> bool:
-        """Tell whether ``count`` connections were given up by the client within ``timeout`` seconds."""
+        """Return whether at least ``count`` connections are closed within ``timeout`` seconds."""
         with self._changed:
             return self._changed.wait_for(lambda: self.left >= count, timeout)
 
@@ -258,7 +264,7 @@ class OpenAIServer:
         self.close()
 
     def close(self) -> None:
-        """Stop listening and drop every connection; safe to call twice."""
+        """Stop listening and abort all connections; may be called twice."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join(10)
@@ -267,7 +273,7 @@ class OpenAIServer:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         tasks: set[asyncio.Task[None]] = set()
-        # Not the writers: one may be gone while its transport has bytes left that nobody reads.
+        # Transports, not writers: a writer may be deleted while its transport still has unread bytes.
         transports: weakref.WeakSet[asyncio.WriteTransport] = weakref.WeakSet()
 
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -280,8 +286,8 @@ class OpenAIServer:
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         await self._stop.wait()
-        # A connection that waits to be accepted comes first: asyncio drops the socket of one, unclosed, that
-        # it has accepted and not yet attached to its server when that server is closed.
+        # Let pending connections be accepted first: if a server is closed while asyncio has accepted a
+        # connection but not yet attached it to the server, its socket is dropped without being closed.
         await _turns()
         server.close()
         await _turns()
@@ -312,7 +318,7 @@ class OpenAIServer:
 
 
 async def _turns() -> None:
-    """Let the loop do what it has begun, however slowly it turns on a busy machine."""
+    """Run 20 iterations of the event loop to finish pending callbacks, however slow the machine is."""
     for _ in range(20):
         await asyncio.sleep(0)
 

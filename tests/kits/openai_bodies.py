@@ -1,4 +1,4 @@
-"""Turn a type of the OpenAI client into bodies that a server could send for it."""
+"""Random response bodies for the types of the OpenAI client."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ _SCALARS: dict[Any, list[Any]] = {
 
 
 def body_of(kind: Any, random: Random, *, unknown: bool = False, depth: int = 0) -> Any:
-    """Return a body of ``kind``: every required field, and some of the others; fewer, the deeper.
+    """Return a random body of a type, with all required and some optional fields.
+
+    The deeper the level, the fewer optional fields there are.
 
     Args:
-        kind: a type as the OpenAI client annotates its fields with.
-        random: decides.
-        unknown: with a field that the type does not have.
-        depth: how deep in a body.
+        kind: a type as used in the OpenAI client's annotations.
+        random: the source of random choices.
+        unknown: whether to add a field that the type does not have.
+        depth: the current level within the body.
     """
     origin, args = get_origin(kind), get_args(kind)
     if origin is Annotated:

@@ -1,4 +1,4 @@
-"""Calls of OpenAI's resources, each with the answer that the server gives."""
+"""Calls of OpenAI's resources, each with the server's response."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ RESPONSE: dict[str, Any] = {
         "total_tokens": 5,
     },
 }
-#: What is listed here is of an open class, so that its dump holds what came: every field is there.
+#: A listed item with every field set: the list's item class is open, so its dump has only received fields.
 ITEM: dict[str, Any] = {
     **RESPONSE["output"][0],
     "phase": None,

@@ -1,4 +1,4 @@
-"""Walk the installed OpenAI client: every method of its resources, by its place on a client."""
+"""The methods of the installed OpenAI client's resources, by their path on a client."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import openai
 
-#: Connections that stay open: this package speaks HTTP, and has no WebSocket of its own.
+#: Methods that open WebSockets, which this package does not support.
 SOCKETS = frozenset(
     {
         "beta.realtime.connect",
@@ -26,7 +26,7 @@ ABSENT = SOCKETS
 
 
 def methods(client: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the path and the function of every method."""
+    """Yield the path and the function of every method of a client's resources."""
     for name in dir(type(client)):
         if isinstance(inspect.getattr_static(type(client), name), functools.cached_property):
             found = getattr(client, name)
@@ -49,15 +49,15 @@ def _methods(resource: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def at(client: Any, path: str) -> Any:
-    """Return what stands at a path of a client."""
+    """Return the attribute at a dotted path of a client."""
     return functools.reduce(getattr, path.split("."), client)
 
 
 def sync_client(base_url: str) -> openai.OpenAI:
-    """Return an OpenAI client that asks once."""
+    """Return an OpenAI client that does not retry."""
     return openai.OpenAI(api_key="sk-plain", admin_api_key="sk-admin", base_url=base_url, max_retries=0)
 
 
 def async_client(base_url: str) -> openai.AsyncOpenAI:
-    """Return an asynchronous OpenAI client that asks once."""
+    """Return an asynchronous OpenAI client that does not retry."""
     return openai.AsyncOpenAI(api_key="sk-plain", admin_api_key="sk-admin", base_url=base_url, max_retries=0)

@@ -1,4 +1,4 @@
-"""Turn recorded questions and the standard library into two hundred prompts to compare answers on."""
+"""Two hundred prompts for comparing answers, from recorded questions and the standard library."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ LIBRARY = 70
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt, what it is of, and where it is from."""
+    """A prompt, its kind and its id in the source."""
 
     kind: Kind
     id: str
     text: str
 
     def ids(self, tokenizer: Tokenizer, most: int = 64) -> list[int]:
-        """Encode it, start token included, cut to its first tokens."""
+        """Return the first ``most`` token ids of the prompt, including the start token."""
         return tokenizer.encode(self.text)[:most]
 
 
 @cache
 def prompts() -> tuple[Prompt, ...]:
-    """Two hundred prompts, the three kinds taking turns, so that any first part of them has all three."""
+    """Return two hundred prompts in which the three kinds alternate, so that any prefix has all kinds."""
     kinds = [_library(), _recorded("humaneval"), _recorded("prose")]
     longest = max(map(len, kinds))
     return tuple(kind[i] for i in range(longest) for kind in kinds if i < len(kind))
 
 
 def _library() -> list[Prompt]:
-    """Cut forty lines out of held-out modules, from some line on; in order of names, so alike everywhere."""
+    """Return excerpts of forty lines from held-out modules, chosen with a fixed seed, so always the same."""
     dice = random.Random(0)
     sources = [module for module in split_modules("heldout") if len(module.text) > 4000]
     found: dict[str, Prompt] = {}

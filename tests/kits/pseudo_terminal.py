@@ -1,4 +1,4 @@
-"""A command in a pseudo-terminal of a given size, and the screen that its output leaves."""
+"""Commands in a pseudo-terminal of a given size, and the resulting screen content."""
 
 from __future__ import annotations
 
@@ -19,7 +19,14 @@ _CONTROL = re.compile(r"\x1b\[([?\d;]*)([A-Za-z])|\r|\n|\x1b\][^\x07]*\x07|[^\x1
 
 
 class Terminal:
-    """Runs ``specclient`` in a terminal; ``type`` writes to its keyboard."""
+    """Runs ``specclient`` in a pseudo-terminal; :meth:`type` sends keyboard input.
+
+    Args:
+        arguments: arguments of the command.
+        width: columns of the terminal.
+        height: rows of the terminal.
+        environment: environment variables added for the command.
+    """
 
     def __init__(self, *arguments: str, width: int = 80, height: int = 24, **environment: str) -> None:
         self.width = width
@@ -40,7 +47,10 @@ class Terminal:
         os.write(self._fd, text.encode())
 
     def read_until(self, wanted: str | Callable[[str], bool], timeout: float = 120.0) -> str:
-        """Read until the output so far satisfies; return it."""
+        """Read until the output contains a text or satisfies a predicate; return the output so far.
+
+        Fails after ``timeout`` seconds, or if the command ends before.
+        """
         seen = wanted if callable(wanted) else lambda output: wanted in output
         deadline = time.monotonic() + timeout
         while not seen(self.output):
@@ -50,17 +60,17 @@ class Terminal:
         return self.output
 
     def wait(self) -> int:
-        """Read to the end and return the exit code."""
+        """Read the output to its end and return the exit code."""
         while self._read():
             pass
         os.close(self._fd)
         return self.process.wait()
 
     def interrupt(self) -> int:
-        """Press Ctrl-C until the command ends, and return its exit code.
+        """Send Ctrl-C repeatedly until the command ends, and return its exit code.
 
-        Until, because one that comes between readline's prompt and its wait for a key is only seen
-        with the next key (CPython's ``readline_until_enter_or_signal``).
+        It is repeated because a signal that arrives between readline's prompt and its wait for a key is
+        noticed only with the next key (CPython's ``readline_until_enter_or_signal``).
         """
         while self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
@@ -73,14 +83,17 @@ class Terminal:
     def _read(self) -> bool:
         try:
             data = os.read(self._fd, 65536)
-        except OSError:  # Linux tells the end of a terminal so
+        except OSError:  # how Linux reports the end of a terminal
             return False
         self.output += data.decode("utf-8", "replace")
         return bool(data)
 
 
 def replay(output: str, width: int) -> list[str]:
-    """Follow cursor movements far enough for what the command uses: up, erase line, carriage return."""
+    """Return the lines of the screen after an output.
+
+    Only the control sequences used by the command are supported: cursor up, erase line, carriage return.
+    """
     lines, row, column = [""], 0, 0
     for match in _CONTROL.finditer(output):
         argument, code = match.group(1), match.group(2)

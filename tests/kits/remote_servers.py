@@ -1,4 +1,4 @@
-"""Loopback servers that score prompts in other makers' forms, all with the bundled target behind them."""
+"""Loopback servers that score prompts with the bundled target, in the response formats of various servers."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ PROMPTS = (
 
 
 class Scorer:
-    """The bundled target, asked for everything it can tell of a prompt.
+    """Scores prompts with the bundled target, with all details that it can report.
 
     Attributes:
-        largest: the most new tokens that a single request has asked for.
+        largest: the largest number of new tokens requested by a single request.
     """
 
     def __init__(self, backend: LocalBackend) -> None:
@@ -66,7 +66,7 @@ class Scorer:
 
 
 def drafting(backend: LocalBackend) -> Behaviour:
-    """The bundled draft, behind a server."""
+    """Answer completions with the bundled draft."""
 
     async def run(received: Received, wire: Wire) -> None:
         asked = received.json
@@ -80,7 +80,7 @@ def drafting(backend: LocalBackend) -> Behaviour:
 
 
 def _new_text(told: Mapping[str, Any], prompt: Any, decoded: str | None = None) -> str:
-    """Return the new text alone; of a prompt in ids, what is echoed is its decoded text."""
+    """Return the text without the echoed prompt; a prompt of ids is echoed as its decoded text."""
     before = prompt if isinstance(prompt, str) else decoded
     assert before is not None
     assert told["text"].startswith(before)
@@ -91,11 +91,12 @@ Change = Callable[[int, dict[str, Any], dict[str, Any]], tuple[int, Any] | None]
 
 
 def vllm(scorer: Scorer, change: Change = lambda *_: None) -> Behaviour:
-    """vLLM's completions.
+    """Answer as vLLM's completions endpoint.
 
     Args:
-        change: is given the number of the request, the body asked for and the choice in answer to it, and may
-            change that, or return a status and a body in its place.
+        scorer: the target.
+        change: called with the number of the request (from 1), the request body and the response's choice. It
+            may modify the choice, or return a status and a body to send instead.
     """
     count = 0
 
@@ -121,7 +122,7 @@ def vllm(scorer: Scorer, change: Change = lambda *_: None) -> Behaviour:
 
 
 def sglang(scorer: Scorer) -> Behaviour:
-    """SGLang's ``/generate``."""
+    """Answer as SGLang's ``/generate``."""
 
     async def run(received: Received, wire: Wire) -> None:
         if received.path != "/generate":
@@ -163,7 +164,7 @@ def sglang(scorer: Scorer) -> Behaviour:
 
 
 def fireworks(scorer: Scorer, *, echoes_text: bool = True) -> Behaviour:
-    """Fireworks' completions: ``echo_last`` and legacy arrays with ids."""
+    """Answer as Fireworks' completions endpoint, with ``echo_last`` and legacy arrays with token ids."""
 
     async def run(received: Received, wire: Wire) -> None:
         asked = received.json
@@ -196,7 +197,10 @@ def fireworks(scorer: Scorer, *, echoes_text: bool = True) -> Behaviour:
 
 
 def together(scorer: Scorer) -> Behaviour:
-    """Together's completions: text in, the prompt's log-probabilities beside the choices, no alternatives."""
+    """Answer as Together's completions endpoint.
+
+    Prompts are text, and the prompt's log-probabilities are next to the choices, without alternatives.
+    """
 
     async def run(received: Received, wire: Wire) -> None:
         asked = received.json
@@ -220,7 +224,7 @@ def together(scorer: Scorer) -> Behaviour:
 
 
 def tgi(scorer: Scorer) -> Behaviour:
-    """TGI's ``/generate`` with ``decoder_input_details``; completions without any."""
+    """Answer as TGI: ``/generate`` with ``decoder_input_details``, and completions without these details."""
 
     async def run(received: Received, wire: Wire) -> None:
         asked = received.json

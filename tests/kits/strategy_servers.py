@@ -1,4 +1,4 @@
-"""Behaviours of a loopback server for strategies: it verifies predictions, refuses, ignores, continues."""
+"""Loopback server behaviours for strategies: verify, refuse or ignore predictions, and continue answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _text(value: Any) -> str:
 
 
 def aligned(prediction: str, answer: str) -> tuple[int, int]:
-    """Return how many words of a prediction stand in the answer, wherever, and how many do not."""
+    """Return the numbers of words of a prediction that match the answer, at any position, and that do not."""
     mine, theirs = prediction.split(), answer.split()
     same = sum(b.size for b in difflib.SequenceMatcher(None, mine, theirs).get_matching_blocks())
     return same, len(mine) - same
@@ -60,7 +60,7 @@ def _words(text: str) -> list[str]:
 
 
 def verifying(answer: str = ANSWER) -> Behaviour:
-    """Answer, and verify the prediction that came, word by word, as OpenAI counts it."""
+    """Answer with a text, and verify the request's prediction word by word, counted as by OpenAI."""
 
     async def run(received: Received, wire: Wire) -> None:
         asked = received.json
@@ -99,13 +99,13 @@ def answering(text: str, usage: dict[str, Any] | None = None, **choice: Any) -> 
 
 
 def refusing(message: str = "Unrecognized request argument supplied: prediction") -> Behaviour:
-    """Refuse, as a server that knows no such field does."""
+    """Refuse with status 400, as a server that does not support ``prediction``."""
     error = {"message": message, "type": "invalid_request_error", "param": "prediction", "code": None}
     return reply(400, {"error": error})
 
 
 def continuing(whole: str = ANSWER, *, echo: bool = False) -> Behaviour:
-    """Continue the assistant's turn, or the prompt, that came last; ``echo`` sends it again."""
+    """Continue the assistant's last turn, or the prompt after ``|``; with ``echo``, send it again, too."""
 
     async def run(received: Received, wire: Wire) -> None:
         asked = received.json

@@ -1,4 +1,4 @@
-"""Turn the recorded bodies under ``tests/data/telemetry`` into cases: what was said, and what it means."""
+"""Test cases from ``tests/data/telemetry``: servers' responses and the speculation figures in them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,19 @@ FOLDER = DATA / "telemetry"
 
 @dataclass(frozen=True)
 class Case:
-    """One answer of one server.
+    """One response of one server.
 
     Attributes:
-        operation: the route it is an answer of.
-        prediction: whether the request carries a ``prediction``.
-        record: whether it comes over no route of OpenAI's.
-        body: the whole answer; events: the same in chunks; empty where it is not recorded so.
-        expected: the fields of the Speculation that are known; None for nothing at all.
-        cached: prompt tokens read from a cache.
+        server: the name of the server, which is that of the file.
+        name: the name of the case.
+        expected: the known fields of the Speculation; None if the response has no speculation figures.
+        operation: the operation of the request.
+        prediction: whether the request has a ``prediction``.
+        record: whether the response belongs to none of OpenAI's endpoints.
+        body: the whole response; empty if there is none.
+        events: the same response in chunks; empty if there are none.
+        headers: the response's headers.
+        cached: the number of prompt tokens read from a cache.
     """
 
     server: str
@@ -55,12 +59,12 @@ CASES = _load()
 
 
 def cases(which: Callable[[Case], Any]) -> pytest.MarkDecorator:
-    """Return a parametrisation over those of the cases that ``which`` names."""
+    """Return a parametrisation over the cases for which ``which`` is true."""
     return pytest.mark.parametrize("case", [case for case in CASES if which(case)], ids=str)
 
 
 def check(found: Speculation | None, expected: dict[str, Any] | None) -> None:
-    """Compare field by field; what is not expected must be unknown."""
+    """Check all fields of a Speculation; fields that are not expected must be unknown."""
     if expected is None:
         assert found is None
         return

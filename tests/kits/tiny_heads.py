@@ -1,8 +1,8 @@
-"""Turn seeds into tiny random heads on disk, in the layouts of those who publish them.
+"""Checkpoints of tiny random heads, in the layouts in which such heads are published.
 
-Names and shapes are typed out from the sources: SafeAILab/EAGLE ``model/cnets.py`` and ``cnets1.py``,
+Names and shapes are copied from the sources: SafeAILab/EAGLE ``model/cnets.py`` and ``cnets1.py``,
 vllm-project/speculators ``models/eagle3`` and (its release 0.2) ``models/eagle.py``, FasterDecoding/Medusa
-``model/medusa_model.py`` and ``train/train_legacy.py``. Nothing of the engine's own code takes part.
+``model/medusa_model.py`` and ``train/train_legacy.py``. None of the engine's own code is used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 MEDUSA = "medusa_lm_head.safetensors"
 HIDDEN, FF, HEADS, KV, HEAD_DIM, VOCAB = 32, 48, 4, 2, 8, 300
 TARGET = {"num_hidden_layers": 4}
-"""What the target of these heads has beside the kit's usual shape: enough layers for three depths."""
+"""Difference between these heads' target and the usual shape: enough layers for three depths."""
 
 
 def save(folder: Path, config: dict, tensors: dict[str, torch.Tensor], file="model.safetensors") -> Path:
@@ -66,7 +66,7 @@ def llama(hidden=HIDDEN, vocab=VOCAB, heads=HEADS, kv=KV, ff=FF, **others) -> di
 
 
 def eagle(folder: Path, *, seed=0, spread=0.3, bias=True, hidden=HIDDEN, vocab=VOCAB, heads=HEADS, kv=KV):
-    """EAGLE-1 as its repository publishes it."""
+    """Write an EAGLE-1 head in the layout of its repository."""
     names = {"embed_tokens.weight": (vocab, hidden), "fc.weight": (hidden, 2 * hidden)}
     names |= {"fc.bias": (hidden,)} if bias else {}
     names |= layer("layers.0.", hidden, hidden=hidden, heads=heads, kv=kv)
@@ -75,7 +75,11 @@ def eagle(folder: Path, *, seed=0, spread=0.3, bias=True, hidden=HIDDEN, vocab=V
 
 
 def mapping(vocab: int, draft: int, seed: int) -> dict[str, torch.Tensor]:
-    """Which of the target's tokens a draft knows: ``d2t`` says how far each stands from its place."""
+    """Return a random draft vocabulary as the tensors ``d2t`` and ``t2d``.
+
+    ``d2t`` ([draft]) is the offset from each draft id to the target's id. ``t2d`` ([vocab]) is true for the
+    target's tokens that are in the draft vocabulary.
+    """
     chosen = torch.randperm(vocab, generator=torch.Generator().manual_seed(seed))[:draft].sort().values
     known = torch.zeros(vocab, dtype=torch.bool)
     known[chosen] = True
@@ -96,7 +100,7 @@ def eagle3_names(prefix: str, draft: int, hidden: int, heads: int, kv: int, targ
 def eagle3(
     folder: Path, *, seed=0, spread=0.3, draft=120, hidden=HIDDEN, vocab=VOCAB, heads=HEADS, kv=KV
 ) -> Path:
-    """EAGLE-3 as its repository publishes it."""
+    """Write an EAGLE-3 head in the layout of its repository."""
     tensors = random(eagle3_names("midlayer.", draft, hidden, heads, kv, hidden), seed, spread)
     tensors |= mapping(vocab, draft, seed)
     config = {"architectures": ["LlamaForCausalLM"], "draft_vocab_size": draft}
@@ -133,7 +137,10 @@ def speculators_eagle(folder: Path, *, seed=0, spread=0.3) -> Path:
 
 
 def speculators_eagle3(folder: Path, *, seed=0, spread=0.3, draft=120, own_width=None, **flags) -> Path:
-    """EAGLE-3 as ``speculators`` saves it; ``own_width`` where it is not the target's."""
+    """Write an EAGLE-3 head in the layout of ``speculators``.
+
+    ``own_width`` is the hidden size if it is not the target's.
+    """
     hidden = own_width or HIDDEN
     names = eagle3_names("layers.0.", draft, hidden, HEADS, KV, HIDDEN)
     others = {"draft_vocab_size": draft, "norm_before_residual": False, "target_hidden_size": None, **flags}
@@ -151,7 +158,7 @@ def speculators_eagle3(folder: Path, *, seed=0, spread=0.3, draft=120, own_width
 def medusa(
     folder: Path, *, seed=0, spread=0.3, heads=3, blocks=1, own_heads=True, hidden=HIDDEN, vocab=VOCAB
 ) -> Path:
-    """Medusa as its trainer saves it; without ``own_heads`` all read tokens by the target's head."""
+    """Write Medusa heads in the layout of their trainer; without ``own_heads``, they use the target's."""
     names: dict[str, tuple[int, ...]] = {}
     for head in range(heads):
         for block in range(blocks):

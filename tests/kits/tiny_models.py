@@ -1,4 +1,4 @@
-"""Turn a few numbers into real checkpoints on disk, and checkpoints into engines a test steps by hand."""
+"""Checkpoints of tiny random models, engines for them, and sequences that a test runs step by step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHAT = (
 
 
 def byte_tokenizer(vocab: int = 300) -> Tokenizer:
-    """A byte-level BPE: 256 bytes, two special tokens, a few merges."""
+    """Return a byte-level BPE tokenizer with 256 bytes, two special tokens and a few merges."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -38,7 +38,7 @@ def byte_tokenizer(vocab: int = 300) -> Tokenizer:
 
 
 def letter_tokenizer(vocab: int) -> Tokenizer:
-    """One letter a token: for vocabularies small enough to enumerate."""
+    """Return a tokenizer with one token per letter, for vocabularies small enough to enumerate."""
     return Tokenizer(models.WordLevel({chr(97 + i): i for i in range(vocab)}, unk_token="a"))
 
 
@@ -87,7 +87,7 @@ def load(target, draft=None, **options):
 
 
 def sequence(tokens, *, slot=0, method="draft", limit=None, eos=(), predicted=None, **params):
-    """A sequence that holds a slot, for a speculator without an engine around it."""
+    """Return a sequence that occupies a slot, for a speculator without an engine."""
     checked = SamplingParams(**params)
     return Sequence(
         id=next(_ids),
@@ -104,7 +104,7 @@ def sequence(tokens, *, slot=0, method="draft", limit=None, eos=(), predicted=No
 
 
 def run(speculator, request):
-    """Prefill and run a sequence to its end; the slot's cache is left as it is."""
+    """Prefill a sequence, run it to its end and return its new tokens; the slot's cache is kept."""
     while not speculator.prefill(request):
         pass
     while request.finish_reason is None:
@@ -119,7 +119,12 @@ def run(speculator, request):
 
 
 class Branches:
-    """A chooser that replays a list of outcomes, then takes the first possible ones; knows their weight."""
+    """A random source that replays a list of outcomes and then takes the first possible one each time.
+
+    Attributes:
+        taken: the index and the number of possible outcomes of each choice.
+        weight: the probability of all choices together.
+    """
 
     def __init__(self, replay):
         self.replay, self.taken, self.weight = list(replay), [], 1.0
@@ -156,7 +161,11 @@ def enumerate_outcomes(run):
 
 
 def law_of_rounds(speculator, prompt, **params):
-    """The rounds' exact law of two tokens, as (first, second) to weight, and how many guesses were kept."""
+    """Return the exact distribution of a speculator's first two tokens.
+
+    Returns:
+        The probability of each pair (first, second), and the number of drafted tokens accepted overall.
+    """
     law: dict[tuple[int, int], float] = {}
     kept = 0
 
@@ -181,7 +190,7 @@ def law_of_rounds(speculator, prompt, **params):
 
 
 def table_of(law, vocab):
-    """A law of two tokens as an array, [vocab, vocab]."""
+    """Return a distribution of two tokens as an array, [vocab, vocab]."""
     table = np.zeros((vocab, vocab))
     for pair, weight in law.items():
         table[pair] = weight
@@ -189,7 +198,7 @@ def table_of(law, vocab):
 
 
 def disturbed(source: Path, folder: Path, noise: float) -> Path:
-    """Write a copy of a checkpoint with noise added to its weights: a draft that is mostly right."""
+    """Write a copy of a checkpoint with noise added to its weights, as a draft that is mostly right."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)

@@ -1,4 +1,4 @@
-"""Turn a checkpoint into the same model behind another tokenizer, and letters into tokenizers."""
+"""Tiny tokenizers, and copies of a checkpoint with another tokenizer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 
 
 def lettered(letters: str) -> Tokenizer:
-    """A token a letter, in this order."""
+    """Return a tokenizer with one token per letter, in this order."""
     tokenizer = Tokenizer(
         models.WordLevel({letter: i for i, letter in enumerate(letters)}, unk_token=letters[0])
     )
@@ -22,7 +22,7 @@ def lettered(letters: str) -> Tokenizer:
 
 
 def trained(texts: list[str], vocab: int) -> Tokenizer:
-    """A byte-level BPE of these texts."""
+    """Return a byte-level BPE tokenizer trained on these texts."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -37,9 +37,9 @@ def trained(texts: list[str], vocab: int) -> Tokenizer:
 
 
 def behind_another(source: Path, folder: Path, *, merges: int | None = None) -> Path:
-    """Write a model whose ids stand in reverse order, with only the first merges of its tokenizer.
+    """Write a copy of a model with its ids in reverse order and only the first merges of its tokenizer.
 
-    It says of each text what the source says where both cut the text alike; nothing is trained.
+    The copy is not trained. It gives the same predictions as the source for texts that both tokenize alike.
     """
     shutil.copytree(source, folder)
     raw = json.loads((source / "tokenizer.json").read_text())
