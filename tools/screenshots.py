@@ -2,8 +2,8 @@
 
     python tools/screenshots.py            # needs Chromium (apt-get install chromium)
 
-It starts a server on loopback with a ledger of its own, sends some calls to the bundled pair, and takes the
-pictures with headless Chromium.
+The script starts a server on loopback with a temporary ledger, sends calls to the bundled models, and takes
+the pictures with headless Chromium.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def screenshot(browser: str, url: str, target: Path, size: str) -> None:
     """Write a picture of a page.
 
     Args:
-        browser: path of Chromium.
-        url: the page, http: or file:.
-        target: the PNG file.
-        size: width and height in pixels, as ``1280,1600``.
+        browser: the path of Chromium.
+        url: the page's URL, http: or file:.
+        target: the PNG file to write.
+        size: width and height in pixels, such as ``1280,1600``.
     """
     with tempfile.TemporaryDirectory() as profile:
         subprocess.run(
@@ -61,7 +61,7 @@ def screenshot(browser: str, url: str, target: Path, size: str) -> None:
 
 
 def make_calls(url: str) -> None:
-    """Send calls of several kinds to a server, streamed and whole, with tags."""
+    """Send completions for both models to a server, with tags."""
     from specclient import OpenAI  # noqa: PLC0415 - after the environment is set
 
     with OpenAI(base_url=f"{url}/v1", api_key="none", ledger="off") as client:
@@ -108,7 +108,7 @@ def main() -> None:
                     except OSError:
                         time.sleep(0.2)
                 make_calls(url)
-                time.sleep(2)  # the ledger is written within half a second
+                time.sleep(2)  # the ledger is written after at most half a second
                 screenshot(browser, f"{url}/dashboard", PICTURES / "dashboard.png", "1280,1500")
             finally:
                 server.terminate()

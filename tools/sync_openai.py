@@ -32,7 +32,7 @@ _TYPES = Path("specclient/types")
 
 
 def generated(root: Path = ROOT) -> dict[Path, str]:
-    """Return the source of every generated file, not yet formatted, by its path beneath ``root``."""
+    """Return the unformatted source of every generated file, by its path relative to ``root``."""
     catalogue = Catalogue()
     models = Models(catalogue)
     tables = Tables(catalogue, models, root)
@@ -85,7 +85,7 @@ def _join(*parts: str) -> str:
 
 
 def stale(root: Path = ROOT) -> list[Path]:
-    """Return the generated files whose committed text says something else, is missing, or is one too many."""
+    """Return the generated files that are missing or outdated, and files that are no longer generated."""
     files = generated(root)
     found = [path for path, text in files.items() if not _is_said(root / path, text)]
     there = {path.relative_to(root) for path in (root / _API).rglob("*.py")}
@@ -93,12 +93,12 @@ def stale(root: Path = ROOT) -> list[Path]:
 
 
 def _is_said(path: Path, text: str) -> bool:
-    """Tell whether a file says what ``text`` does, in whatever format and order of imports."""
+    """Return whether a file has the same code as ``text``, regardless of format and order of imports."""
     return path.exists() and _said(path.read_text(encoding="utf-8")) == _said(text)
 
 
 def _said(text: str) -> tuple[list[str], list[str]]:
-    """Return what a source imports, and what its other statements are."""
+    """Return the imports of a source, sorted, and dumps of its other statements."""
     imports: list[str] = []
     others: list[str] = []
     for node in ast.parse(text).body:
@@ -110,7 +110,7 @@ def _said(text: str) -> tuple[list[str], list[str]]:
 
 
 def write(root: Path = ROOT) -> None:
-    """Write every generated file, formatted, and remove those of resources that are no more."""
+    """Write and format every generated file, and remove the files of resources that no longer exist."""
     files = generated(root)
     for path, text in files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -125,7 +125,7 @@ def write(root: Path = ROOT) -> None:
 
 
 def main() -> int:
-    """Write, or check."""
+    """Write the generated files, or check them; return the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

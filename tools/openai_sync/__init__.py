@@ -1,1 +1,1 @@
-"""The parts of ``tools/sync_openai.py``, which read the installed `openai` package and write our tables."""
+"""The modules of ``tools/sync_openai.py``: they read the installed `openai` package and write tables."""

@@ -1,7 +1,7 @@
-"""Turn the annotations of `openai`'s types into ours: modern unions, and unions told apart by a field.
+"""Translates the annotations of `openai`'s types: ``X | Y`` unions, and unions tagged by a field.
 
-A name that refers to a type of `openai` becomes a mark, ``<module.Name>``, which stands for whatever that
-type is called in the generated module.
+A name that refers to a type of `openai` becomes a mark, ``<module.Name>``, which is later replaced by the
+type's name in the generated module.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _TAG = "type"
 
 
 def marked(key: str) -> str:
-    """Return what stands for a definition in a text."""
+    """Return the mark of a definition."""
     return f"<{key}>"
 
 
 def marks_in(text: str) -> list[str]:
-    """Return the keys of the definitions that a text refers to, each once."""
+    """Return the keys of the marks in a text, without duplicates."""
     return list(dict.fromkeys(_MARK.findall(text)))
 
 
 def put(text: str, name_of: Callable[[str], str]) -> str:
-    """Return a text with names in the places of its marks."""
+    """Return a text with its marks replaced by names."""
     return _MARK.sub(lambda match: name_of(match[1]), text)
 
 
@@ -36,8 +36,9 @@ class Translator:
     """Translates annotations.
 
     Args:
-        sources: what names refer to.
-        of_answers: whether types are validated, so unions need a rule; parameters are for type checkers only.
+        sources: the definitions that names refer to.
+        of_answers: whether the types are response types, which are validated, so unions need a rule;
+            parameter types are only for type checkers.
     """
 
     def __init__(self, sources: Sources, *, of_answers: bool) -> None:
@@ -45,7 +46,7 @@ class Translator:
         self._of_answers = of_answers
 
     def text(self, module: str, node: ast.expr) -> str:
-        """Return the source of an annotation, or of an alias, that stands in ``module``."""
+        """Return the source of an annotation or an alias in ``module``."""
         if isinstance(node, ast.Constant):
             return self._constant(module, node)
         if isinstance(node, ast.Name | ast.Attribute):
@@ -57,7 +58,7 @@ class Translator:
     def _constant(self, module: str, node: ast.Constant) -> str:
         if node.value is None:
             return "None"
-        return self.text(module, ast.parse(str(node.value), mode="eval").body)  # a name in quotes
+        return self.text(module, ast.parse(str(node.value), mode="eval").body)  # a quoted name
 
     def _name(self, module: str, node: ast.Name | ast.Attribute) -> str:
         name = node.id if isinstance(node, ast.Name) else node.attr
@@ -84,7 +85,7 @@ class Translator:
         return f"{self._name(module, _named(node.value))}[{told}]"
 
     def _annotated(self, module: str, node: ast.expr, note: ast.expr) -> str:
-        """Return what ``Annotated[node, note]`` becomes; of the notes, those on unions matter here."""
+        """Return the source for ``Annotated[node, note]``; only the discriminators of unions matter here."""
         keywords = {one.arg: one.value for one in note.keywords} if isinstance(note, ast.Call) else {}
         field = keywords.get("discriminator")
         is_union = isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Union"
@@ -99,7 +100,7 @@ class Translator:
         if not self._of_answers:
             return _joined(names)
         nothing = ["None"] * ("None" in names)
-        if "str" in names:  # any text is taken, so words beside it say nothing
+        if "str" in names:  # any string is allowed, so literals are redundant
             kept = [
                 (part, name)
                 for part, name in zip(parts, names, strict=True)
@@ -116,7 +117,7 @@ class Translator:
         return _joined([f"Lenient[{told}]" if open_end else told, *nothing])
 
     def _is_word(self, module: str, node: ast.expr) -> bool:
-        """Tell whether a member of a union is text, or one of some words."""
+        """Return whether a member of a union is a string or a set of literal strings."""
         if isinstance(node, ast.Name | ast.Attribute):
             found = self._sources.target(module, node)
             if found is None:
@@ -131,7 +132,7 @@ class Translator:
         return origin == "Union" and all(self._is_word(module, part) for part in parts)
 
     def _classes(self, module: str, node: ast.expr) -> list[Definition]:
-        """Return the classes among the members of a union, and of unions within it."""
+        """Return the classes among the members of a union and of nested unions."""
         if isinstance(node, ast.Name | ast.Attribute):
             found = self._sources.target(module, node)
             if found is None:

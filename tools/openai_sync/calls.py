@@ -1,7 +1,7 @@
-"""Write the keywords of the methods that have a resource class of ours, with types for type checkers.
+"""The typed keyword arguments of the methods that have a hand-written resource class, for type checkers.
 
-The types are wider than `openai`'s. Words that OpenAI lists are any text, as other providers have others, and
-a mapping need not be a TypedDict; so what works at run time passes a type checker.
+The types are wider than `openai`'s, so that code that works at run time passes a type checker: literal
+strings become ``str``, as other providers accept other values, and a TypedDict becomes any mapping.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import openai
 import typing_extensions
 from openai import NotGiven, Omit
 
-#: By method: what the class of its keywords is called here, and the keywords that its signature has by name.
+#: By method: the name of the class of its keywords, and the keywords that are explicit in its signature.
 CALLS: Final[Mapping[str, tuple[str, str]]] = {
     "completions.create": ("CompletionCreateParams", "model prompt stream"),
     "chat.completions.create": ("ChatCreateParams", "model messages stream"),
@@ -30,7 +30,7 @@ _REFERENCE = "https://platform.openai.com/docs/api-reference"
 
 
 def calls() -> str:
-    """Return the source of the classes of keywords."""
+    """Return the source of the keyword classes."""
     client = openai.OpenAI(api_key="key", base_url="http://nowhere.invalid")
     head = (
         "from __future__ import annotations\n\nfrom collections.abc import Iterable, Mapping, Sequence\n"
@@ -47,7 +47,7 @@ def calls() -> str:
 
 
 def keywords(method: Callable[..., Any]) -> dict[str, str]:
-    """Return the types of a method's own keywords, by name, in order."""
+    """Return the types of a method's keywords, sorted by name, without those of every call."""
     written = inspect.unwrap(method)
     found = {}
     for name, parameter in inspect.signature(method).parameters.items():
@@ -59,7 +59,7 @@ def keywords(method: Callable[..., Any]) -> dict[str, str]:
 
 
 def widened(kind: Any) -> str:
-    """Return the source of a type that takes what ``kind`` takes, and what is like it."""
+    """Return the source of a type that accepts the values of ``kind`` and similar ones."""
     options = [option for option in _options(kind) if option not in ("NotGiven", "Omit")]
     if "Any" in options:
         return "Any"
@@ -68,7 +68,7 @@ def widened(kind: Any) -> str:
 
 
 def _options(kind: Any) -> list[str]:
-    """Return the sources of the types that ``kind`` is a choice of."""
+    """Return the sources of the members of a union; of any other type, its own source."""
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Annotated:
         return _options(parts[0])
@@ -92,7 +92,7 @@ def _plain(kind: Any, origin: Any, parts: tuple[Any, ...]) -> str:
         return f"Mapping[{widened(parts[0])}, {widened(parts[1])}]"
     if parts and _is_sequence(origin):
         inner = widened(parts[0])
-        # An object of an answer may be sent back: where mappings stand in a row, others may, too.
+        # Objects of a response may be sent back, so a list of mappings may contain other objects.
         return "Iterable[Any]" if "Mapping" in inner or inner == "Any" else f"Sequence[{inner}]"
     return "Any"
 

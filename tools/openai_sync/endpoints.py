@@ -1,8 +1,8 @@
-"""Read the endpoints of the installed `openai` package: call each method and note the request it would send.
+"""The endpoints of the installed `openai` package, read by recording the request of each method.
 
-Every method of every resource is called on a client that sends nothing, with a marker in the place of each
-argument. Where a marker turns up (path, query, body, header, file) is where the argument goes; the type that
-the method asks to have the answer parsed into is what it gives. How a method is written does not matter.
+Every method of every resource is called on a client that sends nothing, with a marker as each argument. The
+place of a marker in the request (path, query, body, header, file) is the place of the argument; the type that
+the response would be parsed as is the response type. So the methods' source code does not matter.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from openai_sync.names import Catalogue
 
 Endpoint = dict[str, Any]
 
-#: Methods that have a resource class of ours, which builds its request by itself (``inference_methods.py``).
+#: Methods with a hand-written resource class, which builds the request (``inference_methods.py``).
 SHAPED = frozenset(CALLS) | {"chat.completions.parse", "responses.parse"}
 _EVERY_CALL = frozenset({"extra_headers", "extra_query", "extra_body", "timeout"})
-#: Arguments that are no parameters of the API: they ask for work on this side (``composite_methods.py``).
+#: Arguments that are not API parameters: they control client-side work (``composite_methods.py``).
 _HELPERS = frozenset({"output_type", "tool_handlers"})
 _PLAIN = {type(None): "", HttpxBinaryResponseContent: "bytes", str: "str", object: "object"}
 
@@ -41,9 +41,9 @@ class Sent:
     """A request that a method would have sent.
 
     Attributes:
-        cast_to: what its answer is parsed into, or what it lists.
-        page: the class of the pages; None where the method does not list.
-        stream: whether it streams; ``event`` is what each event is parsed into.
+        cast_to: the type of the response, or of the items of a list.
+        page: the class of the pages; None if the method does not list.
+        stream: whether the response is streamed; ``event``: the type of each event.
     """
 
     options: FinalRequestOptions
@@ -54,17 +54,17 @@ class Sent:
 
 
 class _Seen(BaseException):
-    """Carries a request out of the method that would have sent it; nothing there catches it."""
+    """Carries a request out of the method that would have sent it; the method does not catch it."""
 
     def __init__(self, sent: Sent) -> None:
         self.sent = sent
 
 
 class Witness(openai.OpenAI):
-    """A client that notes requests and sends none."""
+    """A client that records requests and sends none."""
 
     def request(self, cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Any:
-        """Raise :class:`_Seen` with what an endpoint's method asks for."""
+        """Raise :class:`_Seen` with the request of an endpoint's method."""
         event = extract_stream_chunk_type(stream_cls) if stream_cls is not None else None
         raise _Seen(Sent(options, cast_to, stream=stream, event=event))
 
@@ -73,10 +73,10 @@ class Witness(openai.OpenAI):
 
 
 def endpoints(catalogue: Catalogue) -> dict[str, Endpoint]:
-    """Return what every method that is one request is, by its place on a client."""
+    """Return the endpoints of all methods that send one request, by their path on a client."""
     client = Witness(api_key="key", admin_api_key="key", base_url="http://nowhere.invalid")
     found: dict[str, Endpoint] = {}
-    logging.getLogger("openai").setLevel(logging.ERROR)  # a marker is a word that no method expects
+    logging.getLogger("openai").setLevel(logging.ERROR)  # methods warn about the markers
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, method in _methods(client):
@@ -94,7 +94,7 @@ def _methods(client: openai.OpenAI) -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 def _methods_of(resource: Any, path: str) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Yield the methods that ``with_raw_response`` has, too: those are requests, others are made of them."""
+    """Yield the methods that ``with_raw_response`` also has: they send one request, others are composites."""
     raw = vars(resource.with_raw_response) if hasattr(resource, "with_raw_response") else {}
     for name in sorted(dir(type(resource))):
         static = inspect.getattr_static(type(resource), name)
@@ -102,7 +102,7 @@ def _methods_of(resource: Any, path: str) -> Iterator[tuple[str, Callable[..., A
             continue
         if isinstance(static, functools.cached_property | property):
             child = getattr(resource, name)
-            # One that is at home elsewhere is a second name of it: `beta.chat` is `chat`.
+            # A resource from another package is an alias: `beta.chat` is `chat`.
             if type(child).__module__.startswith(f"openai.resources.{path.partition('.')[0]}."):
                 yield from _methods_of(child, f"{path}.{name}")
         elif inspect.isfunction(static) and name in raw:
@@ -113,8 +113,9 @@ class _Reader:
     """Reads one method.
 
     Args:
-        name: its place on a client.
-        method: bound to a resource of a :class:`Witness`.
+        name: the method's path on a client.
+        method: the method, bound to a resource of a :class:`Witness`.
+        catalogue: the names of types.
     """
 
     def __init__(self, name: str, method: Callable[..., Any], catalogue: Catalogue) -> None:
@@ -130,7 +131,7 @@ class _Reader:
         }
 
     def endpoint(self) -> Endpoint:
-        """Return what the method is; only what is not the default is told."""
+        """Return the method's endpoint; values equal to the default are left out."""
         whole = self._sent({name: self._value(name) for name in self._parameters if name != "stream"})
         places = [name for name in self._parameters if _mark(name) in whole.options.url]
         names = [name for name in self._parameters if name not in places]
@@ -167,7 +168,7 @@ class _Reader:
         raise RuntimeError(f"{self._name}() sent nothing; add it to SHAPED, and say there how it is served")
 
     def _value(self, name: str) -> Any:
-        """Return an argument that can be told from any other wherever it turns up."""
+        """Return an argument that can be recognized anywhere in the request."""
         annotation = str(self._parameters[name].annotation)
         if "PathLike" in repr(self._kind(name)):
             return _mark(name).encode()
@@ -184,7 +185,7 @@ class _Reader:
         return name in {key.removesuffix("[]") for key in keys}
 
     def _headers(self, whole: Sent, names: list[str]) -> tuple[dict[str, str], dict[str, str]]:
-        """Return the headers sent always, and the parameters that go into one."""
+        """Return the fixed headers, and the headers that are set from a parameter."""
         fixed, by_name = {}, {}
         headers: Any = whole.options.headers
         for header, value in headers.items() if isinstance(headers, Mapping) else ():
@@ -207,7 +208,7 @@ class _Reader:
             raise RuntimeError(f"{self._name}() sent {sorted(lost)} nowhere, or under other names")
 
     def _either(self) -> list[str]:
-        """Return the sets of parameters one of which must be given beside those that always must."""
+        """Return sets of parameters; one set must be given in addition to the required parameters."""
         nonlocals = inspect.getclosurevars(self._method.__func__).nonlocals  # type: ignore[attr-defined]
         sets = []
         for variant in nonlocals.get("variants", ()):
@@ -222,7 +223,7 @@ class _Reader:
         return self._catalogue.path_of(whole.cast_to) if plain is None else plain
 
     def _gives_by(self, whole: Sent) -> dict[str, dict[str, str]]:
-        """Return what the answer becomes for single words of a parameter, where the word decides."""
+        """Return the response types for the values of a parameter that change the response type."""
         found: dict[str, dict[str, str]] = {}
         for name in self._parameters:
             for word in self._words(name):
@@ -232,7 +233,7 @@ class _Reader:
                 try:
                     sent = self._sent(given)
                 except (TypeError, ValueError):
-                    continue  # the word cannot stand beside all other parameters
+                    continue  # the value conflicts with other parameters
                 if sent.cast_to is not whole.cast_to:
                     found.setdefault(name, {})[word] = self._gives(sent)
         return found
@@ -254,7 +255,7 @@ class _Reader:
         return {"event": self._catalogue.path_of(sent.event)} if sent.stream else {}
 
     def _always_a_form(self, files: list[str]) -> bool:
-        """Tell whether the body is a form even where no file is given."""
+        """Return whether the body is a form even if no file is given."""
         if any(map(self._is_required, files)) or self._either():
             return True
         given = {name: self._value(name) for name in self._parameters if name not in (*files, "stream")}
@@ -262,13 +263,13 @@ class _Reader:
         return "multipart/form-data" in str(headers)
 
     def _renames(self, names: list[str]) -> dict[str, dict[str, str]]:
-        """Return the names inside parameters that are other ones on the wire, as `async_` is."""
+        """Return the keys inside parameters that have another name in the request, such as `async_`."""
         found = {name: _aliases(self._kind(name), set()) for name in names}
         return {name: aliases for name, aliases in found.items() if aliases}
 
 
 def _page(kind: Any) -> str:
-    """Return what a class of pages is called, whatever it lists and for whichever client."""
+    """Return the name of a page class without its item type and the prefix of its client."""
     name: str = kind.__name__
     return name.partition("[")[0].removeprefix("Sync")
 
@@ -286,7 +287,7 @@ def _literals(kind: Any) -> Iterator[Any]:
 
 
 def _aliases(kind: Any, seen: set[Any]) -> dict[str, str]:
-    """Return the keys of the mappings in a type that have another name on the wire."""
+    """Return the keys of mappings in a type that have another name in the request, with that name."""
     found: dict[str, str] = {}
     if typing_extensions.is_typeddict(kind):
         if kind in seen:

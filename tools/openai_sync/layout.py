@@ -1,4 +1,4 @@
-"""Say which types are written out, in which module of ours, and where ours differ from `openai`'s."""
+"""The layout of declared types: their modules here, and their differences from `openai`'s types."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-#: The modules that are written by hand, by package, each with the modules of `openai` whose names it has.
-#: Chat completions, the older completions, embeddings and moderations are what every provider's answer is
-#: turned into, and what streams are decoded into. Their fields have defaults and take what servers of other
-#: makers send, and equal shapes share a class, so decoding stays fast; the `openai` package declares none of
-#: that. Parsed answers hold behaviour.
+#: The hand-written modules, by package, each with the modules of `openai` whose names it has. Responses and
+#: streams of every provider are converted to chat completions, legacy completions, embeddings and
+#: moderations. Their fields have defaults and accept values from other vendors' servers, and types with
+#: equal fields share a class, for fast decoding; the `openai` package declares none of that. Parsed responses
+#: have behavior of their own.
 BY_HAND: Final[Mapping[str, Mapping[str, str]]] = {
     "": {
         "completion": "completion completion_choice",
@@ -32,10 +32,10 @@ BY_HAND: Final[Mapping[str, Mapping[str, str]]] = {
     "responses": {"parsed_response": "parsed_response"},
 }
 
-#: Modules whose types stay open objects, in the packages that are written out.
+#: Modules whose types stay open objects although their package is declared.
 LEFT_OPEN: Final[frozenset[str]] = frozenset(
     {
-        # The messages of a WebSocket, which this client does not speak: a second class for every event.
+        # WebSocket messages, which this client does not support; they would need a second class per event.
         "responses.responses_client_event",
         "responses.responses_client_event_param",
         "responses.responses_server_event",
@@ -45,13 +45,13 @@ LEFT_OPEN: Final[frozenset[str]] = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A generated module with the types of one package.
+    """A generated module with types of one package.
 
     Attributes:
-        package: of the types: ``responses``; ``name``: of the module: ``events``.
-        about: its first sentence.
-        starts: tells which modules of `openai` it is for. What those need comes with them, but for what an
-            earlier file has.
+        package: the package of the types, such as ``responses``; ``name``: the module, such as ``events``.
+        about: the first sentence of its docstring.
+        starts: returns whether the module has the types of an `openai` module. Modules that those types need
+            are included too, unless an earlier file has them.
     """
 
     package: str
@@ -64,8 +64,8 @@ def _is_parameters(module: str) -> bool:
     return module.endswith(("_param", "_params"))
 
 
-#: The generated modules. A type is in the first that needs it, so who asks for a response does not load the
-#: classes of streams, or of what is sent.
+#: The generated modules. A type is in the first module that needs it, so reading a response does not import
+#: the classes of streams and of parameters.
 FILES: Final = (
     File("shared", "models", "What several answers hold"),
     File("shared_params", "params", "What several calls take"),
@@ -81,22 +81,22 @@ FILES: Final = (
     File("responses", "params", "What responses take"),
 )
 
-#: The annotations that we have others for, by module, class and field.
+#: Annotations that replace those of `openai`, by module, class and field.
 FIELDS: Final[Mapping[str, str]] = {
-    # Some servers send the object itself, which `LenientJsonText` turns into text.
+    # Some servers send an object instead of JSON text; `LenientJsonText` converts it to text.
     "responses.response_function_tool_call.ResponseFunctionToolCall.arguments": "LenientJsonText",
     "responses.response_output_item.McpCall.arguments": "LenientJsonText",
-    # What the caller sent comes back here. Validating it would build schemas for some forty classes more
-    # before the first answer is read, so it stays open.
+    # This field repeats the caller's input. Validating it would build schemas for some forty more classes
+    # before the first response is parsed, so it stays open.
     "responses.response.Response.instructions": "str | list[OpenObject] | None",
 }
 
-#: The classes that have another base, which holds behaviour: its module and its name.
+#: Classes with another base class, which adds behavior: the module and the name of the base.
 BASES: Final[Mapping[str, tuple[str, str]]] = {
     "responses.response.Response": ("specclient.types.responses.answer", "Answer"),
 }
 
-#: Unions of ours: the members of one of `openai`, but for some, which parsed answers have other classes for.
+#: Unions of specclient: the members of an `openai` union without those that have parsed versions.
 RESTS: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
     "responses.response_output_item.OtherOutputItem": (
         "responses.response_output_item.ResponseOutputItem",
@@ -104,7 +104,7 @@ RESTS: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
     ),
 }
 
-#: Where the names are that generated modules use beside those of `openai`.
+#: The modules of the other names that generated modules use.
 HELPERS: Final[Mapping[str, str]] = {
     "Annotated": "typing",
     "Any": "typing",

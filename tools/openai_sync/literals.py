@@ -1,4 +1,4 @@
-"""Write values as Python source that the formatter leaves at one entry a line, with long texts broken."""
+"""Values as Python source: one entry per line, which the formatter keeps, and long strings wrapped."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-#: Characters of a text that stands beside its key, and of each line of one that does not.
+#: Characters of a string that stays on the line of its key, and of each line of a longer string.
 _BESIDE, _WIDTH = 60, 84
 
 
 def source(value: Any) -> str:
-    """Return the source of a value of mappings, lists, tuples, texts and booleans."""
+    """Return the source of a value made of mappings, lists, tuples, strings and booleans."""
     if isinstance(value, Mapping):
         return "{" + "".join(f"{source(key)}: {source(inner)},\n" for key, inner in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -21,7 +21,7 @@ def source(value: Any) -> str:
 
 
 def text(value: str) -> str:
-    """Return the source of a text, over as many lines as it takes; it is broken between words."""
+    """Return the source of a string; a long one is wrapped between words."""
     lines = textwrap.wrap(value, _WIDTH, break_long_words=False, break_on_hyphens=False)
     if len(value) <= _BESIDE or " ".join(lines) != value:
         return repr(value)

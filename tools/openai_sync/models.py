@@ -1,4 +1,4 @@
-"""Write the types of answers and parameters: the module of ours that each is in, its name and text."""
+"""The generated types of responses and parameters: the module, the name and the source of each."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from openai_sync.layout import BASES, BY_HAND, FIELDS, FILES, HELPERS, LEFT_OPEN
 from openai_sync.names import Catalogue, is_parameters
 from openai_sync.sources import Definition, Sources
 
-#: Of methods and private names in a class, none is a field.
+#: The prefix of private names, which are not fields.
 _PRIVATE = "_"
 
 
 @dataclass(slots=True)
 class Written:
-    """What became of a generated module.
+    """The content of a generated module.
 
     Attributes:
-        file: which it is.
+        file: its layout.
         modules: the modules of `openai` whose types it has.
-        texts: the text of each definition, with marks for others, by key.
-        names: what each is called here, by key; definitions that say the same go by one name.
+        texts: the source of each definition by key, with marks for references.
+        names: the name of each definition here, by key; equal definitions share a name.
     """
 
     file: File
@@ -41,7 +41,7 @@ class Models:
     """The generated modules of types.
 
     Attributes:
-        written: them, in the order of the layout.
+        written: the modules, in the order of the layout.
     """
 
     def __init__(self, catalogue: Catalogue) -> None:
@@ -58,7 +58,7 @@ class Models:
         self._check_layout()
 
     def place_of(self, key: str) -> tuple[str, str] | None:
-        """Return the module, relative to ``specclient.types``, and the name that a definition has here."""
+        """Return the module, relative to ``specclient.types``, and the name of a definition here."""
         module, _, name = key.rpartition(".")
         if module in self._by_hand:
             return self._by_hand[module], name
@@ -66,7 +66,7 @@ class Models:
         return None if written is None else (written.home, written.names[key])
 
     def home_of(self, module: str) -> str | None:
-        """Return the module here that has the types of one of `openai`, relative to ``specclient.types``."""
+        """Return the module with the types of an `openai` module, relative to ``specclient.types``."""
         if module in self._by_hand:
             return self._by_hand[module]
         return self._homes[module].home if module in self._homes else None
@@ -74,9 +74,7 @@ class Models:
     def text_of(self, written: Written) -> str:
         """Return the source of a generated module, without its docstring."""
         lines, done = [], set()
-        imports: dict[
-            str, tuple[str, str]
-        ] = {}  # what is imported, and from where, by what it is called here
+        imports: dict[str, tuple[str, str]] = {}  # module and name of each import, by local name
         taken = set(written.names.values())
 
         def named(key: str) -> str:
@@ -96,7 +94,7 @@ class Models:
             line = put(written.texts[key], named)
             is_itself = (
                 line == f"{written.names[key]} = {written.names[key]}"
-            )  # a name that ours made for it, too
+            )  # an alias with the same name as its type here
             if written.names[key] not in done and not is_itself:
                 done.add(written.names[key])
                 lines.append(line)
@@ -133,10 +131,10 @@ class Models:
         return written
 
     def _check_layout(self) -> None:
-        """Refuse a layout that tells of classes or fields which `openai` has no more.
+        """Check that `openai` has the classes and fields that the layout names.
 
         Raises:
-            LookupError: naming them.
+            LookupError: some do not exist; the message names them.
         """
         texts = {key: text for written in self.written for key, text in written.texts.items()}
         lost = [key for key in BASES if key not in texts]
@@ -161,9 +159,9 @@ class Models:
         return f"{marked(one.key)} = {translator.text(one.module, one.node)}"
 
     def _names(self, written: Written) -> dict[str, str]:
-        """Return what each definition is called: as in `openai`, but where its modules differ on a name.
+        """Return the name of each definition: as in `openai`, unless several modules define it differently.
 
-        Then the one that the package exports keeps the name, and others get their module's before theirs.
+        In that case the exported definition keeps the name, and the others are prefixed with their module.
         """
         groups = _groups(written.texts)
         rivals: dict[str, set[int]] = {}
@@ -215,7 +213,7 @@ def _field(translator: Translator, one: Definition, field: ast.AnnAssign) -> str
 
 
 def _functional(translator: Translator, one: Definition, node: ast.Call) -> str:
-    """Return a TypedDict that is written as a call, as names that are no attributes need."""
+    """Return the source of a TypedDict in call form, which keys that are not identifiers require."""
     _, fields = node.args
     assert isinstance(fields, ast.Dict)
     told = ", ".join(
@@ -228,7 +226,7 @@ def _functional(translator: Translator, one: Definition, node: ast.Call) -> str:
 
 
 def _groups(texts: Mapping[str, str]) -> dict[str, int]:
-    """Return which definitions say the same under the same name, those that they refer to included."""
+    """Return a group number by key: definitions with equal names, sources and references share a number."""
     groups = dict.fromkeys(texts, 0)
     while True:
         numbers: dict[tuple[str, str], int] = {}
@@ -243,10 +241,10 @@ def _groups(texts: Mapping[str, str]) -> dict[str, int]:
 
 
 def _check_names(written: Written, names: Mapping[str, str], groups: Mapping[str, int]) -> None:
-    """Refuse two types under one name, but for a second name of a type.
+    """Check that different types have different names; an alias may share the name of its type.
 
     Raises:
-        LookupError: naming them.
+        LookupError: two types have the same name; the message has both.
     """
     for name, keys in _turned(names).items():
         targets = {marks_in(written.texts[key])[-1] for key in keys if " = <" in written.texts[key]}
@@ -256,7 +254,7 @@ def _check_names(written: Written, names: Mapping[str, str], groups: Mapping[str
 
 
 def _turned(names: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the keys that go by each name."""
+    """Return the keys of each name."""
     found: dict[str, list[str]] = {}
     for key, name in names.items():
         found.setdefault(name, []).append(key)
@@ -264,7 +262,7 @@ def _turned(names: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def _in_order(written: Written) -> Iterator[str]:
-    """Yield the keys so that what a definition needs comes before it."""
+    """Yield the keys so that a definition follows those that it refers to."""
     done: set[str] = set()
 
     def visit(key: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Read which names the packages of ``openai.types`` have, and what kind of thing each stands for."""
+"""The public names of ``openai.types``, and the kind of type of each."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ ROOT = "openai.types"
 
 
 class Catalogue:
-    """The modules beneath ``openai.types`` and their public names.
+    """The modules in ``openai.types`` and their public names.
 
     Attributes:
         packages: the names of the packages, relative to the root: ``""``, ``chat``, ``beta.threads``.
-        modules: those of the modules that are no packages: ``chat.chat_completion``.
+        modules: the names of the modules that are not packages: ``chat.chat_completion``.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Catalogue:
         self.modules = [_relative(one.name) for one in found if not one.ispkg]
 
     def public(self, module: str) -> list[str]:
-        """Return the public names of a module or package, in order."""
+        """Return the public names of a module or package, sorted."""
         loaded = self.load(module)
         names = getattr(loaded, "__all__", None) or [
             name for name in vars(loaded) if not name.startswith("_")
@@ -50,7 +50,7 @@ class Catalogue:
     def path_of(self, kind: Any) -> str:
         """Return the name of a type relative to the root: ``beta.threads.Run``.
 
-        One that no package exports is called by its module: ``beta.chatkit.chatkit_thread_item_list.Data``.
+        A type that no package exports is named by its module: ``beta.chatkit.chatkit_thread_item_list.Data``.
         """
         by_id = self._paths
         if id(kind) in by_id:
@@ -62,7 +62,7 @@ class Catalogue:
 
     @functools.cached_property
     def _paths(self) -> dict[int, str]:
-        """The types by identity; that of the deepest package, as a type is exported where it belongs."""
+        """The paths of types by ``id``; of several exports, the one in the deepest package counts."""
         found: dict[int, str] = {}
         for package in self.packages:
             for name in self.public(package):
@@ -87,7 +87,7 @@ class Catalogue:
 
 
 def is_parameters(kind: Any) -> bool:
-    """Tell whether a type is a mapping that callers write: a TypedDict, or a choice with one."""
+    """Return whether a type is a mapping for request parameters: a TypedDict, or a union with one."""
     if typing_extensions.is_typeddict(kind):
         return True
     if isinstance(kind, type) and issubclass(kind, BaseModel):
@@ -96,21 +96,21 @@ def is_parameters(kind: Any) -> bool:
 
 
 def is_word(kind: Any) -> bool:
-    """Tell whether a type is one of some words, or any text."""
+    """Return whether a type allows only strings, any or literal ones, and None."""
     parts = list(leaves(kind))
     return bool(parts) and all(isinstance(part, str) or part in (str, type(None)) for part in parts)
 
 
 def is_list(kind: Any) -> bool:
-    """Tell whether a type is a list, or a choice of one and of other plain things."""
+    """Return whether a type is a list, or a union with a list."""
     options = typing.get_args(kind) if typing.get_origin(kind) is typing.Union else (kind,)
     return any(typing.get_origin(option) is list for option in options)
 
 
 def choice(kind: Any) -> tuple[str, dict[str, type[BaseModel]]] | None:
-    """Return what tells the members of a union of classes apart: a field, and the class for each word of it.
+    """Return the discriminator of a union of classes: the field, and the class for each of its values.
 
-    None for anything else, as a union of other things or one that says no field.
+    None for any other type, such as a union of other types or one without a discriminator.
     """
     notes = typing.get_args(kind)[1:] if typing.get_origin(kind) is typing.Annotated else ()
     field = next((note.discriminator for note in notes if isinstance(note, PropertyInfo)), None)
@@ -126,7 +126,7 @@ def choice(kind: Any) -> tuple[str, dict[str, type[BaseModel]]] | None:
 
 
 def leaves(kind: Any) -> Iterator[Any]:
-    """Yield the members of a choice, those of choices within it, and the words of literals."""
+    """Yield the members of a union, the members of nested unions, and the values of literals."""
     origin = typing.get_origin(kind)
     if origin is typing.Annotated:
         yield from leaves(typing.get_args(kind)[0])

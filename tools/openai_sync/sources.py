@@ -1,4 +1,4 @@
-"""Read the modules of ``openai.types``: which classes and aliases each defines, and what names refer to."""
+"""The classes and aliases that the modules of ``openai.types`` define, and name resolution in them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from openai_sync.names import Catalogue
 
-#: What a module may define that is no type of the API.
+#: Names that a module may define and that are not types of the API.
 _NO_TYPES = ("__all__",)
 
 
@@ -19,8 +19,8 @@ class Definition:
     """A class or an alias.
 
     Attributes:
-        module: where it is defined, relative to ``openai.types``: ``chat.chat_completion``.
-        node: how.
+        module: the module that defines it, relative to ``openai.types``: ``chat.chat_completion``.
+        node: the class statement, or the value of the alias.
     """
 
     module: str
@@ -29,20 +29,20 @@ class Definition:
 
     @property
     def key(self) -> str:
-        """The name by which no other definition goes."""
+        """The unique name of the definition: its module and its name."""
         return f"{self.module}.{self.name}"
 
     @property
     def package(self) -> str:
-        """The package that its module is in."""
+        """The package of the module."""
         return self.module.rpartition(".")[0]
 
 
 class Sources:
-    """The definitions beneath ``openai.types``.
+    """The definitions in ``openai.types``.
 
     Args:
-        catalogue: tells which modules there are.
+        catalogue: the list of modules.
     """
 
     def __init__(self, catalogue: Catalogue) -> None:
@@ -50,9 +50,9 @@ class Sources:
         self._packages = frozenset(catalogue.packages)
         self._modules = self._packages | frozenset(catalogue.modules)
 
-    @functools.cache  # noqa: B019  # one object a run
+    @functools.cache  # noqa: B019  # one object per run
     def definitions(self, module: str) -> Mapping[str, Definition]:
-        """Return what a module defines, by name."""
+        """Return the definitions of a module, by name."""
         found = {}
         for node in self._tree(module).body:
             if isinstance(node, ast.ClassDef):
@@ -64,7 +64,7 @@ class Sources:
 
     @functools.cache  # noqa: B019
     def imports(self, module: str) -> Mapping[str, tuple[str, str]]:
-        """Return what a module imports from others of the types: by name here, module and name there."""
+        """Return a module's imports from ``openai.types``: local name to module and name there."""
         found: dict[str, tuple[str, str]] = {}
         for node in self._tree(module).body:
             if not isinstance(node, ast.ImportFrom) or not node.level:
@@ -72,14 +72,14 @@ class Sources:
             parts = module.split(".") if module else []
             up = node.level - (module in self._packages)
             if up > len(parts):
-                continue  # from beyond the types
+                continue  # from outside openai.types
             source = ".".join([*parts[: len(parts) - up], *([node.module] if node.module else [])])
             for alias in node.names:
                 found[alias.asname or alias.name] = (source, alias.name)
         return found
 
     def resolve(self, module: str, name: str) -> Definition | None:
-        """Return the definition that a name in a module refers to; None for one that is no type."""
+        """Return the definition that a name in a module refers to; None if it is not a type."""
         seen = set()
         while (module, name) not in seen and module in self._modules:
             seen.add((module, name))
@@ -93,7 +93,7 @@ class Sources:
         return None
 
     def target(self, module: str, node: ast.expr) -> Definition | None:
-        """Return the definition that ``Name`` or ``module.Name`` refers to; None where it is none."""
+        """Return the definition that ``Name`` or ``module.Name`` refers to; None if it is not a type."""
         if isinstance(node, ast.Name):
             return self.resolve(module, node.id)
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):

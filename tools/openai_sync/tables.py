@@ -1,4 +1,4 @@
-"""Write the tables of names: which each package has, where a type is written out, what stubs tell."""
+"""The tables of type names: the names of each package, the modules of declared types, and the stubs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _TYPES = "specclient.types"
 
 
 class Tables:
-    """The tables of names.
+    """Writes the tables of names.
 
     Args:
-        catalogue: what `openai` has; ``models``: what is written out of it.
-        root: of the repository.
+        catalogue: the names of the `openai` package; ``models``: the generated modules.
+        root: the repository's root.
     """
 
     def __init__(self, catalogue: Catalogue, models: Models, root: Path) -> None:
@@ -32,7 +32,7 @@ class Tables:
         self._homes = {package: self._homes_in(package) for package in self.written_packages}
 
     def names(self) -> str:
-        """Return the source of the table of all names, and of the kinds of those not written out."""
+        """Return the source of the table of all names, and of the kinds of types that are not declared."""
         packages = {package: " ".join(self._listed(package)) for package in self._catalogue.packages}
         kinds: dict[str, list[str]] = {"WORDS": [], "LISTS": [], "MAPPINGS": [], "CHOICES": []}
         for package, names in packages.items():
@@ -61,7 +61,7 @@ class Tables:
         )
 
     def unions(self) -> str:
-        """Return the source of the table of the unions of classes that are not written out."""
+        """Return the source of the table of unions of classes that are not declared."""
         told: dict[str, Any] = {}
         for package in self._catalogue.packages:
             for name in self._listed(package):
@@ -80,7 +80,7 @@ class Tables:
         )
 
     def homes(self) -> str:
-        """Return the source of the table of the modules that names and deep modules are in here."""
+        """Return the source of the tables that map `openai`'s names and modules to specclient's modules."""
         homes = {package: _joined(_turned(names)) for package, names in self._homes.items()}
         deep: dict[str, dict[str, list[str]]] = {}
         renamed: dict[str, dict[str, str]] = {}
@@ -104,7 +104,7 @@ class Tables:
         )
 
     def stub(self, package: str) -> str:
-        """Return what type checkers read of a package: the names that are written out; others are Any."""
+        """Return the stub of a package for type checkers: declared types are imported, others are Any."""
         names = {name: f"{_TYPES}.{home}" for name, home in self._homes[package].items()}
         if not package:
             names |= {name: f"{_TYPES}.{home}" for name, home in self._own_names().items()}
@@ -114,7 +114,7 @@ class Tables:
         )
 
     def _homes_in(self, package: str) -> dict[str, str]:
-        """Return the public names of a package that are written out, each with its module."""
+        """Return the modules of a package's declared types, by public name."""
         found = {}
         for name in self._catalogue.public(package):
             one = self._models.sources.resolve(package, name)
@@ -129,7 +129,7 @@ class Tables:
         return found
 
     def _own_names(self) -> Mapping[str, str]:
-        """Return the names of ours that ``specclient.types`` has beside those of `openai`."""
+        """Return the names in ``specclient.types`` that `openai` does not have, with their modules."""
         source = (self._root / "specclient" / "types" / "__init__.py").read_text(encoding="utf-8")
         table = next(
             node.value
@@ -151,7 +151,7 @@ class Tables:
         return getattr(self._catalogue.load(package), name)
 
     def _more_modules(self) -> dict[str, str]:
-        """Return the modules whose names do not follow from a public name, by package."""
+        """Return the modules whose names cannot be derived from a public name, by package."""
         found: dict[str, list[str]] = {}
         for module in self._catalogue.modules:
             package, _, name = module.rpartition(".")
@@ -162,7 +162,7 @@ class Tables:
         return _joined(found)
 
     def _renamed(self, module: str) -> dict[str, str]:
-        """Return the public names of a deep module that are others in its home."""
+        """Return the public names of an `openai` module that differ here, with their names here."""
         found = {}
         for name in self._catalogue.public(module):
             one = self._models.sources.resolve(module, name)
@@ -178,7 +178,7 @@ _IMPORTS = (
 
 
 def snake(name: str) -> str:
-    """Return the module that `openai` keeps a name in, as ``specclient/types/paths.py`` derives it."""
+    """Return the `openai` module of a name, derived as in ``specclient/types/paths.py``."""
     name = name.replace("ChatKit", "Chatkit")
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
