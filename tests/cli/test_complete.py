@@ -91,7 +91,7 @@ def test_bytes_that_are_no_text(shell, hosted, utf8_mode: str) -> None:
     for words, given, where in (("-", b"\xff\xfe", b"stdin"), (b"\xff\xfe", b"", b"the prompt")):
         done = shell("complete", words, "-m", "mine/m-large", input=given, **settings)
         assert (done.returncode, done.stdout) == (2, b"")
-        assert where + b" is no UTF-8 text" in done.stderr
+        assert where + b" is not UTF-8 text" in done.stderr
     assert not hosted.requests
 
 

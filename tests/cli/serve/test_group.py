@@ -188,9 +188,9 @@ def test_what_may_be_a_checkpoint_is_taken_without_a_look(run, model: str) -> No
     [
         (["--host", "0.0.0.0"], 3, "there is no key: set SPECCLIENT_SERVER_KEY"),
         (["--host", "::"], 3, "there is no key"),
-        (["--host", "not-a-host.invalid", "--api-key", "k"], 3, "is no address of this machine"),
+        (["--host", "not-a-host.invalid", "--api-key", "k"], 3, "is not an address of this machine"),
         (["--port", "70000"], 2, "70000"),
-        (["--draft", "x"], 2, "name one"),
+        (["--draft", "x"], 2, "requires exactly one --model"),
         (["--model", "local/demo", "--draft", "x"], 2, "has its own draft"),
         (["--model", "local/nothing", "--preload"], 1, "local/nothing is unknown"),
         (["--model", "./no-such-folder"], 3, "no-such-folder is no folder; name one with config.json"),
