@@ -1,6 +1,7 @@
 """Write the help of every command into docs/cli.md.
 
-    python tools/cli_reference.py            # --check fails where the page is not current
+    python tools/cli_reference.py            # write the page
+    python tools/cli_reference.py --check    # write nothing; fail if the page is not current
 
 The page shows each help text as a terminal does, because its examples and tables depend on line breaks.
 """
@@ -21,7 +22,7 @@ SIZE: Final = {"max_content_width": 100, "terminal_width": 100}
 
 
 def commands(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
-    """Yield the path and the help of a command and of all below it, in the order of the help."""
+    """Yield the path and the help text of a command and of its subcommands, in the order of the help."""
     yield context.command_path, command.get_help(context)
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
@@ -31,7 +32,7 @@ def commands(command: click.Command, context: click.Context) -> Iterator[tuple[s
 
 
 def page(text: str) -> str:
-    """Return the page with the reference below its mark."""
+    """Return the page's text with the reference after ``MARK``."""
     head = text.partition(MARK)[0]
     context = click.Context(cli, info_name="specclient", help_option_names=["-h", "--help"], **SIZE)
     parts = [

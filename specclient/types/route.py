@@ -36,8 +36,8 @@ class Policy:
             such as ``cost`` or ``latency``, or the weight of a unit of each. With
             ``{"cost": 1, "latency": 0.002}``, a second is worth $0.002.
         max_cost_usd: the greatest predicted cost of the call, in dollars.
-        max_latency_s: the most seconds to the whole answer, kept by ``percentile`` of calls.
-        max_ttft_s: the most seconds to the first token, kept by ``percentile`` of calls.
+        max_latency_s: maximum seconds to the complete response, met by ``percentile`` of calls.
+        max_ttft_s: maximum seconds to the first token, met by ``percentile`` of calls.
         percentile: the share of calls that must keep the limits of time, above 0 and below 1. It is a promise
             about all calls of the policy together: while more of them keep the limits, a single call may go
             to a route that is up to twice as likely to miss them.
@@ -204,7 +204,7 @@ class ConstraintViolation:
     Attributes:
         constraint: the limit's name in :class:`Policy`.
         limit: the limit, in the unit of its criterion.
-        predicted: the predicted value, None where unknown; ``over``: the distance to the limit.
+        predicted: the predicted value, None if unknown; ``over``: the distance to the limit.
     """
 
     constraint: str
@@ -219,24 +219,24 @@ class Candidate:
 
     Attributes:
         route: ``provider/model``.
-        cost: predicted dollars, None where no price is known; ``cost_range``: the range of 80 % of calls.
+        cost: predicted dollars, None if no price is known; ``cost_range``: the range of 80 % of calls.
         ttft_s, latency_s: median predicted seconds to the first token and to the whole answer; None without
             any evidence or prior.
-        latency_range_s: the seconds that 10 % and the policy's ``percentile`` of calls keep.
-        ttft_limit_s: the seconds to the first token that the policy's ``percentile`` of calls keep.
-        acceptance_rate: the learned share of accepted draft tokens; None where unknown.
-        tokens_per_verification: expected tokens of each verification by the target, None where unknown.
+        latency_range_s: the seconds within which 10 % and the policy's ``percentile`` of calls finish.
+        ttft_limit_s: the seconds within which the policy's ``percentile`` of calls get the first token.
+        acceptance_rate: the learned share of accepted draft tokens; None if unknown.
+        tokens_per_verification: expected tokens of each verification by the target, None if unknown.
         strategy: how speculation runs on it from this side, None if that is left to the endpoint.
         draft: the route that drafts for it, if another one does.
         depth: the best number of tokens to draft at a time, 0 if speculation would be slower, None if that is
             left to the endpoint.
         failure_rate: the learned share of failed calls.
-        quality: its tier, from 0 to 1; None where unknown.
+        quality: its tier, from 0 to 1; None if unknown.
         evidence: the number of finished calls behind the prediction; 0 means priors only.
         verdict: whether it was chosen, left for another one, refused, or unavailable.
         reason: why, in words.
         broken: the limits that it does not keep.
-        figures: the predicted value of every criterion, by its name; None where unknown.
+        figures: the predicted value of every criterion, by its name; None if unknown.
     """
 
     route: str
@@ -268,9 +268,9 @@ class Alternative:
         route: ``provider/model``; ``provider`` and ``model``: its parts as they are sent.
         strategy: how speculation runs on it; None leaves that to the endpoint.
         depth: as in :class:`Candidate`.
-        patience_s: the seconds to the first token that 95 % of its calls keep, None where unknown. A hedge is
-            sent after this time.
-        latency_limit_s: the seconds to the whole answer that 95 % of its calls keep, None where unknown.
+        patience_s: the seconds within which 95 % of its calls get the first token, None if unknown. A hedge
+            is sent after this time.
+        latency_limit_s: the seconds within which 95 % of its calls finish, None if unknown.
     """
 
     route: str
@@ -299,7 +299,7 @@ class Decision:
             they serve only as a hedge or for a session.
         explored: whether it was chosen to learn more about it.
         place: the index of the chosen candidate.
-        prompt_tokens: of the prompt, estimated from its bytes; None for a named model.
+        prompt_tokens: the prompt's tokens, estimated from its size in bytes; None for a named model.
     """
 
     chosen: str

@@ -10,7 +10,7 @@ from typing import Final
 #: streams of every provider are converted to chat completions, legacy completions, embeddings and
 #: moderations. Their fields have defaults and accept values from other vendors' servers, and types with
 #: equal fields share a class, for fast decoding; the `openai` package declares none of that. Parsed responses
-#: have behavior of their own.
+#: have behaviour of their own.
 BY_HAND: Final[Mapping[str, Mapping[str, str]]] = {
     "": {
         "completion": "completion completion_choice",
@@ -91,7 +91,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "responses.response.Response.instructions": "str | list[OpenObject] | None",
 }
 
-#: Classes with another base class, which adds behavior: the module and the name of the base.
+#: Classes with another base class, which adds behaviour: the module and the name of the base.
 BASES: Final[Mapping[str, tuple[str, str]]] = {
     "responses.response.Response": ("specclient.types.responses.answer", "Answer"),
 }
