@@ -87,6 +87,7 @@ TEMPLATE = """\
 #max_ttft_s = 1
 #percentile = 0.95
 #min_quality = 0.5
+#limits = {}                        # on criteria that a program adds: { max_co2_g = 0.5 }
 #allow = ["local/", "openai/gpt-4.1"]
 #deny = ["openai/gpt-4.1-mini"]
 #local_only = false
