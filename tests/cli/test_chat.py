@@ -41,7 +41,7 @@ def test_a_conversation_remembers_and_forgets(talk, hosted) -> None:
     first, second = (r.json["messages"] for r in hosted.requests)
     assert first == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "one"}]
     assert second == [*first, {"role": "assistant", "content": TEXT}, {"role": "user", "content": "two"}]
-    assert "forgotten" in _say(talk, "/reset")
+    assert "conversation cleared" in _say(talk, "/reset")
     assert "now mine/m-small" in _say(talk, "/model mine/m-small")
     _say(talk, "three")
     assert hosted.requests[2].json["model"] == "m-small"

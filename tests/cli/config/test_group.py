@@ -149,7 +149,7 @@ def test_check_knows_what_is_bundled(run, in_empty_folder) -> None:
     assert code == 0
     assert [f["level"] for f in json.loads(out) if f["about"] == "local/x"] == []
     told = [(f["level"], f["text"]) for f in json.loads(out) if f["about"] == "local/y"]
-    assert told == [("note", "heads 'org/heads' is taken as a hub id; not looked up")]
+    assert told == [("note", "heads 'org/heads' is a hub id, which is not checked")]
 
 
 @pytest.mark.parametrize(

@@ -432,7 +432,7 @@ def test_every_provider_with_what_it_exposes(run) -> None:
 def test_an_address_that_is_missing_is_told(run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BASETEN_API_KEY", "k")
     values = {row["name"]: row for row in json.loads(run("models", "--check", "--json")[1])["providers"]}
-    assert (values["baseten"]["key"], values["baseten"]["check"]) == ("set, no address", None)
+    assert (values["baseten"]["key"], values["baseten"]["check"]) == ("set, no base URL", None)
 
 
 def test_prices_of_ones_own_are_told(run, hosted: OpenAIServer) -> None:
@@ -485,7 +485,7 @@ def test_a_probe_in_a_terminal_and_in_a_pipe(run, hosted: OpenAIServer) -> None:
 def test_options_of_a_command_stand_after_its_name(run) -> None:
     code, _, err = run("models", "--json", "show", "openai/x")
     assert code == 2
-    assert "options of `models show` stand after its name" in err
+    assert "put the options of `models show` after its name" in err
 
 
 @pytest.mark.parametrize("words", ["models", "models show mine/m", "config show", "config check"])

@@ -70,7 +70,7 @@ def test_sliding_is_a_choice_and_needs_an_end(engine):
     with pytest.raises(ContextOverflowError, match="overflow='slide'"):
         engine.generate([5], max_tokens=48)
     with pytest.raises(
-        BadRequestError, match="max_tokens is None; allowed is a number where overflow is 'slide'"
+        BadRequestError, match="max_tokens is None; allowed is a number if overflow is 'slide'"
     ):
         engine.generate([5], max_tokens=None, overflow="slide")
     with pytest.raises(BadRequestError, match="overflow is 'wrap'; allowed is 'error' or 'slide'"):

@@ -119,7 +119,7 @@ def test_methods_are_chosen_by_request(engine, checkpoint):
         assert (answer.speculation.predicted_accepted is None) == (expected != "prediction")
     with load(checkpoint(eos_token_id=None)) as alone:
         assert alone.generate("x", max_tokens=5, prediction="y").speculation.method == "prediction"
-    with pytest.raises(BadRequestError, match=r"method is .prediction.; allowed is one of .*, or to give"):
+    with pytest.raises(BadRequestError, match=r"method is .prediction.; allowed is one of .*, or to set"):
         engine.generate("x", method="prediction")
 
 

@@ -13,9 +13,9 @@ MIXED = """
 import json, logging
 import pydantic
 from specclient import OpenAIError
-from specclient.routing import estimates
+from specclient.routing.learn import estimator
 logging.disable()
-estimates.PENDING = 100  # calls that a client keeps for routing to learn from; those before are forgotten
+estimator.PENDING = 100  # calls that a client keeps for routing to learn from; those before are forgotten
 client = AsyncOpenAI(base_url=URL, api_key="k", max_retries=0)
 waits = OpenAI(base_url=URL, api_key="k", max_retries=0)
 

@@ -84,7 +84,7 @@ def test_the_log_says_where_a_request_failed_and_not_what_it_said(
     assert answer.status_code == 500
     (record,) = [r for r in caplog.records if r.levelname == "ERROR"]
     number = answer.headers["x-request-id"]
-    assert record.message.startswith(f"{number} failed: LookupError at sdk/serving/test_serving_edges.py:")
+    assert record.message.startswith(f"{number} failed: LookupError at sdk/serving/test_edges.py:")
     assert "< specclient/serving/app.py:" in record.message
     assert "secret" not in caplog.text
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from loopback_server import OpenAIServer
 
-from specclient.serving.errors import LONGEST
+from specclient.serving.errors import MAX_MESSAGE
 
 LOCAL, HOSTED = "local/demo", "mine/m-large"
 _SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
@@ -130,7 +130,7 @@ def _checked(answer: tuple[int, dict[str, str], bytes], sent: Any) -> int:
         assert (name, more) == ("error", [])
         assert set(error) == {"message", "type", "param", "code"}, sent
         assert isinstance(error["message"], str)
-        assert len(error["message"]) <= LONGEST + 1, "an error repeats what was sent"
+        assert len(error["message"]) <= MAX_MESSAGE + 1, "an error repeats what was sent"
     return status
 
 
