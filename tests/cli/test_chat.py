@@ -42,7 +42,7 @@ def test_a_conversation_remembers_and_forgets(talk, hosted) -> None:
     assert first == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "one"}]
     assert second == [*first, {"role": "assistant", "content": TEXT}, {"role": "user", "content": "two"}]
     assert "conversation cleared" in _say(talk, "/reset")
-    assert "now mine/m-small" in _say(talk, "/model mine/m-small")
+    assert "model: mine/m-small" in _say(talk, "/model mine/m-small")
     _say(talk, "three")
     assert hosted.requests[2].json["model"] == "m-small"
     assert [m["content"] for m in hosted.requests[2].json["messages"]] == ["Be brief.", "three"]
