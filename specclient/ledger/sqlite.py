@@ -168,7 +168,7 @@ class SQLiteStore:
         if not self._is_uri:
             _create_file(self.name)
         connection = sqlite3.connect(
-            self.name, busy_s, isolation_level=None, check_same_thread=False, uri=self._is_uri
+            self.name, timeout=busy_s, isolation_level=None, check_same_thread=False, uri=self._is_uri
         )
         try:
             connection.execute(f"PRAGMA synchronous={'FULL' if self._sync else 'NORMAL'}").close()
