@@ -103,7 +103,7 @@ class AsyncStream(Generic[T]):
 
 
 class SyncStreamSource(Protocol[T_co]):
-    """What a synchronous stream reads from: a task in the event loop's thread."""
+    """The source of a synchronous stream: a task in the event loop's thread."""
 
     def next(self) -> T_co:
         """Wait for the next chunk.

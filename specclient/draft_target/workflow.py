@@ -166,7 +166,7 @@ def speculative_decode_many(
 
 @dataclass(frozen=True, slots=True)
 class _DecodePlan:
-    """What all prompts of one call have in common."""
+    """The settings that all prompts of one call share."""
 
     core: ClientCore
     pair: ModelPair

@@ -29,7 +29,7 @@ _HOURS_SINCE = 3
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a migration step works with.
+    """The context of a migration step.
 
     Attributes:
         execute: runs a statement in the transaction of the upgrade.

@@ -87,7 +87,7 @@ class Quote:
 
 @dataclass(frozen=True, slots=True)
 class BillingContext:
-    """What billing needs beside token counts.
+    """The facts that billing needs in addition to token counts.
 
     Attributes:
         engine_s: seconds of engine time, None if unknown.

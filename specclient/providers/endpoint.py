@@ -91,7 +91,7 @@ class Endpoint:
 
     @property
     def lacks(self) -> str | None:
-        """What must be set before requests can be sent, as text, or None if nothing is missing."""
+        """The missing settings as text, None if requests can be sent."""
         if "{" in self.base_url:
             option = f"give base_url under [providers.{self.name}] in specclient.toml"
             return f"no address: {f'set {self.base_url_env}, or ' if self.base_url_env else ''}{option}"

@@ -10,11 +10,10 @@ from typing import Any
 from specclient.call.decode import ChunkDecoder, decode_body
 from specclient.call.result import CallResult
 from specclient.call.stream import AsyncStream, Stream
+from specclient.resources.callers import ResultConverter
 from specclient.resources.raw_response import AsyncStreamedResponse, RawResponse, StreamedResponse
 from specclient.transport.sse import SSEDecoder
 from specclient.types.request import Request
-
-ResultConverter = Callable[[Any], Any] | None
 
 
 def raw(request: Request, exchange: CallResult, into: ResultConverter) -> RawResponse[Any]:

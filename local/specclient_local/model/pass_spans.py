@@ -1,4 +1,4 @@
-"""What a forward pass needs to know of each request's rows: cache, masks, and hidden states to keep."""
+"""Spans of rows in a forward pass: each request's cache, mask, and hidden states to keep."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class ModelClient(Protocol):
 
 @dataclass(slots=True)
 class StrategyOutcome:
-    """What a strategy reports, filled in while it runs.
+    """The report of a strategy, filled in while it runs.
 
     Attributes:
         notes: what was decided and why, in order; joined, they are the record's ``strategy_reason``.
