@@ -148,7 +148,9 @@ def total_of(prompt: int, completion: int, rates: PriceRates, seconds: float | N
     if rates.input is not None:
         if rates.output is None and completion:
             return None
-        total = EXACT.add(_token_cost(rates.input, prompt), _token_cost(rates.output or _ZERO, completion))
+        millionths = EXACT.multiply(rates.input, Decimal(prompt))
+        millionths = EXACT.fma(rates.output or _ZERO, Decimal(completion), millionths)
+        total = millionths.scaleb(-6, context=EXACT)
     for rate in rates.per_hour.values():
         if seconds is None:
             return None

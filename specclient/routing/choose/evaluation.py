@@ -152,17 +152,15 @@ class DecisionSnapshot:
     def cost_range(self, index: int) -> tuple[Decimal, Decimal] | None:
         """Return the dollars of a short and of a long answer on an option, None where unknown."""
         option, estimate, length = self.options[index], self.estimates[index], self.request.length
-        low, high = (
-            exact_cost(option, estimate, self.request, tokens, self.drafting[index])
-            for tokens in (length.low, length.high)
-        )
+        low = exact_cost(option, estimate, self.request, length.low, self.drafting[index])
+        high = exact_cost(option, estimate, self.request, length.high, self.drafting[index])
         return None if low is None or high is None else (low, high)
 
     def _evaluate(self, index: int) -> CandidateEvaluation:
         terms, request = self.terms, self.request
         option, estimate, drafting = self.options[index], self.estimates[index], self.drafting[index]
         cost = exact_cost(option, estimate, request, request.length.middle, drafting)
-        call = predict_call(option, estimate, request, drafting)._replace(exact_cost_usd=cost)
+        call = predict_call(option, estimate, request, drafting, cost)
         excluded = exclusion(terms.policy, option)
         if excluded is None and (too_long := _overflow(option, request)):
             excluded = "refused", too_long

@@ -5,7 +5,7 @@ The texts of candidates are made when they are read; see :mod:`specclient.routin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Literal
 
@@ -24,6 +24,8 @@ __all__ = ["ChoiceCause", "decision_for", "no_route_error"]
 
 #: Why an option is chosen: its score, to learn more about it, or because the caller named it.
 ChoiceCause = Literal["best", "tried", "given"]
+#: The predicted value of every criterion, by its name; None where unknown.
+Figures = Mapping[str, float | None]
 
 
 def decision_for(snapshot: DecisionSnapshot, chosen: int, cause: ChoiceCause = "best") -> Decision:
@@ -83,6 +85,7 @@ def _candidate(snapshot: DecisionSnapshot, index: int, chosen: int | None, reaso
         snapshot.evaluation(index),
     )
     call, draft = evaluation.call, option.client_side_draft
+    figures = snapshot.terms.figures(call)
     if index == chosen:
         verdict: CandidateVerdict = "chosen"
     elif evaluation.excluded is not None:
@@ -91,7 +94,7 @@ def _candidate(snapshot: DecisionSnapshot, index: int, chosen: int | None, reaso
         verdict = "refused"
         reason = "; ".join(_refusal(snapshot.terms, each) for each in evaluation.broken)
     else:
-        verdict, reason = "left", _left_reason(snapshot, index, chosen)
+        verdict, reason = "left", _left_reason(snapshot, index, chosen, figures)
     if draft is not None and index != chosen:
         reason = f"{draft.strategy.kind} with {draft.route}: {reason}"
     acceptance = estimate.acceptance_rate if draft is None else None
@@ -118,7 +121,7 @@ def _candidate(snapshot: DecisionSnapshot, index: int, chosen: int | None, reaso
         failure_rate=estimate.failure_rate if estimate.calls else None,
         quality=option.quality,
         broken=evaluation.broken,
-        figures=snapshot.terms.figures(call),
+        figures=figures,
     )
 
 
@@ -151,10 +154,10 @@ def _chosen_reason(snapshot: DecisionSnapshot, chosen: int, cause: ChoiceCause) 
     return f"{goal.best}: {text}"
 
 
-def _left_reason(snapshot: DecisionSnapshot, index: int, chosen: int | None) -> str:
+def _left_reason(snapshot: DecisionSnapshot, index: int, chosen: int | None, figures: Figures) -> str:
     """Return why an option that met every limit was left for the chosen one."""
     terms, evaluation = snapshot.terms, snapshot.evaluation(index)
-    text = _prediction(terms, evaluation.call, snapshot.estimates[index])
+    text = _prediction(terms, evaluation.call, snapshot.estimates[index], figures)
     if chosen is None or not snapshot.ranked:
         return f"{text}; a fallback"
     best = snapshot.evaluation(chosen)
@@ -177,11 +180,17 @@ def _left_reason(snapshot: DecisionSnapshot, index: int, chosen: int | None) -> 
     return f"{text}{times}"
 
 
-def _prediction(terms: PolicyTerms, call: CandidateCall, estimate: RouteEstimate) -> str:
-    """Return the predicted values and the evidence behind them."""
+def _prediction(
+    terms: PolicyTerms, call: CandidateCall, estimate: RouteEstimate, figures: Figures | None = None
+) -> str:
+    """Return the predicted values and the evidence behind them.
+
+    Args:
+        figures: the call's value of every criterion, if they are known already.
+    """
     texts, known = [], False
     for criterion in terms.explained:
-        value = criterion.predict(call)
+        value = criterion.predict(call) if figures is None else figures[criterion.name]
         if value is None:
             texts.append(f"{criterion.title} unknown")
         else:

@@ -124,7 +124,10 @@ class RouteOption:
 
     def accepted(self, task: PromptTask) -> float | None:
         """Return the assumed acceptance rate of its draft, None without an assumption."""
-        return next((rate for each, rate in self.acceptance if each == task), None)
+        for each, rate in self.acceptance:
+            if each == task:
+                return rate
+        return None
 
 
 class RouteRequest(NamedTuple):
@@ -146,20 +149,25 @@ class RouteRequest(NamedTuple):
 
 
 def predict_call(
-    option: RouteOption, estimate: RouteEstimate, request: RouteRequest, drafting: RouteEstimate | None = None
+    option: RouteOption,
+    estimate: RouteEstimate,
+    request: RouteRequest,
+    drafting: RouteEstimate | None = None,
+    exact_cost_usd: Decimal | None = None,
 ) -> CandidateCall:
     """Predict a call on an option.
 
     Args:
         drafting: the estimate of the draft's route, for options with a client-side draft.
+        exact_cost_usd: its exact dollars (:func:`exact_cost`), for a result that has them.
 
     Returns:
-        The call with an answer of the predicted median length; ``exact_cost_usd`` is None.
+        The call with an answer of the predicted median length.
     """
     if option.client_side_draft is not None:
-        return _predict_drafted(
-            option, option.client_side_draft, estimate, request, drafting or RouteEstimate()
-        )
+        draft = drafting or RouteEstimate()
+        call = _predict_drafted(option, option.client_side_draft, estimate, request, draft)
+        return call if exact_cost_usd is None else call._replace(exact_cost_usd=exact_cost_usd)
     n, tariff = request.length.middle, option.tariff
     prompt_tokens = request.prompt_tokens * option.scale
     latency_s = estimate.latency_s(n)
@@ -177,7 +185,7 @@ def predict_call(
         prompt_tokens,
         n,
         cost,
-        None,
+        exact_cost_usd,
         latency_s,
         _latency_limit_s(estimate, n),
         None if ttft_limit_s is None else estimate.ttft_s,
