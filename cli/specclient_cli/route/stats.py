@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,6 +27,16 @@ _LEARNED = (
     render.TableColumn("tokens", right=True, rank=3),
     render.TableColumn("last", right=True, rank=2),
 )
+
+#: Names in JSON that differ from the attributes; other programs may read them.
+_JSON_NAMES = {
+    "p10_factor": "early",
+    "limit_factor": "late",
+    "p95_ttft_s": "usual_limit_s",
+    "p95_factor": "usual_late",
+    "uncertain": "doubtful",
+    "optimistic_speedup": "hopeful",
+}
 
 
 @click.command(name="stats")
@@ -51,7 +61,7 @@ def command(state: State, /, as_json: bool) -> None:
 
     learned = [_without_assumed_ttft(each) for each in Estimator(state.ledger()).stats()]
     if as_json:
-        click.echo(json.dumps([asdict(each) for each in learned]))
+        click.echo(json.dumps([asdict(each, dict_factory=_json_object) for each in learned]))
     elif not learned:
         render.print_paragraph(
             "The ledger has no calls yet: make some, or name another ledger in SPECCLIENT_LEDGER."
@@ -68,6 +78,10 @@ def _without_assumed_ttft(each: RouteStatistics) -> RouteStatistics:
     if each.estimate.ttft_limit_s is not None:
         return each
     return replace(each, estimate=replace(each.estimate, ttft_s=None))
+
+
+def _json_object(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {_JSON_NAMES.get(name, name): value for name, value in fields}
 
 
 def _learned(each: RouteStatistics) -> render.TableRow:

@@ -97,7 +97,9 @@ class DecisionSnapshot:
         option, evaluation = self.options[index], self.evaluation(index)
         if evaluation.excluded is not None:
             return False
-        call = _hopeful(evaluation.call, self.estimates[index].hopeful, priced=option.tariff is not None)
+        call = _optimistic(
+            evaluation.call, self.estimates[index].optimistic_speedup, priced=option.tariff is not None
+        )
         score, complete = self.terms.score(call, 1.0)
         if not complete or score >= least:
             return False  # a value that is still unknown, such as a price, is not learned by calling
@@ -119,7 +121,7 @@ class DecisionSnapshot:
         patience_s = limit_s = None
         if ttft_s is not None and token_s is not None and draft is None:
             patience_s = estimate.patience_s
-            limit_s = estimate.slow * (ttft_s + token_s * self.request.length.middle)
+            limit_s = estimate.hedge_factor * (ttft_s + token_s * self.request.length.middle)
         return Alternative(
             option.route,
             option.provider,
@@ -221,7 +223,7 @@ class LazyAlternatives(Sequence[Alternative]):
         return tuple, (self._read(),)
 
 
-def _hopeful(call: CandidateCall, times: float, *, priced: bool) -> CandidateCall:
+def _optimistic(call: CandidateCall, times: float, *, priced: bool) -> CandidateCall:
     """Return a prediction as it could well turn out: so many times faster, in no time where nothing is known.
 
     Args:

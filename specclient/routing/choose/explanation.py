@@ -101,7 +101,7 @@ def _candidate(snapshot: DecisionSnapshot, index: int, chosen: int | None, reaso
     strategy = option.strategy if draft is None else draft.strategy
     latency_range_s = None
     if call.latency_s is not None and call.latency_limit_s is not None:
-        latency_range_s = call.latency_s * estimate.early, call.latency_limit_s
+        latency_range_s = call.latency_s * estimate.p10_factor, call.latency_limit_s
     return Candidate(
         route=option.route,
         cost=call.exact_cost_usd,

@@ -198,7 +198,7 @@ def _latency_limit_s(estimate: RouteEstimate, tokens: int) -> float | None:
     """Return the seconds that the policy's share of answers of so many tokens keep, None where unknown."""
     if estimate.ttft_s is None or estimate.token_s is None:
         return None
-    return estimate.late * estimate.ttft_s + estimate.late * estimate.token_s * tokens
+    return estimate.limit_factor * estimate.ttft_s + estimate.limit_factor * estimate.token_s * tokens
 
 
 def _predict_drafted(
@@ -250,29 +250,32 @@ def _predict_drafted(
     latency_s = (draft_s + target.ttft_s) * rounds
     if not remote:
         latency_s += target.token_s * n * (1.0 - acceptance)
-    late, ttft_s = max(draft.late, target.late), draft_s + target.ttft_s
+    limit_factor, ttft_s = max(draft.limit_factor, target.limit_factor), draft_s + target.ttft_s
     return call._replace(
-        latency_s=latency_s, latency_limit_s=late * latency_s, ttft_s=ttft_s, ttft_limit_s=late * ttft_s
+        latency_s=latency_s,
+        latency_limit_s=limit_factor * latency_s,
+        ttft_s=ttft_s,
+        ttft_limit_s=limit_factor * ttft_s,
     )
 
 
 def token_sums(
-    option: RouteOption, estimate: RouteEstimate, task: PromptTask, *, hopeful: bool = False
+    option: RouteOption, estimate: RouteEstimate, task: PromptTask, *, optimistic: bool = False
 ) -> CandidateCall:
     """Return a prediction as sums in tokens, for options without a client-side draft.
 
     Args:
-        hopeful: predict the seconds that a call could well take once more is known about the route, 0 where
-            nothing is known.
+        optimistic: predict the seconds that a call could well take once more is known about the route, 0
+            where nothing is known.
     """
-    ttft, token, late = estimate.ttft_s, estimate.token_s, estimate.late
+    ttft, token, limit_factor = estimate.ttft_s, estimate.token_s, estimate.limit_factor
     timed = ttft is not None and token is not None
     start, step = (ttft or 0.0, token or 0.0) if timed else (0.0, 0.0)
     cost = _cost_sum(option, estimate, start, step) if timed or not _needs_seconds(option, estimate) else None
     ttft_s: Any = ttft
     ttft_limit_s: Any = estimate.ttft_limit_s if timed else None
-    if hopeful:
-        times = estimate.hopeful
+    if optimistic:
+        times = estimate.optimistic_speedup
         start, step, timed = start / times, step / times, True
         ttft_s, ttft_limit_s = start, (ttft_limit_s or 0.0) / times
         if cost is None and option.tariff is not None:
@@ -287,7 +290,7 @@ def token_sums(
         cost,
         cost,
         TokenSum(start, 0.0, step) if timed else None,
-        TokenSum(late * start, 0.0, late * step) if timed else None,
+        TokenSum(limit_factor * start, 0.0, limit_factor * step) if timed else None,
         None if ttft_limit_s is None else ttft_s,
         ttft_limit_s,
         option.quality,

@@ -374,7 +374,7 @@ def _row(terms: PolicyTerms, option: RouteOption, estimate: RouteEstimate, task:
 
 def _hope(terms: PolicyTerms, option: RouteOption, estimate: RouteEstimate, task: PromptTask) -> _Score:
     """Return the score that an option could reach, as :meth:`DecisionSnapshot.could_beat` computes it."""
-    call = token_sums(option, estimate, task, hopeful=True)
+    call = token_sums(option, estimate, task, optimistic=True)
     base = by_prompt = by_answer = 0.0
     for criterion, weight in terms.weights:
         value = as_token_sum(criterion.predict(call))

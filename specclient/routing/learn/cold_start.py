@@ -34,24 +34,24 @@ def cold_start_estimate(
             tokens_per_verification=acceptance[1],
             assumed=True,
         )
-    early, late = sorted(quantiles(((default_spread(), 1.0),), tuple(sorted((0.1, percentile)))))
+    p10_factor, limit_factor = sorted(quantiles(((default_spread(), 1.0),), tuple(sorted((0.1, percentile)))))
     usual = None if percentile == HEDGE_PERCENTILE else default_spread().quantile(HEDGE_PERCENTILE)
     waiting = queue_wait_s(load, prior.ttft_s + prior.token_s * 256)
     return RouteEstimate(
         calls=calls,
         ttft_s=prior.ttft_s + waiting,
         token_s=prior.token_s,
-        ttft_limit_s=waiting + prior.ttft_s * late,
-        early=early,
-        late=late,
-        usual_limit_s=None if usual is None else waiting + prior.ttft_s * usual,
-        usual_late=usual,
+        ttft_limit_s=waiting + prior.ttft_s * limit_factor,
+        p10_factor=p10_factor,
+        limit_factor=limit_factor,
+        p95_ttft_s=None if usual is None else waiting + prior.ttft_s * usual,
+        p95_factor=usual,
         engine_token_s=prior.token_s,
         failure_rate=failure_rate,
         acceptance_rate=acceptance[0],
         tokens_per_verification=acceptance[1],
         depth=estimate_depth(None, prior.cost_ratio, task, load, None),
-        hopeful=2.0,
+        optimistic_speedup=2.0,
         assumed=True,
     )
 

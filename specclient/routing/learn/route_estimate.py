@@ -32,7 +32,8 @@ class RouteEstimate:
     """The estimate for the next call on a route, for prompts of one task.
 
     The median seconds of an answer are linear in its tokens: ``ttft_s + token_s * tokens``. The share
-    ``percentile`` of calls take at most ``late`` times as long, and 10 % of calls at most ``early`` times.
+    ``percentile`` of calls take at most ``limit_factor`` times as long, and 10 % of calls at most
+    ``p10_factor`` times.
 
     Attributes:
         evidence: the number of finished calls behind it, old ones weighted less; 0 for priors.
@@ -40,9 +41,9 @@ class RouteEstimate:
         ttft_s: median seconds to the first token, None where unknown.
         token_s: median seconds per further token, None where ``ttft_s`` is.
         ttft_limit_s: the seconds to the first token that ``percentile`` of calls keep.
-        early, late: factors of the median, as above.
-        usual_limit_s, usual_late: ``ttft_limit_s`` and ``late`` for 95 % of calls, after which a hedge is
-            sent; None if ``percentile`` is 0.95.
+        p10_factor, limit_factor: factors of the median, as above.
+        p95_ttft_s, p95_factor: ``ttft_limit_s`` and ``limit_factor`` for 95 % of calls, after which a hedge
+            is sent; None if ``percentile`` is 0.95.
         engine_token_s: seconds of the engine in this process per token, None for hosted routes.
         failure_rate: the share of calls that fail, from 0 to 1.
         failed_s: the seconds after which most failures show, None where unknown.
@@ -50,8 +51,8 @@ class RouteEstimate:
         tokens_per_verification: tokens per pass of the target, None where unknown.
         depth: the best number of tokens to draft at a time, 0 if speculation would be slower, None if the
             cost of drafting is unknown.
-        doubtful: whether little, or nothing recent, is known, so that a call to learn more is worthwhile.
-        hopeful: how many times faster than expected the route could well be, 1 with much evidence.
+        uncertain: whether little, or nothing recent, is known, so that a call to learn more is worthwhile.
+        optimistic_speedup: how many times faster than expected the route could well be, 1 with much evidence.
         retry: whether the route was left as slow or failing and is due to be tried again.
         assumed: whether the values are shipped priors.
     """
@@ -61,30 +62,30 @@ class RouteEstimate:
     ttft_s: float | None = None
     token_s: float | None = None
     ttft_limit_s: float | None = None
-    early: float = 1.0
-    late: float = 1.0
-    usual_limit_s: float | None = None
-    usual_late: float | None = None
+    p10_factor: float = 1.0
+    limit_factor: float = 1.0
+    p95_ttft_s: float | None = None
+    p95_factor: float | None = None
     engine_token_s: float | None = None
     failure_rate: float = 0.0
     failed_s: float | None = None
     acceptance_rate: float | None = None
     tokens_per_verification: float | None = None
     depth: int | None = None
-    doubtful: bool = True
-    hopeful: float = 1.0
+    uncertain: bool = True
+    optimistic_speedup: float = 1.0
     retry: bool = False
     assumed: bool = True
 
     @property
     def patience_s(self) -> float | None:
         """The seconds to the first token that 95 % of calls keep, None where unknown."""
-        return self.ttft_limit_s if self.usual_limit_s is None else self.usual_limit_s
+        return self.ttft_limit_s if self.p95_ttft_s is None else self.p95_ttft_s
 
     @property
-    def slow(self) -> float:
+    def hedge_factor(self) -> float:
         """The factor of the median seconds that 95 % of calls keep."""
-        return self.late if self.usual_late is None else self.usual_late
+        return self.limit_factor if self.p95_factor is None else self.p95_factor
 
     def latency_s(self, tokens: float) -> float | None:
         """Return the median seconds of an answer of ``tokens`` tokens, None where unknown."""

@@ -47,7 +47,7 @@ _BELOW_CALLS = 4.0
 _WATCHED = 16
 #: Calls from which the typical speed is computed again only at every fourth one.
 _STEADY = 16.0
-#: Calls below which an estimate is doubtful, and seconds after which it is stale.
+#: Calls below which an estimate is uncertain, and seconds after which it is stale.
 _FEW, _STALE_S = 5.0, 900.0
 #: The assumed standard deviation of the logarithms of few calls.
 _GUESSED = 0.6
@@ -288,7 +288,7 @@ class RouteModel:
 
         Args:
             task: the kind of prompt, None for any.
-            percentile: the share of calls that keep ``late`` and ``ttft_limit_s``.
+            percentile: the share of calls that keep ``limit_factor`` and ``ttft_limit_s``.
             now: seconds since the epoch.
             prompt_tokens: of its prompt; None for a typical one.
             load: of its destination, None where unknown.
@@ -303,7 +303,7 @@ class RouteModel:
             )
             return replace(found, retry=self._retry(now))
         shares = (0.1, percentile) if percentile == HEDGE_PERCENTILE else (0.1, percentile, HEDGE_PERCENTILE)
-        early, late, *usual = self._spread(known, task, prompt_tokens, shares, now, shared)
+        p10_factor, limit_factor, *usual = self._spread(known, task, prompt_tokens, shares, now, shared)
         evidence = self.weight(task, now)
         first = known.first_s(prompt_tokens)
         waiting = queue_wait_s(load, first + known.token_s * (self.tracks[None].tokens.quantile(0.5) or 0.0))
@@ -314,26 +314,27 @@ class RouteModel:
         accepted, given, alpha = self._speculation(task, load)
         engine = self._speed.engine
         retry = self._retry(now)
-        doubtful = retry or evidence < _FEW or age > _STALE_S
+        uncertain = retry or evidence < _FEW or age > _STALE_S
         return RouteEstimate(
             evidence=evidence,
             calls=self.calls,
             ttft_s=first + waiting,
             token_s=known.token_s,
             ttft_limit_s=limits[0],
-            early=early,
-            late=late,
-            usual_limit_s=limits[1] if usual else None,
-            usual_late=usual[0] if usual else None,
+            p10_factor=p10_factor,
+            limit_factor=limit_factor,
+            p95_ttft_s=limits[1] if usual else None,
+            p95_factor=usual[0] if usual else None,
             engine_token_s=engine.quantile(0.5),
             failure_rate=rate,
             failed_s=self._failed_s.quantile(0.8),
             acceptance_rate=accepted,
             tokens_per_verification=given,
             depth=self._depth(alpha, task, load, prompt_tokens, prior),
-            doubtful=doubtful,
-            hopeful=max(
-                _hopeful(early, evidence, age), self._earlier_speedup(known, task) if doubtful else 1.0
+            uncertain=uncertain,
+            optimistic_speedup=max(
+                _optimistic_speedup(p10_factor, evidence, age),
+                self._earlier_speedup(known, task) if uncertain else 1.0,
             ),
             retry=retry,
             assumed=False,
@@ -421,9 +422,9 @@ class RouteModel:
         return known.seconds(tokens, None) / max(then.seconds(tokens, None), 1e-6)
 
 
-def _hopeful(early: float, evidence: float, age_s: float) -> float:
+def _optimistic_speedup(p10_factor: float, evidence: float, age_s: float) -> float:
     """Return how many times faster the route could be: its median is uncertain and may have drifted."""
-    spread = min(max(-math.log(max(early, 1e-3)) / 1.28, 0.15), 1.0)
+    spread = min(max(-math.log(max(p10_factor, 1e-3)) / 1.28, 0.15), 1.0)
     spread = (spread * evidence + _GUESSED * _FEW) / (evidence + _FEW)
     unknown = 1.25 * spread / math.sqrt(max(evidence, 0.5))
     drifted = 0.3 * min(math.sqrt(age_s / _STALE_S), 2.0)

@@ -358,7 +358,9 @@ def test_route_stats(run, spent) -> None:
     _, out, _ = run("route", "stats", "--json")
     told = {(each["route"], each["task"]): each for each in json.loads(out)}
     assert told["mine/m-large", None]["calls"] == 1
-    assert told["mine/m-large", None]["estimate"]["token_s"] is not None
+    estimate = told["mine/m-large", None]["estimate"]
+    assert estimate["token_s"] is not None
+    assert {"early", "late", "doubtful", "hopeful"} <= estimate.keys(), "the names in JSON stay"
 
 
 def test_route_stats_tell_a_first_token_only_where_one_was_seen(run, hosted) -> None:

@@ -54,7 +54,7 @@ def options():
 
 def estimate(seconds: float = 2.0) -> RouteEstimate:
     return RouteEstimate(
-        evidence=9, calls=9, ttft_s=seconds / 2, token_s=seconds / 400, ttft_limit_s=1.0, doubtful=False
+        evidence=9, calls=9, ttft_s=seconds / 2, token_s=seconds / 400, ttft_limit_s=1.0, uncertain=False
     )
 
 

@@ -33,13 +33,18 @@ def option(route="a/b", cost=None, **values):
     return RouteOption(route, provider, model, tariff=tariff, **values)
 
 
-def known(seconds=None, calls=9, late=1.0, **values):
+def known(seconds=None, calls=9, limit_factor=1.0, **values):
     """An estimate by which an answer of the test's length takes so many seconds."""
     if seconds is None:
         return RouteEstimate(**values)
-    defaults = {"ttft_limit_s": seconds / 2, "doubtful": False, "assumed": False}
+    defaults = {"ttft_limit_s": seconds / 2, "uncertain": False, "assumed": False}
     return RouteEstimate(
-        evidence=calls, calls=calls, ttft_s=seconds / 2, token_s=seconds / 400, late=late, **defaults | values
+        evidence=calls,
+        calls=calls,
+        ttft_s=seconds / 2,
+        token_s=seconds / 400,
+        limit_factor=limit_factor,
+        **defaults | values,
     )
 
 
@@ -99,7 +104,10 @@ def test_limits_are_named_with_the_excess():
 
 
 def test_limits_of_time_are_kept_by_the_percentile_and_not_by_the_median():
-    sure, shaky = (option("x/sure", 2), known(1.5, late=1.2)), (option("x/shaky", 1), known(1, late=3.0))
+    sure, shaky = (
+        (option("x/sure", 2), known(1.5, limit_factor=1.2)),
+        (option("x/shaky", 1), known(1, limit_factor=3.0)),
+    )
     assert ask(Policy(max_latency_s=4), sure, shaky).chosen == "x/shaky"
     assert ask(Policy(max_latency_s=2), sure, shaky).chosen == "x/sure"
     first = (
@@ -247,7 +255,7 @@ def test_no_route_lists_every_candidate_and_the_nearest_way_out():
 
 @given(cost=st.decimals("0.0001", 10), seconds=st.floats(0.01, 90), quality=st.floats(0, 0.9))
 def test_the_way_out_is_one(cost, seconds, quality):
-    only = option("x/y", cost, quality=quality), known(seconds, late=1.3)
+    only = option("x/y", cost, quality=quality), known(seconds, limit_factor=1.3)
     policy = Policy(max_cost_usd=0.00001, max_latency_s=0.001, min_quality=0.95)
     with pytest.raises(NoRouteError) as raised:
         ask(policy, only)
@@ -273,7 +281,7 @@ def test_a_named_model_is_a_decision_of_one():
 def test_alternatives_are_the_rest_in_order_with_what_a_hedge_waits_for():
     listed = (
         (option("x/third", 3), known(1)),
-        (option("x/first", 1), known(2, late=1.5, ttft_limit_s=1.4)),
+        (option("x/first", 1), known(2, limit_factor=1.5, ttft_limit_s=1.4)),
         (option("x/second", 2), known(1, ttft_limit_s=0.7)),
         (option("x/out", 0, unavailable="no key"), known(1)),
     )
@@ -355,12 +363,12 @@ class TestExploring:
     @pytest.mark.parametrize(
         ("other", "policy"),
         [
-            ((option("x/dear", 5), known(9, doubtful=True)), {"max_cost_usd": 2}),
-            ((option("x/slow", 1), known(9, doubtful=True, hopeful=2.0)), {"max_latency_s": 5}),
+            ((option("x/dear", 5), known(9, uncertain=True)), {"max_cost_usd": 2}),
+            ((option("x/slow", 1), known(9, uncertain=True, optimistic_speedup=2.0)), {"max_latency_s": 5}),
             ((option("x/no", 1), known()), {"deny": ("x/no",)}),
             ((option("x/off", 1, unavailable="no key"), known()), {}),
             ((option("x/well-known", 1), known(2)), {}),
-            ((option("x/hopeless", 1), known(9, doubtful=True, hopeful=2.0)), {}),
+            ((option("x/hopeless", 1), known(9, uncertain=True, optimistic_speedup=2.0)), {}),
         ],
         ids=lambda each: each[0].route if isinstance(each, tuple) else "",
     )
@@ -378,7 +386,7 @@ class TestExploring:
         assert {each.chosen for each in told} == {"local/free"}
 
     def test_what_was_left_for_being_slow_is_tried_again_once_and_judged_by_what_it_was(self):
-        slow = known(20, doubtful=True, retry=True, hopeful=40.0)
+        slow = known(20, uncertain=True, retry=True, optimistic_speedup=40.0)
         policy = Policy(max_latency_s=5, minimize="latency", explore=1e-6)
         told = self.choices(0, self.best, (option("x/slow", 1), slow), policy=policy, calls=300)
         assert [each.chosen for each in told].count("x/slow") == 1
@@ -395,7 +403,7 @@ class TestExploring:
             DecisionSnapshot, "_evaluate", lambda self, index: judged.append(index) or judge(self, index)
         )
         dear = [
-            (option(f"x/dear-{n}", 2 + n), known(9, doubtful=True, retry=True, hopeful=2.0))
+            (option(f"x/dear-{n}", 2 + n), known(9, uncertain=True, retry=True, optimistic_speedup=2.0))
             for n in range(50)
         ]
         told = self.choices(0.0, self.best, *dear, policy=Policy(explore=1e-6), calls=20)
@@ -412,11 +420,11 @@ amounts = st.none() | st.decimals(0, 10, places=3)
 estimates = st.builds(
     known,
     st.none() | st.sampled_from([0.0, 0.5, 1.0, 3.0]),
-    late=st.sampled_from([1.0, 1.5]),
+    limit_factor=st.sampled_from([1.0, 1.5]),
     failure_rate=st.sampled_from([0.0, 0.02, 0.3, 0.9]),
-    doubtful=st.booleans(),
+    uncertain=st.booleans(),
     retry=st.booleans(),
-    hopeful=st.sampled_from([1.0, 2.0]),
+    optimistic_speedup=st.sampled_from([1.0, 2.0]),
 )
 listed_options = st.lists(
     st.tuples(
@@ -459,7 +467,7 @@ def keeps(policy, option, estimate, times=1.0):
     cost = None if option.tariff is None else option.tariff.quote.rates.per_call
     if policy.max_cost_usd is not None and (cost is None or cost > Decimal(str(policy.max_cost_usd))):
         return False
-    slow = None if estimate.ttft_s is None else estimate.late * estimate.ttft_s * 2
+    slow = None if estimate.ttft_s is None else estimate.limit_factor * estimate.ttft_s * 2
     if policy.max_latency_s is not None and (slow or 0) / times > policy.max_latency_s:
         return False
     if policy.max_ttft_s is not None and (estimate.ttft_limit_s or 0) / times > policy.max_ttft_s:
@@ -491,7 +499,7 @@ def test_exploring_never_breaks_a_limit_and_is_deterministic(policy, listed, see
     chosen = {option.route: (option, estimate) for option, estimate in listed}.get(decision.chosen)
     if chosen is not None:
         # who is tried is judged by what it could well take: by its estimate it was left
-        assert keeps(policy, *chosen, times=chosen[1].hopeful if decision.explored else 1.0)
+        assert keeps(policy, *chosen, times=chosen[1].optimistic_speedup if decision.explored else 1.0)
     assert decided(policy, listed, Explorer(random.Random(seed))) == decision
 
 
@@ -499,7 +507,7 @@ def test_exploring_never_breaks_a_limit_and_is_deterministic(policy, listed, see
 def test_one_candidate_is_always_taken_where_it_may_be(policy, pair):
     decision = decided(policy, pair, Explorer(random.Random(1)))
     # One that is tried to learn more of it need not meet the limits by its estimate, but may well meet them.
-    may_be = keeps(policy, *pair[0], times=pair[0][1].hopeful if decision.explored else 1.0)
+    may_be = keeps(policy, *pair[0], times=pair[0][1].optimistic_speedup if decision.explored else 1.0)
     assert decision.chosen == (pair[0][0].route if may_be else "")
 
 

@@ -16,11 +16,13 @@ from specclient.types.route import Policy
 OPTIONS = tuple(RouteOption(route=f"{name}/m", provider=name, model="m") for name in ("a", "b", "c"))
 
 
-def decided(policy, *hopeful, explorer=None):
+def decided(policy, *speedups, explorer=None):
     slate = ScoreTable(policy, OPTIONS, "chat")
     late = [
-        RouteEstimate(evidence=9, calls=9, ttft_s=s, token_s=0.01, ttft_limit_s=s, hopeful=h, assumed=False)
-        for s, h in zip((1.5, 1.2, 3.0), hopeful, strict=True)
+        RouteEstimate(
+            evidence=9, calls=9, ttft_s=s, token_s=0.01, ttft_limit_s=s, optimistic_speedup=h, assumed=False
+        )
+        for s, h in zip((1.5, 1.2, 3.0), speedups, strict=True)
     ]
     slate.update(late)
     return slate.decide(RouteRequest("chat", 100, AnswerLength(1, 10, 20)), explorer)

@@ -126,7 +126,7 @@ def test_a_cheap_route_is_taken_while_few_calls_miss_their_limit_and_left_when_m
 
     def limit(share):
         estimate = estimates.of("cheap/m", "chat", share, 100)
-        return estimate.late * estimate.latency_s(50)
+        return estimate.limit_factor * estimate.latency_s(50)
 
     policy = Policy(minimize="latency", max_latency_s=(limit(0.95) + limit(0.9)) / 2, deny=("fast/",))
     routes = (RouteOption("cheap/m", "cheap", "m"), RouteOption("fast/m", "fast", "m"))
@@ -148,7 +148,7 @@ def test_a_cheap_route_is_taken_while_few_calls_miss_their_limit_and_left_when_m
     assert decision.candidates[0].latency_range_s[1] <= policy.max_latency_s
     assert "0.9 of its calls need to keep the limits, as more than 0.95 of all do" in decision.reason
     usual = estimates.of("cheap/m", "chat", 0.95, 100)
-    assert decision.first.latency_limit_s == pytest.approx(usual.late * usual.latency_s(50)), (
+    assert decision.first.latency_limit_s == pytest.approx(usual.limit_factor * usual.latency_s(50)), (
         "hedges wait as ever"
     )
     assert decision.first.patience_s == pytest.approx(usual.ttft_limit_s)
@@ -189,7 +189,7 @@ def test_a_router_asks_of_a_call_what_its_policy_still_needs():
 
     def limit(share):
         found = estimates.of("mine/small", "chat", share, 10)
-        return found.late * found.latency_s(asked)
+        return found.limit_factor * found.latency_s(asked)
 
     policy = Policy(max_latency_s=(limit(0.95) + limit(0.9)) / 2, explore=0)
     with pytest.raises(NoRouteError, match="exceeds max_latency_s"):

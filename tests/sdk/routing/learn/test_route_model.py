@@ -62,7 +62,7 @@ def test_medians_are_those_of_the_route():
     assert made.token_s == pytest.approx(0.02, rel=0.12)
     assert made.calls == 100
     assert 20 < made.evidence < 60, "old calls count less"
-    assert (made.doubtful, made.assumed, made.retry) == (False, False, False)
+    assert (made.uncertain, made.assumed, made.retry) == (False, False, False)
 
 
 @pytest.mark.parametrize("percentile", [0.5, 0.8, 0.95])
@@ -73,8 +73,8 @@ def test_the_limits_are_kept_by_the_share_that_was_asked_for(percentile):
         route.calls(80)
         for _ in range(150):
             made, sample = route.estimate(percentile=percentile), route.sample()
-            assert made.latency_s(150) * made.early < made.latency_s(150) * made.late
-            kept += sample.latency_s <= made.late * made.latency_s(150)
+            assert made.latency_s(150) * made.p10_factor < made.latency_s(150) * made.limit_factor
+            kept += sample.latency_s <= made.limit_factor * made.latency_s(150)
             first_kept += sample.ttft_s <= made.ttft_limit_s
             told += 1
             route.now += 1
@@ -88,7 +88,7 @@ def test_a_tenth_of_calls_is_faster_than_early():
     route.calls(200)
     made = route.estimate()
     for _ in range(1000):
-        faster += route.sample().latency_s < made.early * made.latency_s(150)
+        faster += route.sample().latency_s < made.p10_factor * made.latency_s(150)
     assert faster / 1000 == pytest.approx(0.1, abs=0.05)
 
 
@@ -150,7 +150,7 @@ def test_an_engine_in_this_process_counts_by_its_own_seconds():
     made = route.estimate(None)
     assert made.engine_token_s == pytest.approx(0.01, rel=0.03)
     assert made.latency_s(100) == pytest.approx(1.0, rel=0.05)
-    assert made.late < 3, "that its weights were loaded is nothing to reckon with"
+    assert made.limit_factor < 3, "that its weights were loaded is nothing to reckon with"
 
 
 @pytest.mark.parametrize("times", [2.0, 3.0, 8.0])
@@ -168,7 +168,7 @@ def test_a_route_that_became_slow_is_noticed_within_20_calls_and_known_within_50
         route.calls(30, times=times)
         after = route.estimate()
         assert after.latency_s(150) == pytest.approx(before * times, rel=0.3)
-        assert after.late < 4.5, "the calls of the shift do not widen what is expected for ever"
+        assert after.limit_factor < 4.5, "the calls of the shift do not widen what is expected for ever"
 
 
 def test_a_first_token_that_became_late_is_noticed_though_the_rest_hides_it():
@@ -214,11 +214,11 @@ def test_a_slow_route_is_doubtful_again_later_and_hoped_to_be_what_it_was():
     route.calls(60)
     route.calls(20, times=6)
     slow = route.estimate()
-    assert (slow.retry, slow.doubtful) == (False, False)
+    assert (slow.retry, slow.uncertain) == (False, False)
     route.now += RETRY_S + 1
     retried = route.estimate()
-    assert (retried.retry, retried.doubtful) == (True, True)
-    assert retried.hopeful == pytest.approx(6, rel=0.3)
+    assert (retried.retry, retried.uncertain) == (True, True)
+    assert retried.optimistic_speedup == pytest.approx(6, rel=0.3)
     route.call(times=6, after_s=0)
     assert not route.estimate().retry
     route.now += RETRY_S + 1
@@ -240,7 +240,7 @@ def test_one_try_tells_that_a_slow_route_is_what_it_was():
     now = route.estimate()
     assert not route.learned.slow
     assert now.latency_s(150) == pytest.approx(was.latency_s(150), rel=0.1)
-    assert (now.retry, now.doubtful) == (False, False)
+    assert (now.retry, now.uncertain) == (False, False)
 
 
 def test_evidence_fades_with_time():
@@ -250,8 +250,8 @@ def test_evidence_fades_with_time():
     route.now += 3600
     later = route.estimate()
     assert later.evidence == pytest.approx(fresh.evidence / 2, rel=0.1)
-    assert later.doubtful
-    assert later.hopeful > fresh.hopeful
+    assert later.uncertain
+    assert later.optimistic_speedup > fresh.optimistic_speedup
     assert later.latency_s(100) == fresh.latency_s(100), "the best that is known, all the same"
 
 
@@ -260,7 +260,7 @@ def test_what_is_little_known_is_hoped_for_more():
     for calls in (2, 10, 60):
         route = Route()
         route.calls(calls)
-        hopes.append(route.estimate().hopeful)
+        hopes.append(route.estimate().optimistic_speedup)
     assert hopes == sorted(hopes, reverse=True)
     assert hopes[-1] >= 1
 
