@@ -30,6 +30,7 @@ _LEARNED = (
 
 #: Names in JSON that differ from the attributes; other programs may read them.
 _JSON_NAMES = {
+    "median": "middle",
     "p10_factor": "early",
     "limit_factor": "late",
     "p95_ttft_s": "usual_limit_s",
@@ -98,7 +99,7 @@ def _learned(each: RouteStatistics) -> render.TableRow:
             f"{estimate.failure_rate:.0%}",
             unknown if accepted is None else f"{accepted:.0%}",
             unknown if given is None else f"{given:.2f}",
-            unknown if each.length is None else str(each.length.middle),
+            unknown if each.length is None else str(each.length.median),
             _age(each.age_s),
         ),
         style=render.BAD if each.failing else "",

@@ -121,7 +121,7 @@ class DecisionSnapshot:
         patience_s = limit_s = None
         if ttft_s is not None and token_s is not None and draft is None:
             patience_s = estimate.patience_s
-            limit_s = estimate.hedge_factor * (ttft_s + token_s * self.request.length.middle)
+            limit_s = estimate.hedge_factor * (ttft_s + token_s * self.request.length.median)
         return Alternative(
             option.route,
             option.provider,
@@ -161,7 +161,7 @@ class DecisionSnapshot:
     def _evaluate(self, index: int) -> CandidateEvaluation:
         terms, request = self.terms, self.request
         option, estimate, drafting = self.options[index], self.estimates[index], self.drafting[index]
-        cost = exact_cost(option, estimate, request, request.length.middle, drafting)
+        cost = exact_cost(option, estimate, request, request.length.median, drafting)
         call = predict_call(option, estimate, request, drafting, cost)
         excluded = exclusion(terms.policy, option)
         if excluded is None and (too_long := _overflow(option, request)):

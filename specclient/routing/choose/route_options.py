@@ -168,7 +168,7 @@ def predict_call(
         draft = drafting or RouteEstimate()
         call = _predict_drafted(option, option.client_side_draft, estimate, request, draft)
         return call if exact_cost_usd is None else call._replace(exact_cost_usd=exact_cost_usd)
-    n, tariff = request.length.middle, option.tariff
+    n, tariff = request.length.median, option.tariff
     prompt_tokens = request.prompt_tokens * option.scale
     latency_s = estimate.latency_s(n)
     work_s = latency_s if estimate.engine_token_s is None else estimate.engine_token_s * n
@@ -209,7 +209,7 @@ def _predict_drafted(
     draft: RouteEstimate,
 ) -> CandidateCall:
     """Predict a call with a client-side draft: the whole answer drafted once, or round after round."""
-    n, p = request.length.middle, request.prompt_tokens * option.scale
+    n, p = request.length.median, request.prompt_tokens * option.scale
     acceptance = option.accepted(request.task) or 0.0
     draft_tariff, target_tariff = drafter.tariff, option.tariff
     remote = drafter.strategy.kind == "remote"

@@ -166,7 +166,7 @@ class ScoreTable:
         self, state: _TableState, snapshot: DecisionSnapshot, request: RouteRequest
     ) -> tuple[int | None, float]:
         """Return the best option that keeps the limits, and its score."""
-        p, n = request.prompt_tokens, request.length.middle
+        p, n = request.prompt_tokens, request.length.median
         nonlinear = _evaluated(state.nonlinear, snapshot) if state.nonlinear else {}
         for rank in state.groups if not nonlinear else sorted({*state.groups, *nonlinear}):
             group = state.groups.get(rank, _EMPTY)
@@ -222,7 +222,7 @@ class ScoreTable:
         route that a few slow calls have ruled out would never be found to be better.
         """
         estimates, drawn = state.estimates, explorer.draw()
-        p, n = snapshot.request.prompt_tokens, snapshot.request.length.middle
+        p, n = snapshot.request.prompt_tokens, snapshot.request.length.median
 
         def could_win(index: int) -> bool:
             hope = state.hopes.get(index)

@@ -13,7 +13,7 @@ from specclient.types.criterion import PromptTask
 __all__ = ["ASSUMED", "AnswerLengths", "cap_length"]
 
 #: The length of an answer without any evidence.
-ASSUMED = AnswerLength(low=32, middle=256, high=1024)
+ASSUMED = AnswerLength(low=32, median=256, high=1024)
 
 #: Calls and seconds after which an answer weighs half; calls by which a wider group outweighs a narrow one.
 _CALLS, _SECONDS, _LEAN = 200.0, 7 * 86400.0, 4.0
@@ -89,14 +89,14 @@ class AnswerLengths:
             share = left * calls / (calls + _LEAN)
             mixture.append((group, share))
             left -= share
-        low, middle, high = quantiles([*mixture, (_assumed(), left)], (0.1, 0.5, 0.9))
-        return AnswerLength(low=_tokens(low), middle=_tokens(middle), high=_tokens(high), measured=True)
+        low, median, high = quantiles([*mixture, (_assumed(), left)], (0.1, 0.5, 0.9))
+        return AnswerLength(low=_tokens(low), median=_tokens(median), high=_tokens(high), measured=True)
 
 
 @cache
 def _assumed() -> QuantileSketch:
     assumed = QuantileSketch()
-    for tokens in (ASSUMED.low, 64, 128, ASSUMED.middle, ASSUMED.middle, 512, 768, ASSUMED.high):
+    for tokens in (ASSUMED.low, 64, 128, ASSUMED.median, ASSUMED.median, 512, 768, ASSUMED.high):
         assumed.add(tokens)
     return assumed
 
@@ -107,7 +107,7 @@ def cap_length(length: AnswerLength, most: int | None) -> AnswerLength:
         return length
     most = max(most, 0)
     return replace(
-        length, low=min(length.low, most), middle=min(length.middle, most), high=min(length.high, most)
+        length, low=min(length.low, most), median=min(length.median, most), high=min(length.high, most)
     )
 
 

@@ -147,7 +147,7 @@ class Estimator:
                 self._routes.move_to_end(sample.route)
             expected = self._lengths.expected(sample.task, sample.prompt_tokens, sample.session)
             shared = self._spread_of(sample.task)
-            if learned.learn(sample, expected.middle, shared):
+            if learned.learn(sample, expected.median, shared):
                 self._forget(sample.route)
             if not sample.failed and sample.completion_tokens and sample.completion_tokens > 0:
                 self._lengths.add(
@@ -418,5 +418,5 @@ def _engine_s(estimate: RouteEstimate, tokens: int) -> float | None:
 def _length(tokens: QuantileSketch) -> AnswerLength | None:
     if not tokens.weight():
         return None
-    low, middle, high = (round(each) for each in quantiles(((tokens, 1.0),), (0.1, 0.5, 0.9)))
-    return AnswerLength(low, middle, high, measured=True)
+    low, median, high = (round(each) for each in quantiles(((tokens, 1.0),), (0.1, 0.5, 0.9)))
+    return AnswerLength(low, median, high, measured=True)

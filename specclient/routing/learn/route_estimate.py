@@ -17,12 +17,12 @@ class AnswerLength:
     """The expected tokens of an answer.
 
     Attributes:
-        low, middle, high: the tokens that 10 %, 50 % and 90 % of answers do not exceed.
+        low, median, high: the tokens that 10 %, 50 % and 90 % of answers do not exceed.
         measured: whether it comes from finished calls.
     """
 
     low: int
-    middle: int
+    median: int
     high: int
     measured: bool = False
 

@@ -236,7 +236,7 @@ class RouteModel:
         times, track = self._times.get(task), self.tracks.get(task)
         if task is None or times is None or track is None:
             return 1.0
-        return times.middle(self.tracks[None].calls - track.calls)
+        return times.median(self.tracks[None].calls - track.calls)
 
     def _typical_at(self, task: PromptTask | None, speed: RouteSpeed) -> TypicalSpeed | None:
         """Return the typical speed of a task's calls at a speed of the route, None without any call."""

@@ -211,7 +211,7 @@ class TaskSpeedRatio:
         if usual.token_s > 0:
             self.token.add(min(max(each / usual.token_s, 1 / _MOST_TIMES), _MOST_TIMES), at)
 
-    def middle(self, others: float) -> float:
+    def median(self, others: float) -> float:
         """Return the median ratio, drawn to 1 if there are few calls of this task or of the others."""
         calls = min(self.token.weight(), others)
         return math.exp(math.log(self.token.quantile(0.5) or 1.0) * calls / (calls + LEAN))

@@ -185,7 +185,7 @@ def test_a_router_asks_of_a_call_what_its_policy_still_needs():
             )
         )
     request = Request(inference_methods.CHAT, "auto", {"messages": [{"role": "user", "content": "hello"}]})
-    asked = estimates.length("chat", 10).middle
+    asked = estimates.length("chat", 10).median
 
     def limit(share):
         found = estimates.of("mine/small", "chat", share, 10)

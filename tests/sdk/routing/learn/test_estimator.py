@@ -263,13 +263,13 @@ def test_lengths_follow_task_prompt_and_session():
     chat, long, document = (
         made.length(task, prompt) for task, prompt in (("chat", 20), ("chat", 5000), ("document", 5000))
     )
-    assert (chat.middle, long.middle, document.middle) == (about(50), about(300), about(800))
-    assert all(each.low <= each.middle <= each.high for each in (chat, long, document))
+    assert (chat.median, long.median, document.median) == (about(50), about(300), about(800))
+    assert all(each.low <= each.median <= each.high for each in (chat, long, document))
     assert chat.measured
     learned(clock, count=14, tokens=20, prompt=20, into=made, session="s")
-    assert made.length("chat", 20, session="s").middle < made.length("chat", 20).middle
+    assert made.length("chat", 20, session="s").median < made.length("chat", 20).median
     assert made.length("chat", 20, session="nobody's") == made.length("chat", 20)
-    assert made.length("chat", 20, max_tokens=7) == dataclasses.replace(chat, low=7, middle=7, high=7)
+    assert made.length("chat", 20, max_tokens=7) == dataclasses.replace(chat, low=7, median=7, high=7)
     assert Estimator().length("code", 100) == ASSUMED
     assert not Estimator().length("code", 100, max_tokens=10).measured
 
@@ -284,7 +284,7 @@ def test_an_interval_of_lengths_is_one(tokens, limit, prompt):
     for n, each in enumerate(tokens):
         made.learn(CallSample(route="x/y", at=n, latency_s=1, completion_tokens=each, prompt_tokens=prompt))
     length = made.length(None, prompt, limit)
-    assert 0 <= length.low <= length.middle <= length.high
+    assert 0 <= length.low <= length.median <= length.high
     assert limit is None or length.high <= limit
     assert length.measured == bool(tokens)
 
@@ -312,7 +312,7 @@ def test_what_was_learned_is_told_by_route_and_task():
         ("x/y", None, 30),
         ("x/y", "chat", 30),
     ]
-    assert rows[1].length.middle == about(10)
+    assert rows[1].length.median == about(10)
     assert rows[1].estimate == made.of("a/b", "code")
     assert (rows[0].age_s, rows[0].slow, rows[0].failing) == (60, False, False)
     learned(clock, count=20, times=6, into=made)
@@ -387,7 +387,7 @@ def test_threads_may_ask_and_teach_at_once():
                 route = f"x/{dice.randrange(4)}"
                 made.observe(call(f"{own}-{n}", route=route, ttft_s=0.1))
                 assert made.of(route, "chat").calls > 0
-                assert made.length("chat", 10).middle > 0
+                assert made.length("chat", 10).median > 0
                 if n % 50 == 0:
                     made.note_load("x", None)
                     made.stats()
