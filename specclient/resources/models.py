@@ -21,7 +21,7 @@ ExtraHeaders = Mapping[str, str | Omit | None] | None
 
 def _request(provider: str | None, **options: Any) -> Request:
     row = rows_of("models")["list"]
-    return build_request(method_of(row, row.gives), options, provider=provider)
+    return build_request(method_of(row, row.returns), options, provider=provider)
 
 
 @with_table_methods("models", is_async=True)

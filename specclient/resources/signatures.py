@@ -81,8 +81,8 @@ def signature_of(row: Row) -> inspect.Signature:
 
 def doc_of(row: Row) -> str:
     """Return the docstring of the method that a row describes."""
-    gives = f"{row.page}[{row.gives}]" if row.page else row.gives or "None"
-    lines = [f"``{row.verb} {row.path}``; returns ``{gives}``."]
+    returns = f"{row.page}[{row.returns}]" if row.page else row.returns or "None"
+    lines = [f"``{row.verb} {row.path}``; returns ``{returns}``."]
     if row.event:
         lines.append(f"With ``stream=True``: a stream of ``{row.event}``.")
     if row.deprecated:

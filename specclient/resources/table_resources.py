@@ -121,7 +121,7 @@ def _method(row: Row, is_async: bool) -> Any:
 
 
 def _into(row: Row) -> Callable[[Any], Any] | None:
-    return _binary if row.gives == "bytes" else None
+    return _binary if row.returns == "bytes" else None
 
 
 def _binary(reply: Any) -> HttpxBinaryResponseContent:
@@ -177,11 +177,11 @@ def _is_given(given: Mapping[str, Any], name: str) -> bool:
 
 
 def _gives(row: Row, given: Mapping[str, Any]) -> str:
-    if row.gives_by is None:
-        return row.gives
-    name, others = row.gives_by
+    if row.returns_by is None:
+        return row.returns
+    name, others = row.returns_by
     value = given.get(name)
-    return others.get(value, row.gives) if isinstance(value, str) else row.gives
+    return others.get(value, row.returns) if isinstance(value, str) else row.returns
 
 
 def _renamed(value: Any, renames: Mapping[str, str]) -> Any:

@@ -146,8 +146,8 @@ class _Reader:
             "route": f"{whole.options.method.upper()} {url}",
             "params": " ".join(name + "!" * self._is_required(name) for name in names),
             "either": self._either(),
-            "gives": self._gives(whole),
-            "gives_by": self._gives_by(whole),
+            "returns": self._returns(whole),
+            "returns_by": self._returns_by(whole),
             "page": "" if whole.page is None else _page(whole.page),
             **self._streaming(whole),
             "query": "" if whole.options.method.upper() in ("GET", "DELETE") else " ".join(query),
@@ -218,11 +218,11 @@ class _Reader:
             sets.append(" ".join(names))
         return list(dict.fromkeys(sets))
 
-    def _gives(self, whole: Sent) -> str:
+    def _returns(self, whole: Sent) -> str:
         plain = _PLAIN.get(whole.cast_to) if isinstance(whole.cast_to, type) else None
         return self._catalogue.path_of(whole.cast_to) if plain is None else plain
 
-    def _gives_by(self, whole: Sent) -> dict[str, dict[str, str]]:
+    def _returns_by(self, whole: Sent) -> dict[str, dict[str, str]]:
         """Return the response types for the values of a parameter that change the response type."""
         found: dict[str, dict[str, str]] = {}
         for name in self._parameters:
@@ -235,7 +235,7 @@ class _Reader:
                 except (TypeError, ValueError):
                     continue  # the value conflicts with other parameters
                 if sent.cast_to is not whole.cast_to:
-                    found.setdefault(name, {})[word] = self._gives(sent)
+                    found.setdefault(name, {})[word] = self._returns(sent)
         return found
 
     def _words(self, name: str) -> list[str]:

@@ -12,21 +12,21 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "admin.organization.admin_api_keys.create": {
         "route": "POST /organization/admin_api_keys",
         "params": "name! expires_in_seconds",
-        "gives": "admin.organization.AdminAPIKeyCreateResponse",
+        "returns": "admin.organization.AdminAPIKeyCreateResponse",
     },
     "admin.organization.admin_api_keys.delete": {
         "route": "DELETE /organization/admin_api_keys/{key_id}",
-        "gives": "admin.organization.AdminAPIKeyDeleteResponse",
+        "returns": "admin.organization.AdminAPIKeyDeleteResponse",
     },
     "admin.organization.admin_api_keys.list": {
         "route": "GET /organization/admin_api_keys",
         "params": "after limit order",
-        "gives": "admin.organization.AdminAPIKey",
+        "returns": "admin.organization.AdminAPIKey",
         "page": "CursorPage",
     },
     "admin.organization.admin_api_keys.retrieve": {
         "route": "GET /organization/admin_api_keys/{key_id}",
-        "gives": "admin.organization.AdminAPIKey",
+        "returns": "admin.organization.AdminAPIKey",
     },
     "admin.organization.audit_logs.list": {
         "route": "GET /organization/audit_logs",
@@ -34,54 +34,54 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
             "actor_emails actor_ids after before effective_at event_types limit project_ids "
             "resource_ids tenant_only"
         ),
-        "gives": "admin.organization.AuditLogListResponse",
+        "returns": "admin.organization.AuditLogListResponse",
         "page": "ConversationCursorPage",
     },
     "admin.organization.certificates.activate": {
         "route": "POST /organization/certificates/activate",
         "params": "certificate_ids!",
-        "gives": "admin.organization.CertificateActivateResponse",
+        "returns": "admin.organization.CertificateActivateResponse",
         "page": "Page",
     },
     "admin.organization.certificates.create": {
         "route": "POST /organization/certificates",
         "params": "certificate! name",
-        "gives": "admin.organization.Certificate",
+        "returns": "admin.organization.Certificate",
     },
     "admin.organization.certificates.deactivate": {
         "route": "POST /organization/certificates/deactivate",
         "params": "certificate_ids!",
-        "gives": "admin.organization.CertificateDeactivateResponse",
+        "returns": "admin.organization.CertificateDeactivateResponse",
         "page": "Page",
     },
     "admin.organization.certificates.delete": {
         "route": "DELETE /organization/certificates/{certificate_id}",
-        "gives": "admin.organization.CertificateDeleteResponse",
+        "returns": "admin.organization.CertificateDeleteResponse",
     },
     "admin.organization.certificates.list": {
         "route": "GET /organization/certificates",
         "params": "after limit order",
-        "gives": "admin.organization.CertificateListResponse",
+        "returns": "admin.organization.CertificateListResponse",
         "page": "ConversationCursorPage",
     },
     "admin.organization.certificates.retrieve": {
         "route": "GET /organization/certificates/{certificate_id}",
         "params": "include",
-        "gives": "admin.organization.Certificate",
+        "returns": "admin.organization.Certificate",
     },
     "admin.organization.certificates.update": {
         "route": "POST /organization/certificates/{certificate_id}",
         "params": "name",
-        "gives": "admin.organization.Certificate",
+        "returns": "admin.organization.Certificate",
     },
     "admin.organization.data_retention.retrieve": {
         "route": "GET /organization/data_retention",
-        "gives": "admin.organization.OrganizationDataRetention",
+        "returns": "admin.organization.OrganizationDataRetention",
     },
     "admin.organization.data_retention.update": {
         "route": "POST /organization/data_retention",
         "params": "retention_type!",
-        "gives": "admin.organization.OrganizationDataRetention",
+        "returns": "admin.organization.OrganizationDataRetention",
     },
     "admin.organization.external_keys.create": {
         "route": "POST /organization/external_keys",
@@ -101,256 +101,256 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
             "key_name tenant_id vault_uri",
             "key_ocid region vault_ocid",
         ],
-        "gives": "admin.organization.ExternalKey",
+        "returns": "admin.organization.ExternalKey",
     },
     "admin.organization.external_keys.delete": {
         "route": "DELETE /organization/external_keys/{external_key_id}",
-        "gives": "admin.organization.ExternalKey",
+        "returns": "admin.organization.ExternalKey",
     },
     "admin.organization.external_keys.list": {
         "route": "GET /organization/external_keys",
         "params": "after limit order purpose",
-        "gives": "admin.organization.ExternalKey",
+        "returns": "admin.organization.ExternalKey",
         "page": "CursorPage",
     },
     "admin.organization.external_keys.retrieve": {
         "route": "GET /organization/external_keys/{external_key_id}",
-        "gives": "admin.organization.ExternalKey",
+        "returns": "admin.organization.ExternalKey",
     },
     "admin.organization.external_keys.validate": {
         "route": "POST /organization/external_keys/{external_key_id}/validate",
-        "gives": "admin.organization.ExternalKeyValidateResponse",
+        "returns": "admin.organization.ExternalKeyValidateResponse",
     },
     "admin.organization.external_storage.create": {
         "route": "POST /organization/external_storage",
         "params": "project_id! provider!",
-        "gives": "admin.organization.ExternalStorageConfiguration",
+        "returns": "admin.organization.ExternalStorageConfiguration",
     },
     "admin.organization.external_storage.delete": {
         "route": "DELETE /organization/external_storage/{external_storage_id}",
-        "gives": "admin.organization.ExternalStorageDeleted",
+        "returns": "admin.organization.ExternalStorageDeleted",
     },
     "admin.organization.external_storage.list": {
         "route": "GET /organization/external_storage",
         "params": "after limit order project_id",
-        "gives": "admin.organization.ExternalStorageConfiguration",
+        "returns": "admin.organization.ExternalStorageConfiguration",
         "page": "CursorPage",
     },
     "admin.organization.external_storage.retrieve": {
         "route": "GET /organization/external_storage/{external_storage_id}",
-        "gives": "admin.organization.ExternalStorageConfiguration",
+        "returns": "admin.organization.ExternalStorageConfiguration",
     },
     "admin.organization.external_storage.validate": {
         "route": ("POST /organization/external_storage/{external_storage_id}/validate"),
-        "gives": "admin.organization.ExternalStorageConfiguration",
+        "returns": "admin.organization.ExternalStorageConfiguration",
     },
     "admin.organization.groups.create": {
         "route": "POST /organization/groups",
         "params": "name!",
-        "gives": "admin.organization.Group",
+        "returns": "admin.organization.Group",
     },
     "admin.organization.groups.delete": {
         "route": "DELETE /organization/groups/{group_id}",
-        "gives": "admin.organization.GroupDeleteResponse",
+        "returns": "admin.organization.GroupDeleteResponse",
     },
     "admin.organization.groups.list": {
         "route": "GET /organization/groups",
         "params": "after limit order",
-        "gives": "admin.organization.Group",
+        "returns": "admin.organization.Group",
         "page": "NextCursorPage",
     },
     "admin.organization.groups.retrieve": {
         "route": "GET /organization/groups/{group_id}",
-        "gives": "admin.organization.Group",
+        "returns": "admin.organization.Group",
     },
     "admin.organization.groups.roles.create": {
         "route": "POST /organization/groups/{group_id}/roles",
         "params": "role_id!",
-        "gives": "admin.organization.groups.RoleCreateResponse",
+        "returns": "admin.organization.groups.RoleCreateResponse",
     },
     "admin.organization.groups.roles.delete": {
         "route": "DELETE /organization/groups/{group_id}/roles/{role_id}",
-        "gives": "admin.organization.groups.RoleDeleteResponse",
+        "returns": "admin.organization.groups.RoleDeleteResponse",
     },
     "admin.organization.groups.roles.list": {
         "route": "GET /organization/groups/{group_id}/roles",
         "params": "after limit order",
-        "gives": "admin.organization.groups.RoleListResponse",
+        "returns": "admin.organization.groups.RoleListResponse",
         "page": "NextCursorPage",
     },
     "admin.organization.groups.roles.retrieve": {
         "route": "GET /organization/groups/{group_id}/roles/{role_id}",
-        "gives": "admin.organization.groups.RoleRetrieveResponse",
+        "returns": "admin.organization.groups.RoleRetrieveResponse",
     },
     "admin.organization.groups.update": {
         "route": "POST /organization/groups/{group_id}",
         "params": "name!",
-        "gives": "admin.organization.GroupUpdateResponse",
+        "returns": "admin.organization.GroupUpdateResponse",
     },
     "admin.organization.groups.users.create": {
         "route": "POST /organization/groups/{group_id}/users",
         "params": "user_id!",
-        "gives": "admin.organization.groups.UserCreateResponse",
+        "returns": "admin.organization.groups.UserCreateResponse",
     },
     "admin.organization.groups.users.delete": {
         "route": "DELETE /organization/groups/{group_id}/users/{user_id}",
-        "gives": "admin.organization.groups.UserDeleteResponse",
+        "returns": "admin.organization.groups.UserDeleteResponse",
     },
     "admin.organization.groups.users.list": {
         "route": "GET /organization/groups/{group_id}/users",
         "params": "after limit order",
-        "gives": "admin.organization.groups.OrganizationGroupUser",
+        "returns": "admin.organization.groups.OrganizationGroupUser",
         "page": "NextCursorPage",
     },
     "admin.organization.groups.users.retrieve": {
         "route": "GET /organization/groups/{group_id}/users/{user_id}",
-        "gives": "admin.organization.groups.UserRetrieveResponse",
+        "returns": "admin.organization.groups.UserRetrieveResponse",
     },
     "admin.organization.invites.create": {
         "route": "POST /organization/invites",
         "params": "email! role! projects",
-        "gives": "admin.organization.Invite",
+        "returns": "admin.organization.Invite",
     },
     "admin.organization.invites.delete": {
         "route": "DELETE /organization/invites/{invite_id}",
-        "gives": "admin.organization.InviteDeleteResponse",
+        "returns": "admin.organization.InviteDeleteResponse",
     },
     "admin.organization.invites.list": {
         "route": "GET /organization/invites",
         "params": "after limit",
-        "gives": "admin.organization.Invite",
+        "returns": "admin.organization.Invite",
         "page": "ConversationCursorPage",
     },
     "admin.organization.invites.retrieve": {
         "route": "GET /organization/invites/{invite_id}",
-        "gives": "admin.organization.Invite",
+        "returns": "admin.organization.Invite",
     },
     "admin.organization.projects.api_keys.delete": {
         "route": ("DELETE /organization/projects/{project_id}/api_keys/{api_key_id}"),
-        "gives": "admin.organization.projects.APIKeyDeleteResponse",
+        "returns": "admin.organization.projects.APIKeyDeleteResponse",
     },
     "admin.organization.projects.api_keys.list": {
         "route": "GET /organization/projects/{project_id}/api_keys",
         "params": "after limit owner_project_access",
-        "gives": "admin.organization.projects.ProjectAPIKey",
+        "returns": "admin.organization.projects.ProjectAPIKey",
         "page": "ConversationCursorPage",
     },
     "admin.organization.projects.api_keys.retrieve": {
         "route": ("GET /organization/projects/{project_id}/api_keys/{api_key_id}"),
-        "gives": "admin.organization.projects.ProjectAPIKey",
+        "returns": "admin.organization.projects.ProjectAPIKey",
     },
     "admin.organization.projects.api_keys.update": {
         "route": ("POST /organization/projects/{project_id}/api_keys/{api_key_id}"),
         "params": "expires_in_seconds scopes",
-        "gives": "admin.organization.projects.ProjectAPIKey",
+        "returns": "admin.organization.projects.ProjectAPIKey",
     },
     "admin.organization.projects.archive": {
         "route": "POST /organization/projects/{project_id}/archive",
-        "gives": "admin.organization.Project",
+        "returns": "admin.organization.Project",
     },
     "admin.organization.projects.certificates.activate": {
         "route": ("POST /organization/projects/{project_id}/certificates/activate"),
         "params": "certificate_ids!",
-        "gives": "admin.organization.projects.CertificateActivateResponse",
+        "returns": "admin.organization.projects.CertificateActivateResponse",
         "page": "Page",
     },
     "admin.organization.projects.certificates.deactivate": {
         "route": ("POST /organization/projects/{project_id}/certificates/deactivate"),
         "params": "certificate_ids!",
-        "gives": "admin.organization.projects.CertificateDeactivateResponse",
+        "returns": "admin.organization.projects.CertificateDeactivateResponse",
         "page": "Page",
     },
     "admin.organization.projects.certificates.list": {
         "route": "GET /organization/projects/{project_id}/certificates",
         "params": "after limit order",
-        "gives": "admin.organization.projects.CertificateListResponse",
+        "returns": "admin.organization.projects.CertificateListResponse",
         "page": "ConversationCursorPage",
     },
     "admin.organization.projects.create": {
         "route": "POST /organization/projects",
         "params": "name! external_key_id geography residency",
-        "gives": "admin.organization.Project",
+        "returns": "admin.organization.Project",
     },
     "admin.organization.projects.data_retention.retrieve": {
         "route": "GET /organization/projects/{project_id}/data_retention",
-        "gives": "admin.organization.projects.ProjectDataRetention",
+        "returns": "admin.organization.projects.ProjectDataRetention",
     },
     "admin.organization.projects.data_retention.update": {
         "route": "POST /organization/projects/{project_id}/data_retention",
         "params": "retention_type!",
-        "gives": "admin.organization.projects.ProjectDataRetention",
+        "returns": "admin.organization.projects.ProjectDataRetention",
     },
     "admin.organization.projects.groups.create": {
         "route": "POST /organization/projects/{project_id}/groups",
         "params": "group_id! role!",
-        "gives": "admin.organization.projects.ProjectGroup",
+        "returns": "admin.organization.projects.ProjectGroup",
     },
     "admin.organization.projects.groups.delete": {
         "route": "DELETE /organization/projects/{project_id}/groups/{group_id}",
-        "gives": "admin.organization.projects.GroupDeleteResponse",
+        "returns": "admin.organization.projects.GroupDeleteResponse",
     },
     "admin.organization.projects.groups.list": {
         "route": "GET /organization/projects/{project_id}/groups",
         "params": "after limit order",
-        "gives": "admin.organization.projects.ProjectGroup",
+        "returns": "admin.organization.projects.ProjectGroup",
         "page": "NextCursorPage",
     },
     "admin.organization.projects.groups.retrieve": {
         "route": "GET /organization/projects/{project_id}/groups/{group_id}",
         "params": "group_type",
-        "gives": "admin.organization.projects.ProjectGroup",
+        "returns": "admin.organization.projects.ProjectGroup",
     },
     "admin.organization.projects.groups.roles.create": {
         "route": "POST /projects/{project_id}/groups/{group_id}/roles",
         "params": "role_id!",
-        "gives": "admin.organization.projects.groups.RoleCreateResponse",
+        "returns": "admin.organization.projects.groups.RoleCreateResponse",
     },
     "admin.organization.projects.groups.roles.delete": {
         "route": ("DELETE /projects/{project_id}/groups/{group_id}/roles/{role_id}"),
-        "gives": "admin.organization.projects.groups.RoleDeleteResponse",
+        "returns": "admin.organization.projects.groups.RoleDeleteResponse",
     },
     "admin.organization.projects.groups.roles.list": {
         "route": "GET /projects/{project_id}/groups/{group_id}/roles",
         "params": "after limit order",
-        "gives": "admin.organization.projects.groups.RoleListResponse",
+        "returns": "admin.organization.projects.groups.RoleListResponse",
         "page": "NextCursorPage",
     },
     "admin.organization.projects.groups.roles.retrieve": {
         "route": "GET /projects/{project_id}/groups/{group_id}/roles/{role_id}",
-        "gives": "admin.organization.projects.groups.RoleRetrieveResponse",
+        "returns": "admin.organization.projects.groups.RoleRetrieveResponse",
     },
     "admin.organization.projects.hosted_tool_permissions.retrieve": {
         "route": ("GET /organization/projects/{project_id}/hosted_tool_permissions"),
-        "gives": "admin.organization.projects.ProjectHostedToolPermissions",
+        "returns": "admin.organization.projects.ProjectHostedToolPermissions",
     },
     "admin.organization.projects.hosted_tool_permissions.update": {
         "route": ("POST /organization/projects/{project_id}/hosted_tool_permissions"),
         "params": "code_interpreter file_search image_generation mcp web_search",
-        "gives": "admin.organization.projects.ProjectHostedToolPermissions",
+        "returns": "admin.organization.projects.ProjectHostedToolPermissions",
     },
     "admin.organization.projects.list": {
         "route": "GET /organization/projects",
         "params": "after include_archived limit",
-        "gives": "admin.organization.Project",
+        "returns": "admin.organization.Project",
         "page": "ConversationCursorPage",
     },
     "admin.organization.projects.model_permissions.delete": {
         "route": "DELETE /organization/projects/{project_id}/model_permissions",
-        "gives": "admin.organization.projects.ProjectModelPermissionsDeleted",
+        "returns": "admin.organization.projects.ProjectModelPermissionsDeleted",
     },
     "admin.organization.projects.model_permissions.retrieve": {
         "route": "GET /organization/projects/{project_id}/model_permissions",
-        "gives": "admin.organization.projects.ProjectModelPermissions",
+        "returns": "admin.organization.projects.ProjectModelPermissions",
     },
     "admin.organization.projects.model_permissions.update": {
         "route": "POST /organization/projects/{project_id}/model_permissions",
         "params": "mode! model_ids!",
-        "gives": "admin.organization.projects.ProjectModelPermissions",
+        "returns": "admin.organization.projects.ProjectModelPermissions",
     },
     "admin.organization.projects.rate_limits.list_rate_limits": {
         "route": "GET /organization/projects/{project_id}/rate_limits",
         "params": "after before limit",
-        "gives": "admin.organization.projects.ProjectRateLimit",
+        "returns": "admin.organization.projects.ProjectRateLimit",
         "page": "ConversationCursorPage",
     },
     "admin.organization.projects.rate_limits.update_rate_limit": {
@@ -360,238 +360,238 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
             "max_images_per_1_minute max_requests_per_1_day max_requests_per_1_minute "
             "max_tokens_per_1_minute"
         ),
-        "gives": "admin.organization.projects.ProjectRateLimit",
+        "returns": "admin.organization.projects.ProjectRateLimit",
     },
     "admin.organization.projects.retrieve": {
         "route": "GET /organization/projects/{project_id}",
-        "gives": "admin.organization.Project",
+        "returns": "admin.organization.Project",
     },
     "admin.organization.projects.roles.create": {
         "route": "POST /projects/{project_id}/roles",
         "params": "permissions! role_name! description",
-        "gives": "admin.organization.Role",
+        "returns": "admin.organization.Role",
     },
     "admin.organization.projects.roles.delete": {
         "route": "DELETE /projects/{project_id}/roles/{role_id}",
-        "gives": "admin.organization.projects.RoleDeleteResponse",
+        "returns": "admin.organization.projects.RoleDeleteResponse",
     },
     "admin.organization.projects.roles.list": {
         "route": "GET /projects/{project_id}/roles",
         "params": "after limit order",
-        "gives": "admin.organization.Role",
+        "returns": "admin.organization.Role",
         "page": "NextCursorPage",
     },
     "admin.organization.projects.roles.retrieve": {
         "route": "GET /projects/{project_id}/roles/{role_id}",
-        "gives": "admin.organization.Role",
+        "returns": "admin.organization.Role",
     },
     "admin.organization.projects.roles.update": {
         "route": "POST /projects/{project_id}/roles/{role_id}",
         "params": "description permissions role_name",
-        "gives": "admin.organization.Role",
+        "returns": "admin.organization.Role",
     },
     "admin.organization.projects.service_accounts.api_keys.create": {
         "route": ("POST /organization/projects/{project_id}/service_accounts/{service_account_id}/api_keys"),
         "params": "expires_in_seconds name scopes",
-        "gives": ("admin.organization.projects.service_accounts.APIKeyCreateResponse"),
+        "returns": ("admin.organization.projects.service_accounts.APIKeyCreateResponse"),
     },
     "admin.organization.projects.service_accounts.create": {
         "route": "POST /organization/projects/{project_id}/service_accounts",
         "params": "name! create_service_account_only expires_in_seconds",
-        "gives": "admin.organization.projects.ServiceAccountCreateResponse",
+        "returns": "admin.organization.projects.ServiceAccountCreateResponse",
     },
     "admin.organization.projects.service_accounts.delete": {
         "route": ("DELETE /organization/projects/{project_id}/service_accounts/{service_account_id}"),
-        "gives": "admin.organization.projects.ServiceAccountDeleteResponse",
+        "returns": "admin.organization.projects.ServiceAccountDeleteResponse",
     },
     "admin.organization.projects.service_accounts.list": {
         "route": "GET /organization/projects/{project_id}/service_accounts",
         "params": "after limit",
-        "gives": "admin.organization.projects.ProjectServiceAccount",
+        "returns": "admin.organization.projects.ProjectServiceAccount",
         "page": "ConversationCursorPage",
     },
     "admin.organization.projects.service_accounts.retrieve": {
         "route": ("GET /organization/projects/{project_id}/service_accounts/{service_account_id}"),
-        "gives": "admin.organization.projects.ProjectServiceAccount",
+        "returns": "admin.organization.projects.ProjectServiceAccount",
     },
     "admin.organization.projects.service_accounts.update": {
         "route": ("POST /organization/projects/{project_id}/service_accounts/{service_account_id}"),
         "params": "name role",
-        "gives": "admin.organization.projects.ProjectServiceAccount",
+        "returns": "admin.organization.projects.ProjectServiceAccount",
     },
     "admin.organization.projects.service_tier_settings.retrieve": {
         "route": ("GET /organization/projects/{project_id}/service_tier_settings"),
-        "gives": "admin.organization.projects.ProjectServiceTierSettings",
+        "returns": "admin.organization.projects.ProjectServiceTierSettings",
     },
     "admin.organization.projects.service_tier_settings.update": {
         "route": ("POST /organization/projects/{project_id}/service_tier_settings"),
         "params": "default enabled_tiers",
-        "gives": "admin.organization.projects.ProjectServiceTierSettings",
+        "returns": "admin.organization.projects.ProjectServiceTierSettings",
     },
     "admin.organization.projects.spend_alerts.create": {
         "route": "POST /organization/projects/{project_id}/spend_alerts",
         "params": "currency! interval! notification_channel! threshold_amount!",
-        "gives": "admin.organization.projects.ProjectSpendAlert",
+        "returns": "admin.organization.projects.ProjectSpendAlert",
     },
     "admin.organization.projects.spend_alerts.delete": {
         "route": ("DELETE /organization/projects/{project_id}/spend_alerts/{alert_id}"),
-        "gives": "admin.organization.projects.ProjectSpendAlertDeleted",
+        "returns": "admin.organization.projects.ProjectSpendAlertDeleted",
     },
     "admin.organization.projects.spend_alerts.list": {
         "route": "GET /organization/projects/{project_id}/spend_alerts",
         "params": "after before limit order",
-        "gives": "admin.organization.projects.ProjectSpendAlert",
+        "returns": "admin.organization.projects.ProjectSpendAlert",
         "page": "ConversationCursorPage",
     },
     "admin.organization.projects.spend_alerts.retrieve": {
         "route": ("GET /organization/projects/{project_id}/spend_alerts/{alert_id}"),
-        "gives": "admin.organization.projects.ProjectSpendAlert",
+        "returns": "admin.organization.projects.ProjectSpendAlert",
     },
     "admin.organization.projects.spend_alerts.update": {
         "route": ("POST /organization/projects/{project_id}/spend_alerts/{alert_id}"),
         "params": "currency! interval! notification_channel! threshold_amount!",
-        "gives": "admin.organization.projects.ProjectSpendAlert",
+        "returns": "admin.organization.projects.ProjectSpendAlert",
     },
     "admin.organization.projects.spend_limit.delete": {
         "route": "DELETE /organization/projects/{project_id}/spend_limit",
-        "gives": "admin.organization.projects.ProjectSpendLimitDeleted",
+        "returns": "admin.organization.projects.ProjectSpendLimitDeleted",
     },
     "admin.organization.projects.spend_limit.retrieve": {
         "route": "GET /organization/projects/{project_id}/spend_limit",
-        "gives": "admin.organization.projects.ProjectSpendLimit",
+        "returns": "admin.organization.projects.ProjectSpendLimit",
     },
     "admin.organization.projects.spend_limit.update": {
         "route": "POST /organization/projects/{project_id}/spend_limit",
         "params": "currency! interval! threshold_amount!",
-        "gives": "admin.organization.projects.ProjectSpendLimit",
+        "returns": "admin.organization.projects.ProjectSpendLimit",
     },
     "admin.organization.projects.update": {
         "route": "POST /organization/projects/{project_id}",
         "params": "external_key_id geography name",
-        "gives": "admin.organization.Project",
+        "returns": "admin.organization.Project",
     },
     "admin.organization.projects.users.create": {
         "route": "POST /organization/projects/{project_id}/users",
         "params": "role! email user_id",
-        "gives": "admin.organization.projects.ProjectUser",
+        "returns": "admin.organization.projects.ProjectUser",
     },
     "admin.organization.projects.users.delete": {
         "route": "DELETE /organization/projects/{project_id}/users/{user_id}",
-        "gives": "admin.organization.projects.UserDeleteResponse",
+        "returns": "admin.organization.projects.UserDeleteResponse",
     },
     "admin.organization.projects.users.list": {
         "route": "GET /organization/projects/{project_id}/users",
         "params": "after limit",
-        "gives": "admin.organization.projects.ProjectUser",
+        "returns": "admin.organization.projects.ProjectUser",
         "page": "ConversationCursorPage",
     },
     "admin.organization.projects.users.retrieve": {
         "route": "GET /organization/projects/{project_id}/users/{user_id}",
-        "gives": "admin.organization.projects.ProjectUser",
+        "returns": "admin.organization.projects.ProjectUser",
     },
     "admin.organization.projects.users.roles.create": {
         "route": "POST /projects/{project_id}/users/{user_id}/roles",
         "params": "role_id!",
-        "gives": "admin.organization.projects.users.RoleCreateResponse",
+        "returns": "admin.organization.projects.users.RoleCreateResponse",
     },
     "admin.organization.projects.users.roles.delete": {
         "route": ("DELETE /projects/{project_id}/users/{user_id}/roles/{role_id}"),
-        "gives": "admin.organization.projects.users.RoleDeleteResponse",
+        "returns": "admin.organization.projects.users.RoleDeleteResponse",
     },
     "admin.organization.projects.users.roles.list": {
         "route": "GET /projects/{project_id}/users/{user_id}/roles",
         "params": "after limit order",
-        "gives": "admin.organization.projects.users.RoleListResponse",
+        "returns": "admin.organization.projects.users.RoleListResponse",
         "page": "NextCursorPage",
     },
     "admin.organization.projects.users.roles.retrieve": {
         "route": "GET /projects/{project_id}/users/{user_id}/roles/{role_id}",
-        "gives": "admin.organization.projects.users.RoleRetrieveResponse",
+        "returns": "admin.organization.projects.users.RoleRetrieveResponse",
     },
     "admin.organization.projects.users.update": {
         "route": "POST /organization/projects/{project_id}/users/{user_id}",
         "params": "role",
-        "gives": "admin.organization.projects.ProjectUser",
+        "returns": "admin.organization.projects.ProjectUser",
     },
     "admin.organization.roles.create": {
         "route": "POST /organization/roles",
         "params": "permissions! role_name! description",
-        "gives": "admin.organization.Role",
+        "returns": "admin.organization.Role",
     },
     "admin.organization.roles.delete": {
         "route": "DELETE /organization/roles/{role_id}",
-        "gives": "admin.organization.RoleDeleteResponse",
+        "returns": "admin.organization.RoleDeleteResponse",
     },
     "admin.organization.roles.list": {
         "route": "GET /organization/roles",
         "params": "after limit order",
-        "gives": "admin.organization.Role",
+        "returns": "admin.organization.Role",
         "page": "NextCursorPage",
     },
     "admin.organization.roles.retrieve": {
         "route": "GET /organization/roles/{role_id}",
-        "gives": "admin.organization.Role",
+        "returns": "admin.organization.Role",
     },
     "admin.organization.roles.update": {
         "route": "POST /organization/roles/{role_id}",
         "params": "description permissions role_name",
-        "gives": "admin.organization.Role",
+        "returns": "admin.organization.Role",
     },
     "admin.organization.spend_alerts.create": {
         "route": "POST /organization/spend_alerts",
         "params": "currency! interval! notification_channel! threshold_amount!",
-        "gives": "admin.organization.OrganizationSpendAlert",
+        "returns": "admin.organization.OrganizationSpendAlert",
     },
     "admin.organization.spend_alerts.delete": {
         "route": "DELETE /organization/spend_alerts/{alert_id}",
-        "gives": "admin.organization.OrganizationSpendAlertDeleted",
+        "returns": "admin.organization.OrganizationSpendAlertDeleted",
     },
     "admin.organization.spend_alerts.list": {
         "route": "GET /organization/spend_alerts",
         "params": "after before limit order",
-        "gives": "admin.organization.OrganizationSpendAlert",
+        "returns": "admin.organization.OrganizationSpendAlert",
         "page": "ConversationCursorPage",
     },
     "admin.organization.spend_alerts.retrieve": {
         "route": "GET /organization/spend_alerts/{alert_id}",
-        "gives": "admin.organization.OrganizationSpendAlert",
+        "returns": "admin.organization.OrganizationSpendAlert",
     },
     "admin.organization.spend_alerts.update": {
         "route": "POST /organization/spend_alerts/{alert_id}",
         "params": "currency! interval! notification_channel! threshold_amount!",
-        "gives": "admin.organization.OrganizationSpendAlert",
+        "returns": "admin.organization.OrganizationSpendAlert",
     },
     "admin.organization.spend_limit.delete": {
         "route": "DELETE /organization/spend_limit",
-        "gives": "admin.organization.OrganizationSpendLimitDeleted",
+        "returns": "admin.organization.OrganizationSpendLimitDeleted",
     },
     "admin.organization.spend_limit.retrieve": {
         "route": "GET /organization/spend_limit",
-        "gives": "admin.organization.OrganizationSpendLimit",
+        "returns": "admin.organization.OrganizationSpendLimit",
     },
     "admin.organization.spend_limit.update": {
         "route": "POST /organization/spend_limit",
         "params": "currency! interval! threshold_amount!",
-        "gives": "admin.organization.OrganizationSpendLimit",
+        "returns": "admin.organization.OrganizationSpendLimit",
     },
     "admin.organization.usage.audio_speeches": {
         "route": "GET /organization/usage/audio_speeches",
         "params": (
             "start_time! api_key_ids bucket_width end_time group_by limit models page project_ids user_ids"
         ),
-        "gives": "admin.organization.UsageAudioSpeechesResponse",
+        "returns": "admin.organization.UsageAudioSpeechesResponse",
     },
     "admin.organization.usage.audio_transcriptions": {
         "route": "GET /organization/usage/audio_transcriptions",
         "params": (
             "start_time! api_key_ids bucket_width end_time group_by limit models page project_ids user_ids"
         ),
-        "gives": "admin.organization.UsageAudioTranscriptionsResponse",
+        "returns": "admin.organization.UsageAudioTranscriptionsResponse",
     },
     "admin.organization.usage.code_interpreter_sessions": {
         "route": "GET /organization/usage/code_interpreter_sessions",
         "params": ("start_time! bucket_width end_time group_by limit page project_ids"),
-        "gives": "admin.organization.UsageCodeInterpreterSessionsResponse",
+        "returns": "admin.organization.UsageCodeInterpreterSessionsResponse",
     },
     "admin.organization.usage.completions": {
         "route": "GET /organization/usage/completions",
@@ -599,14 +599,14 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
             "start_time! api_key_ids batch bucket_width end_time group_by limit models page "
             "project_ids user_ids"
         ),
-        "gives": "admin.organization.UsageCompletionsResponse",
+        "returns": "admin.organization.UsageCompletionsResponse",
     },
     "admin.organization.usage.costs": {
         "route": "GET /organization/costs",
         "params": (
             "start_time! api_key_ids bucket_width end_time group_by limit line_items page project_ids"
         ),
-        "gives": "admin.organization.UsageCostsResponse",
+        "returns": "admin.organization.UsageCostsResponse",
     },
     "admin.organization.usage.decisions": {
         "route": "GET /organization/usage/decisions",
@@ -614,14 +614,14 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
             "start_time! api_key_ids batch bucket_width end_time group_by limit models page "
             "project_ids user_ids"
         ),
-        "gives": "admin.organization.UsageDecisionsResponse",
+        "returns": "admin.organization.UsageDecisionsResponse",
     },
     "admin.organization.usage.embeddings": {
         "route": "GET /organization/usage/embeddings",
         "params": (
             "start_time! api_key_ids bucket_width end_time group_by limit models page project_ids user_ids"
         ),
-        "gives": "admin.organization.UsageEmbeddingsResponse",
+        "returns": "admin.organization.UsageEmbeddingsResponse",
     },
     "admin.organization.usage.file_search_calls": {
         "route": "GET /organization/usage/file_search_calls",
@@ -629,7 +629,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
             "start_time! api_key_ids bucket_width end_time group_by limit page project_ids "
             "user_ids vector_store_ids"
         ),
-        "gives": "admin.organization.UsageFileSearchCallsResponse",
+        "returns": "admin.organization.UsageFileSearchCallsResponse",
     },
     "admin.organization.usage.images": {
         "route": "GET /organization/usage/images",
@@ -637,19 +637,19 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
             "start_time! api_key_ids bucket_width end_time group_by limit models page project_ids "
             "sizes sources user_ids"
         ),
-        "gives": "admin.organization.UsageImagesResponse",
+        "returns": "admin.organization.UsageImagesResponse",
     },
     "admin.organization.usage.moderations": {
         "route": "GET /organization/usage/moderations",
         "params": (
             "start_time! api_key_ids bucket_width end_time group_by limit models page project_ids user_ids"
         ),
-        "gives": "admin.organization.UsageModerationsResponse",
+        "returns": "admin.organization.UsageModerationsResponse",
     },
     "admin.organization.usage.vector_stores": {
         "route": "GET /organization/usage/vector_stores",
         "params": ("start_time! bucket_width end_time group_by limit page project_ids"),
-        "gives": "admin.organization.UsageVectorStoresResponse",
+        "returns": "admin.organization.UsageVectorStoresResponse",
     },
     "admin.organization.usage.web_search_calls": {
         "route": "GET /organization/usage/web_search_calls",
@@ -657,56 +657,56 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
             "start_time! api_key_ids bucket_width context_levels end_time group_by limit models "
             "page project_ids user_ids"
         ),
-        "gives": "admin.organization.UsageWebSearchCallsResponse",
+        "returns": "admin.organization.UsageWebSearchCallsResponse",
     },
     "admin.organization.users.delete": {
         "route": "DELETE /organization/users/{user_id}",
-        "gives": "admin.organization.UserDeleteResponse",
+        "returns": "admin.organization.UserDeleteResponse",
     },
     "admin.organization.users.list": {
         "route": "GET /organization/users",
         "params": "after emails limit",
-        "gives": "admin.organization.OrganizationUser",
+        "returns": "admin.organization.OrganizationUser",
         "page": "ConversationCursorPage",
     },
     "admin.organization.users.retrieve": {
         "route": "GET /organization/users/{user_id}",
-        "gives": "admin.organization.OrganizationUser",
+        "returns": "admin.organization.OrganizationUser",
     },
     "admin.organization.users.roles.create": {
         "route": "POST /organization/users/{user_id}/roles",
         "params": "role_id!",
-        "gives": "admin.organization.users.RoleCreateResponse",
+        "returns": "admin.organization.users.RoleCreateResponse",
     },
     "admin.organization.users.roles.delete": {
         "route": "DELETE /organization/users/{user_id}/roles/{role_id}",
-        "gives": "admin.organization.users.RoleDeleteResponse",
+        "returns": "admin.organization.users.RoleDeleteResponse",
     },
     "admin.organization.users.roles.list": {
         "route": "GET /organization/users/{user_id}/roles",
         "params": "after limit order",
-        "gives": "admin.organization.users.RoleListResponse",
+        "returns": "admin.organization.users.RoleListResponse",
         "page": "NextCursorPage",
     },
     "admin.organization.users.roles.retrieve": {
         "route": "GET /organization/users/{user_id}/roles/{role_id}",
-        "gives": "admin.organization.users.RoleRetrieveResponse",
+        "returns": "admin.organization.users.RoleRetrieveResponse",
     },
     "admin.organization.users.update": {
         "route": "POST /organization/users/{user_id}",
         "params": "developer_persona role role_id technical_level",
-        "gives": "admin.organization.OrganizationUser",
+        "returns": "admin.organization.OrganizationUser",
     },
     "admin.organization.workload_identity_providers.create": {
         "route": "POST /organization/workload_identity_providers",
         "params": (
             "audience! issuer! name! type! attribute_transformations description enabled verification"
         ),
-        "gives": "admin.organization.WorkloadIdentityProvider",
+        "returns": "admin.organization.WorkloadIdentityProvider",
     },
     "admin.organization.workload_identity_providers.delete": {
         "route": ("DELETE /organization/workload_identity_providers/{workload_identity_provider_id}"),
-        "gives": "admin.organization.WorkloadIdentityProviderDeleted",
+        "returns": "admin.organization.WorkloadIdentityProviderDeleted",
     },
     ("admin.organization.workload_identity_providers.federation_rules.create"): {
         "route": (
@@ -715,21 +715,21 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "params": (
             "attribute_matchers! project_id! service_account_id! description enabled name permissions"
         ),
-        "gives": ("admin.organization.workload_identity_providers.FederationRule"),
+        "returns": ("admin.organization.workload_identity_providers.FederationRule"),
     },
     ("admin.organization.workload_identity_providers.federation_rules.delete"): {
         "route": (
             "DELETE "
             "/organization/workload_identity_providers/{workload_identity_provider_id}/federation_rules/{workload_identity_federation_rule_id}"
         ),
-        "gives": ("admin.organization.workload_identity_providers.FederationRuleDeleted"),
+        "returns": ("admin.organization.workload_identity_providers.FederationRuleDeleted"),
     },
     ("admin.organization.workload_identity_providers.federation_rules.list"): {
         "route": (
             "GET /organization/workload_identity_providers/{workload_identity_provider_id}/federation_rules"
         ),
         "params": "after limit order service_account_id",
-        "gives": ("admin.organization.workload_identity_providers.FederationRule"),
+        "returns": ("admin.organization.workload_identity_providers.FederationRule"),
         "page": "CursorPage",
     },
     ("admin.organization.workload_identity_providers.federation_rules.retrieve"): {
@@ -737,7 +737,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
             "GET "
             "/organization/workload_identity_providers/{workload_identity_provider_id}/federation_rules/{workload_identity_federation_rule_id}"
         ),
-        "gives": ("admin.organization.workload_identity_providers.FederationRule"),
+        "returns": ("admin.organization.workload_identity_providers.FederationRule"),
     },
     ("admin.organization.workload_identity_providers.federation_rules.update"): {
         "route": (
@@ -745,21 +745,21 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
             "/organization/workload_identity_providers/{workload_identity_provider_id}/federation_rules/{workload_identity_federation_rule_id}"
         ),
         "params": "attribute_matchers description enabled name permissions",
-        "gives": ("admin.organization.workload_identity_providers.FederationRule"),
+        "returns": ("admin.organization.workload_identity_providers.FederationRule"),
     },
     "admin.organization.workload_identity_providers.list": {
         "route": "GET /organization/workload_identity_providers",
         "params": "after limit order",
-        "gives": "admin.organization.WorkloadIdentityProvider",
+        "returns": "admin.organization.WorkloadIdentityProvider",
         "page": "CursorPage",
     },
     "admin.organization.workload_identity_providers.retrieve": {
         "route": ("GET /organization/workload_identity_providers/{workload_identity_provider_id}"),
-        "gives": "admin.organization.WorkloadIdentityProvider",
+        "returns": "admin.organization.WorkloadIdentityProvider",
     },
     "admin.organization.workload_identity_providers.update": {
         "route": ("POST /organization/workload_identity_providers/{workload_identity_provider_id}"),
         "params": ("attribute_transformations audience description enabled issuer name verification"),
-        "gives": "admin.organization.WorkloadIdentityProvider",
+        "returns": "admin.organization.WorkloadIdentityProvider",
     },
 }

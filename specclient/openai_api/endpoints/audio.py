@@ -12,7 +12,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "audio.speech.create": {
         "route": "POST /audio/speech",
         "params": ("input! model! voice! instructions response_format speed stream_format"),
-        "gives": "bytes",
+        "returns": "bytes",
         "headers": {
             "Accept": "application/octet-stream",
         },
@@ -24,8 +24,8 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
             "known_speaker_references language languages prompt response_format stream "
             "temperature timestamp_granularities"
         ),
-        "gives": "audio.Transcription",
-        "gives_by": {
+        "returns": "audio.Transcription",
+        "returns_by": {
             "response_format": {
                 "text": "str",
                 "srt": "str",
@@ -40,8 +40,8 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "audio.translations.create": {
         "route": "POST /audio/translations",
         "params": "file! model! prompt response_format temperature",
-        "gives": "audio.Translation",
-        "gives_by": {
+        "returns": "audio.Translation",
+        "returns_by": {
             "response_format": {
                 "text": "str",
                 "srt": "str",
@@ -55,27 +55,27 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "audio.voice_consents.create": {
         "route": "POST /audio/voice_consents",
         "params": "language! name! recording!",
-        "gives": "audio.VoiceConsent",
+        "returns": "audio.VoiceConsent",
         "files": "recording",
     },
     "audio.voice_consents.delete": {
         "route": "DELETE /audio/voice_consents/{consent_id}",
-        "gives": "audio.VoiceConsentDeleted",
+        "returns": "audio.VoiceConsentDeleted",
     },
     "audio.voice_consents.list": {
         "route": "GET /audio/voice_consents",
         "params": "after limit",
-        "gives": "audio.VoiceConsent",
+        "returns": "audio.VoiceConsent",
         "page": "CursorPage",
     },
     "audio.voice_consents.retrieve": {
         "route": "GET /audio/voice_consents/{consent_id}",
-        "gives": "audio.VoiceConsent",
+        "returns": "audio.VoiceConsent",
     },
     "audio.voice_consents.update": {
         "route": "POST /audio/voice_consents/{consent_id}",
         "params": "name!",
-        "gives": "audio.VoiceConsent",
+        "returns": "audio.VoiceConsent",
     },
     "audio.voices.create": {
         "route": "POST /audio/voices",
@@ -84,11 +84,11 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
             "audio_sample consent",
             "prompt type",
         ],
-        "gives": "audio.Voice",
+        "returns": "audio.Voice",
         "files": "audio_sample",
     },
     "audio.voices.delete": {
         "route": "DELETE /audio/voices/{voice_id}",
-        "gives": "audio.VoiceDeleted",
+        "returns": "audio.VoiceDeleted",
     },
 }

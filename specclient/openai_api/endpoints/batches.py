@@ -11,21 +11,21 @@ from typing import Any, Final
 ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "batches.cancel": {
         "route": "POST /batches/{batch_id}/cancel",
-        "gives": "Batch",
+        "returns": "Batch",
     },
     "batches.create": {
         "route": "POST /batches",
         "params": ("completion_window! endpoint! input_file_id! metadata output_expires_after"),
-        "gives": "Batch",
+        "returns": "Batch",
     },
     "batches.list": {
         "route": "GET /batches",
         "params": "after limit",
-        "gives": "Batch",
+        "returns": "Batch",
         "page": "CursorPage",
     },
     "batches.retrieve": {
         "route": "GET /batches/{batch_id}",
-        "gives": "Batch",
+        "returns": "Batch",
     },
 }

@@ -16,7 +16,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
             "expression timezone",
             "run_at",
         ],
-        "gives": "beta.agents.Automation",
+        "returns": "beta.agents.Automation",
         "headers": {
             "OpenAI-Beta": "agents=v1",
         },
@@ -28,14 +28,14 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "beta.agents.automations.delete": {
         "route": "DELETE /agents/automations/{automation_id}",
-        "gives": "beta.agents.AutomationDeleted",
+        "returns": "beta.agents.AutomationDeleted",
         "headers": {
             "OpenAI-Beta": "agents=v1",
         },
     },
     "beta.agents.automations.invocations.create": {
         "route": "POST /agents/automations/{automation_id}/invocations",
-        "gives": "beta.agents.automations.AutomationInvocation",
+        "returns": "beta.agents.automations.AutomationInvocation",
         "headers": {
             "OpenAI-Beta": "agents=v1",
         },
@@ -43,7 +43,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.agents.automations.invocations.list": {
         "route": "GET /agents/automations/{automation_id}/invocations",
         "params": "after limit order",
-        "gives": "beta.agents.automations.AutomationInvocation",
+        "returns": "beta.agents.automations.AutomationInvocation",
         "page": "CursorPage",
         "headers": {
             "OpenAI-Beta": "agents=v1",
@@ -51,7 +51,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "beta.agents.automations.invocations.retrieve": {
         "route": ("GET /agents/automations/{automation_id}/invocations/{invocation_id}"),
-        "gives": "beta.agents.automations.AutomationInvocation",
+        "returns": "beta.agents.automations.AutomationInvocation",
         "headers": {
             "OpenAI-Beta": "agents=v1",
         },
@@ -59,7 +59,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.agents.automations.list": {
         "route": "GET /agents/automations",
         "params": "after limit order session_id",
-        "gives": "beta.agents.Automation",
+        "returns": "beta.agents.Automation",
         "page": "CursorPage",
         "headers": {
             "OpenAI-Beta": "agents=v1",
@@ -67,21 +67,21 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "beta.agents.automations.pause": {
         "route": "POST /agents/automations/{automation_id}/pause",
-        "gives": "beta.agents.Automation",
+        "returns": "beta.agents.Automation",
         "headers": {
             "OpenAI-Beta": "agents=v1",
         },
     },
     "beta.agents.automations.resume": {
         "route": "POST /agents/automations/{automation_id}/resume",
-        "gives": "beta.agents.Automation",
+        "returns": "beta.agents.Automation",
         "headers": {
             "OpenAI-Beta": "agents=v1",
         },
     },
     "beta.agents.automations.retrieve": {
         "route": "GET /agents/automations/{automation_id}",
-        "gives": "beta.agents.Automation",
+        "returns": "beta.agents.Automation",
         "headers": {
             "OpenAI-Beta": "agents=v1",
         },
@@ -89,7 +89,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.agents.automations.update": {
         "route": "POST /agents/automations/{automation_id}",
         "params": "expression metadata name run_at target timezone",
-        "gives": "beta.agents.Automation",
+        "returns": "beta.agents.Automation",
         "headers": {
             "OpenAI-Beta": "agents=v1",
         },
@@ -105,7 +105,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
             "model! compaction experimental instructions metadata multi_agent name reasoning "
             "service_tier text tools"
         ),
-        "gives": "beta.Agent",
+        "returns": "beta.Agent",
         "headers": {
             "OpenAI-Beta": "agents=v1",
         },
@@ -117,7 +117,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "beta.agents.delete": {
         "route": "DELETE /agents/{agent_id}",
-        "gives": "beta.AgentDeleted",
+        "returns": "beta.AgentDeleted",
         "headers": {
             "OpenAI-Beta": "agents=v1",
         },
@@ -125,7 +125,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.agents.environments.create": {
         "route": "POST /agents/environments",
         "params": "environment! vault_ids idempotency_key",
-        "gives": "beta.agents.EnvironmentInfo",
+        "returns": "beta.agents.EnvironmentInfo",
         "headers": {
             "OpenAI-Beta": "agents=v1",
         },
@@ -140,7 +140,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
             "file_id",
             "data",
         ],
-        "gives": "beta.agents.environments.EnvironmentFile",
+        "returns": "beta.agents.environments.EnvironmentFile",
         "headers": {
             "OpenAI-Beta": "agents=v1",
         },
@@ -148,7 +148,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.agents.environments.files.list": {
         "route": "GET /agents/environments/{environment_id}/files",
         "params": "limit order page path",
-        "gives": "beta.agents.environments.EnvironmentFile",
+        "returns": "beta.agents.environments.EnvironmentFile",
         "page": "TokenPage",
         "headers": {
             "OpenAI-Beta": "agents=v1",
@@ -157,7 +157,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.agents.environments.list": {
         "route": "GET /agents/environments",
         "params": "after limit order type",
-        "gives": "beta.agents.EnvironmentInfo",
+        "returns": "beta.agents.EnvironmentInfo",
         "page": "CursorPage",
         "headers": {
             "OpenAI-Beta": "agents=v1",
@@ -165,7 +165,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "beta.agents.environments.retrieve": {
         "route": "GET /agents/environments/{environment_id}",
-        "gives": "beta.agents.EnvironmentInfo",
+        "returns": "beta.agents.EnvironmentInfo",
         "headers": {
             "OpenAI-Beta": "agents=v1",
         },
@@ -175,14 +175,14 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "params": (
             "capability_directories desktop env files name network packages plugins setup_commands skills"
         ),
-        "gives": "beta.agents.environments.EnvironmentTemplate",
+        "returns": "beta.agents.environments.EnvironmentTemplate",
         "headers": {
             "OpenAI-Beta": "agents=v1",
         },
     },
     "beta.agents.environments.templates.delete": {
         "route": ("DELETE /agents/environments/templates/{environment_template_id}"),
-        "gives": "beta.agents.environments.EnvironmentTemplateDeleted",
+        "returns": "beta.agents.environments.EnvironmentTemplateDeleted",
         "headers": {
             "OpenAI-Beta": "agents=v1",
         },
@@ -190,7 +190,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.agents.environments.templates.list": {
         "route": "GET /agents/environments/templates",
         "params": "after limit order",
-        "gives": "beta.agents.environments.EnvironmentTemplate",
+        "returns": "beta.agents.environments.EnvironmentTemplate",
         "page": "CursorPage",
         "headers": {
             "OpenAI-Beta": "agents=v1",
@@ -198,7 +198,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "beta.agents.environments.templates.retrieve": {
         "route": "GET /agents/environments/templates/{environment_template_id}",
-        "gives": "beta.agents.environments.EnvironmentTemplate",
+        "returns": "beta.agents.environments.EnvironmentTemplate",
         "headers": {
             "OpenAI-Beta": "agents=v1",
         },
@@ -208,7 +208,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "params": (
             "capability_directories desktop env files name network packages plugins setup_commands skills"
         ),
-        "gives": "beta.agents.environments.EnvironmentTemplate",
+        "returns": "beta.agents.environments.EnvironmentTemplate",
         "headers": {
             "OpenAI-Beta": "agents=v1",
         },
@@ -216,7 +216,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.agents.list": {
         "route": "GET /agents",
         "params": "after limit order",
-        "gives": "beta.Agent",
+        "returns": "beta.Agent",
         "page": "CursorPage",
         "headers": {
             "OpenAI-Beta": "agents=v1",
@@ -224,14 +224,14 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "beta.agents.retrieve": {
         "route": "GET /agents/{agent_id}",
-        "gives": "beta.Agent",
+        "returns": "beta.Agent",
         "headers": {
             "OpenAI-Beta": "agents=v1",
         },
     },
     "beta.agents.sessions.artifacts.content": {
         "route": ("GET /agents/sessions/{session_id}/artifacts/{artifact_id}/content"),
-        "gives": "bytes",
+        "returns": "bytes",
         "headers": {
             "OpenAI-Beta": "agents=v1",
             "Accept": "application/octet-stream",
@@ -239,7 +239,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "beta.agents.sessions.artifacts.delete": {
         "route": "DELETE /agents/sessions/{session_id}/artifacts/{artifact_id}",
-        "gives": "beta.agents.sessions.SessionArtifactDeleted",
+        "returns": "beta.agents.sessions.SessionArtifactDeleted",
         "headers": {
             "OpenAI-Beta": "agents=v1",
         },
@@ -247,7 +247,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.agents.sessions.artifacts.list": {
         "route": "GET /agents/sessions/{session_id}/artifacts",
         "params": "after environment_id limit order",
-        "gives": "beta.agents.sessions.SessionArtifact",
+        "returns": "beta.agents.sessions.SessionArtifact",
         "page": "CursorPage",
         "headers": {
             "OpenAI-Beta": "agents=v1",
@@ -255,7 +255,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "beta.agents.sessions.artifacts.retrieve": {
         "route": "GET /agents/sessions/{session_id}/artifacts/{artifact_id}",
-        "gives": "beta.agents.sessions.SessionArtifact",
+        "returns": "beta.agents.sessions.SessionArtifact",
         "headers": {
             "OpenAI-Beta": "agents=v1",
         },
@@ -266,7 +266,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
             "environment! agent agent_id input metadata prompt_cache_options review spend_control "
             "stream stream_options vault_ids"
         ),
-        "gives": "beta.AgentSession",
+        "returns": "beta.AgentSession",
         "event": "beta.AgentSessionEvent",
         "headers": {
             "OpenAI-Beta": "agents=v1",
@@ -279,7 +279,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "beta.agents.sessions.delete": {
         "route": "DELETE /agents/sessions/{session_id}",
-        "gives": "beta.AgentSessionDeleted",
+        "returns": "beta.AgentSessionDeleted",
         "headers": {
             "OpenAI-Beta": "agents=v1",
         },
@@ -298,7 +298,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.agents.sessions.events.stream": {
         "route": "GET /agents/sessions/{session_id}/events",
         "params": "include_obfuscation",
-        "gives": "beta.AgentSessionEvent",
+        "returns": "beta.AgentSessionEvent",
         "event": "beta.AgentSessionEvent",
         "streams": True,
         "headers": {
@@ -309,7 +309,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.agents.sessions.items.list": {
         "route": "GET /agents/sessions/{session_id}/items",
         "params": "after limit order",
-        "gives": "beta.AgentSessionItem",
+        "returns": "beta.AgentSessionItem",
         "page": "CursorPage",
         "headers": {
             "OpenAI-Beta": "agents=v1",
@@ -318,7 +318,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.agents.sessions.list": {
         "route": "GET /agents/sessions",
         "params": "after agent_id limit metadata order",
-        "gives": "beta.AgentSession",
+        "returns": "beta.AgentSession",
         "page": "CursorPage",
         "headers": {
             "OpenAI-Beta": "agents=v1",
@@ -326,7 +326,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "beta.agents.sessions.retrieve": {
         "route": "GET /agents/sessions/{session_id}",
-        "gives": "beta.AgentSession",
+        "returns": "beta.AgentSession",
         "headers": {
             "OpenAI-Beta": "agents=v1",
         },
@@ -334,7 +334,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.agents.sessions.subagents.items.list": {
         "route": ("GET /agents/sessions/{session_id}/subagents/{subagent_id}/items"),
         "params": "after limit order",
-        "gives": "beta.AgentSessionItem",
+        "returns": "beta.AgentSessionItem",
         "page": "CursorPage",
         "headers": {
             "OpenAI-Beta": "agents=v1",
@@ -343,7 +343,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.agents.sessions.subagents.list": {
         "route": "GET /agents/sessions/{session_id}/subagents",
         "params": "after limit order",
-        "gives": "beta.Subagent",
+        "returns": "beta.Subagent",
         "page": "CursorPage",
         "headers": {
             "OpenAI-Beta": "agents=v1",
@@ -351,7 +351,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "beta.agents.sessions.subagents.retrieve": {
         "route": "GET /agents/sessions/{session_id}/subagents/{subagent_id}",
-        "gives": "beta.Subagent",
+        "returns": "beta.Subagent",
         "headers": {
             "OpenAI-Beta": "agents=v1",
         },
@@ -359,7 +359,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.agents.sessions.subagents.turns.items.list": {
         "route": ("GET /agents/sessions/{session_id}/subagents/{subagent_id}/turns/{turn_id}/items"),
         "params": "after limit order",
-        "gives": "beta.AgentSessionItem",
+        "returns": "beta.AgentSessionItem",
         "page": "CursorPage",
         "headers": {
             "OpenAI-Beta": "agents=v1",
@@ -368,7 +368,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.agents.sessions.subagents.turns.list": {
         "route": ("GET /agents/sessions/{session_id}/subagents/{subagent_id}/turns"),
         "params": "after limit order",
-        "gives": "beta.agents.sessions.Turn",
+        "returns": "beta.agents.sessions.Turn",
         "page": "CursorPage",
         "headers": {
             "OpenAI-Beta": "agents=v1",
@@ -376,7 +376,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "beta.agents.sessions.subagents.turns.retrieve": {
         "route": ("GET /agents/sessions/{session_id}/subagents/{subagent_id}/turns/{turn_id}"),
-        "gives": "beta.agents.sessions.Turn",
+        "returns": "beta.agents.sessions.Turn",
         "headers": {
             "OpenAI-Beta": "agents=v1",
         },
@@ -384,7 +384,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.agents.sessions.traces.list": {
         "route": "GET /agents/sessions/{session_id}/traces",
         "params": "after limit order",
-        "gives": "beta.agents.sessions.SessionTrace",
+        "returns": "beta.agents.sessions.SessionTrace",
         "page": "CursorPage",
         "headers": {
             "OpenAI-Beta": "agents=v1",
@@ -393,7 +393,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.agents.sessions.turns.items.list": {
         "route": "GET /agents/sessions/{session_id}/turns/{turn_id}/items",
         "params": "after limit order",
-        "gives": "beta.AgentSessionItem",
+        "returns": "beta.AgentSessionItem",
         "page": "ConversationCursorPage",
         "headers": {
             "OpenAI-Beta": "agents=v1",
@@ -402,7 +402,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.agents.sessions.turns.list": {
         "route": "GET /agents/sessions/{session_id}/turns",
         "params": "after limit order",
-        "gives": "beta.agents.sessions.Turn",
+        "returns": "beta.agents.sessions.Turn",
         "page": "CursorPage",
         "headers": {
             "OpenAI-Beta": "agents=v1",
@@ -410,7 +410,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "beta.agents.sessions.turns.retrieve": {
         "route": "GET /agents/sessions/{session_id}/turns/{turn_id}",
-        "gives": "beta.agents.sessions.Turn",
+        "returns": "beta.agents.sessions.Turn",
         "headers": {
             "OpenAI-Beta": "agents=v1",
         },
@@ -418,7 +418,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.agents.sessions.update": {
         "route": "POST /agents/sessions/{session_id}",
         "params": "agent metadata prompt_cache_options review spend_control",
-        "gives": "beta.AgentSession",
+        "returns": "beta.AgentSession",
         "headers": {
             "OpenAI-Beta": "agents=v1",
         },
@@ -429,7 +429,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
             "compaction experimental instructions metadata model multi_agent name reasoning "
             "service_tier text tools"
         ),
-        "gives": "beta.Agent",
+        "returns": "beta.Agent",
         "headers": {
             "OpenAI-Beta": "agents=v1",
         },
@@ -442,7 +442,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.agents.vaults.create": {
         "route": "POST /vaults",
         "params": "metadata name",
-        "gives": "beta.agents.Vault",
+        "returns": "beta.agents.Vault",
         "headers": {
             "OpenAI-Beta": "agents=v1",
         },
@@ -450,14 +450,14 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.agents.vaults.credentials.create": {
         "route": "POST /vaults/{vault_id}/credentials",
         "params": "auth! name! metadata",
-        "gives": "beta.agents.vaults.Credential",
+        "returns": "beta.agents.vaults.Credential",
         "headers": {
             "OpenAI-Beta": "agents=v1",
         },
     },
     "beta.agents.vaults.credentials.delete": {
         "route": "DELETE /vaults/{vault_id}/credentials/{credential_id}",
-        "gives": "beta.agents.vaults.CredentialDeleted",
+        "returns": "beta.agents.vaults.CredentialDeleted",
         "headers": {
             "OpenAI-Beta": "agents=v1",
         },
@@ -465,7 +465,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.agents.vaults.credentials.list": {
         "route": "GET /vaults/{vault_id}/credentials",
         "params": "after limit metadata order status",
-        "gives": "beta.agents.vaults.Credential",
+        "returns": "beta.agents.vaults.Credential",
         "page": "CursorPage",
         "headers": {
             "OpenAI-Beta": "agents=v1",
@@ -473,7 +473,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "beta.agents.vaults.credentials.retrieve": {
         "route": "GET /vaults/{vault_id}/credentials/{credential_id}",
-        "gives": "beta.agents.vaults.Credential",
+        "returns": "beta.agents.vaults.Credential",
         "headers": {
             "OpenAI-Beta": "agents=v1",
         },
@@ -481,14 +481,14 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.agents.vaults.credentials.update": {
         "route": "POST /vaults/{vault_id}/credentials/{credential_id}",
         "params": "auth metadata",
-        "gives": "beta.agents.vaults.Credential",
+        "returns": "beta.agents.vaults.Credential",
         "headers": {
             "OpenAI-Beta": "agents=v1",
         },
     },
     "beta.agents.vaults.delete": {
         "route": "DELETE /vaults/{vault_id}",
-        "gives": "beta.agents.VaultDeleted",
+        "returns": "beta.agents.VaultDeleted",
         "headers": {
             "OpenAI-Beta": "agents=v1",
         },
@@ -496,7 +496,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.agents.vaults.list": {
         "route": "GET /vaults",
         "params": "after limit metadata order status",
-        "gives": "beta.agents.Vault",
+        "returns": "beta.agents.Vault",
         "page": "CursorPage",
         "headers": {
             "OpenAI-Beta": "agents=v1",
@@ -504,7 +504,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "beta.agents.vaults.retrieve": {
         "route": "GET /vaults/{vault_id}",
-        "gives": "beta.agents.Vault",
+        "returns": "beta.agents.Vault",
         "headers": {
             "OpenAI-Beta": "agents=v1",
         },
@@ -512,7 +512,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.agents.vaults.update": {
         "route": "POST /vaults/{vault_id}",
         "params": "metadata name",
-        "gives": "beta.agents.Vault",
+        "returns": "beta.agents.Vault",
         "headers": {
             "OpenAI-Beta": "agents=v1",
         },
@@ -523,7 +523,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
             "model! description instructions metadata name reasoning_effort response_format "
             "temperature tool_resources tools top_p"
         ),
-        "gives": "beta.Assistant",
+        "returns": "beta.Assistant",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
@@ -531,7 +531,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "beta.assistants.delete": {
         "route": "DELETE /assistants/{assistant_id}",
-        "gives": "beta.AssistantDeleted",
+        "returns": "beta.AssistantDeleted",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
@@ -540,7 +540,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.assistants.list": {
         "route": "GET /assistants",
         "params": "after before limit order",
-        "gives": "beta.Assistant",
+        "returns": "beta.Assistant",
         "page": "CursorPage",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
@@ -549,7 +549,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "beta.assistants.retrieve": {
         "route": "GET /assistants/{assistant_id}",
-        "gives": "beta.Assistant",
+        "returns": "beta.Assistant",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
@@ -561,7 +561,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
             "description instructions metadata model name reasoning_effort response_format "
             "temperature tool_resources tools top_p"
         ),
-        "gives": "beta.Assistant",
+        "returns": "beta.Assistant",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
@@ -569,7 +569,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "beta.chatkit.sessions.cancel": {
         "route": "POST /chatkit/sessions/{session_id}/cancel",
-        "gives": "beta.chatkit.ChatSession",
+        "returns": "beta.chatkit.ChatSession",
         "headers": {
             "OpenAI-Beta": "chatkit_beta=v1",
         },
@@ -577,14 +577,14 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.chatkit.sessions.create": {
         "route": "POST /chatkit/sessions",
         "params": ("user! workflow! chatkit_configuration expires_after rate_limits"),
-        "gives": "beta.chatkit.ChatSession",
+        "returns": "beta.chatkit.ChatSession",
         "headers": {
             "OpenAI-Beta": "chatkit_beta=v1",
         },
     },
     "beta.chatkit.threads.delete": {
         "route": "DELETE /chatkit/threads/{thread_id}",
-        "gives": "beta.chatkit.ThreadDeleteResponse",
+        "returns": "beta.chatkit.ThreadDeleteResponse",
         "headers": {
             "OpenAI-Beta": "chatkit_beta=v1",
         },
@@ -592,7 +592,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.chatkit.threads.list": {
         "route": "GET /chatkit/threads",
         "params": "after before limit order user",
-        "gives": "beta.chatkit.ChatKitThread",
+        "returns": "beta.chatkit.ChatKitThread",
         "page": "ConversationCursorPage",
         "headers": {
             "OpenAI-Beta": "chatkit_beta=v1",
@@ -601,7 +601,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.chatkit.threads.list_items": {
         "route": "GET /chatkit/threads/{thread_id}/items",
         "params": "after before limit order",
-        "gives": "beta.chatkit.chatkit_thread_item_list.Data",
+        "returns": "beta.chatkit.chatkit_thread_item_list.Data",
         "page": "ConversationCursorPage",
         "headers": {
             "OpenAI-Beta": "chatkit_beta=v1",
@@ -609,7 +609,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "beta.chatkit.threads.retrieve": {
         "route": "GET /chatkit/threads/{thread_id}",
-        "gives": "beta.chatkit.ChatKitThread",
+        "returns": "beta.chatkit.ChatKitThread",
         "headers": {
             "OpenAI-Beta": "chatkit_beta=v1",
         },
@@ -621,7 +621,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
             "input_audio_transcription instructions max_response_output_tokens modalities model "
             "output_audio_format speed temperature tool_choice tools tracing turn_detection voice"
         ),
-        "gives": "beta.realtime.SessionCreateResponse",
+        "returns": "beta.realtime.SessionCreateResponse",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
@@ -632,7 +632,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
             "client_secret include input_audio_format input_audio_noise_reduction "
             "input_audio_transcription modalities turn_detection"
         ),
-        "gives": "beta.realtime.TranscriptionSession",
+        "returns": "beta.realtime.TranscriptionSession",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
@@ -640,7 +640,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.responses.cancel": {
         "route": "POST /responses/{response_id}/cancel?beta=true",
         "params": "betas",
-        "gives": "beta.BetaResponse",
+        "returns": "beta.BetaResponse",
         "in_headers": {
             "betas": "openai-beta",
         },
@@ -651,7 +651,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
             "model! image input instructions previous_response_id prompt_cache_key "
             "prompt_cache_options prompt_cache_retention service_tier betas"
         ),
-        "gives": "beta.BetaCompactedResponse",
+        "returns": "beta.BetaCompactedResponse",
         "in_headers": {
             "betas": "openai-beta",
         },
@@ -666,7 +666,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
             "store stream stream_options temperature text tool_choice tools top_logprobs top_p "
             "truncation user betas"
         ),
-        "gives": "beta.BetaResponse",
+        "returns": "beta.BetaResponse",
         "event": "beta.BetaResponseStreamEvent",
         "in_headers": {
             "betas": "openai-beta",
@@ -685,7 +685,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.responses.input_items.list": {
         "route": "GET /responses/{response_id}/input_items?beta=true",
         "params": "after include limit order betas",
-        "gives": "beta.BetaResponseItem",
+        "returns": "beta.BetaResponseItem",
         "page": "CursorPage",
         "in_headers": {
             "betas": "openai-beta",
@@ -697,7 +697,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
             "conversation input instructions model parallel_tool_calls personality "
             "previous_response_id reasoning text tool_choice tools truncation betas"
         ),
-        "gives": "beta.responses.InputTokenCountResponse",
+        "returns": "beta.responses.InputTokenCountResponse",
         "in_headers": {
             "betas": "openai-beta",
         },
@@ -705,7 +705,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.responses.retrieve": {
         "route": "GET /responses/{response_id}?beta=true",
         "params": "include include_obfuscation starting_after stream betas",
-        "gives": "beta.BetaResponse",
+        "returns": "beta.BetaResponse",
         "event": "beta.BetaResponseStreamEvent",
         "in_headers": {
             "betas": "openai-beta",
@@ -714,7 +714,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.threads.create": {
         "route": "POST /threads",
         "params": "messages metadata tool_resources",
-        "gives": "beta.Thread",
+        "returns": "beta.Thread",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
@@ -727,7 +727,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
             "parallel_tool_calls response_format stream temperature thread tool_choice "
             "tool_resources tools top_p truncation_strategy"
         ),
-        "gives": "beta.threads.Run",
+        "returns": "beta.threads.Run",
         "event": "beta.AssistantStreamEvent",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
@@ -736,7 +736,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "beta.threads.delete": {
         "route": "DELETE /threads/{thread_id}",
-        "gives": "beta.ThreadDeleted",
+        "returns": "beta.ThreadDeleted",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
@@ -745,7 +745,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.threads.messages.create": {
         "route": "POST /threads/{thread_id}/messages",
         "params": "content! role! attachments metadata",
-        "gives": "beta.threads.Message",
+        "returns": "beta.threads.Message",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
@@ -753,7 +753,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "beta.threads.messages.delete": {
         "route": "DELETE /threads/{thread_id}/messages/{message_id}",
-        "gives": "beta.threads.MessageDeleted",
+        "returns": "beta.threads.MessageDeleted",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
@@ -762,7 +762,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.threads.messages.list": {
         "route": "GET /threads/{thread_id}/messages",
         "params": "after before limit order run_id",
-        "gives": "beta.threads.Message",
+        "returns": "beta.threads.Message",
         "page": "CursorPage",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
@@ -771,7 +771,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "beta.threads.messages.retrieve": {
         "route": "GET /threads/{thread_id}/messages/{message_id}",
-        "gives": "beta.threads.Message",
+        "returns": "beta.threads.Message",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
@@ -780,7 +780,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.threads.messages.update": {
         "route": "POST /threads/{thread_id}/messages/{message_id}",
         "params": "metadata",
-        "gives": "beta.threads.Message",
+        "returns": "beta.threads.Message",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
@@ -788,7 +788,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "beta.threads.retrieve": {
         "route": "GET /threads/{thread_id}",
-        "gives": "beta.Thread",
+        "returns": "beta.Thread",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
@@ -796,7 +796,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "beta.threads.runs.cancel": {
         "route": "POST /threads/{thread_id}/runs/{run_id}/cancel",
-        "gives": "beta.threads.Run",
+        "returns": "beta.threads.Run",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
@@ -810,7 +810,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
             "reasoning_effort response_format stream temperature tool_choice tools top_p "
             "truncation_strategy"
         ),
-        "gives": "beta.threads.Run",
+        "returns": "beta.threads.Run",
         "event": "beta.AssistantStreamEvent",
         "query": "include",
         "headers": {
@@ -821,7 +821,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.threads.runs.list": {
         "route": "GET /threads/{thread_id}/runs",
         "params": "after before limit order",
-        "gives": "beta.threads.Run",
+        "returns": "beta.threads.Run",
         "page": "CursorPage",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
@@ -830,7 +830,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "beta.threads.runs.retrieve": {
         "route": "GET /threads/{thread_id}/runs/{run_id}",
-        "gives": "beta.threads.Run",
+        "returns": "beta.threads.Run",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
@@ -839,7 +839,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.threads.runs.steps.list": {
         "route": "GET /threads/{thread_id}/runs/{run_id}/steps",
         "params": "after before include limit order",
-        "gives": "beta.threads.runs.RunStep",
+        "returns": "beta.threads.runs.RunStep",
         "page": "CursorPage",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
@@ -849,7 +849,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.threads.runs.steps.retrieve": {
         "route": "GET /threads/{thread_id}/runs/{run_id}/steps/{step_id}",
         "params": "include",
-        "gives": "beta.threads.runs.RunStep",
+        "returns": "beta.threads.runs.RunStep",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
@@ -858,7 +858,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.threads.runs.submit_tool_outputs": {
         "route": "POST /threads/{thread_id}/runs/{run_id}/submit_tool_outputs",
         "params": "tool_outputs! stream",
-        "gives": "beta.threads.Run",
+        "returns": "beta.threads.Run",
         "event": "beta.AssistantStreamEvent",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
@@ -868,7 +868,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.threads.runs.update": {
         "route": "POST /threads/{thread_id}/runs/{run_id}",
         "params": "metadata",
-        "gives": "beta.threads.Run",
+        "returns": "beta.threads.Run",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
@@ -877,7 +877,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.threads.update": {
         "route": "POST /threads/{thread_id}",
         "params": "metadata tool_resources",
-        "gives": "beta.Thread",
+        "returns": "beta.Thread",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },

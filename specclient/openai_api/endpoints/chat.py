@@ -11,27 +11,27 @@ from typing import Any, Final
 ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "chat.completions.delete": {
         "route": "DELETE /chat/completions/{completion_id}",
-        "gives": "chat.ChatCompletionDeleted",
+        "returns": "chat.ChatCompletionDeleted",
     },
     "chat.completions.list": {
         "route": "GET /chat/completions",
         "params": "after limit metadata model order",
-        "gives": "chat.ChatCompletion",
+        "returns": "chat.ChatCompletion",
         "page": "CursorPage",
     },
     "chat.completions.messages.list": {
         "route": "GET /chat/completions/{completion_id}/messages",
         "params": "after limit order",
-        "gives": "chat.ChatCompletionStoreMessage",
+        "returns": "chat.ChatCompletionStoreMessage",
         "page": "CursorPage",
     },
     "chat.completions.retrieve": {
         "route": "GET /chat/completions/{completion_id}",
-        "gives": "chat.ChatCompletion",
+        "returns": "chat.ChatCompletion",
     },
     "chat.completions.update": {
         "route": "POST /chat/completions/{completion_id}",
         "params": "metadata!",
-        "gives": "chat.ChatCompletion",
+        "returns": "chat.ChatCompletion",
     },
 }

@@ -12,7 +12,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "containers.create": {
         "route": "POST /containers",
         "params": ("name! expires_after file_ids memory_limit network_policy skills"),
-        "gives": "ContainerCreateResponse",
+        "returns": "ContainerCreateResponse",
     },
     "containers.delete": {
         "route": "DELETE /containers/{container_id}",
@@ -22,7 +22,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "containers.files.content.retrieve": {
         "route": "GET /containers/{container_id}/files/{file_id}/content",
-        "gives": "bytes",
+        "returns": "bytes",
         "headers": {
             "Accept": "application/binary",
         },
@@ -30,7 +30,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "containers.files.create": {
         "route": "POST /containers/{container_id}/files",
         "params": "file file_id",
-        "gives": "containers.FileCreateResponse",
+        "returns": "containers.FileCreateResponse",
         "files": "file",
         "form": "with files",
     },
@@ -43,21 +43,21 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "containers.files.list": {
         "route": "GET /containers/{container_id}/files",
         "params": "after limit order",
-        "gives": "containers.FileListResponse",
+        "returns": "containers.FileListResponse",
         "page": "CursorPage",
     },
     "containers.files.retrieve": {
         "route": "GET /containers/{container_id}/files/{file_id}",
-        "gives": "containers.FileRetrieveResponse",
+        "returns": "containers.FileRetrieveResponse",
     },
     "containers.list": {
         "route": "GET /containers",
         "params": "after limit name order",
-        "gives": "ContainerListResponse",
+        "returns": "ContainerListResponse",
         "page": "CursorPage",
     },
     "containers.retrieve": {
         "route": "GET /containers/{container_id}",
-        "gives": "ContainerRetrieveResponse",
+        "returns": "ContainerRetrieveResponse",
     },
 }

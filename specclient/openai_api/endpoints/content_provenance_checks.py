@@ -12,7 +12,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "content_provenance_checks.create": {
         "route": "POST /content_provenance_checks",
         "params": "file!",
-        "gives": "ContentProvenanceCheck",
+        "returns": "ContentProvenanceCheck",
         "files": "file",
     },
 }

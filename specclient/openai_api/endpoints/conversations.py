@@ -12,40 +12,40 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "conversations.create": {
         "route": "POST /conversations",
         "params": "items metadata",
-        "gives": "conversations.Conversation",
+        "returns": "conversations.Conversation",
     },
     "conversations.delete": {
         "route": "DELETE /conversations/{conversation_id}",
-        "gives": "conversations.ConversationDeletedResource",
+        "returns": "conversations.ConversationDeletedResource",
     },
     "conversations.items.create": {
         "route": "POST /conversations/{conversation_id}/items",
         "params": "items! include",
-        "gives": "conversations.ConversationItemList",
+        "returns": "conversations.ConversationItemList",
         "query": "include",
     },
     "conversations.items.delete": {
         "route": "DELETE /conversations/{conversation_id}/items/{item_id}",
-        "gives": "conversations.Conversation",
+        "returns": "conversations.Conversation",
     },
     "conversations.items.list": {
         "route": "GET /conversations/{conversation_id}/items",
         "params": "after include limit order",
-        "gives": "conversations.ConversationItem",
+        "returns": "conversations.ConversationItem",
         "page": "ConversationCursorPage",
     },
     "conversations.items.retrieve": {
         "route": "GET /conversations/{conversation_id}/items/{item_id}",
         "params": "include",
-        "gives": "conversations.ConversationItem",
+        "returns": "conversations.ConversationItem",
     },
     "conversations.retrieve": {
         "route": "GET /conversations/{conversation_id}",
-        "gives": "conversations.Conversation",
+        "returns": "conversations.Conversation",
     },
     "conversations.update": {
         "route": "POST /conversations/{conversation_id}",
         "params": "metadata!",
-        "gives": "conversations.Conversation",
+        "returns": "conversations.Conversation",
     },
 }

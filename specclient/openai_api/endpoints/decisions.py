@@ -12,6 +12,6 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "decisions.create": {
         "route": "POST /decisions",
         "params": ("input! model! questions! prompt_cache_key prompt_cache_options safety_identifier"),
-        "gives": "Decision",
+        "returns": "Decision",
     },
 }

@@ -12,58 +12,58 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "evals.create": {
         "route": "POST /evals",
         "params": "data_source_config! testing_criteria! metadata name",
-        "gives": "EvalCreateResponse",
+        "returns": "EvalCreateResponse",
     },
     "evals.delete": {
         "route": "DELETE /evals/{eval_id}",
-        "gives": "EvalDeleteResponse",
+        "returns": "EvalDeleteResponse",
     },
     "evals.list": {
         "route": "GET /evals",
         "params": "after limit order order_by",
-        "gives": "EvalListResponse",
+        "returns": "EvalListResponse",
         "page": "CursorPage",
     },
     "evals.retrieve": {
         "route": "GET /evals/{eval_id}",
-        "gives": "EvalRetrieveResponse",
+        "returns": "EvalRetrieveResponse",
     },
     "evals.runs.cancel": {
         "route": "POST /evals/{eval_id}/runs/{run_id}/cancel",
-        "gives": "evals.RunCancelResponse",
+        "returns": "evals.RunCancelResponse",
     },
     "evals.runs.create": {
         "route": "POST /evals/{eval_id}/runs",
         "params": "data_source! metadata name",
-        "gives": "evals.RunCreateResponse",
+        "returns": "evals.RunCreateResponse",
     },
     "evals.runs.delete": {
         "route": "DELETE /evals/{eval_id}/runs/{run_id}",
-        "gives": "evals.RunDeleteResponse",
+        "returns": "evals.RunDeleteResponse",
     },
     "evals.runs.list": {
         "route": "GET /evals/{eval_id}/runs",
         "params": "after limit order status",
-        "gives": "evals.RunListResponse",
+        "returns": "evals.RunListResponse",
         "page": "CursorPage",
     },
     "evals.runs.output_items.list": {
         "route": "GET /evals/{eval_id}/runs/{run_id}/output_items",
         "params": "after limit order status",
-        "gives": "evals.runs.OutputItemListResponse",
+        "returns": "evals.runs.OutputItemListResponse",
         "page": "CursorPage",
     },
     "evals.runs.output_items.retrieve": {
         "route": ("GET /evals/{eval_id}/runs/{run_id}/output_items/{output_item_id}"),
-        "gives": "evals.runs.OutputItemRetrieveResponse",
+        "returns": "evals.runs.OutputItemRetrieveResponse",
     },
     "evals.runs.retrieve": {
         "route": "GET /evals/{eval_id}/runs/{run_id}",
-        "gives": "evals.RunRetrieveResponse",
+        "returns": "evals.RunRetrieveResponse",
     },
     "evals.update": {
         "route": "POST /evals/{eval_id}",
         "params": "metadata name",
-        "gives": "EvalUpdateResponse",
+        "returns": "EvalUpdateResponse",
     },
 }

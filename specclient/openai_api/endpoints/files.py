@@ -11,7 +11,7 @@ from typing import Any, Final
 ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "files.content": {
         "route": "GET /files/{file_id}/content",
-        "gives": "bytes",
+        "returns": "bytes",
         "headers": {
             "Accept": "application/binary",
         },
@@ -19,26 +19,26 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "files.create": {
         "route": "POST /files",
         "params": "file! purpose! expires_after",
-        "gives": "FileObject",
+        "returns": "FileObject",
         "files": "file",
     },
     "files.delete": {
         "route": "DELETE /files/{file_id}",
-        "gives": "FileDeleted",
+        "returns": "FileDeleted",
     },
     "files.list": {
         "route": "GET /files",
         "params": "after limit order purpose",
-        "gives": "FileObject",
+        "returns": "FileObject",
         "page": "CursorPage",
     },
     "files.retrieve": {
         "route": "GET /files/{file_id}",
-        "gives": "FileObject",
+        "returns": "FileObject",
     },
     "files.retrieve_content": {
         "route": "GET /files/{file_id}/content",
-        "gives": "str",
+        "returns": "str",
         "deprecated": True,
     },
 }

@@ -12,45 +12,45 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "fine_tuning.alpha.graders.run": {
         "route": "POST /fine_tuning/alpha/graders/run",
         "params": "grader! model_sample! item",
-        "gives": "fine_tuning.alpha.GraderRunResponse",
+        "returns": "fine_tuning.alpha.GraderRunResponse",
     },
     "fine_tuning.alpha.graders.validate": {
         "route": "POST /fine_tuning/alpha/graders/validate",
         "params": "grader!",
-        "gives": "fine_tuning.alpha.GraderValidateResponse",
+        "returns": "fine_tuning.alpha.GraderValidateResponse",
     },
     "fine_tuning.checkpoints.permissions.create": {
         "route": ("POST /fine_tuning/checkpoints/{fine_tuned_model_checkpoint}/permissions"),
         "params": "project_ids!",
-        "gives": "fine_tuning.checkpoints.PermissionCreateResponse",
+        "returns": "fine_tuning.checkpoints.PermissionCreateResponse",
         "page": "Page",
     },
     "fine_tuning.checkpoints.permissions.delete": {
         "route": (
             "DELETE /fine_tuning/checkpoints/{fine_tuned_model_checkpoint}/permissions/{permission_id}"
         ),
-        "gives": "fine_tuning.checkpoints.PermissionDeleteResponse",
+        "returns": "fine_tuning.checkpoints.PermissionDeleteResponse",
     },
     "fine_tuning.checkpoints.permissions.list": {
         "route": ("GET /fine_tuning/checkpoints/{fine_tuned_model_checkpoint}/permissions"),
         "params": "after limit order project_id",
-        "gives": "fine_tuning.checkpoints.PermissionListResponse",
+        "returns": "fine_tuning.checkpoints.PermissionListResponse",
         "page": "ConversationCursorPage",
     },
     "fine_tuning.checkpoints.permissions.retrieve": {
         "route": ("GET /fine_tuning/checkpoints/{fine_tuned_model_checkpoint}/permissions"),
         "params": "after limit order project_id",
-        "gives": "fine_tuning.checkpoints.PermissionRetrieveResponse",
+        "returns": "fine_tuning.checkpoints.PermissionRetrieveResponse",
         "deprecated": True,
     },
     "fine_tuning.jobs.cancel": {
         "route": "POST /fine_tuning/jobs/{fine_tuning_job_id}/cancel",
-        "gives": "fine_tuning.FineTuningJob",
+        "returns": "fine_tuning.FineTuningJob",
     },
     "fine_tuning.jobs.checkpoints.list": {
         "route": "GET /fine_tuning/jobs/{fine_tuning_job_id}/checkpoints",
         "params": "after limit",
-        "gives": "fine_tuning.jobs.FineTuningJobCheckpoint",
+        "returns": "fine_tuning.jobs.FineTuningJobCheckpoint",
         "page": "CursorPage",
     },
     "fine_tuning.jobs.create": {
@@ -58,30 +58,30 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "params": (
             "model! training_file! hyperparameters integrations metadata method seed suffix validation_file"
         ),
-        "gives": "fine_tuning.FineTuningJob",
+        "returns": "fine_tuning.FineTuningJob",
     },
     "fine_tuning.jobs.list": {
         "route": "GET /fine_tuning/jobs",
         "params": "after limit metadata",
-        "gives": "fine_tuning.FineTuningJob",
+        "returns": "fine_tuning.FineTuningJob",
         "page": "CursorPage",
     },
     "fine_tuning.jobs.list_events": {
         "route": "GET /fine_tuning/jobs/{fine_tuning_job_id}/events",
         "params": "after limit",
-        "gives": "fine_tuning.FineTuningJobEvent",
+        "returns": "fine_tuning.FineTuningJobEvent",
         "page": "CursorPage",
     },
     "fine_tuning.jobs.pause": {
         "route": "POST /fine_tuning/jobs/{fine_tuning_job_id}/pause",
-        "gives": "fine_tuning.FineTuningJob",
+        "returns": "fine_tuning.FineTuningJob",
     },
     "fine_tuning.jobs.resume": {
         "route": "POST /fine_tuning/jobs/{fine_tuning_job_id}/resume",
-        "gives": "fine_tuning.FineTuningJob",
+        "returns": "fine_tuning.FineTuningJob",
     },
     "fine_tuning.jobs.retrieve": {
         "route": "GET /fine_tuning/jobs/{fine_tuning_job_id}",
-        "gives": "fine_tuning.FineTuningJob",
+        "returns": "fine_tuning.FineTuningJob",
     },
 }

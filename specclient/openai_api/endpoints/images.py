@@ -12,7 +12,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "images.create_variation": {
         "route": "POST /images/variations",
         "params": "image! model n response_format size user",
-        "gives": "ImagesResponse",
+        "returns": "ImagesResponse",
         "files": "image",
         "deprecated": True,
     },
@@ -23,7 +23,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
             "markup mask model n output_compression output_format partial_images quality "
             "response_format safety_identifier size stream svg user"
         ),
-        "gives": "ImagesResponse",
+        "returns": "ImagesResponse",
         "event": "ImageEditStreamEvent",
         "files": "image markup mask",
     },
@@ -34,7 +34,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
             "output_compression output_format partial_images quality response_format "
             "safety_identifier size stream style svg user"
         ),
-        "gives": "ImagesResponse",
+        "returns": "ImagesResponse",
         "event": "ImageGenStreamEvent",
     },
 }

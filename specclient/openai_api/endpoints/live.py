@@ -12,7 +12,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "live.create": {
         "route": "POST /live/sessions",
         "params": "session! transport!",
-        "gives": "live.LiveCreateResponse",
+        "returns": "live.LiveCreateResponse",
     },
     "live.sessions.accept": {
         "route": "POST /live/sessions/{session_id}/accept",
@@ -23,7 +23,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "live.sessions.download_recording": {
         "route": "GET /live/sessions/{session_id}/content",
-        "gives": "bytes",
+        "returns": "bytes",
         "headers": {
             "Accept": "application/binary",
         },
@@ -31,7 +31,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "live.sessions.fork": {
         "route": "POST /live/sessions/{session_id}/fork",
         "params": "transport! session",
-        "gives": "live.SessionForkResponse",
+        "returns": "live.SessionForkResponse",
     },
     "live.sessions.hangup": {
         "route": "POST /live/sessions/{session_id}/hangup",

@@ -11,15 +11,15 @@ from typing import Any, Final
 ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "models.delete": {
         "route": "DELETE /models/{model}",
-        "gives": "ModelDeleted",
+        "returns": "ModelDeleted",
     },
     "models.list": {
         "route": "GET /models",
-        "gives": "Model",
+        "returns": "Model",
         "page": "Page",
     },
     "models.retrieve": {
         "route": "GET /models/{model}",
-        "gives": "Model",
+        "returns": "Model",
     },
 }

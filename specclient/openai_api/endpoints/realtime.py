@@ -22,7 +22,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "realtime.calls.create": {
         "route": "POST /realtime/calls",
         "params": "sdp! session",
-        "gives": "bytes",
+        "returns": "bytes",
         "files": "sdp session",
         "headers": {
             "Accept": "application/sdp",
@@ -51,11 +51,11 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "realtime.client_secrets.create": {
         "route": "POST /realtime/client_secrets",
         "params": "expires_after session",
-        "gives": "realtime.ClientSecretCreateResponse",
+        "returns": "realtime.ClientSecretCreateResponse",
     },
     "realtime.translations.client_secrets.create": {
         "route": "POST /realtime/translations/client_secrets",
         "params": "session! expires_after",
-        "gives": "realtime.RealtimeTranslationClientSecretCreateResponse",
+        "returns": "realtime.RealtimeTranslationClientSecretCreateResponse",
     },
 }

@@ -11,7 +11,7 @@ from typing import Any, Final
 ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "responses.cancel": {
         "route": "POST /responses/{response_id}/cancel",
-        "gives": "responses.Response",
+        "returns": "responses.Response",
     },
     "responses.compact": {
         "route": "POST /responses/compact",
@@ -19,7 +19,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
             "model! image input instructions previous_response_id prompt_cache_key "
             "prompt_cache_options prompt_cache_retention service_tier"
         ),
-        "gives": "responses.CompactedResponse",
+        "returns": "responses.CompactedResponse",
     },
     "responses.delete": {
         "route": "DELETE /responses/{response_id}",
@@ -30,7 +30,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "responses.input_items.list": {
         "route": "GET /responses/{response_id}/input_items",
         "params": "after include limit order",
-        "gives": "responses.ResponseItem",
+        "returns": "responses.ResponseItem",
         "page": "CursorPage",
     },
     "responses.input_tokens.count": {
@@ -39,12 +39,12 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
             "conversation input instructions model parallel_tool_calls personality "
             "previous_response_id reasoning text tool_choice tools truncation"
         ),
-        "gives": "responses.InputTokenCountResponse",
+        "returns": "responses.InputTokenCountResponse",
     },
     "responses.retrieve": {
         "route": "GET /responses/{response_id}",
         "params": "include include_obfuscation starting_after stream",
-        "gives": "responses.Response",
+        "returns": "responses.Response",
         "event": "responses.ResponseStreamEvent",
     },
 }

@@ -11,10 +11,10 @@ from typing import Any, Final
 ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "safety.alerts.retrieve": {
         "route": "GET /safety/alerts/{id}",
-        "gives": "safety.SafetyAlert",
+        "returns": "safety.SafetyAlert",
     },
     "safety.cases.retrieve": {
         "route": "GET /safety/cases/{id}",
-        "gives": "safety.SafetyCase",
+        "returns": "safety.SafetyCase",
     },
 }

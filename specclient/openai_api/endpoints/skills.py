@@ -11,7 +11,7 @@ from typing import Any, Final
 ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "skills.content.retrieve": {
         "route": "GET /skills/{skill_id}/content",
-        "gives": "bytes",
+        "returns": "bytes",
         "headers": {
             "Accept": "application/binary",
         },
@@ -19,32 +19,32 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "skills.create": {
         "route": "POST /skills",
         "params": "files",
-        "gives": "Skill",
+        "returns": "Skill",
         "files": "files",
         "form": "with files",
     },
     "skills.delete": {
         "route": "DELETE /skills/{skill_id}",
-        "gives": "DeletedSkill",
+        "returns": "DeletedSkill",
     },
     "skills.list": {
         "route": "GET /skills",
         "params": "after limit order",
-        "gives": "Skill",
+        "returns": "Skill",
         "page": "CursorPage",
     },
     "skills.retrieve": {
         "route": "GET /skills/{skill_id}",
-        "gives": "Skill",
+        "returns": "Skill",
     },
     "skills.update": {
         "route": "POST /skills/{skill_id}",
         "params": "default_version!",
-        "gives": "Skill",
+        "returns": "Skill",
     },
     "skills.versions.content.retrieve": {
         "route": "GET /skills/{skill_id}/versions/{version}/content",
-        "gives": "bytes",
+        "returns": "bytes",
         "headers": {
             "Accept": "application/binary",
         },
@@ -52,22 +52,22 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "skills.versions.create": {
         "route": "POST /skills/{skill_id}/versions",
         "params": "default files",
-        "gives": "skills.SkillVersion",
+        "returns": "skills.SkillVersion",
         "files": "files",
         "form": "with files",
     },
     "skills.versions.delete": {
         "route": "DELETE /skills/{skill_id}/versions/{version}",
-        "gives": "skills.DeletedSkillVersion",
+        "returns": "skills.DeletedSkillVersion",
     },
     "skills.versions.list": {
         "route": "GET /skills/{skill_id}/versions",
         "params": "after limit order",
-        "gives": "skills.SkillVersion",
+        "returns": "skills.SkillVersion",
         "page": "CursorPage",
     },
     "skills.versions.retrieve": {
         "route": "GET /skills/{skill_id}/versions/{version}",
-        "gives": "skills.SkillVersion",
+        "returns": "skills.SkillVersion",
     },
 }

@@ -11,22 +11,22 @@ from typing import Any, Final
 ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "uploads.cancel": {
         "route": "POST /uploads/{upload_id}/cancel",
-        "gives": "Upload",
+        "returns": "Upload",
     },
     "uploads.complete": {
         "route": "POST /uploads/{upload_id}/complete",
         "params": "part_ids! md5",
-        "gives": "Upload",
+        "returns": "Upload",
     },
     "uploads.create": {
         "route": "POST /uploads",
         "params": "bytes! filename! mime_type! purpose! expires_after",
-        "gives": "Upload",
+        "returns": "Upload",
     },
     "uploads.parts.create": {
         "route": "POST /uploads/{upload_id}/parts",
         "params": "data!",
-        "gives": "uploads.UploadPart",
+        "returns": "uploads.UploadPart",
         "files": "data",
     },
 }

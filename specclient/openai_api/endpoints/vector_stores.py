@@ -12,21 +12,21 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "vector_stores.create": {
         "route": "POST /vector_stores",
         "params": ("chunking_strategy description expires_after file_ids metadata name"),
-        "gives": "VectorStore",
+        "returns": "VectorStore",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
     },
     "vector_stores.delete": {
         "route": "DELETE /vector_stores/{vector_store_id}",
-        "gives": "VectorStoreDeleted",
+        "returns": "VectorStoreDeleted",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
     },
     "vector_stores.file_batches.cancel": {
         "route": ("POST /vector_stores/{vector_store_id}/file_batches/{batch_id}/cancel"),
-        "gives": "vector_stores.VectorStoreFileBatch",
+        "returns": "vector_stores.VectorStoreFileBatch",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
@@ -34,7 +34,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "vector_stores.file_batches.create": {
         "route": "POST /vector_stores/{vector_store_id}/file_batches",
         "params": "attributes chunking_strategy file_ids files",
-        "gives": "vector_stores.VectorStoreFileBatch",
+        "returns": "vector_stores.VectorStoreFileBatch",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
@@ -42,7 +42,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "vector_stores.file_batches.list_files": {
         "route": ("GET /vector_stores/{vector_store_id}/file_batches/{batch_id}/files"),
         "params": "after before filter limit order",
-        "gives": "vector_stores.VectorStoreFile",
+        "returns": "vector_stores.VectorStoreFile",
         "page": "CursorPage",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
@@ -50,14 +50,14 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "vector_stores.file_batches.retrieve": {
         "route": "GET /vector_stores/{vector_store_id}/file_batches/{batch_id}",
-        "gives": "vector_stores.VectorStoreFileBatch",
+        "returns": "vector_stores.VectorStoreFileBatch",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
     },
     "vector_stores.files.content": {
         "route": "GET /vector_stores/{vector_store_id}/files/{file_id}/content",
-        "gives": "vector_stores.FileContentResponse",
+        "returns": "vector_stores.FileContentResponse",
         "page": "Page",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
@@ -66,14 +66,14 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "vector_stores.files.create": {
         "route": "POST /vector_stores/{vector_store_id}/files",
         "params": "file_id! attributes chunking_strategy",
-        "gives": "vector_stores.VectorStoreFile",
+        "returns": "vector_stores.VectorStoreFile",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
     },
     "vector_stores.files.delete": {
         "route": "DELETE /vector_stores/{vector_store_id}/files/{file_id}",
-        "gives": "vector_stores.VectorStoreFileDeleted",
+        "returns": "vector_stores.VectorStoreFileDeleted",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
@@ -81,7 +81,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "vector_stores.files.list": {
         "route": "GET /vector_stores/{vector_store_id}/files",
         "params": "after before filter limit order",
-        "gives": "vector_stores.VectorStoreFile",
+        "returns": "vector_stores.VectorStoreFile",
         "page": "CursorPage",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
@@ -89,7 +89,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "vector_stores.files.retrieve": {
         "route": "GET /vector_stores/{vector_store_id}/files/{file_id}",
-        "gives": "vector_stores.VectorStoreFile",
+        "returns": "vector_stores.VectorStoreFile",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
@@ -97,7 +97,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "vector_stores.files.update": {
         "route": "POST /vector_stores/{vector_store_id}/files/{file_id}",
         "params": "attributes!",
-        "gives": "vector_stores.VectorStoreFile",
+        "returns": "vector_stores.VectorStoreFile",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
@@ -105,7 +105,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "vector_stores.list": {
         "route": "GET /vector_stores",
         "params": "after before limit order",
-        "gives": "VectorStore",
+        "returns": "VectorStore",
         "page": "CursorPage",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
@@ -113,7 +113,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "vector_stores.retrieve": {
         "route": "GET /vector_stores/{vector_store_id}",
-        "gives": "VectorStore",
+        "returns": "VectorStore",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
@@ -121,7 +121,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "vector_stores.search": {
         "route": "POST /vector_stores/{vector_store_id}/search",
         "params": "query! filters max_num_results ranking_options rewrite_query",
-        "gives": "VectorStoreSearchResponse",
+        "returns": "VectorStoreSearchResponse",
         "page": "Page",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
@@ -130,7 +130,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "vector_stores.update": {
         "route": "POST /vector_stores/{vector_store_id}",
         "params": "expires_after metadata name",
-        "gives": "VectorStore",
+        "returns": "VectorStore",
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },

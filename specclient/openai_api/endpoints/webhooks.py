@@ -12,39 +12,39 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "webhooks.create": {
         "route": "POST /webhook_endpoints",
         "params": "event_types! name! url!",
-        "gives": "webhooks.WebhookEndpointWithSecret",
+        "returns": "webhooks.WebhookEndpointWithSecret",
     },
     "webhooks.delete": {
         "route": "DELETE /webhook_endpoints/{webhook_endpoint_id}",
-        "gives": "webhooks.DeletedWebhookEndpoint",
+        "returns": "webhooks.DeletedWebhookEndpoint",
     },
     "webhooks.event_types.list": {
         "route": "GET /webhook_event_types",
-        "gives": "webhooks.WebhookEventTypeList",
+        "returns": "webhooks.WebhookEventTypeList",
     },
     "webhooks.list": {
         "route": "GET /webhook_endpoints",
         "params": "after limit",
-        "gives": "webhooks.WebhookEndpoint",
+        "returns": "webhooks.WebhookEndpoint",
         "page": "CursorPage",
     },
     "webhooks.retrieve": {
         "route": "GET /webhook_endpoints/{webhook_endpoint_id}",
-        "gives": "webhooks.WebhookEndpoint",
+        "returns": "webhooks.WebhookEndpoint",
     },
     "webhooks.rotate_secret": {
         "route": "POST /webhook_endpoints/{webhook_endpoint_id}/rotate_secret",
         "params": "keep_old_secret_active_for_24_hours",
-        "gives": "webhooks.WebhookEndpointWithSecret",
+        "returns": "webhooks.WebhookEndpointWithSecret",
     },
     "webhooks.test": {
         "route": "POST /webhook_endpoints/{webhook_endpoint_id}/test",
         "params": "event_type!",
-        "gives": "webhooks.WebhookEndpointTestResult",
+        "returns": "webhooks.WebhookEndpointTestResult",
     },
     "webhooks.update": {
         "route": "POST /webhook_endpoints/{webhook_endpoint_id}",
         "params": "event_types name url",
-        "gives": "webhooks.WebhookEndpoint",
+        "returns": "webhooks.WebhookEndpoint",
     },
 }

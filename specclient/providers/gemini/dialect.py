@@ -78,11 +78,15 @@ class GeminiDialect:
         )
 
     def decode(self, method: ApiMethod, reply: WireResponse) -> Any:
-        gives = named(method.response_type) if isinstance(method.response_type, str) else method.response_type
+        response_type = (
+            named(method.response_type) if isinstance(method.response_type, str) else method.response_type
+        )
         fields_of = _FIELDS_OF.get(method.name)
-        if fields_of is None or not (isinstance(gives, type) and issubclass(gives, WireModel)):
+        if fields_of is None or not (
+            isinstance(response_type, type) and issubclass(response_type, WireModel)
+        ):
             return self._plain.decode(method, reply)
-        return _read(reply, lambda body: read(gives, fields_of(body)))
+        return _read(reply, lambda body: read(response_type, fields_of(body)))
 
     def events(self, method: ApiMethod) -> EventReader:
         return GeminiStreamReader() if method.name == CHAT.name else self._plain.events(method)

@@ -89,12 +89,14 @@ class OpenAIDialect:
         )
 
     def decode(self, method: ApiMethod, reply: WireResponse) -> Any:
-        gives = named(method.response_type) if isinstance(method.response_type, str) else method.response_type
+        response_type = (
+            named(method.response_type) if isinstance(method.response_type, str) else method.response_type
+        )
         try:
-            if gives is None:
+            if response_type is None:
                 return None
-            if isinstance(gives, type) and issubclass(gives, WireModel):
-                answer = _parse(gives, reply.content, reply.status)
+            if isinstance(response_type, type) and issubclass(response_type, WireModel):
+                answer = _parse(response_type, reply.content, reply.status)
                 if isinstance(answer, _COMPLETIONS):
                     raise_embedded_error(answer)
                     if "choices" not in answer.model_fields_set:
@@ -102,7 +104,7 @@ class OpenAIDialect:
                             reply.content, reply.status, "it has no choices"
                         )
                 return answer
-            return _plain_answer(gives, reply)
+            return _plain_answer(response_type, reply)
         except APIError as error:
             _finish(error, reply)
             raise
@@ -216,18 +218,22 @@ def _fresh_key(endpoint: Endpoint) -> Callable[[], Awaitable[Mapping[str, str]]]
     return headers
 
 
-def _plain_answer(gives: Any, reply: WireResponse) -> Any:
+def _plain_answer(response_type: Any, reply: WireResponse) -> Any:
     """Return a response that is not an API object: bytes, text, decoded JSON, or the user's own type."""
-    if gives is bytes:
+    if response_type is bytes:
         return reply
-    if gives is str:
+    if response_type is str:
         return reply.content.decode("utf-8", "replace")
-    if isinstance(gives, type) and gives.__module__.startswith("httpx") and gives.__name__ == "Response":
+    if (
+        isinstance(response_type, type)
+        and response_type.__module__.startswith("httpx")
+        and response_type.__name__ == "Response"
+    ):
         return reply.response
-    if gives in (object, dict, list, Any) and "json" not in reply.headers.get("content-type", "json"):
+    if response_type in (object, dict, list, Any) and "json" not in reply.headers.get("content-type", "json"):
         return reply.content.decode("utf-8", "replace")
     try:
-        return _parsed_as(gives, reply.content) if reply.content else None
+        return _parsed_as(response_type, reply.content) if reply.content else None
     except pydantic.ValidationError as error:
         reason = first_invalid_field(error)
     except (ValueError, RecursionError) as error:

@@ -29,8 +29,8 @@ class Row:
         params: the keyword arguments, in order, without those of every call.
         required: the names in ``params`` that must be given.
         either: sets of parameters; one set must be given completely, in addition to ``required``.
-        gives: the name of the response type; if ``page`` is set, of the listed items' type.
-        gives_by: a parameter, and the response types for those of its values that change it from ``gives``.
+        returns: the name of the response type; if ``page`` is set, of the listed items' type.
+        returns_by: a parameter, and the response types for those of its values that change it.
         page: the kind of page of a list method; empty otherwise.
         event: the name of the event type with ``stream=True``; empty if the method cannot stream.
         streams: whether the response is always streamed, not only with ``stream=True``.
@@ -49,8 +49,8 @@ class Row:
     params: tuple[str, ...] = ()
     required: frozenset[str] = frozenset()
     either: tuple[tuple[str, ...], ...] = ()
-    gives: str = ""
-    gives_by: tuple[str, Mapping[str, str]] | None = None
+    returns: str = ""
+    returns_by: tuple[str, Mapping[str, str]] | None = None
     page: str = ""
     event: str = ""
     streams: bool = False
@@ -88,8 +88,8 @@ def row_of(name: str, told: Mapping[str, Any]) -> Row:
         params=tuple(one.rstrip("!") for one in names),
         required=frozenset(one[:-1] for one in names if one.endswith("!")),
         either=tuple(tuple(names.split()) for names in told.get("either", ())),
-        gives=told.get("gives", ""),
-        gives_by=next(iter(told.get("gives_by", {}).items()), None),
+        returns=told.get("returns", ""),
+        returns_by=next(iter(told.get("returns_by", {}).items()), None),
         page=told.get("page", ""),
         event=told.get("event", ""),
         streams=told.get("streams", False),
@@ -105,11 +105,11 @@ def row_of(name: str, told: Mapping[str, Any]) -> Row:
 
 
 @functools.cache
-def method_of(one: Row, gives: str) -> ApiMethod:
+def method_of(one: Row, response_type: str) -> ApiMethod:
     """Return the API method of a row.
 
     Args:
-        gives: the name of the response type: the row's ``gives``, or a value of its ``gives_by``.
+        response_type: its name: the row's ``returns``, or a value of its ``returns_by``.
     """
     return ApiMethod(
         name=one.name,
@@ -118,7 +118,7 @@ def method_of(one: Row, gives: str) -> ApiMethod:
         params=frozenset(one.params) - one.in_headers.keys(),
         query=one.query,
         files=one.files,
-        response_type=_PLAIN.get(gives, gives),
+        response_type=_PLAIN.get(response_type, response_type),
         page=_page_kind(one.page) if one.page else None,
         event_type=one.event or None,
         metered=one.metered,

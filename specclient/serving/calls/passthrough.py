@@ -116,7 +116,7 @@ class PassthroughHandler:
 
     async def _request(self, exchange: HTTPExchange, row: Row, path: str) -> Request:
         method = replace(
-            method_of(row, row.gives), path=path + (f"?{exchange.query}" if exchange.query else "")
+            method_of(row, row.returns), path=path + (f"?{exchange.query}" if exchange.query else "")
         )
         headers = forwarded_headers(exchange.headers, _PASSED)
         body = await exchange.body()
