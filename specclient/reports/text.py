@@ -225,7 +225,7 @@ def markdown(report: CostReport, savings: Iterable[Saving] = (), *, by: str = "p
     parts = [_table(table.titles, rows, len(report.by))]
     parts += [f"{note}  " for note in notes(report)]
     if found := list(savings):
-        parts += ["", "### What speculation saved", ""]
+        parts += ["", "### Savings by speculation", ""]
         parts.append(
             _table([by, *SAVINGS_TITLES], [list(map(_escaped, saving_cells(each))) for each in found], 1)
         )

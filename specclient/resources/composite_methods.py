@@ -1,4 +1,4 @@
-"""The methods of resources that make more than one call, each written once for both clients."""
+"""Resource methods that make more than one call, written once for the sync and the async client."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class CompositeMethod:
         module, function: its implementation, relative to ``specclient.resources``.
         kind: ``flow``: a generator of steps (:mod:`.step_methods`); ``plain``: one function for both clients;
             ``stream``: opens a stream for an Assistants handler.
-        like: the name of the method in the table whose arguments it takes.
-        adds, drops: arguments that it takes in addition, or does not take.
+        like: a method of the endpoint table; this method takes the same arguments.
+        adds, drops: names of arguments to add to those of ``like``, or to leave out.
     """
 
     module: str
@@ -44,7 +44,7 @@ _POLL, _STREAM = {"adds": "poll_interval_ms", "drops": "stream"}, {"adds": "even
 
 _SESSION = "beta.agents.sessions.create"
 
-_BEHAVIOURS: Final[Mapping[str, Mapping[str, CompositeMethod]]] = {
+_COMPOSITE_METHODS: Final[Mapping[str, Mapping[str, CompositeMethod]]] = {
     "files": {"wait_for_processing": CompositeMethod("polling", "wait_for_processing")},
     "uploads": {"upload_file_chunked": CompositeMethod("polling", "upload_file_chunked")},
     "vector_stores.files": {
@@ -106,41 +106,41 @@ _BEHAVIOURS: Final[Mapping[str, Mapping[str, CompositeMethod]]] = {
 
 
 def composite_methods_of(resource: str) -> Mapping[str, CompositeMethod]:
-    """Return the behaviours of a resource by the names of their methods."""
-    return _BEHAVIOURS.get(resource, {})
+    """Return the composite methods of a resource by name."""
+    return _COMPOSITE_METHODS.get(resource, {})
 
 
-def bind_method(behaviour: CompositeMethod, *, is_async: bool) -> Callable[..., Any]:
-    """Return a behaviour as a method of a resource."""
-    if behaviour.kind == "stream":
-        method: Callable[..., Any] = _streaming(behaviour.function, is_async=is_async)
+def bind_method(composite: CompositeMethod, *, is_async: bool) -> Callable[..., Any]:
+    """Build the function to set on a resource class."""
+    if composite.kind == "stream":
+        method: Callable[..., Any] = _streaming(composite.function, is_async=is_async)
     else:
-        module = importlib.import_module(f"specclient.resources.{behaviour.module}")
-        written = getattr(module, behaviour.function)
-        if behaviour.kind == "flow":
-            method = method_from_steps(written, is_async=is_async)
+        module = importlib.import_module(f"specclient.resources.{composite.module}")
+        implementation = getattr(module, composite.function)
+        if composite.kind == "flow":
+            method = method_from_steps(implementation, is_async=is_async)
         else:
-            method = _plain(written)
-    if behaviour.like:
-        method.__signature__ = _signature(behaviour, method)  # type: ignore[attr-defined]
+            method = _plain(implementation)
+    if composite.like:
+        method.__signature__ = _signature(composite, method)  # type: ignore[attr-defined]
     return method
 
 
-def _plain(written: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(written)
+def _plain(implementation: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(implementation)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return written(self, *args, **kwargs)
+        return implementation(self, *args, **kwargs)
 
     return method
 
 
 def _streaming(function: str, *, is_async: bool) -> Callable[..., Any]:
-    """Return a method that starts a run with another one, and hands its events to a handler."""
+    """Return a method that starts a run by calling ``function`` and passes its events to a handler."""
 
-    def method(self: Any, *, event_handler: Any = None, **given: Any) -> Any:
+    def method(self: Any, *, event_handler: Any = None, **kwargs: Any) -> Any:
         from specclient.resources import assistants  # noqa: PLC0415  # few need it
 
-        send = partial(getattr(self, function), stream=True, **given)
+        send = partial(getattr(self, function), stream=True, **kwargs)
         if is_async:
             handler = event_handler or assistants.AsyncAssistantEventHandler()
             return assistants.AsyncAssistantStreamManager(send, event_handler=handler)
@@ -148,16 +148,16 @@ def _streaming(function: str, *, is_async: bool) -> Callable[..., Any]:
         return assistants.AssistantStreamManager(send, event_handler=handler)
 
     method.__doc__ = (
-        f"Do what ``{function}`` does, and follow the run: a context that gives an event handler, "
-        "``event_handler`` or one that only accumulates."
+        f"Call ``{function}`` and stream the run: a context manager that yields ``event_handler``, "
+        "or by default a handler that only accumulates."
     )
     return method
 
 
-def _signature(behaviour: CompositeMethod, method: Callable[..., Any]) -> inspect.Signature:
-    """Return the signature of a method that takes another one's arguments, by keyword."""
-    resource, _, name = behaviour.like.rpartition(".")
-    dropped = behaviour.drops.split()
+def _signature(composite: CompositeMethod, method: Callable[..., Any]) -> inspect.Signature:
+    """Return the arguments of ``composite.like`` as keyword-only parameters, with additions and omissions."""
+    resource, _, name = composite.like.rpartition(".")
+    dropped = composite.drops.split()
     taken = [
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
         for parameter in signature_of(rows_of(resource)[name]).parameters.values()
@@ -165,14 +165,14 @@ def _signature(behaviour: CompositeMethod, method: Callable[..., Any]) -> inspec
     ]
     added = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=NOT_GIVEN)
-        for name in behaviour.adds.split()
+        for name in composite.adds.split()
     ]
     first = next(iter(inspect.signature(method).parameters.values()))
     return inspect.Signature([first, *taken, *added])
 
 
-def _session_description(request: Request) -> Request:
-    """Send a call's offer as it is, or beside the session's settings as a form of two typed parts."""
+def _sdp_request(request: Request) -> Request:
+    """Send the SDP offer as the body, or, with session settings, as a multipart form of two typed parts."""
     offer = str(request.params["sdp"]).encode()
     if "session" not in request.params and not request.options.body:
         headers = {"Content-Type": "application/sdp", **request.options.headers}
@@ -185,7 +185,5 @@ def _session_description(request: Request) -> Request:
     return replace(request, method=replace(request.method, files=frozenset(parts)), params=parts)
 
 
-#: What a request of a row is turned into where its body is neither JSON nor a plain form.
-REQUEST_SHAPERS: Final[Mapping[str, Callable[[Request], Request]]] = {
-    "realtime.calls.create": _session_description
-}
+#: Request converters of endpoints whose body is neither JSON nor a plain form.
+REQUEST_SHAPERS: Final[Mapping[str, Callable[[Request], Request]]] = {"realtime.calls.create": _sdp_request}

@@ -1,4 +1,4 @@
-"""Turn rows, reasons and running answers into lines for a terminal of any width, or plain text for a pipe."""
+"""Terminal output: tables, paragraphs and live answers, fitted to the width; plain text in a pipe."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-#: Styles by what they mean. Each differs from plain text by more than its colour, for NO_COLOR.
+#: Styles by purpose. Each differs from plain text by more than its colour, for NO_COLOR.
 HEADING, DIM, GOOD, BAD, DRAFTED = "bold cyan", "dim", "bold green", "bold red", "bold green"
 UNKNOWN = "–"
 
-#: Letters that a column keeps, however narrow the terminal is.
+#: Smallest width of a column, in characters.
 MIN_COLUMN_WIDTH = 6
-#: Columns from which two panes stand next to each other; below it they stand one over the other.
+#: Terminal width, in characters, from which panes are shown side by side; narrower ones stack them.
 SIDE_BY_SIDE_WIDTH = 90
-#: Seconds between two pictures of a running answer.
+#: Seconds between two redraws of a running answer.
 REDRAW_INTERVAL_S = 0.1
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return the terminal, or the pipe, as it is now; ``NO_COLOR`` and ``TERM=dumb`` are honoured."""
+    """Return a console on the current stdout or stderr. It honours ``NO_COLOR`` and ``TERM=dumb``."""
     return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
 
 
 def print_paragraph(text: str = "", style: str = "", *, indent: int = 0, to: Console | None = None) -> None:
-    """Print a paragraph: folded at words in a terminal, in one line in a pipe.
+    """Print a paragraph, wrapped at words in a terminal, as one line in a pipe.
 
     Args:
-        indent: spaces before each of its lines.
+        indent: spaces before each line.
     """
     to = to or console()
     if to.is_terminal:
@@ -48,12 +48,12 @@ def print_paragraph(text: str = "", style: str = "", *, indent: int = 0, to: Con
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column of a grid.
+    """A column of a table.
 
     Attributes:
-        title: its heading.
-        right: whether its cells stand to the right, as numbers do.
-        rank: columns of the highest rank are left out first where the terminal is too narrow; 0 never is.
+        title: the heading.
+        right: whether cells are right-aligned, as numbers are.
+        rank: in a narrow terminal, columns of the highest rank are left out first; rank 0 is always shown.
     """
 
     title: str
@@ -63,12 +63,12 @@ class TableColumn:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A row of a grid.
+    """A row of a table.
 
     Attributes:
-        cells: one a column.
-        style: of the row.
-        note: what is said about it, on lines of its own beneath it.
+        cells: the text of each column.
+        style: the style of the row.
+        note: a remark, printed after the cells if all fit, otherwise on the lines below.
     """
 
     cells: Sequence[str]
@@ -79,7 +79,7 @@ class TableRow:
 def print_table(
     columns: Sequence[TableColumn], lines: Sequence[TableRow], *, to: Console | None = None
 ) -> None:
-    """Print rows under their headings, in as many columns as fit; notes beside them, or else beneath."""
+    """Print a table with as many columns as fit. Notes follow their row if they fit, else go below."""
     to = to or console()
     room = to.width if to.is_terminal else None
     widths = [
@@ -90,14 +90,14 @@ def print_table(
     if room is not None:
         _narrow(widths, shown, room)
     longest = max((cell_len(line.note) for line in lines), default=0)
-    beside = room is None or (len(shown) == len(columns) and sum(widths) + 2 * len(widths) + longest <= room)
+    inline = room is None or (len(shown) == len(columns) and sum(widths) + 2 * len(widths) + longest <= room)
     heading = TableRow([column.title for column in columns], style=DIM)
     for line in (heading, *lines):
         row = "  ".join(_cell(line.cells[i], widths[i], right=columns[i].right) for i in shown)
-        if line.note and beside:
+        if line.note and inline:
             row += f"  {line.note}"
         to.print(Text(row.rstrip(), line.style), soft_wrap=True)
-        if line.note and not beside:
+        if line.note and not inline:
             to.print(Padding(Text(line.note, DIM), (0, 0, 0, 4)))
 
 
@@ -112,7 +112,7 @@ def _fitting(columns: Sequence[TableColumn], widths: Sequence[int], room: int | 
 
 
 def _narrow(widths: list[int], shown: Sequence[int], room: int) -> None:
-    """Take what is still too much off the widest columns, down to a few letters each."""
+    """Shrink the widest columns until the row fits, to no less than ``MIN_COLUMN_WIDTH``."""
     while sum(widths[i] for i in shown) + 2 * (len(shown) - 1) > room:
         widest = max(shown, key=lambda i: widths[i])
         if widths[widest] <= MIN_COLUMN_WIDTH:
@@ -127,24 +127,24 @@ def _cell(text: str, width: int, *, right: bool) -> str:
     return space + text if right else text + space
 
 
-#: Control characters become pictures of themselves: what a model says must not steer the terminal.
-_PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"} | {0x7F: 0x2421}
-_PICTURES |= dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
+#: Visible substitutes of control characters, so that a model's output cannot control the terminal.
+_SUBSTITUTES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"} | {0x7F: 0x2421}
+_SUBSTITUTES |= dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
 
 
 def printable(text: str) -> str:
-    """Return text that a terminal only shows, and does not obey."""
-    return text.translate(_PICTURES)
+    """Replace control characters in text by visible ones."""
+    return text.translate(_SUBSTITUTES)
 
 
 def print_answer(text: str) -> None:
-    """Print a piece of an answer at once: as it is to a pipe, printable to a terminal."""
+    """Print a piece of an answer immediately; control characters are replaced in a terminal."""
     sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
     sys.stdout.flush()
 
 
 def spinner(text: str) -> AbstractContextManager[object]:
-    """Show that something takes a while: a spinner in a terminal, a line in a pipe."""
+    """Show progress during a ``with`` block: a spinner in a terminal, a line in a pipe."""
     screen = console()
     if _animates(screen):
         return screen.status(Text(text, DIM))
@@ -154,10 +154,12 @@ def spinner(text: str) -> AbstractContextManager[object]:
 
 @dataclass(slots=True)
 class AnswerPane:
-    """One of the answers that are shown next to each other.
+    """The text of one answer of :class:`AnswerPanes`.
 
     Attributes:
-        title: over it; ``footer``: beneath it, once it is whole.
+        title: the line above the text.
+        text: the text so far.
+        footer: the line below it, set when the answer is complete.
     """
 
     title: str
@@ -165,17 +167,17 @@ class AnswerPane:
     footer: str = ""
 
     def tail(self, screen: Console, width: int, height: int) -> RenderableType:
-        """Return what fits: the last lines while it runs."""
+        """Return the title, the last ``height`` lines of text, and the footer."""
         lines = self.text.wrap(screen, width, tab_size=4, no_wrap=False)
-        kept = Text("\n").join(list(lines)[-height:])
-        return Group(Text(self.title, HEADING), kept, Text(self.footer, DIM))
+        shown = Text("\n").join(list(lines)[-height:])
+        return Group(Text(self.title, HEADING), shown, Text(self.footer, DIM))
 
 
 class AnswerPanes:
-    """Shows answers as they come: live and next to each other in a terminal, one after the other in a pipe.
+    """Shows answers as they arrive: live and side by side in a terminal, one after the other in a pipe.
 
     Args:
-        titles: one a pane.
+        titles: one for each pane.
         clock: monotonic seconds.
     """
 
@@ -198,10 +200,10 @@ class AnswerPanes:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the whole picture on the screen, whatever height it has."""
+        """Print the complete panes, which may be higher than the screen."""
         if self._live is not None:
             self._live.stop()
-            self._screen.print(self._picture(None))
+            self._screen.print(self._layout(None))
 
     def begin(self, index: int, text: str) -> None:
         """Start an answer with the prompt that it continues."""
@@ -211,7 +213,7 @@ class AnswerPanes:
         self._draw(force=True)
 
     def add(self, index: int, segments: Iterable[tuple[str, bool]]) -> None:
-        """Let an answer grow by text, each with whether it was drafted and accepted."""
+        """Append text to an answer. Each segment says whether its text was drafted and accepted."""
         for text, drafted in segments:
             self._panes[index].text.append(printable(text), DRAFTED if drafted else "")
             if self._live is None:
@@ -219,7 +221,7 @@ class AnswerPanes:
         self._draw()
 
     def end(self, index: int, footer: str) -> None:
-        """Close an answer with what is to be said of it."""
+        """End an answer and show its footer."""
         self._panes[index].footer = footer
         if self._live is None:
             print_answer(f"\n{footer}\n\n")
@@ -229,23 +231,23 @@ class AnswerPanes:
         if self._live is None or (not force and self._clock() - self._drawn < REDRAW_INTERVAL_S):
             return
         self._drawn = self._clock()
-        self._live.update(self._picture(self._screen.height - 2), refresh=True)
+        self._live.update(self._layout(self._screen.height - 2), refresh=True)
 
-    def _picture(self, height: int | None) -> RenderableType:
-        """Return all panes in so many lines; None takes as many as they need."""
-        beside = self._screen.width >= SIDE_BY_SIDE_WIDTH
-        count = 1 if beside else len(self._panes)
+    def _layout(self, height: int | None) -> RenderableType:
+        """Return all panes in ``height`` lines; None means as many lines as they need."""
+        wide = self._screen.width >= SIDE_BY_SIDE_WIDTH
+        count = 1 if wide else len(self._panes)
         rows = 10**6 if height is None else max(height // count - 4, 1)
-        width = (self._screen.width - 3 * (len(self._panes) - 1)) // len(self._panes) if beside else None
-        drawn = [pane.tail(self._screen, width or self._screen.width, rows) for pane in self._panes]
-        if not beside:
-            return Group(*_between(drawn, Text("")))
+        width = (self._screen.width - 3 * (len(self._panes) - 1)) // len(self._panes) if wide else None
+        panes = [pane.tail(self._screen, width or self._screen.width, rows) for pane in self._panes]
+        if not wide:
+            return Group(*_between(panes, Text("")))
         table = Table.grid(padding=(0, 1), expand=True)
-        for i, _ in enumerate(drawn):
+        for i, _ in enumerate(panes):
             if i:
                 table.add_column(width=1)
             table.add_column(width=width)
-        table.add_row(*_between(drawn, Text("")))
+        table.add_row(*_between(panes, Text("")))
         return table
 
 
@@ -254,7 +256,7 @@ def _between(items: Sequence[RenderableType], gap: RenderableType) -> list[Rende
 
 
 def print_legend() -> None:
-    """Explain the marks of :class:`AnswerPanes`, where they are seen."""
+    """Print the legend of :class:`AnswerPanes`, in a terminal only."""
     screen = console()
     if _animates(screen):
         mark = Text("drafted and accepted", DRAFTED)

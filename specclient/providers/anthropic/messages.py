@@ -24,9 +24,9 @@ _INSTRUCTIONS = ("system", "developer")
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 #: OpenAI's ``ttl`` of a cache breakpoint, and Anthropic's shortest ``ttl`` that is at least as long.
 _TTL = {"30m": "1h"}
-_NO_NAMES = "its messages carry no name; say who speaks in the content"
-_NO_DETAIL = "it decides itself how closely an image is looked at"
-_NO_LONG_CACHE = "its caches last an hour at most; pass cache_control on the part instead"
+_NO_NAMES = "Anthropic's messages have no name; write the speaker's name into the content"
+_NO_DETAIL = "Anthropic's API has no setting for the detail of images; leave it out"
+_NO_LONG_CACHE = "Anthropic caches for one hour at most; set cache_control on the part instead"
 
 
 def system_and_messages(messages: list[Any], refuse: RefuseField) -> dict[str, Any]:
@@ -50,11 +50,11 @@ def system_and_messages(messages: list[Any], refuse: RefuseField) -> dict[str, A
         where = f"messages[{index}]"
         role = message.get("role") if isinstance(message, dict) else None
         if role not in _ROLES:
-            raise BadRequestError(f"{where} has the role {role!r}; Anthropic takes {', '.join(_ROLES)}")
+            raise BadRequestError(f"{where} has the role {role!r}; it must be one of {', '.join(_ROLES)}")
         if message.get("name") and role != "tool":
             refuse(f"{where}.name", _NO_NAMES)
         if role in _INSTRUCTIONS:
-            system += [told] if (told := _content(message, where, refuse)) else []
+            system += [instructions] if (instructions := _content(message, where, refuse)) else []
         elif role == "tool":
             result = _tool_result(message, where, refuse)
             if last == "tool":
@@ -62,7 +62,7 @@ def system_and_messages(messages: list[Any], refuse: RefuseField) -> dict[str, A
             else:
                 turns.append({"role": "user", "content": [result]})
         else:
-            content = _said(message, where, refuse) if role == "assistant" else None
+            content = _assistant_content(message, where, refuse) if role == "assistant" else None
             content = _content(message, where, refuse) if content is None else content
             if content or role == "user":
                 turns.append({"role": role, "content": content})
@@ -110,17 +110,17 @@ def _is_empty(block: Mapping[str, Any]) -> bool:
     return block.get("type") == "text" and not block.get("text")
 
 
-def _said(message: dict[str, Any], where: str, refuse: RefuseField) -> Any:
-    """Return the content of an assistant message; None if it has nothing but ordinary content."""
+def _assistant_content(message: dict[str, Any], where: str, refuse: RefuseField) -> Any:
+    """Return the content of an assistant message; None if it has only ordinary content."""
     for name, instead in (("function_call", "tool_calls"), ("audio", "content")):
         if message.get(name):
-            raise BadRequestError(f"{where}.{name} cannot be sent to Anthropic; give it as {instead!r}")
-    given = message.get("tool_calls") or []
-    expect_kind(given, f"{where}.tool_calls", list)
-    calls = [_tool_use(call, f"{where}.tool_calls[{at}]") for at, call in enumerate(given)]
-    kept = message.get("content_blocks")
-    if isinstance(kept, list) and _same(kept, message, calls):
-        return [block for block in kept if not _is_empty(block)]
+            raise BadRequestError(f"{where}.{name} has no equivalent in Anthropic's API; use {instead!r}")
+    tool_calls = message.get("tool_calls") or []
+    expect_kind(tool_calls, f"{where}.tool_calls", list)
+    calls = [_tool_use(call, f"{where}.tool_calls[{at}]") for at, call in enumerate(tool_calls)]
+    original = message.get("content_blocks")
+    if isinstance(original, list) and _same(original, message, calls):
+        return [block for block in original if not _is_empty(block)]
     thoughts = message.get("thinking_blocks") or []
     expect_kind(thoughts, f"{where}.thinking_blocks", list)
     for at, block in enumerate(thoughts):
@@ -130,10 +130,10 @@ def _said(message: dict[str, Any], where: str, refuse: RefuseField) -> Any:
     if not (calls or thoughts or refusal):
         return None
     text = _content(message, where, refuse)
-    said = _as_blocks(text) if text else []
+    texts = _as_blocks(text) if text else []
     if refusal:
-        said.append({"type": "text", "text": refusal})
-    return [*thoughts, *said, *calls]
+        texts.append({"type": "text", "text": refusal})
+    return [*thoughts, *texts, *calls]
 
 
 def _same(blocks: list[Any], message: dict[str, Any], calls: list[dict[str, Any]]) -> bool:
@@ -142,22 +142,22 @@ def _same(blocks: list[Any], message: dict[str, Any], calls: list[dict[str, Any]
         return False
     text = "".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text")
     used = [block for block in blocks if block.get("type") == "tool_use"]
-    told = [{key: block.get(key) for key in ("type", "id", "name", "input")} for block in used]
-    return text == plain_text(message.get("content")) and told == calls
+    used_calls = [{key: block.get(key) for key in ("type", "id", "name", "input")} for block in used]
+    return text == plain_text(message.get("content")) and used_calls == calls
 
 
 def _tool_use(call: Any, where: str) -> dict[str, Any]:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict):
-        raise _inexpressible(where, "it is no call of a function")
+        raise _inexpressible(where, "it is not a function call")
     arguments = function.get("arguments") or "{}"
     try:
-        given = json.loads(arguments) if isinstance(arguments, str) else arguments
+        decoded = json.loads(arguments) if isinstance(arguments, str) else arguments
     except ValueError as error:
-        raise BadRequestError(f"{where}.function.arguments is no JSON: {error}") from None
-    if not isinstance(given, dict):
-        raise BadRequestError(f"{where}.function.arguments is no JSON object, and Anthropic takes no other")
-    used = {"type": "tool_use", "id": call.get("id"), "name": function.get("name"), "input": given}
+        raise BadRequestError(f"{where}.function.arguments is not valid JSON: {error}") from None
+    if not isinstance(decoded, dict):
+        raise BadRequestError(f"{where}.function.arguments must be a JSON object")
+    used = {"type": "tool_use", "id": call.get("id"), "name": function.get("name"), "input": decoded}
     return {**used, **_cache(call)}
 
 
@@ -171,13 +171,13 @@ def _tool_result(message: dict[str, Any], where: str, refuse: RefuseField) -> di
     return {**result, **_cache(message)}
 
 
-def _block(given: Any, where: str, refuse: RefuseField) -> dict[str, Any]:
+def _block(original: Any, where: str, refuse: RefuseField) -> dict[str, Any]:
     """Return one part of a message's content as a block."""
-    if isinstance(given, str):
-        return {"type": "text", "text": given}
-    if not isinstance(given, dict):
-        raise BadRequestError(f"{where} is a {type(given).__name__}; it must be a part with a type")
-    part = _with_breakpoint(given, where, refuse)
+    if isinstance(original, str):
+        return {"type": "text", "text": original}
+    if not isinstance(original, dict):
+        raise BadRequestError(f"{where} is a {type(original).__name__}; it must be a part with a type")
+    part = _with_breakpoint(original, where, refuse)
     match part.get("type"):
         case "image_url":
             return {"type": "image", "source": _image(part.get("image_url"), where, refuse), **_cache(part)}
@@ -186,7 +186,7 @@ def _block(given: Any, where: str, refuse: RefuseField) -> dict[str, Any]:
         case "refusal":
             return {"type": "text", "text": part.get("refusal"), **_cache(part)}
         case "input_audio":
-            raise _inexpressible(where, "it is sound; send a transcript")
+            raise _inexpressible(where, "audio is not supported; send a transcript")
         case _:
             return part
 
@@ -199,21 +199,21 @@ def _with_breakpoint(part: dict[str, Any], where: str, refuse: RefuseField) -> d
     """Replace OpenAI's ``prompt_cache_breakpoint`` in a part by Anthropic's ``cache_control``."""
     if "prompt_cache_breakpoint" not in part:
         return part
-    asked = part["prompt_cache_breakpoint"] or {}
-    expect_kind(asked, f"{where}.prompt_cache_breakpoint", dict)
+    settings = part["prompt_cache_breakpoint"] or {}
+    expect_kind(settings, f"{where}.prompt_cache_breakpoint", dict)
     rest = {key: value for key, value in part.items() if key != "prompt_cache_breakpoint"}
-    ttl = asked.get("ttl")
-    lasting = _TTL.get(ttl) if isinstance(ttl, str) else None
-    if ttl is not None and lasting is None:
+    ttl = settings.get("ttl")
+    lifetime = _TTL.get(ttl) if isinstance(ttl, str) else None
+    if ttl is not None and lifetime is None:
         refuse(f"{where}.prompt_cache_breakpoint.ttl", _NO_LONG_CACHE)
-    control = {"type": "ephemeral", **({"ttl": lasting} if lasting else {})}
+    control = {"type": "ephemeral", **({"ttl": lifetime} if lifetime else {})}
     return {"cache_control": control, **rest}
 
 
 def _image(image: Any, where: str, refuse: RefuseField) -> dict[str, Any]:
     url = image.get("url") if isinstance(image, dict) else image
     if not isinstance(url, str):
-        raise BadRequestError(f"{where}.image_url has no url; give one that is https:// or data:")
+        raise BadRequestError(f"{where}.image_url has no url; it must be an https:// or data: URL")
     if isinstance(image, dict) and image.get("detail") not in (None, "auto"):
         refuse(f"{where}.image_url.detail", _NO_DETAIL)
     if not url.lower().startswith("data:"):
@@ -227,15 +227,15 @@ def _document(file: Any, where: str) -> dict[str, Any]:
     titled = {"title": file["filename"]} if file.get("filename") else {}
     if file.get("file_id"):
         return {"type": "document", "source": {"type": "file", "file_id": file["file_id"]}, **titled}
-    found = file.get("file_data") or ""
-    expect_kind(found, f"{where}.file.file_data", str)
-    media, data = _data_of(found, f"{where}.file.file_data")
+    data_url = file.get("file_data") or ""
+    expect_kind(data_url, f"{where}.file.file_data", str)
+    media, data = _data_of(data_url, f"{where}.file.file_data")
     source = {"type": "base64", "media_type": media, "data": data}
     if media.startswith("text/"):
         try:
             text = base64.b64decode(data).decode()
         except (binascii.Error, UnicodeDecodeError) as error:
-            raise BadRequestError(f"{where}.file.file_data is no text in UTF-8: {error}") from None
+            raise BadRequestError(f"{where}.file.file_data is not UTF-8 text: {error}") from None
         source = {"type": "text", "media_type": "text/plain", "data": text}
     return {"type": "document", "source": source, **titled}
 
@@ -244,7 +244,7 @@ def _data_of(url: str, where: str) -> tuple[str, str]:
     """Return the media type of a ``data:`` URL (RFC 2397), and its data as base64."""
     head, comma, data = url.partition(",")
     if not comma or not head.lower().startswith("data:"):
-        raise BadRequestError(f"{where} is no data: URL; write data:MEDIA/TYPE;base64,…")
+        raise BadRequestError(f"{where} is not a data: URL; write data:MEDIA/TYPE;base64,…")
     media, *more = head[len("data:") :].split(";")
     if "base64" not in more:
         data = base64.b64encode(unquote_to_bytes(data)).decode()

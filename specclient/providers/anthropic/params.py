@@ -70,12 +70,12 @@ _EXPRESSED = frozenset(
 _INSTEAD = {
     "function_call": "'function_call' is 'tool_choice' now",
     "functions": "'functions' are 'tools' now",
-    "n": "ask once for each answer",
-    "prediction": "it exposes no speculation",
-    "prompt_cache_key": "mark parts with cache_control",
-    "prompt_cache_options": "mark parts with cache_control",
-    "prompt_cache_retention": "mark parts with cache_control",
-    "web_search_options": "name its own web search tool in 'tools'",
+    "n": "send one request for each answer",
+    "prediction": "Anthropic's API has no predicted outputs",
+    "prompt_cache_key": "set cache_control on message parts",
+    "prompt_cache_options": "set cache_control on message parts",
+    "prompt_cache_retention": "set cache_control on message parts",
+    "web_search_options": "pass Anthropic's web search tool in 'tools'",
 }
 
 
@@ -124,67 +124,67 @@ def default_max_tokens(model: str) -> int:
 
 
 def _sampling(params: Mapping[str, Any], refused: RefuseField) -> dict[str, Any]:
-    found = {name: params[name] for name in ("temperature", "top_p") if name in params}
-    temperature = found.get("temperature")
+    fields = {name: params[name] for name in ("temperature", "top_p") if name in params}
+    temperature = fields.get("temperature")
     if isinstance(temperature, int | float) and not 0 <= temperature <= 1:
-        refused("temperature", f"it is {temperature}, and its range there is 0 to 1")
-        del found["temperature"]
+        refused("temperature", f"it is {temperature}; Anthropic's range is 0 to 1")
+        del fields["temperature"]
     if "stop" in params:
         stop = params["stop"]
-        found["stop_sequences"] = [stop] if isinstance(stop, str) else stop
-    return found
+        fields["stop_sequences"] = [stop] if isinstance(stop, str) else stop
+    return fields
 
 
 def _about(params: Mapping[str, Any], refused: RefuseField) -> dict[str, Any]:
     """Return the fields for the user id and the service tier."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     metadata = dict(params.get("metadata") or {})
     user = metadata.pop("user_id", None) or params.get("safety_identifier") or params.get("user")
     if metadata:
         refused(
-            "metadata", f"it keeps no labels but 'user_id', and there is {', '.join(metadata)}; use tags="
+            "metadata", f"Anthropic takes only 'user_id', not {', '.join(metadata)}; use tags= for labels"
         )
     if user:
-        found["metadata"] = {"user_id": user}
+        fields["metadata"] = {"user_id": user}
     tier = params.get("service_tier")
     if tier in _TIERS:
-        found["service_tier"] = _TIERS[tier]
+        fields["service_tier"] = _TIERS[tier]
     elif tier is not None:
-        refused("service_tier", f"it is {tier!r}, and there are 'auto' and 'default'")
-    return found
+        refused("service_tier", f"it is {tier!r}; it must be 'auto' or 'default'")
+    return fields
 
 
 def _tools(params: Mapping[str, Any], refused: RefuseField) -> dict[str, Any]:
-    given = [_tool(tool, f"tools[{at}]", refused) for at, tool in enumerate(params.get("tools") or ())]
-    tools = [tool for tool in given if tool is not None]
-    found: dict[str, Any] = {"tools": tools} if tools else {}
+    converted = [_tool(tool, f"tools[{at}]", refused) for at, tool in enumerate(params.get("tools") or ())]
+    tools = [tool for tool in converted if tool is not None]
+    fields: dict[str, Any] = {"tools": tools} if tools else {}
     choice = _tool_choice(params["tool_choice"], refused) if "tool_choice" in params else None
     if params.get("parallel_tool_calls") is False and tools:
         choice = choice or {"type": "auto"}
         if choice["type"] != "none":
             choice["disable_parallel_tool_use"] = True
-    return {**found, "tool_choice": choice} if choice else found
+    return {**fields, "tool_choice": choice} if choice else fields
 
 
 def _tool(tool: Any, where: str, refused: RefuseField) -> dict[str, Any] | None:
     """Convert a function to Anthropic's form. Anthropic's own tools (web search, …) are not changed."""
     expect_kind(tool, where, dict)
     if "custom" in tool:
-        refused(where, "it is a custom tool, and there are functions and its own tools alone")
+        refused(where, "it is a custom tool; Anthropic takes functions and its own tools")
         return None
     if "function" not in tool:
         own: dict[str, Any] = tool
         return own
     function = tool["function"]
     expect_kind(function, f"{where}.function", dict)
-    found = {"name": function.get("name")}
+    converted = {"name": function.get("name")}
     if function.get("description"):
-        found["description"] = function["description"]
-    found["input_schema"] = function.get("parameters") or {"type": "object", "properties": {}}
+        converted["description"] = function["description"]
+    converted["input_schema"] = function.get("parameters") or {"type": "object", "properties": {}}
     if function.get("strict") is not None:
-        found["strict"] = function["strict"]
+        converted["strict"] = function["strict"]
     control = tool.get("cache_control") or function.get("cache_control")
-    return {**found, "cache_control": control} if control else found
+    return {**converted, "cache_control": control} if control else converted
 
 
 def _tool_choice(choice: Any, refused: RefuseField) -> dict[str, Any] | None:
@@ -195,47 +195,45 @@ def _tool_choice(choice: Any, refused: RefuseField) -> dict[str, Any] | None:
     if isinstance(choice, dict) and choice.get("type") in ("auto", "any", "tool", "none"):
         return choice
     kind = choice.get("type") if isinstance(choice, dict) else choice
-    refused(
-        "tool_choice", f"{kind!r} cannot be expressed there; give it those tools alone that may be called"
-    )
+    refused("tool_choice", f"{kind!r} has no equivalent; pass only the tools that may be called")
     return None
 
 
 def _output(params: Mapping[str, Any], model: str, longest: Any, refused: RefuseField) -> dict[str, Any]:
     """Return the fields for thinking and for the response format."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     config: dict[str, Any] = {}
     effort = params.get("reasoning_effort")
     if effort == "none":
-        found["thinking"] = {"type": "disabled"}
+        fields["thinking"] = {"type": "disabled"}
     elif effort is not None and effort not in _EFFORTS:
-        refused("reasoning_effort", f"it is {effort!r}, and there are none, {', '.join(_EFFORTS)}")
+        refused("reasoning_effort", f"it is {effort!r}; it must be one of none, {', '.join(_EFFORTS)}")
     elif effort is not None and not _BUDGETED.search(model):
-        found["thinking"] = {"type": "adaptive"}
+        fields["thinking"] = {"type": "adaptive"}
         config["effort"] = _EFFORTS[effort]
     elif effort is not None:
-        most = (longest or default_max_tokens(model)) // 2  # thinking tokens count towards max_tokens
-        if most >= SMALLEST_BUDGET:
-            found["thinking"] = {"type": "enabled", "budget_tokens": min(BUDGETS[effort], most)}
+        budget = (longest or default_max_tokens(model)) // 2  # thinking tokens count towards max_tokens
+        if budget >= SMALLEST_BUDGET:
+            fields["thinking"] = {"type": "enabled", "budget_tokens": min(BUDGETS[effort], budget)}
         else:
             refused(
-                "reasoning_effort", f"{model} thinks with max_tokens of {2 * SMALLEST_BUDGET} or more only"
+                "reasoning_effort", f"{model} needs max_tokens of at least {2 * SMALLEST_BUDGET} to think"
             )
     form = params.get("response_format")
     if form is not None and form.get("type") != "text":
         schema = _schema(form, refused)
         if schema is not None:
             config["format"] = {"type": "json_schema", "schema": schema}
-    return {**found, "output_config": config} if config else found
+    return {**fields, "output_config": config} if config else fields
 
 
 def _schema(form: Any, refused: RefuseField) -> dict[str, Any] | None:
-    found = form.get("json_schema") if form.get("type") == "json_schema" else None
-    asked = found if isinstance(found, dict) else {}
-    schema = asked.get("schema")
+    value = form.get("json_schema") if form.get("type") == "json_schema" else None
+    settings = value if isinstance(value, dict) else {}
+    schema = settings.get("schema")
     if not isinstance(schema, dict):
         refused(
-            "response_format", f"{form.get('type')!r} without a schema is unknown there; give a json_schema"
+            "response_format", f"{form.get('type')!r} has no equivalent without a schema; use json_schema"
         )
         return None
-    return {**({"description": asked["description"]} if asked.get("description") else {}), **schema}
+    return {**({"description": settings["description"]} if settings.get("description") else {}), **schema}

@@ -81,12 +81,12 @@ def contents_of(messages: Any, cannot: RefuseGeminiField) -> tuple[GeminiPart | 
             system += _parts(message.get("content"), f"{at}.content", cannot)
         elif role == "user":
             if message.get("name"):
-                cannot(f"{at}.name", "Gemini's users have no names; write it into the text")
+                cannot(f"{at}.name", "Gemini has no user names; write the name into the text")
             contents.append(
                 {"role": "user", "parts": _parts(message.get("content"), f"{at}.content", cannot)}
             )
         elif role == "assistant":
-            contents.append({"role": "model", "parts": _said(message, at, called, cannot)})
+            contents.append({"role": "model", "parts": _assistant_parts(message, at, called, cannot)})
         elif role == "tool":
             result = _result(message, at, called, cannot)
             if results is None:
@@ -121,41 +121,43 @@ def _part(part: Any, at: str, cannot: RefuseGeminiField) -> GeminiPart:
         return dict(part)
     expect_kind(kind, f"{at}.type", str)
     for name in sorted(part.keys() - {"type", kind, "index", "extra_content"}):
-        cannot(f"{at}.{name}", "Gemini's parts have nothing like it")
-    held = part.get(kind)
-    if kind in ("text", "refusal") and isinstance(held, str):
-        return {"text": held}
+        cannot(f"{at}.{name}", "Gemini's parts have no such field")
+    value = part.get(kind)
+    if kind in ("text", "refusal") and isinstance(value, str):
+        return {"text": value}
     if kind in ("image_url", "video_url"):
-        found = _linked(held, f"{at}.{kind}", cannot)
-    elif kind == "input_audio" and isinstance(held, Mapping):
-        found = _inline(f"audio/{held.get('format')}", held.get("data"), f"{at}.input_audio.data")
-    elif kind == "file" and isinstance(held, Mapping):
-        found = _file(held, f"{at}.file")
+        converted = _linked(value, f"{at}.{kind}", cannot)
+    elif kind == "input_audio" and isinstance(value, Mapping):
+        converted = _inline(f"audio/{value.get('format')}", value.get("data"), f"{at}.input_audio.data")
+    elif kind == "file" and isinstance(value, Mapping):
+        converted = _file(value, f"{at}.file")
     else:
         raise BadRequestError(
             f"{at} has type {kind!r}; it must be text, image_url, video_url, input_audio or file, with a "
             "field of that name"
         )
-    return _signed(found, part)
+    return _signed(converted, part)
 
 
-def _linked(held: Any, at: str, cannot: RefuseGeminiField) -> GeminiPart:
+def _linked(value: Any, at: str, cannot: RefuseGeminiField) -> GeminiPart:
     """Return the part for an image or a video given by its URL."""
-    url = held.get("url") if isinstance(held, Mapping) else held
-    if isinstance(held, Mapping) and held.get("detail") not in (None, "auto"):
+    url = value.get("url") if isinstance(value, Mapping) else value
+    if isinstance(value, Mapping) and value.get("detail") not in (None, "auto"):
         cannot(f"{at}.detail", "set generationConfig.mediaResolution by extra_body instead")
     if not isinstance(url, str):
         raise BadRequestError(f"{at}.url is {url!r}; it must be a URL")
     if url.startswith("data:"):
         return _data_url(url, f"{at}.url")
     if urlsplit(url).scheme not in _SCHEMES:
-        raise BadRequestError(f"{at}.url begins with {url[:20]!r}; it must be a http, https, gs or data: URL")
+        raise BadRequestError(
+            f"{at}.url begins with {url[:20]!r}; it must be an http, https, gs or data: URL"
+        )
     return _stored(url)
 
 
-def _file(held: Mapping[str, Any], at: str) -> GeminiPart:
+def _file(file: Mapping[str, Any], at: str) -> GeminiPart:
     """Return the part for a file: its data, or its URI in Gemini's Files API."""
-    name, data, uri = held.get("filename"), held.get("file_data"), held.get("file_id")
+    name, data, uri = file.get("filename"), file.get("file_data"), file.get("file_id")
     if isinstance(uri, str):
         if urlsplit(uri).scheme not in _SCHEMES:
             raise BadRequestError(
@@ -167,7 +169,7 @@ def _file(held: Mapping[str, Any], at: str) -> GeminiPart:
     kind = _type_of(name) if isinstance(name, str) else None
     if kind is None:
         raise BadRequestError(
-            f"{at} does not tell what it is; give file_data as a data: URL, or a filename that ends as one "
+            f"{at} has an unknown media type; give file_data as a data: URL, or a filename that ends in one "
             f"of {', '.join(_TYPES)}"
         )
     return _inline(kind, data, f"{at}.file_data")
@@ -183,7 +185,7 @@ def _data_url(url: str, at: str) -> GeminiPart:
 
 def _inline(kind: str, data: Any, at: str) -> GeminiPart:
     if not isinstance(data, str) or not data:
-        raise BadRequestError(f"{at} is no text; it must be the bytes as base64")
+        raise BadRequestError(f"{at} is not a string; it must be the bytes as base64")
     return {"inlineData": {"mimeType": kind, "data": data}}
 
 
@@ -196,13 +198,13 @@ def _type_of(name: str) -> str | None:
     return _TYPES.get(PurePosixPath(name).suffix.lower())
 
 
-def _said(
+def _assistant_parts(
     message: Mapping[str, Any], at: str, called: dict[str, str], cannot: RefuseGeminiField
 ) -> list[GeminiPart]:
     """Return the parts of an assistant message: text, images, calls. Adds function names to ``called``."""
     for name in ("audio", "function_call", "name"):
         if message.get(name):
-            cannot(f"{at}.{name}", "Gemini's turns have nothing like it")
+            cannot(f"{at}.{name}", "Gemini's messages have no such field")
     google = _google(message)
     parts: list[GeminiPart] = [dict(part) for part in _listed(google.get("parts"))]
     for name in ("content", "refusal"):
@@ -224,16 +226,16 @@ def _said(
 def _call(call: Any, at: str, called: dict[str, str]) -> GeminiPart:
     function = call.get("function") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-        raise BadRequestError(f"{at} is no call of a function; Gemini has no custom tools")
+        raise BadRequestError(f"{at} is not a function call; Gemini has no custom tools")
     name, text = function["name"], function.get("arguments") or "{}"
     arguments = text if isinstance(text, Mapping) else _object(text)
     if arguments is None:
         raise BadRequestError(f"{at}.function.arguments is {text!r}; it must be a JSON object")
-    made: dict[str, Any] = {"name": name, "args": arguments}
+    function_call: dict[str, Any] = {"name": name, "args": arguments}
     if isinstance(call.get("id"), str):
-        made["id"] = call["id"]
+        function_call["id"] = call["id"]
         called[call["id"]] = name
-    return _signed({"functionCall": made}, call)
+    return _signed({"functionCall": function_call}, call)
 
 
 def _result(
@@ -245,7 +247,7 @@ def _result(
     name = name or message.get("name")
     if not isinstance(name, str):
         raise BadRequestError(
-            f"{at}.tool_call_id is {identity!r}; no assistant message before it made a call of that id"
+            f"{at}.tool_call_id is {identity!r}; no earlier assistant message has a tool call with that id"
         )
     content, media = message.get("content"), list[GeminiPart]()
     if isinstance(content, list):
@@ -253,24 +255,24 @@ def _result(
         media = [part for part in parts if "text" not in part]
         if not all("inlineData" in part for part in media):
             raise BadRequestError(
-                f"{at}.content has a part by its address; a tool answers in text and data: URLs"
+                f"{at}.content has a part with a remote URL; tool results take text and data: URLs only"
             )
         content = "".join(str(part["text"]) for part in parts if "text" in part)
     answer = _object(content) if isinstance(content, str) else content
     if not isinstance(answer, Mapping):
         answer = {"output": content or ""}
-    identified = {"id": identity} if isinstance(identity, str) else {}
-    shown = {"parts": media} if media else {}
-    return {"functionResponse": {**identified, "name": name, "response": answer, **shown}}
+    id_field = {"id": identity} if isinstance(identity, str) else {}
+    media_field = {"parts": media} if media else {}
+    return {"functionResponse": {**id_field, "name": name, "response": answer, **media_field}}
 
 
 def _object(text: Any) -> dict[str, Any] | None:
     """Decode a JSON object; None if the text is not one."""
     try:
-        found = json.loads(text, parse_constant=_refuse_constant)
+        value = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, TypeError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def _refuse_constant(name: str) -> None:

@@ -67,7 +67,7 @@ _ROWS = (
         key_header="x-api-key",
         limits="anthropic",
         title="Anthropic",
-        note="prefill: older models only, the newer ones answer 400",
+        note="prefill: older models only; newer models answer 400",
     ),
     Preset(
         "gemini",
@@ -105,7 +105,7 @@ _ROWS = (
         ),
         limits="mistral",
         title="Mistral",
-        note="prediction: codestral-2501 and mistral-large-2411; what became of it is not told",
+        note="prediction: codestral-2501 and mistral-large-2411; the response does not report its use",
     ),
     Preset(
         "deepseek",
@@ -117,7 +117,7 @@ _ROWS = (
         other_urls=("https://api.deepseek.com/v1", "https://api.deepseek.com/beta"),
         limits="none",
         title="DeepSeek",
-        note="a message with prefix: true goes to /beta by itself",
+        note="requests with a prefix: true message are sent to /beta",
     ),
     Preset(
         "fireworks",
@@ -173,7 +173,7 @@ _ROWS = (
         ),
         limits="cerebras",
         title="Cerebras",
-        note="prediction: gpt-oss-120b and zai-glm-4.7, a preview",
+        note="prediction: gpt-oss-120b and zai-glm-4.7 (preview)",
     ),
     Preset(
         "sambanova",
@@ -208,14 +208,14 @@ _ROWS = (
         quirks=Quirks(beside_prediction={"provider": {"require_parameters": True}}),
         limits="openrouter",
         title="OpenRouter",
-        note="all by what the model behind it does",
+        note="depends on the underlying provider of the model",
     ),
     Preset(
         "holysheep",
         "https://api.holysheep.ai/v1",
         ("HOLYSHEEP_API_KEY",),
         title="HolySheep AI",
-        note="nothing is documented that could be relied on: probe it",
+        note="undocumented; check with specclient models probe",
     ),
     Preset(
         "baseten",
@@ -223,7 +223,7 @@ _ROWS = (
         ("BASETEN_API_KEY",),
         "baseten",
         title="Baseten",
-        note="a speculator is chosen when a model is deployed; base_url is the deployment's",
+        note="a speculator is chosen when a model is deployed; base_url is the URL of the deployment",
     ),
     Preset(
         "perplexity",

@@ -43,7 +43,7 @@ SERVERS = (
         ),
         limits="none",
         title="vLLM",
-        note="tells where it was started with --per-request-spec-decode-metrics",
+        note="telemetry needs the server option --per-request-spec-decode-metrics",
     ),
     Preset(
         "sglang",
@@ -90,7 +90,7 @@ SERVERS = (
         ),
         limits="none",
         title="Triton",
-        note="by its OpenAI frontend; draft length and telemetry are those of /v2/models/…/generate",
+        note="draft length and telemetry are those of its own API, /v2/models/…/generate",
     ),
     Preset(
         "nim",
@@ -100,7 +100,7 @@ SERVERS = (
         Capabilities(prediction=False, telemetry=("vllm", "sglang")),
         limits="none",
         title="NVIDIA NIM",
-        note="as the engine inside: vLLM or SGLang",
+        note="same as its engine, vLLM or SGLang",
     ),
     Preset(
         "llamacpp",
@@ -131,7 +131,7 @@ SERVERS = (
         ),
         limits="none",
         title="Hugging Face TGI",
-        note="tells in its Prometheus metrics alone",
+        note="telemetry only in its Prometheus metrics",
     ),
     Preset(
         "lmstudio",
@@ -194,7 +194,7 @@ SERVERS = (
         ),
         limits="none",
         title="TabbyAPI",
-        note="tells in its log alone",
+        note="telemetry only in its log",
     ),
     Preset(
         "transformers",

@@ -22,7 +22,7 @@ from specclient.reports.text import UNKNOWN, cost_of, format_percent, format_sec
 
 __all__ = ["page_asset", "render_page"]
 
-_TITLE = "What calls cost"
+_TITLE = "Cost of calls"
 
 
 def render_page(
@@ -123,7 +123,7 @@ def _savings(read: ReportSet, by: SavingsBy) -> str:
     if not read.savings:
         return ""
     return (
-        '<section aria-labelledby="saved"><h2 id="saved">What speculation saved</h2>'
+        '<section aria-labelledby="saved"><h2 id="saved">Savings by speculation</h2>'
         '<p class="soft">Measured figures, compared with an estimate of the cost and time of the target '
         "model alone. The text below each line states the basis of the estimate.</p>"
         f"{savings_table(read.savings, by)}</section>"

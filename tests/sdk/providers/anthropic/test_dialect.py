@@ -197,7 +197,10 @@ def test_calls_and_their_results() -> None:
 
 @pytest.mark.parametrize("arguments", ["{", "[]", '"a"', "null"])
 def test_arguments_that_are_no_object_are_named(arguments: str) -> None:
-    with pytest.raises(BadRequestError, match=r"messages\[0\].tool_calls\[0\].function.arguments is no JSON"):
+    with pytest.raises(
+        BadRequestError,
+        match=r"messages\[0\].tool_calls\[0\].function.arguments (is not valid|must be a) JSON",
+    ):
         _turns({"role": "assistant", "tool_calls": [_call(arguments)]})
 
 
@@ -260,8 +263,11 @@ def test_a_trailing_turn_of_the_assistant_is_a_prefill() -> None:
         ({"role": "user", "content": 5}, "messages[0].content is a int"),
         ({"role": "user", "content": [5]}, "messages[0].content[0] is a int"),
         ({"role": "user", "content": [{"type": "image_url"}]}, "messages[0].content[0].image_url has no url"),
-        ({"role": "user", "content": [{"type": "file", "file": {"file_data": "AAAA"}}]}, "no data: URL"),
-        ({"role": "user", "content": [{"type": "input_audio"}]}, "messages[0].content[0]: it is sound"),
+        ({"role": "user", "content": [{"type": "file", "file": {"file_data": "AAAA"}}]}, "not a data: URL"),
+        (
+            {"role": "user", "content": [{"type": "input_audio"}]},
+            "content[0]: audio is not supported",
+        ),
         ({"role": "assistant", "audio": {"id": "a"}}, "messages[0].audio"),
         ({"role": "assistant", "function_call": {"name": "f"}}, "messages[0].function_call"),
         ({"role": "assistant", "tool_calls": [{"type": "custom"}]}, "messages[0].tool_calls[0]"),

@@ -131,7 +131,7 @@ def test_the_page_holds_the_reports_exact_figures(ledger):
     assert "~ based on" in document.text
     assert "75%" in document.text, "the acceptance of the pair"
     assert "openai/gpt-4.1" in document.text
-    assert "What speculation saved" in document.text
+    assert "Savings by speculation" in document.text
 
 
 def test_the_page_needs_nothing_from_anywhere(ledger):
@@ -243,7 +243,7 @@ def test_a_browser_shows_the_reports_figures_and_runs_no_name(ledger, tmp_path, 
     shown = browser(file, "--window-size=390,800")
     document = Document(shown)
     agrees(document, ledger)
-    assert "<title>What calls cost</title>" in shown, "no name has changed it"
+    assert "<title>Cost of calls</title>" in shown, "no name has changed it"
     assert '<div id="tip"' in shown, "the page's own script has run, its policy allows it"
     assert "img" not in document.tags
     assert EVIL in document.text
