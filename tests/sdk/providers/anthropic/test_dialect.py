@@ -376,7 +376,7 @@ def test_the_form_of_an_answer() -> None:
         "format": {"type": "json_schema", "schema": {"description": "d", **schema}},
     }
     assert "output_config" not in sent({"messages": ASK, "response_format": {"type": "text"}})
-    with pytest.raises(UnsupportedParameterError, match="give a json_schema"):
+    with pytest.raises(UnsupportedParameterError, match="use json_schema"):
         sent({"messages": ASK, "response_format": {"type": "json_object"}})
     assert "output_config" not in sent(
         {"messages": ASK, "response_format": {"type": "json_object"}}, drop_params=True

@@ -138,7 +138,7 @@ def test_parts(part: Any, expected: Any) -> None:
         ([{"role": "user", "content": [{"type": "text", "text": None}]}], r"content\[0\] has type 'text'"),
         (
             [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "/tmp/cat.png"}}]}],
-            "'/tmp/cat.png'; it must be a http, https, gs or data: URL",
+            "'/tmp/cat.png'; it must be an http, https, gs or data: URL",
         ),
         (
             [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png,xx"}}]}],
@@ -155,7 +155,7 @@ def test_parts(part: Any, expected: Any) -> None:
                     "content": [{"type": "file", "file": {"file_data": "AA", "filename": "a.xyz"}}],
                 }
             ],
-            "ends as one of .png",
+            "ends in one of .png",
         ),
         ([{"role": "tool", "tool_call_id": "a", "content": "x"}], r"messages\[0\].tool_call_id is 'a'"),
         (
