@@ -27,12 +27,12 @@ class RoundCosts:
         slots: number of sequences in the measured batch; 1 if only one can run.
         full_draft, full_verify: the same for that batch, each sequence having that many rows.
         row: cost of each further row of a step of the draft, for one sequence.
-        beside: cost per sequence of a round of several besides its passes: sampling, verification,
+        overhead: cost per sequence of a round of several besides its passes: sampling, verification,
             bookkeeping.
         level: additional cost per level of a tree, for one sequence: a chain is drafted in one call, whereas
             a tree has a pass per level and picks nodes between them.
         drawn: additional cost per token of a chain if tokens are drawn instead of picked.
-        branching: additional cost of a round whose draft is a tree.
+        tree_overhead: additional cost of a round whose draft is a tree.
         context: positions in the caches when measured.
         far: the same further into the context; None if the context is too short to measure.
     """
@@ -43,10 +43,10 @@ class RoundCosts:
     full_draft: float = 0.0
     full_verify: tuple[float, ...] = ()
     row: float = 0.0
-    beside: float = 0.0
+    overhead: float = 0.0
     level: float = 0.0
     drawn: float = 0.0
-    branching: float = 0.0
+    tree_overhead: float = 0.0
     context: int = 0
     far: RoundCosts | None = None
 
@@ -93,8 +93,8 @@ class RoundCosts:
         passes = self._for_batch(
             interpolate_costs(self.verify, extra), interpolate_costs(self.full_verify, extra), sequences
         )
-        beside = self.beside * sequences if sequences > 1 else 0.0
-        return drafts + passes + beside + (self.branching * drafting if tree else 0.0)
+        overhead = self.overhead * sequences if sequences > 1 else 0.0
+        return drafts + passes + overhead + (self.tree_overhead * drafting if tree else 0.0)
 
     def _for_batch(self, alone: float, full: float, sequences: int) -> float:
         """Interpolate linearly between one sequence and the measured batch, or extrapolate beyond it."""

@@ -111,7 +111,7 @@ class Calibration:
             later = self._seconds(1, (1, _LONGEST), far)
             cost = replace(cost, far=self._later(cost, 0.0, tuple(s / self._unit for s in later), far))
         if step <= _SLOW_S and target.device.type == "cpu":  # otherwise the overhead is negligible
-            cost = replace(cost, beside=self._round_overhead(), branching=self._tree_overhead())
+            cost = replace(cost, overhead=self._round_overhead(), tree_overhead=self._tree_overhead())
         self.target = cost
 
     def draft(self, draft: ModelRunner) -> RoundCosts:

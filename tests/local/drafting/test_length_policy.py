@@ -143,7 +143,7 @@ def test_widths_win_where_rows_are_free_and_chains_where_they_are_dear():
     assert best_widths(0.05, 0.0, dear, RoundLoad()) == ()
 
 
-@pytest.mark.parametrize("what", ["level", "branching"])
+@pytest.mark.parametrize("what", ["level", "tree_overhead"])
 def test_a_tree_has_to_earn_what_a_chain_is_spared(what):
     free = RoundCosts(0.2, (1.0,) * 16)
     dear = replace(free, **{what: 0.5})

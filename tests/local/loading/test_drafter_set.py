@@ -243,7 +243,7 @@ def test_what_trees_and_drawn_guesses_take_beyond_their_passes_is_measured(check
     takes(draft_model, "all_distributions", 0.002)
     takes(TokenTree, "ancestors", 0.003)
     measured = Calibration(target, 2, clock)
-    assert measured.target.branching == pytest.approx(0.3)
+    assert measured.target.tree_overhead == pytest.approx(0.3)
     cost = measured.draft(draft)
     assert (cost.draft, cost.drawn) == pytest.approx((1.0, 0.2))
     assert cost.level == pytest.approx(0.2 + 0.3 / 2), "a draft's second level sees siblings by a mask, too"
@@ -277,10 +277,10 @@ def test_what_a_round_takes_beside_its_pass_is_measured_and_counted(checkpoint, 
 
     monkeypatch.setattr(speculate, "verify", slow)
     cost = Calibration(target, 2, clock).target
-    assert cost.beside == pytest.approx(0.4)
+    assert cost.overhead == pytest.approx(0.4)
     assert cost.round(0) == pytest.approx(1.0), "a lone request's round is about its pass"
     assert cost.round(0, 0, 2) == pytest.approx(cost.full_verify[0] + 0.8)
-    assert cost.at(10_000).beside == cost.beside
+    assert cost.at(10_000).overhead == cost.overhead
     clock.a_pass = 1.0
-    assert Calibration(target, 2, clock).target.beside == 0.0, "not worth the passes of a slow model"
+    assert Calibration(target, 2, clock).target.overhead == 0.0, "not worth the passes of a slow model"
     assert target.length(0) == 0

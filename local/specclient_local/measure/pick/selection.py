@@ -212,7 +212,7 @@ def _best_depth(counted: PositionAcceptance, costs: RoundCosts, fill: float) -> 
 
 def _round_cost(costs: RoundCosts, length: int, fill: float) -> float:
     """Return the cost of a round with ``length`` drafted tokens, in plain rounds."""
-    cost = length * costs.draft + interpolate_costs(costs.verify, length * fill) + costs.beside
+    cost = length * costs.draft + interpolate_costs(costs.verify, length * fill) + costs.overhead
     return cost / costs.round(0)
 
 
