@@ -242,10 +242,10 @@ class Pipeline:
         destination = self.destinations.get(decision.provider)
         endpoint = destination if isinstance(destination, Endpoint) else None
         price_provider = None if endpoint is None else endpoint.price_provider
-        if price_provider is not None and not self._prices.ready(
+        if price_provider is not None and not self._prices.is_loaded(
             decision.provider, decision.model, price_provider
         ):
-            await run_in_thread(lambda: self._prices.warm(decision.model, price_provider))
+            await run_in_thread(lambda: self._prices.load(decision.model, price_provider))
         record = CallRecorder(
             request,
             decision,
@@ -347,7 +347,7 @@ class Pipeline:
         with self._warm_lock, import_lock:
             if kind not in self._warm:
                 self._prepare()
-                if self.router.warm(kind):
+                if self.router.warm_up(kind):
                     self.transport.prepare()
                 self._warm.add(kind)
 

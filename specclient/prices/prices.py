@@ -54,13 +54,13 @@ class Prices:
         self._assumed = settings.local.device_cost_per_hour is None
         self._lookups: dict[tuple[str, str], ModelPrice | None] = {}
 
-    def ready(self, provider: str, model: str, price_provider: str | None) -> bool:
-        """Return whether a model's price needs no file or catalogue to be read; see :meth:`warm`."""
+    def is_loaded(self, provider: str, model: str, price_provider: str | None) -> bool:
+        """Return whether a model's price needs no file or catalogue to be read; see :meth:`load`."""
         if price_provider is None or provider == LOCAL or (price_provider, model) in self._lookups:
             return True
         return self._table([f"{provider}/{model}"]) is not None  # it precedes the catalogue
 
-    def warm(self, model: str, price_provider: str) -> None:
+    def load(self, model: str, price_provider: str) -> None:
         """Look up a model in the catalogue, so that its first price does not wait for it."""
         self._catalogue_price(price_provider, model)
 

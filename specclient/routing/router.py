@@ -90,7 +90,7 @@ class Router:
         """Return the name of a request's destination, or ``auto`` for a routed request."""
         return AUTO if self._routed(request) else self.destinations.split(request.model)[0]
 
-    def warm(self, kind: str) -> bool:
+    def warm_up(self, kind: str) -> bool:
         """Import and read, once, what requests of a kind need. It takes a while: call it off the event loop.
 
         Args:
@@ -101,7 +101,7 @@ class Router:
         """
         sent = False
         if kind == AUTO:
-            self._estimates.warm()
+            self._estimates.load_history()
         for route in self._candidates if kind == AUTO else (kind,):
             head, _, model = route.partition("/")
             if self.destinations.known(head):
@@ -109,8 +109,8 @@ class Router:
                     destination = self.destinations.get(head)
                     sent = sent or isinstance(destination, Endpoint)
                     listed = destination.price_provider if isinstance(destination, Endpoint) else None
-                    if model and listed is not None and not self._prices.ready(head, model, listed):
-                        self._prices.warm(model, listed)
+                    if model and listed is not None and not self._prices.is_loaded(head, model, listed):
+                        self._prices.load(model, listed)
         return sent
 
     def decide(self, request: Request, *, explore: bool = True) -> Decision:

@@ -116,7 +116,7 @@ class Estimator:
         """Queue a finished call; it is learned from when an estimate is read."""
         self._fresh.append(call)
 
-    def warm(self) -> None:
+    def load_history(self) -> None:
         """Read earlier calls from the ledger, once; this reads a file."""
         with self._lock:
             history, self._history = self._history, None
@@ -315,7 +315,7 @@ class Estimator:
     def _catch_up(self) -> None:
         """Learn from queued calls, and expire estimates that are due."""
         if self._history is not None:
-            self.warm()
+            self.load_history()
         while self._fresh:
             with self._lock, suppress(IndexError):  # another thread took the last one
                 call = self._fresh.popleft()

@@ -123,7 +123,7 @@ def test_the_file_does_not_grow_without_end(home: Path, monkeypatch: pytest.Monk
 def test_a_model_with_a_price_of_the_users_is_looked_up_nowhere() -> None:
     table = {"openai/gpt-4.1": {"input": "1", "output": "2"}}
     prices = Prices(Settings.model_validate({"prices": table}))
-    assert prices.ready("openai", "gpt-4.1", "openai")
-    assert not prices.ready("openai", "gpt-4.1-mini", "openai")
-    prices.warm("gpt-4.1-mini", "openai")
-    assert prices.ready("openai", "gpt-4.1-mini", "openai")
+    assert prices.is_loaded("openai", "gpt-4.1", "openai")
+    assert not prices.is_loaded("openai", "gpt-4.1-mini", "openai")
+    prices.load("gpt-4.1-mini", "openai")
+    assert prices.is_loaded("openai", "gpt-4.1-mini", "openai")
