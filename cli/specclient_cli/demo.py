@@ -268,7 +268,7 @@ def _show_costs(run: DemoRun) -> None:
     if found.calls:
         report.print_report(found)
     else:
-        report.print_no_calls(run.state.ledger().location, narrowed=True)
+        report.print_no_calls(run.state.ledger().location, filtered=True)
 
 
 def _print_json(run: DemoRun, prompt: str, max_tokens: int) -> None:

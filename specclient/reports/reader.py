@@ -56,7 +56,7 @@ class CallFilter:
     tags: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def narrowed(self) -> bool:
+    def has_conditions(self) -> bool:
         """Whether there is any condition."""
         return bool(self.since or self.until or self.provider or self.model or self.tags)
 

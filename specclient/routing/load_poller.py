@@ -97,7 +97,7 @@ class LoadPoller:
             self._due(place, url, transport)
         for route, model, engine in watched.engines:
             with suppress(NotFoundError):  # raised again by the decision
-                self._estimates.note_load(route, engine.busy(model))
+                self._estimates.note_load(route, engine.current_load(model))
 
     def _due(self, place: Endpoint, url: str, transport: Transport) -> None:
         """Start reading a page, unless a reading runs or the last one is recent."""

@@ -43,7 +43,7 @@ class ServerLoad:
 class SupportsLoad(Protocol):
     """Optional interface of a backend: the load of its engines."""
 
-    def busy(self, model: str) -> ServerLoad | None:
+    def current_load(self, model: str) -> ServerLoad | None:
         """Return the load of a model without blocking; None if it is not loaded.
 
         Raises:

@@ -93,7 +93,7 @@ def command(
     elif form == "json":
         report_options.write_output(output, json.dumps(_as_json(found, ledger.location)) + "\n")
     elif not found.calls:
-        print_no_calls(ledger.location, narrowed=where.narrowed)
+        print_no_calls(ledger.location, filtered=where.has_conditions)
     elif form == "markdown":
         report_options.write_output(output, markdown(summed, found.savings or (), by=savings_by))
     elif output is None:
@@ -168,18 +168,18 @@ def print_savings(savings: Sequence[Saving], by: SavingsBy, *, to: Console | Non
             render.print_paragraph(report_options.one_line(note), render.DIM, indent=2, to=to)
 
 
-def print_no_calls(location: str, *, narrowed: bool) -> None:
+def print_no_calls(location: str, *, filtered: bool) -> None:
     """Print that there are no calls, and the way out.
 
     Args:
         location: of the ledger.
-        narrowed: whether filters are set.
+        filtered: whether filters are set.
     """
     if location == "off":
         render.print_paragraph(
             "The ledger is off. To record calls, unset SPECCLIENT_LEDGER or `ledger` in specclient.toml."
         )
-    elif narrowed:
+    elif filtered:
         render.print_paragraph(
             f"No call in {location} matches; omit --since, --until, --provider, --model or --tag to see more."
         )

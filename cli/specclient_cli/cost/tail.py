@@ -65,10 +65,10 @@ def command(
         for row in latest:
             _print_call(row, as_json=as_json)
         if not latest and not as_json:
-            report.print_no_calls(ledger.location, narrowed=where.narrowed)
+            report.print_no_calls(ledger.location, filtered=where.has_conditions)
         return
     if ledger.location == "off":
-        report.print_no_calls(ledger.location, narrowed=False)
+        report.print_no_calls(ledger.location, filtered=False)
         return
     for row in _followed(ledger, where, number, interval):
         _print_call(row, as_json=as_json)

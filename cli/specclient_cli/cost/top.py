@@ -85,8 +85,8 @@ def command(state: State, /, *, by: tuple[str, ...], number: int, as_json: bool,
 
 def _print_none(ledger: Ledger, requested: CallFilter) -> None:
     """Print why no call is shown: because of filters, or because of the default time span."""
-    if requested.narrowed or not ledger.rows(limit=1):
-        report.print_no_calls(ledger.location, narrowed=requested.narrowed)
+    if requested.has_conditions or not ledger.rows(limit=1):
+        report.print_no_calls(ledger.location, filtered=requested.has_conditions)
     else:
         render.print_paragraph(
             f"No call in {ledger.location} started within the last day; --since 30d looks further back."

@@ -143,7 +143,7 @@ class LocalBackend:
             for key, engine in tuple(self._engines.items())
         ]
 
-    def busy(self, model: str) -> ServerLoad | None:
+    def current_load(self, model: str) -> ServerLoad | None:
         """Return the load of a model's engine; None while it is not loaded.
 
         See :class:`specclient.types.server_load.SupportsLoad`.

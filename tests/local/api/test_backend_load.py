@@ -26,12 +26,12 @@ async def test_running_and_waiting_requests_are_told(checkpoint):
         {"models": {"m": {"path": str(checkpoint(eos_token_id=None)), "slots": 2}}, "threads": 1}
     )
     assert isinstance(backend, SupportsLoad)
-    assert backend.busy("m") is None, "nothing is loaded yet"
+    assert backend.current_load("m") is None, "nothing is loaded yet"
     with pytest.raises(NotFoundError):
-        backend.busy("nobody")
+        backend.current_load("nobody")
     await backend.complete(chat(max_tokens=2), "m")
-    assert backend.busy("m") == ServerLoad(slots=2, cache_use=0.0)
-    assert backend.busy("m").utilisation == 0
+    assert backend.current_load("m") == ServerLoad(slots=2, cache_use=0.0)
+    assert backend.current_load("m").utilisation == 0
     async with (
         anyio.create_task_group() as tasks,
         aclosing(backend.stream(chat(max_tokens=100), "m")) as chunks,
@@ -39,14 +39,14 @@ async def test_running_and_waiting_requests_are_told(checkpoint):
         await anext(chunks)
         for _ in range(4):
             tasks.start_soon(backend.complete, chat(max_tokens=60), "m")
-        while (load := backend.busy("m")).waiting < 2:
+        while (load := backend.current_load("m")).waiting < 2:
             await anyio.sleep(0.001)
         assert (load.running, load.slots, load.utilisation) == (2, 2, 1.0)
-        while not backend.busy("m").cache_use:
+        while not backend.current_load("m").cache_use:
             await anyio.sleep(0.001)
         tasks.cancel_scope.cancel()
     with anyio.fail_after(30):
-        while backend.busy("m").running:
+        while backend.current_load("m").running:
             await anyio.sleep(0.01)
     await backend.aclose()
-    assert backend.busy("m") is None
+    assert backend.current_load("m") is None
