@@ -263,7 +263,7 @@ def _charge(call: Call, entry: _OpenCall) -> BudgetCharge:
 def _unanswered(call: Call) -> int:
     """Return the number of attempts that may have been billed although their usage is unknown."""
     unknown = call.cost.total is None and call.usage.prompt is None and call.usage.completion is None
-    return len(call.lost) + (unknown and call.status != "ok")
+    return len(call.lost_attempts) + (unknown and call.status != "ok")
 
 
 @lru_cache(maxsize=1)

@@ -125,7 +125,7 @@ class BudgetStatus:
     assumed: int = 0
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """The amount left for further calls; negative if more than the limit was spent."""
         return self.account.budget.limit - self.spent - self.reserved
 
@@ -212,7 +212,7 @@ class BudgetTransaction:
             amount = bound.amount_for(each.budget)
             is_free = amount == 0 and (each.budget.tokens is not None or bound.nano is not None)
             status = self.status(each)
-            if not is_free and status.left < max(amount, 1):
+            if not is_free and status.remaining < max(amount, 1):
                 return status
         for each in accounts:
             held: dict[str, SQLValue] = {"id": id_, "nano": bound.nano or 0, "tokens": bound.tokens}

@@ -97,7 +97,7 @@ class CallRecorder:
         self._closed: Call | None = None
         self._ttft_s: float | None = None
         self._attempts = 1
-        self._lost: list[FailedAttempt] = []
+        self._lost_attempts: list[FailedAttempt] = []
         self._request_id: str | None = None
         self._engine_s: float | None = None
         self._pair: str | None = None
@@ -132,7 +132,7 @@ class CallRecorder:
         """Note an HTTP attempt that failed and is retried."""
         self._attempts += 1
         if failed.sent and failed.status is None:
-            self._lost.append(failed)
+            self._lost_attempts.append(failed)
 
     def note_headers(self, attempts: int, request_id: str | None, headers: Mapping[str, str]) -> None:
         """Note that an endpoint answered.
@@ -297,7 +297,7 @@ class CallRecorder:
             request_id=self._request_id,
             tags=dict(request.options.tags),
             metadata=_labels(request.params.get("metadata")),
-            lost=tuple(self._lost),
+            lost_attempts=tuple(self._lost_attempts),
             session=request.options.session,
             **outcome,
         )

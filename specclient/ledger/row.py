@@ -212,7 +212,9 @@ def encoded_row(call: Call) -> RowValues:
 def encoded_rows(call: Call) -> list[RowValues]:
     """Return all rows of a call: its own, and one for each failed attempt that may have been billed."""
     own = encoded_row(call)
-    return [own, *(_attempt_row(own, n, lost) for n, lost in enumerate(call.lost))] if call.lost else [own]
+    if not call.lost_attempts:
+        return [own]
+    return [own, *(_attempt_row(own, n, lost) for n, lost in enumerate(call.lost_attempts))]
 
 
 def _attempt_row(own: RowValues, number: int, lost: FailedAttempt) -> RowValues:

@@ -43,12 +43,13 @@ class Call:
             subcalls has no record of its own in the ledger.
         purpose: why it was made: ``call`` by the caller; ``failover`` in place of a failed call, or to
             continue one that broke off; ``hedge`` in parallel to a slow one; ``draft`` and ``verify`` as
-            parts of a strategy; ``retry`` for an attempt in ``lost``.
+            parts of a strategy; ``retry`` for an attempt in ``lost_attempts``.
         pair: the routes of target and draft as ``target+draft``, if both are known. For the engine in this
             process, the checkpoints; the target's alone if no model drafted.
         metadata: the request's ``metadata``, as OpenAI defines it.
         session: the session that the caller named.
-        lost: failed attempts before the last that were sent without a response; they may have been billed.
+        lost_attempts: failed attempts before the last that were sent without a response; they may have been
+            billed.
     """
 
     id: str
@@ -78,7 +79,7 @@ class Call:
     pair: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     session: str | None = None
-    lost: tuple[FailedAttempt, ...] = ()
+    lost_attempts: tuple[FailedAttempt, ...] = ()
 
     @property
     def provider(self) -> str:

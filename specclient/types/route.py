@@ -235,7 +235,7 @@ class Candidate:
         evidence: the number of finished calls behind the prediction; 0 means priors only.
         verdict: whether it was chosen, left for another one, refused, or unavailable.
         reason: why, in words.
-        broken: the limits that it does not keep.
+        violations: the limits that it does not keep.
         figures: the predicted value of every criterion, by its name; None if unknown.
     """
 
@@ -256,7 +256,7 @@ class Candidate:
     depth: int | None = None
     failure_rate: float | None = None
     quality: float | None = None
-    broken: tuple[ConstraintViolation, ...] = ()
+    violations: tuple[ConstraintViolation, ...] = ()
     figures: Mapping[str, float | None] = FrozenDict()
 
 
@@ -298,7 +298,7 @@ class Decision:
         alternatives: the routes that may serve the call instead, best first. If the policy has no fallbacks,
             they serve only as a hedge or for a session.
         explored: whether it was chosen to learn more about it.
-        place: the index of the chosen candidate.
+        chosen_index: the index of the chosen candidate.
         prompt_tokens: the prompt's tokens, estimated from its size in bytes; None for a named model.
     """
 
@@ -313,7 +313,7 @@ class Decision:
     alternatives: Sequence[Alternative] = field(default=(), repr=False)
     explored: bool = False
     prompt_tokens: int | None = None
-    place: int = field(default=0, repr=False)
+    chosen_index: int = field(default=0, repr=False)
 
     def moved(self, to: Alternative, *, reason: str, left: str) -> Decision:
         """Return the decision for another route.
@@ -351,9 +351,9 @@ class Decision:
         """Return at most ``most`` candidates, always with the chosen one; making each takes time."""
         if len(self.candidates) <= most:
             return self.candidates
-        if self.place < most:
+        if self.chosen_index < most:
             return self.candidates[:most]
-        return (*self.candidates[: most - 1], self.candidates[self.place])
+        return (*self.candidates[: most - 1], self.candidates[self.chosen_index])
 
 
 def _key(route: Alternative) -> tuple[str, StrategyKind | None]:

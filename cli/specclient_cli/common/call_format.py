@@ -101,7 +101,8 @@ def _cost(cost: Cost) -> dict[str, Any]:
 
 
 def _candidate(candidate: Candidate) -> dict[str, Any]:
-    values = asdict(candidate)
+    # Other programs may read the violations by the name "broken".
+    values = {"broken" if name == "violations" else name: each for name, each in asdict(candidate).items()}
     ends = candidate.cost_range
     return {
         **values,

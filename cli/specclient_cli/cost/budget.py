@@ -94,7 +94,7 @@ def _values(standing: BudgetStatus) -> dict[str, Any]:
         "limit": of.limit,
         "spent": standing.spent,
         "reserved": standing.reserved,
-        "left": standing.left,
+        "left": standing.remaining,
     }
     return {
         "name": of.name,
@@ -153,7 +153,7 @@ def _line(standing: BudgetStatus) -> render.TableRow:
         of.format_amount(of.limit),
         rough + of.format_amount(standing.spent),
         of.format_amount(standing.reserved),
-        of.format_amount(standing.left),
+        of.format_amount(standing.remaining),
         f"{standing.percent:.0f}%",
         render.UNKNOWN if at is None else f"{at:%Y-%m-%d %H:%M}",
     ]

@@ -120,7 +120,7 @@ def _candidate(snapshot: DecisionSnapshot, index: int, chosen: int | None, reaso
         depth=option_depth(option, estimate, snapshot.request),
         failure_rate=estimate.failure_rate if estimate.calls else None,
         quality=option.quality,
-        broken=evaluation.broken,
+        violations=evaluation.broken,
         figures=figures,
     )
 
@@ -219,20 +219,20 @@ def _way_out(terms: PolicyTerms, candidates: Sequence[Candidate]) -> str:
     """Return the least change of limits that makes a candidate acceptable, an empty text if none does."""
     near = [
         (
-            sum((b.over or 0.0) / (b.limit or b.predicted or 1.0) for b in c.broken),
-            sum(b.over or 0.0 for b in c.broken),  # decides if limits are 0
+            sum((b.over or 0.0) / (b.limit or b.predicted or 1.0) for b in c.violations),
+            sum(b.over or 0.0 for b in c.violations),  # decides if limits are 0
             place,
             c,
         )
         for place, c in enumerate(candidates)
-        if c.broken and all(b.over is not None for b in c.broken)
+        if c.violations and all(b.over is not None for b in c.violations)
     ]
     if not near:
         return ""
     nearest = min(near)[-1]
     changes = " and ".join(
         f"{b.constraint} from {format_number(b.limit)} to {_sufficient_limit(terms, b)}"
-        for b in nearest.broken
+        for b in nearest.violations
         if b.predicted is not None
     )
     return f"\nnearest is {nearest.route}: change {changes}, or add candidates"

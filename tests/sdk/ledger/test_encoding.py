@@ -156,7 +156,8 @@ def test_a_call_without_lost_tries_is_one_row(make_call):
         FailedAttempt("APIConnectionError", None, 0.1, sent=True),
     )
     rows = [
-        LedgerRow.from_values(values) for values in encoded_rows(make_call("c", strategy="draft", lost=tries))
+        LedgerRow.from_values(values)
+        for values in encoded_rows(make_call("c", strategy="draft", lost_attempts=tries))
     ]
     assert [(row.id, row.error, row.latency_s) for row in rows[1:]] == [
         ("c-1", "APITimeoutError", 0.5),

@@ -98,7 +98,7 @@ def test_limits_are_named_with_the_excess():
     told = reasons(decision)
     assert told["x/slow"] == ("refused", "predicted 4.2 s exceeds max_latency_s 2 by 2.2 s")
     assert told["x/dear"] == ("refused", "predicted $0.0035 exceeds max_cost_usd 0.001 by $0.0025")
-    (missed,) = decision.candidates[1].broken
+    (missed,) = decision.candidates[1].violations
     assert (missed.constraint, missed.limit, missed.predicted) == ("max_latency_s", 2, 4.2)
     assert missed.over == pytest.approx(2.2)
 

@@ -438,7 +438,7 @@ def decided(count, policy, chosen=0):
         policy=policy,
         task="code" if policy else None,
         explored=True,
-        place=chosen,
+        chosen_index=chosen,
     )
 
 
