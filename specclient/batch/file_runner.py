@@ -120,25 +120,47 @@ async def run_file(
                 ids=ids,
                 grace_s=grace_s,
             )
-
-            def update() -> None:
-                summary.skipped, summary.read_bytes = runner.skipped, runner.read_bytes
-                summary.cost, summary.unpriced = runner.budget.spent, runner.budget.unpriced
-                summary.seconds = time.monotonic() - begun
-
-            try:
-                async with aclosing(runner.records(stop)) as records:
-                    async for record in records:
-                        await output.write(record.line(), time.monotonic())
-                        summary.add(record)
-                        update()
-                        watch(summary)
-            except BudgetExceededError as error:
-                summary.stopped = str(error)
-            update()
-    if not runner.complete and summary.stopped is None:
-        summary.stopped = "interrupted; run it again to resume"
+            progress = _Progress(runner, output, summary, begun, watch)
+            await progress.write_records(stop)
     return summary
+
+
+@dataclass(frozen=True, slots=True)
+class _Progress:
+    """Writes the records of a batch, and keeps its summary up to date.
+
+    Attributes:
+        begun: when the run began, by ``time.monotonic``.
+        watch: called with the summary after every record.
+    """
+
+    runner: BatchRunner
+    output: RecordFile | RecordStream
+    summary: BatchSummary
+    begun: float
+    watch: Callable[[BatchSummary], None]
+
+    async def write_records(self, stop: asyncio.Event | None) -> None:
+        """Execute all lines, or those before ``stop`` is set or the budget is spent."""
+        summary = self.summary
+        try:
+            async with aclosing(self.runner.records(stop)) as records:
+                async for record in records:
+                    await self.output.write(record.line(), time.monotonic())
+                    summary.add(record)
+                    self._update()
+                    self.watch(summary)
+        except BudgetExceededError as error:
+            summary.stopped = str(error)
+        self._update()
+        if not self.runner.complete and summary.stopped is None:
+            summary.stopped = "interrupted; run it again to resume"
+
+    def _update(self) -> None:
+        summary, runner = self.summary, self.runner
+        summary.skipped, summary.read_bytes = runner.skipped, runner.read_bytes
+        summary.cost, summary.unpriced = runner.budget.spent, runner.budget.unpriced
+        summary.seconds = time.monotonic() - self.begun
 
 
 def _open(

@@ -29,7 +29,7 @@ from specclient_local.engine.worker import Worker
 from specclient_local.loading.configured_models import resolve_pair_name
 from specclient_local.loading.engine_loader import LoadedEngine, load_engine
 from specclient_local.loading.options import EngineOptions
-from specclient_local.request.params import Method, Parameters, SamplingParams
+from specclient_local.request.params import EngineMethod, Method, Parameters, SamplingParams
 from specclient_local.request.validation import check, integer, optional
 
 
@@ -70,7 +70,7 @@ class Engine:
         model: str | Path,
         draft: str | Path | Seq[str | Path] | None = None,
         *,
-        method: Literal["auto", "plain", "draft", "ngram", "layer_skip", "union", "medusa", "eagle"] = "auto",
+        method: EngineMethod | Literal["auto"] = "auto",
         heads: str | Path | Seq[str | Path] | None = None,
         layer_skip: int | Seq[int] | Literal["search"] | None = None,
         dtype: str = "float32",

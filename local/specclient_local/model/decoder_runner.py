@@ -101,11 +101,11 @@ class DecoderRunner:
     def prefill(self, slot: int, tokens: Sequence[int]) -> None:
         """Append tokens to a slot's cache without logits, in passes of at most ``MAX_PASS_ROWS`` rows."""
         for begin in range(0, len(tokens), MAX_PASS_ROWS):
-            self._forward([SlotInput(slot, tokens[begin : begin + MAX_PASS_ROWS])], unread=True)
+            self.run_pass([SlotInput(slot, tokens[begin : begin + MAX_PASS_ROWS])], unread=True)
 
     def read(self, slot: int, tokens: Sequence[int]) -> Tensor:
         """Append up to ``MAX_PASS_ROWS`` tokens in one pass; return the logits after each, ``[N, V]``."""
-        return self._forward([SlotInput(slot, tokens, every=True)])[0]
+        return self.run_pass([SlotInput(slot, tokens, every=True)])[0]
 
     def score(self, slot: int, tokens: Sequence[int], tree: TokenTree = EMPTY_TREE) -> Tensor:
         """Score one slot; see :meth:`score_all`."""
@@ -129,7 +129,7 @@ class DecoderRunner:
             together = [parts[i] for i in indices]
             alone = rows[indices[0]] > MAX_ROWS_PER_REQUEST
             logits.update(
-                zip(indices, self._alone(*together) if alone else self._forward(together), strict=True)
+                zip(indices, self._alone(*together) if alone else self.run_pass(together), strict=True)
             )
         return [logits[i] for i in range(len(parts))]
 
@@ -157,7 +157,7 @@ class DecoderRunner:
         if len(part.tokens) > spare and not part.every:
             self.prefill(part.slot, part.tokens[:-spare])
             part = SlotInput(part.slot, part.tokens[-spare:], part.tree)
-        return self._forward([part])
+        return self.run_pass([part])
 
     def keep(self, slot: int, root: int, path: Sequence[int]) -> None:
         """Keep the root, at cache position ``root``, and one path of a scored tree; forget the other
@@ -178,12 +178,12 @@ class DecoderRunner:
         self.cache.erase(slot)
 
     @torch.inference_mode()
-    def _forward(self, parts: Sequence[SlotInput], *, unread: bool = False) -> list[Tensor]:
+    def run_pass(self, parts: Sequence[SlotInput], *, unread: bool = False) -> list[Tensor]:
         """Run one pass; return each input's logits, or nothing if ``unread``."""
         ids, positions, spans = self._laid_out(parts)
         skipped = [part.unread for part in parts]
         every = not unread and not any(skipped)
-        logits = self._compute(ids, positions, spans, None if every else _wanted(parts, spans, unread))
+        logits = self.compute_logits(ids, positions, spans, None if every else _wanted(parts, spans, unread))
         for part, span in zip(parts, spans, strict=True):
             self.cache.lengths[part.slot] = span.start + span.count
         if unread:
@@ -204,7 +204,7 @@ class DecoderRunner:
             ids += [*part.tokens, *part.tree.tokens[part.held :]]
         return ids, positions, spans
 
-    def _compute(
+    def compute_logits(
         self,
         ids: Sequence[int],
         positions: Sequence[int],

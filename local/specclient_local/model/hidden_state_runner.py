@@ -87,7 +87,7 @@ class HiddenStateRunner(DecoderRunner):
         self._features[slot].zero_()
 
     @torch.inference_mode()
-    def _forward(self, parts: Sequence[SlotInput], *, unread: bool = False) -> list[Tensor]:
+    def run_pass(self, parts: Sequence[SlotInput], *, unread: bool = False) -> list[Tensor]:
         """Run one pass, and store its hidden states at the positions of its keys and values."""
         counts = [part.rows for part in parts]
         starts = [self.cache.lengths[part.slot] for part in parts]
@@ -97,14 +97,14 @@ class HiddenStateRunner(DecoderRunner):
         ]
         if len(parts) == 1:
             self._pass_features = targets[0]
-            return super()._forward(parts, unread=unread)
+            return super().run_pass(parts, unread=unread)
         self._pass_features = self._features.new_empty(sum(counts), *self._features.shape[2:])
-        logits = super()._forward(parts, unread=unread)
+        logits = super().run_pass(parts, unread=unread)
         for place, own in zip(targets, torch.split(self._pass_features, counts), strict=True):
             place.copy_(own)
         return logits
 
-    def _compute(
+    def compute_logits(
         self,
         ids: Sequence[int],
         positions: Sequence[int],

@@ -57,7 +57,7 @@ class LayerSubsetRunner(DecoderRunner):
         kept = self.cache.rows[:, slot, :, start:end].clone()
         self.cache.lengths[slot] = start
         try:
-            (logits,) = self._forward([SlotInput(slot, tokens, every=True)])
+            (logits,) = self.run_pass([SlotInput(slot, tokens, every=True)])
             return [int(token) for token in logits.argmax(-1)]
         finally:
             self.cache.rows[:, slot, :, start:end] = kept

@@ -17,10 +17,14 @@ from specclient_local.request.validation import (
     text,
 )
 
-Method = Literal["plain", "draft", "ngram", "prediction", "layer_skip", "union", "medusa", "eagle"]
+EngineMethod = Literal["plain", "draft", "ngram", "layer_skip", "union", "medusa", "eagle"]
+"""Methods that an engine can be loaded with."""
+
+Method = Literal[EngineMethod, "prediction"]
+"""Methods of a request. ``prediction`` needs nothing loaded: the request brings it."""
+
+ENGINE_METHODS: tuple[EngineMethod, ...] = get_args(EngineMethod)
 METHODS: tuple[Method, ...] = get_args(Method)
-ENGINE_METHODS: tuple[Method, ...] = tuple(method for method in METHODS if method != "prediction")
-"""Methods that an engine can be loaded with. ``prediction`` needs nothing loaded: the request brings it."""
 
 MAX_DRAFT_LENGTH = 10
 MAX_PREDICTED_LENGTH = 15
@@ -203,7 +207,7 @@ class SamplingParams:
         methods = f"one of {', '.join(METHODS)}, or None"
         check("method", self.method, methods, lambda v: v in (None, *METHODS))
         if self.method == "prediction" and self.prediction is None:
-            others = ", ".join(m for m in METHODS if m != "prediction")
+            others = ", ".join(ENGINE_METHODS)
             raise bad_parameter("method", "prediction", f"one of {others}, or to set prediction as well")
 
 

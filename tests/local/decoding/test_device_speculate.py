@@ -187,10 +187,10 @@ def test_a_round_leaves_alone_what_the_draft_holds_for_others(folders):
 
 def test_seeds_do_not_share_passes_where_rules_take_them_from_the_device_either(alone, device, monkeypatch):
     sizes = []
-    passed = StaticRunner._forward
+    passed = StaticRunner.run_pass
     monkeypatch.setattr(
         StaticRunner,
-        "_forward",
+        "run_pass",
         lambda self, parts, **own: sizes.append(len(parts)) or passed(self, parts, **own),
     )
     ruled = {"logit_bias": {4: 1.0}, "draft_length": 2, "temperature": 1.0}

@@ -291,10 +291,10 @@ def test_closing_fails_what_is_unfinished_and_refuses_what_is_new(checkpoint):
 def test_a_long_prefill_does_not_hold_up_the_others(checkpoint, monkeypatch):
     folder = checkpoint(max_position_embeddings=2048, eos_token_id=None)
     rows = []
-    honest = DecoderRunner._forward
+    honest = DecoderRunner.run_pass
     monkeypatch.setattr(
         DecoderRunner,
-        "_forward",
+        "run_pass",
         lambda r, parts, **kw: rows.append(sum(part.rows for part in parts)) or honest(r, parts, **kw),
     )
     with load(folder, folder, slots=2) as engine:

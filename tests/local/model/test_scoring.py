@@ -29,13 +29,13 @@ def kept(checkpoint):
 
 def passes(monkeypatch):
     """Count the rows of each pass of the models."""
-    rows, honest = [], DecoderRunner._forward
+    rows, honest = [], DecoderRunner.run_pass
 
     def counting(self, parts, **options):
         rows.append(sum(part.rows for part in parts))
         return honest(self, parts, **options)
 
-    monkeypatch.setattr(DecoderRunner, "_forward", counting)
+    monkeypatch.setattr(DecoderRunner, "run_pass", counting)
     return rows
 
 

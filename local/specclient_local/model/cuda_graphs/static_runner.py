@@ -138,10 +138,10 @@ class StaticRunner(DecoderRunner):
         return min(capacity, max(_SHORTEST, 1 << (length - 1).bit_length()))
 
     @torch.inference_mode()
-    def _forward(self, parts: Sequence[SlotInput], *, unread: bool = False) -> list[Tensor]:
+    def run_pass(self, parts: Sequence[SlotInput], *, unread: bool = False) -> list[Tensor]:
         """Run a pass in the smallest bucket that fits, or as in the base class if none fits."""
         if unread or len(parts) > self.most_slots or any(not _fits(part) for part in parts):
-            return super()._forward(parts, unread=unread)
+            return super().run_pass(parts, unread=unread)
         ends = [self.cache.lengths[part.slot] + part.rows for part in parts]
         if max(ends) > self.context:
             raise ValueError(f"{max(ends)} positions exceed the {self.context} a slot can hold")

@@ -116,7 +116,7 @@ class EagleRunner(DecoderRunner):
         """
         passes = self.decoder.passes
         passes.given = states[0] if len(states) == 1 else torch.cat(list(states))
-        logits = self._forward(parts)
+        logits = self.run_pass(parts)
         if len(parts) == 1:
             return logits, [passes.hidden]
         counts = [part.rows - part.unread for part in parts]
@@ -125,7 +125,7 @@ class EagleRunner(DecoderRunner):
     def extend(self, slot: int, tokens: Sequence[int], states: Tensor) -> None:
         """Append up to ``MAX_PASS_ROWS`` tokens with their states, without logits."""
         self.decoder.passes.given = states
-        self._forward([SlotInput(slot, tokens)], unread=True)
+        self.run_pass([SlotInput(slot, tokens)], unread=True)
 
     def follow(self, slot: int, tokens: Sequence[int], states: Tensor, steps: int) -> list[int]:
         """Append tokens with their states, and draft the ``steps`` most likely tokens after them.
