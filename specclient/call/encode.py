@@ -55,7 +55,7 @@ def without_added_fields(endpoint: Endpoint, request: Request) -> Endpoint:
     """
     return replace(
         endpoint,
-        stream_usage=endpoint.stream_usage and usage_requested(request),
+        requests_usage=endpoint.requests_usage and usage_requested(request),
         capabilities=replace(endpoint.capabilities, telemetry_flags={}),
     )
 

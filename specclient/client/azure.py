@@ -115,7 +115,7 @@ def _core(cls: type, options: Mapping[str, Any], source: ClientCore | None = Non
         **_credentials(given),
         "deployments": True,
         "price_provider": "azure",
-        "stream_usage": True,
+        "requests_usage": True,
         "capabilities": preset("azure").capabilities,
     }
     version = given.get("api_version") or os.environ.get("OPENAI_API_VERSION")

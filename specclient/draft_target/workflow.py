@@ -34,6 +34,7 @@ from specclient.draft_target.presets import SEGMENT_TOKENS, ModelPair, Task, dep
 from specclient.draft_target.result import DraftHandover, DraftTargetResult, StageResult
 from specclient.errors import ConfigurationError, OpenAIError
 from specclient.providers.endpoint import Endpoint
+from specclient.providers.openai.quirks import NO_QUIRKS
 from specclient.providers.predictions import conflicting_params
 from specclient.resources.base import build_request
 from specclient.routing.router import AUTO
@@ -299,11 +300,13 @@ async def _prediction_obstacle(plan: _DecodePlan, request: Request) -> str | Non
         return "a policy chooses the target, so it is not known whether it honours predictions"
     await pipeline.ensure_ready(kind)
     route = router.decide(request)
-    capabilities = capabilities_of(router.destinations.get(route.provider), route.model)
+    destination = router.destinations.get(route.provider)
+    capabilities = capabilities_of(destination, route.model)
     models = capabilities.prediction_models
     if not capabilities.prediction or (models and not route.model.startswith(models)):
         return f"{route.chosen} is not known to verify predictions"
-    conflicts = conflicting_params(request, capabilities.prediction_conflicts)
+    quirks = destination.quirks if isinstance(destination, Endpoint) else NO_QUIRKS
+    conflicts = conflicting_params(request, capabilities.prediction_conflicts, quirks)
     if conflicts:
         return f"{route.chosen} refuses a prediction together with {', '.join(conflicts)}"
     return None

@@ -12,6 +12,7 @@ from specclient.config import ANY_VENDOR
 from specclient.errors import ConfigurationError
 from specclient.providers.dialects import DIALECTS
 from specclient.providers.endpoint import Endpoint, KeySource, checked_base_url, shown_url
+from specclient.providers.openai.quirks import Quirks
 from specclient.providers.presets.registry import PRESETS, preset_for_url
 from specclient.types.capabilities import UNKNOWN_CAPABILITIES, Capabilities
 
@@ -34,7 +35,7 @@ class Provider:
         key_header: the header of the key: a bearer token in ``authorization``, the bare key in any other.
             Defaults to the dialect's header.
         headers: sent with every request; None omits a header.
-        stream_usage: whether ``stream_options.include_usage`` is supported.
+        stream_usage: whether ``stream_options.include_usage`` is supported; streams then ask for usage.
         price_provider: the vendor whose prices apply, an id of genai-prices; ``*`` looks prices up by the
             model's name, whoever its vendor is.
         metrics: whether its Prometheus counters are read before and after each call, for figures of
@@ -117,7 +118,8 @@ class Provider:
             key_required=known.key_required or bool(names),
             key_header=self._key_header(known),
             headers={**known.headers, **self.headers},
-            stream_usage=known.stream_usage if self.stream_usage is None else self.stream_usage,
+            requests_usage=known.requests_usage if self.stream_usage is None else self.stream_usage,
+            quirks=_taking_stream_options(known.quirks) if self.stream_usage else known.quirks,
             capabilities=_combined(known.capabilities, self.capabilities),
             price_provider=self.price_provider or known.price_provider,
             metrics=known.metrics if self.metrics is None else self.metrics,
@@ -150,7 +152,7 @@ def with_base_url(endpoint: Endpoint, base_url: str) -> Endpoint:
         key_required=endpoint.key_required and same,
         capabilities=owner.capabilities if owner else UNKNOWN_CAPABILITIES,
         quirks=owner.quirks if owner is not None and same_dialect else endpoint.quirks,
-        stream_usage=owner.stream_usage if owner is not None and same_dialect else endpoint.stream_usage,
+        requests_usage=same_dialect or endpoint.requests_usage,
         price_provider=owner.price_provider if owner else ANY_VENDOR,
     )
 
@@ -161,6 +163,12 @@ def _key(value: str | SecretStr | KeySource | None) -> tuple[SecretStr | None, K
     if isinstance(value, str):
         return SecretStr(value), None
     return (value, None) if isinstance(value, SecretStr) else (None, value)
+
+
+def _taking_stream_options(quirks: Quirks) -> Quirks:
+    """Return the quirks of an endpoint that, other than its preset says, accepts ``stream_options``."""
+    refused = tuple(name for name in quirks.refused if name != "stream_options")
+    return quirks if refused == quirks.refused else replace(quirks, refused=refused)
 
 
 def _combined(known: Capabilities, changed: Capabilities | None) -> Capabilities:

@@ -39,7 +39,8 @@ class Endpoint:
         key_required: whether a request without a key is refused before it is sent.
         base_url_env: the environment variable that may fill in the base URL; the error for a placeholder
             names it.
-        stream_usage: whether ``stream_options.include_usage`` may be sent.
+        requests_usage: whether streams ask for their usage by ``stream_options.include_usage``. An endpoint
+            that refuses ``stream_options`` lists it in ``quirks.refused`` instead.
         drop_params: whether unsupported parameters are omitted instead of refused.
         capabilities: support for speculation, for all models.
         metrics: whether its Prometheus counters are read before and after each call: True for ``/metrics``,
@@ -70,7 +71,7 @@ class Endpoint:
     key_env: tuple[str, ...] = ()
     key_required: bool = False
     base_url_env: str | None = None
-    stream_usage: bool = True
+    requests_usage: bool = True
     drop_params: bool = False
     capabilities: Capabilities = UNKNOWN_CAPABILITIES
     metrics: bool | str = field(default=False, repr=False)

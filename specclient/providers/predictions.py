@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from specclient.errors import UnsupportedParameterError
 from specclient.providers.endpoint import Endpoint
+from specclient.providers.openai.quirks import NO_QUIRKS, Quirks, quirks_apply
+from specclient.providers.presets.registry import PRESETS
 from specclient.providers.unsupported import drops, is_requested, refuse_unsupported
 from specclient.types.request import Request
 
-#: Parameters that OpenAI rejects together with ``prediction`` ("Predicted Outputs"; Azure lists the same).
-OPENAI_CONFLICTS = (
-    "n",
-    "logprobs",
-    "presence_penalty",
-    "frequency_penalty",
-    "audio",
-    "modalities",
-    "max_completion_tokens",
-    "tools",
-)
-_TAKE_PREDICTIONS = (
-    "models of openai, azure, mistral, fireworks, cerebras, openrouter and specclient serve do"
-)
 _PENALTIES = ("presence_penalty", "frequency_penalty")
 _WAYS_OUT = {"max_completion_tokens": "pass max_tokens in its place"}
 
 
-def conflicting_params(request: Request, names: Iterable[str]) -> list[str]:
-    """Return those of ``names`` that a request, or its ``extra_body``, sets to non-default values."""
-    given = {**request.params, **request.options.body}
-    return [name for name in names if _conflicts(name, given.get(name))]
+def conflicting_params(request: Request, names: Iterable[str], quirks: Quirks = NO_QUIRKS) -> list[str]:
+    """Return the parameters, as the caller wrote them, that an endpoint refuses together with a prediction.
+
+    Args:
+        request: the request. Default values do not conflict.
+        names: the refused parameters by the endpoint's own names (``Capabilities.prediction_conflicts``).
+        quirks: the endpoint's, which rename OpenAI's parameters. Those in ``extra_body`` keep their names.
+    """
+    own = request.options.body
+    given = {quirks.renamed.get(name, name): name for name in request.params if name not in own}
+    given |= {name: name for name in own}
+    values = {**request.params, **own}
+    return [given[name] for name in names if name in given and _conflicts(given[name], values[given[name]])]
 
 
 def refusal(where: str, found: list[str]) -> UnsupportedParameterError:
@@ -56,13 +54,22 @@ def checked_prediction_body(body: Mapping[str, Any], request: Request, endpoint:
     """
     known = endpoint.capabilities
     if known.prediction is False:
-        refuse_unsupported(request, endpoint, ("prediction",), why=_TAKE_PREDICTIONS)
-    elif found := conflicting_params(request, known.prediction_conflicts):
+        refuse_unsupported(request, endpoint, ("prediction",), why=_where_accepted())
+    else:
+        quirks = endpoint.quirks if quirks_apply(request) else NO_QUIRKS
+        found = conflicting_params(request, known.prediction_conflicts, quirks)
+        if not found:
+            return dict(body)
         if not drops(request, endpoint):
             raise refusal(f"provider {endpoint.name!r}", found)
-    else:
-        return dict(body)
     return {name: value for name, value in body.items() if name != "prediction"}
+
+
+@functools.cache
+def _where_accepted() -> str:
+    """Return the known providers that accept predictions, as a clause of an error message."""
+    *names, last = (row.name for row in PRESETS.values() if row.capabilities.prediction)
+    return f"models of {', '.join(names)} and {last} do"
 
 
 def _conflicts(name: str, value: Any) -> bool:

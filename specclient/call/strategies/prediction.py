@@ -16,7 +16,9 @@ from specclient.call.request_params import draft_request, request_param
 from specclient.call.strategies.context import StrategyContext, unsupported_parameter
 from specclient.call.strategies.cost_benefit import SECOND_USD, worth_sending
 from specclient.errors import OpenAIError
-from specclient.providers.predictions import OPENAI_CONFLICTS, conflicting_params, refusal
+from specclient.providers.openai.quirks import NO_QUIRKS
+from specclient.providers.predictions import conflicting_params, refusal
+from specclient.providers.presets.hosted import OPENAI_CONFLICTS
 from specclient.types.call import Call
 from specclient.types.request import Request
 from specclient.types.route import Policy
@@ -93,7 +95,8 @@ def _conflicts(context: StrategyContext) -> list[str]:
     """Return the request's parameters that the target refuses together with a prediction."""
     is_openai = context.endpoint is not None and context.endpoint.name in _OPENAI_PROVIDERS
     names = context.capabilities.prediction_conflicts or (OPENAI_CONFLICTS if is_openai else ())
-    return list(conflicting_params(context.request, names))
+    quirks = NO_QUIRKS if context.endpoint is None else context.endpoint.quirks
+    return conflicting_params(context.request, names, quirks)
 
 
 def _honours_predictions(context: StrategyContext) -> bool | None:

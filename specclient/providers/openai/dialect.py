@@ -30,7 +30,13 @@ from specclient.providers.errors import (
     invalid_response_error,
     raise_embedded_error,
 )
-from specclient.providers.openai.quirks import NO_QUIRKS, apply_quirks, continues_prefix, with_flags
+from specclient.providers.openai.quirks import (
+    NO_QUIRKS,
+    apply_quirks,
+    continues_prefix,
+    quirks_apply,
+    with_flags,
+)
 from specclient.providers.unsupported import is_requested, refuse_unsupported
 from specclient.providers.usage import usage_of
 from specclient.runtime.forks import import_lock
@@ -148,7 +154,7 @@ class OpenAIDialect:
 def usage_requested(request: Request) -> bool:
     """Return whether the caller has requested the usage chunk of a stream.
 
-    ``encode`` always requests it if the endpoint supports it, for the call's record. Callers who have not
+    ``encode`` always requests it if the endpoint supports that, for the call's record. Callers who have not
     requested it must not get the chunk without choices at the end of the stream.
     """
     options = request.options.body.get("stream_options", request.params.get("stream_options"))
@@ -159,15 +165,16 @@ def _shaped(body: dict[str, Any], request: Request, endpoint: Endpoint) -> dict[
     """Return a body with the fields of a stream, and with the caller's extra fields."""
     if body.get("prediction") is not None:
         body = predictions.checked_prediction_body(body, request, endpoint)
-    asks_usage = request.operation in ("chat", "completion")
-    if request.stream:
-        if request.method.params:  # in a call by path, the caller sets it
-            body["stream"] = True
-        if asks_usage and not endpoint.stream_usage and (options := body.pop("stream_options", None)):
-            rest = {name: value for name, value in options.items() if name != "include_usage"}
-            body = {**body, "stream_options": rest} if rest else body
+    if request.stream and request.method.params:  # in a call by path, the caller sets it
+        body["stream"] = True
+    has_usage = request.stream and request.operation in ("chat", "completion")
+    may_ask = endpoint.requests_usage and "stream_options" not in endpoint.quirks.refused
+    if has_usage and not may_ask and isinstance(options := body.get("stream_options"), Mapping):
+        rest = {name: value for name, value in options.items() if name != "include_usage"}
+        body = {name: value for name, value in body.items() if name != "stream_options"}
+        body |= {"stream_options": rest} if rest else {}
     body = {**body, **request.options.body}
-    if request.stream and asks_usage and endpoint.stream_usage:  # even if the caller's options omit it
+    if has_usage and may_ask:  # even if the caller's options omit it
         body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
     return body
 
@@ -180,7 +187,7 @@ def _as_taken(
     Fields in ``extra_body`` are meant for this endpoint and are not changed.
     """
     quirks, own = endpoint.quirks, request.options.body
-    if request.operation not in ("chat", "completion") or not request.method.params:
+    if not quirks_apply(request):
         return path, body
     given = {name: value for name, value in body.items() if name not in own}
     refused = [name for name in quirks.refused if is_requested(name, given.get(name))]

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from specclient.types.request import Request
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quirks:
@@ -15,7 +17,8 @@ class Quirks:
 
     Attributes:
         renamed: the endpoint's name of a parameter, by OpenAI's name.
-        refused: parameters that the endpoint does not support.
+        refused: parameters, by OpenAI's names, that the endpoint does not support. With ``stream_options``,
+            streams do not ask for usage, and the caller's ``include_usage`` is left out.
         text_prediction: whether ``prediction.content`` must be one string.
         prefix_path: the path, below the base URL, for responses that continue a ``prefix: true`` message.
         beside_prediction: fields sent with a ``prediction``, merged with the caller's.
@@ -29,6 +32,11 @@ class Quirks:
 
 
 NO_QUIRKS = Quirks()
+
+
+def quirks_apply(request: Request) -> bool:
+    """Return whether quirks change a request: a chat or completion that is not called by its path."""
+    return request.operation in ("chat", "completion") and bool(request.method.params)
 
 
 def apply_quirks(given: Mapping[str, Any], own: Mapping[str, Any], quirks: Quirks) -> dict[str, Any]:

@@ -10,9 +10,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 from specclient.providers.openai.quirks import Quirks
-from specclient.providers.predictions import OPENAI_CONFLICTS
 from specclient.providers.presets.preset import Preset
 from specclient.types.capabilities import Capabilities
+
+#: Parameters that OpenAI rejects together with ``prediction`` ("Predicted Outputs"; Azure lists the same).
+OPENAI_CONFLICTS = (
+    "n",
+    "logprobs",
+    "presence_penalty",
+    "frequency_penalty",
+    "audio",
+    "modalities",
+    "max_completion_tokens",
+    "tools",
+)
 
 _OPENAI = Capabilities(
     prediction=True,
@@ -30,7 +41,8 @@ _SILENT = Capabilities(prediction=False, telemetry=(), streamed_usage="asked")
 #: OpenAI fields that Mistral's chats reject with status 422, as they do any unknown field.
 _NOT_AT_MISTRAL = (
     *("audio", "function_call", "functions", "logit_bias", "logprobs", "modalities", "safety_identifier"),
-    *("service_tier", "store", "top_logprobs", "user", "verbosity", "web_search_options"),
+    *("service_tier", "store", "stream_options", "top_logprobs", "user", "verbosity"),
+    "web_search_options",
 )
 
 _ROWS = (
@@ -94,10 +106,9 @@ _ROWS = (
             telemetry=(),
             prefill="prefix",
             verification=False,
-            streamed_usage="unasked",
+            streamed_usage="unasked",  # in the last chunk
             strict=True,  # unknown fields are rejected: 422, extra_forbidden
         ),
-        stream_usage=False,  # `stream_options` is rejected (422); the last chunk always has the usage
         quirks=Quirks(
             renamed={"max_completion_tokens": "max_tokens", "seed": "random_seed"},
             refused=_NOT_AT_MISTRAL,

@@ -41,7 +41,7 @@ class Preset:
             default port. A placeholder in braces must be replaced, by ``base_url_env`` or configuration.
         key_env: environment variables that may hold the key, in order.
         dialect: the name of the wire dialect, one of :data:`DIALECTS`.
-        key_header, price_provider, capabilities, quirks, key_required, stream_usage: see
+        key_header, price_provider, capabilities, quirks, key_required: see
             :class:`specclient.providers.Endpoint`.
         base_url_env: the environment variable that may hold the address.
         base_url_path: appended to the address in ``base_url_env``.
@@ -57,7 +57,6 @@ class Preset:
     price_provider: str | None = None
     capabilities: Capabilities = UNKNOWN_CAPABILITIES
     key_required: bool = False
-    stream_usage: bool = True
     dialect: str = "openai"
     key_header: str = "authorization"
     quirks: Quirks = NO_QUIRKS
@@ -107,7 +106,6 @@ class Preset:
             project=project,
             key_env=self.key_env,
             key_required=self.key_required,
-            stream_usage=self.stream_usage,
             capabilities=self.capabilities,
             quirks=self.quirks,
             base_url_env=self.base_url_env,

@@ -66,7 +66,7 @@ def test_tables_define_and_change_providers() -> None:
     known = endpoints(settings, {"MINE": "m", "GROQ_API_KEY": "env"})
     assert (_key(known["mine"]), known["mine"].key_env, known["mine"].headers) == ("m", ("MINE",), {"x": "y"})
     assert (_key(known["groq"]), known["groq"].base_url) == ("from-file", PRESETS["groq"].base_url)
-    assert not known["groq"].stream_usage
+    assert not known["groq"].requests_usage
     assert endpoints(settings, {})["mine"].key_required
 
 

@@ -108,17 +108,24 @@ def test_a_known_dialect_can_be_named(tmp_path: Path) -> None:
     assert (known["anthropic"].dialect, known["anthropic"].key_header) == ("openai", "authorization")
 
 
+def test_stream_usage_in_the_configuration_stands_over_the_preset() -> None:
+    changed = [Provider(name="mistral", stream_usage=True), Provider(name="groq", stream_usage=False)]
+    known = endpoints(Settings(), {}, providers=changed)
+    assert "stream_options" not in known["mistral"].quirks.refused
+    assert set(PRESETS["mistral"].quirks.refused) == {*known["mistral"].quirks.refused, "stream_options"}
+    assert (known["mistral"].requests_usage, known["groq"].requests_usage) == (True, False)
+
+
 # --- what a URL tells, and what a name does
 
 
 def test_a_hosted_providers_url_tells_what_holds_there(tmp_path: Path) -> None:
     known = from_file(tmp_path, '[providers.mine]\nbase_url = "https://api.mistral.ai/v1/"\n')["mine"]
     row = PRESETS["mistral"]
-    assert (known.capabilities, known.quirks, known.price_provider, known.stream_usage) == (
+    assert (known.capabilities, known.quirks, known.price_provider) == (
         row.capabilities,
         row.quirks,
         "mistral",
-        False,
     )
     assert not known.key_required
 

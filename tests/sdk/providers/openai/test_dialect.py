@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,8 +20,10 @@ from specclient.errors import (
     InternalServerError,
     OpenAIError,
     RateLimitError,
+    UnsupportedParameterError,
 )
 from specclient.providers import OpenAIDialect, Preset, usage_requested
+from specclient.providers.openai.quirks import Quirks
 from specclient.types import inference_methods
 from specclient.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessage
 from specclient.types.completion import Completion
@@ -110,9 +113,26 @@ def test_streams_ask_for_usage_and_remember_who_wanted_it(
 
 
 def test_an_endpoint_that_refuses_stream_options_gets_none() -> None:
-    endpoint = Preset("x", "http://h", stream_usage=False).endpoint()
-    body = sent({**CHAT, "stream_options": {"include_usage": True}}, endpoint=endpoint, stream=True)
-    assert "stream_options" not in body
+    endpoint = Preset("x", "http://h", quirks=Quirks(refused=("stream_options",))).endpoint()
+    assert sent(CHAT, endpoint=endpoint, stream=True) == {"model": "m", **CHAT, "stream": True}
+    for options in ({"include_usage": True}, {}, None):
+        body = sent({**CHAT, "stream_options": options}, endpoint=endpoint, stream=True)
+        assert body == {"model": "m", **CHAT, "stream": True}
+    obfuscated = {**CHAT, "stream_options": {"include_obfuscation": False}}
+    whole = {**CHAT, "stream_options": {"include_usage": True}}
+    for params, stream in ((obfuscated, True), (obfuscated, False), (whole, False)):
+        with pytest.raises(UnsupportedParameterError, match="'x' does not take 'stream_options'"):
+            encode(params, endpoint=endpoint, stream=stream)
+        dropping = PerCallOptions(drop_params=True)
+        assert "stream_options" not in sent(params, endpoint=endpoint, stream=stream, options=dropping)
+
+
+def test_an_endpoint_that_is_not_asked_for_usage_gets_the_other_stream_options() -> None:
+    endpoint = replace(ENDPOINT, requests_usage=False)
+    assert "stream_options" not in sent(endpoint=endpoint, stream=True)
+    options = {"include_usage": True, "include_obfuscation": False}
+    body = sent({**CHAT, "stream_options": options}, endpoint=endpoint, stream=True)
+    assert body["stream_options"] == {"include_obfuscation": False}
 
 
 @pytest.mark.parametrize(

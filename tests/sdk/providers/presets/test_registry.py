@@ -14,6 +14,7 @@ from specclient.config import Settings
 from specclient.errors import ConfigurationError
 from specclient.providers import DIALECTS, PRESETS, Preset, dialect_of, preset
 from specclient.providers.endpoint import Endpoint
+from specclient.providers.openai.quirks import Quirks
 from specclient.providers.presets.preset import LimitFormat
 from specclient.providers.presets.registry import WITHOUT_ENDPOINT, bare_endpoints, preset_for_url
 from specclient.telemetry import formats
@@ -169,6 +170,7 @@ def test_the_error_for_prediction_names_the_providers_that_take_it() -> None:
     with pytest.raises(UnsupportedParameterError) as caught:
         body_of("groq", {**CHAT, "prediction": PREDICTION})
     told = str(caught.value).replace(",", " ").split()
+    assert "openrouter and specclient do" in str(caught.value)
     for name, row in PRESETS.items():
         assert name == "groq" or (name in told) == (row.capabilities.prediction is True)
 
@@ -238,6 +240,12 @@ def test_mistrals_spelling() -> None:
         "model": "m",
         **CHAT,
     }
+    obfuscated = {**CHAT, "stream_options": {"include_obfuscation": False}}
+    for stream in (False, True):
+        with pytest.raises(UnsupportedParameterError, match="'mistral' does not take 'stream_options'"):
+            body_of("mistral", obfuscated, stream=stream)
+        dropped = body_of("mistral", obfuscated, stream=stream, options=PerCallOptions(drop_params=True))
+        assert "stream_options" not in dropped
     image = {"type": "content", "content": [{"type": "image_url"}]}
     assert body_of("mistral", {**CHAT, "prediction": image})["prediction"] == image, "theirs to refuse"
 
@@ -384,6 +392,27 @@ def test_a_prediction_beside_what_its_provider_refuses_with_one(beside: dict[str
     dropping = replace(endpoint, drop_params=True)
     sent = dialect_of(dropping).encode(Request(inference_methods.CHAT, "openai/m", asked), dropping, "m")
     assert json.loads(sent.content) == {"model": "m", "messages": [], **beside}
+
+
+def test_conflicts_are_those_of_the_names_that_are_sent() -> None:
+    known = Capabilities(prediction=True, prediction_conflicts=("max_completion_tokens", "num"))
+    quirks = Quirks(renamed={"max_completion_tokens": "max_tokens", "n": "num"})
+    endpoint = Preset("x", "http://h", capabilities=known, quirks=quirks).endpoint()
+    params = {**CHAT, "prediction": PREDICTION, "max_completion_tokens": 5}
+
+    def sent(params: Any, own: Any = None) -> Any:
+        options = PerCallOptions(body=own or {})
+        request = Request(inference_methods.CHAT, "x/m", params, options=options)
+        return json.loads(dialect_of(endpoint).encode(request, endpoint, "m").content or b"null")
+
+    body = {"model": "m", **CHAT, "prediction": PREDICTION, "max_tokens": 5}
+    assert sent(params) == body
+    assert sent({**params, "n": 1}) == {**body, "num": 1}
+    with pytest.raises(UnsupportedParameterError, match="together with 'n'") as caught:
+        sent({**params, "n": 2})
+    assert caught.value.param == "n"
+    with pytest.raises(UnsupportedParameterError, match="together with 'max_completion_tokens'"):
+        sent(params, {"max_completion_tokens": 5})  # extra_body is sent as it is
 
 
 def test_a_prediction_beside_defaults_and_at_an_unknown_server() -> None:
