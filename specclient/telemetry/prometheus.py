@@ -7,9 +7,10 @@ The counters are those of the whole server: with concurrent requests, the differ
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
+from specclient.telemetry.formats import SERVER_METRICS, MetricNames
 from specclient.telemetry.parsers import checked_speculation, count
 from specclient.types.usage import Speculation
 
@@ -22,70 +23,18 @@ _SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?[ \t]+(\S+)(?:[ \t
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
 
 
-@dataclass(frozen=True, slots=True)
-class ServerCounters:
-    """The counter names of one kind of server; empty where it lacks a counter.
-
-    Attributes:
-        accepted, drafted: counters of draft tokens; of counters with positions, the sum is used.
-        steps: counter of verification passes that had a draft.
-        accepted_at, drafted_at: counters of draft tokens by position.
-        position: the label that holds the position.
-        rounds_values: whether large values are printed with six digits and an exponent, and so are not exact.
-    """
-
-    accepted: str = ""
-    drafted: str = ""
-    steps: str = ""
-    accepted_at: str = ""
-    drafted_at: str = ""
-    position: str = "position"
-    rounds_values: bool = False
-
-    @property
-    def names(self) -> frozenset[str]:
-        """All counter names."""
-        return frozenset((self.accepted, self.drafted, self.steps, self.accepted_at, self.drafted_at)) - {""}
-
-
-def _as_vllm(prefix: str, *, rounds_values: bool = False) -> ServerCounters:
-    name = f"{prefix}:spec_decode_num"
-    return ServerCounters(
-        accepted=f"{name}_accepted_tokens_total",
-        drafted=f"{name}_draft_tokens_total",
-        steps=f"{name}_drafts_total",
-        accepted_at=f"{name}_accepted_tokens_per_pos_total",
-        rounds_values=rounds_values,
-    )
-
-
-# Sources: our own server (specclient/serving); vLLM v1/spec_decode/metrics.py; llama.cpp
-# tools/server/README.md; TensorRT-LLM metrics/collector.py (by finished request, else by iteration); TGI's
-# router, which observes in every pass the tokens gained beyond the first. SGLang's other figures are gauges,
-# whose difference has no meaning.
-_SERVERS = (
-    _as_vllm("specclient"),
-    _as_vllm("vllm"),
-    _as_vllm("llamacpp", rounds_values=True),
-    ServerCounters(
-        accepted="trtllm_spec_decode_accepted_tokens_total",
-        drafted="trtllm_spec_decode_drafted_tokens_total",
-        accepted_at="trtllm_spec_decode_accepted_tokens_total",
-        drafted_at="trtllm_spec_decode_drafted_tokens_total",
-        position="token_position",
-    ),
-    ServerCounters(
-        accepted="trtllm_spec_decode_num_accepted_tokens_total",
-        drafted="trtllm_spec_decode_num_draft_tokens_total",
-    ),
-    ServerCounters(accepted="tgi_request_skipped_tokens_sum", steps="tgi_request_skipped_tokens_count"),
-    ServerCounters(steps="sglang:spec_verify_calls_total"),
-)
-_BY_NAME = {name: server for server in _SERVERS for name in server.names}
+_BY_NAME = {name: server for server in SERVER_METRICS for name in server.counters}
 
 #: Exists only in vLLM's engine V0, which did not count passes, and counted tokens after a rejected one as
 #: accepted.
 _VLLM_V0 = "vllm:spec_decode_num_emitted_tokens_total"
+
+
+def samples(text: str) -> Iterator[tuple[str, str, str]]:
+    """Yield name, labels and value of each sample in Prometheus' text format; other lines are skipped."""
+    for line in text.splitlines():
+        if (sample := _SAMPLE.fullmatch(line.strip())) is not None:
+            yield sample[1], sample[2] or "", sample[3]
 
 
 def parse_counters(text: str) -> CounterValues:
@@ -95,18 +44,16 @@ def parse_counters(text: str) -> CounterValues:
     """
     counters: dict[tuple[str, int | None], int] = {}
     unfit: set[str] = set()
-    for line in text.splitlines():
-        sample = _SAMPLE.fullmatch(line.strip())
-        name, labels, value = ("", "", "") if sample is None else sample.groups()
+    for name, labels, value in samples(text):
         if name == _VLLM_V0:
-            unfit |= _BY_NAME["vllm:spec_decode_num_draft_tokens_total"].names
+            unfit |= _BY_NAME["vllm:spec_decode_num_draft_tokens_total"].counters
         server = _BY_NAME.get(name)
         if server is None:
             continue
         number = None if server.rounds_values and "e" in value.lower() else count(value)
         position = None
         if name in (server.accepted_at, server.drafted_at):
-            position = count(dict(_LABEL.findall(labels or "")).get(server.position))
+            position = count(dict(_LABEL.findall(labels)).get(server.position))
             number = None if position is None else number
         if number is None:
             unfit.add(name)
@@ -124,14 +71,14 @@ def counters_delta(before: CounterValues, after: CounterValues) -> Speculation |
         return None
     names = {name for name, _ in before}  # a position that is new since then began at 0
     moved = {key: number - before.get(key, 0) for key, number in after.items() if key[0] in names}
-    for server in _SERVERS:
-        if any(moved.get(key) for key in moved if key[0] in server.names):
+    for server in SERVER_METRICS:
+        if any(moved.get(key) for key in moved if key[0] in server.counters):
             record = _speculation(server, moved)
             return None if record is None else replace(record, source=SOURCE)
     return None
 
 
-def _speculation(server: ServerCounters, moved: CounterValues) -> Speculation | None:
+def _speculation(server: MetricNames, moved: CounterValues) -> Speculation | None:
     def total(name: str) -> int | None:
         values = [value for key, value in moved.items() if key[0] == name]
         return sum(values) if values else None
@@ -144,7 +91,7 @@ def _speculation(server: ServerCounters, moved: CounterValues) -> Speculation | 
 
 
 def _per_position(
-    server: ServerCounters, moved: CounterValues, drafted: int | None, steps: int | None
+    server: MetricNames, moved: CounterValues, drafted: int | None, steps: int | None
 ) -> tuple[float, ...] | None:
     """Return the acceptance rate by position, where it is known how many rounds drafted that far."""
     accepted = _by_position(moved, server.accepted_at)

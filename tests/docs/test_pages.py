@@ -19,6 +19,7 @@ from specclient_cli.main import cli
 from tiny_models import write_checkpoint
 
 from specclient.config import Settings
+from specclient.providers import PRESETS
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 NAMES = [path.name for path in PAGES]
@@ -221,6 +222,14 @@ def test_links_lead_somewhere(name: str) -> None:
     path = PAGES[NAMES.index(name)]
     for target in re.findall(r"\]\((?!https?:)([^)#]*)", path.read_text(encoding="utf-8")):
         assert not target or (path.parent / target).exists(), target
+
+
+def test_the_counts_of_providers_are_those_of_the_presets() -> None:
+    counts = []
+    for path in [*PAGES, ROOT / "CHANGELOG.md"]:
+        counts += re.findall(r"(\d+) (?:known )?providers and servers", path.read_text(encoding="utf-8"))
+    assert counts
+    assert set(counts) == {str(len(PRESETS))}
 
 
 def test_the_readme_is_short() -> None:

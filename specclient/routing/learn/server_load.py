@@ -7,87 +7,18 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from specclient.telemetry.formats import SERVER_METRICS
+from specclient.telemetry.prometheus import samples
 from specclient.types.server_load import ServerLoad
 
 __all__ = ["LoadReading", "load_between", "read_load"]
 
-_SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?[ \t]+(\S+)(?:[ \t]+-?[0-9]+)?[ \t]*")
 #: SGLang reports its queue once as a whole and again for each priority.
 _PART = re.compile(r'(?:^|,)priority="[^"]')
 
 
-@dataclass(frozen=True, slots=True)
-class _MetricNames:
-    """The metric names of one kind of server; of several names, those of newer versions come first.
-
-    Attributes:
-        running, waiting, slots: requests; ``cache``: the used share of the KV cache.
-        rate, length: the share of accepted draft tokens, and the tokens per verification.
-        accepted, drafted, steps: counters since the server started, from which ``rate`` and ``length`` are
-            computed if the server does not report them.
-    """
-
-    running: str
-    waiting: str
-    cache: tuple[str, ...] = ()
-    slots: str = ""
-    rate: str = ""
-    length: str = ""
-    accepted: str = ""
-    drafted: str = ""
-    steps: str = ""
-
-
-# Our own server names them as vLLM does: v1/metrics/loggers.py (before 0.10: gpu_cache_usage_perc). SGLang
-# srt/metrics/collector.py; llama.cpp tools/server/README.md (cache use was reported until 2025);
-# TensorRT-LLM metrics/collector.py.
-_SERVERS = (
-    *(
-        _MetricNames(
-            running=f"{prefix}:num_requests_running",
-            waiting=f"{prefix}:num_requests_waiting",
-            cache=(f"{prefix}:kv_cache_usage_perc", f"{prefix}:gpu_cache_usage_perc"),
-            accepted=f"{prefix}:spec_decode_num_accepted_tokens_total",
-            drafted=f"{prefix}:spec_decode_num_draft_tokens_total",
-            steps=f"{prefix}:spec_decode_num_drafts_total",
-        )
-        for prefix in ("specclient", "vllm")
-    ),
-    _MetricNames(
-        running="sglang:num_running_reqs",
-        waiting="sglang:num_queue_reqs",
-        cache=("sglang:token_usage",),
-        slots="sglang:max_running_requests",
-        rate="sglang:spec_accept_rate",
-        length="sglang:spec_accept_length",
-    ),
-    _MetricNames(
-        running="llamacpp:requests_processing",
-        waiting="llamacpp:requests_deferred",
-        cache=("llamacpp:kv_cache_usage_ratio",),
-        accepted="llamacpp:spec_decode_num_accepted_tokens_total",
-        drafted="llamacpp:spec_decode_num_draft_tokens_total",
-        steps="llamacpp:spec_decode_num_drafts_total",
-    ),
-    _MetricNames(
-        running="trtllm_num_requests_running",
-        waiting="trtllm_num_requests_waiting",
-        cache=("trtllm_kv_cache_utilization",),
-        slots="trtllm_max_num_active_requests",
-        length="trtllm_spec_decode_acceptance_length",
-        accepted="trtllm_spec_decode_num_accepted_tokens_total",
-        drafted="trtllm_spec_decode_num_draft_tokens_total",
-    ),
-)
-_NAMES = frozenset(
-    name
-    for server in _SERVERS
-    for name in (
-        server.running, server.waiting, *server.cache, server.slots, server.rate, server.length,
-        server.accepted, server.drafted, server.steps,
-    )
-    if name
-)  # fmt: skip
+_SERVERS = tuple(server for server in SERVER_METRICS if server.running)
+_NAMES = frozenset(name for server in _SERVERS for name in server.counters | server.gauges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +41,12 @@ def read_load(text: str) -> LoadReading | None:
     nothing.
     """
     seen: dict[str, list[float]] = {}
-    for line in text.splitlines():
-        sample = _SAMPLE.fullmatch(line.strip())
-        if sample is None or sample[1] not in _NAMES or _PART.search(sample[2] or ""):
+    for name, labels, printed in samples(text):
+        if name not in _NAMES or _PART.search(labels):
             continue
-        value = _number(sample[3])
+        value = _number(printed)
         if value is not None:
-            seen.setdefault(sample[1], []).append(value)
+            seen.setdefault(name, []).append(value)
     for server in _SERVERS:
         running, waiting = seen.get(server.running), seen.get(server.waiting)
         if running is not None or waiting is not None:

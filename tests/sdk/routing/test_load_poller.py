@@ -20,6 +20,8 @@ from specclient.routing.learn.estimator import Estimator
 from specclient.routing.learn.priors import RoutePrior
 from specclient.routing.learn.server_load import load_between, read_load
 from specclient.routing.load_poller import INTERVAL_S, MOST_S, LoadPoller
+from specclient.telemetry.formats import SERVER_METRICS
+from specclient.telemetry.prometheus import samples
 from specclient.types.server_load import ServerLoad
 
 ASK: Any = [{"role": "user", "content": "hi"}]
@@ -92,6 +94,13 @@ def test_every_servers_page_is_read(text: str, load: ServerLoad) -> None:
     reading = read_load(text)
     assert reading is not None
     assert reading.load == load
+
+
+def test_every_load_of_the_table_is_read_on_some_page() -> None:
+    pages = (VLLM, VLLM.replace("vllm:", "specclient:"), SGLANG, LLAMACPP, TRTLLM)
+    names = [{name for name, _, _ in samples(page)} for page in pages]
+    for server in SERVER_METRICS:
+        assert not server.running or any({server.running, server.waiting} <= page for page in names)
 
 
 def test_what_drafting_did_is_told_between_two_pages() -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from specclient.call.recorder import CallRecorder
 from specclient.config import load
 from specclient.prices.prices import Prices
+from specclient.telemetry.formats import SERVER_METRICS
 from specclient.telemetry.prometheus import counters_delta, parse_counters
 from specclient.telemetry.server_metrics import metrics_url
 from specclient.types import inference_methods
@@ -37,6 +38,15 @@ def vllm(drafts: float, drafted: float, accepted: float, *positions: float, engi
             "",
         ]
     )
+
+
+TENSORRT = "trtllm_spec_decode_num_draft_tokens_total {}\ntrtllm_spec_decode_num_accepted_tokens_total {}\n"
+TGI = (
+    "# TYPE tgi_request_skipped_tokens histogram\n"
+    'tgi_request_skipped_tokens_bucket{{le="0"}} 3\n'
+    "tgi_request_skipped_tokens_sum {}\ntgi_request_skipped_tokens_count {}\n"
+)
+SGLANG = 'sglang:spec_verify_calls_total{{tp_rank="0"}} {}\nsglang:spec_accept_length{{tp_rank="0"}} 2.5\n'
 
 
 def between(before: str, after: str) -> Speculation | None:
@@ -130,24 +140,32 @@ def test_a_position_that_was_never_reached_before() -> None:
 
 
 def test_tensorrt_by_iteration() -> None:
-    text = "trtllm_spec_decode_num_draft_tokens_total {}\ntrtllm_spec_decode_num_accepted_tokens_total {}\n"
-    found = between(text.format(50, 42), text.format(100, 72))
+    found = between(TENSORRT.format(50, 42), TENSORRT.format(100, 72))
     assert found == Speculation(drafted=50, accepted=30, acceptance_rate=0.6, source="metrics delta")
 
 
 def test_tgi_tells_tokens_won_and_passes() -> None:
-    text = (
-        "# TYPE tgi_request_skipped_tokens histogram\n"
-        'tgi_request_skipped_tokens_bucket{{le="0"}} 3\n'
-        "tgi_request_skipped_tokens_sum {}\ntgi_request_skipped_tokens_count {}\n"
-    )
-    found = between(text.format(10, 20), text.format(40, 40))
+    found = between(TGI.format(10, 20), TGI.format(40, 40))
     assert found == Speculation(accepted=30, steps=20, mean_accepted_length=2.5, source="metrics delta")
 
 
 def test_sglang_tells_passes_alone() -> None:
-    text = 'sglang:spec_verify_calls_total{{tp_rank="0"}} {}\nsglang:spec_accept_length{{tp_rank="0"}} 2.5\n'
-    assert between(text.format(10), text.format(26)) == Speculation(steps=16, source="metrics delta")
+    assert between(SGLANG.format(10), SGLANG.format(26)) == Speculation(steps=16, source="metrics delta")
+
+
+def test_every_counter_of_the_table_is_read_on_some_page() -> None:
+    pages = (
+        vllm(1, 3, 2, 1),
+        vllm(1, 3, 2, 1).replace("vllm:", "specclient:"),  # names as in tests/sdk/serving/test_metrics.py
+        llama_cpp("1", "2", "3") + 'llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="0"} 1',
+        tensorrt("drafted", 1) + tensorrt("accepted", 1),
+        TENSORRT.format(2, 1),
+        TGI.format(1, 1),
+        SGLANG.format(1),
+    )
+    read = [{name for name, _ in parse_counters(page)} for page in pages]
+    unread = [server for server in SERVER_METRICS if server.counters not in read]
+    assert not unread, "add a page of its metrics to this test"
 
 
 def test_a_server_that_began_anew_tells_nothing() -> None:
