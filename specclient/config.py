@@ -86,7 +86,7 @@ class PriceSettings(_SettingsTable):
 
     @pydantic.model_validator(mode="after")
     def _whole(self) -> Self:
-        """Refuse a table that has no price for a part of a call."""
+        """Refuse a table without a price for prompt or completion tokens."""
         given = self.model_fields_set
         missing = [name for name in ("input", "output") if name not in given]
         if missing == ["input", "output"] and given & {"per_call", "per_gpu_second"} == given and given:
@@ -162,7 +162,7 @@ class PolicySettings(_SettingsTable):
     """A ``[policies.NAME]`` table; the fields of :class:`specclient.types.route.Policy`.
 
     ``strategy`` is its kind; ``draft`` and ``depth`` are those of the strategy. The limit of any criterion
-    may stand in the table by the field of its bound, such as ``max_co2_g``.
+    may be set in the table by the field of its bound, such as ``max_co2_g``.
     """
 
     minimize: str | dict[str, float] = "cost"
@@ -309,7 +309,7 @@ class Settings(_SettingsTable):
             if not (provider and slash and model) or "*" in provider or "*" in model.removesuffix("*"):
                 raise PydanticCustomError(
                     "route",
-                    "{route} is no route; write 'provider/model', or 'provider/*' for all its models",
+                    "{route} is not a route; write 'provider/model', or 'provider/*' for all its models",
                     {"route": repr(route)},
                 )
         return prices
@@ -332,7 +332,7 @@ class Settings(_SettingsTable):
         return self.policies[name].policy()
 
 
-#: Environment variables that stand over the file: variable, setting; of a table, with a dot.
+#: Environment variables that override the file, with their settings; a dot separates table and setting.
 ENVIRONMENT = {
     "SPECCLIENT_LEDGER": "ledger",
     "SPECCLIENT_LEDGER_DURABILITY": "ledger_durability",
@@ -402,15 +402,15 @@ def load(
 
 
 def _from_environment(env: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the environment sets, in tables that hold what else was set of them."""
-    found: dict[str, Any] = {}
+    """Return the settings of the environment; a table keeps its other ``values``."""
+    settings: dict[str, Any] = {}
     for name, key in ENVIRONMENT.items():
-        table, _, inner = key.rpartition(".")
+        table, _, field = key.rpartition(".")
         if env.get(name) and not table:
-            found[key] = env[name]
+            settings[key] = env[name]
         elif env.get(name) and isinstance(values.get(table, {}), dict):
-            found[table] = {**values.get(table, {}), inner: env[name]}
-    return found
+            settings[table] = {**values.get(table, {}), field: env[name]}
+    return settings
 
 
 def _read(source: Path) -> dict[str, Any]:

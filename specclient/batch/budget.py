@@ -106,7 +106,7 @@ class BatchBudget:
     def settle(self, estimate: Decimal | None, call: Call | None) -> None:
         """Replace a reservation by the cost of the call.
 
-        A call of unknown cost counts as its estimate, a failed one as nothing.
+        A call of unknown cost counts as its estimate; a failed call counts as 0.
 
         Args:
             estimate: the reserved amount.

@@ -128,25 +128,25 @@ class RecordFile:
 
     def _rewrite(self, *, retry_failed: bool) -> None:
         """Atomically replace the file by one with a single record of each line."""
-        beside = self._path.with_name(f".{self._path.name}.rewritten")
+        temporary = self._path.with_name(f".{self._path.name}.rewritten")
         written = LineIndex()
         with contextlib.closing(written):
-            file = beside.open("w+b", buffering=0)
+            file = temporary.open("w+b", buffering=0)
             try:
-                self._lock(file, beside)
-                with beside.open("wb") as buffered:
+                self._lock(file, temporary)
+                with temporary.open("wb") as buffered:
                     for raw, record in self._records():
                         if (record.ok or not retry_failed) and written.mark_done(record.key):
                             buffered.write(raw)
                     buffered.flush()
                     os.fsync(buffered.fileno())
-                beside.chmod(self._path.stat().st_mode & 0o777)
-                beside.replace(self._path)
+                temporary.chmod(self._path.stat().st_mode & 0o777)
+                temporary.replace(self._path)
                 _sync_folder(self._path.parent)
             except BaseException:
                 file.close()
                 with contextlib.suppress(FileNotFoundError):
-                    beside.unlink()
+                    temporary.unlink()
                 raise
         file.seek(0, os.SEEK_END)
         self._file.close()

@@ -131,7 +131,7 @@ class BudgetWorker:
                 else:
                     task.done.set_exception(LedgerError(str(error)))
             return
-        except BaseException as error:  # noqa: BLE001 - raised in the callers, who would wait for ever
+        except BaseException as error:  # noqa: BLE001 - raised in the callers, who would wait forever
             for task in tasks:
                 task.done.set_exception(error)
             return

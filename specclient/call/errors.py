@@ -9,7 +9,7 @@ from specclient.providers import Endpoint
 def truncated_stream_error(endpoint: Endpoint) -> APIConnectionError:
     """Return the error for a stream that ended before its answer was complete."""
     return APIConnectionError(
-        message=f"Connection error. The stream of {endpoint.name!r} ended before the answer did: it brought "
+        message=f"Connection error. The stream of {endpoint.name!r} ended before the answer did, with "
         "neither a finish_reason nor [DONE]."
     )
 

@@ -129,7 +129,7 @@ class _BackgroundLoop:
             flushable.flush()
 
     def park(self) -> None:
-        """At the interpreter's exit, block a daemon thread for ever; the exit ends it soon.
+        """At the interpreter's exit, block a daemon thread forever; the exit ends it soon.
 
         Its call was cancelled. If the thread resumed, it would print an error or make another call.
         """

@@ -113,7 +113,7 @@ class ClientCore:
         self.pipeline.reconfigure(router=self._router(), transport=self._transport())
 
     def add_budget_source(self, find_budgets: Callable[[BudgetScope], Iterable[Budget]]) -> None:
-        """Also count calls by the budgets that ``find_budgets`` returns for each, beside the client's own."""
+        """Count each call by the budgets that ``find_budgets`` returns for it, in addition to its own."""
         budgets = self.shared.ensure_budgets()
         budgets.extra_budgets = find_budgets
         self.pipeline.reconfigure(budgets=budgets)

@@ -108,7 +108,7 @@ def providers_of(given: Any) -> Sequence[Provider]:
     for each in providers:
         if not isinstance(each, Provider):
             raise ConfigurationError(
-                f"providers holds a {type(each).__name__}; it must be a list of specclient.Provider"
+                f"providers contains a {type(each).__name__}; it must be a list of specclient.Provider"
             )
     return providers
 
@@ -152,7 +152,7 @@ def budgets_of(settings: Settings, given: Any) -> list[Budget]:
     for each in given:
         if not isinstance(each, Budget):
             raise ConfigurationError(
-                f"budgets holds a {type(each).__name__}; it must be a list of specclient.Budget"
+                f"budgets contains a {type(each).__name__}; it must be a list of specclient.Budget"
             )
         if each.name in by_name:
             raise ConfigurationError(f"budgets holds two of the name {each.name!r}; give each its own")

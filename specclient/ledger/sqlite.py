@@ -120,7 +120,7 @@ class SQLiteStore:
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """Lock the database for writing, and commit at the end.
 
-        ``import_lock`` prevents forks meanwhile: SQLite in a child would believe for ever that the child
+        ``import_lock`` prevents forks meanwhile: SQLite in a child would believe forever that the child
         holds the lock.
         """
         with self._errors("write"):

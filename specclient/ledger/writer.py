@@ -147,7 +147,7 @@ class LedgerWriter:
             shutdown.obey_pending_sigterm()
 
     def _enqueue(self, rows: Sequence[RowValues], done: CommitFuture | None) -> bool:
-        """Queue rows; return whether the caller shall wait for ``done``."""
+        """Queue rows; return whether the caller must wait for ``done``."""
         shutdown.handle_sigterm()
         with self._lock:
             self._closing = False
@@ -188,7 +188,7 @@ class LedgerWriter:
         self._disconnect()
 
     def _is_needed(self, wakeup: SimpleQueue[None]) -> bool:
-        """Wait until there are rows to write; return False if the thread shall end."""
+        """Wait until there are rows to write; return False if the thread must end."""
         rested = False
         while True:
             with self._lock:

@@ -104,7 +104,7 @@ class Prices:
         """
         for charge in usage.charges:
             if price_provider is not None and _CHARGE_FIELDS.get(price_provider) == charge.field:
-                source = f"told by the provider: usage.{charge.field}"
+                source = f"reported by the provider: usage.{charge.field}"
                 return Cost(total=charge.dollars, by_kind={"reported": charge.dollars}, source=source)
         quote = self.quote(
             provider, model, price_provider=price_provider, served=served, at=at, prompt=usage.prompt or 0

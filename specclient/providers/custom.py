@@ -37,9 +37,9 @@ class Provider:
         headers: sent with every request; None omits a header.
         stream_usage: whether ``stream_options.include_usage`` is supported; streams then ask for usage.
         price_provider: the vendor whose prices apply, an id of genai-prices; ``*`` looks prices up by the
-            model's name, whoever its vendor is.
+            model's name, regardless of its vendor.
         metrics: whether its Prometheus counters are read before and after each call, for figures of
-            speculation that its responses lack: True for ``/metrics`` beside ``/v1``, or their URL. The key
+            speculation that its responses lack: True for ``/metrics`` next to ``/v1``, or their URL. The key
             is sent only to the provider's own server. The counters cover all requests of the server, so
             they describe a call only if it runs alone; each reading is one more request. If ``auto`` may
             choose the provider, its load is read there periodically, too, independently of calls; for known
@@ -136,7 +136,7 @@ class Provider:
 def with_base_url(endpoint: Endpoint, base_url: str) -> Endpoint:
     """Return an endpoint at another URL.
 
-    The URL of a hosted provider determines prices and capabilities, whatever the endpoint's name. At any
+    The URL of a hosted provider determines prices and capabilities, regardless of the endpoint's name. At any
     other URL they are unknown, a key may not be needed, and calls are priced by their model's name. Self-
     hosted servers, and providers whose URL the user supplies, are recognized by their name at any URL.
     """

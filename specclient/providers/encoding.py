@@ -142,7 +142,7 @@ def key_headers(endpoint: Endpoint, key: str) -> dict[str, str]:
 def _checked_header(name: str, value: Any) -> str:
     text = value.decode("latin-1") if isinstance(value, bytes) else str(value)
     if not (text.isascii() and text.isprintable()):
-        raise ConfigurationError(f"header {name!r} holds a line break or a character outside ASCII")
+        raise ConfigurationError(f"header {name!r} contains a line break or a character outside ASCII")
     return text
 
 

@@ -47,7 +47,7 @@ class Endpoint:
             or their URL.
         probed: capabilities of single models that probes have found; see :meth:`capabilities_of`.
         quirks: differences from OpenAI's request and response bodies.
-        account: tells apart several keys or addresses at one provider, each with its own rate limits.
+        account: distinguishes several keys or addresses at one provider, each with its own rate limits.
         price_provider: its id in genai-prices, None if it has no prices there,
             :data:`specclient.config.ANY_VENDOR` if the vendor is unknown.
 
@@ -138,7 +138,7 @@ def checked_base_url(url: str) -> str:
         raise ConfigurationError(f"base_url {shown_url(url)!r} is not a URL: {error}") from None
     if "@" in parts.netloc:  # the URL is not shown: it may hold a password
         raise ConfigurationError(
-            f"base_url of {parts.hostname!r} holds a user name or password; take them out of it and pass "
+            f"base_url of {parts.hostname!r} contains a user name or password; remove them and pass "
             "default_headers={'Authorization': 'Basic …'}"
         )
     if parts.scheme in ("http", "https") and parts.hostname:
@@ -157,6 +157,6 @@ def _checked_key(key: SecretStr, name: str) -> SecretStr | None:
     text = key.get_secret_value().strip()  # a key read from a file often ends in a line break
     if not text.isascii() or not text.isprintable():
         raise ConfigurationError(
-            f"the key of provider {name!r} holds a line break or a character outside ASCII"
+            f"the key of provider {name!r} contains a line break or a character outside ASCII"
         )
     return SecretStr(text) if text else None

@@ -48,7 +48,7 @@ def invalid_response_error(content: bytes, status: int | None, reason: object) -
     """Return the error for a malformed response. The message quotes its beginning."""
     text = content.decode("utf-8", "replace")[:_EXCERPT]
     error = APIResponseValidationError(
-        body=text, message=f"The answer is not what the endpoint promises ({reason}). It begins: {text!r}"
+        body=text, message=f"The response does not match the API ({reason}). It begins: {text!r}"
     )
     error.status_code = status
     return error

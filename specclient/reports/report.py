@@ -190,7 +190,7 @@ def parse_since(text: str, now: datetime) -> datetime:
         instant = datetime.fromisoformat(text.strip())
     except ValueError:
         raise ConfigurationError(
-            f"{text!r} is no time; write a span such as '7d', '24h' or '30m', a day such as '2026-01-31', "
+            f"{text!r} is not a time; write a span such as '7d', '24h' or '30m', a day such as '2026-01-31', "
             "or an ISO 8601 time"
         ) from None
     return instant if instant.tzinfo else instant.replace(tzinfo=now.tzinfo)

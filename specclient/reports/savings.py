@@ -28,10 +28,10 @@ _MULTI_CALL_STRATEGIES = frozenset({"prediction", "prefill", "remote"})
 _TIMED = frozenset({"engine", "electricity"})
 
 _SAME_ANSWER = "same tokens at the price charged, without the rejected prediction"
-_SAME_PRICE = "billed by the token: a server's own speculation changes no price"
+_SAME_PRICE = "billed by the token; a server's own speculation does not change the price"
 _NO_HISTORY = (
-    "each verification pass as long as a plain step, drafting free: the most that it can have saved; "
-    "run the target with method=plain to measure"
+    "if a verification pass takes as long as a plain step and drafting no time: an upper bound of the "
+    "savings; run the target with method=plain to measure"
 )
 
 

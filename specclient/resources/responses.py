@@ -156,9 +156,7 @@ def _following(
         request, _, tools = _parsing(text_format, params, stream=True)
         return lambda: resource.caller.call(request), tools, None
     if making:
-        raise ValueError(
-            f"response_id follows a response that exists, so {sorted(making)} cannot be given beside it"
-        )
+        raise ValueError(f"response_id follows a response that exists, so {sorted(making)} cannot be set")
     options = {name: params[name] for name in CallOptions.__annotations__ if name in params}
     if after is not None:
         options["starting_after"] = after

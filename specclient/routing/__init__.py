@@ -1,1 +1,1 @@
-"""Which endpoint serves a call: estimates and the policy over them."""
+"""Routing: estimates of the next call on each route, and the choice among routes by a policy."""

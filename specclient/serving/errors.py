@@ -40,7 +40,7 @@ from specclient.errors import (
 
 #: Maximum characters of a message; some messages repeat an invalid value of any length.
 MAX_MESSAGE = 2000
-#: Calls that are told of an error's way.
+#: Number of traceback frames in the summary of an exception.
 _FRAMES = 6
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}

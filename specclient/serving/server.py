@@ -48,7 +48,8 @@ def bind(host: str, port: int) -> socket.socket:
 def _bind_error(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return (
-            f"port {port} of {host} is in use; stop its user, or choose another (--port 0 takes a free one)"
+            f"port {port} of {host} is in use; stop the process that uses it, or choose another "
+            "(--port 0 takes a free one)"
         )
     if error.errno == errno.EACCES:
         return f"no permission to use port {port} of {host}: {error.strerror}; choose one above 1023"

@@ -68,7 +68,7 @@ def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 def _strict(node: object, root: Mapping[str, Any], inside: tuple[str, ...]) -> dict[str, Any]:
     """Return ``node`` made strict. ``inside`` holds the references being expanded, each at most once."""
     if not isinstance(node, Mapping):
-        raise TypeError(f"{node!r} is no JSON schema; a schema is a JSON object")
+        raise TypeError(f"{node!r} is not a JSON schema; a schema is a JSON object")
     made = dict(node)
     if made.get("type") == "object":
         made.setdefault("additionalProperties", False)
@@ -107,7 +107,7 @@ def _target(ref: object, root: Mapping[str, Any]) -> Mapping[str, Any]:
     for step in ref[2:].split("/"):
         node = node.get(step) if isinstance(node, Mapping) else None
     if not isinstance(node, Mapping):
-        raise ValueError(f"$ref {ref!r} leads to no schema")  # noqa: TRY004 - the schema is wrong, not a type
+        raise ValueError(f"$ref {ref!r} does not refer to a schema")  # noqa: TRY004 - the schema is wrong, not a type
     return node
 
 

@@ -93,7 +93,7 @@ def strict_tools(tools: Iterable[ToolMapping] | Any) -> Any:
     for tool in listed:
         if tool["type"] != "function":
             raise ConfigurationError(
-                f"tools holds one of type `{tool['type']}`; only `function` tools support auto-parsing: "
+                f"tools contains one of type `{tool['type']}`; only `function` tools support auto-parsing: "
                 "leave it out, or call create() and read the tool calls yourself"
             )
         if tool["function"].get("strict") is not True:

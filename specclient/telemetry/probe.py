@@ -130,9 +130,9 @@ async def probe(send: ProbeSender, capabilities: Capabilities, *, prefill: bool 
         formats.pop(_PREDICTION_FORMAT, None)  # counts of a prediction that is ignored mean nothing
     report.formats = tuple(formats)
     report.findings["telemetry"] = (
-        ProbeFinding("honoured", f"answers report in the format of {', '.join(formats)}")
+        ProbeFinding("honoured", f"responses have telemetry in the format of {', '.join(formats)}")
         if formats
-        else ProbeFinding("unknown", "these answers report nothing")
+        else ProbeFinding("unknown", "these responses have no telemetry")
     )
     return report
 

@@ -79,7 +79,7 @@ class RequestCancelScope:
                             known.__traceback__ = (
                                 None  # its frames hold it (a reference cycle) and the request's key
                             )
-                if not self._cancelled or task.uncancel() > before:  # cancelled by somebody else, too
+                if not self._cancelled or task.uncancel() > before:  # also cancelled by another task
                     raise
             finally:
                 self._task = None
@@ -102,7 +102,7 @@ class RequestCancelScope:
     def check_wait(self, seconds: float) -> None:
         """Raise DeadlineExceededError if a wait of ``seconds`` would end at the deadline or later."""
         if self._ends_at is not None and self._clock() + seconds >= self._ends_at:
-            raise self._too_late(f"is over before a wait of {seconds:.3g} s would be") from self.failure
+            raise self._too_late(f"ends before a wait of {seconds:.3g} s would") from self.failure
 
     async def _within_deadline(self, step: Callable[[], Awaitable[T]], ends_at: float) -> T:
         limit = asyncio.timeout(None if math.isinf(ends_at) else max(0.0, ends_at - self._clock()))
@@ -112,7 +112,7 @@ class RequestCancelScope:
         except TimeoutError:
             if not limit.expired():
                 raise
-        raise self._too_late(f"was over in attempt {max(self.attempts, 1)}") from self.failure
+        raise self._too_late(f"passed in attempt {max(self.attempts, 1)}") from self.failure
 
     def _too_late(self, what: str) -> DeadlineExceededError:
         last = "" if self.failure is None else f" The last failure: {self.failure.message}"

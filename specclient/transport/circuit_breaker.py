@@ -148,11 +148,11 @@ class CircuitBreaker:
         if failing.opens_until is None or now >= failing.opens_until:
             return
         left = failing.opens_until - now
-        probing = "one is under way to see whether it works again, and after that "
+        probing = "after the running probe, "
         when = f"{probing if failing.probe_at is not None else ''}in {left:.1f} s"
         raise CircuitOpenError(
-            f"Connection error. {deployment} has failed {failing.count} times in a row and is given a rest; "
-            f"the next request is let through {when}. The last failure: {failing.last}",
+            f"Connection error. {deployment} has failed {failing.count} times in a row, so it gets no "
+            f"requests for now; the next one is sent {when}. The last failure: {failing.last}",
             deployment=deployment,
             retry_after_s=left,
         )

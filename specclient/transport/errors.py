@@ -24,7 +24,7 @@ _POOL = ("pool", "No connection to {origin} became free")
 _TIMEOUTS = {
     "ConnectTimeout": ("connect", "No connection to {origin} was made"),
     "ReadTimeout": ("read", "{origin} sent nothing"),
-    "WriteTimeout": ("write", "{origin} took nothing of the request"),
+    "WriteTimeout": ("write", "{origin} did not accept the request"),
     "PoolTimeout": _POOL,
     "ConnectionTimeoutError": _POOL,  # aiohttp's
 }
@@ -116,8 +116,8 @@ def _connection_failure(
 def client_closed(request: WireRequest) -> APIConnectionError:
     """Return the error for a request whose client was closed while it ran."""
     error = APIConnectionError(
-        message="Connection error. The client was closed while the answer of "
-        f"{origin_of(request.url)} was coming."
+        message="Connection error. The client was closed before the answer of "
+        f"{origin_of(request.url)} was complete."
     )
     error.closed = True
     return error
@@ -161,7 +161,7 @@ def not_a_stream(response: Any, content: bytes, request: WireRequest) -> APIResp
     return APIResponseValidationError(
         _shown_response(response, text, request, secrets),
         text[:_EXCERPT],
-        message=f"{origin_of(request.url)} answered with {kind!r} where a stream of events was asked for; "
+        message=f"{origin_of(request.url)} answered with {kind!r} instead of a stream of events; "
         f"check base_url. The answer begins: {text[:_EXCERPT]!r}",
     )
 

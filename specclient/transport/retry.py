@@ -62,7 +62,7 @@ def _parse_instant(text: str) -> datetime | None:
 
 
 def requested_delay(headers: Mapping[str, str], body: object, now: float) -> float | None:
-    """Return the seconds that a response asks the client to wait, or None if it asks for none.
+    """Return the seconds that a response asks the client to wait, or None if it does not.
 
     Args:
         headers: the response's headers, names in lower case.

@@ -1,6 +1,6 @@
-"""The objects that calls take and return, under the module paths of the OpenAI client; loaded on first use.
+"""The types of requests and responses, under the OpenAI client's module paths; loaded on first use.
 
-What a type checker should know of them stands in ``__init__.pyi``.
+Type checkers read ``__init__.pyi``.
 """
 
 from __future__ import annotations

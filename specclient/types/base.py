@@ -54,7 +54,7 @@ class WireModel(pydantic.BaseModel):
 
     if TYPE_CHECKING:
         _request_id: str | None
-        """The provider's id of the request, on what a call returned; nested objects have none."""
+        """The provider's id of the request, on the object that a call returned; None on nested objects."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

@@ -100,7 +100,7 @@ class Budget:
         if self.tag is not None and not all(self.tag.partition("=")):
             raise self._wrong("tag", f"is {self.tag!r}; write 'name=value', or 'name=*' for each value")
         if self.model is not None and "*" in self.model[:-1]:
-            raise self._wrong("model", f"is {self.model!r}; a '*' may stand at its end only")
+            raise self._wrong("model", f"is {self.model!r}; a '*' is allowed only at its end")
 
     def _dollars(self, given: Any) -> Decimal:
         try:

@@ -1,4 +1,4 @@
-"""Legacy text completions as they come over the wire; a streamed chunk has the same shape as the whole."""
+"""Legacy text completions, complete or streamed: a chunk has the same fields as a complete response."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specclient.types.completion_usage import CompletionUsage
 
 
 class Logprobs(WireModel):
-    """The log probabilities of a text's tokens; ``text_offset`` in characters."""
+    """The log-probabilities of a text's tokens; ``text_offset`` is in characters."""
 
     text_offset: list[int] | None = None
     token_logprobs: list[float] | None = None
@@ -21,7 +21,7 @@ class Logprobs(WireModel):
 
 
 class CompletionChoice(WireModel):
-    """One of the ``n`` texts; of a streamed piece, ``finish_reason`` is None until the last."""
+    """One of the ``n`` texts, or a piece of it; ``finish_reason`` is None until the last piece."""
 
     finish_reason: Literal["stop", "length", "content_filter"] | None = None
     index: int = 0
@@ -30,7 +30,7 @@ class CompletionChoice(WireModel):
 
 
 class Completion(MeteredModel):
-    """The answer of ``completions.create``, or one event of its stream; ``created`` is in Unix seconds.
+    """The response of ``completions.create``, or one event of its stream; ``created`` is in Unix seconds.
 
     https://platform.openai.com/docs/api-reference/completions/object
     """

@@ -1,4 +1,4 @@
-"""The token counts of an OpenAI answer as they come over the wire."""
+"""Token counts of a response: OpenAI's ``usage`` object."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CompletionTokensDetails(WireModel):
 
 
 class CompletionUsage(WireModel):
-    """The ``usage`` object of an OpenAI answer."""
+    """The ``usage`` object of a response."""
 
     completion_tokens: int = 0
     prompt_tokens: int = 0

@@ -52,7 +52,7 @@ class CandidateCall(NamedTuple):
         route: ``provider/model``.
         task: the kind of the prompt.
         local: whether the call stays on this machine.
-        draft: the route that drafts from this side of the wire; None without one.
+        draft: the route of a client-side draft; None without one.
         prompt_tokens: of the prompt, in the route's own vocabulary.
         completion_tokens: of the answer.
         cost_usd: dollars, None where no price is known; ``exact_cost_usd``: the same as an exact Decimal.
@@ -85,14 +85,14 @@ class Bound:
         field: its name in :class:`specclient.types.route.Policy`: a field of it, else a key of ``limits``.
         at_most: whether values above the limit break it; False: values below it.
         predict: the value that must keep the limit; None for the criterion's own ``predict``.
-        unknown: what an unknown value does to a route: ``refuse`` refuses it, ``rank_last`` ranks it behind
-            those that are known to keep the limit, ``ignore`` does nothing.
+        unknown: the effect of an unknown value on a route: ``refuse`` refuses it, ``rank_last`` ranks it
+            behind routes that are known to keep the limit, ``ignore`` has no effect.
         greatest: the greatest limit that makes sense.
         positive: whether a limit of 0 makes no sense.
         flag: the option of the command line, such as ``--max-cost``; None leaves it to ``--limit
             FIELD=VALUE``.
         help: the option's help text.
-        way_out: how a user makes an unknown value known; ends the reason of a refusal.
+        way_out: how a user sets an unknown value; ends the reason of a refusal.
     """
 
     field: str
@@ -110,26 +110,26 @@ class Bound:
 class Criterion:
     """One quantity that routes are compared by.
 
-    A ``predict`` that adds its numbers up and multiplies them by constants costs a decision nothing per
-    route: it is evaluated once per estimate, on symbolic sums of tokens. Any other one (a comparison, a
+    A ``predict`` that only adds numbers and multiplies them by constants is fast: it is evaluated once per
+    estimate, on symbolic sums of tokens, not for each route of a decision. Any other one (a comparison, a
     product of two predicted values, a call of ``math``) is evaluated for each route of each decision. Test
     for unknown values with ``is None``.
 
     Attributes:
-        name: in ``minimize``, in figures and as a column: ``co2_g``.
-        unit: of its values: ``g CO2``.
+        name: the name in ``minimize``, in figures and in columns: ``co2_g``.
+        unit: the unit of its values: ``g CO2``.
         predict: returns the value of a call, None where unknown.
         bounds: the limits that a policy may set.
         explain: returns a value as text; None for three digits and the unit.
         simulate: returns the value of a simulated call, whose tokens and seconds are the true ones; None for
             ``predict``.
-        per_attempt: whether a failed attempt adds to it, as to the time of a call; money is not, since
-            providers do not bill failed calls.
-        learned: whether finished calls teach its value; False for a fact of the model, known beforehand.
+        per_attempt: whether failed attempts add to it. They add to the time of a call, but not to its cost,
+            because providers do not bill failed calls.
+        learned: whether its value is learned from finished calls; False for a known property of the model.
         weighable: whether ``minimize`` may name it.
-        superlative: what the best route is called in a reason; empty for ``least NAME``.
-        label: what it is called in a reason; empty for the name with spaces.
-        explained: when a reason states the value: ``always``, ``used`` (the policy weighs or limits it), or
+        superlative: the name of the best route in reasons; empty for ``least NAME``.
+        label: the name in reasons; empty for ``name`` with spaces.
+        explained: when reasons state the value: ``always``, ``used`` (the policy weighs or limits it), or
             ``never`` except for a broken limit.
     """
 
@@ -148,12 +148,12 @@ class Criterion:
 
     @property
     def title(self) -> str:
-        """What it is called in a reason."""
+        """The name in the reasons of a decision."""
         return self.label or self.name.replace("_", " ")
 
     @property
     def best(self) -> str:
-        """What the route with its least value is called in a reason."""
+        """The name of the route with the least value in the reasons of a decision."""
         return self.superlative or f"least {self.title}"
 
     def text(self, value: float) -> str:
@@ -252,7 +252,7 @@ class CriteriaList(Mapping[str, Criterion]):
     """Criteria by name, in order.
 
     Attributes:
-        version: grows with every change; what was derived from the list is valid for one version.
+        version: grows with every change; data derived from the list is valid for one version.
     """
 
     def __init__(self, criteria: Iterable[Criterion]) -> None:
@@ -282,11 +282,9 @@ class CriteriaList(Mapping[str, Criterion]):
         """
         fields = {bound.field for bound in criterion.bounds}
         if criterion.name in self._criteria or len(fields) < len(criterion.bounds):
-            raise ConfigurationError(f"there is a criterion {criterion.name!r} already; give it another name")
+            raise ConfigurationError(f"criterion {criterion.name!r} exists already; use another name")
         if taken := fields & self.bounds.keys():
-            raise ConfigurationError(
-                f"another criterion has the bound {min(taken)!r} already; give it another name"
-            )
+            raise ConfigurationError(f"another criterion has the bound {min(taken)!r}; use another name")
         self._set({**self._criteria, criterion.name: criterion})
 
     @contextmanager

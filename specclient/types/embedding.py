@@ -1,4 +1,4 @@
-"""Embeddings as they come over the wire."""
+"""Embedding responses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EmbeddingModel = str
 
 
 class Embedding(WireModel):
-    """The vector of one input: floats, or base64 of little-endian 32-bit floats where that was asked for."""
+    """The vector of one input: floats, or base64 of little-endian 32-bit floats if requested."""
 
     embedding: Lenient[list[float]]
     index: int
@@ -19,14 +19,14 @@ class Embedding(WireModel):
 
 
 class Usage(WireModel):
-    """The tokens that the inputs took."""
+    """The token counts of the inputs."""
 
     prompt_tokens: int
     total_tokens: int
 
 
 class CreateEmbeddingResponse(MeteredModel):
-    """The answer of ``embeddings.create``.
+    """The response of ``embeddings.create``.
 
     https://platform.openai.com/docs/api-reference/embeddings/object
     """

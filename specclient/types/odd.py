@@ -56,10 +56,10 @@ def keep_odd(
         places.add(place)
     places = {place for place in places if not any(place[:end] in places for end in range(1, len(place)))}
     taken = {place: _take(body, place) for place in places if place}
-    made = validate(body)
+    result = validate(body)
     for place, value in taken.items():
-        _put(made, place, value)
-    return made
+        _put(result, place, value)
+    return result
 
 
 def _grave(problem: Mapping[str, Any]) -> bool:
@@ -75,22 +75,22 @@ def _steps(body: Any, place: Place) -> Iterator[int | str]:
 
     Other steps are names of union members. A list entry cannot be left out, so its whole list counts as odd.
     """
-    walked: list[int | str] = []
-    named = 0
+    steps: list[int | str] = []
+    used = 0
     skip = False
     for step in place:
         if skip or step == TAGGED:
             skip = not skip
             continue
         if isinstance(body, dict) and step in body:
-            walked.append(step)
-            named = len(walked)
+            steps.append(step)
+            used = len(steps)
         elif isinstance(body, list) and isinstance(step, int) and step < len(body):
-            walked.append(step)
+            steps.append(step)
         else:
             continue
         body = body[step]
-    yield from walked[:named]
+    yield from steps[:used]
 
 
 def _take(body: Any, place: Place) -> Any:
@@ -99,25 +99,27 @@ def _take(body: Any, place: Place) -> Any:
     return body.pop(place[-1], None)
 
 
-def _put(made: Any, place: Place, value: Any) -> None:
+def _put(target: Any, place: Place, value: Any) -> None:
     """Set the field at ``place`` in a validated object; a null only if the field has no default."""
     step: Any
     for step in place[:-1]:
-        made = made[step] if isinstance(made, list | dict) else getattr(made, _field(made, step), None)
+        target = (
+            target[step] if isinstance(target, list | dict) else getattr(target, _field(target, step), None)
+        )
     step = place[-1]
-    if isinstance(made, dict):
-        made[step] = value
-    elif isinstance(made, pydantic.BaseModel):
-        name = _field(made, step)
-        if value is None and getattr(made, name, None) is not None:
+    if isinstance(target, dict):
+        target[step] = value
+    elif isinstance(target, pydantic.BaseModel):
+        name = _field(target, step)
+        if value is None and getattr(target, name, None) is not None:
             return
-        made.__dict__[name] = value
-        made.__pydantic_fields_set__.add(name)
+        target.__dict__[name] = value
+        target.__pydantic_fields_set__.add(name)
 
 
-def _field(made: Any, step: int | str) -> str:
+def _field(target: Any, step: int | str) -> str:
     """Return the attribute name for a key of the body."""
-    fields = type(made).model_fields
+    fields = type(target).model_fields
     if step in fields:
         return str(step)
     return next((name for name, field in fields.items() if field.alias == step), str(step))

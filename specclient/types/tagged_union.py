@@ -1,4 +1,4 @@
-"""Unions of models that a literal field tells apart."""
+"""Unions of models that are distinguished by a literal field."""
 
 from __future__ import annotations
 

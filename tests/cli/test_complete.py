@@ -214,7 +214,7 @@ def test_tokenizers_that_differ(run, local, pair, tmp_path: Path) -> None:
     local.write_text(f'[local.models.odd]\npath = "{pair[0]}"\ndraft = "{other}"\n')
     code, out, err = run("complete", "def f", "-m", "local/odd", "--max-tokens", "4")
     assert code == 0
-    assert "it is held to the tokens that both have" in err
+    assert "it is restricted to the tokens that both have" in err
     local.write_text(f"{local.read_text()}draft_vocabulary = 'same'\n")
     code, out, err = run("complete", "def f", "-m", "local/odd")
     assert (code, out, err.count("\n")) == (1, "", 1)

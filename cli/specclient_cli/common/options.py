@@ -1,4 +1,4 @@
-"""Turn command-line words into what a call takes: model, sampling, policy and tags, each checked."""
+"""Options of calls on the command line: model, sampling, policy and tags, with their checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turn configuration, ledger, keys and engine into findings: fine, worth a note, or a problem."""
+"""Checks of the configuration, the ledger, the keys and the engine."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ LOCAL = "local"
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What was found about one thing.
+    """The result of one check.
 
     Attributes:
-        level: ``problem`` where the configuration relies on what is not there.
+        about: the part that was checked.
+        level: ``problem`` if the configuration relies on something that is missing.
+        text: the finding.
     """
 
     about: str
@@ -34,7 +36,7 @@ class CheckResult:
 
 
 def run(state: State) -> list[CheckResult]:
-    """Look at everything; sends nothing and writes nothing."""
+    """Run all checks; sends no request and writes no file."""
     try:
         settings = state.settings()
         client = state.async_client(settings)
@@ -53,12 +55,12 @@ def run(state: State) -> list[CheckResult]:
 def _ledger(settings: Settings) -> CheckResult:
     try:
         ledger = Ledger(settings.ledger)
-        found = ledger.rows(limit=1)
+        calls = ledger.rows(limit=1)
     except OpenAIError as error:
         return CheckResult("ledger", "problem", str(error))
     if ledger.location == "off":
         return CheckResult("ledger", "note", "off: calls are not recorded")
-    return CheckResult("ledger", "ok", f"{ledger.location}{'' if found else ' (no calls yet)'}")
+    return CheckResult("ledger", "ok", f"{ledger.location}{'' if calls else ' (no calls yet)'}")
 
 
 def _used(settings: Settings) -> set[str]:

@@ -1,4 +1,4 @@
-"""Adding of a server to ``specclient.toml`` as a provider. The rest of the file stays as it is."""
+"""Adds a server to ``specclient.toml`` as a provider. The rest of the file is not changed."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def _flat(settings: Settings) -> list[tuple[str, Any, str]]:
 
 
 def _plain(key: str, value: Any) -> Any:
-    """Return a value for JSON; secrets become whether they are set, URLs lose their password."""
+    """Return a value for JSON: of a secret only whether it is set, URLs without their password."""
     if key.rpartition(".")[2] in _SECRET or isinstance(value, SecretStr):
         return "set" if value else "not set"
     if key.rpartition(".")[2] in _URLS and isinstance(value, str):

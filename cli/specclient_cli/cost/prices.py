@@ -173,10 +173,10 @@ def _line(priced: _PricedRoute, names: Sequence[str]) -> render.TableRow:
     mark = "~" if quote.estimated else ""
     rates = [getattr(quote.rates, name) for name in names]
     cells = [render.UNKNOWN if rate is None else f"{mark}{_dollars(rate)}" for rate in rates]
-    beside = [f"{mark}{_dollars(rate)} per hour ({kind})" for kind, rate in quote.rates.per_hour.items()]
+    notes = [f"{mark}{_dollars(rate)} per hour ({kind})" for kind, rate in quote.rates.per_hour.items()]
     if quote.rates.per_call is not None:
-        beside.append(f"{_dollars(quote.rates.per_call)} per call")
-    return render.TableRow([priced.route, *cells], note="; ".join([*beside, quote.source]))
+        notes.append(f"{_dollars(quote.rates.per_call)} per call")
+    return render.TableRow([priced.route, *cells], note="; ".join([*notes, quote.source]))
 
 
 def _dollars(rate: Decimal) -> str:

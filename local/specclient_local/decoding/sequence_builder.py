@@ -20,15 +20,15 @@ Prompt = str | Seq[int]
 
 _DRAFT = "the engine was loaded without a draft; load it with one (draft=, --draft)"
 _HEADS = (
-    "the engine was loaded without what {0!r} drafts with; load it with heads "
-    "(heads=, --heads; of demo bundled:{1})"
+    "the engine was loaded without heads for {0!r}; load it with heads "
+    "(heads=, --heads; for demo bundled:{1})"
 )
 _MISSING: dict[Method, str] = {
     "draft": _DRAFT,
     "union": _DRAFT,
     "medusa": _HEADS.format("medusa", "medusa"),
     "eagle": _HEADS.format("eagle", "eagle3"),
-    "layer_skip": "the engine was loaded without layers that draft; load it with some of the model's own "
+    "layer_skip": "the engine was loaded without drafting layers; load it with some of the model's layers "
     "(layer_skip=, --layer-skip N)",
 }
 """For each method that needs something loaded: what is missing and how to load it. Other methods always work.

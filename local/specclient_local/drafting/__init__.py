@@ -1,1 +1,1 @@
-"""Drafters: what proposes the tokens that the target then verifies."""
+"""Drafters, which propose the tokens that the target verifies."""

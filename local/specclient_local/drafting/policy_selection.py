@@ -63,7 +63,7 @@ def _default_length(params: SamplingParams) -> int:
 
 
 def requested_shape(shape: DraftShape, sequence: Sequence) -> DraftShape:
-    """Return the tree that a request asks for instead of a chain; the chain's length limits its depth."""
+    """Return the tree that a request sets instead of a chain; the chain's length limits its depth."""
     tree = sequence.params.draft_tree
     if isinstance(shape, UnionShape):
         return UnionShape(requested_shape(shape.each, sequence), shape.lookup, shape.drafts)

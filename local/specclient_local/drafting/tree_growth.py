@@ -95,7 +95,7 @@ class LevelGrowth:
                 self.scored.branch(node, _drawn(q, width, random), q)
 
     def finish(self) -> tuple[TokenTree, list[int | None]]:
-        """Return the tree, and for each of its nodes which it is in ``scored``: the same."""
+        """Return the tree, and each node's index in ``scored``, which is the same."""
         return self.scored, list(range(len(self.scored)))
 
 
@@ -131,7 +131,7 @@ class BestFirstGrowth:
 
     def __init__(self, shape: GrownTree) -> None:
         self.scored = TokenTree()
-        self._guesses: list[TreeCandidate] = []
+        self._candidates: list[TreeCandidate] = []
         self._expanded: dict[int, int] = {}
         self._nodes = shape.nodes
         self._depth = shape.depth
@@ -150,33 +150,33 @@ class BestFirstGrowth:
     ) -> None:
         """Add the most likely tokens below nodes, and expand the best next; see :class:`TreeGrowth`."""
         self._depth -= 1
-        first = len(self._guesses)
+        first = len(self._candidates)
         tokens, shares = _likeliest(logits, distributions)
         for node, below, share in zip(nodes, tokens, shares, strict=True):
             parent = self._expanded.get(node, ROOT)
-            value = 1.0 if parent == ROOT else self._guesses[parent].value
-            self._guesses += [
+            value = 1.0 if parent == ROOT else self._candidates[parent].value
+            self._candidates += [
                 TreeCandidate(t, parent, value * s) for t, s in zip(below, share, strict=True) if s > 0.0
             ]
         if not self.going:
             return
-        level = sorted(range(first, len(self._guesses)), key=lambda i: -self._guesses[i].value)
+        level = sorted(range(first, len(self._candidates)), key=lambda i: -self._candidates[i].value)
         chosen = set(self._kept())
         for i in level[:GROWN_TREE_BREADTH]:
             if i not in chosen:
                 continue  # not kept, so none of its descendants can be
-            guess = self._guesses[i]
-            above = ROOT if guess.parent == ROOT else self._guesses[guess.parent].scored
+            guess = self._candidates[i]
+            above = ROOT if guess.parent == ROOT else self._candidates[guess.parent].scored
             assert above is not None
             guess.scored = self.scored.add(above, guess.token)
             self._expanded[guess.scored] = i
 
     def finish(self) -> tuple[TokenTree, list[int | None]]:
-        """Return the tree of the likeliest guesses, and for each which it is in ``scored``, if any."""
+        """Return the most likely nodes as a tree, and each one's index in ``scored`` (None if not scored)."""
         tree, scored = TokenTree(), []
         place = {ROOT: ROOT}
         for i in self._kept():
-            guess = self._guesses[i]
+            guess = self._candidates[i]
             place[i] = tree.add(place[guess.parent], guess.token)
             scored.append(guess.scored)
         return tree, scored
@@ -184,7 +184,9 @@ class BestFirstGrowth:
     def _kept(self) -> list[int]:
         """Return the indices of the most likely candidates so far, parents before children."""
         # The sort is stable, so of equal values the parent, which was added earlier, comes first.
-        return sorted(sorted(range(len(self._guesses)), key=lambda i: -self._guesses[i].value)[: self._nodes])
+        return sorted(
+            sorted(range(len(self._candidates)), key=lambda i: -self._candidates[i].value)[: self._nodes]
+        )
 
 
 def sparse_tree(rows: Tensor, shape: GrownTree) -> TokenTree:

@@ -19,8 +19,8 @@ from specclient_local.model.tokenizer import Tokenizer
 VocabularyMethod = Literal["shared", "retokenised"]
 
 METHOD_DESCRIPTIONS: Mapping[VocabularyMethod, str] = {
-    "shared": "it is held to the tokens that both have (draft_vocabulary='shared')",
-    "retokenised": "its text is encoded again by the target's tokenizer, as greedy guesses "
+    "shared": "it is restricted to the tokens that both have (draft_vocabulary='shared')",
+    "retokenised": "its text is re-encoded by the target's tokenizer, and drafted greedily "
     "(draft_vocabulary='retokenised')",
 }
 """How a draft with another vocabulary is used, in words."""
@@ -155,13 +155,13 @@ def match_vocabularies(
 def _incompatibility(target: Tokenizer, draft: Tokenizer, asked: str, share: float, *, reads: bool) -> str:
     """Return the message that says why a draft cannot be used, and what to do instead."""
     shares = f"share {share:.0%} of a text's tokens"
-    lossy = "give text back as it was" if reads else "do not both give text back as it was"
+    lossy = "reproduce text exactly" if reads else "do not both reproduce text exactly"
     instead = "choose a draft of the target's family, or method 'ngram'"
     if asked == "shared" and reads:
-        instead = "leave draft_vocabulary out (guesses are then re-tokenised, greedy ones), or " + instead
+        instead = "omit draft_vocabulary (drafts are then re-tokenised and greedy), or " + instead
     if asked == "retokenised" and share > 0.0:
-        instead = "leave draft_vocabulary out (the draft is then held to common tokens), or " + instead
-    exact = "its guesses cannot be sampled" if asked == "shared" else "it cannot draft exactly"
+        instead = "omit draft_vocabulary (the draft is then restricted to common tokens), or " + instead
+    exact = "its drafts cannot be sampled" if asked == "shared" else "it cannot draft exactly"
     return (
         f"the draft {draft.folder} does not fit the target {target.folder}: their vocabularies {shares} and "
         f"{lossy}, so {exact}; {instead}."

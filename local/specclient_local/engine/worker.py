@@ -81,7 +81,7 @@ class Worker:
             if self._max_waiting is not None and waiting >= self._max_waiting:
                 raise RateLimitError(
                     f"{self.slots} requests run and {waiting} wait, as many as max_waiting allows; "
-                    "ask again later, or load the engine with more slots or a larger max_waiting."
+                    "try again later, or load the engine with more slots or a larger max_waiting."
                 )
             self.jobs[job.sequence.id] = job
             self._inbox.append(job)

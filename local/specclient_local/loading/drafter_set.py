@@ -176,8 +176,8 @@ def kept_layers(layer_skip: int | Seq[int], layers: int) -> tuple[int, ...]:
     ascending = list(kept) == sorted(set(kept))
     if not kept or not ascending or kept[0] < 0 or kept[-1] >= layers or len(kept) >= layers:
         raise ConfigurationError(
-            f"layer_skip is {layer_skip!r}; allowed is how many of the target's first layers draft, 1 to "
-            f"{layers - 1}, or which of its layers 0 to {layers - 1} do, in order and not all."
+            f"layer_skip is {layer_skip!r}; allowed is a number of the target's first layers, 1 to "
+            f"{layers - 1}, or a list of some of its layers 0 to {layers - 1}, ascending and not all of them."
         )
     return kept
 
@@ -194,6 +194,6 @@ def _default(method: str, by_method: dict[Method, Drafter], models: int) -> Meth
     available = next((name for name in by_method if name == method), None)
     if available is None:
         raise ConfigurationError(
-            f"method is {method!r}, but heads has none of that kind; there are {', '.join(by_method)}."
+            f"method is {method!r}, but heads has no heads of that kind, only {', '.join(by_method)}."
         )
     return available

@@ -189,7 +189,7 @@ class DeviceMemoryPlan:
         fitting = " or ".join(filter(None, options))
         raise ConfigurationError(
             f"{weights}, and keys and values of {self.slots} slots of {self.context} positions take "
-            f"{_gib(self.caches)} ({self.kv_per_token} bytes a token); with what passes need that is "
+            f"{_gib(self.caches)} ({self.kv_per_token} bytes per token); with the activations, that is "
             f"{_gib(self.total)}, but {device} has {_gib(self.memory)} free. "
             + (f"There is room for {fitting}: load with " if fitting else "Load with ")
             + "fewer slots, a smaller context, a half-precision dtype or quantised weights."

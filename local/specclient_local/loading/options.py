@@ -113,7 +113,7 @@ class EngineOptions:
         if self.method in ("draft", "union") and not self.draft:
             missing = "draft is None; name a draft model"
         if self.method == "layer_skip" and self.layer_skip is None:
-            missing = "layer_skip is None; say how many of the target's first layers draft"
+            missing = "layer_skip is None; set the number of the target's first layers that draft"
         if self.method in ("medusa", "eagle") and not self.heads:
             missing = "heads is None; name a folder or hub id of the target's heads"
         if self.heads and self.graphs == "on":
@@ -168,7 +168,7 @@ _CHECKS: tuple[tuple[tuple[str, ...], str, ValueCheck], ...] = (
     (("slots",), "is an integer of at least 1", integer(1)),
     (("context",), "is None, or an integer of at least 2", optional(integer(2))),
     (("threads",), "is None, or an integer of at least 1", optional(integer(1))),
-    (("layer_skip",), "is how many first layers, which layers, 'search', or None", _layers),
+    (("layer_skip",), "is a number of first layers, a list of layers, 'search', or None", _layers),
     (("draft_vocabulary",), _are(*VOCABULARIES), _one_of(VOCABULARIES)),
     (("prefix_cache",), _are("true", "false"), lambda value: isinstance(value, bool)),
     (("graphs",), _are(*GRAPHS), _one_of(GRAPHS)),

@@ -139,7 +139,7 @@ def decoder_config(raw: Mapping[str, Any], eos: tuple[int, ...], path: Path) -> 
         return _decoder_config(str(kind), raw, eos, path)
     except KeyError as error:
         raise CheckpointError(
-            f"{path}: {error.args[0]!r} is missing; the file is no whole config.json."
+            f"{path}: {error.args[0]!r} is missing; the file is not a complete config.json."
         ) from None
     except (TypeError, ValueError, AttributeError) as error:
         if isinstance(error, CheckpointError):
@@ -200,8 +200,8 @@ def _refuse_unknown(raw: Mapping[str, Any], path: Path) -> None:
     if quantized is not None:
         kind = quantized.get("quant_method", "unnamed") if isinstance(quantized, dict) else quantized
         raise CheckpointError(
-            f"{path}: quantization_config says that the weights are quantised ({kind}), which are not read. "
-            "Choose the unquantised checkpoint, and quantise it at loading with quantize='int8'."
+            f"{path}: quantization_config says that the weights are quantised ({kind}), which is not "
+            "supported. Choose the unquantised checkpoint, and quantise it at loading with quantize='int8'."
         )
 
 
@@ -320,13 +320,15 @@ def local_folder(name: str) -> Path | None:
         known = {path.parent.name: path.parent for path in BUNDLED.glob("*/config.json")}
         if (own := name.removeprefix(BUNDLED_MARK)) not in known:
             there = ", ".join(BUNDLED_MARK + each for each in sorted(known))
-            raise CheckpointError(f"{name} is not there; bundled are {there}.")
+            raise CheckpointError(f"{name} does not exist; bundled are {there}.")
         return known[own]
     if folder.exists():
-        raise CheckpointError(f"{name} is a file; name the folder that holds config.json and *.safetensors.")
+        raise CheckpointError(
+            f"{name} is a file; name the folder that contains config.json and *.safetensors."
+        )
     if not _HUB_ID.fullmatch(name):
         raise CheckpointError(
-            f"{name} is no folder; name one with config.json and *.safetensors, or a hub id as owner/name."
+            f"{name} is not a folder; name one with config.json and *.safetensors, or a hub id as owner/name."
         )
     return None
 
@@ -348,7 +350,7 @@ def read_json(path: Path) -> dict[str, Any]:
             f"{path} is not readable JSON ({error}); download the checkpoint again."
         ) from error
     if not isinstance(raw, dict):
-        raise CheckpointError(f"{path} holds a {type(raw).__name__} where an object is expected.")
+        raise CheckpointError(f"{path} contains a {type(raw).__name__}; an object is expected.")
     return raw
 
 

@@ -23,7 +23,7 @@ def resolve_device(name: str) -> torch.device:
     full = {"auto": "cuda:0" if "cuda:0" in here else "cpu", "cuda": "cuda:0"}.get(name, name)
     if full not in here:
         raise ConfigurationError(
-            f"device is {name!r}, which is not here; present are {', '.join(here)}. "
+            f"device is {name!r}, which is not available; available are {', '.join(here)}. "
             "A CUDA or MPS device needs a torch built for it."
         )
     return torch.device(full)

@@ -13,7 +13,7 @@ _GROUP = 128
 """Number of int4 weights that share a scale; int8 and fp8 have one scale per output row."""
 
 _WHERE = (
-    "int8 is there on every device; int4 on CUDA devices in bfloat16; "
+    "int8 is available on every device; int4 on CUDA devices in bfloat16; "
     "fp8 on CUDA devices of compute capability 8.9 or more (Ada, Hopper)"
 )
 
@@ -46,7 +46,7 @@ def quantize_weight(weight: Tensor, kind: str) -> Tensor:
     device = weight.device
     capable = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9)
     if (kind == "fp8" and not capable) or (kind == "int4" and device.type != "cuda"):
-        raise ConfigurationError(f"quantize is {kind!r}, which {device} has not; {_WHERE}.")
+        raise ConfigurationError(f"quantize is {kind!r}, which {device} does not support; {_WHERE}.")
     try:
         from torchao import quantization as library  # type: ignore[import-untyped] # noqa: PLC0415 - an extra
     except ImportError as error:

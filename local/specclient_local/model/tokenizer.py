@@ -50,13 +50,15 @@ class Tokenizer:
         path = folder / "tokenizer.json"
         if not path.is_file():
             raise CheckpointError(
-                f"{path} is missing; save the tokenizer beside the weights "
+                f"{path} is missing; save the tokenizer next to the weights "
                 "(AutoTokenizer.from_pretrained(...).save_pretrained(folder))."
             )
         try:
             self._library = Library.from_file(str(path))
         except Exception as error:  # the library raises bare Exception
-            raise CheckpointError(f"{path} is no tokenizer.json ({error}); download it again.") from error
+            raise CheckpointError(
+                f"{path} is not a valid tokenizer.json ({error}); download it again."
+            ) from error
         # Files saved by a training run may enable truncation and padding; a prompt must not be changed.
         self._library.no_truncation()
         self._library.no_padding()

@@ -78,7 +78,7 @@ def resolve_checkpoint(path_or_id: str | Path, *, whole: bool = True) -> Path:
         ConfigurationError: ``path_or_id`` is empty or neither a string nor a path.
     """
     if not isinstance(path_or_id, str | os.PathLike) or not str(path_or_id):
-        raise ConfigurationError(f"model is {path_or_id!r}; it names a folder or hub id.")
+        raise ConfigurationError(f"model is {path_or_id!r}; it must be a folder or hub id.")
     name = str(path_or_id)
     if (folder := local_folder(name)) is not None:
         return folder
@@ -89,7 +89,7 @@ def resolve_checkpoint(path_or_id: str | Path, *, whole: bool = True) -> Path:
         return Path(snapshot_download(name, allow_patterns=list(_PATTERNS if whole else _SHAPE)))
     except (OSError, ValueError, RuntimeError, HfHubHTTPError) as error:
         raise CheckpointError(
-            f"{name} is no local folder and could not be fetched from the hub "
+            f"{name} is not a local folder and could not be downloaded from the hub "
             f"({type(error).__name__}); check name and connection, or download it and name its folder."
         ) from error
 
@@ -153,9 +153,7 @@ def count_numbers(folder: Path) -> int:
             with safe_open(path, framework="pt") as file:
                 total += sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
         except FileNotFoundError:
-            raise CheckpointError(
-                f"{path} is missing, though the index names it; download it again."
-            ) from None
+            raise CheckpointError(f"{path} is missing, but the index lists it; download it again.") from None
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{path} cannot be read ({error}); download it again.") from error
     return total
@@ -172,7 +170,7 @@ def check_values(where: Path, tensors: Iterable[tuple[str, Tensor]]) -> None:
         if not torch.isfinite(tensor.sum(dtype=torch.float32)) and not torch.isfinite(tensor).all():
             count = int((~torch.isfinite(tensor)).sum())
             raise CheckpointError(
-                f"{where}: tensor {name} holds {count} numbers that are not finite in "
+                f"{where}: tensor {name} contains {count} non-finite numbers in "
                 f"{str(tensor.dtype)[6:]}; load in float32 or bfloat16, or download it again."
             )
 
@@ -233,21 +231,19 @@ def _reader(folder: Path, stack: ExitStack, dtype: torch.dtype, device: str) -> 
                 opened[path] = stack.enter_context(safe_open(path, framework="pt"))
             tensor: Tensor = opened[path].get_tensor(name)
         except FileNotFoundError:
-            raise CheckpointError(
-                f"{path} is missing, though the index names it; download it again."
-            ) from None
+            raise CheckpointError(f"{path} is missing, but the index lists it; download it again.") from None
         except (SafetensorError, OSError) as error:
             raise CheckpointError(
                 f"{path}: tensor {name} cannot be read ({error}); download it again."
             ) from error
         if tuple(tensor.shape) != shape:
             raise CheckpointError(
-                f"{path}: tensor {name} has shape {list(tensor.shape)}, but config.json asks "
-                f"for {list(shape)}; the two belong to different models."
+                f"{path}: tensor {name} has shape {list(tensor.shape)}, but config.json "
+                f"requires {list(shape)}; the two belong to different models."
             )
         if not tensor.is_floating_point():
             raise CheckpointError(
-                f"{path}: tensor {name} holds {tensor.dtype}; choose an unquantised checkpoint."
+                f"{path}: tensor {name} has type {tensor.dtype}; choose an unquantised checkpoint."
             )
         tensor = tensor.to(device, dtype)
         check_values(path, [(name, tensor)])
@@ -264,11 +260,13 @@ def _tensor_files(folder: Path) -> Mapping[str, Path]:
             names = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
             return {name: folder / file for name, file in names.items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CheckpointError(f"{index} is no index of shards ({error!r}); download it again.") from error
+            raise CheckpointError(
+                f"{index} is not an index of shards ({error!r}); download it again."
+            ) from error
     single = folder / "model.safetensors"
     if single.is_file():
         return {"": single}
     raise CheckpointError(
-        f"{folder} holds no model.safetensors; only safetensors are loaded (pickled weights can run code). "
-        "Save the model with save_pretrained(..., safe_serialization=True)."
+        f"{folder} contains no model.safetensors; only safetensors are loaded (pickled weights can run "
+        "code). Save the model with save_pretrained(..., safe_serialization=True)."
     )

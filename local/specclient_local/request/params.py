@@ -198,7 +198,7 @@ class SamplingParams:
         usable = optional(integer(0, MAX_DRAFT_LENGTH))
         check("draft_length", self.draft_length, length, lambda v: v == "step" or usable(v))
         tree = (
-            f"up to {MAX_DRAFT_LENGTH} widths from 1 to {MAX_TREE_WIDTH} that make {MAX_TREE_NODES} guesses "
+            f"up to {MAX_DRAFT_LENGTH} widths from 1 to {MAX_TREE_WIDTH} that make {MAX_TREE_NODES} tokens "
             "at most, 'grow', or None"
         )
         check("draft_tree", self.draft_tree, tree, _tree)

@@ -286,7 +286,7 @@ async def _accepted_draft(context: StrategyContext) -> tuple[str, int]:
     if limit is not None:
         max_draft = min(max_draft, limit - 1)
     if max_draft < 1:
-        context.note("sent without a beginning: an answer of one token has none")
+        context.note("sent without a beginning: an answer of one token has no room for it")
         return "", 0
     draft = context.strategy.draft or ""
     try:

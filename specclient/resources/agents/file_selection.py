@@ -73,7 +73,7 @@ def destination_of(value: str) -> str:
     if any(part in ("", ".", "..") for part in parts):
         raise ValueError(f"an agent's file cannot go to {value!r}; leave out empty parts, '.' and '..'")
     if parts[0] in _RESERVED or parts[0].startswith(_RESERVED_PREFIX) or value == _OUTPUTS:
-        raise ValueError(f"an agent's file cannot go to {value!r}; the environment keeps it for itself")
+        raise ValueError(f"an agent's file cannot go to {value!r}; the environment reserves it")
     return value
 
 
@@ -85,9 +85,9 @@ def snapshot_of(source: str | os.PathLike[str]) -> FileSnapshot:
     """
     path = Path(source).absolute()
     if path.is_symlink():
-        raise ValueError(f"{path} is a symlink; select the file it leads to")
+        raise ValueError(f"{path} is a symlink; select its target")
     if not path.is_file():
-        raise ValueError(f"{path} is no regular file; select files that exist, one by one")
+        raise ValueError(f"{path} is not a regular file; select files that exist, one by one")
     found = path.lstat()
     if not S_ISREG(found.st_mode):
         raise ValueError(_changed(path))
@@ -110,7 +110,7 @@ def select_files(
     """
     if len(files) > 1 and any(name.lower() == "idempotency-key" for name in headers):
         raise ValueError(
-            f"one Idempotency-Key cannot be that of {len(files)} uploads; leave it out, or prepare one file"
+            f"one Idempotency-Key cannot be used for {len(files)} uploads; leave it out, or prepare one file"
         )
     destinations = {destination_of(destination) for destination in files}
     for destination in destinations:
@@ -137,7 +137,7 @@ def select_directory(
     if isinstance(include, str) or not include:
         raise ValueError(f"include is {include!r}; it must be a list of patterns, such as ['src/**/*.py']")
     if folder.is_symlink() or not folder.is_dir():
-        raise ValueError(f"{folder} is no folder, or a symlink; give the folder itself")
+        raise ValueError(f"{folder} is not a folder, or is a symlink; give the folder itself")
     folder = folder.resolve()  # links above the folder are allowed, such as /tmp on macOS
     destination_of(f"{destination}/a")
     for pattern in include:
@@ -170,7 +170,7 @@ def _refuse_links(source: Path, folder: Path) -> None:
 def _within(source: Path, folder: Path) -> FileSnapshot:
     resolved = source.resolve()
     if not resolved.is_relative_to(folder):
-        raise ValueError(f"{source} leads out of {folder}; select what lies inside it")
+        raise ValueError(f"{source} is outside {folder}; select files inside it")
     return FileSnapshot(resolved, _identity(resolved.lstat()))
 
 

@@ -97,7 +97,7 @@ class AgentOutputParseError(OpenAIError):
     """
 
     def __init__(self, result: AgentTurnResult[Any]) -> None:
-        super().__init__("Could not parse the agent's output as the type that was asked for; see `result`")
+        super().__init__("Could not parse the agent's output as the requested type; see `result`")
         self.result = result
 
 
@@ -281,7 +281,7 @@ class OnDemandCollector:
         if self._collector is None:
             if self._started:
                 raise RuntimeError(
-                    "events were read before a result was asked for; call with_result_collection() before "
+                    "events were read before a result was requested; call with_result_collection() before "
                     "the first one, or get_final_result() on a fresh stream"
                 )
             self._collector = TurnResultCollector(self._session_id)

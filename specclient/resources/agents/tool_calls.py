@@ -157,7 +157,7 @@ def _started(call: PendingToolCall, at: Callable[[ToolStage], None]) -> Any:
     """Call the handler and return its result, which may be awaitable."""
     arguments = json.loads(call.arguments) if isinstance(call.arguments, str) else call.arguments
     if not isinstance(arguments, dict):
-        raise ValueError(f"the arguments of {call.name!r} are no JSON object")  # noqa: TRY004  # JSON's types
+        raise ValueError(f"the arguments of {call.name!r} are not a JSON object")  # noqa: TRY004  # JSON's types
     at("execution")
     handler = call.handler
     if isinstance(handler, FunctionTool) and type(handler).__call__ is FunctionTool.__call__:

@@ -29,7 +29,7 @@ RankKey = tuple[int, bool]
 
 @dataclass(frozen=True, slots=True)
 class CandidateEvaluation:
-    """An option as the policy sees it.
+    """An option with its limits and score under a policy.
 
     Attributes:
         excluded: the verdict and the reason if it is ruled out regardless of its cost and speed.
@@ -224,7 +224,7 @@ class LazyAlternatives(Sequence[Alternative]):
 
 
 def _optimistic(call: CandidateCall, times: float, *, priced: bool) -> CandidateCall:
-    """Return a prediction as it could well turn out: so many times faster, in no time where nothing is known.
+    """Return an optimistic prediction: ``times`` as fast, and 0 seconds where the time is unknown.
 
     Args:
         priced: whether the route has a price; its dollars are then only unknown because its seconds are.
@@ -243,5 +243,5 @@ def _overflow(option: RouteOption, request: RouteRequest) -> str | None:
     prompt, reserved = round(request.prompt_tokens * option.scale), request.reserved_tokens
     if option.context is None or prompt + reserved <= option.context:
         return None
-    room = f", with room asked for {reserved} more" if reserved else ""
-    return f"its context holds {option.context} tokens, and the prompt has about {prompt}{room}"
+    room = f", plus room for {reserved} more" if reserved else ""
+    return f"its context has {option.context} tokens, and the prompt has about {prompt}{room}"

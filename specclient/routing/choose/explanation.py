@@ -133,7 +133,7 @@ def _chosen_reason(snapshot: DecisionSnapshot, chosen: int, cause: ChoiceCause) 
     if option.client_side_draft is not None:
         text = f"{option.client_side_draft.strategy.kind} with {option.client_side_draft.route}, {text}"
     if cause == "tried":
-        return f"tried to learn more of it, as it could turn out to be the best: {text}"
+        return f"tried to learn more about it, as it may be the best: {text}"
     if cause == "given":
         return f"named by the caller, before its fallbacks: {text}"
     if len(snapshot.options) == 1:
@@ -145,7 +145,7 @@ def _chosen_reason(snapshot: DecisionSnapshot, chosen: int, cause: ChoiceCause) 
             f"as more than {percentile:.3g} of all do"
         )
     if estimate.failure_rate > MOSTLY_FAILING:
-        return f"all that is left fails more often than not: {text}"
+        return f"every remaining route fails more often than not: {text}"
     if len(terms.weights) > 1:
         return f"best by {terms.goal}: {text}"
     goal = terms.weights[0][0]
@@ -167,16 +167,16 @@ def _left_reason(snapshot: DecisionSnapshot, index: int, chosen: int | None, fig
         limits = " and ".join(
             f"{each.bound.field} {each.limit:g}" for each in terms.bounds if each.bound.unknown == "rank_last"
         )
-        return f"{text}: not known to keep {limits}, as the chosen is"
+        return f"{text}: not known to keep {limits}, unlike the chosen route"
     if best.rank[1]:
-        return f"{text}; after the chosen in the given order"
+        return f"{text}; after the chosen route in the given order"
     if evaluation.rank[1]:
         return f"{text}: cannot win against a known {terms.goal}"
     if evaluation.score == best.score:
-        return f"{text}: no better than the chosen"
+        return f"{text}: no better than the chosen route"
     if evaluation.score < best.score:
-        return f"{text}: better, and known well"
-    times = f", {evaluation.score / best.score:.3g}× the chosen" if best.score else ""
+        return f"{text}: better, but the chosen route is explored"
+    times = f", {evaluation.score / best.score:.3g}× the chosen route" if best.score else ""
     return f"{text}{times}"
 
 
@@ -197,7 +197,7 @@ def _prediction(
             known = True
             texts.append(f"predicted {criterion.text(value)}")
     if not known:
-        return "nothing is known of it yet"
+        return "nothing is known about it yet"
     measured = f"{estimate.calls} calls measured" if estimate.calls != 1 else "1 call measured"
     return f"{', '.join(texts)} ({measured})"
 

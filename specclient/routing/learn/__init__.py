@@ -1,1 +1,1 @@
-"""Learn what each route takes: speed, answer length, failures, quality of estimates."""
+"""Estimates learned from finished calls: speed, answer length, failures, prediction errors."""

@@ -1,1 +1,1 @@
-"""Policies tried out on a world or a trace of calls, by the code that routes live ones."""
+"""Simulation of policies on a synthetic world or a trace of calls, with the code of live routing."""

@@ -64,7 +64,7 @@ class Trace:
         start = given[0].at if given else 0.0
         replayed = [line for line in given if line.completion_tokens]
         if not replayed:
-            raise ConfigurationError(f"{name} holds no call with an answer; there is nothing to replay")
+            raise ConfigurationError(f"{name} contains no call with an answer; there is nothing to replay")
         self.calls = tuple(_asked(i, line, start) for i, line in enumerate(replayed))
         self._own = [line.outcomes for line in replayed]
         self.routes = tuple(dict.fromkeys(route for line in given for route in line.outcomes))

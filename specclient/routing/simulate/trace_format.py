@@ -80,14 +80,14 @@ def read_line(text: str, where: str) -> TraceCall | None:
     try:
         given = json.loads(text)
     except ValueError as error:
-        raise ConfigurationError(f"{where}: no JSON: {error}") from None
+        raise ConfigurationError(f"{where}: not JSON: {error}") from None
     if not isinstance(given, dict):
-        raise ConfigurationError(f"{where}: {text[:40]!r} is no JSON object; a line is one call")
+        raise ConfigurationError(f"{where}: {text[:40]!r} is not a JSON object; a line is one call")
     if "started_at" in given:
         return _of_row(given, where)
     if unknown := sorted(given.keys() - _NAMES):
         raise ConfigurationError(
-            f"{where}: {unknown[0]!r} is not known; a call has {', '.join(sorted(_NAMES))}, "
+            f"{where}: {unknown[0]!r} is unknown; a call has {', '.join(sorted(_NAMES))}, "
             "or is a row of `specclient cost export --format jsonl`"
         )
     prompt = _number(given, "prompt_tokens", where, whole=True)
@@ -109,7 +109,7 @@ def read_line(text: str, where: str) -> TraceCall | None:
 def _seen(route: str, given: Any, where: str) -> TraceOutcome:
     where = f"{where}: outcomes.{route}"
     if "/" not in route:
-        raise ConfigurationError(f"{where}: {route!r} is no route; write 'provider/model'")
+        raise ConfigurationError(f"{where}: {route!r} is not a route; write 'provider/model'")
     if not isinstance(given, dict) or given.keys() - _OUTCOME:
         raise ConfigurationError(f"{where} is {given!r}; it may have {', '.join(sorted(_OUTCOME))}")
     failed = given.get("failed", False)
@@ -138,7 +138,8 @@ def _of_row(given: Mapping[str, Any], where: str) -> TraceCall | None:
         dollars = None if cost is None else float(cost)
     except (TypeError, ValueError, AttributeError) as error:
         raise ConfigurationError(
-            f"{where}: no row of the ledger ({error}); write one with `specclient cost export --format jsonl`"
+            f"{where}: not a row of the ledger ({error}); write one with "
+            "`specclient cost export --format jsonl`"
         ) from None
     if sample is None or sample.latency_s is None or (sample.completion_tokens is None and not sample.failed):
         return None

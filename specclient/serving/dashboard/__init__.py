@@ -1,1 +1,1 @@
-"""The server's own page: what it serves now, and what the ledger knows of what it served."""
+"""The dashboard: a page with the server's current state and figures of the ledger."""

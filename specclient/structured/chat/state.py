@@ -49,7 +49,7 @@ class ChatCompletionStreamState(Generic[ResponseFormatT]):
         """
         if self._completion is None:
             raise APIResponseValidationError(
-                message="The stream has brought no chunk yet, so no completion either."
+                message="No chunk has been received yet, so there is no completion."
             )
         for choice in self._choices.values():
             choice.show_parsed()

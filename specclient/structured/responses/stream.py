@@ -139,7 +139,7 @@ def _handler(state: ResponseStreamState[Any], after: int | None) -> Callable[[An
 
 def _final(stream: Any, state: ResponseStreamState[Any]) -> ParsedResponse[Any]:
     if state.completed is None:
-        last = f"its last event was `{state.last}`" if state.last else "it brought no event"
+        last = f"its last event was `{state.last}`" if state.last else "it sent no event"
         raise RuntimeError(f"Didn't receive a `response.completed` event: the stream ended, and {last}.")
     state.completed.attach_meta(stream.meta)
     return state.completed

@@ -1,4 +1,4 @@
-"""What a response does beside holding what came: it carries its call's record, and gives its text."""
+"""The base class of ``Response``: the record of the call as ``meta``, and the output text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Answer(MeteredModel):
 
     @property
     def output_text(self) -> str:
-        """The text of all messages in ``output``, in a row; empty where there is none."""
+        """The concatenated text of all messages in ``output``; empty without messages."""
         return "".join(
             part.text
             for item in self.output or ()

@@ -1,4 +1,4 @@
-"""Responses with what was made of their JSON: of a text its ``parsed``, of a call its arguments."""
+"""Parsed responses: texts with their ``parsed`` value, function calls with parsed arguments."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ ContentType = TypeVar("ContentType")
 
 
 class ParsedResponseOutputText(ResponseOutputText, Generic[ContentType]):
-    """Text, and what it is in the format that was asked for; None where it is not."""
+    """Text with its value in the requested format as ``parsed``; None if it was not parsed."""
 
     parsed: ContentType | None = None
 
-    #: What the API does not take when the object is sent back to it.
+    #: Fields to leave out when the object is sent back to the API.
     __api_exclude__ = frozenset({"parsed"})
 
 
@@ -40,7 +40,7 @@ class ParsedResponseOutputMessage(ResponseOutputMessage, Generic[ContentType]):
 
     @property
     def __api_exclude__(self) -> Mapping[str, Any]:
-        """What the API does not take when the object is sent back to it."""
+        """Fields to leave out when the object is sent back to the API."""
         parts = self.content if isinstance(self.content, list) else ()
         texts = (at for at, part in enumerate(parts) if isinstance(part, ParsedResponseOutputText))
         return {"content": {at: {"parsed"} for at in texts}}
@@ -51,7 +51,7 @@ class ParsedResponseFunctionToolCall(ResponseFunctionToolCall):
 
     parsed_arguments: Any | None = None
 
-    #: What the API does not take when the object is sent back to it.
+    #: Fields to leave out when the object is sent back to the API.
     __api_exclude__ = frozenset({"parsed_arguments"})
 
 
@@ -62,7 +62,7 @@ ParsedResponseOutputItem = Annotated[
 
 
 class ParsedResponse(Response, Generic[ContentType]):
-    """The answer of ``responses.parse``."""
+    """The response of ``responses.parse``."""
 
     if TYPE_CHECKING:
         output: list[ParsedResponseOutputItem[ContentType]]  # type: ignore[assignment]  # narrower
@@ -71,7 +71,7 @@ class ParsedResponse(Response, Generic[ContentType]):
 
     @property
     def output_parsed(self) -> ContentType | None:
-        """What the first text is that has been parsed; None where none has."""
+        """The value of the first parsed text; None if no text was parsed."""
         for item in self.output or ():
             if item.type == "message":
                 for part in item.content or ():

@@ -1,6 +1,6 @@
-"""What several calls take, under the module path of the OpenAI client; loaded on first use.
+"""Parameter types that several methods share, under the OpenAI client's module path; loaded on first use.
 
-What a type checker should know of them stands in ``__init__.pyi``.
+Type checkers read ``__init__.pyi``.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ def test_check_knows_what_is_bundled(run, in_empty_folder) -> None:
         ('candidates = ["nobody/llama"]', "nobody", "unknown provider"),
         ('[local.models.x]\npath = "./nothing"', "local/x", "config.json"),
         ('[local.models.x]\npath = "org/model"\ndraft = "/nothing/at/all"', "local/x", "/nothing/at/all"),
-        ('[local.models.x]\npath = "demo"\nheads = "./nope"', "local/x", "heads: ./nope is no folder"),
+        ('[local.models.x]\npath = "demo"\nheads = "./nope"', "local/x", "heads: ./nope is not a folder"),
         ('[local.models.x]\npath = "demo"\nheads = ["bundled:nope"]', "local/x", "bundled:eagle3"),
     ],
     ids=str,

@@ -154,7 +154,7 @@ def test_pick_depth_names_the_fastest(run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("generate", "x", "-m", "./nowhere"), 1, "./nowhere is no folder"),
+        (("generate", "x", "-m", "./nowhere"), 1, "./nowhere is not a folder"),
         (("generate", "x", "--method", "magic"), 2, "'magic' is not one of"),
         (("bench", "--methods", "plain,magic"), 2, "'magic' is not a method; the methods are plain"),
         (("bench", "--prompts", "empty.txt"), 3, "empty.txt is empty"),

@@ -109,8 +109,12 @@ def test_heads_are_planned_with_the_states_they_read(run, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("asked", "way", "said"),
     [
-        ((), "shared", "it is held to the tokens that both have (draft_vocabulary='shared'); answers stay"),
-        (("--draft-vocabulary", "retokenised"), "retokenised", "its text is encoded again by the target's"),
+        (
+            (),
+            "shared",
+            "it is restricted to the tokens that both have (draft_vocabulary='shared'); answers stay",
+        ),
+        (("--draft-vocabulary", "retokenised"), "retokenised", "its text is re-encoded by the target's"),
         (
             ("--draft-vocabulary", "same"),
             "refused",
@@ -145,7 +149,7 @@ def test_a_draft_that_shares_nothing_is_refused_with_a_way_out(run, pair, tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("nowhere/none",), 1, "nowhere/none is no local folder and could not be fetched"),
+        (("nowhere/none",), 1, "nowhere/none is not a local folder and could not be downloaded"),
         (("demo", "--context", "513"), 3, "context is 513; allowed is 2 to 512"),
         (("demo", "--memory", "lots"), 2, "'lots' is not a size; write 24GiB or 80GB"),
         (("demo", "--device", "tpu"), 3, "device is 'tpu'; allowed are auto, cpu"),

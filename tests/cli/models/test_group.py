@@ -297,7 +297,7 @@ def test_calls_are_in_the_ledger_with_their_tag(probe, run, hosted: OpenAIServer
     [
         (reply(401, {"error": {"message": "who?"}}), 1, "401"),
         (reply(404, {"error": {"message": "no model m-large"}}), 1, "no model m-large"),
-        (reply(200, b"<html>"), 1, "not what the endpoint promises"),
+        (reply(200, b"<html>"), 1, "does not match the API"),
     ],
 )
 def test_what_is_no_answer_about_the_model_is_an_error(

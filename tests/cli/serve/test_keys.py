@@ -77,7 +77,7 @@ def test_a_revoked_key_is_gone_from_the_list(run) -> None:
         (["create", "a", "--budget", "5/week"], 2, "5/day"),
         (["create", "a", "--budget", "1.2.3"], 2, "not an amount"),
         (["create", "a", "--budget", "."], 2, "not an amount"),
-        (["create", "a", "--expires", "yesterday"], 2, "is no time"),
+        (["create", "a", "--expires", "yesterday"], 2, "is not a time"),
         (["create", "a", "--expires", "2020-01-31"], 3, "in the past"),
         (["create", "a", "--requests-per-minute", "0"], 2, "0"),
         (["create", "a", "--tag", "key=b"], 3, "cannot be set"),

@@ -321,7 +321,7 @@ def test_which_way_is_chosen_and_said(letters, cut_otherwise, bundled, caplog):
         load(BUNDLED / "target", bundled["few"]) as engine,
     ):
         assert engine.method == "draft"
-    assert "encoded again by the target's tokenizer" in caplog.text
+    assert "re-encoded by the target's tokenizer" in caplog.text
     caplog.clear()
     with load(BUNDLED / "target", BUNDLED / "draft"):
         assert not caplog.text
@@ -333,7 +333,7 @@ def test_which_way_is_chosen_and_said(letters, cut_otherwise, bundled, caplog):
 
 def test_what_neither_way_can_do_is_refused(letters, cut_otherwise, tmp_path):
     target, other = letters
-    with pytest.raises(CheckpointError, match=r"do not both give text back.*leave draft_vocabulary out"):
+    with pytest.raises(CheckpointError, match=r"do not both reproduce text.*omit draft_vocabulary"):
         load(target, other, draft_vocabulary="retokenised")
     shape = {**SMALL, "eos_token_id": None, "vocab_size": 5}
     nothing = write_checkpoint(tmp_path / "d", tokenizer=lettered("vwxyz"), **shape)

@@ -136,9 +136,9 @@ def test_a_method_the_engine_has_not_is_named(checkpoint):
         for method, way in (
             ("draft", r"without a draft; load it with one \(draft=, --draft\)"),
             ("union", r"without a draft; load it with one"),
-            ("eagle", r"without what 'eagle' drafts with; load it with heads .*of demo bundled:eagle3"),
-            ("medusa", r"without what 'medusa' drafts with; load it with heads .*of demo bundled:medusa"),
-            ("layer_skip", r"without layers that draft; .*--layer-skip N"),
+            ("eagle", r"without heads for 'eagle'; load it with heads .*for demo bundled:eagle3"),
+            ("medusa", r"without heads for 'medusa'; load it with heads .*for demo bundled:medusa"),
+            ("layer_skip", r"without drafting layers; .*--layer-skip N"),
         ):
             with pytest.raises(BadRequestError, match=f"method is .{method}.*loaded {way}"):
                 plain.generate("x", method=method)

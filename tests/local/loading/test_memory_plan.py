@@ -98,7 +98,7 @@ def test_what_does_not_fit_is_refused_with_all_its_figures(llama):
         plan.check("cuda:0")
     for part in (
         "the target's weights 15.0 GiB",
-        "64 slots of 32768 positions take 256.0 GiB (131072 bytes a token)",
+        "64 slots of 32768 positions take 256.0 GiB (131072 bytes per token)",
         "cuda:0 has 80.0 GiB free",
         f"room for a context of {plan.max_context} or {plan.max_slots} slots",
         "fewer slots, a smaller context, a half-precision dtype or quantised weights",

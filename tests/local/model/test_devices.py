@@ -36,14 +36,18 @@ def test_auto_is_the_first_cuda_device_or_the_processor_and_never_mps(monkeypatc
 @pytest.mark.parametrize("name", ["cuda:2", "mps", "cuda:07"])
 def test_a_device_that_is_not_here_is_refused_with_those_that_are(monkeypatch, name):
     accelerators(monkeypatch, cuda=2)
-    with pytest.raises(ConfigurationError, match=f"device is '{name}', .*; present are cpu, cuda:0, cuda:1"):
+    with pytest.raises(
+        ConfigurationError, match=f"device is '{name}', .*; available are cpu, cuda:0, cuda:1"
+    ):
         resolve_device(name)
 
 
 def test_the_engine_refuses_a_device_of_either_model(checkpoint, monkeypatch):
     accelerators(monkeypatch)
     folder = checkpoint(eos_token_id=None)
-    with pytest.raises(ConfigurationError, match="device is 'cuda', which is not here; present are cpu"):
+    with pytest.raises(
+        ConfigurationError, match="device is 'cuda', which is not available; available are cpu"
+    ):
         load(folder, device="cuda")
     with pytest.raises(ConfigurationError, match="device is 'mps'"):
         load(folder, folder, draft_device="mps")

@@ -130,7 +130,7 @@ def test_gpt2_whose_layers_are_transposed_is_quantised_too(checkpoint):
 def test_what_the_device_has_not_is_refused_with_what_has_it(checkpoint):
     for kind in ("int4", "fp8"):
         with pytest.raises(
-            ConfigurationError, match=f"quantize is '{kind}', which cpu has not; int8 .* CUDA"
+            ConfigurationError, match=f"quantize is '{kind}', which cpu does not support; int8 .* CUDA"
         ):
             load(checkpoint(), quantize=kind)
 

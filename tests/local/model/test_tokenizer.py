@@ -136,7 +136,7 @@ def test_a_tokenizer_that_cannot_be_read_is_named(tmp_path):
     with pytest.raises(CheckpointError, match=r"tokenizer\.json is missing; save the tokenizer"):
         Tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(CheckpointError, match=r"tokenizer\.json is no tokenizer\.json"):
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json is not a valid tokenizer\.json"):
         Tokenizer(tmp_path)
 
 

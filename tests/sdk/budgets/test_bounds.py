@@ -63,7 +63,7 @@ def test_what_a_budget_counts(given_: dict[str, str], fits: bool) -> None:
         ("usd = 1\nperiod = 'week'", "budgets.b: period is 'week'; it must be one of total, day, month"),
         ("usd = 1\nmode = 'firm'", "budgets.b: mode is 'firm'; it must be one of hard, soft"),
         ("usd = 1\ntag = 'team'", "budgets.b: tag is 'team'; write 'name=value', or 'name=*' for each value"),
-        ("usd = 1\nmodel = 'a*b'", "budgets.b: model is 'a*b'; a '*' may stand at its end only"),
+        ("usd = 1\nmodel = 'a*b'", "budgets.b: model is 'a*b'; a '*' is allowed only at its end"),
         ("usd = 1\nmodel = ''", "budgets.b: model is ''; it must be a text"),
         ("usd = 1\nlimit = 2", "unknown setting 'budgets.b.limit'"),
     ],

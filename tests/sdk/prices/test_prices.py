@@ -428,7 +428,7 @@ def test_the_vendors_own_word_wins_where_it_is_one(vendor, field, told):
     cost = Prices(Settings(prices=own)).price(usage, "mine", "m", price_provider=vendor, at=AT)
     if told:
         assert (cost.total, dict(cost.by_kind)) == (Decimal("0.5"), {"reported": Decimal("0.5")})
-        assert cost.source == f"told by the provider: usage.{field}"
+        assert cost.source == f"reported by the provider: usage.{field}"
     else:
         assert cost.total == 1
 

@@ -101,12 +101,12 @@ def test_every_kind_of_cache_is_billed_at_its_own_rate(server: OpenAIServer) -> 
 @pytest.mark.parametrize(
     ("vendor", "usage", "dollars", "source"),
     [
-        ("openrouter", {"cost": 0.00014}, "0.00014", "told by the provider: usage.cost"),
+        ("openrouter", {"cost": 0.00014}, "0.00014", "reported by the provider: usage.cost"),
         (
             "x-ai",
             {"cost_in_usd_ticks": 37756000},
             "0.0037756",
-            "told by the provider: usage.cost_in_usd_ticks",
+            "reported by the provider: usage.cost_in_usd_ticks",
         ),
     ],
 )

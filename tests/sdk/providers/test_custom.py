@@ -252,7 +252,7 @@ def test_a_wrong_provider_in_code(fields: dict[str, Any], told: str) -> None:
 def test_a_provider_without_an_address_or_that_is_none() -> None:
     with pytest.raises(ConfigurationError, match=r"\[providers.mine\] has no base_url"):
         OpenAI(providers=[Provider(name="mine")])
-    with pytest.raises(ConfigurationError, match="providers holds a dict"):
+    with pytest.raises(ConfigurationError, match="providers contains a dict"):
         OpenAI(providers=[{"name": "mine"}])  # type: ignore[list-item]
     assert place(OpenAI(providers=Provider(name="x", base_url="http://h")), "x")  # type: ignore[arg-type]
 

@@ -33,7 +33,7 @@ def test_a_base_url_that_cannot_be_used_names_one_that_can(url: str, way_out: st
 
 @pytest.mark.parametrize("url", ["http://user:hunter2@host/v1", "https://hunter2@host/v1"])
 def test_a_password_in_a_base_url_is_refused_and_not_shown(url: str) -> None:
-    with pytest.raises(ConfigurationError, match="'host' holds a user name or password") as caught:
+    with pytest.raises(ConfigurationError, match="'host' contains a user name or password") as caught:
         checked_base_url(url)
     assert "hunter2" not in str(caught.value)
 

@@ -112,7 +112,7 @@ def test_an_engine_against_its_own_plain_decoding():
 def test_an_engine_without_history_by_its_own_passes_as_a_bound():
     (saving,) = savings([drafted()])
     assert (saving.alone_s, saving.alone_nano) == (4.0, 560)
-    assert "the most that it can have saved" in saving.latency_assumption
+    assert "an upper bound of the savings" in saving.latency_assumption
 
 
 def test_a_price_by_the_second_without_any_speed_to_compare_is_unknown():
@@ -190,4 +190,4 @@ def test_an_engines_target_is_known_by_whatever_route_it_ran_alone():
     assert found.alone_s == pytest.approx(4.0)
     assert "calls of bundled/target without speculation" in found.latency_assumption
     (other,) = savings([drafted(pair="bundled/other+bundled/draft"), *calls[1:]])
-    assert "the most that it can have saved" in other.latency_assumption
+    assert "an upper bound of the savings" in other.latency_assumption

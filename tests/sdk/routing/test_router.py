@@ -174,7 +174,7 @@ def test_an_engine_without_room_for_the_answer_is_left():
     assert found.decide(asks(params={"max_tokens": 900})).chosen == "local/demo"
     decision = found.decide(asks(params={"max_tokens": 4000}))
     assert decision.chosen == "mine/small"
-    assert "with room asked for 4000 more" in decision.candidates[0].reason
+    assert "plus room for 4000 more" in decision.candidates[0].reason
     for body in ({"overflow": "slide"}, {"specclient": {"overflow": "slide"}}):
         sliding = asks(params={"max_tokens": 4000}, options=PerCallOptions(body=body))
         assert found.decide(sliding).chosen == "local/demo"

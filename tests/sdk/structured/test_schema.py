@@ -234,7 +234,7 @@ def test_a_described_recursive_reference_ends() -> None:
     ("schema", "error"),
     [
         ({"properties": {"a": {"$ref": "other.json", "title": "A"}}}, "must begin with '#/'"),
-        ({"properties": {"a": {"$ref": "#/$defs/B", "title": "A"}}}, "leads to no schema"),
+        ({"properties": {"a": {"$ref": "#/$defs/B", "title": "A"}}}, "does not refer to a schema"),
     ],
 )
 def test_references_that_lead_nowhere(schema: dict[str, Any], error: str) -> None:
@@ -243,5 +243,5 @@ def test_references_that_lead_nowhere(schema: dict[str, Any], error: str) -> Non
 
 
 def test_where_a_schema_belongs() -> None:
-    with pytest.raises(TypeError, match="is no JSON schema"):
+    with pytest.raises(TypeError, match="is not a JSON schema"):
         strict_schema({"properties": {"a": True}})

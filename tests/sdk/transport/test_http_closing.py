@@ -21,7 +21,7 @@ from specclient.types.wire import WireRequest
 
 pytestmark = pytest.mark.anyio
 
-CLOSED = "The client was closed while the answer of http.* was coming"
+CLOSED = "The client was closed before the answer of http.* was complete"
 Make = Callable[..., Transport]
 
 

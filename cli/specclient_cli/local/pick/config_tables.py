@@ -1,4 +1,4 @@
-"""Writing of a chosen draft into ``specclient.toml``. The rest of the file stays as it is."""
+"""Writes a chosen draft to ``specclient.toml``. The rest of the file is not changed."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ COMMANDS: CommandTable = {
         "specclient_cli.serve.keys.list:command",
         "List the keys with their limits and spending.",
     ),
-    "revoke": ("specclient_cli.serve.keys.revoke:command", "End a key for good."),
+    "revoke": ("specclient_cli.serve.keys.revoke:command", "Revoke a key permanently."),
 }
 
 

@@ -1,4 +1,4 @@
-"""``specclient serve keys revoke``: end a key."""
+"""``specclient serve keys revoke``: revoke a key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specclient_cli.serve.keys.key_store import open_store
 @click.argument("key")
 @pass_state
 def command(state: State, /, key: str) -> None:
-    """End a key for good.
+    """Revoke a key permanently.
 
     KEY is the name of the key, or its first characters. Running servers refuse it within seconds. Requests in
     flight are not interrupted.
@@ -28,7 +28,7 @@ def command(state: State, /, key: str) -> None:
     """
     store = open_store(state.settings())
     try:
-        ended = store.revoke(key, datetime.now(UTC))
+        revoked = store.revoke(key, datetime.now(UTC))
     finally:
         store.close()
-    click.echo(f"revoked {ended.name} ({ended.prefix}…)")
+    click.echo(f"revoked {revoked.name} ({revoked.prefix}…)")

@@ -155,7 +155,7 @@ class DeviceRounds:
             output = torch.zeros(
                 shape.slots, shape.depth + _RESULT_FIELDS, dtype=torch.long, device=self.target.device
             )
-            name = f"a round of {shape.depth} guesses in {shape.slots} slots over {shape.length} positions"
+            name = f"a round of {shape.depth} drafts in {shape.slots} slots over {shape.length} positions"
             run = self.target.recorder.record(lambda: self._round(shape, inputs, output), name)
             self._recorded[shape] = inputs, output, run
         inputs, output, run = self._recorded[shape]

@@ -195,7 +195,7 @@ def _whole(layer: Mapping[str, Any], path: Path) -> DecoderConfig:
     kind = layer.get("model_type")
     if not isinstance(kind, str):
         raise CheckpointError(
-            f"{path}: there is no model_type of the head's layer; the file is no config.json of heads."
+            f"{path}: model_type of the head's layer is missing; the file is not a config.json of heads."
         )
     layer = {name: value for name, value in layer.items() if name not in ("model_type", "torch_dtype")}
     try:
@@ -214,7 +214,7 @@ def _check_fit(shape: EagleShape, target: DecoderConfig, path: Path) -> None:
     for name, own, theirs in pairs:
         if own != theirs:
             raise CheckpointError(
-                f"{path}: the head is of a target with {name} {own}, but this target's is {theirs}; "
+                f"{path}: the head belongs to a target with {name} {own}, but this target's is {theirs}; "
                 "choose heads made for this target."
             )
     wrong = [tap for tap in shape.tapped(target.layers) if not 0 <= tap <= target.layers]
@@ -266,7 +266,7 @@ def _ids(shape: EagleShape, target: DecoderConfig, tensors: CheckpointTensors) -
     ids = away + torch.arange(shape.draft_vocab, device=away.device)
     if len(torch.unique(ids)) != len(ids) or ids.min() < 0 or ids.max() >= target.vocab_size:
         raise CheckpointError(
-            f"{tensors.path}: tensor d2t does not lead to {shape.draft_vocab} different tokens of the "
+            f"{tensors.path}: tensor d2t does not map to {shape.draft_vocab} different tokens of the "
             f"target's {target.vocab_size}; the two belong to different models."
         )
     return ids

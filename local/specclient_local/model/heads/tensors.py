@@ -69,8 +69,8 @@ class CheckpointTensors:
         tensor = self._raw(name, shape)
         if not tensor.is_floating_point():
             raise CheckpointError(
-                f"{self.path}: tensor {name} holds {str(tensor.dtype)[6:]} where floating-point numbers are "
-                "expected; choose an unquantised checkpoint."
+                f"{self.path}: tensor {name} has type {str(tensor.dtype)[6:]}, but floating-point numbers "
+                "are expected; choose an unquantised checkpoint."
             )
         tensor = tensor.to(self._device, self._dtype)
         check_values(self.path, [(name, tensor)])
@@ -85,7 +85,7 @@ class CheckpointTensors:
         tensor = self._raw(name, shape)
         if tensor.is_floating_point():
             raise CheckpointError(
-                f"{self.path}: tensor {name} holds {str(tensor.dtype)[6:]} where whole numbers are expected; "
+                f"{self.path}: tensor {name} has type {str(tensor.dtype)[6:]}, but integers are expected; "
                 "the checkpoint is of another kind."
             )
         return tensor.to(self._device, torch.int64)
@@ -100,7 +100,7 @@ class CheckpointTensors:
         if tuple(tensor.shape) != shape:
             raise CheckpointError(
                 f"{self.path}: tensor {name} has shape {list(tensor.shape)}, but config.json and the target "
-                f"ask for {list(shape)}; they belong to different models."
+                f"require {list(shape)}; they belong to different models."
             )
         return tensor
 
@@ -116,13 +116,13 @@ def _files(folder: Path, file: str) -> list[Path]:
         shards: Mapping[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
         return [folder / shard for shard in sorted(set(shards.values()))]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{index} is no index of shards ({error!r}); download it again.") from error
+        raise CheckpointError(f"{index} is not an index of shards ({error!r}); download it again.") from error
 
 
 def _missing(folder: Path, file: str) -> CheckpointError:
     """Return (not raise) the error for a folder without safetensors, with a command to convert pickles."""
     pickled = sorted(path.name for path in folder.iterdir() if path.suffix in _PICKLED)
-    said = f"{folder} holds no {file}; only safetensors are loaded (pickled weights can run code)."
+    said = f"{folder} contains no {file}; only safetensors are loaded (pickled weights can run code)."
     old = pickled[0] if pickled else "pytorch_model.bin"
     convert = (
         'python -c "import torch; from safetensors.torch import save_file; '

@@ -61,9 +61,9 @@ def read_hf_config(folder: Path) -> HfConfig:
     if whole.is_encoder_decoder:
         refusal = "an encoder-decoder"
     elif net is None:
-        refusal = "no causal language model that this release of transformers has"
+        refusal = "not a causal language model of the installed transformers"
     elif getattr(net, "_is_stateful", False) or types & set(_RECURRENT):
-        refusal = "recurrent in some layers, whose state cannot be taken back when a guess is refused"
+        refusal = "recurrent in some layers, whose state cannot be restored when a drafted token is rejected"
     elif raw.get("quantization_config") is not None:
         kind = dict(raw["quantization_config"]).get("quant_method", "quantised")
         refusal = f"quantised ({kind}); choose the unquantised one, and load it with quantize='int8'"
@@ -126,7 +126,7 @@ def _check_report(folder: Path, report: Mapping[str, Any]) -> None:
     """Raise :class:`CheckpointError` for weights that the library initialised randomly."""
     for name, found, asked in sorted(report.get("mismatched_keys", ())):
         raise CheckpointError(
-            f"{folder}: tensor {name} has shape {list(found)}, but config.json asks for {list(asked)}; "
+            f"{folder}: tensor {name} has shape {list(found)}, but config.json requires {list(asked)}; "
             "the two belong to different models."
         )
     missing = sorted(report.get("missing_keys", ()))
@@ -145,8 +145,8 @@ def _library_config(folder: Path, raw: Mapping[str, Any]) -> PreTrainedConfig:
     except Exception as error:  # as above
         raise CheckpointError(
             f"{folder / 'config.json'}: transformers cannot read model_type {raw.get('model_type')!r} "
-            f"({type(error).__name__}). Code that a checkpoint brings along is not run; choose a model that "
-            "the library itself has."
+            f"({type(error).__name__}). Code from checkpoints is never run; choose a model that the library "
+            "itself supports."
         ) from error
     return config
 

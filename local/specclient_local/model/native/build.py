@@ -39,7 +39,7 @@ def library() -> ctypes.CDLL | None:
         return None
     compiler = _compiler()
     if compiler is None or os.name == "nt":
-        _LOG.info("no C compiler (cc, gcc or clang): the engine computes by torch alone, more slowly")
+        _LOG.info("no C compiler (cc, gcc or clang): the engine uses torch alone, which is slower")
         return None
     try:
         kept = _kept()
@@ -50,7 +50,7 @@ def library() -> ctypes.CDLL | None:
             return _loaded(compiler, Path(own))
     except (OSError, subprocess.SubprocessError) as error:
         said = getattr(error, "stderr", None) or error
-        _LOG.warning("the engine's passes could not be compiled, so torch computes, more slowly: %s", said)
+        _LOG.warning("the engine's passes could not be compiled, so torch is used, which is slower: %s", said)
         return None
 
 
@@ -122,7 +122,7 @@ def _kept() -> Path | None:
     except OSError:
         return None
     private = told.st_uid == os.getuid() and not told.st_mode & 0o022
-    runs = not mounted & getattr(os, "ST_NOEXEC", 0)  # Linux alone tells
+    runs = not mounted & getattr(os, "ST_NOEXEC", 0)  # only Linux reports it
     return folder if private and runs and os.access(folder, os.W_OK) else None
 
 

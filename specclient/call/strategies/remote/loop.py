@@ -277,7 +277,7 @@ class _RemoteSpeculation:
             raise unverifiable_answer("it has new text without its tokens")
         if len(result.new_tokens) > scoring.new_tokens:
             raise unverifiable_answer(
-                f"it has {len(result.new_tokens)} new tokens where {scoring.new_tokens} were asked for"
+                f"it has {len(result.new_tokens)} new tokens where {scoring.new_tokens} were requested"
             )
         return result
 

@@ -179,7 +179,7 @@ def test_a_candidates_memory_is_what_a_loaded_one_takes(target, dtype) -> None:
     [
         ("layer_skip:4", ConfigurationError, "allowed is layer_skip:N with 1 to 3"),
         ("layer_skip:x", ConfigurationError, "candidate is 'layer_skip:x'"),
-        ("./nowhere", CheckpointError, "nowhere is no folder"),
+        ("./nowhere", CheckpointError, "nowhere is not a folder"),
     ],
 )
 def test_what_is_no_candidate_is_named(target, name, error, named) -> None:

@@ -246,13 +246,13 @@ Q = "midlayer.self_attn.q_proj.weight"
         ),
         (
             lambda f: changed_tensor(tiny_heads.eagle3(f), "norm.weight", torch.full((32,), torch.nan)),
-            r"norm\.weight holds 32 numbers that are not finite",
+            r"norm\.weight contains 32 non-finite numbers",
         ),
         (
             lambda f: changed_tensor(tiny_heads.eagle3(f), "d2t", torch.zeros(120).long() + 250),
-            r"d2t does not lead",
+            r"d2t does not map",
         ),
-        (lambda f: changed_tensor(tiny_heads.eagle3(f), "d2t", torch.zeros(120)), r"d2t holds float32"),
+        (lambda f: changed_tensor(tiny_heads.eagle3(f), "d2t", torch.zeros(120)), r"d2t has type float32"),
         (
             lambda f: changed_tensor(
                 tiny_heads.medusa(f), "1.1.weight", torch.zeros(9, 32), tiny_heads.MEDUSA
@@ -261,7 +261,7 @@ Q = "midlayer.self_attn.q_proj.weight"
         ),
         (
             lambda f: tiny_heads.eagle(f, hidden=16, heads=2, kv=1),
-            r"config\.json: the head is of a target with hidden size 16, but this target's is 32",
+            r"config\.json: the head belongs to a target with hidden size 16, but this target's is 32",
         ),
         (lambda f: tiny_heads.eagle3(f, vocab=299), r"vocabulary 299, but this target's is 300"),
         (
@@ -278,7 +278,10 @@ Q = "midlayer.self_attn.q_proj.weight"
         ),
         (lambda f: changed_config(tiny_heads.eagle(f), num_hidden_layers=2), r"num_hidden_layers is 2"),
         (lambda f: changed_config(tiny_heads.eagle(f), mlp_bias=True), r"mlp_bias is true"),
-        (lambda f: changed_config(tiny_heads.eagle(f), model_type=None), r"no model_type"),
+        (
+            lambda f: changed_config(tiny_heads.eagle(f), model_type=None),
+            r"model_type of the head's layer is missing",
+        ),
     ],
 )
 def test_what_is_wrong_with_heads_is_said(target, tmp_path, broken, named):
@@ -304,7 +307,7 @@ def test_pickled_weights_are_not_read_and_how_to_convert_them_is_said(target, tm
     ("options", "named"),
     [
         ({"method": "eagle"}, "heads is None"),
-        ({"method": "medusa", "heads": "eagle"}, "heads has none of that kind"),
+        ({"method": "medusa", "heads": "eagle"}, "heads has no heads of that kind"),
         ({"heads": ["eagle", "eagle"]}, "two folders of method 'eagle'"),
         ({"heads": "eagle", "graphs": "on"}, "graphs is 'on', but CUDA graphs do not support heads"),
         ({"heads": "eagle", "runner": "hf"}, "transformers runs the target"),

@@ -278,9 +278,9 @@ def test_caches_that_do_not_fit_are_refused_with_numbers(made):
         ({"model_type": "mamba"}, "'mamba' is recurrent in some layers"),
         ({"model_type": "qwen3_next"}, "'qwen3_next' is recurrent in some layers"),
         ({"model_type": "t5"}, "'t5' is an encoder-decoder"),
-        ({"model_type": "vit"}, "'vit' is no causal language model"),
+        ({"model_type": "vit"}, "'vit' is not a causal language model"),
         ({"model_type": "gpt2", "quantization_config": {"quant_method": "gptq"}}, r"quantised \(gptq\)"),
-        ({"model_type": "own", "auto_map": {"AutoConfig": "code.Own"}}, "Code that a checkpoint brings"),
+        ({"model_type": "own", "auto_map": {"AutoConfig": "code.Own"}}, "Code from checkpoints is never run"),
         ({}, "cannot read model_type None"),
     ],
 )
@@ -312,8 +312,8 @@ def spoil(tensors):
     ("change", "message"),
     [
         (drop, r"tensor transformer\.h\.1\.mlp\.c_fc\.weight is missing \(1 in all\)"),
-        (reshape, r"transformer\.ln_f\.weight has shape \[31\], but config\.json asks for \[32\]"),
-        (spoil, r"transformer\.ln_f\.weight holds 1 numbers that are not finite"),
+        (reshape, r"transformer\.ln_f\.weight has shape \[31\], but config\.json requires \[32\]"),
+        (spoil, r"transformer\.ln_f\.weight contains 1 non-finite numbers"),
         (None, "only safetensors are loaded"),
         ("cut", r"model\.safetensors cannot be read"),
     ],

@@ -247,7 +247,7 @@ def test_blank_lines_before_a_body_are_keep_alives() -> None:
     ],
 )
 def test_what_is_no_answer_is_shown_in_part(content: bytes) -> None:
-    with pytest.raises(APIResponseValidationError, match="not what the endpoint promises") as caught:
+    with pytest.raises(APIResponseValidationError, match="does not match the API") as caught:
         DIALECT.decode(inference_methods.CHAT, reply(content))
     assert caught.value.status_code == 200
     assert caught.value.body == content.decode("utf-8", "replace")[:200]

@@ -70,7 +70,7 @@ def test_it_is_minimized_and_stated_in_the_reason(co2):
     )
     assert [c.figures["co2_g"] for c in decision.candidates] == pytest.approx([0.2, 0.8, 4])
     assert decision.candidates[1].figures["cost"] == pytest.approx(0.002)
-    assert decision.candidates[2].reason.endswith("20× the chosen")
+    assert decision.candidates[2].reason.endswith("20× the chosen route")
     assert pickle.loads(pickle.dumps(decision)).candidates == tuple(decision.candidates)
 
 
@@ -142,9 +142,9 @@ def test_names_are_checked(co2):
         Policy(limits={"max_co2": 1})
     with pytest.raises(ConfigurationError, match=r"policy\.max_co2_g is -1; it must be 0 or more"):
         Policy(limits={"max_co2_g": -1})
-    with pytest.raises(ConfigurationError, match="there is a criterion 'co2_g' already"):
+    with pytest.raises(ConfigurationError, match="criterion 'co2_g' exists already"):
         CRITERIA.add(CO2)
-    with pytest.raises(ConfigurationError, match="the bound 'max_cost_usd' already"):
+    with pytest.raises(ConfigurationError, match="the bound 'max_cost_usd';"):
         CRITERIA.add(Criterion("price", "USD", predict=COST.predict, bounds=COST.bounds))
 
 

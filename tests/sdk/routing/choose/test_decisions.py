@@ -67,7 +67,7 @@ def test_cheapest_with_its_reasons():
     assert decision.reason == "cheapest: predicted $0.00042, predicted 4.2 s (3 calls measured)"
     assert reasons(decision) == {
         "x/cheap": ("chosen", decision.reason),
-        "x/dear": ("left", "predicted $0.0013, predicted 1 s (1 call measured), 3.1× the chosen"),
+        "x/dear": ("left", "predicted $0.0013, predicted 1 s (1 call measured), 3.1× the chosen route"),
     }
     assert [c.route for c in decision.candidates] == ["x/dear", "x/cheap"]
     assert (decision.task, decision.prompt_tokens, decision.explored) == ("chat", 1000, False)
@@ -78,7 +78,7 @@ def test_fastest():
         Policy(minimize="latency"), (option("x/slow", 0), known(4)), (option("x/fast", 9), known(0.5))
     )
     assert decision.chosen == "x/fast"
-    assert reasons(decision)["x/slow"][1].endswith("8× the chosen")
+    assert reasons(decision)["x/slow"][1].endswith("8× the chosen route")
 
 
 def test_a_dollar_and_a_second_are_weighed():
@@ -172,7 +172,7 @@ def test_a_prompt_that_does_not_fit_is_sent_elsewhere():
     assert ask(Policy(), small, large).chosen == "x/small"
     decision = ask(Policy(), small, large, asked=ASKED._replace(prompt_tokens=1200))
     assert decision.chosen == "x/large"
-    assert reasons(decision)["x/small"][1] == "its context holds 1100 tokens, and the prompt has about 1200"
+    assert reasons(decision)["x/small"][1] == "its context has 1100 tokens, and the prompt has about 1200"
 
 
 def test_an_unknown_never_wins_against_a_known():
@@ -197,10 +197,10 @@ def test_where_nothing_is_known_order_decides_and_says_so():
     decision = ask(Policy(), (option("x/first"), known()), (option("x/second"), known()))
     assert decision.chosen == "x/first"
     assert decision.reason == (
-        "nothing is known of it yet; no candidate's cost is known, so the given order decides"
+        "nothing is known about it yet; no candidate's cost is known, so the given order decides"
     )
     assert reasons(decision)["x/second"][1] == (
-        "nothing is known of it yet; after the chosen in the given order"
+        "nothing is known about it yet; after the chosen route in the given order"
     )
 
 
@@ -357,7 +357,7 @@ class TestExploring:
         assert {each.chosen for each in explored} == {"x/unknown"}
         assert {each.chosen for each in told if not each.explored} == {"x/best"}
         assert 0.08 < len(explored) / len(told) < 0.12
-        assert "tried to learn more of it" in explored[0].reason
+        assert "tried to learn more about it" in explored[0].reason
         assert not any(each.explored for each in self.choices(0.0, self.best, unknown))
 
     @pytest.mark.parametrize(

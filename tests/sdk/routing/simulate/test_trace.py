@@ -102,20 +102,20 @@ def test_an_unknown_outcome_is_that_of_the_nearest_calls_and_grows_with_the_answ
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "no JSON"),
-        ("[1]", "is no JSON object"),
-        (line(promt_tokens=1), "'promt_tokens' is not known; a call has at, completion_tokens"),
+        ("{", "not JSON"),
+        ("[1]", "is not a JSON object"),
+        (line(promt_tokens=1), "'promt_tokens' is unknown; a call has at, completion_tokens"),
         (line(prompt_tokens="many"), "prompt_tokens is 'many'; it must be a whole number of 0 or more"),
         (line(completion_tokens=1.5), "completion_tokens is 1.5; it must be a whole number"),
         (line(at=-1), "at is -1; it must be a number of 0 or more"),
         (line(task="poem"), "task is 'poem'; it must be one of chat, code, document, long_context"),
         (line(outcomes=[]), "it must be an object of routes"),
         (line(outcomes={"a/m": {"latency": 1}}), "it may have accepted, cost_usd"),
-        (line(outcomes={"am": {"latency_s": 1}}), "'am' is no route; write 'provider/model'"),
+        (line(outcomes={"am": {"latency_s": 1}}), "'am' is not a route; write 'provider/model'"),
         (line(outcomes={"a/m": {}}), "outcomes.a/m: latency_s is None"),
         (line(outcomes={"a/m": {"latency_s": 1, "failed": 1}}), "failed is 1; it must be true or false"),
-        ('{"started_at": "yesterday"}', "no row of the ledger"),
-        ('{"started_at": "2026-01-01T00:00:00+00:00"}', "no row of the ledger"),
+        ('{"started_at": "yesterday"}', "not a row of the ledger"),
+        ('{"started_at": "2026-01-01T00:00:00+00:00"}', "not a row of the ledger"),
     ],
 )
 def test_what_is_wrong_with_a_line_is_said_with_its_place(tmp_path: Path, text: str, said: str) -> None:
@@ -127,7 +127,7 @@ def test_what_is_wrong_with_a_line_is_said_with_its_place(tmp_path: Path, text: 
 
 
 def test_a_trace_without_an_answer_is_none(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="holds no call with an answer"):
+    with pytest.raises(ConfigurationError, match="contains no call with an answer"):
         load_trace(write(tmp_path, ""))
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigurationError, match="is not UTF-8 text"):

@@ -118,7 +118,7 @@ UNREADABLE = {
     "no ids": (choice(2, token_ids=None), "no token_ids"),
     "ids that are none": (choice(2, token_ids=[True]), "no token_ids"),
     "text without ids": (choice(2, token_ids=[]), "new text without its tokens"),
-    "more than asked for": (choice(2, token_ids=[5] * 30), "30 new tokens where 1 were asked for"),
+    "more than asked for": (choice(2, token_ids=[5] * 30), "30 new tokens where 1 were requested"),
 }
 
 
