@@ -1,1 +1,1 @@
-"""How the bundled pair is made, from the standard library to two checkpoints."""
+"""Training of the bundled pair, of draft models and of heads."""

@@ -28,13 +28,13 @@ def distillation_loss(kind: Loss, draft: Tensor, target: Tensor) -> Tensor:
         draft: logits ``[N, V]`` with gradients.
         target: logits ``[N, V]``.
     """
-    said = F.log_softmax(draft.float(), dim=-1)
+    predicted = F.log_softmax(draft.float(), dim=-1)
     if kind == "hard":
-        return F.nll_loss(said, target.argmax(dim=-1))
+        return F.nll_loss(predicted, target.argmax(dim=-1))
     wanted = torch.log_softmax(target.float(), dim=-1)
     if kind == "kl":
-        return F.kl_div(said, wanted, reduction="batchmean", log_target=True)
-    return (wanted.exp() - said.exp()).abs().sum(dim=-1).mean() / 2
+        return F.kl_div(predicted, wanted, reduction="batchmean", log_target=True)
+    return (wanted.exp() - predicted.exp()).abs().sum(dim=-1).mean() / 2
 
 
 def acceptance_chance(draft: Tensor, target: Tensor) -> Tensor:

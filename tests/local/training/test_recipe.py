@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sysconfig
 from pathlib import Path
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 from specclient_local import Engine
+from specclient_local.model.config import BUNDLED
+from specclient_local.training import model_card
 from specclient_local.training.bundled_distillation import greedy_agreement
 from specclient_local.training.recipe import BundledPairRecipe, make_bundled_pair
 from specclient_local.training.training_loop import TrainingSchedule, train
@@ -48,6 +51,12 @@ def test_the_recipe_makes_a_pair_that_the_engine_runs(library: Path, tmp_path: P
     assert r.token_ids
     again = make_bundled_pair(TINY, tmp_path / "again", tmp_path / "work", library)
     assert again == figures, "finished work is taken up, not done again"
+
+
+def test_the_bundled_card_has_the_wording_of_the_template() -> None:
+    card, _, _ = (BUNDLED / "README.md").read_text(encoding="utf-8").partition("\n## ")
+    words = re.split(r"\{[^}]+\}", model_card._CARD)
+    assert re.fullmatch(".+?".join(map(re.escape, words)), card)
 
 
 class _Line(nn.Module):

@@ -159,7 +159,7 @@ def command(state: State, /, **given: Any) -> None:
             work=given["work"],
             device=given["device"],
             threads=given["threads"],
-            told=report,
+            on_progress=report,
         )
     _report(given, target, draft, found, time.monotonic() - begun)
 

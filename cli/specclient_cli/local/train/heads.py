@@ -17,7 +17,7 @@ from specclient_cli.local.engine_options import short_name
 from specclient_cli.local.train.data import read_texts, split_held_out
 
 if TYPE_CHECKING:
-    from specclient_local.training.heads.trainer import HeadsProgress, HeadsRecipe
+    from specclient_local.training.heads.recipe import HeadsProgress, HeadsRecipe
 
 _KINDS = ("medusa", "eagle", "eagle3")
 _SUFFIXES = (
@@ -143,14 +143,14 @@ def command(state: State, /, **given: Any) -> None:
             recipe,
             work=given["work"],
             device=given["device"],
-            told=report,
+            on_progress=report,
         )
     _report(given, target, last, time.monotonic() - begun)
 
 
 def _recipe(given: dict[str, Any]) -> HeadsRecipe:
     from specclient_local.training.heads.dataset import CollectionSettings  # noqa: PLC0415
-    from specclient_local.training.heads.trainer import HeadsRecipe  # noqa: PLC0415
+    from specclient_local.training.heads.recipe import HeadsRecipe  # noqa: PLC0415
 
     same = (
         *("kind", "steps", "batch", "accumulate", "lr", "depth", "blocks", "ff", "draft_vocab", "prompts"),

@@ -1,1 +1,1 @@
-"""Train a smaller model to draft for a target."""
+"""Training of a smaller model that drafts for a target."""

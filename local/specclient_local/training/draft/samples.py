@@ -1,7 +1,7 @@
-"""Turn prompts and a target into rows of tokens that the target said itself, kept on disk piece by piece.
+"""Training data of drafts: prompts cut from texts, and the target's answers to them, kept on disk.
 
-Our own engine answers, a batch at a time; each answer has a seed of its own, so that the same rows come out
-however often the run is stopped in between.
+The engine answers prompts in batches. Each answer has its own seed, so that interruptions do not change the
+answers.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from specclient_local.engine.engine import Engine
 from specclient_local.model.tokenizer import Tokenizer
 
 _PIECE = 64
-"""Answers of a piece: what a kill loses at most."""
+"""Answers per file: the most that an interruption loses."""
 
-_ENDS_BEFORE = 3
-"""Lines at a text's end at which no prompt begins."""
+_LAST_LINES = 3
+"""Number of lines at the end of a text at which no prompt begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerSampling:
-    """How the target answers.
+    """How prompts are cut and the target's answers are sampled.
 
     Attributes:
-        prompt: most tokens of a prompt; longer ones are cut.
-        new: most tokens of an answer.
-        temperatures: of the answers in turn: a draft is asked for greedy and for drawn ones.
-        slots: answers at a time.
-        seed: of prompts and answers.
+        prompt: maximum tokens per prompt; longer prompts are cut.
+        new: maximum tokens per answer.
+        temperatures: temperatures of the answers, in turn; by default half of the answers are greedy.
+        slots: answers generated at a time.
+        seed: seed of prompts and answers.
     """
 
     prompt: int = 64
@@ -50,12 +50,13 @@ class AnswerSampling:
 
 @dataclass(frozen=True, slots=True)
 class TargetAnswers:
-    """Answers of the target, each behind its prompt.
+    """Answers of the target, each after its prompt.
 
     Attributes:
         ids: ``[N, L]`` int64 tokens, padded with 0.
-        begun: ``[N]`` where answers begin; lengths: ``[N]`` where they end.
-        greedy: ``[N]`` whether they are the likeliest tokens, or else drawn.
+        begun: ``[N]`` position of each answer's first token.
+        lengths: ``[N]`` number of tokens of prompt and answer.
+        greedy: ``[N]`` whether the answer is greedy; else it is sampled.
     """
 
     ids: Tensor
@@ -67,115 +68,132 @@ class TargetAnswers:
         return len(self.ids)
 
     def rows(self, numbers: Sequence[int]) -> TargetAnswers:
-        """Return some rows, as wide as the longest of them."""
-        at = torch.as_tensor(numbers)
-        lengths = self.lengths[at]
-        return TargetAnswers(self.ids[at, : int(lengths.max())], self.begun[at], lengths, self.greedy[at])
+        """Return the rows with these numbers, padded to the longest of them."""
+        index = torch.as_tensor(numbers)
+        lengths = self.lengths[index]
+        ids = self.ids[index, : int(lengths.max())]
+        return TargetAnswers(ids, self.begun[index], lengths, self.greedy[index])
 
     def batches(self, size: int) -> Iterator[TargetAnswers]:
-        """Yield all rows, so many at a time."""
+        """Yield all rows in batches of ``size``."""
         for first in range(0, len(self), size):
             yield self.rows(range(first, min(first + size, len(self))))
 
 
 def cut_prompts(
-    tokenizer: Tokenizer, texts: Sequence[str], count: int, how: AnswerSampling, *, whole: bool
+    tokenizer: Tokenizer, texts: Sequence[str], count: int, sampling: AnswerSampling, *, whole: bool
 ) -> list[list[int]]:
-    """Return prompts made of texts; the same ones for the same seed.
+    """Return prompts made from texts; the same seed gives the same prompts.
 
     Args:
         tokenizer: the target's.
-        texts: prompts themselves, or files to cut them out of.
-        count: how many. Prompts themselves are taken in turn, as often as needed; drawn answers to the same
-            one differ.
-        how: see :class:`AnswerSampling`.
-        whole: whether texts are prompts themselves. Else each prompt begins at some line of some text, every
-            line of all of them being as likely.
+        texts: prompts, or files to cut prompts from.
+        count: number of prompts. Texts that are prompts are repeated as often as needed; sampled answers to
+            the same prompt differ.
+        sampling: see :class:`AnswerSampling`.
+        whole: whether each text is a prompt. Otherwise each prompt begins at a random line, uniformly over
+            the lines of all texts.
 
     Raises:
-        ConfigurationError: texts without a token.
+        ConfigurationError: no text has a token, or no text is long enough to cut a prompt from.
     """
-    dice = np.random.default_rng(how.seed)
+    rng = np.random.default_rng(sampling.seed)
     if whole:
-        encoded = [ids[: how.prompt] for text in texts if (ids := tokenizer.encode(text))]
-        order = dice.permutation(len(encoded))
-        found = [encoded[order[i % len(order)]] for i in range(count)] if encoded else []
+        encoded = [ids[: sampling.prompt] for text in texts if (ids := tokenizer.encode(text))]
+        order = rng.permutation(len(encoded))
+        prompts = [encoded[order[i % len(order)]] for i in range(count)] if encoded else []
     else:
-        lines = [text.splitlines(keepends=True) for text in texts]
-        starts = [(i, at) for i, each in enumerate(lines) for at in range(max(1, len(each) - _ENDS_BEFORE))]
-        found = []
-        for number in dice.integers(len(starts), size=4 * count).tolist() if starts else ():
-            i, at = starts[number]
-            ids = tokenizer.encode("".join(lines[i][at : at + how.prompt]))[: how.prompt]
-            if len(found) < count and len(ids) >= min(8, how.prompt):
-                found.append(ids)
-    if not found:
+        files = [text.splitlines(keepends=True) for text in texts]
+        starts = [
+            (file, line)
+            for file, lines in enumerate(files)
+            for line in range(max(1, len(lines) - _LAST_LINES))
+        ]
+        prompts = []
+        for number in rng.integers(len(starts), size=4 * count).tolist() if starts else ():
+            file, line = starts[number]
+            ids = tokenizer.encode("".join(files[file][line : line + sampling.prompt]))[: sampling.prompt]
+            if len(prompts) < count and len(ids) >= min(8, sampling.prompt):
+                prompts.append(ids)
+    if not prompts:
         raise ConfigurationError(
             f"no prompt could be made of {len(texts)} texts; give texts of a few lines, or prompts."
         )
-    return found
+    return prompts
 
 
 def sample(
     engine: Callable[[], Engine],
     prompts: Sequence[Sequence[int]],
     folder: Path,
-    how: AnswerSampling,
+    sampling: AnswerSampling,
     *,
-    told: Callable[[int, int], None] = lambda *_: None,
+    on_progress: Callable[[int, int], None] = lambda *_: None,
 ) -> TargetAnswers:
-    """Let the target answer prompts, and keep the answers; pieces that are there already are read again.
+    """Let the target answer prompts, and save the answers. Answers that are already saved are read.
 
     Args:
-        engine: loads the target; called only where a piece is missing, and closed afterwards.
+        engine: loads the target. It is called only if a file is missing; the engine is closed afterwards.
         prompts: token ids.
-        folder: for the pieces; they belong to these prompts and settings.
-        how: see :class:`AnswerSampling`.
-        told: is told how many prompts are answered, and of how many.
+        folder: folder for the files, used only with these prompts and settings.
+        sampling: see :class:`AnswerSampling`.
+        on_progress: called with the number of answered prompts and their total.
 
     Raises:
         ContextOverflowError: prompt and answer exceed the target's context.
-        EngineError: the engine failed, or there is no space for a piece.
+        EngineError: the engine failed, or the disk is full.
     """
     folder.mkdir(parents=True, exist_ok=True)
     pieces: list[dict[str, Tensor]] = []
-    running: Engine | None = None
+    loaded: Engine | None = None
     try:
         for i, begin in enumerate(range(0, len(prompts), _PIECE)):
             path = folder / f"piece-{i:05d}.safetensors"
             if not path.exists():
-                running = running or engine()
-                rows = _answers(running, prompts[begin : begin + _PIECE], begin, how)
+                loaded = loaded or engine()
+                rows = _answers(loaded, prompts[begin : begin + _PIECE], begin, sampling)
                 _write(path, _padded(rows))
             pieces.append(load_file(path))
-            told(min(begin + _PIECE, len(prompts)), len(prompts))
+            on_progress(min(begin + _PIECE, len(prompts)), len(prompts))
     finally:
-        if running is not None:
-            running.close()
+        if loaded is not None:
+            loaded.close()
     return _joined(pieces)
 
 
 def _answers(
-    engine: Engine, prompts: Sequence[Sequence[int]], first: int, how: AnswerSampling
+    engine: Engine, prompts: Sequence[Sequence[int]], first: int, sampling: AnswerSampling
 ) -> list[tuple[list[int], int, bool]]:
-    """Answer prompts; return of each its tokens, where its answer begins, and whether it is greedy."""
-    heard: dict[int, AnswerEvent] = {}
+    """Answer prompts.
 
-    def listening(i: int) -> Callable[[AnswerEvent], None]:
+    Args:
+        engine: the target.
+        prompts: token ids.
+        first: number of the first prompt among all prompts; it determines seeds and temperatures.
+        sampling: see :class:`AnswerSampling`.
+
+    Returns:
+        For each prompt the tokens of prompt and answer, the position of the answer's first token, and whether
+        the answer is greedy.
+    """
+    last_events: dict[int, AnswerEvent] = {}
+
+    def listener(i: int) -> Callable[[AnswerEvent], None]:
         def listen(event: AnswerEvent) -> None:
-            heard[i] = event
+            last_events[i] = event
 
         return listen
 
-    temperatures = [how.temperatures[(first + i) % len(how.temperatures)] for i in range(len(prompts))]
+    choices = sampling.temperatures
+    temperatures = [choices[(first + i) % len(choices)] for i in range(len(prompts))]
     for i, (ids, temperature) in enumerate(zip(prompts, temperatures, strict=True)):
-        seed = how.seed * 1_000_003 + first + i
-        engine.add(list(ids), listening(i), max_tokens=how.new, temperature=temperature, seed=seed)
+        seed = sampling.seed * 1_000_003 + first + i
+        engine.add(list(ids), listener(i), max_tokens=sampling.new, temperature=temperature, seed=seed)
     while engine.step():
         pass
     rows: list[tuple[list[int], int, bool]] = []
     for i, ids in enumerate(prompts):
-        generation = piece_or_raise(heard[i]).generation
+        generation = piece_or_raise(last_events[i]).generation
         assert generation is not None
         rows.append(([*ids, *generation.token_ids], len(ids), temperatures[i] == 0.0))
     return rows
@@ -204,7 +222,7 @@ def _joined(pieces: Sequence[dict[str, Tensor]]) -> TargetAnswers:
 
 
 def _write(path: Path, tensors: dict[str, Tensor]) -> None:
-    """Write a piece, whole or not at all."""
+    """Write a file atomically."""
     partial = path.with_suffix(".partial")
     try:
         save_file(tensors, partial)
@@ -212,6 +230,6 @@ def _write(path: Path, tensors: dict[str, Tensor]) -> None:
     except (OSError, SafetensorError) as error:
         partial.unlink(missing_ok=True)
         raise EngineError(
-            f"{path} could not be written ({error}); make room or name another work folder, and give the "
-            "same command again: what was sampled before is kept."
+            f"{path} could not be written ({error}); free disk space or name another work folder, and repeat "
+            "the command. The answers saved before are kept."
         ) from error

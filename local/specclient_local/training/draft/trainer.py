@@ -53,7 +53,7 @@ def train_draft(
     work: Path | None = None,
     device: str = "auto",
     threads: int | None = None,
-    told: Callable[[DraftProgress], None] = lambda _: None,
+    on_progress: Callable[[DraftProgress], None] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> DraftTrainingResult:
     """Train a draft on its target's distribution, and save it as a Hugging Face folder.
@@ -68,7 +68,7 @@ def train_draft(
         work: folder for answers and checkpoints; ``out``/work by default. A run resumes from its own.
         device: as in :meth:`specclient_local.engine.engine.Engine.load`.
         threads: torch threads; by default 1 for a small target, else torch's.
-        told: called with the progress of the run.
+        on_progress: called with the progress of the run.
         clock: returns monotonic seconds.
 
     Raises:
@@ -81,47 +81,58 @@ def train_draft(
     if draft is None:
         raise ConfigurationError("draft is None; name the folder or hub id of the model to begin with.")
     folders, work = (resolve_checkpoint(target), resolve_checkpoint(draft)), work or out / "work"
-    tokenizer, where = _fitting(*folders, recipe.sampling), resolve_device(device)
+    tokenizer, resolved = _check_fit(*folders, recipe.sampling), resolve_device(device)
     _claim(work, recipe, corpus, folders)
     timer, config = _DraftTimeLeft(clock), read_hf_config(folders[0])
-    own = threads or threads_for(config)
-    with computing_with(own):
-        learnt, unseen = (
+    thread_count = threads or threads_for(config)
+    with computing_with(thread_count):
+        training, unseen = (
             sample(
-                lambda: _answering(folders[0], recipe.sampling, str(where), own),
-                cut_prompts(tokenizer, texts, count, how, whole=corpus.whole),
+                lambda: _load_engine(folders[0], recipe.sampling, str(resolved), thread_count),
+                cut_prompts(tokenizer, texts, count, sampling, whole=corpus.whole),
                 work / name,
-                how,
-                told=lambda done, of: told(DraftProgress("sample", done, of, left_s=timer.left(done, of))),
+                sampling,
+                on_progress=lambda done, of: on_progress(
+                    DraftProgress("sample", done, of, left_s=timer.left(done, of))
+                ),
             )
-            for name, texts, count, how in _samplings(recipe, corpus)
+            for name, texts, count, sampling in _samplings(recipe, corpus)
         )
-        dtype = recipe.precision if where.type == "cuda" else "float32"
-        teacher = load_net(folders[0], config, dtype, str(where))
-        student = load_net(folders[1], read_hf_config(folders[1]), "float32", str(where))
+        dtype = recipe.precision if resolved.type == "cuda" else "float32"
+        teacher = load_net(folders[0], config, dtype, str(resolved))
+        student = load_net(folders[1], read_hf_config(folders[1]), "float32", str(resolved))
         run = DraftTrainingRun(
-            recipe, student, teacher, learnt, unseen, checkpoints=DraftCheckpoints(work, folders[1])
+            recipe, student, teacher, training, unseen, checkpoints=DraftCheckpoints(work, folders[1])
         )
-        found = run.train(told, clock)
+        result = run.train(on_progress, clock)
     publish(student, folders[1], out)
-    return found
+    return result
 
 
 class DraftTrainingRun:
-    """Trains a draft on the answers of its target."""
+    """Trains a draft on the answers of its target.
+
+    Args:
+        recipe: the settings of the run.
+        draft: the initial draft; modified.
+        target: its target.
+        training: answers to learn from.
+        unseen: held-out answers for measurements.
+        checkpoints: where checkpoints are kept.
+    """
 
     def __init__(
         self,
         recipe: DraftRecipe,
         draft: PreTrainedModel,
         target: PreTrainedModel,
-        learnt: TargetAnswers,
+        training: TargetAnswers,
         unseen: TargetAnswers,
         *,
         checkpoints: DraftCheckpoints,
     ) -> None:
         self.recipe, self.draft, self.target = recipe, draft, target
-        self._learnt, self._unseen, self._checkpoints = learnt, unseen, checkpoints
+        self._training, self._unseen, self._checkpoints = training, unseen, checkpoints
         self._device = draft.device
         draft.requires_grad_(requires_grad=True)
         warmup = min(recipe.warmup, max(1, recipe.steps // 2))
@@ -131,7 +142,9 @@ class DraftTrainingRun:
         self._scaler = torch.amp.GradScaler(self._device.type, enabled=recipe.precision == "float16")
         self._losses: list[float] = []
 
-    def train(self, told: Callable[[DraftProgress], None], clock: Callable[[], float]) -> DraftTrainingResult:
+    def train(
+        self, on_progress: Callable[[DraftProgress], None], clock: Callable[[], float]
+    ) -> DraftTrainingResult:
         """Run the schedule from the last checkpoint on, and measure before and after.
 
         Raises:
@@ -140,29 +153,29 @@ class DraftTrainingRun:
         recipe, before = self.recipe, self.measure()
         first = self._resume()
         last, timer = before if first == 0 else self.measure(), _DraftTimeLeft(clock)
-        told(DraftProgress("train", first, recipe.steps, self._mean(), last))
+        on_progress(DraftProgress("train", first, recipe.steps, self._mean(), last))
         timer.left(first, recipe.steps)
         for number in range(first, recipe.steps):
             self._losses = [*self._losses[-19:], self.step(number)]
             done = number + 1
             if done % recipe.every == 0 or done == recipe.steps:
                 last = self.measure()
-                self._keep(done)
+                self._save(done)
             left = timer.left(done, recipe.steps)
-            told(DraftProgress("train", done, recipe.steps, self._mean(), last, left))
+            on_progress(DraftProgress("train", done, recipe.steps, self._mean(), last, left))
         return DraftTrainingResult(before, last)
 
     def step(self, number: int) -> float:
         """Run one optimizer step; its number alone determines the answers used. Return the mean loss."""
-        recipe, size = self.recipe, min(self.recipe.batch, len(self._learnt))
+        recipe, size = self.recipe, min(self.recipe.batch, len(self._training))
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = self._schedule.at(number)
-        dice, total = np.random.default_rng((recipe.seed, number)), 0.0
+        rng, total = np.random.default_rng((recipe.seed, number)), 0.0
         torch.manual_seed(recipe.seed * 1_000_003 + number)  # for drafts with dropout
         self.draft.train()
         for _ in range(recipe.accumulate):
-            rows = self._learnt.rows(dice.choice(len(self._learnt), size, replace=False).tolist())
+            rows = self._training.rows(rng.choice(len(self._training), size, replace=False).tolist())
             loss = self._loss(rows) / recipe.accumulate
             total += loss.item()
             self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
@@ -185,19 +198,19 @@ class DraftTrainingRun:
         greedy: list[bool] = []
         rounds = tokens = 0
         for rows in self._unseen.batches(self.recipe.batch):
-            said, wanted = self._both(rows)
-            agrees = (said.argmax(-1) == rows.ids[:, 1:].to(self._device)).tolist()
+            predicted, wanted = self._both(rows)
+            agrees = (predicted.argmax(-1) == rows.ids[:, 1:].to(self._device)).tolist()
             for i, (begun, length) in enumerate(zip(rows.begun.tolist(), rows.lengths.tolist(), strict=True)):
-                places = slice(begun - 1, length - 1)
+                answer = slice(begun - 1, length - 1)
                 if rows.greedy[i]:
-                    greedy += agrees[i][places]
-                    made = replay_greedy(agrees[i][begun : length - 1], _DRAFTED)
-                    rounds, tokens = rounds + made[0], tokens + made[2]
+                    greedy += agrees[i][answer]
+                    replayed = replay_greedy(agrees[i][begun : length - 1], _DRAFTED)
+                    rounds, tokens = rounds + replayed[0], tokens + replayed[2]
                 else:
-                    drawn.append(acceptance_chance(said[i, places], wanted[i, places]).cpu())
-        places_drawn = torch.cat(drawn) if drawn else torch.zeros(0)
+                    drawn.append(acceptance_chance(predicted[i, answer], wanted[i, answer]).cpu())
+        chances = torch.cat(drawn) if drawn else torch.zeros(0)
         return DraftAgreement(
-            drawn=float(places_drawn.mean()) if len(places_drawn) else math.nan,
+            drawn=float(chances.mean()) if len(chances) else math.nan,
             greedy=sum(greedy) / len(greedy) if greedy else math.nan,
             tokens_per_round=tokens / rounds if rounds else math.nan,
         )
@@ -211,37 +224,37 @@ class DraftTrainingRun:
         ):
             with torch.no_grad():
                 wanted = self.target(input_ids=ids, use_cache=False).logits
-            said = self.draft(input_ids=ids, use_cache=False).logits
+            predicted = self.draft(input_ids=ids, use_cache=False).logits
         # Models of one family pad the same vocabulary to different widths.
-        both = min(said.shape[-1], wanted.shape[-1])
-        return said[..., :both], wanted[..., :both]
+        vocab = min(predicted.shape[-1], wanted.shape[-1])
+        return predicted[..., :vocab], wanted[..., :vocab]
 
     def _loss(self, rows: TargetAnswers) -> Tensor:
         """Return the mean loss over all positions of some rows, including their prompts."""
-        said, wanted = self._both(rows)
-        counts = torch.arange(said.shape[1])[None] < (rows.lengths - 1)[:, None]
+        predicted, wanted = self._both(rows)
+        counts = torch.arange(predicted.shape[1])[None] < (rows.lengths - 1)[:, None]
         counts = counts.to(self._device)
-        return distillation_loss(self.recipe.loss, said[counts], wanted[counts])
+        return distillation_loss(self.recipe.loss, predicted[counts], wanted[counts])
 
     def _mean(self) -> float | None:
         return sum(self._losses) / len(self._losses) if self._losses else None
 
-    def _keep(self, done: int) -> None:
+    def _save(self, done: int) -> None:
         held = [optimizer.state_dict() for optimizer in self._optimizers]
         state = {"held": held, "scaler": self._scaler.state_dict(), "losses": self._losses}
         self._checkpoints.save(done, self.draft, state)
 
     def _resume(self) -> int:
         """Load the last checkpoint; return the number of its finished steps, 0 without one."""
-        found = self._checkpoints.last()
-        if found is None:
+        done = self._checkpoints.last()
+        if done is None:
             return 0
-        state = self._checkpoints.load(found, self.draft)
+        state = self._checkpoints.load(done, self.draft)
         for optimizer, held in zip(self._optimizers, state["held"], strict=True):
             optimizer.load_state_dict(held)
         self._scaler.load_state_dict(state["scaler"])
         self._losses = list(state["losses"])
-        return found
+        return done
 
     def _diverged(self, number: int, loss: float, norm: float) -> EngineError:
         last = self._checkpoints.last()
@@ -273,22 +286,28 @@ def _samplings(
     recipe: DraftRecipe, corpus: PromptCorpus
 ) -> list[tuple[str, Sequence[str], int, AnswerSampling]]:
     """Return name, texts, count and sampling settings of the training and of the held-out answers."""
-    how = recipe.sampling
+    sampling = recipe.sampling
     # Held-out answers have both temperatures, whatever the training answers have.
-    heldout = AnswerSampling(how.prompt, how.new, (0.0, 1.0), how.slots, how.seed + 1)
+    heldout = AnswerSampling(sampling.prompt, sampling.new, (0.0, 1.0), sampling.slots, sampling.seed + 1)
     return [
-        ("train", corpus.texts, recipe.prompts, how),
+        ("train", corpus.texts, recipe.prompts, sampling),
         ("heldout", corpus.heldout, recipe.heldout, heldout),
     ]
 
 
-def _answering(folder: Path, how: AnswerSampling, device: str, threads: int) -> Engine:
+def _load_engine(folder: Path, sampling: AnswerSampling, device: str, threads: int) -> Engine:
     """Load the target as an engine that answers prompts in batches."""
-    room = how.prompt + how.new
-    return Engine.load(folder, method="plain", slots=how.slots, context=room, device=device, threads=threads)
+    return Engine.load(
+        folder,
+        method="plain",
+        slots=sampling.slots,
+        context=sampling.prompt + sampling.new,
+        device=device,
+        threads=threads,
+    )
 
 
-def _fitting(target: Path, draft: Path, how: AnswerSampling) -> Tokenizer:
+def _check_fit(target: Path, draft: Path, sampling: AnswerSampling) -> Tokenizer:
     """Check that vocabularies and contexts fit; return the target's tokenizer.
 
     Raises:
@@ -302,10 +321,10 @@ def _fitting(target: Path, draft: Path, how: AnswerSampling) -> Tokenizer:
             "target first). Choose a draft of the same family."
         )
     context = min(read_hf_config(folder).context for folder in (target, draft))
-    if how.prompt + how.new > context:
+    if sampling.prompt + sampling.new > context:
         raise ConfigurationError(
-            f"prompts of {how.prompt} tokens and answers of {how.new} exceed the context of {context}; make "
-            "them shorter."
+            f"prompts of {sampling.prompt} tokens and answers of {sampling.new} exceed the context of "
+            f"{context}; make them shorter."
         )
     return tokenizer
 
@@ -316,16 +335,16 @@ def _claim(work: Path, recipe: DraftRecipe, corpus: PromptCorpus, folders: tuple
     Raises:
         ConfigurationError: it belongs to another run.
     """
-    read = hashlib.sha256()
-    for text in (*corpus.texts, "\0", *corpus.heldout):
-        read.update(hashlib.sha256(text.encode()).digest())
+    digest = hashlib.sha256()
+    for part in (*corpus.texts, "\0", *corpus.heldout):
+        digest.update(hashlib.sha256(part.encode()).digest())
     target, draft = (str(folder.resolve()) for folder in folders)
-    own = {"target": target, "draft": draft, "data": read.hexdigest(), **asdict(recipe)}
-    said, path = json.dumps(own, indent=1), work / "recipe.json"
-    if path.exists() and path.read_text(encoding="utf-8") != said:
+    settings = {"target": target, "draft": draft, "data": digest.hexdigest(), **asdict(recipe)}
+    text, path = json.dumps(settings, indent=1), work / "recipe.json"
+    if path.exists() and path.read_text(encoding="utf-8") != text:
         raise ConfigurationError(
             f"{work} holds a run with other settings or texts; give the same ones, name another folder, or "
             "delete it."
         )
     work.mkdir(parents=True, exist_ok=True)
-    path.write_text(said, encoding="utf-8")
+    path.write_text(text, encoding="utf-8")

@@ -1,1 +1,1 @@
-"""Train Medusa and EAGLE heads of a frozen target."""
+"""Training of Medusa and EAGLE heads for a frozen target."""

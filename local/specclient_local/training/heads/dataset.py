@@ -1,7 +1,7 @@
-"""Turn prompts and a frozen target into what its heads learn from: its answers and their hidden states.
+"""Training data of heads: the target's answers and its hidden states, collected once and kept on disk.
 
-Both come out of the same passes, once, and are kept on disk in pieces: rows of one length each. A run that is
-killed goes on with the first piece that is missing.
+Answers and hidden states come from the same passes. They are saved in files of one batch each, so that an
+interrupted run resumes with the first file that is missing.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
@@ -20,17 +21,18 @@ from torch.nn import functional as F
 from specclient.errors import ConfigurationError
 from specclient_local.model.hidden_state_runner import HiddenStateRunner
 from specclient_local.model.pass_input import SlotInput
+from specclient_local.model.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
 class HeadsTrainingRows:
-    """Some rows of what was collected.
+    """A batch of collected answers, one per row.
 
     Attributes:
-        ids: ``[B, L]`` tokens.
-        lengths: ``[B]`` how many of them count: what stands behind an end token was never meant.
-        features: ``[B, L, depths, hidden]`` the target's hidden states, the last depth its last layer's.
-        best: ``[B, L]`` what the target would most likely say after each.
+        ids: ``[B, L]`` tokens of prompt and answer.
+        lengths: ``[B]`` number of valid tokens; those after an end token are ignored.
+        features: ``[B, L, depths, hidden]`` the target's hidden states; the last depth is its last layer.
+        best: ``[B, L]`` the target's most likely next token after each position.
     """
 
     ids: Tensor
@@ -40,48 +42,48 @@ class HeadsTrainingRows:
 
 
 class CollectedAnswers:
-    """What was collected, read row by row.
+    """Collected answers on disk, read row by row.
 
     Args:
-        paths: of the pieces.
+        paths: the files.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        self._opened: list[Any] = [safe_open(path, framework="pt") for path in paths]
-        counts = [file.get_slice("ids").get_shape()[0] for file in self._opened]
-        self._where = [(i, row) for i, count in enumerate(counts) for row in range(count)]
+        self._files: list[Any] = [safe_open(path, framework="pt") for path in paths]
+        counts = [file.get_slice("ids").get_shape()[0] for file in self._files]
+        self._locations = [(file, row) for file, count in enumerate(counts) for row in range(count)]
 
     def __len__(self) -> int:
-        return len(self._where)
+        return len(self._locations)
 
     def rows(self, numbers: Sequence[int], device: torch.device) -> HeadsTrainingRows:
-        """Read the rows with these numbers."""
+        """Return the rows with these numbers, counted from 0 over all files."""
         names = ("ids", "lengths", "features", "best")
         parts = [[self._row(name, number) for number in numbers] for name in names]
         ids, lengths, features, best = (torch.cat(part).to(device) for part in parts)
         return HeadsTrainingRows(ids.long(), lengths, features, best.long())
 
     def tokens(self) -> Iterator[Tensor]:
-        """Yield the tokens of each piece, ``[R, L]``."""
-        for file in self._opened:
+        """Yield the tokens of each file, ``[R, L]``."""
+        for file in self._files:
             yield file.get_tensor("ids").long()
 
     def _row(self, name: str, number: int) -> Tensor:
-        piece, row = self._where[number]
-        found: Tensor = self._opened[piece].get_slice(name)[row : row + 1]
-        return found
+        file, row = self._locations[number]
+        values: Tensor = self._files[file].get_slice(name)[row : row + 1]
+        return values
 
 
 @dataclass(frozen=True, slots=True)
 class CollectionSettings:
-    """How answers are collected.
+    """Settings of the collection of answers.
 
     Attributes:
-        prompt: tokens of each prompt; longer ones are cut, shorter ones left out.
-        new: tokens of each answer.
-        wander: tokens sampled at the beginning of an answer that is greedy from there on: they lead away
-            from what the target remembers of its training text.
-        seed: of what is sampled.
+        prompt: tokens per prompt; longer prompts are cut, shorter ones are left out.
+        new: tokens per answer.
+        wander: sampled tokens at the beginning of an otherwise greedy answer. They lead away from memorized
+            training text.
+        seed: seed of the sampling.
     """
 
     prompt: int = 32
@@ -90,91 +92,121 @@ class CollectionSettings:
     seed: int = 0
 
 
+def cut_line_prompts(
+    tokenizer: Tokenizer, texts: Sequence[str], count: int, *, tokens: int, seed: int
+) -> list[list[int]]:
+    """Return up to ``count`` prompts that begin at random lines of random texts.
+
+    Args:
+        tokenizer: the target's.
+        texts: files to cut prompts from.
+        count: number of prompts.
+        tokens: tokens per prompt.
+        seed: seed of the choice of texts and lines; the same seed gives the same prompts.
+    """
+    rng = np.random.default_rng(seed)
+    lines = [text.splitlines(keepends=True) for text in texts]
+    prompts: list[list[int]] = []
+    for _ in range(20 * count):
+        if len(prompts) == count or not lines:
+            break
+        chosen = lines[int(rng.integers(len(lines)))]
+        start = int(rng.integers(max(1, len(chosen) - 10)))
+        ids = tokenizer.encode("".join(chosen[start : start + tokens]))[:tokens]
+        if len(ids) == tokens:
+            prompts.append(ids)
+    return prompts
+
+
 def collect(
     target: HiddenStateRunner,
     prompts: Sequence[Sequence[int]],
     folder: Path,
-    how: CollectionSettings,
+    settings: CollectionSettings,
     *,
     greedy: bool = False,
-    told: Callable[[int, int], None] = lambda *_: None,
+    on_progress: Callable[[int, int], None] = lambda *_: None,
 ) -> CollectedAnswers:
-    """Let the target answer prompts, a batch of its slots at a time, and keep what it went through.
+    """Let the target answer prompts, one batch of slots at a time, and save answers and hidden states.
 
-    Three batches in four are greedy, the others sampled at temperature 1: a draft is asked for both, and
-    learns either.
+    Three batches in four are greedy after their first ``wander`` tokens, the others are sampled at
+    temperature 1, so that heads learn to draft for both.
 
     Args:
-        target: all of whose slots are free.
+        target: a runner whose slots are all free.
         prompts: token ids.
-        folder: where the pieces go; those there already are kept.
-        how: see :class:`CollectionSettings`.
-        greedy: whether every answer is greedy from its first token on, as for measuring.
-        told: is told how many prompts are answered, and of how many.
+        folder: folder for the files; existing files are kept.
+        settings: see :class:`CollectionSettings`.
+        greedy: whether every answer is greedy from its first token on, as for measurements.
+        on_progress: called with the number of answered prompts and their total.
 
     Raises:
         ConfigurationError: no prompt is long enough.
     """
-    usable = [list(ids[: how.prompt]) for ids in prompts if len(ids) >= how.prompt]
+    usable = [list(ids[: settings.prompt]) for ids in prompts if len(ids) >= settings.prompt]
     if not usable:
         raise ConfigurationError(
-            f"no prompt has {how.prompt} tokens; give longer texts, or ask for shorter prompts."
+            f"no prompt has {settings.prompt} tokens; give longer texts, or ask for shorter prompts."
         )
     folder.mkdir(parents=True, exist_ok=True)
     paths: list[Path] = []
-    for i, begin in enumerate(range(0, len(usable), target.slots)):
-        batch = usable[begin : begin + target.slots]
+    for i, start in enumerate(range(0, len(usable), target.slots)):
+        batch = usable[start : start + target.slots]
         path = folder / f"piece-{i:05d}.safetensors"
         if not path.exists():
-            wander = 0 if greedy else how.new if i % 4 == 3 else how.wander
-            dice = torch.Generator(target.device).manual_seed(how.seed * 1_000_003 + i)
-            _write(path, _answered(target, batch, how.new, wander, dice))
+            sampled = 0 if greedy else settings.new if i % 4 == 3 else settings.wander
+            generator = torch.Generator(target.device).manual_seed(settings.seed * 1_000_003 + i)
+            _write(path, _answer(target, batch, settings.new, sampled, generator))
         paths.append(path)
-        told(begin + len(batch), len(usable))
+        on_progress(start + len(batch), len(usable))
     return CollectedAnswers(paths)
 
 
 @torch.inference_mode()
-def _answered(
-    target: HiddenStateRunner, prompts: Sequence[list[int]], new: int, wander: int, dice: torch.Generator
+def _answer(
+    target: HiddenStateRunner,
+    prompts: Sequence[list[int]],
+    new: int,
+    sampled: int,
+    generator: torch.Generator,
 ) -> dict[str, Tensor]:
-    """Answer a batch in step, the first ``wander`` tokens sampled and then greedily."""
+    """Answer a batch in lockstep: the first ``sampled`` tokens are sampled, all others are greedy."""
     slots = range(len(prompts))
     for slot, prompt in enumerate(prompts):
         target.prefill(slot, prompt[:-1])
     ids = [list(prompt) for prompt in prompts]
-    for step in range(new + 1):  # the last pass is for the last token's own states
+    for step in range(new + 1):  # the last pass computes the hidden states of the last token
         logits = torch.cat(target.score_all([SlotInput(slot, ids[slot][-1:]) for slot in slots]))
         if step == new:
             break
-        if step < wander:
-            chosen = torch.multinomial(torch.softmax(logits.float(), -1), 1, generator=dice)[:, 0]
+        if step < sampled:
+            chosen = torch.multinomial(torch.softmax(logits.float(), -1), 1, generator=generator)[:, 0]
         else:
             chosen = logits.argmax(-1)
         for row, token in zip(ids, chosen.tolist(), strict=True):
             row.append(token)
-    length, begun = len(ids[0]), len(prompts[0])
+    length, start = len(ids[0]), len(prompts[0])
     features = torch.stack([target.features(slot, 0, length, target.layers) for slot in slots])
     for slot in slots:
         target.truncate(slot, 0)
-    ends = [next((i + 1 for i in range(begun, length) if row[i] in target.config.eos), length) for row in ids]
+    ends = [next((i + 1 for i in range(start, length) if row[i] in target.config.eos), length) for row in ids]
     return {
         "ids": torch.tensor(ids, dtype=torch.int32),
         "lengths": torch.tensor(ends, dtype=torch.int32),
         "features": features.to("cpu", torch.bfloat16),
-        "best": torch.stack([_likeliest(target, row) for row in features[:, :, -1]]).to("cpu", torch.int32),
+        "best": torch.stack([_most_likely(target, row) for row in features[:, :, -1]]).to("cpu", torch.int32),
     }
 
 
-def _likeliest(target: HiddenStateRunner, last: Tensor) -> Tensor:
-    """Return what the target says after last states ``[L, hidden]``: ``[L]`` tokens."""
+def _most_likely(target: HiddenStateRunner, last: Tensor) -> Tensor:
+    """Return the target's most likely next tokens ``[L]`` from its last hidden states ``[L, hidden]``."""
     weights = target.weights
     states = F.rms_norm(last, last.shape[-1:], weights.norm, target.config.norm_eps)
     return F.linear(states, weights.head).argmax(-1)
 
 
 def _write(path: Path, tensors: dict[str, Tensor]) -> None:
-    """Write a piece, whole or not at all."""
+    """Write a file atomically."""
     partial = path.with_suffix(".partial")
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, partial)
     partial.replace(path)

@@ -57,10 +57,10 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 @pytest.fixture(scope="module")
 def whole(models, tmp_path_factory) -> tuple[Path, list[DraftProgress]]:
-    """A run that nothing stopped, and what was told of it."""
-    out, told = tmp_path_factory.mktemp("whole"), list[DraftProgress]()
-    train_draft(*models, CORPUS, out, SMALL, told=told.append)
-    return out, told
+    """A run that nothing stopped, and its progress."""
+    out, progress = tmp_path_factory.mktemp("whole"), list[DraftProgress]()
+    train_draft(*models, CORPUS, out, SMALL, on_progress=progress.append)
+    return out, progress
 
 
 def test_a_run_that_is_killed_goes_on_to_the_same_draft(models, whole, tmp_path) -> None:
@@ -69,10 +69,11 @@ def test_a_run_that_is_killed_goes_on_to_the_same_draft(models, whole, tmp_path)
         "import os, signal, sys\n"
         "from pathlib import Path\n"
         "from test_trainer import *\n"
-        "def told(progress):\n"
+        "def on_progress(progress):\n"
         "    if (progress.stage, progress.done) == ('train', 6):\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "train_draft(*map(Path, sys.argv[1:3]), CORPUS, Path(sys.argv[3]), SMALL, threads=1, told=told)\n"
+        "train_draft(*map(Path, sys.argv[1:3]), CORPUS, Path(sys.argv[3]), SMALL, threads=1,\n"
+        "            on_progress=on_progress)\n"
     )
     paths = os.pathsep.join([str(Path(__file__).parent), str(KITS), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
@@ -86,20 +87,20 @@ def test_a_run_that_is_killed_goes_on_to_the_same_draft(models, whole, tmp_path)
     assert not (tmp_path / "model.safetensors").exists()
     pieces = {path: path.stat().st_mtime_ns for path in (tmp_path / "work").glob("*/piece-*")}
     assert len(pieces) == 3
-    told: list[DraftProgress] = []
-    train_draft(*models, CORPUS, tmp_path, SMALL, threads=1, told=told.append)
-    assert next(p.done for p in told if p.stage == "train") == 4, "the checkpoint of step 4 was taken up"
+    progress: list[DraftProgress] = []
+    train_draft(*models, CORPUS, tmp_path, SMALL, threads=1, on_progress=progress.append)
+    assert next(p.done for p in progress if p.stage == "train") == 4, "the checkpoint of step 4 was taken up"
     assert {path: path.stat().st_mtime_ns for path in pieces} == pieces, "no answer was sampled again"
     assert same(weights(tmp_path), weights(whole[0]))
 
 
 def test_sampling_that_is_stopped_goes_on_to_the_same_answers(models, whole, tmp_path) -> None:
-    def told(progress: DraftProgress) -> None:
+    def on_progress(progress: DraftProgress) -> None:
         if (progress.stage, progress.done) == ("sample", 64):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train_draft(*models, CORPUS, tmp_path, SMALL, told=told)
+        train_draft(*models, CORPUS, tmp_path, SMALL, on_progress=on_progress)
     assert [path.name for path in (tmp_path / "work" / "train").iterdir()] == ["piece-00000.safetensors"]
     train_draft(*models, CORPUS, tmp_path, replace(SMALL))
     for path in (whole[0] / "work").glob("*/piece-*"):
@@ -108,9 +109,9 @@ def test_sampling_that_is_stopped_goes_on_to_the_same_answers(models, whole, tmp
 
 
 def test_a_run_tells_how_far_it_is_and_learns(whole) -> None:
-    _, told = whole
-    assert [(p.stage, p.done) for p in told[:3]] == [("sample", 64), ("sample", 80), ("sample", 6)]
-    training = [p for p in told if p.stage == "train"]
+    _, progress = whole
+    assert [(p.stage, p.done) for p in progress[:3]] == [("sample", 64), ("sample", 80), ("sample", 6)]
+    training = [p for p in progress if p.stage == "train"]
     assert [p.done for p in training] == list(range(13))
     assert all(p.left_s is not None and p.left_s >= 0 for p in training[1:])
     assert training[-1].loss is not None
@@ -172,10 +173,10 @@ def test_the_draft_is_saved_in_the_type_it_came_in(models, tmp_path) -> None:
     "changes", [{"loss": "hard"}, {"loss": "tv"}, {"precision": "float16"}, {"accumulate": 2}]
 )
 def test_every_loss_and_precision_learns(models, tmp_path, changes) -> None:
-    told: list[DraftProgress] = []
+    progress: list[DraftProgress] = []
     recipe = replace(SMALL, prompts=16, heldout=2, steps=10, **changes)
-    train_draft(*models, CORPUS, tmp_path, recipe, told=told.append)
-    losses = [p.loss for p in told if p.loss is not None]
+    train_draft(*models, CORPUS, tmp_path, recipe, on_progress=progress.append)
+    losses = [p.loss for p in progress if p.loss is not None]
     assert losses[-1] < losses[0]
 
 
@@ -230,10 +231,10 @@ def test_a_loss_that_is_no_number_stops_with_the_last_good_checkpoint(models, tm
     run._loss = lambda rows: learn(rows) * (math.nan if next(calls) == 5 else 1.0)  # type: ignore[method-assign]
     with pytest.raises(
         EngineError, match=r"loss is nan.* at step 6; the last good checkpoint, of step 4"
-    ) as told:
+    ) as error:
         run.train(lambda _: None, lambda: 0.0)
     folder = run._checkpoints.folder(4)
-    assert str(folder) in str(told.value)
+    assert str(folder) in str(error.value)
     assert all(tensor.isfinite().all() for tensor in weights(folder).values())
 
 
@@ -241,14 +242,16 @@ def test_no_space_stops_with_the_checkpoint_before(models, tmp_path) -> None:
     room = iter([10**9, 1000])
     run = running(models, tmp_path)
     run._checkpoints = DraftCheckpoints(tmp_path / "work", models[1], free=lambda _: next(room))
-    with pytest.raises(EngineError, match=r"needs \d\.\d MB, and 0\.0 MB are free; that of step 4 is whole"):
+    with pytest.raises(
+        EngineError, match=r"needs \d\.\d MB, and 0\.0 MB are free; the one of step 4 is complete"
+    ):
         run.train(lambda _: None, lambda: 0.0)
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["checkpoint-000004"]
 
 
 def test_a_checkpoint_that_cannot_be_read_is_named(models, tmp_path) -> None:
     run = running(models, tmp_path)
-    run._keep(4)
+    run._save(4)
     (run._checkpoints.folder(4) / "training.pt").write_bytes(b"")
     with pytest.raises(CheckpointError, match="checkpoint-000004 cannot be read"):
         running(models, tmp_path)._resume()
@@ -283,7 +286,7 @@ def test_a_work_folder_is_one_runs(models, whole, tmp_path) -> None:
 
 def test_the_bundled_target_brings_its_draft(tmp_path, monkeypatch) -> None:
     asked: list[Path] = []
-    monkeypatch.setattr(distilling, "_fitting", lambda *folders: asked.extend(folders[:2]) or 1 / 0)
+    monkeypatch.setattr(distilling, "_check_fit", lambda *folders: asked.extend(folders[:2]) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
         train_draft("demo", None, CORPUS, tmp_path, SMALL)
     assert [path.name for path in asked] == ["target", "draft"]

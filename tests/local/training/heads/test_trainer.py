@@ -20,7 +20,8 @@ from specclient_local.training.heads.learners import (
     heads_loss,
     replayed_acceptance,
 )
-from specclient_local.training.heads.trainer import HeadsProgress, HeadsRecipe, train_heads
+from specclient_local.training.heads.recipe import HeadsProgress, HeadsRecipe, eagle_shape
+from specclient_local.training.heads.trainer import train_heads
 from tiny_models import load, write_checkpoint
 
 from specclient.errors import ConfigurationError
@@ -56,10 +57,10 @@ def recipe(kind, **changes):
 def learner_of(target, kind):
     """A head with random parameters, the target it reads, and rows of the target's answers."""
     plan = recipe(kind)
-    runner = heads._target(target, plan, "cpu")
-    lent = heads._frozen(runner.shared_weights())
+    runner = heads._load_target(target, plan, "cpu")
+    lent = heads._cloned(runner.shared_weights())
     ids = torch.arange(0, 300, 5) if kind == "eagle3" else None
-    shape = heads._shape(plan, read_config(target), 60 if kind == "eagle3" else 0)
+    shape = eagle_shape(plan, read_config(target), 60 if kind == "eagle3" else 0)
     torch.manual_seed(0)
     learner = EagleLearner(shape, lent, ids, depth=3, length=32)
     with torch.no_grad():
@@ -79,7 +80,7 @@ def test_what_is_learnt_at_each_depth_is_what_is_drafted_there(target, kind):
     """Training runs all places of a row at once; a draft runs one place, guess by guess."""
     runner, learner, rows = learner_of(target, kind)
     with torch.inference_mode():
-        learnt = [learner.say(states) for states in learner.depths(rows, 3)]
+        learnt = [learner.logits(states) for states in learner.depths(rows, 3)]
         eagle = EagleRunner(learner.shape, learner.weights(), runner)
         for row, place in ((0, 0), (0, 7), (1, 14)):
             ids = rows.ids[row].tolist()
@@ -108,11 +109,11 @@ def test_followed_from_some_places_a_head_says_what_it_says_from_all(target, kin
 def test_a_head_that_reads_the_embedding_begins_by_repeating_what_it_read():
     """Tokens in random order, then in the same order again: each is followed by what followed it before."""
     plan = HeadsRecipe("eagle3")
-    runner = heads._target(BUNDLED / "target", plan, "cpu")
-    lent = heads._frozen(runner.shared_weights())
+    runner = heads._load_target(BUNDLED / "target", plan, "cpu")
+    lent = heads._cloned(runner.shared_weights())
     vocab = runner.config.vocab_size
     torch.manual_seed(0)
-    shape = heads._shape(plan, runner.config, vocab)
+    shape = eagle_shape(plan, runner.config, vocab)
     learner = EagleLearner(shape, lent, torch.arange(vocab), depth=1, length=80)
     once = torch.randperm(vocab - 3, generator=torch.Generator().manual_seed(0))[:40] + 3
     ids = torch.cat([once, once])[None]
@@ -121,7 +122,7 @@ def test_a_head_that_reads_the_embedding_begins_by_repeating_what_it_read():
     rows = HeadsTrainingRows(ids, torch.tensor([80]), features, ids)
     with torch.inference_mode():
         (states,) = learner.depths(rows, 1)
-        guessed = learner.say(states).argmax(-1)[0]
+        guessed = learner.logits(states).argmax(-1)[0]
     again = guessed[40:78] == ids[0, 42:]
     assert again.float().mean() > 0.3
     assert (guessed[:38] == ids[0, 2:40]).float().mean() < 0.05, "nothing was there to repeat"
@@ -129,15 +130,15 @@ def test_a_head_that_reads_the_embedding_begins_by_repeating_what_it_read():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_short_run_learns_and_what_it_saves_drafts(target, tmp_path, kind):
-    told: list[HeadsProgress] = []
+    progress: list[HeadsProgress] = []
     plan = recipe(kind, steps=48, lr=3e-2)
-    last = train_heads(target, TEXTS, TEXTS[:2], tmp_path / "out", plan, told=told.append)
-    losses = [p.loss for p in told if p.loss is not None]
+    last = train_heads(target, TEXTS, TEXTS[:2], tmp_path / "out", plan, on_progress=progress.append)
+    losses = [p.loss for p in progress if p.loss is not None]
     assert losses[-1] < 0.95 * losses[0]
-    first = next(p for p in told if p.stage == "train")
+    first = next(p for p in progress if p.stage == "train")
     assert last.tokens_per_round > first.tokens_per_round
-    assert {p.stage for p in told} == {"collect", "train"}
-    assert all(p.left_s is not None and p.left_s >= 0 for p in told if p.stage == "train" and p.done > 0)
+    assert {p.stage for p in progress} == {"collect", "train"}
+    assert all(p.left_s is not None and p.left_s >= 0 for p in progress if p.stage == "train" and p.done > 0)
     file = "medusa_lm_head.safetensors" if kind == "medusa" else "model.safetensors"
     assert {tensor.dtype for tensor in load_file(tmp_path / "out" / file).values()} <= {
         torch.bfloat16,
@@ -159,15 +160,15 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(target, tmp_path):
         pass
 
     def killing(at):
-        def told(progress):
+        def on_progress(progress):
             if (progress.stage, progress.done) == at:
                 raise Killed
 
-        return told
+        return on_progress
 
     for at in (("collect", 32), ("train", 15)):
         with pytest.raises(Killed):
-            train_heads(target, TEXTS, TEXTS[:2], tmp_path / "again", plan, told=killing(at))
+            train_heads(target, TEXTS, TEXTS[:2], tmp_path / "again", plan, on_progress=killing(at))
     steps: list[int] = []
     train_heads(
         target,
@@ -175,7 +176,7 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(target, tmp_path):
         TEXTS[:2],
         tmp_path / "again",
         plan,
-        told=lambda p: steps.append(p.done) if p.loss else None,
+        on_progress=lambda p: steps.append(p.done) if p.loss else None,
     )
     assert steps[0] == 13, "the checkpoint after step 12 was taken up"
     whole, again = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "again"))
@@ -200,7 +201,7 @@ def test_what_cannot_be_trained_is_said(target, tmp_path, changes, named):
 
 def test_places_behind_an_end_token_neither_teach_nor_count(target):
     runner, learner, rows = learner_of(target, "eagle")
-    teacher = FrozenTarget(heads._frozen(runner.shared_weights()), learner.ids)
+    teacher = FrozenTarget(heads._cloned(runner.shared_weights()), learner.ids)
     cut = replace(rows, lengths=torch.tensor([20, 9]))
     spoilt = replace(cut, features=cut.features.clone())
     spoilt.features[1, 9:] = 50.0
