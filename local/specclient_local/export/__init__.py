@@ -1,4 +1,4 @@
-"""A pair of models turned into the command that starts another server with it."""
+"""Start commands of other inference servers for a pair of models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turn folders of a pair into what a server must know of them: kind of heads, tokenizers, own sampling."""
+"""Facts of checkpoint folders that start commands depend on: kind of heads, tokenizers, sampling defaults."""
 
 from __future__ import annotations
 
@@ -10,34 +10,36 @@ from specclient_local.model.config import read_json
 
 
 def heads_method(path: str) -> tuple[DeploymentMethod, str]:
-    """Return the method that heads are for, and ``speculators`` where they are in its format, else ``""``.
+    """Return the method of heads, and their format: ``speculators``, or ``""`` for that of their authors.
 
     Args:
         path: a folder; only its ``config.json`` is read.
 
     Raises:
-        ConfigurationError: no folder here, so that nothing tells.
-        CheckpointError: a folder without ``config.json``, or a kind that is not known.
+        ConfigurationError: the folder does not exist on this machine.
+        CheckpointError: the folder has no ``config.json``, or the kind of heads is unknown.
     """
     folder = Path(path).expanduser()
     if not folder.is_dir():
         raise ConfigurationError(
-            f"heads are {path!r}, which is no folder here, so their kind is not known; name it with --method "
-            "eagle, eagle3 or medusa, or fetch them first."
+            f"heads are {path!r}, which is not a folder on this machine, so their kind is unknown; name it "
+            "with --method eagle, eagle3 or medusa, or download the heads first."
         )
     raw = read_json(folder / "config.json")
     kind = raw.get("speculators_model_type")
     if kind in ("eagle", "eagle3"):
         return ("eagle3" if kind == "eagle3" else "eagle"), "speculators"
     if kind is not None:
-        raise CheckpointError(f"{folder}: speculators_model_type is {kind!r}; known are eagle and eagle3.")
+        raise CheckpointError(
+            f"{folder}: speculators_model_type is {kind!r}; supported are eagle and eagle3."
+        )
     if "medusa_num_heads" in raw or raw.get("model_type") == "medusa":
         return "medusa", ""
     return ("eagle3" if "draft_vocab_size" in raw else "eagle"), ""
 
 
 def same_tokenizer(target: str, draft: str) -> bool | None:
-    """Return whether two models have one vocabulary; None where either is not here."""
+    """Return whether two models have the same vocabulary; None if one of them is not on this machine."""
     folders = [Path(path).expanduser() for path in (target, draft)]
     if not all((folder / "tokenizer.json").is_file() for folder in folders):
         return None
@@ -48,12 +50,12 @@ def same_tokenizer(target: str, draft: str) -> bool | None:
 
 
 def sampling_defaults(target: str) -> tuple[str, ...]:
-    """Return which parameters a target's ``generation_config.json`` sets that a server may refuse.
+    """Return the parameters in a target's ``generation_config.json`` that a server may reject.
 
-    Servers take that file's values for requests that name none.
+    Servers use the values in that file as defaults of requests.
     """
     file = Path(target).expanduser() / "generation_config.json"
     if not file.is_file():
         return ()
-    said = read_json(file)
-    return tuple(name for name in ("min_p",) if said.get(name))
+    defaults = read_json(file)
+    return tuple(name for name in ("min_p",) if defaults.get(name))

@@ -1,6 +1,6 @@
-"""Turn a pair and how it is to be served into the command of a server, or into why that server cannot.
+"""Deployments of a pair of models, the start commands of servers, and the limits of each server.
 
-What each server takes is a row of its own module, with its sources; see ``servers``.
+Each server is a :class:`ServerSpec` in its own module, with its sources; see ``server_registry``.
 """
 
 from __future__ import annotations
@@ -17,29 +17,32 @@ DeploymentMethod = Literal["none", "draft", "ngram", "eagle", "eagle3", "medusa"
 DEPLOYMENT_METHODS: tuple[DeploymentMethod, ...] = get_args(DeploymentMethod)
 
 _DRAFTED = ("draft", "eagle", "eagle3")
-"""Methods that need a checkpoint beside the target's."""
+"""Methods that need a second checkpoint besides the target's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """What is to be served.
+    """A pair of models and the options with which a server runs it.
 
     Attributes:
-        target: folder or hub id; ``draft``: of the model, or of the heads, that draft.
-        method: how it speculates; ``none`` not at all.
-        depth: tokens drafted in a row.
-        widths: how many guesses stand below each guess, a depth each; empty for a chain.
-        context: tokens of prompt and answer together, None for the model's own.
-        dtype: to compute in, None for the checkpoint's.
-        tensor_parallel: devices that share each layer; ``pipeline_parallel``: that share out the layers.
-        host, port: where the server listens; None for the port it has by default.
-        name: the model's name in requests, None for the last part of the target.
-        same_tokenizer: whether draft and target have one vocabulary; None where that is not known.
-        sampling: parameters, beside temperature, top_p and top_k, that requests will have.
-        format: the heads' layout: ``speculators`` where they are in that format, else empty.
+        target: folder or hub id of the target.
+        method: the speculation method; ``none`` for plain decoding.
+        draft: folder or hub id of the draft model or of the heads.
+        depth: draft length: the number of levels of the draft tree.
+        widths: child tokens per token, by level of the draft tree; empty for a chain.
+        context: maximum tokens of prompt and answer together; None for the model's maximum.
+        dtype: data type of computation; None for the checkpoint's.
+        tensor_parallel: number of devices over which each layer is split.
+        pipeline_parallel: number of devices over which the layers are distributed.
+        host: address that the server listens on.
+        port: port that the server listens on; None for its default.
+        name: the model's name in requests; None for the last part of the target.
+        same_tokenizer: whether draft and target have the same vocabulary; None if unknown.
+        sampling: parameters that requests will use, besides temperature, top_p and top_k.
+        format: format of the heads: ``speculators``, or empty for that of their authors.
 
     Raises:
-        ConfigurationError: a value that cannot be used, with what is allowed.
+        ConfigurationError: a draft is missing, or the number of widths is not the depth.
     """
 
     target: str
@@ -60,13 +63,11 @@ class Deployment:
 
     def __post_init__(self) -> None:
         if self.method in _DRAFTED and self.draft is None:
-            what = "--draft, a smaller model" if self.method == "draft" else "--heads, a folder or hub id"
-            raise ConfigurationError(
-                f"method is {self.method!r}, but nothing is named that drafts; add {what}."
-            )
+            option = "--draft, a smaller model" if self.method == "draft" else "--heads, a folder or hub id"
+            raise ConfigurationError(f"method is {self.method!r}, but there is no draft; add {option}.")
         if self.widths and len(self.widths) != self.depth:
             raise ConfigurationError(
-                f"widths are {list(self.widths)} for a depth of {self.depth}; name one width a level."
+                f"widths are {list(self.widths)}, but the depth is {self.depth}; give one width per level."
             )
 
     @property
@@ -76,27 +77,27 @@ class Deployment:
 
     @property
     def tree(self) -> bool:
-        """Whether more than a chain is drafted."""
+        """Whether the drafts are trees with more than one branch."""
         return any(width > 1 for width in self.widths)
 
     @property
     def nodes(self) -> int:
-        """Guesses of the whole tree."""
+        """Number of drafted tokens in the whole tree."""
         widths = self.widths or (1,) * self.depth
         return sum(prod(widths[: level + 1]) for level in range(len(widths)))
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """How a server is started.
+    """The commands and files that start a server.
 
     Attributes:
-        command: the words of its command.
-        before: commands that make what it reads.
-        files: texts that it reads, by name.
-        notes: what is worth knowing, a sentence each.
-        base_url: where it will be found on this machine.
-        metrics: whether its counters are at ``/metrics``, or their URL.
+        command: the words of the start command.
+        before: commands to run first, which create the files that the server reads.
+        files: texts of further files that the server reads, by name.
+        notes: notes for the user, one sentence each.
+        base_url: base URL of the server on this machine.
+        metrics: URL of the server's counters; True if they are at ``/metrics``.
     """
 
     command: tuple[str, ...]
@@ -108,7 +109,7 @@ class LaunchPlan:
 
     @property
     def script(self) -> str:
-        """All of it for a POSIX shell."""
+        """All files and commands as a POSIX shell script."""
         lines = [f"# {note}" for note in self.notes]
         for name, text in self.files.items():
             lines += [f"cat > {shlex.quote(name)} <<'END'", text.rstrip("\n"), "END"]
@@ -118,21 +119,22 @@ class LaunchPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSpec:
-    """What a server takes.
+    """The capabilities of a server.
 
     Attributes:
-        name: as ``--to`` has it; ``title``: as its makers write it.
-        provider: the row of :data:`specclient.providers.PRESETS` that says what it tells of speculation.
-        port: its own by default.
-        methods: the name that it has for each method.
-        missing: for methods that it has not, why.
-        trees: methods for which it drafts more than a chain.
-        one_tokenizer: why draft and target must share one; empty where they need not.
-        refused: parameters of requests that it refuses beside speculation.
-        pipelined: methods that it runs over a pipeline of devices; None for all.
-        either: whether it splits a model by layers or within them, and not both.
-        sources: where all this is written.
-        launch: writes the command.
+        name: its name as a value of ``--to``.
+        title: its name in messages.
+        provider: name of its row in :data:`specclient.providers.PRESETS`.
+        port: its default port.
+        methods: the server's name of each supported method.
+        missing: the reason why a method is not supported, by method.
+        trees: methods that can draft trees; the others draft chains only.
+        one_tokenizer: the reason why draft and target must have the same tokenizer; empty if they need not.
+        refused: request parameters that it rejects while it speculates.
+        pipelined: methods that work with pipeline parallelism; None for all.
+        one_split: whether it cannot combine tensor and pipeline parallelism.
+        sources: the pages that document all this.
+        launch: returns the launch plan of a deployment that listens on a port.
     """
 
     name: str
@@ -145,86 +147,85 @@ class ServerSpec:
     one_tokenizer: str = ""
     refused: tuple[str, ...] = ()
     pipelined: tuple[DeploymentMethod, ...] | None = None
-    either: bool = False
+    one_split: bool = False
     sources: tuple[str, ...]
     launch: Callable[[Deployment, int], LaunchPlan]
 
-    def check(self, asked: Deployment) -> None:
-        """Refuse what the server cannot do.
+    def check(self, deployment: Deployment) -> None:
+        """Check that the server supports a deployment.
 
         Raises:
-            ConfigurationError: with why, and what can be done instead.
+            ConfigurationError: it does not; names the reason and an alternative.
         """
-        method = asked.method
+        method = deployment.method
         if method not in self.methods and method != "none":
-            raise self._refused(f"method is {method!r}, but {self.missing[method]}", self._others())
-        if asked.tree and method not in self.trees:
-            able = f"; {' or '.join(self.trees)} may have widths" if self.trees else ""
-            raise self._refused(
-                f"widths are {list(asked.widths)}, but with {method!r} it drafts chains alone",
-                f"leave --widths out{able}",
+            raise self._error(f"method is {method!r}, but {self.missing[method]}", self._others())
+        if deployment.tree and method not in self.trees:
+            able = f"; methods with widths are {' and '.join(self.trees)}" if self.trees else ""
+            raise self._error(
+                f"widths are {list(deployment.widths)}, but with method {method!r} it drafts only chains",
+                f"omit --widths{able}",
             )
-        if method == "draft" and asked.same_tokenizer is False and self.one_tokenizer:
-            raise self._refused(
+        if method == "draft" and deployment.same_tokenizer is False and self.one_tokenizer:
+            raise self._error(
                 f"draft and target have different tokenizers, but {self.one_tokenizer}",
-                "take a draft of the target's family, export to vllm, or use --method ngram",
+                "use a draft of the target's family, export to vllm, or use --method ngram",
             )
-        for parameter in asked.sampling if method != "none" else ():
+        for parameter in deployment.sampling if method != "none" else ():
             if parameter in self.refused:
-                raise self._refused(
-                    f"requests with {parameter} are answered with 400 while it speculates",
-                    f"leave {parameter} out of requests and of generation_config.json, or --method none",
+                raise self._error(
+                    f"with speculation, it answers requests with {parameter} with status 400",
+                    f"remove {parameter} from requests and from generation_config.json, or use --method none",
                 )
-        if asked.pipeline_parallel > 1 and self.pipelined is not None and method not in self.pipelined:
+        if deployment.pipeline_parallel > 1 and self.pipelined is not None and method not in self.pipelined:
             able = " or ".join(name for name in self.pipelined if name != "none")
             others = f"--method {able}, or " if able else ""
-            raise self._refused(
-                f"pipeline_parallel is {asked.pipeline_parallel}, which it does not join with {method!r}",
-                f"use {others}--method none, or --tp alone",
+            raise self._error(
+                f"pipeline_parallel is {deployment.pipeline_parallel}, which does not work with {method!r}",
+                f"use {others}--method none, or only --tp",
             )
-
-        if self.either and min(asked.tensor_parallel, asked.pipeline_parallel) > 1:
-            raise self._refused(
-                f"tensor_parallel is {asked.tensor_parallel} and pipeline_parallel "
-                f"{asked.pipeline_parallel}, but it splits a model one way",
-                "leave --tp or --pp out",
+        if self.one_split and min(deployment.tensor_parallel, deployment.pipeline_parallel) > 1:
+            raise self._error(
+                f"tensor_parallel is {deployment.tensor_parallel} and pipeline_parallel "
+                f"{deployment.pipeline_parallel}, but it cannot combine them",
+                "omit --tp or --pp",
             )
 
     def _others(self) -> str:
         return f"choose --method {', '.join(self.methods)} or none"
 
-    def _refused(self, why: str, instead: str) -> ConfigurationError:
+    def _error(self, why: str, instead: str) -> ConfigurationError:
         return ConfigurationError(f"{self.title}: {why}; {instead}. See {self.sources[0]}.")
 
 
 def command_options(*pairs: tuple[str, object]) -> list[str]:
-    """Return options as words of a command, those that are None left out."""
+    """Return the words of command options, without options whose value is None."""
     return [word for name, value in pairs if value is not None for word in (name, str(value))]
 
 
-def base_url_of(asked: Deployment, port: int) -> str:
-    """Return where a server that listens so is found on this machine."""
-    host = "127.0.0.1" if asked.host in ("0.0.0.0", "::", "") else asked.host  # noqa: S104 - read, not bound
+def base_url_of(deployment: Deployment, port: int) -> str:
+    """Return the base URL of a deployed server on this machine, without a path."""
+    host = "127.0.0.1" if deployment.host in ("0.0.0.0", "::", "") else deployment.host  # noqa: S104 - read, not bound
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def parallel_degree(count: int) -> int | None:
-    """Return a number of devices where it is worth naming."""
+    """Return a number of devices; None for one, the default of all servers."""
     return count if count > 1 else None
 
 
-def foreign_heads(asked: Deployment, title: str) -> tuple[str, ...]:
-    """Say where heads are in a format for which a server's pages show no example."""
-    if asked.format != "speculators":
+def foreign_heads(deployment: Deployment, title: str) -> tuple[str, ...]:
+    """Return a note if the heads are in a format that the server's documentation does not mention."""
+    if deployment.format != "speculators":
         return ()
     return (
-        f"The heads are in the format of speculators, which {title}'s pages do not mention; where they "
-        "do not load, convert them to the layout of the EAGLE authors, or export to vllm.",
+        f"The heads are in the format of speculators, which {title}'s documentation does not mention. If "
+        "they do not load, convert them to the format of the EAGLE authors, or export to vllm.",
     )
 
 
 def _folded(words: Sequence[str]) -> str:
-    """Write a command with an option a line."""
+    """Return a command with one option per line."""
     lines: list[str] = []
     for word in words:
         quoted = shlex.quote(word)

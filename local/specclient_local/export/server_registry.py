@@ -1,4 +1,4 @@
-"""Turn a server's name into its row, and with a pair into how it is started.
+"""The supported servers by name, and the launch of a deployment on one of them.
 
 As of vLLM 0.33, SGLang 0.5.23, TensorRT-LLM 1.4 and the llama.cpp of September 2026.
 """
@@ -11,16 +11,16 @@ from specclient_local.export.deployment import Deployment, LaunchPlan, ServerSpe
 SERVERS: dict[str, ServerSpec] = {row.name: row for row in (vllm.ROW, sglang.ROW, trtllm.ROW, llamacpp.ROW)}
 
 
-def launch(server: str, asked: Deployment) -> LaunchPlan:
-    """Return how a server is started with a pair.
+def launch(server: str, deployment: Deployment) -> LaunchPlan:
+    """Return the launch plan of a deployment.
 
     Args:
-        server: a name of :data:`SERVERS`.
-        asked: what is to be served.
+        server: a name in :data:`SERVERS`.
+        deployment: the pair of models and its options.
 
     Raises:
-        ConfigurationError: what the server cannot do.
+        ConfigurationError: the server does not support the deployment.
     """
     row = SERVERS[server]
-    row.check(asked)
-    return row.launch(asked, asked.port or row.port)
+    row.check(deployment)
+    return row.launch(deployment, deployment.port or row.port)

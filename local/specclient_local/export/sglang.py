@@ -1,4 +1,4 @@
-"""Turn a pair into ``sglang.launch_server``: its ``--speculative-…`` options, as of SGLang 0.5.23."""
+"""SGLang: ``sglang.launch_server`` with its ``--speculative-…`` options, as of SGLang 0.5.23."""
 
 from __future__ import annotations
 
@@ -15,57 +15,56 @@ from specclient_local.export.deployment import (
 _DOCS = "https://docs.sglang.io/docs/advanced_features/speculative_decoding"
 
 
-def _drafting(asked: Deployment) -> list[str]:
-    """Return the options of speculation; none without it.
+def _drafting(deployment: Deployment) -> list[str]:
+    """Return the options of speculation; none for plain decoding.
 
-    Steps, top-k and draft tokens are named together or not at all. The root counts among the draft tokens,
-    and there are no more of the others than the draft scores: top-k at the first step, its square at each
-    further one.
+    SGLang requires steps, top-k and draft tokens together. The number of draft tokens includes the root. The
+    others cannot be more than the draft scores: top-k at the first step, its square at each further step.
     """
-    if asked.method == "none":
+    if deployment.method == "none":
         return []
-    top = max(asked.widths, default=1)
-    named = ("--speculative-algorithm", ROW.methods[asked.method])
-    if asked.method == "ngram":
+    top = max(deployment.widths, default=1)
+    named = ("--speculative-algorithm", ROW.methods[deployment.method])
+    if deployment.method == "ngram":
         return command_options(
             named,
-            ("--speculative-num-draft-tokens", asked.nodes + 1),
+            ("--speculative-num-draft-tokens", deployment.nodes + 1),
             ("--speculative-ngram-max-bfs-breadth", top),
         )
-    scored = top + (asked.depth - 1) * top * top
+    scored = top + (deployment.depth - 1) * top * top
     return command_options(
         named,
-        ("--speculative-draft-model-path", asked.draft),
-        ("--speculative-num-steps", asked.depth),
+        ("--speculative-draft-model-path", deployment.draft),
+        ("--speculative-num-steps", deployment.depth),
         ("--speculative-eagle-topk", top),
-        ("--speculative-num-draft-tokens", min(asked.nodes, scored) + 1),
+        ("--speculative-num-draft-tokens", min(deployment.nodes, scored) + 1),
     )
 
 
-def _launch(asked: Deployment, port: int) -> LaunchPlan:
+def _launch(deployment: Deployment, port: int) -> LaunchPlan:
     words = command_options(
-        ("--model-path", asked.target),
-        ("--served-model-name", asked.served),
-        ("--host", asked.host),
+        ("--model-path", deployment.target),
+        ("--served-model-name", deployment.served),
+        ("--host", deployment.host),
         ("--port", port),
-        ("--context-length", asked.context),
-        ("--dtype", asked.dtype),
-        ("--tp-size", parallel_degree(asked.tensor_parallel)),
-        ("--pp-size", parallel_degree(asked.pipeline_parallel)),
+        ("--context-length", deployment.context),
+        ("--dtype", deployment.dtype),
+        ("--tp-size", parallel_degree(deployment.tensor_parallel)),
+        ("--pp-size", parallel_degree(deployment.pipeline_parallel)),
     )
-    command = ("python3", "-m", "sglang.launch_server", *words, *_drafting(asked), "--enable-metrics")
-    return LaunchPlan(command, notes=_notes(asked), base_url=f"{base_url_of(asked, port)}/v1")
+    command = ("python3", "-m", "sglang.launch_server", *words, *_drafting(deployment), "--enable-metrics")
+    return LaunchPlan(command, notes=_notes(deployment), base_url=f"{base_url_of(deployment, port)}/v1")
 
 
-def _notes(asked: Deployment) -> tuple[str, ...]:
-    notes = list(foreign_heads(asked, "SGLang"))
-    if asked.method == "ngram":
-        notes.append("SGLang looks n-grams up on CUDA devices alone.")
-        if asked.tree:
+def _notes(deployment: Deployment) -> tuple[str, ...]:
+    notes = list(foreign_heads(deployment, "SGLang"))
+    if deployment.method == "ngram":
+        notes.append("SGLang supports n-gram drafting on CUDA devices only.")
+        if deployment.tree:
             notes.append("With pages of more than one token, a tree needs --attention-backend flashinfer.")
-    if asked.method == "draft" and asked.same_tokenizer is None:
+    if deployment.method == "draft" and deployment.same_tokenizer is None:
         notes.append(
-            "Not checked: that draft and target have one tokenizer, without which nothing is accepted."
+            "Not checked: whether draft and target have the same tokenizer; otherwise no token is accepted."
         )
     return tuple(notes)
 
@@ -78,11 +77,11 @@ ROW = ServerSpec(
     methods={"draft": "STANDALONE", "ngram": "NGRAM", "eagle": "EAGLE", "eagle3": "EAGLE3"},
     missing={
         "medusa": "SGLang has no algorithm for Medusa heads",
-        "layer_skip": "SGLang drafts with no layers of the target",
+        "layer_skip": "SGLang cannot draft with layers of the target",
         "union": "SGLang drafts with one algorithm at a time",
     },
     trees=("draft", "ngram", "eagle", "eagle3"),
-    one_tokenizer="STANDALONE verifies the draft's token ids as they are",
+    one_tokenizer="STANDALONE verifies the draft's token ids without translating them",
     pipelined=("none",),
     sources=(
         _DOCS,

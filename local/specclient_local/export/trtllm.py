@@ -1,4 +1,4 @@
-"""Turn a pair into ``trtllm-serve`` and its YAML: ``speculative_config``, as of TensorRT-LLM 1.4."""
+"""TensorRT-LLM: ``trtllm-serve`` and its YAML file with ``speculative_config``, as of TensorRT-LLM 1.4."""
 
 from __future__ import annotations
 
@@ -23,42 +23,42 @@ YamlValue = str | int | bool
 YamlConfig = Mapping[str, YamlValue | Mapping[str, YamlValue]]
 
 
-def config(asked: Deployment) -> YamlConfig:
-    """Return what the YAML says; the counters of ``/prometheus/metrics`` need ``return_perf_metrics``."""
-    said: dict[str, YamlValue | Mapping[str, YamlValue]] = {"return_perf_metrics": True}
-    if asked.dtype is not None:
-        said["dtype"] = asked.dtype
-    if asked.method in ("draft", "ngram"):
-        said["disable_overlap_scheduler"] = True  # both draft outside the target's own graph
-    if asked.method != "none":
-        said["speculative_config"] = _speculative(asked)
-    return said
+def config(deployment: Deployment) -> YamlConfig:
+    """Return the content of the YAML file. ``/prometheus/metrics`` needs ``return_perf_metrics``."""
+    settings: dict[str, YamlValue | Mapping[str, YamlValue]] = {"return_perf_metrics": True}
+    if deployment.dtype is not None:
+        settings["dtype"] = deployment.dtype
+    if deployment.method in ("draft", "ngram"):
+        settings["disable_overlap_scheduler"] = True  # both draft outside the target's own graph
+    if deployment.method != "none":
+        settings["speculative_config"] = _speculative(deployment)
+    return settings
 
 
-def _speculative(asked: Deployment) -> Mapping[str, YamlValue]:
-    said: dict[str, YamlValue] = {
-        "decoding_type": ROW.methods[asked.method],
-        "max_draft_len": asked.depth,
+def _speculative(deployment: Deployment) -> Mapping[str, YamlValue]:
+    settings: dict[str, YamlValue] = {
+        "decoding_type": ROW.methods[deployment.method],
+        "max_draft_len": deployment.depth,
     }
-    if asked.method == "ngram":
-        return said | {"max_matching_ngram_size": _LONGEST_MATCH}
-    said["speculative_model"] = asked.draft or ""
-    if asked.tree:
-        top = max(asked.widths)
-        said |= {
+    if deployment.method == "ngram":
+        return settings | {"max_matching_ngram_size": _LONGEST_MATCH}
+    settings["speculative_model"] = deployment.draft or ""
+    if deployment.tree:
+        top = max(deployment.widths)
+        settings |= {
             "use_dynamic_tree": True,
             "dynamic_tree_max_topK": top,
-            "max_total_draft_tokens": min(asked.nodes, top * asked.depth),
+            "max_total_draft_tokens": min(deployment.nodes, top * deployment.depth),
         }
-    return said
+    return settings
 
 
-def yaml(said: YamlConfig) -> str:
-    """Write settings as YAML: its double-quoted strings are those of JSON."""
+def yaml(settings: YamlConfig) -> str:
+    """Return settings as YAML, whose double-quoted strings are those of JSON."""
     lines: list[str] = []
-    for key, value in said.items():
+    for key, value in settings.items():
         if isinstance(value, Mapping):
-            lines += [f"{key}:", *(f"  {name}: {_scalar(each)}" for name, each in value.items())]
+            lines += [f"{key}:", *(f"  {name}: {_scalar(item)}" for name, item in value.items())]
         else:
             lines.append(f"{key}: {_scalar(value)}")
     return "\n".join(lines) + "\n"
@@ -68,27 +68,27 @@ def _scalar(value: YamlValue) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _launch(asked: Deployment, port: int) -> LaunchPlan:
+def _launch(deployment: Deployment, port: int) -> LaunchPlan:
     words = command_options(
-        ("--served_model_name", asked.served),
-        ("--host", asked.host),
+        ("--served_model_name", deployment.served),
+        ("--host", deployment.host),
         ("--port", port),
-        ("--max_seq_len", asked.context),
-        ("--tp_size", parallel_degree(asked.tensor_parallel)),
-        ("--pp_size", parallel_degree(asked.pipeline_parallel)),
+        ("--max_seq_len", deployment.context),
+        ("--tp_size", parallel_degree(deployment.tensor_parallel)),
+        ("--pp_size", parallel_degree(deployment.pipeline_parallel)),
         ("--config", _FILE),
     )
-    url = base_url_of(asked, port)
-    notes = list(foreign_heads(asked, "TensorRT-LLM"))
-    if asked.method == "draft" and asked.same_tokenizer is None:
+    url = base_url_of(deployment, port)
+    notes = list(foreign_heads(deployment, "TensorRT-LLM"))
+    if deployment.method == "draft" and deployment.same_tokenizer is None:
         notes.append(
-            "Not checked: that draft and target have one tokenizer, without which nothing is accepted."
+            "Not checked: whether draft and target have the same tokenizer; otherwise no token is accepted."
         )
-    if asked.method != "none":
-        notes.append("Requests cannot turn speculation off, and unknown fields of a request are refused.")
+    if deployment.method != "none":
+        notes.append("Requests cannot turn speculation off, and requests with unknown fields are rejected.")
     return LaunchPlan(
-        ("trtllm-serve", asked.target, *words),
-        files={_FILE: yaml(config(asked))},
+        ("trtllm-serve", deployment.target, *words),
+        files={_FILE: yaml(config(deployment))},
         notes=tuple(notes),
         base_url=f"{url}/v1",
         metrics=f"{url}/prometheus/metrics",
@@ -103,12 +103,12 @@ ROW = ServerSpec(
     methods={"draft": "DraftTarget", "ngram": "NGram", "eagle3": "Eagle3"},
     missing={
         "medusa": "its PyTorch backend has no decoding type for Medusa heads",
-        "eagle": "its PyTorch backend loads EAGLE-3 heads alone",
-        "layer_skip": "it drafts with no layers of the target",
+        "eagle": "its PyTorch backend supports EAGLE-3 heads only",
+        "layer_skip": "it cannot draft with layers of the target",
         "union": "it drafts with one decoding type at a time",
     },
     trees=("eagle3",),
-    one_tokenizer="its draft and target must have been trained with one",
+    one_tokenizer="it requires a draft and a target that were trained with the same one",
     sources=(
         _DOCS,
         "https://github.com/NVIDIA/TensorRT-LLM/blob/main/docs/source/features/speculative-decoding.md",

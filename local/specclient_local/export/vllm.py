@@ -1,4 +1,4 @@
-"""Turn a pair into ``vllm serve``: the keys of ``--speculative-config``, as of vLLM 0.33."""
+"""vLLM: ``vllm serve`` with the keys of ``--speculative-config``, as of vLLM 0.33."""
 
 from __future__ import annotations
 
@@ -17,50 +17,52 @@ from specclient_local.export.deployment import (
 _DOCS = "https://docs.vllm.ai/en/latest/features/speculative_decoding/"
 
 _LOOKUP = {"prompt_lookup_min": 2, "prompt_lookup_max": 5}
-"""The page's own example; without them only runs of five tokens are looked up."""
+"""The values of the documentation's example; by default vLLM looks up only runs of five tokens."""
 
 
-def speculative_config(asked: Deployment) -> dict[str, Any]:
+def speculative_config(deployment: Deployment) -> dict[str, Any]:
     """Return the object of ``--speculative-config``; empty without speculation."""
-    if asked.method == "none":
+    if deployment.method == "none":
         return {}
-    config: dict[str, Any] = {"method": ROW.methods[asked.method]}
-    if asked.draft is not None and asked.method != "ngram":
-        config["model"] = asked.draft
-    config["num_speculative_tokens"] = asked.depth
-    if asked.method == "ngram":
+    config: dict[str, Any] = {"method": ROW.methods[deployment.method]}
+    if deployment.draft is not None and deployment.method != "ngram":
+        config["model"] = deployment.draft
+    config["num_speculative_tokens"] = deployment.depth
+    if deployment.method == "ngram":
         config |= _LOOKUP
-    if asked.method == "draft" and asked.same_tokenizer is False:
+    if deployment.method == "draft" and deployment.same_tokenizer is False:
         config["use_heterogeneous_vocab"] = True
     return config
 
 
-def _launch(asked: Deployment, port: int) -> LaunchPlan:
-    config = speculative_config(asked)
+def _launch(deployment: Deployment, port: int) -> LaunchPlan:
+    config = speculative_config(deployment)
     words = command_options(
-        ("--served-model-name", asked.served),
-        ("--host", asked.host),
+        ("--served-model-name", deployment.served),
+        ("--host", deployment.host),
         ("--port", port),
-        ("--max-model-len", asked.context),
-        ("--dtype", asked.dtype),
-        ("--tensor-parallel-size", parallel_degree(asked.tensor_parallel)),
-        ("--pipeline-parallel-size", parallel_degree(asked.pipeline_parallel)),
+        ("--max-model-len", deployment.context),
+        ("--dtype", deployment.dtype),
+        ("--tensor-parallel-size", parallel_degree(deployment.tensor_parallel)),
+        ("--pipeline-parallel-size", parallel_degree(deployment.pipeline_parallel)),
         ("--speculative-config", json.dumps(config) if config else None),
         ("--per-request-spec-decode-metrics", "summary" if config else None),
     )
-    url = base_url_of(asked, port)
-    return LaunchPlan(("vllm", "serve", asked.target, *words), notes=_notes(asked), base_url=f"{url}/v1")
+    url = base_url_of(deployment, port)
+    return LaunchPlan(
+        ("vllm", "serve", deployment.target, *words), notes=_notes(deployment), base_url=f"{url}/v1"
+    )
 
 
-def _notes(asked: Deployment) -> tuple[str, ...]:
-    if asked.method == "none":
+def _notes(deployment: Deployment) -> tuple[str, ...]:
+    if deployment.method == "none":
         return ()
-    notes = ["Requests with min_p or logit_bias are answered with 400 while vLLM speculates."]
-    if asked.method == "draft" and asked.same_tokenizer is False:
-        notes.append("The draft proposes tokens that both vocabularies have, its likeliest ones.")
-    if asked.method == "draft" and asked.same_tokenizer is None:
+    notes = ["With speculation, vLLM answers requests with min_p or logit_bias with status 400."]
+    if deployment.method == "draft" and deployment.same_tokenizer is False:
+        notes.append("The draft proposes only its most likely tokens among those in both vocabularies.")
+    if deployment.method == "draft" and deployment.same_tokenizer is None:
         notes.append(
-            "Not checked: that draft and target have one tokenizer. If they do not, add "
+            "Not checked: whether draft and target have the same tokenizer. If they do not, add "
             '"use_heterogeneous_vocab": true to the object.'
         )
     return tuple(notes)
@@ -74,7 +76,7 @@ ROW = ServerSpec(
     methods={"draft": "draft_model", "ngram": "ngram", "eagle": "eagle", "eagle3": "eagle3"},
     missing={
         "medusa": "vLLM has served no Medusa heads since mid-2026",
-        "layer_skip": "vLLM drafts with no layers of the target",
+        "layer_skip": "vLLM cannot draft with layers of the target",
         "union": "vLLM drafts with one method at a time",
     },
     refused=("min_p", "logit_bias"),

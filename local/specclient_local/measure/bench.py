@@ -94,12 +94,12 @@ def bench(
 
 def with_method(params: Parameters, method: Method) -> Parameters:
     """Return parameters with another method; draft length and tree are removed for plain decoding."""
-    made = params.copy()
-    made["method"] = method
+    changed = params.copy()
+    changed["method"] = method
     if method == PLAIN_METHOD:
-        made.pop("draft_length", None)
-        made.pop("draft_tree", None)
-    return made
+        changed.pop("draft_length", None)
+        changed.pop("draft_tree", None)
+    return changed
 
 
 def _row(engine: Engine, method: Method, runs: Seq[TimedRun], plain: Seq[TimedRun]) -> MethodResult:

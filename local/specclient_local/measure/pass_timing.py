@@ -59,7 +59,7 @@ def time_passes(
         clock: returns monotonic seconds.
     """
     target, draft = engine.speculator.target, draft_runner(engine)
-    found: list[PassTiming] = []
+    timings: list[PassTiming] = []
     with computing_with(engine.threads):
         for at in timed_contexts(target.context):
             for model, runner, rows in (("target", target, ROWS), ("draft", draft, (1,))):
@@ -68,8 +68,10 @@ def time_passes(
                     continue
                 shapes = [(1, n) for n in fitting]
                 seconds = runner.time_passes(shapes, at=at, repeats=repeats, clock=clock)
-                found += [PassTiming(model, n, at, taken) for n, taken in zip(fitting, seconds, strict=True)]
-    return found
+                timings += [
+                    PassTiming(model, n, at, taken) for n, taken in zip(fitting, seconds, strict=True)
+                ]
+    return timings
 
 
 def draft_cost(

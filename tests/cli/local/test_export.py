@@ -43,9 +43,9 @@ def test_json_tells_all_of_it(run, pair, local) -> None:
         (("--heads", "org/medusa", "--method", "medusa", "--to", "vllm"), "Medusa"),
         (("--heads", "org/heads", "--to", "vllm"), "--method"),
         (("--method", "ngram", "--to", "vllm", "--sampling", "min_p"), "400"),
-        (("--draft", "a/b", "--to", "llama.cpp", "--widths", "2,2"), "chains alone"),
+        (("--draft", "a/b", "--to", "llama.cpp", "--widths", "2,2"), "only chains"),
         (("--method", "eagle3", "--to", "sglang"), "add --heads"),
-        (("--method", "layer_skip", "--to", "sglang"), "no layers of the target"),
+        (("--method", "layer_skip", "--to", "sglang"), "with layers of the target"),
     ],
 )
 def test_what_a_server_cannot_do_is_refused(run, arguments, message) -> None:

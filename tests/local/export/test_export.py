@@ -155,7 +155,7 @@ def test_trees_have_the_sizes_of_each_servers_own_terms() -> None:
     assert said["use_dynamic_tree"] is True
     assert (said["dynamic_tree_max_topK"], said["max_total_draft_tokens"]) == (4, 12), "topK × depth at most"
     for server in ("vllm", "llama.cpp"):
-        with pytest.raises(ConfigurationError, match="chains alone"):
+        with pytest.raises(ConfigurationError, match="only chains"):
             launch(server, asked)
         launch(server, replace(asked, widths=(1, 1, 1)))
 
@@ -184,7 +184,7 @@ def test_pipelines_are_refused_where_speculation_does_not_run_over_them() -> Non
     split = launch("llama.cpp", over)
     assert (_value(split, "--split-mode"), _value(split, "--tensor-split")) == ("layer", "1,1")
     assert _value(launch("llama.cpp", replace(DRAFTED, tensor_parallel=3)), "--split-mode") == "row"
-    with pytest.raises(ConfigurationError, match="one way"):
+    with pytest.raises(ConfigurationError, match="cannot combine them"):
         launch("llama.cpp", replace(over, tensor_parallel=2))
 
 
@@ -232,7 +232,7 @@ def test_what_cannot_be_is_refused_before_a_server_is_chosen() -> None:
         Deployment(target="org/big", method="draft")
     with pytest.raises(ConfigurationError, match="add --heads"):
         Deployment(target="org/big", method="eagle")
-    with pytest.raises(ConfigurationError, match="one width a level"):
+    with pytest.raises(ConfigurationError, match="one width per level"):
         replace(DRAFTED, widths=(2, 2))
 
 
@@ -257,7 +257,7 @@ def test_folders_tell_their_heads_tokenizers_and_sampling(tmp_path: Path) -> Non
         (heads / "config.json").write_text(json.dumps(raw))
         assert heads_method(str(heads)) == kind
     (heads / "config.json").write_text('{"speculators_model_type": "mlp"}')
-    with pytest.raises(CheckpointError, match="known are eagle and eagle3"):
+    with pytest.raises(CheckpointError, match="supported are eagle and eagle3"):
         heads_method(str(heads))
     with pytest.raises(ConfigurationError, match="name it with --method"):
         heads_method("org/heads")

@@ -25,9 +25,9 @@ void specclient_argmax(const Rows *matrices, int64_t count, int64_t n, int64_t *
             *places++ = argmax(matrices->first + row * matrices->stride, n, values++);
 }
 
-/* ---- chains and rounds: threads stay in one team from pass to pass ---- */
+/* ---- chains and rounds: the same team of threads runs all passes ---- */
 
-typedef struct {  /* a pass over one request's rows, followed by passes over the likeliest token of the pass before */
+typedef struct {  /* a pass over one request's rows; each further pass reads the most likely token of the one before */
     Pass pass;
     Span span;
     int64_t position, steps, vocab, *tokens;
@@ -35,7 +35,7 @@ typedef struct {  /* a pass over one request's rows, followed by passes over the
     int not_finite;  /* set if the largest logit was NaN or infinite; the chain ends there */
 } Chain;
 
-/* Store the likeliest token of a pass, and set up the pass over it. */
+/* Store the most likely token of a pass, and set up the pass that reads it. */
 static void advance_chain(Chain *c) {
     Pass *pass = &c->pass;
     float value;
@@ -76,9 +76,9 @@ static void begin_chain(Chain *c, const Pass *first, int64_t steps, int64_t voca
     c->position = first->positions[first->rows - 1];
 }
 
-/* Draft a chain of up to `steps` likeliest tokens after one request's rows; return how many were found.
+/* Draft a greedy chain of up to `steps` tokens after one request's rows; return the number of drafted tokens.
  *
- * `first` wants the logits of its last row only, and its scratch memory must suffice for the last step.
+ * `first` must compute the logits of its last row only, and its scratch memory must suffice for the last step.
  */
 int64_t specclient_draft_chain(const Pass *first, int64_t steps, int64_t vocab, int64_t *tokens) {
     Chain c;
@@ -88,7 +88,7 @@ int64_t specclient_draft_chain(const Pass *first, int64_t steps, int64_t vocab, 
 }
 
 typedef struct {
-    const Pass *target, *draft;  /* one request's rows: root and drafted tokens; tokens that the draft has not read */
+    const Pass *target, *draft;  /* rows of one request: root and drafted tokens; tokens new to the draft model */
     int64_t drafted;  /* in: tokens to draft; out: tokens verified */
     int64_t vocab;    /* only ids below it are drafted */
     int64_t *ids;     /* the target's input: the root, then the drafted tokens */
@@ -109,9 +109,9 @@ static void run_draft(Worker *worker, GreedyRoundWork *work) {
     end_stage(worker);
 }
 
-/* The greedy acceptance rule of decoding/verify.py, for chains: accept each request's drafted tokens (its rows but
- * the first) up to the first that is not the target's argmax, and store the target's token after them.
- * Held to verify.py by tests/local/decoding/test_acceptance_everywhere.py. */
+/* The greedy acceptance rule of decoding/verify.py, for chains: accept each request's drafted tokens (all its
+ * rows except the first) up to the first one that is not the target's argmax, and store the target's token after
+ * them. tests/local/decoding/test_acceptance_everywhere.py compares the result with verify.py. */
 static void accept_greedy(const Pass *pass, int64_t *accepted, int64_t *tokens, float *values) {
     int64_t n = pass->model->head.out;
     for (int64_t i = 0; i < pass->spans; i++) {
@@ -126,7 +126,7 @@ static void accept_greedy(const Pass *pass, int64_t *accepted, int64_t *tokens, 
     }
 }
 
-/* Run a pass over the roots and chains of several requests, which wants all logits, and verify it greedily. */
+/* Run a pass over the roots and chains of several requests, and verify it greedily. It must compute all logits. */
 void specclient_verify(const Pass *pass, int64_t *accepted, int64_t *tokens, float *values) {
     specclient_pass(pass);
     accept_greedy(pass, accepted, tokens, values);
@@ -152,7 +152,7 @@ void specclient_round(GreedyRound *round) {
 
 typedef struct {
     int64_t heads, blocks, rows, threads;
-    const Linear *block, *head;  /* [heads][blocks]; one head matrix each, or one in all if they share it */
+    const Linear *block, *head;  /* [heads][blocks]; one output head each, or a shared one */
     int64_t shared;
     double eps;
     const float *norm, *given;  /* [hidden]; [rows][hidden] output of the target's last layer */

@@ -12,7 +12,7 @@
 #include "row_ops.h"
 #include "thread_team.h"
 
-typedef struct {  /* neighbouring rows of one request; a mask row is 0 where a position is visible; the first
+typedef struct {  /* contiguous rows of one request; a mask row is 0 where a position is visible; the first
                       `open` positions are visible to all rows */
     int64_t first, rows, start, open, length, mask_stride, window_stride;
     const float *mask, *window;  /* NULL if every row sees all positions */

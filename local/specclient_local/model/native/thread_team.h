@@ -6,10 +6,10 @@
 #include <string.h>
 
 #define MAX_THREADS 64     /* maximum threads, the caller's included */
-#define WRITE_SPACING 128  /* bytes between values that different threads write: lines are fetched in pairs */
+#define WRITE_SPACING 128  /* bytes between values that different threads write; CPUs fetch cache lines in pairs */
 
 typedef struct Worker Worker;
-typedef struct {  /* per thread: pieces taken of its share in the current and the next stage; stages it has ended */
+typedef struct {  /* per thread: pieces taken from its share in the current and the next stage; ended stages */
     _Alignas(WRITE_SPACING) atomic_long taken[2];
     _Alignas(WRITE_SPACING) atomic_long ended;
 } Member;
@@ -24,7 +24,7 @@ typedef struct {
 struct Worker { Run *run; int64_t number; long stage; const void *task; int64_t shares; };
 
 /* Return a piece of the current stage that no thread has taken yet, or -1. A thread's share is contiguous, because
- * memory is fastest in one stream; after its own share it takes pieces that other threads have left. */
+ * sequential reads are the fastest. After its own share, it takes the remaining pieces of other threads. */
 static int64_t claim(Worker *worker, int64_t pieces) {
     Run *run = worker->run;
     for (; worker->shares < run->threads; worker->shares++) {
@@ -80,7 +80,7 @@ static void *helper_main(void *number) {
     return 0;
 }
 
-/* A forked child has none of its parent's threads, so the state starts anew. */
+/* A forked child has none of its parent's threads, so the state is reset. */
 static void reset_after_fork(void) {
     pthread_mutex_init(&state_lock, 0);
     pthread_mutex_init(&team_lock, 0);
