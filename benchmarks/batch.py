@@ -4,7 +4,7 @@
 
 Decoding is greedy, on prompts cut from held-out modules, and does not stop at end tokens. Plain decoding and
 draft speculation (the engine chooses the draft length) alternate over all batch sizes in one run. A figure is
-the median of the repetitions; the load is the machine's at the end. CPU seconds are shown next to elapsed
+the median of the repetitions; the load average is measured at the end. CPU seconds are shown next to elapsed
 seconds, since other programs affect them less. Prints a table, then one JSON line.
 """
 
@@ -25,11 +25,11 @@ from specclient_local.request.params import Method
 METHODS: tuple[Method, ...] = ("plain", "draft")
 
 
-def run(engine: Engine, cut: list[list[int]], method: Method, new: int) -> dict[str, float]:
-    """Answer all prompts at once; return tokens, elapsed and processor seconds."""
-    answers: list[list[AnswerEvent]] = [[] for _ in cut]
+def run(engine: Engine, prompts: list[list[int]], method: Method, new: int) -> dict[str, float]:
+    """Answer all prompts concurrently; return tokens, elapsed seconds and CPU seconds."""
+    answers: list[list[AnswerEvent]] = [[] for _ in prompts]
     begun, used = time.perf_counter(), time.process_time()
-    for ids, events in zip(cut, answers, strict=True):
+    for ids, events in zip(prompts, answers, strict=True):
         engine.add(ids, events.append, max_tokens=new, temperature=0, method=method)
     while engine.step():
         pass
@@ -44,13 +44,13 @@ def run(engine: Engine, cut: list[list[int]], method: Method, new: int) -> dict[
 
 
 def measure(engine: Engine, batches: list[int], new: int, repeat: int) -> list[dict[str, float | str]]:
-    """Time every method and batch size in turn; return a row for each, medians over the repetitions."""
-    cut = held_out(engine.tokenizer, max(batches))
+    """Time all methods and batch sizes alternately; return a row for each with the medians."""
+    prompts = held_out(engine.tokenizer, max(batches))
     taken: dict[tuple[Method, int], list[dict[str, float]]] = {(m, b): [] for m in METHODS for b in batches}
     for turn in range(repeat + 1):
         for (method, batch), runs in taken.items():
-            figures = run(engine, cut[:batch], method, new)
-            if turn:  # the first only warms up
+            figures = run(engine, prompts[:batch], method, new)
+            if turn:  # the first turn warms up
                 runs.append(figures)
     rows: list[dict[str, float | str]] = []
     for (method, batch), runs in taken.items():
@@ -69,10 +69,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--batches", default="1,2,4,8")
-    parser.add_argument("--new", type=int, default=128)
-    parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--batches", default="1,2,4,8", help="numbers of concurrent requests")
+    parser.add_argument("--new", type=int, default=128, help="new tokens per answer")
+    parser.add_argument("--repeat", type=int, default=5, help="repetitions after a warm-up")
+    parser.add_argument("--threads", type=int, default=2, help="CPU threads of the engine")
     args = parser.parse_args()
     batches = [int(size) for size in args.batches.split(",")]
     with Engine.load(
@@ -80,7 +80,7 @@ def main() -> None:
         BUNDLED / "draft",
         slots=max(batches),
         threads=args.threads,
-        prefix_cache=False,  # the same prompts come again
+        prefix_cache=False,  # the prompts are repeated
     ) as engine:
         rows = measure(engine, batches, args.new, args.repeat)
     print(f"{'method':<8}{'batch':>6}{'tokens/s':>11}{'ratio':>8}{'tokens/cpu-s':>14}{'ratio':>8}")

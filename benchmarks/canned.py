@@ -1,6 +1,6 @@
 """A server with canned chat completions; prints its port, and exits when its standard input closes.
 
-It runs in a separate process, so that its cost is not measured as the clients'.
+It runs in a separate process, so that its CPU time does not count as that of the clients.
 """
 
 from __future__ import annotations
@@ -68,8 +68,9 @@ _HEAD = (
 class _Canned(asyncio.Protocol):
     """One connection.
 
-    A path that begins with ``/paced`` gets its chunks half a millisecond apart. One that begins with
-    ``/model`` is answered as by a model: after ``THINKING_S``, a stream's ``WORDS`` chunks ``WORD_S`` apart.
+    For a path that begins with ``/paced``, chunks are sent half a millisecond apart. For ``/model``, the
+    server responds like a model: after ``THINKING_S``, in a stream with ``WORDS`` chunks ``WORD_S`` apart.
+    All other responses are sent immediately.
     """
 
     whole = _whole()
@@ -98,7 +99,7 @@ class _Canned(asyncio.Protocol):
             loop = asyncio.get_running_loop()
             if as_model and streamed:
                 frames = [*self.frames[usage][: WORDS - 1], *self.frames[usage][CHUNKS - 1 :]]
-                loop.call_later(THINKING_S, self._speak, frames, loop.time() + THINKING_S)
+                loop.call_later(THINKING_S, self._send_words, frames, loop.time() + THINKING_S)
             elif as_model:
                 loop.call_later(THINKING_S, self._out.write, self.whole)
             elif not streamed:
@@ -108,13 +109,13 @@ class _Canned(asyncio.Protocol):
             else:
                 self._out.write(_HEAD + self.together[usage])
 
-    def _speak(self, frames: list[bytes], at: float) -> None:
-        """Send the first chunk, and one after the other at the times they are due."""
+    def _send_words(self, frames: list[bytes], start: float) -> None:
+        """Send the first chunk now, and the others ``WORD_S`` apart from ``start`` on."""
         loop = asyncio.get_running_loop()
         self._out.write(_HEAD + frames[0])
         for number, frame in enumerate(frames[1:WORDS], 1):
             last = b"".join(frames[WORDS:]) if number == WORDS - 1 else b""
-            loop.call_at(at + number * WORD_S, self._out.write, frame + last)
+            loop.call_at(start + number * WORD_S, self._out.write, frame + last)
 
     async def _pace(self, frames: list[bytes]) -> None:
         self._out.write(_HEAD)

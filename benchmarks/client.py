@@ -2,12 +2,13 @@
 
     python benchmarks/client.py            # needs: pip install 'specclient[dev]'
 
-Figures are CPU time of this process, so they do not include the canned server, which runs in its own. Each is
-the median of several rounds in which all clients alternate. Prints a table, then one JSON line.
+Figures are CPU time of this process; the canned server runs in a separate process and is not included. Each
+figure is the median of several rounds in which all clients alternate. Prints a table, then one JSON line.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import gc
@@ -28,13 +29,13 @@ BODY = {"model": "gpt-4.1-mini", "messages": ASK, "temperature": 0.5}
 CALLS = 300
 ROUNDS = 5
 
-#: (client, what is measured) -> µs of CPU for each request or chunk.
+#: Figures by client and name: µs of CPU time per request or chunk, unless the name says otherwise.
 Figures = dict[tuple[str, str], float]
 
 
 @contextlib.contextmanager
 def serving() -> Iterator[str]:
-    """Run the canned server; gives its URL."""
+    """Run the canned server inside the block; yields its URL."""
     with subprocess.Popen(
         [sys.executable, str(HERE / "canned.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -44,13 +45,15 @@ def serving() -> Iterator[str]:
 
 
 async def _cpu(work: Callable[[], Awaitable[int]]) -> float:
-    """Return µs of CPU for each of the things that ``work`` says it did."""
+    """Return µs of CPU time per item; ``work`` returns the number of items that it processed."""
     begun = time.process_time()
     done = await work()
     return (time.process_time() - begun) / done * 1e6
 
 
-def _spread(call: Callable[[], Awaitable[Any]], at_once: int) -> Callable[[], Awaitable[int]]:
+def _repeated(call: Callable[[], Awaitable[Any]], at_once: int) -> Callable[[], Awaitable[int]]:
+    """Return a function that makes about ``CALLS`` calls, ``at_once`` at a time, and returns their number."""
+
     async def work() -> int:
         for _ in range(CALLS // at_once):
             await asyncio.gather(*[call() for _ in range(at_once)])
@@ -60,33 +63,33 @@ def _spread(call: Callable[[], Awaitable[Any]], at_once: int) -> Callable[[], Aw
 
 
 def _openai_like(package: Any, url: str, **options: Any) -> dict[str, Callable[[], Awaitable[int]]]:
-    """Return what is measured of a client with OpenAI's interface."""
+    """Return the measurements of a client with OpenAI's interface, by name."""
     client = package.AsyncOpenAI(api_key="sk-1", base_url=f"{url}/v1", **options)
     paced = package.AsyncOpenAI(api_key="sk-1", base_url=f"{url}/paced/v1", **options)
 
     async def call() -> Any:
         return await client.chat.completions.create(**BODY)
 
-    def streamed(of: Any, times: int) -> Callable[[], Awaitable[int]]:
+    def streamed(streaming_client: Any, times: int) -> Callable[[], Awaitable[int]]:
         async def work() -> int:
             chunks = 0
             for _ in range(times):
-                async for chunk in await of.chat.completions.create(**BODY, stream=True):
+                async for chunk in await streaming_client.chat.completions.create(**BODY, stream=True):
                     chunks += bool(chunk.choices)
             return chunks
 
         return work
 
     return {
-        "request": _spread(call, 1),
-        "request, 64 at once": _spread(call, 64),
+        "request": _repeated(call, 1),
+        "request, 64 at once": _repeated(call, 64),
         "chunk": streamed(client, 10),
         "chunk, one at a time": streamed(paced, 3),
     }
 
 
 def _raw(client: Any, url: str) -> dict[str, Callable[[], Awaitable[int]]]:
-    """Return what is measured of httpx by itself: JSON out, JSON in, lines split and parsed."""
+    """Return the measurements of httpx alone, by name: JSON is sent, and responses or lines are parsed."""
 
     async def call() -> Any:
         return (await client.post(f"{url}/v1/chat/completions", json=BODY)).json()
@@ -104,14 +107,15 @@ def _raw(client: Any, url: str) -> dict[str, Callable[[], Awaitable[int]]]:
         return work
 
     return {
-        "request": _spread(call, 1),
-        "request, 64 at once": _spread(call, 64),
+        "request": _repeated(call, 1),
+        "request, 64 at once": _repeated(call, 64),
         "chunk": streamed("/v1/chat/completions", 10),
         "chunk, one at a time": streamed("/paced/v1/chat/completions", 3),
     }
 
 
 def _sync(package: Any, url: str, **options: Any) -> dict[str, Callable[[], Awaitable[int]]]:
+    """Return the measurements of a synchronous client with OpenAI's interface, by name."""
     client = package.OpenAI(api_key="sk-1", base_url=f"{url}/v1", **options)
 
     async def calls() -> int:
@@ -130,7 +134,7 @@ def _sync(package: Any, url: str, **options: Any) -> dict[str, Callable[[], Awai
 
 
 async def cpu_figures(url: str, ledger: str) -> Figures:
-    """Return the medians of all rounds."""
+    """Return the median CPU times over all rounds."""
     import httpx  # noqa: PLC0415
     import httpx_aiohttp  # noqa: PLC0415
     import openai  # noqa: PLC0415
@@ -150,13 +154,13 @@ async def cpu_figures(url: str, ledger: str) -> Figures:
     }
     seen: dict[tuple[str, str], list[float]] = {}
     for turn in range(ROUNDS + 1):
-        if turn == 1:  # what the imports of all of them left is no part of anybody's cost
+        if turn == 1:  # keep objects from the imports out of later garbage collections
             gc.collect()
             gc.freeze()
         for name, works in subjects.items():
             for what, work in works.items():
                 took = await _cpu(work)
-                if turn:  # the first warms up
+                if turn:  # the first turn warms up
                     seen.setdefault((name, what), []).append(took)
     for client in raw:
         await client.aclose()
@@ -173,7 +177,7 @@ print(next(line for line in open("/proc/self/status") if line.startswith("VmRSS"
 
 
 def process_figures(url: str, ledger: str) -> Figures:
-    """Return import times (ms) and resident memory after one call (MB), of fresh processes."""
+    """Return import times (ms) and resident memory after one call (MB), each in a new process."""
     env = {**os.environ, "SPECCLIENT_LEDGER": ledger}
     figures: Figures = {}
     for name in ("openai", "specclient"):
@@ -207,7 +211,10 @@ def show(figures: Figures) -> None:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, print a table, then one JSON line."""
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     with tempfile.TemporaryDirectory() as folder, serving() as url:
         ledger = str(Path(folder) / "ledger.db")
         figures = asyncio.run(cpu_figures(url, ledger))

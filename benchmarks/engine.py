@@ -1,11 +1,11 @@
-"""Compare the engine with transformers on one checkpoint pair, and with the targets that were set.
+"""Compare the engine with transformers on one checkpoint pair, and with the speed targets of this project.
 
     python benchmarks/engine.py [--threads 2] [--repeat 5] [--new 128] [--prompts 4] [--save]
 
 The reference is ``transformers`` (plain, assisted and prompt-lookup decoding) on the bundled pair, in one
 run: all methods alternate on the same prompts, cut from held-out modules to 64 tokens. A figure is the median
 of the repetitions, a ratio the median of the ratios within a turn. c, the cost of a draft pass in plain
-steps, is timed between all of them, and plain decoding once more before each draft length that is compared
+steps, is timed before every run, and plain decoding is timed again before each draft length that is compared
 with theory. Decoding is greedy, in float32, with one request at a time unless stated otherwise; neither side
 has an end token, and no prefix cache is used. The prediction is the plain answer with every tenth token
 wrong; layer_skip drafts with the target's first three layers. The bundled heads run in a separate engine,
@@ -52,21 +52,21 @@ LAYERS = 3
 HEADS = ("bundled:eagle3", "bundled:medusa")
 OWN, THEIRS = "own: ", "transformers: "
 HALF = ", bfloat16"
-"""What ways of an engine are called whose matrices are in bfloat16, as the checkpoints have them."""
+"""Suffix of the methods of an engine with matrices in bfloat16, the data type of the checkpoints."""
 
 BESIDE = "plain beside K="
-"""What plain runs are called that a draft length is compared with: machines change by the second."""
+"""Prefix of the plain runs next to each draft length, since the speed of a machine changes within seconds."""
 
-Timed = TimedRun | peers.Told
+Timed = TimedRun | peers.PeerRun
 
 
-def stream(engine: Engine, prompts: Sequence[Sequence[int]], each: Sequence[Parameters]) -> TimedRun:
-    """Answer prompts one after the other as a caller of ``engine.stream`` or ``generate`` does."""
+def stream(engine: Engine, prompts: Sequence[Sequence[int]], params: Sequence[Parameters]) -> TimedRun:
+    """Answer prompts one after the other with ``engine.stream``, as a caller does."""
     answers: list[TimedAnswer] = []
     begun = time.perf_counter()
-    for ids, params in zip(prompts, each, strict=True):
+    for ids, own in zip(prompts, params, strict=True):
         arrived, rounds = time.perf_counter(), []
-        for piece in engine.stream(ids, **params):
+        for piece in engine.stream(ids, **own):
             rounds.append(sum(piece.drafted))
             generation = piece.generation
         assert generation is not None
@@ -75,49 +75,49 @@ def stream(engine: Engine, prompts: Sequence[Sequence[int]], each: Sequence[Para
 
 
 def streamed(
-    engine: Engine, prompts: Sequence[Sequence[int]], asked: Mapping[str, Parameters]
+    engine: Engine, prompts: Sequence[Sequence[int]], params: Mapping[str, Parameters]
 ) -> dict[str, Callable[[], Timed]]:
-    """Return a way for each of what may be asked: all prompts, one after the other."""
-    return {name: partial(stream, engine, prompts, [each] * len(prompts)) for name, each in asked.items()}
+    """Return functions that answer all prompts one after the other, by the names of their parameters."""
+    return {name: partial(stream, engine, prompts, [own] * len(prompts)) for name, own in params.items()}
 
 
 def headed_ways(engine: Engine, prompts: Sequence[Sequence[int]], new: int) -> dict[str, Callable[[], Timed]]:
-    """Return the ways of an engine with Medusa and EAGLE heads."""
+    """Return the timed functions of an engine with Medusa and EAGLE heads."""
     base: Parameters = {"max_tokens": new, "temperature": 0.0}
-    asked: dict[str, Parameters] = {
+    params: dict[str, Parameters] = {
         "eagle3": {**base, "method": "eagle"},
         "eagle3, K=4": {**base, "method": "eagle", "draft_length": 4},
         "eagle3, grown tree": {**base, "method": "eagle", "draft_tree": "grow"},
         "medusa": {**base, "method": "medusa"},
         "medusa, tree": {**base, "method": "medusa", "draft_tree": "grow"},
     }
-    return streamed(engine, prompts, asked)
+    return streamed(engine, prompts, params)
 
 
 def half_ways(engine: Engine, prompts: Sequence[Sequence[int]], new: int) -> dict[str, Callable[[], Timed]]:
-    """Return the ways of an engine in bfloat16."""
+    """Return the timed functions of an engine in bfloat16."""
     base: Parameters = {"max_tokens": new, "temperature": 0.0}
-    asked: dict[str, Parameters] = {
+    params: dict[str, Parameters] = {
         "plain": {**base, "method": "plain"},
         "draft": {**base, "method": "draft"},
         "draft, K=4": {**base, "method": "draft", "draft_length": 4},
         "ngram": {**base, "method": "ngram"},
     }
-    return streamed(engine, prompts, {f"{name}{HALF}": each for name, each in asked.items()})
+    return streamed(engine, prompts, {f"{name}{HALF}": own for name, own in params.items()})
 
 
 def own_ways(engine: Engine, prompts: Sequence[Sequence[int]], new: int) -> dict[str, Callable[[], Timed]]:
-    """Return the engine's ways of decoding, those of them that it was loaded with."""
+    """Return the timed functions of the methods that an engine was loaded with."""
     base: Parameters = {"max_tokens": new, "temperature": 0.0}
     plain: Parameters = {**base, "method": "plain"}
     draft: Parameters = {**base, "method": "draft"}
-    asked: dict[str, Parameters] = {
+    params: dict[str, Parameters] = {
         "plain": plain,
         "draft": draft,
         **{
-            name: asked
+            name: own
             for k in LENGTHS
-            for name, asked in (
+            for name, own in (
                 (f"{BESIDE}{k}", plain),
                 (f"draft, K={k}", {**draft, "draft_length": k}),
             )
@@ -128,9 +128,9 @@ def own_ways(engine: Engine, prompts: Sequence[Sequence[int]], new: int) -> dict
         "layer_skip": {**base, "method": "layer_skip"},
         "union": {**base, "method": "union"},
     }
-    able = {name: each for name, each in asked.items() if each["method"] in engine.methods}
-    ways = streamed(engine, prompts, able)
-    predicted: list[Parameters] = [{**base, "prediction": spoilt(ids)} for ids in ways["plain"]().token_ids]
+    usable = {name: own for name, own in params.items() if own["method"] in engine.methods}
+    ways = streamed(engine, prompts, usable)
+    predicted: list[Parameters] = [{**base, "prediction": altered(ids)} for ids in ways["plain"]().token_ids]
     ways["prediction"] = partial(stream, engine, prompts, predicted)
     many = [prompts[i % len(prompts)] for i in range(BATCH)]
     ways["plain, stepped"] = partial(run_prompts, engine, many, plain)
@@ -139,18 +139,22 @@ def own_ways(engine: Engine, prompts: Sequence[Sequence[int]], new: int) -> dict
     return ways
 
 
-def spoilt(ids: Sequence[int]) -> list[int]:
-    """Return an answer of which every tenth token is another one."""
+def altered(ids: Sequence[int]) -> list[int]:
+    """Return an answer with every tenth token replaced."""
     return [token if i % 10 != 9 else (token + 1) % 256 for i, token in enumerate(ids)]
 
 
 @dataclass(frozen=True)
 class Depth:
-    """Drafts of one length beside what theory expects.
+    """The measured speed-up of one draft length, and the speed-up expected by theory.
 
-    ``alpha`` is counted in these runs; ``closed_form`` is (1 − α^(K+1)) / ((1 − α)(Kc + 1)), c being a draft
-    step over a plain step, each timed as a whole call of its runner: what calling a model costs is in both,
-    what a round does beside is in neither. ``measured`` has all of it, and leaves the reading of prompts out.
+    Attributes:
+        length: K.
+        alpha: probability that a drafted token is accepted, counted in these runs.
+        mean_accepted_length: mean tokens per round.
+        closed_form: (1 − α^(K+1)) / ((1 − α)(Kc + 1)). c is the time of a draft step over that of a plain
+            step, each timed as a call of its runner; the other work of a round is in neither.
+        measured: speed-up of whole rounds, without prefill.
     """
 
     length: int
@@ -161,15 +165,15 @@ class Depth:
 
 
 def depths(runs: Mapping[str, list[Timed]], cost: float, new: int) -> list[Depth]:
-    """Compare each draft length's speed-up with the closed form."""
-    found: list[Depth] = []
+    """Return the measurements of all draft lengths."""
+    rows: list[Depth] = []
     for k in LENGTHS:
         own, plain = _runs(runs, f"draft, K={k}"), _runs(runs, f"{BESIDE}{k}")
         counted: PositionAcceptance = acceptance(own, k, new)
         alpha = counted.alpha or 0.0
         measured = median_ratio(own, plain, decoding=True)
-        found.append(Depth(k, alpha, counted.mean_accepted_length, speed_up(alpha, k, cost), measured))
-    return found
+        rows.append(Depth(k, alpha, counted.mean_accepted_length, speed_up(alpha, k, cost), measured))
+    return rows
 
 
 def _runs(runs: Mapping[str, list[Timed]], name: str) -> list[TimedRun]:
@@ -178,7 +182,7 @@ def _runs(runs: Mapping[str, list[Timed]], name: str) -> list[TimedRun]:
 
 @dataclass(frozen=True)
 class Target:
-    """What was to be reached, and what was."""
+    """A speed target: the required ratio and the measured one."""
 
     name: str
     wanted: float
@@ -189,8 +193,8 @@ class Target:
         return "not measured" if self.reached is None else "met" if self.reached >= self.wanted else "not met"
 
 
-def targets(runs: Mapping[str, list[Timed]], found: Sequence[Depth]) -> list[Target]:
-    """Set each target of speed beside its figure."""
+def targets(runs: Mapping[str, list[Timed]], rows: Sequence[Depth]) -> list[Target]:
+    """Return the speed targets with their measured ratios."""
 
     def ratio(one: str, other: str) -> float | None:
         if one not in runs or other not in runs:
@@ -198,9 +202,9 @@ def targets(runs: Mapping[str, list[Timed]], found: Sequence[Depth]) -> list[Tar
         pairs = zip(runs[one], runs[other], strict=True)
         return statistics.median(a.tokens_per_s / b.tokens_per_s for a, b in pairs)
 
-    assisted = max((peers.ASSISTED, peers.DEFAULT), key=lambda name: middle(runs[THEIRS + name]))
-    worst = min(found, key=lambda row: row.measured / row.closed_form)
-    best = max(found, key=lambda row: row.measured)
+    assisted = max((peers.ASSISTED, peers.DEFAULT), key=lambda name: median_speed(runs[THEIRS + name]))
+    worst = min(rows, key=lambda row: row.measured / row.closed_form)
+    best = max(rows, key=lambda row: row.measured)
     return [
         Target("plain over transformers plain", 1.8, ratio(OWN + "plain", THEIRS + peers.PLAIN)),
         Target(f"draft over transformers {assisted}", 3.0, ratio(OWN + "draft", THEIRS + assisted)),
@@ -218,32 +222,38 @@ def targets(runs: Mapping[str, list[Timed]], found: Sequence[Depth]) -> list[Tar
     ]
 
 
-def middle(runs: Sequence[Timed]) -> float:
+def median_speed(runs: Sequence[Timed]) -> float:
     """Return the median tokens per second."""
     return statistics.median(run.tokens_per_s for run in runs)
 
 
 def differences(runs: Mapping[str, list[Timed]], judge: peers.Peers) -> list[str]:
-    """Say where ways first give other tokens than transformers' plain decoding, and how near a tie it was."""
+    """Return a line for each answer that differs from transformers' plain decoding.
+
+    The line has the position of the first different token, and the distance of the two highest logits there.
+    """
     expected = runs[THEIRS + peers.PLAIN][0].token_ids
-    told: list[str] = []
-    for name, made in runs.items():
-        for i, (ids, wanted) in enumerate(zip(made[0].token_ids, _as_many(expected, made[0]), strict=True)):
-            if ids != wanted:
-                at = next(j for j, (a, b) in enumerate(zip(ids, wanted, strict=True)) if a != b)
+    lines: list[str] = []
+    for name, timed in runs.items():
+        wanted = _repeated(expected, timed[0])
+        for i, (ids, expected_ids) in enumerate(zip(timed[0].token_ids, wanted, strict=True)):
+            if ids != expected_ids:
+                at = next(j for j, (a, b) in enumerate(zip(ids, expected_ids, strict=True)) if a != b)
                 prompt = list(judge.prompts[i % len(judge.prompts)])
-                margin = judge.margin([*prompt, *wanted[:at]])
-                told.append(f"{name}: prompt {i} differs from token {at} on, logits {margin:.1e} apart there")
-    return told
+                margin = judge.margin([*prompt, *expected_ids[:at]])
+                lines.append(
+                    f"{name}: prompt {i} differs from token {at} on, logits {margin:.1e} apart there"
+                )
+    return lines
 
 
-def _as_many(expected: list[list[int]], run: Timed) -> list[list[int]]:
+def _repeated(expected: list[list[int]], run: Timed) -> list[list[int]]:
     return [expected[i % len(expected)] for i in range(len(run.token_ids))]
 
 
 @dataclass(frozen=True)
 class Method:
-    """What a way of drafting came to: accepted of drafted, tokens a target pass, times plain decoding."""
+    """The acceptance rate, the mean tokens per target pass and the speed-up of one method."""
 
     name: str
     acceptance: float | None
@@ -252,50 +262,51 @@ class Method:
 
 
 def methods(runs: Mapping[str, list[Timed]]) -> list[Method]:
-    """Set every way of the own engine with one request at a time beside its plain decoding."""
-    found: list[Method] = []
+    """Return the measurements of the engine's speculative methods with one request at a time."""
+    rows: list[Method] = []
     for name in runs:
         own = _runs(runs, name.removeprefix(OWN)) if name.startswith(OWN) and "batch" not in name else []
         if own and own[-1].mean_accepted_length > 1:
-            ups = zip(own, _runs(runs, f"plain{HALF}" if name.endswith(HALF) else "plain"), strict=True)
-            ratio = statistics.median(a.tokens_per_s / b.tokens_per_s for a, b in ups)
+            pairs = zip(own, _runs(runs, f"plain{HALF}" if name.endswith(HALF) else "plain"), strict=True)
+            ratio = statistics.median(a.tokens_per_s / b.tokens_per_s for a, b in pairs)
             last = own[-1]
             short = name.removeprefix(OWN)
-            found.append(Method(short, last.acceptance_rate, last.mean_accepted_length, ratio))
-    return found
+            rows.append(Method(short, last.acceptance_rate, last.mean_accepted_length, ratio))
+    return rows
 
 
 def show(
-    runs: Mapping[str, list[Timed]], found: Sequence[Depth], reached: Sequence[Target], cost: float
+    runs: Mapping[str, list[Timed]], rows: Sequence[Depth], reached: Sequence[Target], cost: float
 ) -> None:
     """Print the tables."""
-    plain = middle(runs[OWN + "plain"])
-    print(f"{'':<32}{'tokens/s':>10}{'own plain':>11}{'accepted':>10}{'a pass':>8}")
-    for name, made in runs.items():
+    plain = median_speed(runs[OWN + "plain"])
+    print(f"{'':<32}{'tokens/s':>10}{'own plain':>11}{'accepted':>10}{'per pass':>9}")
+    for name, timed in runs.items():
         if BESIDE in name:
             continue
-        last, accepted, length = made[-1], "", ""
+        last, accepted, length = timed[-1], "", ""
         if isinstance(last, TimedRun) and last.acceptance_rate is not None:
             accepted = f"{last.acceptance_rate:.0%}"
         if isinstance(last, TimedRun) and last.mean_accepted_length > 1:
             length = f"{last.mean_accepted_length:.2f}"
-        print(f"{name:<32}{middle(made):>10.1f}{middle(made) / plain:>10.2f}×{accepted:>10}{length:>8}")
-    print(f"\nc = {cost:.3f}\n{'K':>2}{'α':>7}{'a pass':>8}{'closed form':>13}{'measured':>10}{'share':>8}")
-    for row in found:
+        speed = median_speed(timed)
+        print(f"{name:<32}{speed:>10.1f}{speed / plain:>10.2f}×{accepted:>10}{length:>9}")
+    print(f"\nc = {cost:.3f}\n{'K':>2}{'α':>7}{'per pass':>9}{'closed form':>13}{'measured':>10}{'share':>8}")
+    for row in rows:
         print(
-            f"{row.length:>2}{row.alpha:>7.2f}{row.mean_accepted_length:>8.2f}{row.closed_form:>12.2f}×"
+            f"{row.length:>2}{row.alpha:>7.2f}{row.mean_accepted_length:>9.2f}{row.closed_form:>12.2f}×"
             f"{row.measured:>9.2f}×{row.measured / row.closed_form:>8.0%}"
         )
-    print(f"\n{'target':<52}{'wanted':>8}{'reached':>9}")
-    for one in reached:
-        figure = "–" if one.reached is None else f"{one.reached:.2f}"
-        print(f"{one.name:<52}{one.wanted:>8.2f}{figure:>9}  {one.verdict}")
+    print(f"\n{'target':<52}{'required':>9}{'measured':>9}")
+    for target in reached:
+        figure = "–" if target.reached is None else f"{target.reached:.2f}"
+        print(f"{target.name:<52}{target.wanted:>9.2f}{figure:>9}  {target.verdict}")
 
 
 def values(
     args: argparse.Namespace,
     runs: Mapping[str, list[Timed]],
-    found: Sequence[Depth],
+    rows: Sequence[Depth],
     reached: Sequence[Target],
     cost: float,
 ) -> dict[str, Any]:
@@ -308,12 +319,12 @@ def values(
         "torch": torch.__version__,
         "transformers": peers.transformers.__version__,
         "load": [round(value, 1) for value in os.getloadavg()] if hasattr(os, "getloadavg") else None,
-        "tokens_per_s": {name: middle(made) for name, made in runs.items() if BESIDE not in name},
-        "all_tokens_per_s": {name: [run.tokens_per_s for run in made] for name, made in runs.items()},
+        "tokens_per_s": {name: median_speed(timed) for name, timed in runs.items() if BESIDE not in name},
+        "all_tokens_per_s": {name: [run.tokens_per_s for run in timed] for name, timed in runs.items()},
         "draft_cost": cost,
         "methods": [asdict(row) for row in methods(runs)],
-        "depths": [asdict(row) for row in found],
-        "targets": [{**asdict(one), "verdict": one.verdict} for one in reached],
+        "depths": [asdict(row) for row in rows],
+        "targets": [{**asdict(target), "verdict": target.verdict} for target in reached],
     }
 
 
@@ -322,11 +333,11 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--new", type=int, default=128)
-    parser.add_argument("--prompts", type=int, default=4)
-    parser.add_argument("--save", action="store_true")
+    parser.add_argument("--threads", type=int, default=2, help="CPU threads of torch and the engine")
+    parser.add_argument("--repeat", type=int, default=5, help="repetitions after a warm-up")
+    parser.add_argument("--new", type=int, default=128, help="new tokens per answer")
+    parser.add_argument("--prompts", type=int, default=4, help="number of prompts")
+    parser.add_argument("--save", action="store_true", help="save figures and plots to benchmarks/results")
     return parser.parse_args()
 
 
@@ -337,36 +348,36 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         target = peers.endless(BUNDLED / "target", Path(folder) / "target")
         draft = peers.endless(BUNDLED / "draft", Path(folder) / "draft")
-        alone = partial(Engine.load, target, threads=args.threads, prefix_cache=False)
+        load = partial(Engine.load, target, threads=args.threads, prefix_cache=False)
         with (
-            alone(draft, layer_skip=LAYERS, slots=BATCH) as engine,
-            alone(heads=HEADS, slots=1) as headed,
-            alone(draft, dtype="bfloat16", slots=1) as half,
+            load(draft, layer_skip=LAYERS, slots=BATCH) as engine,
+            load(heads=HEADS, slots=1) as headed_engine,
+            load(draft, dtype="bfloat16", slots=1) as half_engine,
         ):
             prompts = held_out(engine.tokenizer, args.prompts)
             judge = peers.Peers(target, draft, prompts, args.new)
-            own = own_ways(engine, prompts, args.new) | headed_ways(headed, prompts, args.new)
-            own |= half_ways(half, prompts, args.new)
+            own = own_ways(engine, prompts, args.new) | headed_ways(headed_engine, prompts, args.new)
+            own |= half_ways(half_engine, prompts, args.new)
             ways: dict[str, Callable[[], Timed]] = {
                 **{THEIRS + name: way for name, way in judge.ways.items()},
                 **{OWN + name: way for name, way in own.items()},
             }
             costs: list[float | None] = []
             runs = run_alternating(ways, args.repeat, lambda _: costs.append(draft_cost(engine)))
-            cost = statistics.median(found for found in costs if found is not None)
+            cost = statistics.median(value for value in costs if value is not None)
         different = differences(runs, judge)
-    found = depths(runs, cost, args.new)
-    reached = targets(runs, found)
-    show(runs, found, reached, cost)
-    print("\n" + ("\n".join(different) or "every way gives the tokens of transformers' plain decoding"))
-    told = values(args, runs, found, reached, cost)
+    rows = depths(runs, cost, args.new)
+    reached = targets(runs, rows)
+    show(runs, rows, reached, cost)
+    print("\n" + ("\n".join(different) or "all methods generate the tokens of transformers' plain decoding"))
+    figures = values(args, runs, rows, reached, cost)
     if args.save:
         RESULTS.mkdir(exist_ok=True)
-        (RESULTS / "engine.json").write_text(json.dumps(told, indent=1) + "\n")
-        plots.speeds(told["tokens_per_s"], RESULTS / "engine_speed.png")
-        plots.methods(told["methods"], RESULTS / "engine_methods.png")
-        plots.depths(told["depths"], cost, RESULTS / "engine_depth.png")
-    print(json.dumps(told))
+        (RESULTS / "engine.json").write_text(json.dumps(figures, indent=1) + "\n")
+        plots.speeds(figures["tokens_per_s"], RESULTS / "engine_speed.png")
+        plots.methods(figures["methods"], RESULTS / "engine_methods.png")
+        plots.depths(figures["depths"], cost, RESULTS / "engine_depth.png")
+    print(json.dumps(figures))
 
 
 if __name__ == "__main__":

@@ -34,82 +34,82 @@ from typing import Any
 
 from canned import CHUNKS, WORDS
 from client import serving
-from gateway_load import Seen, Subject, crowd
+from gateway_load import LoadResult, Subject, send_load
 from gateway_servers import KEY, MODEL, QUICK, THINKING, Running, litellm, ours
 
 RESULT = Path(__file__).parent / "results" / "gateway.json"
 CROWDS = (1, 16, 64)
-#: Seconds of asking in a round, for each figure.
+#: Seconds of requests in a round, for each figure.
 LONG_S = 3.0
 DIRECT = "directly"
-#: Figures, one a round, by who was asked, and for what.
+#: Figures, one per round, by server and name of the figure.
 Table = dict[str, dict[str, list[float]]]
 WANTED_MS, WANTED_RATIO = 3.0, 3.0
 
 
-def right(chunks: int) -> Callable[[bytes], None]:
-    """Return what raises for an answer that is not the upstream's.
+def checker(chunks: int) -> Callable[[bytes], None]:
+    """Return a function that ends the program if a response is not the upstream's.
 
     Args:
-        chunks: of a stream with a word or a reason to end; 0 for an answer that is whole.
+        chunks: minimum chunks of a stream, including the one with the finish reason; 0 if not streamed.
     """
 
     def check(answer: bytes) -> None:
         good = b"lazy dog." in answer if not chunks else answer.count(b"chat.completion.chunk") >= chunks
         ended = not chunks or b"data: [DONE]" in answer
         if not answer.startswith(b"HTTP/1.1 200") or not good or not ended:
-            raise SystemExit(f"a wrong answer: {answer[:1000]!r}")
+            raise SystemExit(f"wrong response: {answer[:1000]!r}")
 
     return check
 
 
 def subject_of(gateway: Running, path: str) -> Subject:
-    """Return a gateway as it is asked for what the upstream has at a path."""
+    """Return a gateway as the subject of requests that it sends to a path of the upstream."""
     return Subject(gateway.name, gateway.port, "/v1", gateway.models[path], KEY)
 
 
 async def latencies(upstream: int, gateways: list[Running], rounds: int) -> Table:
-    """Return the milliseconds that each gateway adds, by what is asked: one figure a round."""
+    """Return the milliseconds that each gateway adds, by kind of request: one figure per round."""
     subjects = [Subject(DIRECT, upstream, THINKING, MODEL), *(subject_of(g, THINKING) for g in gateways)]
     added: Table = {gateway.name: {} for gateway in gateways}
     for turn, (at_once, stream) in product(range(rounds + 1), product(CROWDS, (False, True))):
         every_s = 1.0 if stream else 0.3
         times = round((LONG_S if turn else 1.0) / every_s)
-        seen: dict[str, Seen] = {}
+        results: dict[str, LoadResult] = {}
         for subject in subjects:
-            seen[subject.name] = await crowd(
-                subject, at_once, times, stream=stream, check=right(WORDS * stream), every_s=every_s
+            results[subject.name] = await send_load(
+                subject, at_once, times, stream=stream, check=checker(WORDS * stream), every_s=every_s
             )
-        if not turn:  # the first warms up
+        if not turn:  # the first turn warms up
             continue
         what, name = ("first", "first event of a stream") if stream else ("whole", "whole answer")
         for gateway in gateways:
-            more = seen[gateway.name].median_ms(what) - seen[DIRECT].median_ms(what)
-            added[gateway.name].setdefault(f"{name}, {at_once} at once", []).append(more)
+            difference = results[gateway.name].median_ms(what) - results[DIRECT].median_ms(what)
+            added[gateway.name].setdefault(f"{name}, {at_once} at once", []).append(difference)
     return added
 
 
 async def throughputs(upstream: int, gateways: list[Running], rounds: int) -> Table:
-    """Return the answers a second, directly and by each gateway, by what is asked: one figure a round."""
+    """Return responses per second, directly and by gateway, by kind of request: one figure per round."""
     subjects = [Subject(DIRECT, upstream, QUICK, MODEL), *(subject_of(g, QUICK) for g in gateways)]
-    found: Table = {subject.name: {} for subject in subjects}
+    rates: Table = {subject.name: {} for subject in subjects}
     pace = {subject.name: 50.0 for subject in subjects}
     for turn in range(rounds + 1):
         for stream in (False, True):
             for subject in subjects:
                 rate = pace[subject.name] / (20 if stream else 1)
                 times = max(1, round(rate * (LONG_S if turn else 0.5) / 64))
-                seen = await crowd(subject, 64, times, stream=stream, check=right(CHUNKS * stream))
+                result = await send_load(subject, 64, times, stream=stream, check=checker(CHUNKS * stream))
                 if not stream:
-                    pace[subject.name] = seen.a_second
+                    pace[subject.name] = result.per_second
                 if turn:
                     name = f"streams of {CHUNKS} events a second" if stream else "answers a second"
-                    found[subject.name].setdefault(name, []).append(seen.a_second)
-    return found
+                    rates[subject.name].setdefault(name, []).append(result.per_second)
+    return rates
 
 
 def figures_of(added: Table, rates: Table) -> dict[str, Any]:
-    """Return medians over the rounds, and how many times LiteLLM's throughput ours is, round by round."""
+    """Return medians over the rounds, and the median ratio of our throughput to LiteLLM's within a round."""
 
     def medians(table: dict[str, list[float]]) -> dict[str, float]:
         return {what: round(statistics.median(values), 2) for what, values in table.items()}
@@ -133,27 +133,27 @@ def figures_of(added: Table, rates: Table) -> dict[str, Any]:
 def show(figures: dict[str, Any]) -> None:
     """Print the table."""
     names = list(figures["added_ms"])
-    print(f"{'added, ms at the median':38}", *(f"{name:>12}" for name in names), f"{'wanted':>10}")
+    print(f"{'added latency, median, ms':38}", *(f"{name:>12}" for name in names), f"{'required':>10}")
     for what in figures["added_ms"][names[0]]:
         cells = (f"{figures['added_ms'][name][what]:12.2f}" for name in names)
         print(f"{what:38}", *cells, f"{f'≤ {WANTED_MS:g}':>10}")
     print()
     names = list(figures["a_second"])
-    print(f"{'64 clients, as fast as they can':38}", *(f"{name:>12}" for name in names), f"{'ratio':>10}")
+    print(f"{'throughput of 64 clients':38}", *(f"{name:>12}" for name in names), f"{'ratio':>10}")
     for what in figures["a_second"][DIRECT]:
         cells = (f"{figures['a_second'][name][what]:12,.1f}" for name in names)
         ratio = figures.get("ratio", {}).get(what)
         print(f"{what:38}", *cells, f"{'–' if ratio is None else f'{ratio:.1f} ×':>10}")
     if "ratio" in figures:
-        print(f"{'':38} wanted: {WANTED_RATIO:g} × LiteLLM's")
+        print(f"{'':38} required: {WANTED_RATIO:g} × LiteLLM's")
     print()
     for name, seconds in figures["started_s"].items():
-        print(f"{name} answers {seconds:.2f} s after its start")
+        print(f"{name} responds {seconds:.2f} s after its start")
 
 
 @contextmanager
 def all_running(python: Path | None, options: list[str]) -> Iterator[tuple[int, list[Running]]]:
-    """Run the upstream and the gateways; gives its port, and them."""
+    """Run the upstream and the gateways inside the block; yields the upstream's port, and the gateways."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         url = stack.enter_context(serving())
@@ -168,18 +168,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--litellm", type=Path, default=os.environ.get("LITELLM_PYTHON"), metavar="PYTHON")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds after a warm-up")
+    parser.add_argument(
+        "--litellm",
+        type=Path,
+        default=os.environ.get("LITELLM_PYTHON"),
+        metavar="PYTHON",
+        help="Python of an environment with LiteLLM's proxy (default: LITELLM_PYTHON)",
+    )
     parser.add_argument(
         "--serve", nargs="*", default=[], metavar="OPTION", help="further options of specclient serve"
     )
-    parser.add_argument("--save", action="store_true")
+    parser.add_argument("--save", action="store_true", help="save the figures to benchmarks/results")
     args = parser.parse_args()
     python = Path(args.litellm) if args.litellm else None
     if python is None:
-        print("LiteLLM's proxy is left out: --litellm names the Python that has it (see --help)\n")
+        print("LiteLLM's proxy is not measured; name a Python that has it with --litellm (see --help)\n")
     elif not python.with_name("litellm").exists():
-        sys.exit(f"{python} has no litellm beside it: {python} -m pip install 'litellm[proxy]'")
+        sys.exit(f"LiteLLM is not installed for {python}: {python} -m pip install 'litellm[proxy]'")
     load = os.getloadavg()
     with all_running(python, args.serve) as (port, gateways):
         added = asyncio.run(latencies(port, gateways[:1], args.rounds))

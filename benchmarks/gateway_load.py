@@ -14,11 +14,14 @@ MESSAGES = [{"role": "user", "content": "Tell me about foxes, in a sentence or t
 
 @dataclass(frozen=True)
 class Subject:
-    """A server that is asked.
+    """A server to measure.
 
     Attributes:
-        path: below which ``/chat/completions`` lies.
-        model: as it knows the one upstream model.
+        name: its name in tables.
+        port: its port on the loopback interface.
+        path: the path before ``/chat/completions``.
+        model: its name of the upstream's model.
+        key: its API key.
     """
 
     name: str
@@ -46,16 +49,22 @@ class Subject:
 
 
 @dataclass
-class Seen:
-    """What a crowd saw: seconds of each answer, seconds to each stream's first event, and seconds in all."""
+class LoadResult:
+    """The durations of the requests of all clients.
+
+    Attributes:
+        whole: seconds until each response was complete.
+        first: seconds until each stream's first event.
+        elapsed: seconds from the first request to the last response.
+    """
 
     whole: list[float] = field(default_factory=list)
     first: list[float] = field(default_factory=list)
     elapsed: float = 0.0
 
     @property
-    def a_second(self) -> float:
-        """Answers a second."""
+    def per_second(self) -> float:
+        """Responses per second."""
         return len(self.whole) / self.elapsed
 
     def median_ms(self, what: str) -> float:
@@ -64,7 +73,7 @@ class Seen:
 
 
 class Client(asyncio.Protocol):
-    """A connection that asks one thing after the other."""
+    """A connection that sends one request after the other."""
 
     def __init__(self) -> None:
         self._read = bytearray()
@@ -74,8 +83,8 @@ class Client(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._out: asyncio.Transport = transport  # type: ignore[assignment]
 
-    async def ask(self, request: bytes) -> bytes:
-        """Send a request and return all of its answer."""
+    async def send(self, request: bytes) -> bytes:
+        """Send a request, and return its complete response."""
         self._read.clear()
         self.first_at, self._length = None, -1
         self._done = asyncio.get_running_loop().create_future()
@@ -93,22 +102,24 @@ class Client(asyncio.Protocol):
             at = head.find(b"content-length:")
             size = int(head[at + 15 :].split(b"\r\n", 1)[0]) if at >= 0 else 0
             self._length = end + 4 + size if at >= 0 else 0
-        whole = len(self._read) >= self._length > 0 or (
+        complete = len(self._read) >= self._length > 0 or (
             self._length == 0 and self._read.endswith(b"0\r\n\r\n")
         )
-        if whole:
+        if complete:
             self._done.set_result(bytes(self._read))
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._done is not None and not self._done.done():
-            self._done.set_exception(ConnectionError(f"the connection ended amid an answer: {exc}"))
+            self._done.set_exception(
+                ConnectionError(f"the connection closed before the response was complete: {exc}")
+            )
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._out.close()
 
 
-async def crowd(
+async def send_load(
     subject: Subject,
     at_once: int,
     times: int,
@@ -116,32 +127,37 @@ async def crowd(
     stream: bool,
     check: Callable[[bytes], None],
     every_s: float = 0.0,
-) -> Seen:
-    """Have some clients ask, each so many times.
+) -> LoadResult:
+    """Let ``at_once`` clients send ``times`` requests each.
 
     Args:
-        check: raises for an answer that is not what the upstream sends.
-        every_s: seconds from one question of a client to its next, which the clients share evenly: who asked
-            as soon as it was answered would fall in step with the others, and wait for them. 0 for that.
+        subject: the server.
+        at_once: number of clients.
+        times: requests per client.
+        stream: whether the responses are streamed.
+        check: raises an exception if a response is wrong.
+        every_s: seconds between two requests of a client. The starts of all clients are spread evenly over
+            this time; otherwise they would synchronize and wait for each other. With 0, each client sends its
+            next request as soon as it has its response.
     """
-    loop, seen, request = asyncio.get_running_loop(), Seen(), subject.request(stream=stream)
+    loop, result, request = asyncio.get_running_loop(), LoadResult(), subject.request(stream=stream)
     connected = [loop.create_connection(Client, "127.0.0.1", subject.port) for _ in range(at_once)]
     clients = [client for _, client in await asyncio.gather(*connected)]
     begun = time.perf_counter()
 
-    async def one(client: Client, place: int) -> None:
+    async def send_all(client: Client, place: int) -> None:
         for number in range(times):
-            if (ahead := begun + every_s * (place / at_once + number) - time.perf_counter()) > 0:
-                await asyncio.sleep(ahead)
-            asked = time.perf_counter()
-            answer = await client.ask(request)
-            seen.whole.append(time.perf_counter() - asked)
-            check(answer)
+            if (delay := begun + every_s * (place / at_once + number) - time.perf_counter()) > 0:
+                await asyncio.sleep(delay)
+            sent = time.perf_counter()
+            response = await client.send(request)
+            result.whole.append(time.perf_counter() - sent)
+            check(response)
             if client.first_at is not None:
-                seen.first.append(client.first_at - asked)
+                result.first.append(client.first_at - sent)
 
-    await asyncio.gather(*[one(client, place) for place, client in enumerate(clients)])
-    seen.elapsed = time.perf_counter() - begun
+    await asyncio.gather(*[send_all(client, place) for place, client in enumerate(clients)])
+    result.elapsed = time.perf_counter() - begun
     for client in clients:
         client.close()
-    return seen
+    return result

@@ -17,18 +17,20 @@ from pathlib import Path
 
 MODEL = "gpt-4.1-mini"
 KEY = "sk-benchmark"
-#: Paths of the upstream below which it answers at once, and as a model would.
+#: Base paths of the upstream: it responds immediately below the first, and like a model below the second.
 QUICK, THINKING = "/v1", "/model/v1"
 _SERVE = "from specclient_cli.main import main; main()"
 
 
 @dataclass(frozen=True)
 class Running:
-    """A gateway that takes requests.
+    """A gateway that is ready for requests.
 
     Attributes:
-        models: its names of the upstream's model, by the upstream's path.
-        started_s: from the start of its process to its first answer.
+        name: its name in tables.
+        port: its port on the loopback interface.
+        models: its names of the upstream's model, by the upstream's base path.
+        started_s: seconds from the start of its process to its first response.
     """
 
     name: str
@@ -38,7 +40,7 @@ class Running:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return a free port of the loopback interface."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         port: int = sock.getsockname()[1]
@@ -47,7 +49,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def ours(upstream: str, folder: Path, options: Sequence[str] = ()) -> Iterator[Running]:
-    """Run ``specclient serve`` with a key and its ledger on."""
+    """Run ``specclient serve`` with a key and a ledger inside the block."""
     config = folder / "specclient.toml"
     tables = (("quick", QUICK), ("thinking", THINKING))
     config.write_text(
@@ -64,10 +66,12 @@ def ours(upstream: str, folder: Path, options: Sequence[str] = ()) -> Iterator[R
 
 @contextlib.contextmanager
 def litellm(upstream: str, folder: Path, python: Path) -> Iterator[Running]:
-    """Run LiteLLM's proxy, as it is configured for one provider, without a database.
+    """Run LiteLLM's proxy, configured for one provider and without a database, inside the block.
 
     Args:
-        python: of the environment that has ``litellm[proxy]``.
+        upstream: URL of the upstream.
+        folder: folder for its configuration and log.
+        python: Python of an environment with ``litellm[proxy]``.
     """
     names = {QUICK: "quick", THINKING: "thinking"}
     rows = [
@@ -89,7 +93,7 @@ def litellm(upstream: str, folder: Path, python: Path) -> Iterator[Running]:
 
 @contextlib.contextmanager
 def _process(command: list[str], env: dict[str, str], log: Path, port: int, path: str) -> Iterator[float]:
-    """Run a server; gives the seconds until its first answer."""
+    """Run a server inside the block; yields the seconds until its first response."""
     home = log.with_suffix(".home")
     home.mkdir()
     kept = {name: value for name, value in os.environ.items() if re.match(r"PATH$|LANG|LC_|TMPDIR", name)}
@@ -99,7 +103,7 @@ def _process(command: list[str], env: dict[str, str], log: Path, port: int, path
         subprocess.Popen(command, env={**kept, "HOME": str(home), **env}, stdout=out, stderr=out) as process,
     ):
         try:
-            yield _answers(process, f"http://127.0.0.1:{port}{path}", log) - begun
+            yield _first_response(process, f"http://127.0.0.1:{port}{path}", log) - begun
         finally:
             process.terminate()
             try:
@@ -108,8 +112,8 @@ def _process(command: list[str], env: dict[str, str], log: Path, port: int, path
                 process.kill()
 
 
-def _answers(process: subprocess.Popen[bytes], url: str, log: Path, within_s: float = 120) -> float:
-    """Wait until a server answers; returns when it did."""
+def _first_response(process: subprocess.Popen[bytes], url: str, log: Path, within_s: float = 120) -> float:
+    """Wait until a server responds; return the time of its first response."""
     end = time.perf_counter() + within_s
     while process.poll() is None and time.perf_counter() < end:
         with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5):

@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from gpu_measures import TRIED, Plan, Results, Row, bandwidth, machine, needed, theory, timed, wait
+from gpu_measures import TINY_PLAN, Plan, Results, Row, bandwidth, machine, needed, theory, timed, wait
 from specclient_local.decoding.device_speculate import DeviceSpeculator
 from specclient_local.decoding.speculate import RoundResult
 from specclient_local.drafting.draft_model import DraftModel
@@ -43,7 +43,7 @@ STAGES = ("plain", "free", "grid", "peer", "quantized")
 
 
 class Bench:
-    """The stages, on one model and one plan."""
+    """The stages, for one model and one plan."""
 
     def __init__(self, plan: Plan, results: Results, *, tiny: bool) -> None:
         self.plan, self.results = plan, results
@@ -59,7 +59,7 @@ class Bench:
         self.speculator = DeviceSpeculator(self.pair.target, {"draft": drafter})
 
     def plain(self) -> None:
-        """Time batch 1 without drafts: whole rounds, and the device's own share of them."""
+        """Time batch size 1 without drafts: whole rounds, and passes of the device alone."""
         memory = bandwidth(self.plan)
         figures = self.decode(1, 0, temperature=0.0)
         alone = self.seconds_a_pass(self.pair.target, 1)
@@ -76,7 +76,7 @@ class Bench:
         )
 
     def free(self) -> None:
-        """Time rounds whose guesses are known: what verification adds to a plain step."""
+        """Time rounds with known draft tokens, which show the additional cost of verification."""
         base = self.decode(1, 0, temperature=0.0)
         longest = (self.plan.rounds + self.plan.warm) * (max(self.plan.depths) + 1)
         answer = self._answer(longest)
@@ -94,10 +94,10 @@ class Bench:
             )
 
     def grid(self) -> None:
-        """Time pairs of several acceptances by depth and batch."""
+        """Time pairs with several acceptance rates, by draft length and batch size."""
         for wanted in self.plan.acceptances:
             if self.results.time_is_up:
-                self.results.figures["grid"]["not_run"] = f"acceptance {wanted} and on: no time was left"
+                self.results.figures["grid"]["not_run"] = f"from acceptance {wanted} on: no time was left"
                 return
             share = self.calibrate(wanted)
             for batch in self.plan.batches:
@@ -133,7 +133,7 @@ class Bench:
             share = self.calibrate(wanted)
             for depth in (0, 4):
                 if self.results.time_is_up:
-                    self.results.figures["peer"]["not_run"] = f"acceptance {wanted} and on: no time was left"
+                    self.results.figures["peer"]["not_run"] = f"from acceptance {wanted} on: no time was left"
                     return
                 peer.generate(self.prompts[0], 8, depth)
                 wait(self.plan)
@@ -144,7 +144,7 @@ class Bench:
                 self.results.add("peer", row | {"tokens_per_s": tokens / (time.perf_counter() - begun)})
 
     def quantized(self) -> None:
-        """Time the plain target with fewer bits a weight; without a draft, in a cache of its own."""
+        """Time the plain target with quantized weights, without a draft and with a separate cache."""
         for kind in ("fp8", "int8"):
             if kind == "fp8" and self.plan.device == "cpu":
                 continue
@@ -165,15 +165,15 @@ class Bench:
         speculator: DeviceSpeculator | None = None,
         forget: bool = False,
     ) -> Row:
-        """Run rounds of a batch, the prompts being read, and time each.
+        """Time rounds of a batch after its prefill.
 
         Args:
-            batch: requests, the first so many prompts.
-            depth: guesses a round.
-            temperature: of all.
-            known: what the guesses are, where the draft model does not make them.
-            speculator: of another target.
-            forget: whether the prompts are read anew when they are next needed.
+            batch: number of requests; they use the first prompts.
+            depth: drafted tokens per round.
+            temperature: sampling temperature of all requests.
+            known: the draft tokens, instead of those of the draft model.
+            speculator: the speculator of another target.
+            forget: whether to drop the cached prompts afterwards.
         """
         speculator = speculator or self.speculator
         requests = [self._request(slot, depth, temperature, known) for slot in range(batch)]
@@ -205,7 +205,7 @@ class Bench:
             "seconds_a_round": statistics.median(timed),
             "tokens_per_s": tokens / len(timed) / statistics.median(timed),
             "accepted": sum(request.counts.accepted for request in requests),
-            # Depths are all the same: a round either kept its last guess or refused one.
+            # All drafts have the same length: a round accepts its last draft token or rejects one.
             "refused": sum(r.counts.reached[-1] - r.counts.kept[-1] for r in requests if depth),
         }
 
@@ -238,23 +238,23 @@ class Bench:
         return request.new_tokens
 
     def calibrate(self, wanted: float) -> float:
-        """Set by bisection the share at which single guesses are accepted as often as wanted; return it."""
+        """Set the scale of the upper layers that gives an acceptance rate, by bisection; return it."""
         low, high = 0.0, 1.0
         for _ in range(self.plan.steps):
             middle = (low + high) / 2
-            self.pair.share(middle)
-            found = _acceptance(self.decode(self.plan.sampled, 1, forget=True))
-            low, high = (middle, high) if found > wanted else (low, middle)
-        self.pair.share((low + high) / 2)
+            self.pair.scale_upper_layers(middle)
+            measured = _acceptance(self.decode(self.plan.sampled, 1, forget=True))
+            low, high = (middle, high) if measured > wanted else (low, middle)
+        self.pair.scale_upper_layers((low + high) / 2)
         return (low + high) / 2
 
     def _cache_bytes(self) -> int:
-        """Return what one row reads of keys and values: all positions of its bucket."""
+        """Return the bytes of keys and values that a row reads: all positions of its bucket."""
         c, length = self.config, self.pair.target.attended(self.plan.prompt)
         return 2 * c.layers * c.kv_heads * c.head_dim * length * self.weights.embedding.element_size()
 
     def seconds_a_pass(self, model: StaticRunner, batch: int, count: int = 40) -> float:
-        """Return the device's own time of a pass of one row a request."""
+        """Return the device's seconds per pass with one row per request."""
         parts = [SlotInput(slot, [0]) for slot in range(batch)]
 
         def run() -> None:
@@ -266,7 +266,7 @@ class Bench:
 
 
 def _acceptance(taken: Row) -> float:
-    """Return how often a guess was accepted that all before it were."""
+    """Return the probability that a draft token is accepted if all before it were."""
     tries = taken["accepted"] + taken["refused"]
     return float(taken["accepted"] / tries) if tries else 0.0
 
@@ -275,31 +275,38 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--minutes", type=float, default=9.0)
-    parser.add_argument("--stages", default=",".join(STAGES))
-    parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--minutes", type=float, default=9.0, help="measuring time")
+    parser.add_argument("--stages", default=",".join(STAGES), help="stages to run, separated by commas")
+    parser.add_argument("--tiny", action="store_true", help="use a small shape on the CPU")
+    parser.add_argument(
+        "--out", type=Path, default=Path(__file__).parent / "results", help="folder for figures and plots"
+    )
     args = parser.parse_args(arguments)
     stages = args.stages.split(",")
     if unknown := set(stages) - set(STAGES):
-        parser.error(f"--stages names {', '.join(unknown)}; there are {', '.join(STAGES)}")
+        parser.error(f"unknown --stages {', '.join(sorted(unknown))}; choose from {', '.join(STAGES)}")
     if not args.tiny and not torch.cuda.is_available():
-        parser.error("no CUDA device is here; --tiny tries the program on the CPU")
-    plan = TRIED if args.tiny else Plan("cuda", torch.bfloat16)
+        parser.error("no CUDA device is available; use --tiny to test the program on the CPU")
+    plan = TINY_PLAN if args.tiny else Plan("cuda", torch.bfloat16)
     if not args.tiny:
         size, free = needed(LLAMA_8B, plan), torch.cuda.mem_get_info()[0]
         if size > free:
-            parser.error(f"it takes {size / 2**30:.0f} GiB, but {free / 2**30:.0f} GiB of memory are free")
+            parser.error(
+                f"the stages need {size / 2**30:.0f} GiB of memory, but {free / 2**30:.0f} GiB are free"
+            )
     results = Results(args.out, time.monotonic() + 60 * args.minutes, time.monotonic)
     bench = Bench(plan, results, tiny=args.tiny)
     for stage in stages:
         if results.begin(stage):
             try:
                 getattr(bench, stage)()
-            except (RuntimeError, ImportError) as error:  # out of memory, no torchao: the others still run
+            except (
+                RuntimeError,
+                ImportError,
+            ) as error:  # such as out of memory or no torchao; other stages run
                 results.figures[stage]["not_run"] = f"{type(error).__name__}: {error}"
                 results.write()
-    from gpu_plots import draw  # noqa: PLC0415 - matplotlib is slow to import, and figures are safe by now
+    from gpu_plots import draw  # noqa: PLC0415 - slow to import; the figures are already saved
 
     draw(results.figures, args.out)
     print(json.dumps(results.figures))

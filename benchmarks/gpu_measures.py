@@ -17,15 +17,23 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is measured, and how long.
+    """The settings of all measurements.
 
     Attributes:
-        lower: layers of the draft.
-        prompt, context: tokens, and positions a slot has.
-        rounds: timed ones of a figure, after ``warm`` that are not.
-        copied: bytes of each side of the copies that measure the memory.
-        sampled: requests of a calibration; ``steps`` of bisection.
-        new: tokens of an answer of transformers.
+        device: the device to measure.
+        dtype: data type of the weights.
+        lower: number of layers of the draft.
+        prompt: tokens per prompt.
+        context: positions per slot.
+        rounds: timed rounds per figure.
+        warm: rounds before them that are not timed.
+        copied: bytes of each array of the copies that measure the memory bandwidth.
+        batches: numbers of concurrent requests.
+        depths: draft lengths.
+        acceptances: acceptance rates to calibrate.
+        sampled: requests per calibration step.
+        steps: bisection steps of a calibration.
+        new: new tokens per answer of transformers.
     """
 
     device: str
@@ -44,7 +52,7 @@ class Plan:
     new: int = 128
 
 
-TRIED = Plan(
+TINY_PLAN = Plan(
     "cpu",
     torch.float32,
     prompt=20,
@@ -63,10 +71,13 @@ TRIED = Plan(
 
 @dataclass(slots=True)
 class Results:
-    """Figures by stage, written as they come.
+    """The figures by stage; saved after every figure.
 
     Attributes:
-        ends: when the time is up, in seconds of ``clock``.
+        folder: folder of ``gpu.json``.
+        ends: end of the measuring time, in seconds of ``clock``.
+        clock: returns monotonic seconds.
+        figures: the figures, including those of earlier runs.
     """
 
     folder: Path
@@ -81,16 +92,17 @@ class Results:
 
     @property
     def time_is_up(self) -> bool:
+        """Whether the measuring time is over."""
         return self.clock() >= self.ends
 
     def begin(self, stage: str) -> bool:
-        """Empty a stage; return False, and say so in it, where there is no time for it."""
+        """Clear a stage; return False, and record the reason, if no time is left for it."""
         self.figures[stage] = {"not_run": "no time was left"} if self.time_is_up else {"rows": []}
         self.write()
         return not self.time_is_up
 
     def add(self, stage: str, row: Row) -> None:
-        """Note and print a figure."""
+        """Add, save and print a figure."""
         self.figures[stage]["rows"].append(row)
         self.write()
         print(
@@ -98,6 +110,7 @@ class Results:
         )
 
     def write(self) -> None:
+        """Save all figures."""
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "gpu.json").write_text(json.dumps(self.figures, indent=1) + "\n", encoding="utf-8")
 
@@ -109,10 +122,10 @@ def theory(alpha: float, depth: int, cost: float) -> float:
 
 
 def needed(config: DecoderConfig, plan: Plan) -> int:
-    """Return about how many bytes the stages take at their most.
+    """Return an estimate of the peak memory of the stages in bytes.
 
-    Weights; a second set of the upper layers' output projections, as drawn; keys and values of target and
-    draft; and of the largest round's logits a copy in the model's type and six in float64.
+    It consists of the weights, a copy of the upper layers' unscaled output projections, the KV caches of
+    target and draft, and the logits of the largest round: one copy in the model's data type, six in float64.
     """
     c, each = config, torch.empty(0, dtype=plan.dtype).element_size()
     weights = (c.parameters + c.layers * c.hidden_size * (c.heads * c.head_dim + c.intermediate_size)) * each
@@ -122,7 +135,7 @@ def needed(config: DecoderConfig, plan: Plan) -> int:
 
 
 def bandwidth(plan: Plan, repeats: int = 20) -> float:
-    """Return the most bytes a second that a copy (read, write) or a triad (two read, one written) moves."""
+    """Return the bytes per second of a copy (1 read, 1 write) or a triad (2 reads, 1 write); the maximum."""
     count = plan.copied // torch.empty(0, dtype=plan.dtype).element_size()
     a, b, c = (torch.ones(count, dtype=plan.dtype, device=plan.device) for _ in range(3))
     return max(
@@ -132,7 +145,7 @@ def bandwidth(plan: Plan, repeats: int = 20) -> float:
 
 
 def timed(run: Callable[[], object], count: int, plan: Plan) -> float:
-    """Return the seconds of a run, many of which are queued and waited for once; two before warm up."""
+    """Return the mean seconds per run of ``count`` queued runs, after two warm-up runs."""
     for _ in range(2):
         run()
     wait(plan)
@@ -144,12 +157,13 @@ def timed(run: Callable[[], object], count: int, plan: Plan) -> float:
 
 
 def wait(plan: Plan) -> None:
-    """Wait for all that the device has to do."""
+    """Wait until the device is idle."""
     if plan.device != "cpu":
         torch.cuda.synchronize()
 
 
 def machine(plan: Plan) -> Row:
+    """Return the device, the versions of torch and CUDA, and the data type."""
     named = torch.cuda.get_device_name(plan.device) if plan.device != "cpu" else "cpu"
     return {"device": named, "torch": torch.__version__, "cuda": torch.version.cuda, "dtype": str(plan.dtype)}
 

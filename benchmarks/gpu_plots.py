@@ -13,7 +13,7 @@ Row = Mapping[str, Any]
 
 
 def draw(figures: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Draw what the figures hold; return the files written."""
+    """Draw all figures that were measured; return the files."""
     drawn: list[Path] = []
     grid = figures.get("grid", {}).get("rows", [])
     for wanted in sorted({row["wanted"] for row in grid}):
@@ -28,7 +28,7 @@ def draw(figures: Mapping[str, Any], folder: Path) -> list[Path]:
 
 
 def _speed_ups(rows: Sequence[Row], file: Path) -> None:
-    """Draw the speed-up over plain decoding by depth, a panel for each batch."""
+    """Draw the speed-up over plain decoding by draft length, with one panel per batch size."""
     batches = sorted({row["batch"] for row in rows})
     figure, panels = plt.subplots(
         1, len(batches), figsize=(3.2 * len(batches), 3.4), sharey=True, squeeze=False
@@ -39,7 +39,7 @@ def _speed_ups(rows: Sequence[Row], file: Path) -> None:
         axes.plot(depths, [row["closed_form"] for row in own], "--", color=THEORY, label="closed form")
         axes.plot(depths, [row["speed_up"] for row in own], "o-", color=OWN, label="measured")
         axes.axhline(1.0, color="black", linewidth=0.5)
-        axes.set_title(f"{batch} at once, c = {own[0]['cost']:.3f}", fontsize=9)
+        axes.set_title(f"{batch} concurrent, c = {own[0]['cost']:.3f}", fontsize=9)
         axes.set_xlabel("draft length K")
     panels[0][0].set_ylabel("speed-up over plain decoding")
     panels[0][0].legend(fontsize=8)
@@ -47,11 +47,11 @@ def _speed_ups(rows: Sequence[Row], file: Path) -> None:
 
 
 def _overhead(rows: Sequence[Row], file: Path) -> None:
-    """Draw what rounds with known guesses take beyond a plain step."""
+    """Draw the additional time of rounds with known draft tokens over a plain step."""
     figure, axes = plt.subplots(figsize=(5, 3.4))
     axes.plot([row["depth"] for row in rows], [100 * row["overhead"] for row in rows], "o-", color=OWN)
     axes.axhline(10.0, linestyle=":", color=THEORY, label="10 %")
-    axes.set_xlabel("known guesses a round")
-    axes.set_ylabel("time beyond a plain step, %")
+    axes.set_xlabel("known draft tokens per round")
+    axes.set_ylabel("additional time over a plain step, %")
     axes.legend(fontsize=8)
     save(figure, file)

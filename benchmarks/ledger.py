@@ -1,16 +1,16 @@
-"""Measure the ledger: the cost of a row, rows written per second, and the time of a report over millions.
+"""Measure the ledger: CPU time per row, rows written per second, and the time of a report over many rows.
 
-    python benchmarks/ledger.py [ROWS]    # of the large ledger; 1,000,000 by default (about 400 MB)
+    python benchmarks/ledger.py [ROWS]    # rows of the large ledger; default 1,000,000 (about 400 MB)
 
 CPU time is that of the process, including the writer's thread. Prints a table, then one JSON line.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import statistics
-import sys
 import tempfile
 import time
 import uuid
@@ -44,7 +44,7 @@ COST = Cost(
     Decimal("0.00123"), {"input": Decimal("0.001"), "output": Decimal("0.00023")}, "genai-prices 2026-01-01"
 )
 
-#: What differs from row to row of the big ledger, in SQL. Ids ascend with times, over all ids there are.
+#: SQL expressions of the columns that vary in the large ledger. Ids ascend with time, over the range of ids.
 SPREAD = {
     "id": "printf('%016x%016x', i * :stride, i)",
     "started_at": "strftime('%Y-%m-%dT%H:%M:%f', :begin + i * :step, 'unixepoch') || '000+00:00'",
@@ -60,8 +60,8 @@ SPREAD = {
 }
 
 
-def made() -> Call:
-    """Make a call as a hosted, priced one is."""
+def new_call() -> Call:
+    """Return a finished call of a hosted model with a known price."""
     return Call(
         id=uuid.uuid4().hex,
         started_at=datetime.now(UTC),
@@ -81,8 +81,8 @@ def made() -> Call:
 
 
 async def cpu_of(ledger: Ledger, number: int, at_once: int) -> float:
-    """Return µs of CPU a call, from the finished call to its committed row."""
-    calls = [made() for _ in range(number)]
+    """Return µs of CPU time per call, from the finished call to its committed row."""
+    calls = [new_call() for _ in range(number)]
     begun = time.process_time()
     for first in range(0, len(calls), at_once):
         await asyncio.gather(*(ledger.record(call) for call in calls[first : first + at_once]))
@@ -91,8 +91,8 @@ async def cpu_of(ledger: Ledger, number: int, at_once: int) -> float:
 
 
 async def rows_a_second(ledger: Ledger, number: int) -> float:
-    """Return how many calls a second are recorded and committed, as fast as one event loop makes them."""
-    calls = [made() for _ in range(number)]
+    """Return the calls per second that one event loop can record and commit."""
+    calls = [new_call() for _ in range(number)]
     begun = time.perf_counter()
     for call in calls:
         await ledger.record(call)
@@ -101,8 +101,8 @@ async def rows_a_second(ledger: Ledger, number: int) -> float:
 
 
 def fill(ledger: Ledger, number: int) -> None:
-    """Put many rows into a ledger, and their sums beside them."""
-    template = dict(zip(COLUMN_NAMES, encoded_row(made()), strict=True))
+    """Insert many rows into a ledger, and rebuild their stored sums."""
+    template = dict(zip(COLUMN_NAMES, encoded_row(new_call()), strict=True))
     columns = {name: SPREAD.get(name, f":{name}") for name in COLUMN_NAMES}
     params = {name: value for name, value in template.items() if name not in SPREAD}
     params |= {
@@ -121,7 +121,8 @@ def fill(ledger: Ledger, number: int) -> None:
 
 
 @contextmanager
-def big(path: Path, number: int) -> Iterator[Ledger]:
+def large_ledger(path: Path, number: int) -> Iterator[Ledger]:
+    """Fill a ledger, and print its size."""
     ledger = Ledger(str(path))
     begun = time.perf_counter()
     fill(ledger, number)
@@ -133,7 +134,7 @@ def big(path: Path, number: int) -> Iterator[Ledger]:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Return the median seconds of a few runs."""
+    """Return the median seconds of ``ROUNDS`` runs."""
     times = []
     for _ in range(ROUNDS):
         begun = time.perf_counter()
@@ -143,10 +144,17 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    number = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
+    """Measure, print a table, then one JSON line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "rows", type=int, nargs="?", default=1_000_000, help="rows of the large ledger (default %(default)s)"
+    )
+    number = parser.parse_args().rows
     figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="specclient-bench-") as folder:
-        for durability, calls in (("batch", 4_000), ("sync", 256)):  # in sync, each waits for the disk
+        for durability, calls in (("batch", 4_000), ("sync", 256)):  # with sync, each call waits for the disk
             ledger = Ledger(str(Path(folder) / f"{durability}.sqlite3"), durability=durability)  # type: ignore[arg-type]
             for at_once in (1, 64):
                 runs = [asyncio.run(cpu_of(ledger, calls, at_once)) for _ in range(ROUNDS)]
@@ -155,12 +163,12 @@ def main() -> None:
         ledger = Ledger(str(Path(folder) / "fast.sqlite3"))
         figures["rows a second, empty ledger"] = asyncio.run(rows_a_second(ledger, 100_000))
         ledger.close()
-        with big(Path(folder) / "big.sqlite3", number) as ledger:
+        with large_ledger(Path(folder) / "big.sqlite3", number) as ledger:
             end = MONTH + timedelta(days=DAYS)
             month = lambda: ledger.rollup(MONTH, end, ["model"])  # noqa: E731
-            ragged = lambda: ledger.rollup(MONTH + timedelta(hours=13, minutes=17), None, ["model"])  # noqa: E731
+            partial_days = lambda: ledger.rollup(MONTH + timedelta(hours=13, minutes=17), None, ["model"])  # noqa: E731
             figures["month by model, s"] = seconds(month)
-            figures["days beginning within an hour, by model, s"] = seconds(ragged)
+            figures["days beginning within an hour, by model, s"] = seconds(partial_days)
             figures["month by day and model, s"] = seconds(
                 lambda: ledger.rollup(MONTH, end, ["day", "model"])
             )

@@ -46,10 +46,10 @@ PREFIXES = (
 )
 
 
-def acceptance(engine: Engine, cut: list[list[int]], new: int, drafted: int = 4) -> dict[str, float]:
-    """Greedy acceptance over all prompts: the first drafted token's, all drafted tokens', tokens a round."""
+def acceptance(engine: Engine, prompts: list[list[int]], new: int, drafted: int = 4) -> dict[str, float]:
+    """Return greedy acceptance rates, of the first and of all drafted tokens, and tokens per round."""
     rounds = first = kept = proposed = 0.0
-    for ids in cut:
+    for ids in prompts:
         s = engine.generate(ids, max_tokens=new, temperature=0, draft_length=drafted).speculation
         assert s.steps
         assert s.drafted
@@ -62,12 +62,12 @@ def acceptance(engine: Engine, cut: list[list[int]], new: int, drafted: int = 4)
     return {"first": first / rounds, "rate": kept / proposed, "tokens_per_round": 1 + kept / rounds}
 
 
-def speed(engine: Engine, cut: list[list[int]], new: int, repeat: int) -> dict[str, float]:
-    """Tokens per second of decoding, plain and speculative in turn on each prompt, and the median ratio."""
+def speed(engine: Engine, prompts: list[list[int]], new: int, repeat: int) -> dict[str, float]:
+    """Return the median tokens per second, plain and speculative, and the median ratio over prompts."""
     plain: list[float] = []
     drafted: list[float] = []
     for _ in range(repeat):
-        for ids in cut:
+        for ids in prompts:
             for method, figures in (("plain", plain), ("draft", drafted)):
                 begun = time.perf_counter()
                 r = engine.generate(ids, max_tokens=new, temperature=0, method=method)
@@ -80,19 +80,19 @@ def speed(engine: Engine, cut: list[list[int]], new: int, repeat: int) -> dict[s
     }
 
 
-#: A line at the margin that begins another statement: no closing bracket, comment or further branch.
+#: An unindented line that begins another statement: not a closing bracket, a comment or a further branch.
 _NEXT = re.compile(r"(?!else\b|elif\b|except\b|finally\b)[^\s)\]}#]")
 
 
 def parses(prefix: str, text: str) -> bool:
-    """Tell whether ``prefix + text`` is Python, cut to the statement that the prefix began.
+    """Return whether ``prefix + text`` is valid Python, cut to the statement that the prefix begins.
 
-    The statement ends where the next one begins at the margin; one that the token limit cut short is
-    judged without its unfinished last line.
+    The statement ends where an unindented line begins the next one. If the token limit truncated it, its
+    unfinished last line is ignored.
     """
     lines = (prefix + text).split("\n")
-    begun = prefix.rstrip("\n").count("\n") + 1
-    end = next((i for i, line in enumerate(lines) if i >= begun and _NEXT.match(line)), None)
+    first = prefix.rstrip("\n").count("\n") + 1
+    end = next((i for i, line in enumerate(lines) if i >= first and _NEXT.match(line)), None)
     statement = "\n".join(lines[: len(lines) - 1 if end is None else end])
     try:
         return bool(ast.parse(statement).body)
@@ -104,14 +104,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--prompts", type=int, default=40)
-    parser.add_argument("--new", type=int, default=128)
-    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--prompts", type=int, default=40, help="number of prompts")
+    parser.add_argument("--new", type=int, default=128, help="new tokens per answer")
+    parser.add_argument("--repeat", type=int, default=3, help="repetitions of the speed measurement")
     args = parser.parse_args()
     with Engine.load(BUNDLED / "target", BUNDLED / "draft", prefix_cache=False) as engine:
-        cut = held_out(engine.tokenizer, args.prompts)
-        figures: dict[str, float] = {**acceptance(engine, cut, args.new)}
-        figures |= speed(engine, cut[: max(5, args.prompts // 4)], args.new, args.repeat)
+        prompts = held_out(engine.tokenizer, args.prompts)
+        figures: dict[str, float] = {**acceptance(engine, prompts, args.new)}
+        figures |= speed(engine, prompts[: max(5, args.prompts // 4)], args.new, args.repeat)
         parsed = [parses(p, engine.generate(p, max_tokens=200, temperature=0).text) for p in PREFIXES]
         figures["parse_share"] = sum(parsed) / len(PREFIXES)
     for name, value in figures.items():

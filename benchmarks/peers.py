@@ -21,8 +21,8 @@ PLAIN, ASSISTED, DEFAULT, LOOKUP = "plain", "assisted, K=4", "assisted, default"
 
 
 @dataclass(frozen=True)
-class Told:
-    """One time through all prompts: seconds elapsed, and the new tokens of each."""
+class PeerRun:
+    """One run over all prompts: elapsed seconds, and the new tokens of each answer."""
 
     seconds: float
     token_ids: list[list[int]]
@@ -33,7 +33,7 @@ class Told:
 
 
 def endless(checkpoint: Path, folder: Path) -> Path:
-    """Copy a checkpoint into a model without an end token, so that answers have one length on all sides."""
+    """Copy a checkpoint without its end token, so that all answers have the same length."""
     folder.mkdir(parents=True)
     for path in checkpoint.iterdir():
         if path.name not in ("config.json", "generation_config.json"):
@@ -45,7 +45,7 @@ def endless(checkpoint: Path, folder: Path) -> Path:
 
 
 def quiet() -> None:
-    """Keep transformers, and what it imports, from telling of defaults and deprecations: only errors."""
+    """Silence warnings and progress bars of transformers and of its imports; errors are still shown."""
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     for name in ("torchao", "torch.utils._pytree"):
@@ -54,12 +54,13 @@ def quiet() -> None:
 
 
 class Peers:
-    """transformers' own decoding of a pair, greedy, float32, batch 1.
+    """A pair decoded by transformers: greedy, in float32, with batch size 1.
 
     Args:
-        target, draft: checkpoint folders.
-        prompts: token ids; each way answers all of them, one after the other.
-        new: tokens of each answer.
+        target: checkpoint folder of the target.
+        draft: checkpoint folder of the draft.
+        prompts: token ids; each method answers all of them, one after the other.
+        new: tokens per answer.
     """
 
     def __init__(self, target: Path, draft: Path, prompts: Sequence[Sequence[int]], new: int) -> None:
@@ -69,8 +70,8 @@ class Peers:
         self._default = copy.deepcopy(self.draft.generation_config)
 
     @property
-    def ways(self) -> dict[str, Callable[[], Told]]:
-        """Return each way of decoding by name."""
+    def ways(self) -> dict[str, Callable[[], PeerRun]]:
+        """The timed functions of all decoding methods, by name."""
         return {
             PLAIN: self._run,
             ASSISTED: lambda: self._assisted(
@@ -82,31 +83,31 @@ class Peers:
             LOOKUP: lambda: self._run(prompt_lookup_num_tokens=10),
         }
 
-    def _assisted(self, **settings: Any) -> Told:
+    def _assisted(self, **settings: Any) -> PeerRun:
         config: GenerationConfig = copy.deepcopy(self._default)
         config.update(**settings)
         self.draft.generation_config = config
         return self._run(assistant_model=self.draft)
 
-    def _run(self, **options: Any) -> Told:
+    def _run(self, **options: Any) -> PeerRun:
         answers: list[list[int]] = []
         begun = time.perf_counter()
         for ids in self.prompts:
-            given = torch.tensor([list(ids)])
-            made = self.target.generate(
-                given,
-                attention_mask=torch.ones_like(given),
+            inputs = torch.tensor([list(ids)])
+            output = self.target.generate(
+                inputs,
+                attention_mask=torch.ones_like(inputs),
                 max_new_tokens=self.new,
                 do_sample=False,
                 pad_token_id=0,
                 **options,
             )
-            answers.append(made[0, len(ids) :].tolist())
-        return Told(time.perf_counter() - begun, answers)
+            answers.append(output[0, len(ids) :].tolist())
+        return PeerRun(time.perf_counter() - begun, answers)
 
     @torch.inference_mode()
     def margin(self, tokens: Sequence[int]) -> float:
-        """Return how far the likeliest next token's logit is above the second's, after these tokens."""
+        """Return the distance between the two highest logits of the next token."""
         first, second = self.target(torch.tensor([list(tokens)])).logits[0, -1].topk(2).values.tolist()
         return float(first - second)
 

@@ -15,7 +15,7 @@ OWN, OTHER, THEORY = "#1b7837", "#9970ab", "#888888"
 
 
 def speeds(tokens_per_s: Mapping[str, float], file: Path) -> None:
-    """Draw tokens per second as bars, the own engine's in one colour, the others' in another."""
+    """Draw tokens per second as bars, with separate colours for this engine and transformers."""
     names = sorted(tokens_per_s, key=lambda name: tokens_per_s[name])
     figure, axes = plt.subplots(figsize=(8, 0.3 * len(names) + 1.2))
     bars = axes.barh(
@@ -29,17 +29,17 @@ def speeds(tokens_per_s: Mapping[str, float], file: Path) -> None:
 
 
 def methods(rows: Sequence[Mapping[str, float]], file: Path) -> None:
-    """Draw what ways of drafting came to: tokens a target pass beside times plain decoding."""
+    """Draw the tokens per target pass and the speed-up of each method."""
     shown = sorted(rows, key=lambda row: row["speed_up"])
     names = [str(row["name"]) for row in shown]
     figure, (length, speed) = plt.subplots(1, 2, figsize=(10, 0.32 * len(shown) + 1.2), sharey=True)
     bars = length.barh(names, [row["mean_accepted_length"] for row in shown], color=OTHER)
     length.bar_label(bars, fmt="%.2f", padding=3)
-    length.set_xlabel("tokens a target pass")
+    length.set_xlabel("tokens per target pass")
     bars = speed.barh(names, [row["speed_up"] for row in shown], color=OWN)
     speed.bar_label(bars, fmt="%.2f", padding=3)
     speed.axvline(1.0, color="black", linewidth=0.5)
-    speed.set_xlabel("times plain decoding")
+    speed.set_xlabel("speed-up over plain decoding")
     save(figure, file)
 
 
@@ -59,6 +59,7 @@ def depths(rows: Sequence[Mapping[str, float]], cost: float, file: Path) -> None
 
 
 def save(figure: plt.Figure, file: Path) -> None:
+    """Write a figure to a file, and close it."""
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()

@@ -2,14 +2,15 @@
 
     python benchmarks/routing.py
 
-Figures are CPU time of the calling thread, medians of rounds in which all alternate. Estimates are warm: each
-candidate has been measured. `decide` includes classifying and measuring the prompt, predicting the answer's
-length, scoring all candidates, and the decision with its reason. LiteLLM is measured where it is installed.
-Prints a table, then one JSON line.
+Figures are CPU time of the calling thread, medians over rounds in which all measurements alternate. Every
+candidate has learned estimates. `decide` includes classifying and measuring the prompt, predicting the length
+of the answer, scoring all candidates, and the decision with its reason. LiteLLM is measured if it is
+installed. Prints a table, then one JSON line.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
 import json
 import math
@@ -30,7 +31,7 @@ from specclient.types.request import Request
 
 COUNTS = (1, 20, 1000)
 ROUNDS = 15
-#: Seconds of CPU that a round takes of each subject, about.
+#: Approximate seconds of CPU time per measurement and round.
 ROUND_S = 0.02
 PROMPT = (
     "Why is the sky blue, and why is it red in the evening? Answer in two sentences, for a child of eight."
@@ -44,7 +45,7 @@ POLICIES = {
     "limits": Policy(max_latency_s=30, max_ttft_s=5, max_cost_usd=1, min_quality=0.1),
     "weighed": Policy(minimize={"cost": 1, "latency": 0.002}),
 }
-#: A criterion that a program adds, and one whose value is not a sum in tokens.
+#: A criterion that a program adds, and one whose value is not linear in tokens.
 CO2 = Criterion("co2_g", "g CO2", lambda call: 0.001 * call.completion_tokens, bounds=(Bound("max_co2_g"),))
 CURVED = Criterion("curved", "", lambda call: math.sqrt(call.completion_tokens))
 ADDED = {
@@ -54,7 +55,7 @@ ADDED = {
 
 
 def core_of(count: int) -> ClientCore:
-    """Return a client's parts with so many candidates, each of which has answered a dozen calls."""
+    """Return the core of a client with ``count`` candidates, each with a dozen finished calls."""
     routes = [f"place{i % 10}/model-{i}" for i in range(count)]
     settings = Settings.model_validate(
         {
@@ -68,16 +69,16 @@ def core_of(count: int) -> ClientCore:
         }
     )
     core = ClientCore({"config": settings, "api_key": "none"})
-    dice, now = random.Random(1), time.time()
+    rng, now = random.Random(1), time.time()
     for route in routes:
-        speed = dice.uniform(0.5, 2)
+        speed = rng.uniform(0.5, 2)
         for k in range(12):
-            core.shared.estimates.learn(sample(route, speed * dice.lognormvariate(0, 0.2), now - 12 + k))
+            core.shared.estimates.learn(sample(route, speed * rng.lognormvariate(0, 0.2), now - 12 + k))
     return core
 
 
 def sample(route: str, speed: float, at: float) -> CallSample:
-    """Return what a finished call teaches."""
+    """Return the sample of a finished call, from which estimates are learned."""
     return CallSample(
         route=route,
         at=at,
@@ -90,7 +91,7 @@ def sample(route: str, speed: float, at: float) -> CallSample:
 
 
 def subjects(count: int) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield what is measured among so many candidates, by name."""
+    """Yield name and function of each measurement with ``count`` candidates."""
     core = core_of(count)
     router, estimates = core.pipeline.router, core.shared.estimates
     for name, policy in POLICIES.items():
@@ -109,29 +110,29 @@ def subjects(count: int) -> Iterator[tuple[str, Callable[[], Any]]]:
             yield f"decide, {name}", with_criterion()
     plain = Request(inference_methods.CHAT, "auto", {"messages": MESSAGES})
     route = router.decide(plain).chosen
-    dice = random.Random(2)
+    rng = random.Random(2)
 
-    def after_a_call() -> None:
-        estimates.learn(sample(route, dice.lognormvariate(0, 0.1), time.time()))
+    def learn_and_decide() -> None:
+        estimates.learn(sample(route, rng.lognormvariate(0, 0.1), time.time()))
         router.decide(plain)
 
-    def learning() -> None:
-        estimates.learn(sample(route, dice.lognormvariate(0, 0.1), time.time()))
+    def learn() -> None:
+        estimates.learn(sample(route, rng.lognormvariate(0, 0.1), time.time()))
 
-    yield "learn from a call", learning
-    yield "learn from a call, decide", after_a_call
+    yield "learn from a call", learn
+    yield "learn from a call, decide", learn_and_decide
     yield "decide, and read every reason", lambda: list(router.decide(plain).candidates)
     named = Request(inference_methods.CHAT, route, {"messages": MESSAGES})
     yield "a named model", lambda: router.decide(named)
 
 
 def peer(count: int) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield LiteLLM's choice among so many deployments of one model, where it is installed."""
+    """Yield measurements of LiteLLM's choice among ``count`` deployments of a model, if it is installed."""
     try:
-        from litellm import Router  # noqa: PLC0415 - a peer that need not be there
+        from litellm import Router  # noqa: PLC0415 - optional
     except ImportError:
         return
-    listed = [
+    deployments = [
         {
             "model_name": "auto",
             "litellm_params": {
@@ -144,9 +145,9 @@ def peer(count: int) -> Iterator[tuple[str, Callable[[], Any]]]:
     ]
     for strategy in ("simple-shuffle", "latency-based-routing"):
         try:
-            router = Router(model_list=listed, routing_strategy=strategy)
+            router = Router(model_list=deployments, routing_strategy=strategy)
             router.get_available_deployment("auto", messages=MESSAGES)
-        except Exception as error:  # noqa: BLE001 - a peer's own trouble is told, and stops nothing
+        except Exception as error:  # noqa: BLE001 - an error of LiteLLM is printed, and the other measurements run
             print(f"litellm, {strategy}: {type(error).__name__}: {str(error)[:120]}")
             continue
         yield (
@@ -156,41 +157,44 @@ def peer(count: int) -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def cpu_us(call: Callable[[], Any], times: int) -> float:
-    """Return microseconds of CPU that a call takes, over so many in a row."""
+    """Return the mean µs of CPU time per call, over ``times`` calls."""
     begun = time.thread_time_ns()
     for _ in range(times):
         call()
     return (time.thread_time_ns() - begun) / times / 1000
 
 
-def measured(listed: list[tuple[str, Callable[[], Any]]]) -> dict[str, float]:
-    """Return medians over rounds in which all take turns."""
+def measure(calls: list[tuple[str, Callable[[], Any]]]) -> dict[str, float]:
+    """Return the median µs of CPU time per call, over rounds in which all measurements alternate."""
     times = {}
-    for name, call in listed:
+    for name, call in calls:
         cpu_us(call, 3)
         times[name] = max(int(ROUND_S * 1e6 / cpu_us(call, 3)), 1)
-    found: dict[str, list[float]] = {name: [] for name, _ in listed}
+    figures: dict[str, list[float]] = {name: [] for name, _ in calls}
     for _ in range(ROUNDS):
-        for name, call in listed:
-            found[name].append(cpu_us(call, times[name]))
-    return {name: round(statistics.median(each), 1) for name, each in found.items()}
+        for name, call in calls:
+            figures[name].append(cpu_us(call, times[name]))
+    return {name: round(statistics.median(values), 1) for name, values in figures.items()}
 
 
 def main() -> None:
-    """Measure, and print."""
-    results = {str(count): measured([*subjects(count), *peer(count)]) for count in COUNTS}
-    names = list(dict.fromkeys(name for each in results.values() for name in each))
+    """Measure, print a table, then one JSON line."""
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
+    results = {str(count): measure([*subjects(count), *peer(count)]) for count in COUNTS}
+    names = list(dict.fromkeys(name for figures in results.values() for name in figures))
     width = max(map(len, names))
     print(f"{'µs of CPU, candidates:':<{width}}" + "".join(f"{count:>10,}" for count in COUNTS))
     for name in names:
         cells = "".join(f"{results[str(count)].get(name, float('nan')):>10,.1f}" for count in COUNTS)
         print(f"{name:<{width}}{cells}")
     try:
-        theirs = importlib.metadata.version("litellm")
+        litellm = importlib.metadata.version("litellm")
     except importlib.metadata.PackageNotFoundError:
-        theirs = None
+        litellm = None
         print("LiteLLM is not installed, so it was not measured: pip install litellm")
-    print(json.dumps({"python": platform.python_version(), "litellm": theirs, "cpu_us": results}))
+    print(json.dumps({"python": platform.python_version(), "litellm": litellm, "cpu_us": results}))
 
 
 if __name__ == "__main__":

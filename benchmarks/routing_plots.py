@@ -1,4 +1,4 @@
-"""Plots of simulated calls: their costs, latencies and routes, and the regret."""
+"""Plots of simulated calls: their costs, latencies, routes and regret."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ if TYPE_CHECKING:
     from specclient.routing.simulate.replay import ReplayedCall
     from specclient.routing.simulate.world import World
 
-#: Okabe and Ito's colours, which the colour-blind can tell apart.
+#: The palette of Okabe and Ito, which colour-blind readers can distinguish.
 POLICY, ORACLE, BEST, OTHER = "#0072B2", "#000000", "#D55E00", "#BBBBBB"
 ROUTES = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#666666")
 SHADE = {"outage": "#D55E00", "slowdown": "#E69F00"}
 _BIN_S = 600.0
 
 
-def draw(world: World, found: Comparison, folder: Path) -> list[Path]:
-    """Draw one run; return the files written."""
+def draw(world: World, comparison: Comparison, folder: Path) -> list[Path]:
+    """Draw one run; return the files."""
     files = [folder / f"routing{name}.png" for name in ("", "_latency", "_shares", "_regret")]
     for file, picture in zip(files, (_cost, _latency, _shares, _regret), strict=True):
-        picture(world, found, file)
+        picture(world, comparison, file)
     return files
 
 
-def _cost(world: World, found: Comparison, file: Path) -> None:
-    """Draw dollars over time: the policy, the oracle that keeps limits as often, every fixed route."""
+def _cost(world: World, comparison: Comparison, file: Path) -> None:
+    """Draw the cost over time of the policy, the oracle with as many violations, and all fixed routes."""
     figure, axes = plt.subplots(figsize=(7.5, 4.2))
-    best = found.best_fixed.name
+    best = comparison.best_fixed.name
     ends = []
-    named = [(summary.name, summary.name) for summary in found.fixed]
+    named = [(summary.name, summary.name) for summary in comparison.fixed]
     for name, label in (*named, ("equal", "oracle"), ("policy", 'model="auto"')):
-        steps = found.plays[name].steps
+        steps = comparison.plays[name].steps
         colour = {"policy": POLICY, "equal": ORACLE, best: BEST}.get(name, OTHER)
         wide = 2.4 if name in {"policy", "equal", best} else 1.2
         total, line = 0.0, []
@@ -48,18 +48,18 @@ def _cost(world: World, found: Comparison, file: Path) -> None:
         axes.plot(
             _hours(steps), line, color=colour, linewidth=wide, linestyle="--" if name == "equal" else "-"
         )
-        missed = next((s.violations for s in found.fixed if s.name == name), None)
+        missed = next((s.violations for s in comparison.fixed if s.name == name), None)
         note = "" if missed is None else f"  {missed:.0%} missed"
         ends.append((total, label.split("/")[0] + note, colour if colour != OTHER else "#555555"))
     _label(axes, ends, world.calls[-1].at / 3600)
     axes.set_xlabel("hours of the run")
     axes.set_ylabel("dollars so far")
-    axes.set_title(f"Cost of {len(world.calls):,} calls, and the share that missed its limits", loc="left")
+    axes.set_title(f"Cost of {len(world.calls):,} calls, and the share that missed their limits", loc="left")
     save(figure, file)
 
 
 def _label(axes: Axes, ends: Sequence[tuple[float, str, str]], at: float) -> None:
-    """Write names at the ends of lines, moved apart where they would overlap."""
+    """Label the ends of lines; labels that would overlap are moved apart."""
     top = max(value for value, _, _ in ends)
     axes.set_xlim(0, at)
     axes.set_ylim(0, 1.06 * top)
@@ -72,15 +72,19 @@ def _label(axes: Axes, ends: Sequence[tuple[float, str, str]], at: float) -> Non
         )  # fmt: skip
 
 
-def _latency(world: World, found: Comparison, file: Path) -> None:
-    """Draw each task's 95th percentile over time against its limit, troubles shaded."""
+def _latency(world: World, comparison: Comparison, file: Path) -> None:
+    """Draw the 95th percentile of each task's latency over time, its limit, and incidents as shaded areas."""
     tasks = [kind for kind in world.spec.kinds if kind.max_latency_s is not None]
     figure, panels = plt.subplots(len(tasks), 1, figsize=(7.5, 1.6 * len(tasks) + 0.8), sharex=True)
-    steps = found.plays["policy"].steps
+    steps = comparison.plays["policy"].steps
     for axes, kind in zip(panels, tasks, strict=True):
-        for spell in world.incidents:
+        for incident in world.incidents:
             axes.axvspan(
-                spell.start / 3600, spell.end / 3600, color=SHADE[spell.kind], alpha=0.22, linewidth=0
+                incident.start / 3600,
+                incident.end / 3600,
+                color=SHADE[incident.kind],
+                alpha=0.22,
+                linewidth=0,
             )
         own = [step for step in steps if step.call.task == kind.task]
         hours, tails = _binned(own, lambda some: _tail([step.latency_s for step in some]))
@@ -94,20 +98,20 @@ def _latency(world: World, found: Comparison, file: Path) -> None:
     panels[-1].set_xlim(0, world.calls[-1].at / 3600)
     panels[-1].set_xlabel("hours of the run")
     figure.suptitle(
-        "95th percentile of each ten minutes, the limit dashed;\n"
-        "shaded where some host is out (red) or slow (yellow)",
+        "95th percentile per ten minutes; dashed: limit;\n"
+        "shaded: a host is out (red) or slow (yellow)",
         x=0.01, ha="left", fontsize=10,
     )  # fmt: skip
     save(figure, file)
 
 
-def _shares(world: World, found: Comparison, file: Path) -> None:
-    """Draw which routes served, over time: the policy's choice above, the oracle's below."""
+def _shares(world: World, comparison: Comparison, file: Path) -> None:
+    """Draw the share of each route over time: chosen by the policy above, by the oracle below."""
     figure, panels = plt.subplots(2, 1, figsize=(7.5, 5.6), sharex=True, sharey=True)
     for axes, (name, title) in zip(
         panels, (("policy", 'model="auto"'), ("equal", "the oracle")), strict=True
     ):
-        steps = found.plays[name].steps
+        steps = comparison.plays[name].steps
         hours, parts = [], []
         for hour, some in _bins(steps):
             hours.append(hour)
@@ -125,28 +129,28 @@ def _shares(world: World, found: Comparison, file: Path) -> None:
     save(figure, file)
 
 
-def _regret(world: World, found: Comparison, file: Path) -> None:
-    """Draw what choices lost against the oracle's, as a share of what its calls cost."""
+def _regret(world: World, comparison: Comparison, file: Path) -> None:
+    """Draw the cumulative regret of the policy, of the best fixed route and of random choices."""
     figure, axes = plt.subplots(figsize=(7.5, 3.6))
     ends = []
-    best = found.best_fixed.name
+    best = comparison.best_fixed.name
     for name, label, colour in (
         ("random", "random", "#555555"),
         (best, f"always {best.split('/')[0]}", BEST),
         ("policy", 'model="auto"', POLICY),
     ):
         total, line = 0.0, []
-        for step in found.plays[name].steps:
+        for step in comparison.plays[name].steps:
             total += step.regret
             line.append(total)
-        axes.plot(_hours(found.plays[name].steps), line, color=colour, linewidth=2)
+        axes.plot(_hours(comparison.plays[name].steps), line, color=colour, linewidth=2)
         ends.append((total, label, colour))
     for change in world.changes:
         axes.axvline(change.at / 3600, color=OTHER, linewidth=0.6, zorder=0)
     _label(axes, ends, world.calls[-1].at / 3600)
-    axes.set_xlabel("hours of the run; thin lines: a host goes out, slows down, or is back")
-    axes.set_ylabel("dollars lost so far")
-    axes.set_title("Regret: what choices lost against the oracle's", loc="left")
+    axes.set_xlabel("hours of the run; thin lines: a host fails, slows down or recovers")
+    axes.set_ylabel("regret so far, dollars")
+    axes.set_title("Regret relative to the oracle", loc="left")
     save(figure, file)
 
 
@@ -155,7 +159,7 @@ def _hours(steps: Sequence[ReplayedCall]) -> list[float]:
 
 
 def _bins(steps: Sequence[ReplayedCall]) -> list[tuple[float, list[ReplayedCall]]]:
-    """Return ten minutes of calls at a time, each with the hour of its middle."""
+    """Return the calls of each ten minutes, with the hour of the middle of the interval."""
     binned: dict[int, list[ReplayedCall]] = {}
     for step in steps:
         binned.setdefault(int(step.call.at / _BIN_S), []).append(step)

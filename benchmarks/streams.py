@@ -1,15 +1,16 @@
 """Measure many concurrent streams in one process: whether all complete, and the memory per stream.
 
-    python benchmarks/streams.py            # 2,000 streams; another number as its argument
-    python benchmarks/streams.py 2000 why   # and where the memory of one stream was allocated
+    python benchmarks/streams.py [STREAMS]   # default 2,000
+    python benchmarks/streams.py 2000 why    # also shows where the memory of the streams was allocated
 
-The server, in a separate process, sends each stream's first chunk, and the rest once all have started,
-so that all are open at the same time. Memory is resident memory beyond that of an idle client that has
-completed a few streams. Prints a table, then one JSON line.
+The server runs in a separate process. It sends the first chunk of each stream immediately, and the rest when
+all streams have started, so that all are open at the same time. Memory is resident memory in addition to that
+of an idle client that has completed a few streams. Prints a table, then one JSON line.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import gc
@@ -27,11 +28,11 @@ from typing import Any
 
 ASK = [{"role": "user", "content": "Tell me about foxes, in a sentence or two."}]
 CHUNKS = 20
-SPARE = 200  # files that are open beside the connections
+SPARE = 200  # open files besides the connections
 
 
 class _Gate(asyncio.Protocol):
-    """One connection: a first chunk, and the rest when as many streams as the path names are open."""
+    """One connection. It sends a first chunk, and the rest when the number of streams in the path is open."""
 
     waiting: list[_Gate] = []  # noqa: RUF012 - shared by all connections
 
@@ -59,8 +60,8 @@ class _Gate(asyncio.Protocol):
     def _release(cls) -> None:
         rest = [_chunk(f" word{i}", None) for i in range(CHUNKS - 2)] + [_chunk("", "stop"), b"[DONE]"]
         everything = b"".join(map(_frame, rest)) + b"0\r\n\r\n"
-        for one in cls.waiting:
-            one._out.write(everything)
+        for connection in cls.waiting:
+            connection._out.write(everything)
         cls.waiting.clear()
 
 
@@ -85,7 +86,7 @@ async def serve() -> None:
 
 @contextlib.contextmanager
 def serving() -> Iterator[str]:
-    """Run the server; gives its URL."""
+    """Run the server inside the block; yields its URL."""
     command = [sys.executable, __file__, "serve"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -94,19 +95,19 @@ def serving() -> Iterator[str]:
 
 
 def resident() -> int:
-    """Return the bytes of memory that this process holds."""
+    """Return the resident memory of this process in bytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize()
 
 
 async def measure(url: str, count: int, *, why: bool = False) -> dict[str, Any]:
-    """Open ``count`` streams at once, read them to their ends, and return the figures."""
-    from specclient import AsyncOpenAI  # noqa: PLC0415 - the server's process needs none of it
+    """Open ``count`` streams concurrently, read all chunks, and return the figures."""
+    from specclient import AsyncOpenAI  # noqa: PLC0415 - not needed by the server's process
     from specclient.config import load  # noqa: PLC0415
 
     async def open_streams(number: int) -> list[Any]:
-        here = client.with_options(base_url=f"{url}/{number}/v1")
-        create = here.chat.completions.create
+        numbered = client.with_options(base_url=f"{url}/{number}/v1")
+        create = numbered.chat.completions.create
         return await asyncio.gather(
             *[create(model="gpt-4.1-mini", messages=ASK, stream=True) for _ in range(number)]
         )
@@ -117,16 +118,16 @@ async def measure(url: str, count: int, *, why: bool = False) -> dict[str, Any]:
             number += 1
         return number
 
-    config = load().model_copy(update={"connections": count + 1})  # 1,000 unless it is set
+    config = load().model_copy(update={"connections": count + 1})  # the default is 1,000
     client = AsyncOpenAI(api_key="k", base_url=url, max_retries=0, timeout=60, config=config)
     for _ in range(2):
-        await asyncio.gather(*map(rest, await _begun(await open_streams(8))))
+        await asyncio.gather(*map(rest, await _read_first(await open_streams(8))))
     gc.collect()
     if why:
         tracemalloc.start(8)
     idle, began = resident(), time.perf_counter()
     before = tracemalloc.take_snapshot() if why else None
-    streams = await _begun(await open_streams(count))
+    streams = await _read_first(await open_streams(count))
     open_at = resident()
     if before is not None:
         _explain(before, count)
@@ -146,31 +147,38 @@ async def measure(url: str, count: int, *, why: bool = False) -> dict[str, Any]:
     }
 
 
-async def _begun(streams: list[Any]) -> list[Any]:
-    """Read the first chunk of each, so that every stream is under way."""
+async def _read_first(streams: list[Any]) -> list[Any]:
+    """Read the first chunk of each stream, and return the streams."""
     await asyncio.gather(*[anext(stream) for stream in streams])
     return streams
 
 
 def _explain(before: tracemalloc.Snapshot, count: int) -> None:
+    """Print the source lines that have allocated most memory since a snapshot."""
     grown = tracemalloc.take_snapshot().compare_to(before, "lineno")
     total = sum(row.size_diff for row in grown)
-    print(f"traced: {total / count / 1024:.1f} KB a stream, the most of it in")
+    print(f"traced: {total / count / 1024:.1f} KB per stream, most of it in")
     for row in grown[:25]:
         print(f"  {row.size_diff / count / 1024:6.2f} KB  {row.count_diff / count:5.1f}  {row.traceback[-1]}")
 
 
 def main() -> None:
     """Measure, print a table, then one JSON line."""
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("streams", type=int, nargs="?", default=2000, help="number of streams")
+    parser.add_argument("why", nargs="?", choices=("why",), help="also show where memory was allocated")
+    args = parser.parse_args()
+    count: int = args.streams
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    files = 2 * count + SPARE  # the client holds connections up to half of what it may open
+    files = 2 * count + SPARE  # the client uses up to half of the files that it may open
     if most != resource.RLIM_INFINITY and most < files:
         sys.exit(f"{count} streams need {files} open files and `ulimit -Hn` is {most}; pass a smaller number")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(now, files), most))
     with tempfile.TemporaryDirectory() as folder, serving() as url:
         os.environ["SPECCLIENT_LEDGER"] = str(Path(folder) / "ledger.sqlite3")
-        figures = asyncio.run(measure(url, count, why="why" in sys.argv))
+        figures = asyncio.run(measure(url, count, why=args.why is not None))
     for name, value in figures.items():
         print(f"{name.replace('_', ' '):>20}  {value}")
     print(json.dumps(figures))

@@ -55,14 +55,14 @@ TINY = dataclasses.replace(
     head_dim=8,
     sliding=(False,) * 4,
 )
-"""A shape to try the benchmark with, where there is no accelerator."""
+"""A small shape to test the benchmark on the CPU."""
 
 _UPPER = ("o", "down")
-"""What of a layer adds to the residual stream."""
+"""The matrices of a layer whose outputs are added to the residual stream."""
 
 
 def random_weights(config: DecoderConfig, dtype: torch.dtype, device: str, seed: int = 0) -> DecoderWeights:
-    """Draw a model's weights on the device, with a spread that keeps the residual stream of one size."""
+    """Return random weights on the device, scaled so that the residual stream keeps its size."""
     generator = torch.Generator(device).manual_seed(seed)
 
     def matrix(rows: int, columns: int) -> Tensor:
@@ -91,19 +91,19 @@ def random_weights(config: DecoderConfig, dtype: torch.dtype, device: str, seed:
         embedding=matrix(vocab, config.hidden_size).mul_(config.hidden_size**0.5),
         layers=[layer() for _ in range(config.layers)],
         norm=torch.ones(config.hidden_size, dtype=dtype, device=device),
-        # Wide enough that a few tokens have most of the probability, as those of a trained model do.
+        # Large enough that a few tokens have most of the probability, as in a trained model.
         head=matrix(vocab, config.hidden_size).mul_(math.log(vocab) / 2),
     )
 
 
 def size_in_bytes(weights: DecoderWeights) -> int:
-    """Return what one pass of one row reads: every matrix but the embedding, of which it reads a row."""
+    """Return the bytes of the matrices that a pass reads completely: all except the embedding."""
     matrices = [m for w in weights.layers for m in (w.qkv, w.o, w.gate_up, w.down)]
     return sum(_bytes(matrix) for matrix in (*matrices, weights.head))
 
 
 def _bytes(matrix: Tensor) -> int:
-    """Count the bytes of a tensor, of one held in fewer bits those of its parts."""
+    """Return the bytes of a tensor; for a quantized one, those of its parts."""
     names = getattr(matrix, "__tensor_flatten__", None)
     if names is None:
         return matrix.numel() * matrix.element_size()
@@ -111,7 +111,7 @@ def _bytes(matrix: Tensor) -> int:
 
 
 def requantized(weights: DecoderWeights, kind: str) -> DecoderWeights:
-    """Return the weights with every projection and the head held in fewer bits."""
+    """Return the weights with all projections and the head quantized."""
     layers = [
         dataclasses.replace(
             w, **{name: quantize_weight(getattr(w, name), kind) for name in ("qkv", "o", "gate_up", "down")}
@@ -123,19 +123,19 @@ def requantized(weights: DecoderWeights, kind: str) -> DecoderWeights:
 
 @torch.inference_mode()
 def runner(config: DecoderConfig, weights: DecoderWeights, slots: int, context: int) -> StaticRunner:
-    """Put weights behind a runner."""
+    """Return a runner of a model with these weights."""
     return StaticRunner(TransformerDecoder(config, weights, context), weights, slots, context)
 
 
 class Pair:
-    """A target and the draft made of its lower layers.
+    """A target, and the draft that consists of its lower layers.
 
     Args:
         config: the target's shape.
-        weights: the target's; :meth:`share` changes them in place.
-        lower: layers of the draft.
-        slots: requests at once.
-        context: positions of each.
+        weights: the target's weights; :meth:`scale_upper_layers` changes them in place.
+        lower: number of layers of the draft.
+        slots: concurrent requests.
+        context: positions per request.
     """
 
     def __init__(
@@ -146,32 +146,31 @@ class Pair:
         below = dataclasses.replace(weights, layers=weights.layers[:lower])
         self.target = runner(config, weights, slots, context)
         self.draft = runner(small, below, slots, context)
-        # Upper layers are kept as drawn, so that scaling them again and again loses nothing.
-        self._drawn = [{name: getattr(w, name).clone() for name in _UPPER} for w in weights.layers[lower:]]
+        # Copies of the original matrices, so that repeated scaling does not accumulate errors.
+        self._original = [{name: getattr(w, name).clone() for name in _UPPER} for w in weights.layers[lower:]]
 
     @torch.inference_mode()
-    def share(self, scale: float) -> None:
-        """Let the upper layers add this share of what they were drawn to add."""
-        for layer, drawn in zip(self.weights.layers[self.lower :], self._drawn, strict=True):
-            for name, matrix in drawn.items():
+    def scale_upper_layers(self, scale: float) -> None:
+        """Scale the original outputs of the upper layers, by 0 to 1."""
+        for layer, original in zip(self.weights.layers[self.lower :], self._original, strict=True):
+            for name, matrix in original.items():
                 torch.mul(matrix, scale, out=getattr(layer, name))
 
 
 class Peer:
-    """The same pair as ``transformers`` runs it: its own plain and assisted generation, batch 1.
+    """The same pair in transformers' plain and assisted generation, with batch size 1.
 
     Args:
         config: the target's shape.
-        weights: of the pair, upper layers as scaled.
-        lower: layers of the draft.
+        weights: the target's weights; the models share them, including the scale of the upper layers.
+        lower: number of layers of the draft.
     """
 
     def __init__(self, config: DecoderConfig, weights: DecoderWeights, lower: int) -> None:
-        from peers import quiet  # noqa: PLC0415 - slow to import, as what it is about
+        from peers import quiet  # noqa: PLC0415 - slow to import
         from transformers import LlamaConfig, LlamaForCausalLM  # noqa: PLC0415
 
         quiet()
-
         self._dtype, self._device = weights.embedding.dtype, weights.embedding.device
 
         def model(layers: int) -> Any:
@@ -195,7 +194,7 @@ class Peer:
                 empty = LlamaForCausalLM(shape)
             state = dict(_named(config, weights, layers))
             empty.load_state_dict(state, assign=True, strict=True)
-            # What is no weight, the rotation's frequencies, was made on no device either.
+            # The rotary frequencies are not in the state, so they are still on the meta device.
             with self._device:
                 empty.model.rotary_emb = type(empty.model.rotary_emb)(shape)
             empty.generation_config.eos_token_id = None
@@ -204,8 +203,8 @@ class Peer:
         self.target, self.draft = model(config.layers), model(lower)
 
     def generate(self, prompt: list[int], new: int, length: int) -> int:
-        """Sample an answer of ``new`` tokens with ``length`` guesses a round, 0 for none; return its size."""
-        given = torch.tensor([prompt], device=self._device)
+        """Sample ``new`` tokens, ``length`` drafted per round (0: plain decoding); return their number."""
+        inputs = torch.tensor([prompt], device=self._device)
         options: dict[str, Any] = {"do_sample": True, "temperature": 1.0, "top_k": 0}
         if length:
             config = self.draft.generation_config
@@ -214,8 +213,8 @@ class Peer:
             config.assistant_confidence_threshold = 0.0
             options["assistant_model"] = self.draft
         answer = self.target.generate(
-            given,
-            attention_mask=torch.ones_like(given),
+            inputs,
+            attention_mask=torch.ones_like(inputs),
             max_new_tokens=new,
             min_new_tokens=new,
             pad_token_id=0,
@@ -225,7 +224,7 @@ class Peer:
 
 
 def _named(config: DecoderConfig, weights: DecoderWeights, layers: int) -> list[tuple[str, Tensor]]:
-    """Return the lower layers' weights by the names, and in the order of rows, that transformers uses."""
+    """Return the weights of the lower layers with transformers' names and order of rows."""
     sizes = [heads * config.head_dim for heads in (config.heads, config.kv_heads, config.kv_heads)]
     named = [
         ("model.embed_tokens.weight", weights.embedding),
@@ -251,5 +250,5 @@ def _named(config: DecoderConfig, weights: DecoderWeights, layers: int) -> list[
 
 
 def _halves(rows: Tensor, head_dim: int) -> Tensor:
-    """Reorder each head's rows from the pairs that a rotation turns to (first halves, second halves)."""
+    """Reorder each head's rows from adjacent rotary pairs to the first elements, then the second elements."""
     return rows.view(-1, head_dim // 2, 2, rows.shape[1]).transpose(1, 2).reshape(rows.shape)

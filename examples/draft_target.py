@@ -23,13 +23,13 @@ with OpenAI() as client:
     for name, side in (("draft", result.draft), ("target", result.target)):
         took = "-" if side.latency_s is None else f"{side.latency_s:.2f} s"
         print(f"{name:<7} {side.model:<18} {side.usage.completion} tokens  {took}  ${side.cost}")
-    print(f"handed over as {result.handed}: {result.reason}")
-    print("of the draft, the answer holds", result.acceptance, "| together", result.cost, "dollars")
+    print(f"sent to the target as {result.handed}: {result.reason}")
+    print("share of the draft in the answer", result.acceptance, "| total cost", result.cost, "dollars")
     print("the target verified", result.target.call.speculation)  # None if the endpoint does not report it
 
     # Several prompts concurrently. A failed prompt's result holds its error; the others are not affected.
     prompts = [f"def {name}(items):\n" for name in ("first", "last", "middle")]
-    for each in speculative_decode_many(
+    for answer in speculative_decode_many(
         prompts, concurrency=2, draft=draft, target=target, depth=1, client=client, max_tokens=16
     ):
-        print(each.error or repr(each.output))
+        print(answer.error or repr(answer.output))

@@ -125,8 +125,8 @@ def test_structured(example, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_draft_target(example) -> None:
     out = example("draft_target.py")
     assert "draft   local/demo " in out
-    assert "handed over as prediction: the target's endpoint verifies predictions" in out
-    assert "of the draft, the answer holds" in out
+    assert "sent to the target as prediction: the target's endpoint verifies predictions" in out
+    assert "share of the draft in the answer" in out
     assert "Speculation(method='prediction'" in out
     assert len(out.splitlines()) >= 10
 
