@@ -26,9 +26,9 @@ def commands(command: click.Command, context: click.Context) -> Iterator[tuple[s
     yield context.command_path, command.get_help(context)
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
-            found = command.get_command(context, name)
-            assert found is not None
-            yield from commands(found, click.Context(found, info_name=name, parent=context, **SIZE))
+            subcommand = command.get_command(context, name)
+            assert subcommand is not None
+            yield from commands(subcommand, click.Context(subcommand, info_name=name, parent=context, **SIZE))
 
 
 def page(text: str) -> str:

@@ -1,11 +1,11 @@
-"""Write what this package says of OpenAI's API anew, as the installed `openai` package has it.
+"""Generate the types and tables of OpenAI's API from the installed `openai` package.
 
-    python tools/sync_openai.py            # write; then review: git diff --stat
-    python tools/sync_openai.py --check    # fail where what is committed differs from what would be written
+    python tools/sync_openai.py            # write the files; then review: git diff --stat
+    python tools/sync_openai.py --check    # write nothing; fail if a generated file is not current
 
-It reads the names, fields and endpoints of the `openai` package, and none of its text. What it writes says at
-its top that it is generated. What is written by hand, and why, is in ``tools/openai_sync/layout.py`` (types)
-and ``specclient/resources/table/overlay.py`` (endpoints).
+The script reads names, fields and endpoints of the `openai` package, but no descriptions. Generated files say
+so in their docstring. The hand-written parts, and the reasons for them, are in
+``tools/openai_sync/layout.py`` (types) and ``specclient/resources/table/overlay.py`` (endpoints).
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ def generated(root: Path = ROOT) -> dict[Path, str]:
     tables = Tables(catalogue, models, root)
     files = {
         _API / "__init__.py": _file(
-            "OpenAI's API: its names and endpoints, as the `openai` package has them",
-            f'VERSION = "{openai.__version__}"  # of the `openai` package that this was read from',
+            "The names and endpoints of OpenAI's API, generated from the `openai` package",
+            f'VERSION = "{openai.__version__}"  # version of the `openai` package that was read',
         ),
         _API / "names.py": _file("The names of OpenAI's types", tables.names()),
-        _API / "unions.py": _file("The unions of OpenAI's types that are not written out", tables.unions()),
-        _API / "homes.py": _file("Where OpenAI's types are written out", tables.homes()),
+        _API / "unions.py": _file("The unions of OpenAI's types that are not declared", tables.unions()),
+        _API / "homes.py": _file("The modules in which OpenAI's types are declared", tables.homes()),
     }
     files[_TYPES / "create_params.py"] = _file(
-        "The keywords of the calls that have a class of their own", calls()
+        "The keyword arguments of the calls that have a hand-written resource class", calls()
     )
     for written in models.written:
         path = _TYPES / Path(*written.home.split(".")).with_suffix(".py")
@@ -54,17 +54,17 @@ def generated(root: Path = ROOT) -> dict[Path, str]:
     for package in tables.written_packages:
         path = _TYPES / Path(*package.split(".")) / "__init__.pyi"
         about = (
-            f"What type checkers read of `{_join('specclient.types', package)}`; what is not listed is Any"
+            f"The types of `{_join('specclient.types', package)}` for type checkers; unlisted names are Any"
         )
         files[path] = _file(about, tables.stub(package))
     return files | _endpoint_files(endpoints(catalogue))
 
 
-def _endpoint_files(found: Mapping[str, Endpoint]) -> dict[Path, str]:
+def _endpoint_files(table: Mapping[str, Endpoint]) -> dict[Path, str]:
     by_root: dict[str, dict[str, Endpoint]] = {}
-    for name, endpoint in found.items():
+    for name, endpoint in table.items():
         by_root.setdefault(name.partition(".")[0], {})[name] = endpoint
-    roots = f"ROOTS = {sorted(by_root)!r}  # each has a module here"
+    roots = f"ROOTS = {sorted(by_root)!r}  # one module each"
     files = {_API / "endpoints" / "__init__.py": _file("The endpoints of OpenAI's API, by resource", roots)}
     for root, rows in by_root.items():
         text = (
@@ -87,17 +87,17 @@ def _join(*parts: str) -> str:
 def stale(root: Path = ROOT) -> list[Path]:
     """Return the generated files that are missing or outdated, and files that are no longer generated."""
     files = generated(root)
-    found = [path for path, text in files.items() if not _is_said(root / path, text)]
-    there = {path.relative_to(root) for path in (root / _API).rglob("*.py")}
-    return sorted({*found, *(there - files.keys())})
+    changed = [path for path, text in files.items() if not _is_current(root / path, text)]
+    existing = {path.relative_to(root) for path in (root / _API).rglob("*.py")}
+    return sorted({*changed, *(existing - files.keys())})
 
 
-def _is_said(path: Path, text: str) -> bool:
+def _is_current(path: Path, text: str) -> bool:
     """Return whether a file has the same code as ``text``, regardless of format and order of imports."""
-    return path.exists() and _said(path.read_text(encoding="utf-8")) == _said(text)
+    return path.exists() and _code(path.read_text(encoding="utf-8")) == _code(text)
 
 
-def _said(text: str) -> tuple[list[str], list[str]]:
+def _code(text: str) -> tuple[list[str], list[str]]:
     """Return the imports of a source, sorted, and dumps of its other statements."""
     imports: list[str] = []
     others: list[str] = []
@@ -130,15 +130,15 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--check", action="store_true", help="write nothing, and fail where something is stale"
+        "--check", action="store_true", help="write nothing; fail if a generated file is not current"
     )
     if not parser.parse_args().check:
         write()
         return 0
-    found = stale()
-    for path in found:
-        print(f"{path} is not what the openai package {openai.__version__} has; run `make sync-openai`")
-    return bool(found)
+    paths = stale()
+    for path in paths:
+        print(f"{path} does not match openai {openai.__version__}; run `make sync-openai`")
+    return bool(paths)
 
 
 if __name__ == "__main__":

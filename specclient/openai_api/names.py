@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-#: The public names of each package beneath ``specclient.types``. Parameters, which are
-#: mappings, are listed for the packages that are written out only.
+#: The public names of each package in ``specclient.types``. Parameters are listed only
+#: for packages with declared types.
 PACKAGES: Final[Mapping[str, str]] = {
     "": (
         "AllModels AudioModel AudioResponseFormat Batch BatchError BatchRequestCounts "
@@ -520,12 +520,12 @@ PACKAGES: Final[Mapping[str, str]] = {
     ),
 }
 
-#: The modules beside those that are called as a public name is, by package.
+#: The modules whose names cannot be derived from a public name, by package.
 MODULES: Final[Mapping[str, str]] = {
     "": "websocket_reconnection",
 }
 
-#: Those that are one of some words, as the names of models are.
+#: Types that are strings, such as the names of models.
 WORDS: Final = (
     "AudioModel AudioResponseFormat FileContent FilePurpose ImageModel VideoModel "
     "VideoModelParam VideoSeconds VideoSize admin.organization.CostQuantityUnit "
@@ -540,7 +540,7 @@ WORDS: Final = (
     "realtime.RealtimeReasoningEffort"
 )
 
-#: Those that are lists of objects, or a text in the place of one.
+#: Types that are lists, or unions with a list.
 LISTS: Final = (
     "beta.AgentFunctionCallOutput beta.BetaComputerActionList "
     "beta.BetaResponseFunctionCallOutputItemList beta.BetaResponseInput "
@@ -548,13 +548,13 @@ LISTS: Final = (
     "graders.GraderInputs realtime.RealtimeToolsConfig"
 )
 
-#: Those that are mappings, though not called parameters.
+#: Types that are mappings, although their names do not end with Param or Params.
 MAPPINGS: Final = (
     "ReconnectingOverrides SyncWebSocketConnectionOptions WebSocketConnectionOptions "
     "WebsocketConnectionOptions responses.ResponsesClientEventParam"
 )
 
-#: Those that are unions of classes; ``unions.py`` has their members.
+#: Types that are unions of classes; ``unions.py`` has their members.
 CHOICES: Final = (
     "FileChunkingStrategy ImageEditStreamEvent ImageGenStreamEvent "
     "audio.TranscriptionStreamEvent beta.AgentContent beta.AgentOutputItem "

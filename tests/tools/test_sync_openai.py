@@ -50,10 +50,10 @@ def test_format_and_order_of_imports_do_not_matter(tool: Path, tmp_path: Path) -
 
     path = tmp_path / "one.py"
     path.write_text("from b import (\n    y,\n    x,\n)\nfrom a import z\n\nN = {'k':  1}\n")
-    assert sync_openai._is_said(path, 'from a import z\nfrom b import x, y\n\nN = {"k": 1}\n')
-    assert not sync_openai._is_said(path, 'from a import z\nfrom b import x, y\n\nN = {"k": 2}\n')
-    assert not sync_openai._is_said(path, 'from a import z\nfrom b import x\n\nN = {"k": 1}\n')
-    assert not sync_openai._is_said(tmp_path / "none.py", "")
+    assert sync_openai._is_current(path, 'from a import z\nfrom b import x, y\n\nN = {"k": 1}\n')
+    assert not sync_openai._is_current(path, 'from a import z\nfrom b import x, y\n\nN = {"k": 2}\n')
+    assert not sync_openai._is_current(path, 'from a import z\nfrom b import x\n\nN = {"k": 1}\n')
+    assert not sync_openai._is_current(tmp_path / "none.py", "")
 
 
 def test_long_texts_are_broken_between_words(tool: Path) -> None:
@@ -82,7 +82,7 @@ def test_annotations(tool: Path, annotation: str, ours: str) -> None:
     from openai_sync.names import Catalogue
     from openai_sync.sources import Sources
 
-    translator = Translator(Sources(Catalogue()), of_answers=True)
+    translator = Translator(Sources(Catalogue()), of_responses=True)
     assert translator.text("chat.chat_completion", ast.parse(annotation, mode="eval").body) == ours
 
 

@@ -1,1 +1,1 @@
-"""The modules of ``tools/sync_openai.py``: they read the installed `openai` package and write tables."""
+"""The modules of ``tools/sync_openai.py``, which read the `openai` package and generate types and tables."""

@@ -1,4 +1,6 @@
-"""Translates the annotations of `openai`'s types: ``X | Y`` unions, and unions tagged by a field.
+"""Translation of the annotations of `openai`'s types into those of generated types.
+
+Unions become ``X | Y``, with a tag if a field discriminates their members.
 
 A name that refers to a type of `openai` becomes a mark, ``<module.Name>``, which is later replaced by the
 type's name in the generated module.
@@ -37,13 +39,13 @@ class Translator:
 
     Args:
         sources: the definitions that names refer to.
-        of_answers: whether the types are response types, which are validated, so unions need a rule;
-            parameter types are only for type checkers.
+        of_responses: whether the types are those of responses. These are validated, so their unions need a
+            rule; types of parameters are only read by type checkers.
     """
 
-    def __init__(self, sources: Sources, *, of_answers: bool) -> None:
+    def __init__(self, sources: Sources, *, of_responses: bool) -> None:
         self._sources = sources
-        self._of_answers = of_answers
+        self._of_responses = of_responses
 
     def text(self, module: str, node: ast.expr) -> str:
         """Return the source of an annotation or an alias in ``module``."""
@@ -53,7 +55,7 @@ class Translator:
             return self._name(module, node)
         if isinstance(node, ast.Subscript):
             return self._subscript(module, node)
-        raise TypeError(f"{module} has an annotation of another form: {ast.unparse(node)}")
+        raise TypeError(f"{module} has an unsupported annotation: {ast.unparse(node)}")
 
     def _constant(self, module: str, node: ast.Constant) -> str:
         if node.value is None:
@@ -62,10 +64,10 @@ class Translator:
 
     def _name(self, module: str, node: ast.Name | ast.Attribute) -> str:
         name = node.id if isinstance(node, ast.Name) else node.attr
-        found = self._sources.target(module, node)
-        if found is not None:
-            return marked(found.key)
-        if name == "object" and self._of_answers:
+        definition = self._sources.target(module, node)
+        if definition is not None:
+            return marked(definition.key)
+        if name == "object" and self._of_responses:
             return "Any"
         return _GENERICS.get(name, name)
 
@@ -81,12 +83,14 @@ class Translator:
             return self._annotated(module, parts[0], parts[1])
         if origin == "Literal":
             return ast.unparse(node)
-        told = ", ".join(self.text(module, part) for part in parts)
-        return f"{self._name(module, _named(node.value))}[{told}]"
+        arguments = ", ".join(self.text(module, part) for part in parts)
+        return f"{self._name(module, _named(node.value))}[{arguments}]"
 
     def _annotated(self, module: str, node: ast.expr, note: ast.expr) -> str:
         """Return the source for ``Annotated[node, note]``; only the discriminators of unions matter here."""
-        keywords = {one.arg: one.value for one in note.keywords} if isinstance(note, ast.Call) else {}
+        keywords = (
+            {keyword.arg: keyword.value for keyword in note.keywords} if isinstance(note, ast.Call) else {}
+        )
         field = keywords.get("discriminator")
         is_union = isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Union"
         if not (is_union and isinstance(field, ast.Constant)):
@@ -97,9 +101,9 @@ class Translator:
 
     def _union(self, module: str, parts: list[ast.expr], field: str = "") -> str:
         names = [self.text(module, part) for part in parts]
-        if not self._of_answers:
+        if not self._of_responses:
             return _joined(names)
-        nothing = ["None"] * ("None" in names)
+        none = ["None"] * ("None" in names)
         if "str" in names:  # any string is allowed, so literals are redundant
             kept = [
                 (part, name)
@@ -107,22 +111,22 @@ class Translator:
                 if not self._is_word(module, part)
             ]
             parts, names = [part for part, _ in kept], ["str", *(name for _, name in kept)]
-        open_end = "Any" in names
+        allows_any = "Any" in names
         names = [name for name in names if name not in ("Any", "None")]
-        classes = [one for part in parts for one in self._classes(module, part)]
+        classes = [definition for part in parts for definition in self._classes(module, part)]
         tag = field or (_TAG if len(classes) > 1 and all(map(self._is_tagged, classes)) else "")
-        told = _joined(names)
+        union = _joined(names)
         if tag:
-            told = f"Annotated[{told}, TaggedUnion({tag!r})]"
-        return _joined([f"Lenient[{told}]" if open_end else told, *nothing])
+            union = f"Annotated[{union}, TaggedUnion({tag!r})]"
+        return _joined([f"Lenient[{union}]" if allows_any else union, *none])
 
     def _is_word(self, module: str, node: ast.expr) -> bool:
         """Return whether a member of a union is a string or a set of literal strings."""
         if isinstance(node, ast.Name | ast.Attribute):
-            found = self._sources.target(module, node)
-            if found is None:
+            definition = self._sources.target(module, node)
+            if definition is None:
                 return ast.unparse(node) == "str"
-            return isinstance(found.node, ast.expr) and self._is_word(found.module, found.node)
+            return isinstance(definition.node, ast.expr) and self._is_word(definition.module, definition.node)
         if not isinstance(node, ast.Subscript):
             return False
         origin = ast.unparse(node.value)
@@ -134,25 +138,27 @@ class Translator:
     def _classes(self, module: str, node: ast.expr) -> list[Definition]:
         """Return the classes among the members of a union and of nested unions."""
         if isinstance(node, ast.Name | ast.Attribute):
-            found = self._sources.target(module, node)
-            if found is None:
+            definition = self._sources.target(module, node)
+            if definition is None:
                 return []
             return (
-                [found] if isinstance(found.node, ast.ClassDef) else self._classes(found.module, found.node)
+                [definition]
+                if isinstance(definition.node, ast.ClassDef)
+                else self._classes(definition.module, definition.node)
             )
         if not isinstance(node, ast.Subscript) or ast.unparse(node.value) not in ("Union", "Annotated"):
             return []
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        return [one for part in parts for one in self._classes(module, part)]
+        return [definition for part in parts for definition in self._classes(module, part)]
 
     @staticmethod
-    def _is_tagged(one: Definition) -> bool:
-        assert isinstance(one.node, ast.ClassDef)
+    def _is_tagged(definition: Definition) -> bool:
+        assert isinstance(definition.node, ast.ClassDef)
         return any(
             isinstance(field, ast.AnnAssign)
             and ast.unparse(field.target) == _TAG
             and ast.unparse(field.annotation).startswith("Literal")
-            for field in one.node.body
+            for field in definition.node.body
         )
 
 

@@ -38,24 +38,24 @@ def calls() -> str:
     )
     classes = []
     for method, (name, by_name) in CALLS.items():
-        found: Any = functools.reduce(getattr, method.split("."), client)
-        fields = keywords(found)
-        lines = [f"    {field}: {told}" for field, told in fields.items() if field not in by_name.split()]
-        about = f'    """The keywords of ``{method}``; see {_REFERENCE}."""\n'
+        function: Any = functools.reduce(getattr, method.split("."), client)
+        fields = keywords(function)
+        lines = [f"    {field}: {kind}" for field, kind in fields.items() if field not in by_name.split()]
+        about = f'    """Keywords of ``{method}``; see {_REFERENCE}."""\n'
         classes.append("\n".join([f"class {name}(CallOptions, total=False):", about, *lines, ""]))
     return "\n".join([head, *classes])
 
 
 def keywords(method: Callable[..., Any]) -> dict[str, str]:
-    """Return the types of a method's keywords, sorted by name, without those of every call."""
-    written = inspect.unwrap(method)
-    found = {}
+    """Return the types of a method's keywords, sorted by name, without the keywords that every call has."""
+    unwrapped = inspect.unwrap(method)
+    types_by_name = {}
     for name, parameter in inspect.signature(method).parameters.items():
         if name not in _EVERY_CALL:
-            kind = eval(parameter.annotation, written.__globals__)
-            told = widened(kind)
-            found[name] = "Any" if told == "Any" else f"Omittable[{told}]"
-    return dict(sorted(found.items()))
+            kind = eval(parameter.annotation, unwrapped.__globals__)
+            text = widened(kind)
+            types_by_name[name] = "Any" if text == "Any" else f"Omittable[{text}]"
+    return dict(sorted(types_by_name.items()))
 
 
 def widened(kind: Any) -> str:

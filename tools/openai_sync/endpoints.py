@@ -2,7 +2,7 @@
 
 Every method of every resource is called on a client that sends nothing, with a marker as each argument. The
 place of a marker in the request (path, query, body, header, file) is the place of the argument; the type that
-the response would be parsed as is the response type. So the methods' source code does not matter.
+the response would be parsed as is the response type. The source code of the methods is not read.
 """
 
 from __future__ import annotations
@@ -41,9 +41,11 @@ class Sent:
     """A request that a method would have sent.
 
     Attributes:
+        options: the request.
         cast_to: the type of the response, or of the items of a list.
         page: the class of the pages; None if the method does not list.
-        stream: whether the response is streamed; ``event``: the type of each event.
+        stream: whether the response is streamed.
+        event: the type of each streamed event.
     """
 
     options: FinalRequestOptions
@@ -54,7 +56,7 @@ class Sent:
 
 
 class _Seen(BaseException):
-    """Carries a request out of the method that would have sent it; the method does not catch it."""
+    """Carries a request out of the method that would have sent it; methods do not catch it."""
 
     def __init__(self, sent: Sent) -> None:
         self.sent = sent
@@ -75,26 +77,26 @@ class Witness(openai.OpenAI):
 def endpoints(catalogue: Catalogue) -> dict[str, Endpoint]:
     """Return the endpoints of all methods that send one request, by their path on a client."""
     client = Witness(api_key="key", admin_api_key="key", base_url="http://nowhere.invalid")
-    found: dict[str, Endpoint] = {}
+    table: dict[str, Endpoint] = {}
     logging.getLogger("openai").setLevel(logging.ERROR)  # methods warn about the markers
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, method in _methods(client):
             if name not in SHAPED:
-                found[name] = _Reader(name, method, catalogue).endpoint()
-    return dict(sorted(found.items()))
+                table[name] = _Reader(name, method, catalogue).endpoint()
+    return dict(sorted(table.items()))
 
 
 def _methods(client: openai.OpenAI) -> Iterator[tuple[str, Callable[..., Any]]]:
     for name in sorted(dir(type(client))):
         if isinstance(inspect.getattr_static(type(client), name), functools.cached_property):
-            found = getattr(client, name)
-            if type(found).__module__.startswith("openai.resources"):
-                yield from _methods_of(found, name)
+            resource = getattr(client, name)
+            if type(resource).__module__.startswith("openai.resources"):
+                yield from _methods_of(resource, name)
 
 
 def _methods_of(resource: Any, path: str) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Yield the methods that ``with_raw_response`` also has: they send one request, others are composites."""
+    """Yield the methods that send one request: those that ``with_raw_response`` also has."""
     raw = vars(resource.with_raw_response) if hasattr(resource, "with_raw_response") else {}
     for name in sorted(dir(type(resource))):
         static = inspect.getattr_static(type(resource), name)
@@ -131,26 +133,26 @@ class _Reader:
         }
 
     def endpoint(self) -> Endpoint:
-        """Return the method's endpoint; values equal to the default are left out."""
-        whole = self._sent({name: self._value(name) for name in self._parameters if name != "stream"})
-        places = [name for name in self._parameters if _mark(name) in whole.options.url]
+        """Return the method's endpoint, without empty values."""
+        sent = self._sent({name: self._value(name) for name in self._parameters if name != "stream"})
+        places = [name for name in self._parameters if _mark(name) in sent.options.url]
         names = [name for name in self._parameters if name not in places]
-        url = whole.options.url
+        url = sent.options.url
         for name in places:
             url = url.replace(_mark(name), f"{{{name}}}")
-        files = [name for name in names if self._is_file(whole, name)]
-        headers, in_headers = self._headers(whole, names)
-        query = [name for name in names if name in whole.options.params]
-        self._check_all_found(whole, names, files, in_headers)
-        told: Endpoint = {
-            "route": f"{whole.options.method.upper()} {url}",
+        files = [name for name in names if self._is_file(sent, name)]
+        headers, in_headers = self._headers(sent, names)
+        query = [name for name in names if name in sent.options.params]
+        self._check_all_found(sent, names, files, in_headers)
+        endpoint: Endpoint = {
+            "route": f"{sent.options.method.upper()} {url}",
             "params": " ".join(name + "!" * self._is_required(name) for name in names),
             "either": self._either(),
-            "returns": self._returns(whole),
-            "returns_by": self._returns_by(whole),
-            "page": "" if whole.page is None else _page(whole.page),
-            **self._streaming(whole),
-            "query": "" if whole.options.method.upper() in ("GET", "DELETE") else " ".join(query),
+            "returns": self._returns(sent),
+            "returns_by": self._returns_by(sent),
+            "page": "" if sent.page is None else _page(sent.page),
+            **self._streaming(sent),
+            "query": "" if sent.options.method.upper() in ("GET", "DELETE") else " ".join(query),
             "files": " ".join(files),
             "form": "with files" if files and not self._always_a_form(files) else "",
             "headers": headers,
@@ -158,14 +160,14 @@ class _Reader:
             "renames": self._renames(names),
             "deprecated": hasattr(self._method, "__deprecated__"),
         }
-        return {name: value for name, value in told.items() if value}
+        return {name: value for name, value in endpoint.items() if value}
 
     def _sent(self, given: Mapping[str, Any]) -> Sent:
         try:
             self._method(**given)
         except _Seen as seen:
             return seen.sent
-        raise RuntimeError(f"{self._name}() sent nothing; add it to SHAPED, and say there how it is served")
+        raise RuntimeError(f"{self._name}() sent no request; write a resource class, and add it to SHAPED")
 
     def _value(self, name: str) -> Any:
         """Return an argument that can be recognized anywhere in the request."""
@@ -179,15 +181,15 @@ class _Reader:
         return self._parameters[name].default is inspect.Parameter.empty
 
     @staticmethod
-    def _is_file(whole: Sent, name: str) -> bool:
-        files: Any = whole.options.files or []
+    def _is_file(sent: Sent, name: str) -> bool:
+        files: Any = sent.options.files or []
         keys = files.keys() if isinstance(files, Mapping) else [key for key, *_ in files]
         return name in {key.removesuffix("[]") for key in keys}
 
-    def _headers(self, whole: Sent, names: list[str]) -> tuple[dict[str, str], dict[str, str]]:
+    def _headers(self, sent: Sent, names: list[str]) -> tuple[dict[str, str], dict[str, str]]:
         """Return the fixed headers, and the headers that are set from a parameter."""
         fixed, by_name = {}, {}
-        headers: Any = whole.options.headers
+        headers: Any = sent.options.headers
         for header, value in headers.items() if isinstance(headers, Mapping) else ():
             if not isinstance(value, str):
                 continue
@@ -199,13 +201,13 @@ class _Reader:
         return fixed, by_name
 
     def _check_all_found(
-        self, whole: Sent, names: list[str], files: list[str], in_headers: Mapping[str, str]
+        self, sent: Sent, names: list[str], files: list[str], in_headers: Mapping[str, str]
     ) -> None:
-        body: Any = whole.options.json_data
+        body: Any = sent.options.json_data
         held = set(body) if isinstance(body, Mapping) else set()
-        seen = held | set(whole.options.params) | set(files) | set(in_headers) | {"stream"}
-        if whole.options.content is None and (lost := set(names) - seen):
-            raise RuntimeError(f"{self._name}() sent {sorted(lost)} nowhere, or under other names")
+        seen = held | set(sent.options.params) | set(files) | set(in_headers) | {"stream"}
+        if sent.options.content is None and (lost := set(names) - seen):
+            raise RuntimeError(f"{self._name}() did not send {sorted(lost)}, or sent them under other names")
 
     def _either(self) -> list[str]:
         """Return sets of parameters; one set must be given in addition to the required parameters."""
@@ -218,25 +220,25 @@ class _Reader:
             sets.append(" ".join(names))
         return list(dict.fromkeys(sets))
 
-    def _returns(self, whole: Sent) -> str:
-        plain = _PLAIN.get(whole.cast_to) if isinstance(whole.cast_to, type) else None
-        return self._catalogue.path_of(whole.cast_to) if plain is None else plain
+    def _returns(self, sent: Sent) -> str:
+        plain = _PLAIN.get(sent.cast_to) if isinstance(sent.cast_to, type) else None
+        return self._catalogue.path_of(sent.cast_to) if plain is None else plain
 
-    def _returns_by(self, whole: Sent) -> dict[str, dict[str, str]]:
+    def _returns_by(self, sent: Sent) -> dict[str, dict[str, str]]:
         """Return the response types for the values of a parameter that change the response type."""
-        found: dict[str, dict[str, str]] = {}
+        types_by_value: dict[str, dict[str, str]] = {}
         for name in self._parameters:
             for word in self._words(name):
                 given = {name: self._value(name) for name in self._parameters if name != "stream"} | {
                     name: word
                 }
                 try:
-                    sent = self._sent(given)
+                    changed = self._sent(given)
                 except (TypeError, ValueError):
                     continue  # the value conflicts with other parameters
-                if sent.cast_to is not whole.cast_to:
-                    found.setdefault(name, {})[word] = self._returns(sent)
-        return found
+                if changed.cast_to is not sent.cast_to:
+                    types_by_value.setdefault(name, {})[word] = self._returns(changed)
+        return types_by_value
 
     def _words(self, name: str) -> list[str]:
         kind = self._kind(name)
@@ -246,13 +248,13 @@ class _Reader:
         annotation = self._parameters[name].annotation
         return eval(annotation, self._globals) if isinstance(annotation, str) else annotation
 
-    def _streaming(self, whole: Sent) -> Endpoint:
-        if whole.stream:
-            return {"event": self._catalogue.path_of(whole.event), "streams": True}
-        if "stream" not in self._parameters or whole.page is not None:
+    def _streaming(self, sent: Sent) -> Endpoint:
+        if sent.stream:
+            return {"event": self._catalogue.path_of(sent.event), "streams": True}
+        if "stream" not in self._parameters or sent.page is not None:
             return {}
-        sent = self._sent({name: self._value(name) for name in self._parameters} | {"stream": True})
-        return {"event": self._catalogue.path_of(sent.event)} if sent.stream else {}
+        streamed = self._sent({name: self._value(name) for name in self._parameters} | {"stream": True})
+        return {"event": self._catalogue.path_of(streamed.event)} if streamed.stream else {}
 
     def _always_a_form(self, files: list[str]) -> bool:
         """Return whether the body is a form even if no file is given."""
@@ -264,8 +266,8 @@ class _Reader:
 
     def _renames(self, names: list[str]) -> dict[str, dict[str, str]]:
         """Return the keys inside parameters that have another name in the request, such as `async_`."""
-        found = {name: _aliases(self._kind(name), set()) for name in names}
-        return {name: aliases for name, aliases in found.items() if aliases}
+        renames = {name: _aliases(self._kind(name), set()) for name in names}
+        return {name: aliases for name, aliases in renames.items() if aliases}
 
 
 def _page(kind: Any) -> str:
@@ -288,20 +290,20 @@ def _literals(kind: Any) -> Iterator[Any]:
 
 def _aliases(kind: Any, seen: set[Any]) -> dict[str, str]:
     """Return the keys of mappings in a type that have another name in the request, with that name."""
-    found: dict[str, str] = {}
+    aliases: dict[str, str] = {}
     if typing_extensions.is_typeddict(kind):
         if kind in seen:
-            return found
+            return aliases
         seen.add(kind)
         for name, part in typing_extensions.get_type_hints(kind, include_extras=True).items():
             for note in _notes(part):
                 if note.alias:
-                    found[name] = note.alias
-            found |= _aliases(part, seen)
-        return found
+                    aliases[name] = note.alias
+            aliases |= _aliases(part, seen)
+        return aliases
     for part in typing.get_args(kind):
-        found |= _aliases(part, seen)
-    return found
+        aliases |= _aliases(part, seen)
+    return aliases
 
 
 def _notes(kind: Any) -> Iterator[PropertyInfo]:

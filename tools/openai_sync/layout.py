@@ -48,7 +48,8 @@ class File:
     """A generated module with types of one package.
 
     Attributes:
-        package: the package of the types, such as ``responses``; ``name``: the module, such as ``events``.
+        package: the package of the types, such as ``responses``.
+        name: the module, such as ``events``.
         about: the first sentence of its docstring.
         starts: returns whether the module has the types of an `openai` module. Modules that those types need
             are included too, unless an earlier file has them.
@@ -67,18 +68,16 @@ def _is_parameters(module: str) -> bool:
 #: The generated modules. A type is in the first module that needs it, so reading a response does not import
 #: the classes of streams and of parameters.
 FILES: Final = (
-    File("shared", "models", "What several answers hold"),
-    File("shared_params", "params", "What several calls take"),
-    File("chat", "models", "What is kept of chat completions", lambda module: not _is_parameters(module)),
-    File("chat", "params", "What chat completions take"),
-    File("responses", "models", "A response", lambda module: module == "response"),
+    File("shared", "models", "Types that several responses share"),
+    File("shared_params", "params", "Parameter types that several calls share"),
+    File("chat", "models", "Types of stored chat completions", lambda module: not _is_parameters(module)),
+    File("chat", "params", "Parameter types of chat completions"),
+    File("responses", "models", "The response of the Responses API", lambda module: module == "response"),
     File(
         "responses", "events", "The events of a streamed response", lambda module: module.endswith("_event")
     ),
-    File(
-        "responses", "items", "What else answers of the Responses API hold", lambda m: not _is_parameters(m)
-    ),
-    File("responses", "params", "What responses take"),
+    File("responses", "items", "Other types of the Responses API", lambda m: not _is_parameters(m)),
+    File("responses", "params", "Parameter types of the Responses API"),
 )
 
 #: Annotations that replace those of `openai`, by module, class and field.

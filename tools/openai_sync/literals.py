@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-#: Characters of a string that stays on the line of its key, and of each line of a longer string.
-_BESIDE, _WIDTH = 60, 84
+#: Maximum characters of a string that is not wrapped, and of each line of a longer string.
+_UNWRAPPED, _WIDTH = 60, 84
 
 
 def source(value: Any) -> str:
@@ -23,7 +23,7 @@ def source(value: Any) -> str:
 def text(value: str) -> str:
     """Return the source of a string; a long one is wrapped between words."""
     lines = textwrap.wrap(value, _WIDTH, break_long_words=False, break_on_hyphens=False)
-    if len(value) <= _BESIDE or " ".join(lines) != value:
+    if len(value) <= _UNWRAPPED or " ".join(lines) != value:
         return repr(value)
     pieces = [f"{line} " for line in lines[:-1]] + lines[-1:]
     return "(" + "\n".join(map(repr, pieces)) + ")"

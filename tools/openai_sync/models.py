@@ -80,7 +80,7 @@ class Models:
         def named(key: str) -> str:
             place = self.place_of(key)
             if place is None:
-                raise LookupError(f"{written.home} needs {key}, which no module of ours has; see layout.py")
+                raise LookupError(f"{written.home} needs {key}, which no module declares; see layout.py")
             home, name = place
             if home == written.home:
                 return name
@@ -92,11 +92,9 @@ class Models:
 
         for key in _in_order(written):
             line = put(written.texts[key], named)
-            is_itself = (
-                line == f"{written.names[key]} = {written.names[key]}"
-            )  # an alias with the same name as its type here
-            if written.names[key] not in done and not is_itself:
-                done.add(written.names[key])
+            name = written.names[key]
+            if name not in done and line != f"{name} = {name}":  # an alias may have the name of its type
+                done.add(name)
                 lines.append(line)
         body = "\n\n".join(lines)
         words = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
@@ -116,15 +114,19 @@ class Models:
                 continue
             self._homes[module] = written
             written.modules.append(module)
-            for one in self.sources.definitions(module).values():
-                written.texts[one.key] = self._text(one)
-            texts = [written.texts[one.key] for one in self.sources.definitions(module).values()]
+            for definition in self.sources.definitions(module).values():
+                written.texts[definition.key] = self._text(definition)
+            texts = [
+                written.texts[definition.key] for definition in self.sources.definitions(module).values()
+            ]
             needed = [key.rpartition(".")[0] for text in texts for key in marks_in(text)]
             due += [other for other in needed if other.rpartition(".")[0] == file.package]
-        for key, (whole, but) in RESTS.items():
-            if whole in written.texts:
+        for key, (union, excluded) in RESTS.items():
+            if union in written.texts:
                 members = [
-                    one for one in marks_in(written.texts[whole])[1:] if one.rpartition(".")[2] not in but
+                    member
+                    for member in marks_in(written.texts[union])[1:]
+                    if member.rpartition(".")[2] not in excluded
                 ]
                 written.texts[key] = f"{marked(key)} = {' | '.join(map(marked, members))}"
         written.names = self._names(written)
@@ -143,20 +145,20 @@ class Models:
             if f"    {name}: {FIELDS[path]}" not in texts.get(key, ""):
                 lost.append(path)
         if lost:
-            raise LookupError(f"layout.py tells of {lost}, which the openai package does not have")
+            raise LookupError(f"layout.py has {lost}, which the openai package does not have")
 
     def _of(self, package: str) -> list[str]:
-        found = (one for one in self._catalogue.modules if one.rpartition(".")[0] == package)
-        return sorted(one for one in found if one not in LEFT_OPEN and one not in self._homes)
+        modules = (module for module in self._catalogue.modules if module.rpartition(".")[0] == package)
+        return sorted(module for module in modules if module not in LEFT_OPEN and module not in self._homes)
 
-    def _text(self, one: Definition) -> str:
-        kind = getattr(self._catalogue.load(one.module), one.name)
-        translator = Translator(self.sources, of_answers=not is_parameters(kind))
-        if isinstance(one.node, ast.ClassDef):
-            return _class(translator, one, one.node)
-        if isinstance(one.node, ast.Call):
-            return _functional(translator, one, one.node)
-        return f"{marked(one.key)} = {translator.text(one.module, one.node)}"
+    def _text(self, definition: Definition) -> str:
+        kind = getattr(self._catalogue.load(definition.module), definition.name)
+        translator = Translator(self.sources, of_responses=not is_parameters(kind))
+        if isinstance(definition.node, ast.ClassDef):
+            return _class(translator, definition, definition.node)
+        if isinstance(definition.node, ast.Call):
+            return _functional(translator, definition, definition.node)
+        return f"{marked(definition.key)} = {translator.text(definition.module, definition.node)}"
 
     def _names(self, written: Written) -> dict[str, str]:
         """Return the name of each definition: as in `openai`, unless several modules define it differently.
@@ -168,7 +170,7 @@ class Models:
         for key, group in groups.items():
             rivals.setdefault(key.rpartition(".")[2], set()).add(group)
         public = self._public(written.file.package)
-        found: dict[str, str] = {}
+        names: dict[str, str] = {}
         by_group: dict[int, str] = {}
         for key, group in groups.items():
             module, _, name = key.rpartition(".")
@@ -176,53 +178,59 @@ class Models:
             if group not in by_group or key in public:
                 by_group[group] = name if is_first else _camel(module.rpartition(".")[2]) + name
         for key, group in groups.items():
-            found[key] = by_group[group]
-        _check_names(written, found, groups)
-        return found
+            names[key] = by_group[group]
+        _check_names(written, names, groups)
+        return names
 
     def _public(self, package: str) -> set[str]:
         names = self._catalogue.public(package)
         resolved = (self.sources.resolve(package, name) for name in names)
-        return {one.key for one in resolved if one is not None}
+        return {definition.key for definition in resolved if definition is not None}
 
 
-def _class(translator: Translator, one: Definition, node: ast.ClassDef) -> str:
+def _class(translator: Translator, definition: Definition, node: ast.ClassDef) -> str:
     fields = [field for field in node.body if isinstance(field, ast.AnnAssign)]
-    lines = [_field(translator, one, field) for field in fields]
+    lines = [_field(translator, definition, field) for field in fields]
     lines = [f"    {line}" for line in lines if line]
     return "\n".join(
-        [f"class {marked(one.key)}({_bases(translator, one, node)}):", *(lines or ["    pass"]), ""]
+        [
+            f"class {marked(definition.key)}({_bases(translator, definition, node)}):",
+            *(lines or ["    pass"]),
+            "",
+        ]
     )
 
 
-def _bases(translator: Translator, one: Definition, node: ast.ClassDef) -> str:
-    if one.key in BASES:
-        return BASES[one.key][1]
-    told = [translator.text(one.module, base) for base in node.bases]
+def _bases(translator: Translator, definition: Definition, node: ast.ClassDef) -> str:
+    if definition.key in BASES:
+        return BASES[definition.key][1]
+    bases = [translator.text(definition.module, base) for base in node.bases]
     total = [f"{word.arg}={ast.unparse(word.value)}" for word in node.keywords]
-    return ", ".join(["WireModel" if base == "BaseModel" else base for base in told] + total)
+    return ", ".join(["WireModel" if base == "BaseModel" else base for base in bases] + total)
 
 
-def _field(translator: Translator, one: Definition, field: ast.AnnAssign) -> str:
+def _field(translator: Translator, definition: Definition, field: ast.AnnAssign) -> str:
     name = ast.unparse(field.target)
     if name.startswith(_PRIVATE):
         return ""
-    told = FIELDS.get(f"{one.key}.{name}") or translator.text(one.module, field.annotation)
+    annotation = FIELDS.get(f"{definition.key}.{name}") or translator.text(
+        definition.module, field.annotation
+    )
     default = "" if field.value is None else f" = {ast.unparse(field.value).replace('FieldInfo(', 'Field(')}"
-    return f"{name}: {told}{default}"
+    return f"{name}: {annotation}{default}"
 
 
-def _functional(translator: Translator, one: Definition, node: ast.Call) -> str:
+def _functional(translator: Translator, definition: Definition, node: ast.Call) -> str:
     """Return the source of a TypedDict in call form, which keys that are not identifiers require."""
     _, fields = node.args
     assert isinstance(fields, ast.Dict)
-    told = ", ".join(
-        f"{ast.unparse(key)}: {translator.text(one.module, value)}"
+    keys = ", ".join(
+        f"{ast.unparse(key)}: {translator.text(definition.module, value)}"
         for key, value in zip(fields.keys, fields.values, strict=True)
         if key is not None
     )
     total = "".join(f", {word.arg}={ast.unparse(word.value)}" for word in node.keywords)
-    return f"{marked(one.key)} = TypedDict({one.name!r}, {{{told}}}{total})"
+    return f"{marked(definition.key)} = TypedDict({definition.name!r}, {{{keys}}}{total})"
 
 
 def _groups(texts: Mapping[str, str]) -> dict[str, int]:
@@ -230,14 +238,14 @@ def _groups(texts: Mapping[str, str]) -> dict[str, int]:
     groups = dict.fromkeys(texts, 0)
     while True:
         numbers: dict[tuple[str, str], int] = {}
-        found = {}
+        found_groups = {}
         for key, text in texts.items():
             name = key.rpartition(".")[2]
             of_others = {other: str(groups.get(other, other)) for other in marks_in(text)} | {key: ""}
-            found[key] = numbers.setdefault((name, put(text, of_others.__getitem__)), len(numbers))
-        if len(set(found.values())) == len(set(groups.values())):
-            return found
-        groups = found
+            found_groups[key] = numbers.setdefault((name, put(text, of_others.__getitem__)), len(numbers))
+        if len(set(found_groups.values())) == len(set(groups.values())):
+            return found_groups
+        groups = found_groups
 
 
 def _check_names(written: Written, names: Mapping[str, str], groups: Mapping[str, int]) -> None:
@@ -246,19 +254,18 @@ def _check_names(written: Written, names: Mapping[str, str], groups: Mapping[str
     Raises:
         LookupError: two types have the same name; the message has both.
     """
-    for name, keys in _turned(names).items():
+    for name, keys in _keys_by_name(names).items():
         targets = {marks_in(written.texts[key])[-1] for key in keys if " = <" in written.texts[key]}
         rest = [key for key in keys if not (" = <" in written.texts[key] and targets & set(keys))]
         if len({groups[key] for key in rest}) > 1:
-            raise LookupError(f"{written.home} would call all of {keys} {name}")
+            raise LookupError(f"{written.home}: different types would have the name {name}: {keys}")
 
 
-def _turned(names: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the keys of each name."""
-    found: dict[str, list[str]] = {}
+def _keys_by_name(names: Mapping[str, str]) -> dict[str, list[str]]:
+    keys: dict[str, list[str]] = {}
     for key, name in names.items():
-        found.setdefault(name, []).append(key)
-    return found
+        keys.setdefault(name, []).append(key)
+    return keys
 
 
 def _in_order(written: Written) -> Iterator[str]:

@@ -28,9 +28,9 @@ class Catalogue:
     """
 
     def __init__(self) -> None:
-        found = list(pkgutil.walk_packages(openai.types.__path__, f"{ROOT}."))
-        self.packages = ["", *(_relative(one.name) for one in found if one.ispkg)]
-        self.modules = [_relative(one.name) for one in found if not one.ispkg]
+        modules = list(pkgutil.walk_packages(openai.types.__path__, f"{ROOT}."))
+        self.packages = ["", *(_relative(module.name) for module in modules if module.ispkg)]
+        self.modules = [_relative(module.name) for module in modules if not module.ispkg]
 
     def public(self, module: str) -> list[str]:
         """Return the public names of a module or package, sorted."""
@@ -58,23 +58,23 @@ class Catalogue:
         for path, other in self._aliases:
             if other == kind:
                 return path
-        raise LookupError(f"{kind!r} is no type of the package's")
+        raise LookupError(f"{kind!r} is not a type in {ROOT}")
 
     @functools.cached_property
     def _paths(self) -> dict[int, str]:
-        """The paths of types by ``id``; of several exports, the one in the deepest package counts."""
-        found: dict[int, str] = {}
+        """The paths of types by ``id``; if several packages export a type, the deepest one counts."""
+        paths: dict[int, str] = {}
         for package in self.packages:
             for name in self.public(package):
                 kind = getattr(self.load(package), name)
                 if not isinstance(kind, type) or _relative(kind.__module__).startswith(package):
-                    found[id(kind)] = f"{package}.{name}".lstrip(".")
+                    paths[id(kind)] = f"{package}.{name}".lstrip(".")
         for module in self.modules:
             for name in self.public(module):
                 kind = getattr(self.load(module), name)
                 if isinstance(kind, type) and kind.__module__ == f"{ROOT}.{module}":
-                    found.setdefault(id(kind), f"{module}.{name}")
-        return found
+                    paths.setdefault(id(kind), f"{module}.{name}")
+        return paths
 
     @functools.cached_property
     def _aliases(self) -> list[tuple[str, Any]]:
@@ -115,13 +115,15 @@ def choice(kind: Any) -> tuple[str, dict[str, type[BaseModel]]] | None:
     notes = typing.get_args(kind)[1:] if typing.get_origin(kind) is typing.Annotated else ()
     field = next((note.discriminator for note in notes if isinstance(note, PropertyInfo)), None)
     members = list(leaves(kind)) if field else []
-    if len(members) < 2 or not all(isinstance(one, type) and issubclass(one, BaseModel) for one in members):
+    if len(members) < 2 or not all(
+        isinstance(member, type) and issubclass(member, BaseModel) for member in members
+    ):
         return None
     words: dict[str, type[BaseModel]] = {}
-    for one in members:
-        for word in leaves(one.model_fields[field].annotation):
+    for member in members:
+        for word in leaves(member.model_fields[field].annotation):
             if isinstance(word, str):
-                words.setdefault(word, one)
+                words.setdefault(word, member)
     return (str(field), words) if len(set(words.values())) == len(members) else None
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from openai_sync.names import Catalogue
 
-#: Names that a module may define and that are not types of the API.
+#: Names that modules define but that are not types of the API.
 _NO_TYPES = ("__all__",)
 
 
@@ -53,19 +53,19 @@ class Sources:
     @functools.cache  # noqa: B019  # one object per run
     def definitions(self, module: str) -> Mapping[str, Definition]:
         """Return the definitions of a module, by name."""
-        found = {}
+        definitions = {}
         for node in self._tree(module).body:
             if isinstance(node, ast.ClassDef):
-                found[node.name] = Definition(module, node.name, node)
+                definitions[node.name] = Definition(module, node.name, node)
             elif (named := _assigned(node)) and named[0] not in _NO_TYPES:
                 name, value = named
-                found[name] = Definition(module, name, value)
-        return found
+                definitions[name] = Definition(module, name, value)
+        return definitions
 
     @functools.cache  # noqa: B019
     def imports(self, module: str) -> Mapping[str, tuple[str, str]]:
         """Return a module's imports from ``openai.types``: local name to module and name there."""
-        found: dict[str, tuple[str, str]] = {}
+        imports: dict[str, tuple[str, str]] = {}
         for node in self._tree(module).body:
             if not isinstance(node, ast.ImportFrom) or not node.level:
                 continue
@@ -75,18 +75,20 @@ class Sources:
                 continue  # from outside openai.types
             source = ".".join([*parts[: len(parts) - up], *([node.module] if node.module else [])])
             for alias in node.names:
-                found[alias.asname or alias.name] = (source, alias.name)
-        return found
+                imports[alias.asname or alias.name] = (source, alias.name)
+        return imports
 
     def resolve(self, module: str, name: str) -> Definition | None:
         """Return the definition that a name in a module refers to; None if it is not a type."""
         seen = set()
         while (module, name) not in seen and module in self._modules:
             seen.add((module, name))
-            found = self.definitions(module).get(name)
-            if found is not None:
-                other = self.target(module, found.node) if isinstance(found.node, ast.expr) else None
-                return other if other is not None and other.name == name else found
+            definition = self.definitions(module).get(name)
+            if definition is not None:
+                other = (
+                    self.target(module, definition.node) if isinstance(definition.node, ast.expr) else None
+                )
+                return other if other is not None and other.name == name else definition
             if name not in self.imports(module):
                 return None
             module, name = self.imports(module)[name]

@@ -17,10 +17,11 @@ _TYPES = "specclient.types"
 
 
 class Tables:
-    """Writes the tables of names.
+    """Generates the tables of names.
 
     Args:
-        catalogue: the names of the `openai` package; ``models``: the generated modules.
+        catalogue: the names of the `openai` package.
+        models: the generated modules.
         root: the repository's root.
     """
 
@@ -40,18 +41,18 @@ class Tables:
                 if name not in self._homes.get(package, {}) and (sort := _sort(self._kind(package, name))):
                     kinds[sort].append(f"{package}.{name}".lstrip("."))
         about = {
-            "WORDS": "Those that are one of some words, as the names of models are.",
-            "LISTS": "Those that are lists of objects, or a text in the place of one.",
-            "MAPPINGS": "Those that are mappings, though not called parameters.",
-            "CHOICES": "Those that are unions of classes; ``unions.py`` has their members.",
+            "WORDS": "Types that are strings, such as the names of models.",
+            "LISTS": "Types that are lists, or unions with a list.",
+            "MAPPINGS": "Types that are mappings, although their names do not end with Param or Params.",
+            "CHOICES": "Types that are unions of classes; ``unions.py`` has their members.",
         }
         return "\n\n".join(
             [
                 _IMPORTS,
-                "#: The public names of each package beneath ``specclient.types``. Parameters, which are\n"
-                "#: mappings, are listed for the packages that are written out only.\n"
+                "#: The public names of each package in ``specclient.types``. Parameters are listed only\n"
+                "#: for packages with declared types.\n"
                 f"PACKAGES: Final[Mapping[str, str]] = {source(packages)}",
-                "#: The modules beside those that are called as a public name is, by package.\n"
+                "#: The modules whose names cannot be derived from a public name, by package.\n"
                 f"MODULES: Final[Mapping[str, str]] = {source(self._more_modules())}",
                 *(
                     f"#: {about[sort]}\n{sort}: Final = {text(' '.join(names))}"
@@ -62,26 +63,26 @@ class Tables:
 
     def unions(self) -> str:
         """Return the source of the table of unions of classes that are not declared."""
-        told: dict[str, Any] = {}
+        unions: dict[str, Any] = {}
         for package in self._catalogue.packages:
             for name in self._listed(package):
-                found = choice(self._kind(package, name))
-                if found is not None and name not in self._homes.get(package, {}):
-                    field, words = found
+                union = choice(self._kind(package, name))
+                if union is not None and name not in self._homes.get(package, {}):
+                    field, words = union
                     members = {word: self._catalogue.path_of(kind) for word, kind in words.items()}
-                    told[f"{package}.{name}".lstrip(".")] = (field, members)
+                    unions[f"{package}.{name}".lstrip(".")] = (field, members)
         return "\n\n".join(
             [
-                "# ruff: noqa: E501 - some names do not fit",
+                "# ruff: noqa: E501 - some names are too long",
                 _IMPORTS,
-                "#: Each union's field that tells which class an object is of, and the class for each word.\n"
-                f"UNIONS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {source(told)}",
+                "#: The discriminator field of each union, and the class for each of its values.\n"
+                f"UNIONS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {source(unions)}",
             ]
         )
 
     def homes(self) -> str:
         """Return the source of the tables that map `openai`'s names and modules to specclient's modules."""
-        homes = {package: _joined(_turned(names)) for package, names in self._homes.items()}
+        homes = {package: _joined(_by_home(names)) for package, names in self._homes.items()}
         deep: dict[str, dict[str, list[str]]] = {}
         renamed: dict[str, dict[str, str]] = {}
         for module in self._catalogue.modules:
@@ -90,15 +91,15 @@ class Tables:
                 deep.setdefault(package, {}).setdefault(home, []).append(name)
                 if others := self._renamed(module):
                     renamed[module] = others
-        told = {package: _joined(modules) for package, modules in deep.items()}
+        modules = {package: _joined(homes) for package, homes in deep.items()}
         return "\n\n".join(
             [
                 _IMPORTS,
-                "#: The modules here, beneath ``specclient.types``, that have the names of a package.\n"
+                "#: The modules in ``specclient.types`` that have the names of a package.\n"
                 f"HOMES: Final[Mapping[str, Mapping[str, str]]] = {source(homes)}",
-                "#: The modules here that have the types of a package's modules.\n"
-                f"DEEP: Final[Mapping[str, Mapping[str, str]]] = {source(told)}",
-                "#: The names that a module of `openai` has and ours has others for.\n"
+                "#: The modules in ``specclient.types`` that have the types of a package's modules.\n"
+                f"DEEP: Final[Mapping[str, Mapping[str, str]]] = {source(modules)}",
+                "#: The names in a module of `openai` that differ here, with their names here.\n"
                 f"RENAMED: Final[Mapping[str, Mapping[str, str]]] = {source(renamed)}",
             ]
         )
@@ -115,18 +116,18 @@ class Tables:
 
     def _homes_in(self, package: str) -> dict[str, str]:
         """Return the modules of a package's declared types, by public name."""
-        found = {}
+        homes = {}
         for name in self._catalogue.public(package):
-            one = self._models.sources.resolve(package, name)
-            place = None if one is None else self._models.place_of(one.key)
+            definition = self._models.sources.resolve(package, name)
+            place = None if definition is None else self._models.place_of(definition.key)
             if place is not None:
-                home, ours = place
-                if ours != name:
+                home, own_name = place
+                if own_name != name:
                     raise LookupError(
-                        f"{package}.{name} is called {ours} in {home}: public names must be kept"
+                        f"{package}.{name} is named {own_name} in {home}; a public name must not change"
                     )
-                found[name] = home
-        return found
+                homes[name] = home
+        return homes
 
     def _own_names(self) -> Mapping[str, str]:
         """Return the names in ``specclient.types`` that `openai` does not have, with their modules."""
@@ -140,11 +141,12 @@ class Tables:
         return own
 
     def _listed(self, package: str) -> list[str]:
-        whole = package in self.written_packages and package
+        has_declared_types = package in self.written_packages and package
         return [
             name
             for name in self._catalogue.public(package)
-            if whole or not (name.endswith(("Param", "Params")) and is_parameters(self._kind(package, name)))
+            if has_declared_types
+            or not (name.endswith(("Param", "Params")) and is_parameters(self._kind(package, name)))
         ]
 
     def _kind(self, package: str, name: str) -> Any:
@@ -152,24 +154,24 @@ class Tables:
 
     def _more_modules(self) -> dict[str, str]:
         """Return the modules whose names cannot be derived from a public name, by package."""
-        found: dict[str, list[str]] = {}
+        modules: dict[str, list[str]] = {}
         for module in self._catalogue.modules:
             package, _, name = module.rpartition(".")
             derived = {snake(public) for public in self._listed(package)}
             is_known = name in derived or name.endswith(("_param", "_params")) or self._models.home_of(module)
             if not is_known:
-                found.setdefault(package, []).append(name)
-        return _joined(found)
+                modules.setdefault(package, []).append(name)
+        return _joined(modules)
 
     def _renamed(self, module: str) -> dict[str, str]:
         """Return the public names of an `openai` module that differ here, with their names here."""
-        found = {}
+        renamed = {}
         for name in self._catalogue.public(module):
-            one = self._models.sources.resolve(module, name)
-            place = None if one is None else self._models.place_of(one.key)
+            definition = self._models.sources.resolve(module, name)
+            place = None if definition is None else self._models.place_of(definition.key)
             if place is not None and place[1] != name and place[0] == self._models.home_of(module):
-                found[name] = place[1]
-        return found
+                renamed[name] = place[1]
+        return renamed
 
 
 _IMPORTS = (
@@ -193,11 +195,11 @@ def _sort(kind: Any) -> str:
     return "LISTS" if is_list(kind) else ""
 
 
-def _turned(homes: Mapping[str, str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+def _by_home(homes: Mapping[str, str]) -> dict[str, list[str]]:
+    names: dict[str, list[str]] = {}
     for name, home in homes.items():
-        found.setdefault(home, []).append(name)
-    return dict(sorted(found.items()))
+        names.setdefault(home, []).append(name)
+    return dict(sorted(names.items()))
 
 
 def _joined(table: Mapping[str, list[str]]) -> dict[str, str]:

@@ -27,4 +27,4 @@ ROOTS = [
     "vector_stores",
     "videos",
     "webhooks",
-]  # each has a module here
+]  # one module each
