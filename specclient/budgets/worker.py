@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -173,7 +174,10 @@ def _is_ready(task: BudgetTask[Any]) -> bool:
 
 
 class MemoryDatabase:
-    """A database in memory, used if the ledger is off. A forked child starts with an empty one."""
+    """A database in memory, used if the ledger is off. A forked child starts with an empty one.
+
+    It is closed when it is garbage-collected, as nothing of it outlives the process.
+    """
 
     def __init__(self) -> None:
         self.reset_after_fork()
@@ -183,6 +187,7 @@ class MemoryDatabase:
         """Start with an empty database."""
         self._lock = threading.Lock()
         self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        weakref.finalize(self, self._connection.close)
 
     def transact(self, work: Callable[[Execute], T], /) -> T:
         """Run ``work`` in one transaction and return its result; an exception rolls the transaction back."""

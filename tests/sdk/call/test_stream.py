@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+from contextlib import closing
 from typing import Any
 
 import anyio
@@ -128,5 +129,5 @@ async def test_a_call_that_a_scope_of_anyios_cancels_is_recorded(
             pass
     assert scope.cancelled_caught
     assert client.ledger.flush()
-    with sqlite3.connect(client.ledger.location) as database:
+    with closing(sqlite3.connect(client.ledger.location)) as database:
         assert database.execute("SELECT status FROM calls").fetchall() == [("cancelled",)]
