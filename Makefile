@@ -59,8 +59,7 @@ coverage: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 -m "not soak" --cov --cov-report=term
 
 # A fast test module of every room; tests/test_house.py checks that none is left out. Without torch, as in an
-# environment for another Python version, the engine's are left out. Python 3.13 warns of SQLite connections that
-# are left to the garbage collector; where that happens is still to be found.
+# environment for another Python version, the engine's are left out.
 QUICK_SDK := $(addprefix tests/sdk/, \
   test_config.py test_errors.py batch/test_lines.py budgets/test_bounds.py call/test_stream.py \
   client/test_shared_state.py draft_target/test_result.py ledger/test_rollup.py prices/test_catalogue.py \
@@ -75,7 +74,7 @@ QUICK_LOCAL := $(addprefix tests/local/, \
   request/test_token_tree.py training/test_losses.py)
 quick: $(READY)
 	$(BIN)/ruff check --quiet
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -q -m "not soak" -W "ignore:unclosed database:ResourceWarning" \
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -q -m "not soak" \
 	  $(QUICK_SDK) $(QUICK_CLI) \
 	  $$($(BIN)/python -c 'import torch' 2> /dev/null && echo tests/test_house.py $(QUICK_LOCAL))
 

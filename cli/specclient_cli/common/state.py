@@ -52,10 +52,14 @@ class State:
         return AsyncOpenAI(config=settings or self.settings(), max_retries=0)
 
     def ledger(self) -> Ledger:
-        """Return the ledger. It is opened on first use."""
+        """Return the ledger. It is opened on first use, and closed when the command ends."""
         from specclient.ledger.ledger import Ledger  # noqa: PLC0415
 
-        return Ledger(self.settings().ledger)
+        ledger = Ledger(self.settings().ledger)
+        context = click.get_current_context(silent=True)
+        if context is not None:
+            context.call_on_close(ledger.close)
+        return ledger
 
 
 pass_state = click.make_pass_decorator(State, ensure=True)

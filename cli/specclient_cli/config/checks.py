@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -55,7 +56,8 @@ def run(state: State) -> list[CheckResult]:
 def _ledger(settings: Settings) -> CheckResult:
     try:
         ledger = Ledger(settings.ledger)
-        calls = ledger.rows(limit=1)
+        with closing(ledger):
+            calls = ledger.rows(limit=1)
     except OpenAIError as error:
         return CheckResult("ledger", "problem", str(error))
     if ledger.location == "off":

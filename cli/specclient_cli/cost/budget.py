@@ -14,7 +14,6 @@ from specclient_cli.common.state import State, pass_state
 
 if TYPE_CHECKING:
     from specclient.budgets.tables import BudgetStatus
-    from specclient.config import Settings
     from specclient.types.budget import Budget
 
 
@@ -45,7 +44,7 @@ def budget(state: State, *, as_json: bool, check: float | None) -> None:
     Environment: SPECCLIENT_LEDGER (path or database URL of the budgets), SPECCLIENT_CONFIG.
     """
     settings = state.settings()
-    found = _standings(settings)
+    found = _standings(state)
     reached = [each for each in found if check is not None and each.percent >= check]
     if as_json:
         click.echo(json.dumps({"budgets": [_values(each) for each in found]}))
@@ -60,18 +59,18 @@ def budget(state: State, *, as_json: bool, check: float | None) -> None:
         click.get_current_context().exit(1)
 
 
-def _standings(settings: Settings) -> Sequence[BudgetStatus]:
+def _standings(state: State) -> Sequence[BudgetStatus]:
     from specclient.budgets.budgets import Budgets  # noqa: PLC0415 - used only if there are budgets
     from specclient.errors import LedgerError  # noqa: PLC0415
-    from specclient.ledger.ledger import Ledger  # noqa: PLC0415
     from specclient.ledger.location import OFF  # noqa: PLC0415
     from specclient.prices.prices import Prices  # noqa: PLC0415
     from specclient.routing.learn.estimator import Estimator  # noqa: PLC0415
 
+    settings = state.settings()
     budgets = settings.budget_list()
     if not budgets:
         return []
-    ledger = Ledger(settings.ledger)
+    ledger = state.ledger()
     if ledger.location == OFF:
         raise LedgerError(
             "the ledger is off, so every process counts its budgets alone; to share and show them, set "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import threading
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -124,32 +125,34 @@ def test_what_is_revoked_by_is_told_apart_and_never_repeated(store: KeyStore) ->
     assert store.revoke(token, AT).name == "alice"
 
 
-def test_two_who_make_the_same_name_at_once(file: Path) -> None:
+def test_two_who_make_the_same_name_at_once(file: Path, store: KeyStore) -> None:
     stores = [KeyStore(SQLiteStore(str(file))) for _ in range(8)]
     refused: list[str] = []
 
-    def add(store: KeyStore) -> None:
+    def add(own: KeyStore) -> None:
         try:
-            store.add(_made()[1])
+            own.add(_made()[1])
         except ConfigurationError as error:
             refused.append(str(error))
         finally:
-            store.close()
+            own.close()
 
-    threads = [threading.Thread(target=add, args=(store,)) for store in stores]
+    threads = [threading.Thread(target=add, args=(own,)) for own in stores]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert len(refused) == 7
-    assert len(KeyStore(SQLiteStore(str(file))).all()) == 1
+    assert len(store.all()) == 1
 
 
 def test_a_table_of_a_newer_version_is_left_alone(store: KeyStore, file: Path) -> None:
     store.add(_made()[1])
-    SQLiteStore(str(file)).transact(lambda execute: execute("UPDATE server_keys_schema SET version = 99"))
-    with pytest.raises(LedgerError, match=r"schema version 99.*upgrade specclient"):
-        KeyStore(SQLiteStore(str(file))).add(_made("bob")[1])
+    database, newer = SQLiteStore(str(file)), KeyStore(SQLiteStore(str(file)))
+    with closing(database), closing(newer):
+        database.transact(lambda execute: execute("UPDATE server_keys_schema SET version = 99"))
+        with pytest.raises(LedgerError, match=r"schema version 99.*upgrade specclient"):
+            newer.add(_made("bob")[1])
 
 
 def test_a_ledger_that_is_not_there_is_not_made_by_looking(store: KeyStore, file: Path) -> None:
