@@ -47,7 +47,28 @@ class ReportText(NamedTuple):
     always: bool = False
 
 
-class Figure(Generic[T_co]):
+class _Descriptor(Generic[T_co]):
+    """A named value of totals, read as an attribute of theirs."""
+
+    #: Set by the class that has the figure.
+    name: str
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, totals: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, totals: Totals, owner: type) -> T_co: ...
+    def __get__(self, totals: Totals | None, owner: type) -> Any:
+        return self if totals is None else self.read(totals)
+
+    def read(self, totals: Totals) -> T_co:
+        """Return the value for a group, given its totals."""
+        raise NotImplementedError
+
+
+class Figure(_Descriptor[T_co]):
     """A figure of a group of calls that can be added up over rows, and so has columns in ``calls_by_hour``.
 
     Args:
@@ -58,9 +79,6 @@ class Figure(Generic[T_co]):
         text: its column in reports, if it has one.
         exported: whether it is in the CSV and JSON of reports.
     """
-
-    #: Set by the class that has the figure.
-    name: str
 
     def __init__(
         self,
@@ -77,20 +95,6 @@ class Figure(Generic[T_co]):
         self.since = since
         self.text = text
         self.exported = exported
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    @overload
-    def __get__(self, totals: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, totals: Totals, owner: type) -> T_co: ...
-    def __get__(self, totals: Totals | None, owner: type) -> Any:
-        return self if totals is None else self.read(totals.sums)
-
-    def read(self, sums: Mapping[str, int]) -> T_co:
-        """Return the value for a group, given the sums of the group by column name."""
-        raise NotImplementedError
 
     @property
     def sum_names(self) -> tuple[str, ...]:
@@ -114,9 +118,9 @@ class Figure(Generic[T_co]):
 class Sum(Figure[int]):
     """A sum over rows; a row whose value is unknown adds 0."""
 
-    def read(self, sums: Mapping[str, int]) -> int:
+    def read(self, totals: Totals) -> int:
         """Return the sum."""
-        return sums[self.name]
+        return totals.sums[self.name]
 
 
 class CountOrNone(Figure["int | None"]):
@@ -130,17 +134,17 @@ class CountOrNone(Figure["int | None"]):
         super().__init__(*columns, **options)
         self.known = known
 
-    def read(self, sums: Mapping[str, int]) -> int | None:
+    def read(self, totals: Totals) -> int | None:
         """Return the sum, None if no row knows a value."""
-        return sums[self.name] if sums[self.known] else None
+        return totals.sums[self.name] if totals.sums[self.known] else None
 
 
 class Flag(Figure[bool]):
     """Whether a condition holds for any row; ``calls_by_hour`` counts the rows."""
 
-    def read(self, sums: Mapping[str, int]) -> bool:
+    def read(self, totals: Totals) -> bool:
         """Return whether there is such a row."""
-        return sums[self.name] > 0
+        return totals.sums[self.name] > 0
 
 
 class Histogram(Figure["tuple[int, ...]"]):
@@ -173,20 +177,18 @@ class Histogram(Figure["tuple[int, ...]"]):
 
         return count
 
-    def read(self, sums: Mapping[str, int]) -> tuple[int, ...]:
+    def read(self, totals: Totals) -> tuple[int, ...]:
         """Return the numbers by class."""
-        return tuple(sums[name] for name in self.sum_names)
+        return tuple(totals.sums[name] for name in self.sum_names)
 
 
-class Computed(Generic[T_co]):
+class Computed(_Descriptor[T_co]):
     """A figure that is computed from the sums when it is read, and stored nowhere, such as a ratio.
 
     Args:
         of: returns the value, given the totals.
         text, exported: as in :class:`Figure`.
     """
-
-    name: str
 
     def __init__(
         self, of: Callable[[Any], T_co], *, text: ReportText | None = None, exported: bool = True
@@ -195,12 +197,6 @@ class Computed(Generic[T_co]):
         self.text = text
         self.exported = exported
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    @overload
-    def __get__(self, totals: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, totals: Totals, owner: type) -> T_co: ...
-    def __get__(self, totals: Totals | None, owner: type) -> Any:
-        return self if totals is None else self.of(totals)
+    def read(self, totals: Totals) -> T_co:
+        """Return the value for a group, given its totals."""
+        return self.of(totals)

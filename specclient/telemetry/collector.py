@@ -19,8 +19,8 @@ from specclient.telemetry.formats import (
     ROWS_BY_FIELD,
     TelemetryLocation,
 )
-from specclient.telemetry.parsers import checked_speculation, field
-from specclient.types.base import WireModel
+from specclient.telemetry.parsers import checked_speculation
+from specclient.types.base import WireModel, field_of
 from specclient.types.usage import Speculation
 
 __all__ = ["TelemetryCollector", "extract_speculation"]
@@ -45,16 +45,16 @@ class TelemetryCollector:
     def add_answer(self, answer: Any) -> None:
         """Add an answer or a chunk: a mapping or a wire object."""
         self._add("answer", ANSWER_FIELDS, _extra_fields(answer), 0)
-        usage = field(answer, "usage")
+        usage = field_of(answer, "usage")
         if usage is not None:
             for name, rows in ROWS_BY_FIELD["usage"].items():
-                if field(usage, name) is not None:
+                if field_of(usage, name) is not None:
                     self._keep(rows, usage, 0)
-        choices = field(answer, "choices")
+        choices = field_of(answer, "choices")
         for position, choice in enumerate(choices if isinstance(choices, list) else ()):
             extra = _extra_fields(choice)
             if extra:
-                index = field(choice, "index")
+                index = field_of(choice, "index")
                 self._add("choice", CHOICE_FIELDS, extra, index if isinstance(index, int) else position)
 
     def add_headers(self, headers: Mapping[str, str]) -> None:

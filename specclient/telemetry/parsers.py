@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specclient.types.base import WireModel
+from specclient.types.base import field_of
 from specclient.types.usage import Speculation
 
 TelemetryFields = Mapping[str, Any]
@@ -21,14 +21,6 @@ _MAX_COUNT = 2**53  # larger integers are not exact in every JSON parser
 _MAX_DRAFT = 1024  # tokens
 _NUMBER = re.compile(r"[0-9]{1,16}(\.[0-9]{0,20})?([eE][+-]?[0-9]{1,2})?")
 _POSITION_HITS = re.compile(r"([0-9]{1,4}):([0-9]{1,12})/([0-9]{1,12})")
-
-
-def field(container: Any, name: str) -> Any:
-    """Return a field of a mapping or a wire object, undeclared ones included; None where it is absent."""
-    if isinstance(container, WireModel):
-        declared = container.__dict__
-        return declared[name] if name in declared else (container.__pydantic_extra__ or {}).get(name)
-    return container.get(name) if isinstance(container, Mapping) else None
 
 
 def number(value: Any) -> float | None:
@@ -106,25 +98,28 @@ def openai(usage: TelemetryFields) -> Speculation | None:
     Azure, Cerebras and OpenRouter use the same names. The Responses API has the counts in
     ``output_tokens_details``.
     """
-    details = field(usage, "completion_tokens_details") or field(usage, "output_tokens_details")
-    accepted = count(field(details, "accepted_prediction_tokens"))
-    return checked_speculation(predicted=(accepted, count(field(details, "rejected_prediction_tokens"))))
+    details = field_of(usage, "completion_tokens_details") or field_of(usage, "output_tokens_details")
+    accepted = count(field_of(details, "accepted_prediction_tokens"))
+    return checked_speculation(predicted=(accepted, count(field_of(details, "rejected_prediction_tokens"))))
 
 
 def specclient(answer: TelemetryFields) -> Speculation | None:
     """Parse ``specclient.speculation``, the record that our own server returns."""
-    record = field(field(answer, "specclient"), "speculation")
-    shares = field(record, "per_position")
+    record = field_of(field_of(answer, "specclient"), "speculation")
+    shares = field_of(record, "per_position")
     rates = [rate(share) for share in shares] if isinstance(shares, list) else []
-    method = field(record, "method")
+    method = field_of(record, "method")
     return checked_speculation(
-        drafted=count(field(record, "drafted")),
-        accepted=count(field(record, "accepted")),
-        steps=count(field(record, "steps")),
-        acceptance_rate=field(record, "acceptance_rate"),
-        mean_accepted_length=field(record, "mean_accepted_length"),
+        drafted=count(field_of(record, "drafted")),
+        accepted=count(field_of(record, "accepted")),
+        steps=count(field_of(record, "steps")),
+        acceptance_rate=field_of(record, "acceptance_rate"),
+        mean_accepted_length=field_of(record, "mean_accepted_length"),
         per_position=_all_known(rates),
-        predicted=(count(field(record, "predicted_accepted")), count(field(record, "predicted_rejected"))),
+        predicted=(
+            count(field_of(record, "predicted_accepted")),
+            count(field_of(record, "predicted_rejected")),
+        ),
         method=method if isinstance(method, str) else None,
     )
 
@@ -134,20 +129,20 @@ def vllm(answer: TelemetryFields) -> Speculation | None:
 
     It is null for ``n > 1``, and in streams only in the chunk with usage.
     """
-    record = field(field(answer, "metrics"), "speculative_decoding")
-    steps, drafted = count(field(record, "num_spec_steps")), count(field(record, "num_draft_tokens"))
-    accepted = count(field(record, "num_accepted_draft_tokens"))
+    record = field_of(field_of(answer, "metrics"), "speculative_decoding")
+    steps, drafted = count(field_of(record, "num_spec_steps")), count(field_of(record, "num_draft_tokens"))
+    accepted = count(field_of(record, "num_accepted_draft_tokens"))
     rates = _rates_from_steps(
-        field(record, "per_step_accepted"), field(record, "per_step_drafted"), drafted, accepted
+        field_of(record, "per_step_accepted"), field_of(record, "per_step_drafted"), drafted, accepted
     )
     return checked_speculation(
         drafted=drafted,
         accepted=accepted,
         steps=steps,
-        acceptance_rate=field(record, "draft_acceptance_rate"),
-        mean_accepted_length=field(record, "mean_acceptance_length"),
+        acceptance_rate=field_of(record, "draft_acceptance_rate"),
+        mean_accepted_length=field_of(record, "mean_acceptance_length"),
         per_position=rates
-        or _rates_from_histogram(field(record, "acceptance_histogram"), steps, drafted, accepted),
+        or _rates_from_histogram(field_of(record, "acceptance_histogram"), steps, drafted, accepted),
     )
 
 
@@ -159,10 +154,10 @@ def sglang(meta: Any) -> Speculation | None:
     """
 
     def current_or_old(name: str, old_name: str) -> Any:
-        value = field(meta, name)
-        return field(meta, old_name) if value is None else value
+        value = field_of(meta, name)
+        return field_of(meta, old_name) if value is None else value
 
-    steps = count(field(meta, "spec_verify_ct"))
+    steps = count(field_of(meta, "spec_verify_ct"))
     drafted = count(current_or_old("spec_num_proposed_drafts", "spec_draft_token_num"))
     accepted = count(current_or_old("spec_num_correct_drafts", "spec_accept_token_num"))
     histogram = current_or_old("spec_correct_drafts_histogram", "spec_accept_histogram")
@@ -170,20 +165,20 @@ def sglang(meta: Any) -> Speculation | None:
         drafted=drafted,
         accepted=accepted,
         steps=steps,
-        acceptance_rate=field(meta, "spec_accept_rate"),
-        mean_accepted_length=field(meta, "spec_accept_length"),
+        acceptance_rate=field_of(meta, "spec_accept_rate"),
+        mean_accepted_length=field_of(meta, "spec_accept_length"),
         per_position=_rates_from_histogram(histogram, steps, drafted, accepted),
     )
 
 
 def sglang_meta_info(container: TelemetryFields) -> Speculation | None:
     """Parse ``meta_info`` of a choice (``return_meta_info``) or of an answer to ``/generate``."""
-    return sglang(field(container, "meta_info"))
+    return sglang(field_of(container, "meta_info"))
 
 
 def sglang_extension(answer: TelemetryFields) -> Speculation | None:
     """Parse ``sglext.spec_tokens_details`` (``return_spec_tokens_details``)."""
-    return sglang(field(field(answer, "sglext"), "spec_tokens_details"))
+    return sglang(field_of(field_of(answer, "sglext"), "spec_tokens_details"))
 
 
 def tensorrt_length(choice: TelemetryFields) -> Speculation | None:
@@ -191,15 +186,15 @@ def tensorrt_length(choice: TelemetryFields) -> Speculation | None:
 
     A server that does not speculate reports 1, so 1 counts as not reported.
     """
-    length = number(field(choice, "avg_decoded_tokens_per_iter"))
+    length = number(field_of(choice, "avg_decoded_tokens_per_iter"))
     return checked_speculation(mean_accepted_length=None if length == 1 else length)
 
 
 def tensorrt(container: TelemetryFields) -> Speculation | None:
     """Parse ``speculative_decoding`` of a choice or of a record of ``/perf_metrics``."""
     return _totals(
-        field(container, "speculative_decoding")
-        or field(field(container, "perf_metrics"), "speculative_decoding")
+        field_of(container, "speculative_decoding")
+        or field_of(field_of(container, "perf_metrics"), "speculative_decoding")
     )
 
 
@@ -210,22 +205,22 @@ def triton(answer: TelemetryFields) -> Speculation | None:
 
 def _totals(record: Any) -> Speculation | None:
     """Parse TensorRT-LLM's totals, which Triton reports under the same names."""
-    drafted = count(field(record, "total_draft_tokens"))
+    drafted = count(field_of(record, "total_draft_tokens"))
     if drafted == 0:  # also reported by an engine that does not speculate
         return None
     return checked_speculation(
         drafted=drafted,
-        accepted=count(field(record, "total_accepted_draft_tokens")),
-        steps=count(field(record, "num_spec_steps")),
-        acceptance_rate=field(record, "acceptance_rate"),
+        accepted=count(field_of(record, "total_accepted_draft_tokens")),
+        steps=count(field_of(record, "num_spec_steps")),
+        acceptance_rate=field_of(record, "acceptance_rate"),
     )
 
 
 def llama_cpp(answer: TelemetryFields) -> Speculation | None:
     """Parse ``timings``: the keys exist only if tokens were drafted; passes are not counted."""
-    record = field(answer, "timings")
+    record = field_of(answer, "timings")
     return checked_speculation(
-        drafted=count(field(record, "draft_n")), accepted=count(field(record, "draft_n_accepted"))
+        drafted=count(field_of(record, "draft_n")), accepted=count(field_of(record, "draft_n_accepted"))
     )
 
 
@@ -234,11 +229,11 @@ def lm_studio(answer: TelemetryFields) -> Speculation | None:
 
     Ignored draft tokens were never verified, and do not count as drafted.
     """
-    record = field(answer, "stats")
-    total = count(field(record, "total_draft_tokens_count"))
-    accepted = count(field(record, "accepted_draft_tokens_count"))
-    rejected = count(field(record, "rejected_draft_tokens_count"))
-    ignored = count(field(record, "ignored_draft_tokens_count"))
+    record = field_of(answer, "stats")
+    total = count(field_of(record, "total_draft_tokens_count"))
+    accepted = count(field_of(record, "accepted_draft_tokens_count"))
+    rejected = count(field_of(record, "rejected_draft_tokens_count"))
+    ignored = count(field_of(record, "ignored_draft_tokens_count"))
     drafted = None
     if accepted is not None and rejected is not None:
         drafted = accepted + rejected
@@ -247,13 +242,13 @@ def lm_studio(answer: TelemetryFields) -> Speculation | None:
     if drafted is not None and total is not None and drafted > total:
         return None
     return checked_speculation(
-        drafted=drafted, accepted=accepted, method="draft" if field(record, "draft_model") else None
+        drafted=drafted, accepted=accepted, method="draft" if field_of(record, "draft_model") else None
     )
 
 
 def fireworks(answer: TelemetryFields) -> Speculation | None:
     """Parse ``perf_metrics`` (``perf_metrics_in_response``; in streams in the final chunk)."""
-    return _fireworks(field(answer, "perf_metrics"), "")
+    return _fireworks(field_of(answer, "perf_metrics"), "")
 
 
 def fireworks_headers(headers: TelemetryFields) -> Speculation | None:
@@ -266,22 +261,22 @@ def _fireworks(record: Any, prefix: str) -> Speculation | None:
 
     ``speculation-generated-tokens`` is not used: its meaning is not documented well enough.
     """
-    prompt = count(field(record, f"{prefix}speculation-prompt-tokens"))
-    matched = count(field(record, f"{prefix}speculation-prompt-matched-tokens"))
+    prompt = count(field_of(record, f"{prefix}speculation-prompt-tokens"))
+    matched = count(field_of(record, f"{prefix}speculation-prompt-matched-tokens"))
     if matched is None:
-        matched = count(field(record, f"{prefix}speculation-matched-tokens"))  # the header's earlier name
+        matched = count(field_of(record, f"{prefix}speculation-matched-tokens"))  # the header's earlier name
     if matched is not None and prompt is not None and matched > prompt:
         matched = prompt = None
     rejected = prompt - matched if prompt is not None and matched is not None else None
     return checked_speculation(
-        per_position=_rates_from_hits(field(record, f"{prefix}speculation-acceptance")),
+        per_position=_rates_from_hits(field_of(record, f"{prefix}speculation-acceptance")),
         predicted=(matched, rejected),
     )
 
 
 def samba_nova(usage: TelemetryFields) -> Speculation | None:
     """Parse ``usage.acceptance_rate``; its counts are not reported."""
-    return checked_speculation(acceptance_rate=field(usage, "acceptance_rate"))
+    return checked_speculation(acceptance_rate=field_of(usage, "acceptance_rate"))
 
 
 def _all_known(rates: Sequence[float | None]) -> tuple[float, ...] | None:

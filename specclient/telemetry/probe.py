@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from specclient.telemetry.collector import extract_speculation
+from specclient.types.base import field_of
 from specclient.types.capabilities import Capabilities, Verification
 
 #: What the server does with a field. ``untelemetered``: it uses the field, but does not report the outcome.
@@ -221,28 +222,28 @@ def _formats_in(answer: Any) -> Iterator[str]:
 
 def _has_scores(form: Verification, answer: Any) -> bool:
     """Return whether an answer holds the log-probabilities of the prompt's tokens."""
-    choice = _first(_get(answer, "choices"))
+    choice = _first(field_of(answer, "choices"))
     if form == "prompt_logprobs":
-        rows = _get(choice, "prompt_logprobs") or _get(answer, "prompt_logprobs")
+        rows = field_of(choice, "prompt_logprobs") or field_of(answer, "prompt_logprobs")
         return (
             isinstance(rows, list)
             and len(rows) >= _MIN_TEXT_TOKENS
             and all(_has_ranks(row) for row in rows[1:])
         )
     if form == "echo":
-        prompt_scores = _get(_get(_first(_get(answer, "prompt")), "logprobs"), "token_logprobs")
+        prompt_scores = field_of(field_of(_first(field_of(answer, "prompt")), "logprobs"), "token_logprobs")
         if _are_scores(prompt_scores, at_least=_MIN_TEXT_TOKENS):
             return True  # Together returns the prompt's scores separately
-        if not str(_get(choice, "text") or "").startswith(_TEXT):
+        if not str(field_of(choice, "text") or "").startswith(_TEXT):
             return False
-    scores = _get(_get(choice, "logprobs"), "token_logprobs")
+    scores = field_of(field_of(choice, "logprobs"), "token_logprobs")
     prompt_tokens = _MIN_TEXT_TOKENS if form == "echo" else _ECHOED_TOKENS
     return _are_scores(scores, at_least=prompt_tokens + 1)  # one is the generated token's
 
 
 def _has_ranks(row: Any) -> bool:
     tokens = list(row.values()) if isinstance(row, Mapping) else []
-    return bool(tokens) and all(_is_score(_get(t, "logprob")) and _get(t, "rank") for t in tokens)
+    return bool(tokens) and all(_is_score(field_of(t, "logprob")) and field_of(t, "rank") for t in tokens)
 
 
 def _are_scores(scores: Any, *, at_least: int) -> bool:
@@ -259,13 +260,9 @@ def _is_score(value: Any) -> bool:
 
 
 def _content(answer: Any) -> str:
-    content = _get(_get(_first(_get(answer, "choices")), "message"), "content")
+    content = field_of(field_of(_first(field_of(answer, "choices")), "message"), "content")
     return content if isinstance(content, str) else ""
 
 
 def _first(rows: Any) -> Any:
     return rows[0] if isinstance(rows, list) and rows else None
-
-
-def _get(container: Any, name: str) -> Any:
-    return container.get(name) if isinstance(container, Mapping) else getattr(container, name, None)

@@ -156,6 +156,14 @@ class WireModel(pydantic.BaseModel):
         return repr(self)
 
 
+def field_of(container: Any, name: str) -> Any:
+    """Return a field of a mapping or a wire object, undeclared ones included; None where it is absent."""
+    if isinstance(container, WireModel):
+        declared = container.__dict__
+        return declared[name] if name in declared else (container.__pydantic_extra__ or {}).get(name)
+    return container.get(name) if isinstance(container, Mapping) else None
+
+
 def read_as(kind: Any) -> Callable[[bytes], Any]:
     """Return a function that parses JSON as a type, which may be a union; malformed values are kept.
 

@@ -13,13 +13,13 @@ from specclient.call.strategies.remote.scoring import (
     are_ids,
     choice_of,
     completion_request,
-    field_of,
     native_generate_request,
     text_in,
     text_or_none,
     unverifiable_answer,
 )
 from specclient.providers.endpoint import Endpoint
+from specclient.types.base import field_of
 from specclient.types.request import Request
 
 # vLLM, and our own engine and server

@@ -187,13 +187,6 @@ def are_ids(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(type(each) is int for each in value)
 
 
-def field_of(container: Any, name: str) -> Any:
-    """Return a field of an object or a mapping; None where it is absent."""
-    if isinstance(container, Mapping):
-        return container.get(name)
-    return getattr(container, name, None)
-
-
 def text_or_none(value: Any) -> str | None:
     """Return a token's text; None where the server reports something else."""
     return value if isinstance(value, str) else None
