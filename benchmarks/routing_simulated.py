@@ -22,7 +22,7 @@ from typing import Any
 
 from specclient.routing.simulate.comparison import Comparison, compare
 from specclient.routing.simulate.world import WORLDS, World
-from specclient.types.route import Policy
+from specclient.types.policy import Policy
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -24,7 +24,7 @@ from specclient.types.budget import Budget
 from specclient.types.capabilities import Capabilities
 from specclient.types.criterion import CRITERIA, PromptTask
 from specclient.types.limit import CircuitRule, DeploymentLimit
-from specclient.types.route import EXPLORED_SHARE, Policy
+from specclient.types.policy import EXPLORED_SHARE, Policy
 from specclient.types.strategy import Strategy
 
 FILE_NAME = "specclient.toml"
@@ -159,7 +159,7 @@ class LocalSettings(_SettingsTable):
 
 
 class PolicySettings(_SettingsTable):
-    """A ``[policies.NAME]`` table; the fields of :class:`specclient.types.route.Policy`.
+    """A ``[policies.NAME]`` table; the fields of :class:`specclient.types.policy.Policy`.
 
     ``strategy`` is its kind; ``draft`` and ``depth`` are those of the strategy. The limit of any criterion
     may be set in the table by the field of its bound, such as ``max_co2_g``.

@@ -19,8 +19,8 @@ from specclient.reports.reader import CallFilter, ReportSet, read_reports
 from specclient.runtime.number_format import format_duration
 from specclient.types import inference_methods
 from specclient.types.call import Call
+from specclient.types.policy import Policy
 from specclient.types.request import Request
-from specclient.types.route import Policy
 from specclient_cli.common import calls, options, render
 from specclient_cli.common.call_format import call_values, speculation_summary, tokens_per_s
 from specclient_cli.common.state import State, pass_state

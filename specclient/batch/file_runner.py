@@ -19,7 +19,7 @@ from specclient.batch.source import BinaryStream
 from specclient.batch.writer import RecordFile, RecordStream
 from specclient.client.async_client import AsyncOpenAI
 from specclient.errors import BudgetExceededError, ConfigurationError
-from specclient.types.route import Policy
+from specclient.types.policy import Policy
 
 _REASONS, _NUMBERS, _LONGEST = 20, 3, 200
 

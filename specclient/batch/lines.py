@@ -22,8 +22,8 @@ import pydantic_core
 from specclient.routing.router import AUTO
 from specclient.types.api_method import ApiMethod
 from specclient.types.inference_methods import CHAT, COMPLETION, EMBEDDING, RESPONSE
+from specclient.types.policy import Policy
 from specclient.types.request import PerCallOptions, Request
-from specclient.types.route import Policy
 
 LineFormat = Literal["openai", "plain"]
 PromptForm = Literal["text", "chat"]

@@ -18,7 +18,7 @@ from specclient.client.async_client import AsyncOpenAI
 from specclient.client.core import ClientCore
 from specclient.config import Settings
 from specclient.errors import BudgetExceededError, ConfigurationError
-from specclient.types.route import Policy
+from specclient.types.policy import Policy
 
 #: Seconds for calls in flight to finish after a batch is stopped.
 GRACE_S = 30.0

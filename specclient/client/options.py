@@ -11,7 +11,7 @@ from specclient.errors import ConfigurationError
 from specclient.providers.custom import Provider
 from specclient.providers.endpoint import KeySource
 from specclient.types.budget import Budget
-from specclient.types.route import Policy
+from specclient.types.policy import Policy
 
 DEFAULT_MAX_RETRIES = 2
 #: Where OpenAI keeps and processes data, and the URL that sends it there

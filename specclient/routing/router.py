@@ -25,8 +25,9 @@ from specclient.routing.learn.estimator import Estimator, representative_length
 from specclient.routing.learn.prompt_scale import PromptTokenScale
 from specclient.routing.learn.route_estimate import AnswerLength
 from specclient.types.criterion import CRITERIA, PromptTask
+from specclient.types.policy import Policy
 from specclient.types.request import Request
-from specclient.types.route import Decision, Policy
+from specclient.types.route import Decision
 
 AUTO = "auto"
 _ANSWERED = frozenset({"chat", "completion", "response"})

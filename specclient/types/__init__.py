@@ -14,7 +14,7 @@ _OURS = {
     "Call": "call",
     "Candidate": "route",
     "Cost": "usage",
-    "Policy": "route",
+    "Policy": "policy",
     "Speculation": "usage",
     "Strategy": "strategy",
     "Usage": "usage",

@@ -17,8 +17,8 @@ from specclient.types.model import ModelDeleted as ModelDeleted
 from specclient.types.moderation import Moderation as Moderation
 from specclient.types.moderation import ModerationCreateResponse as ModerationCreateResponse
 from specclient.types.moderation import ModerationModel as ModerationModel
+from specclient.types.policy import Policy as Policy
 from specclient.types.route import Candidate as Candidate
-from specclient.types.route import Policy as Policy
 from specclient.types.shared.models import AllModels as AllModels
 from specclient.types.shared.models import ChatModel as ChatModel
 from specclient.types.shared.models import ComparisonFilter as ComparisonFilter

@@ -82,7 +82,7 @@ class Bound:
     """A limit that a policy may set on a criterion.
 
     Attributes:
-        field: its name in :class:`specclient.types.route.Policy`: a field of it, else a key of ``limits``.
+        field: its name in :class:`specclient.types.policy.Policy`: a field of it, else a key of ``limits``.
         at_most: whether values above the limit break it; False: values below it.
         predict: the value that must keep the limit; None for the criterion's own ``predict``.
         unknown: the effect of an unknown value on a route: ``refuse`` refuses it, ``rank_last`` ranks it

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar
 
-from specclient.types.route import Policy
+from specclient.types.policy import Policy
 from specclient.types.strategy import Strategy
 
 T = TypeVar("T")

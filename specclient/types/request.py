@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specclient.types.api_method import ApiMethod
-from specclient.types.route import Policy
+from specclient.types.policy import Policy
 from specclient.types.strategy import Strategy
 
 

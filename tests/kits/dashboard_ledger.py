@@ -9,7 +9,8 @@ from pathlib import Path
 
 from specclient.ledger.ledger import Ledger
 from specclient.types.call import Call
-from specclient.types.route import Candidate, Decision, Policy
+from specclient.types.policy import Policy
+from specclient.types.route import Candidate, Decision
 from specclient.types.usage import Cost, Speculation, Usage
 
 ROUTES = ("mine/m-large", "mine/m-small", "local/demo")

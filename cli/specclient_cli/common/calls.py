@@ -15,7 +15,7 @@ from specclient.types.call import Call
 from specclient.types.chat import ChatCompletion
 from specclient.types.chat.chat_completion_chunk import Choice as ChunkChoice
 from specclient.types.chat.chat_completion_message import plain_text
-from specclient.types.route import Policy
+from specclient.types.policy import Policy
 
 LOCAL = "local"
 

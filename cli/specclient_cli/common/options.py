@@ -16,7 +16,7 @@ from specclient.config import Settings
 from specclient.errors import ConfigurationError
 from specclient.providers import PRESETS
 from specclient.types.criterion import CRITERIA, PromptTask
-from specclient.types.route import Policy
+from specclient.types.policy import Policy
 from specclient_cli.common.state import known_settings
 
 if TYPE_CHECKING:

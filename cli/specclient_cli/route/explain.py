@@ -13,8 +13,9 @@ from specclient.errors import NoRouteError
 from specclient.runtime.number_format import format_dollars, format_duration
 from specclient.types import inference_methods
 from specclient.types.criterion import COST, CRITERIA, LATENCY, QUALITY, TTFT, Criterion
+from specclient.types.policy import Policy
 from specclient.types.request import Request
-from specclient.types.route import Candidate, Decision, Policy
+from specclient.types.route import Candidate, Decision
 from specclient_cli.common import options, render
 from specclient_cli.common.call_format import decision_values
 from specclient_cli.common.state import State, pass_state

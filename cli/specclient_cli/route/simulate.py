@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specclient.types.criterion import CRITERIA
-from specclient.types.route import Policy
+from specclient.types.policy import Policy
 from specclient_cli.common import options, render
 from specclient_cli.common.state import State, pass_state
 

@@ -20,8 +20,8 @@ from specclient.providers.openai.quirks import NO_QUIRKS
 from specclient.providers.predictions import conflicting_params, refusal
 from specclient.providers.presets.hosted import OPENAI_CONFLICTS
 from specclient.types.call import Call
+from specclient.types.policy import Policy
 from specclient.types.request import Request
-from specclient.types.route import Policy
 from specclient.types.usage import Speculation
 
 #: Providers to which OpenAI's documented conflicts apply.

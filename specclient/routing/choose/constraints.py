@@ -12,7 +12,8 @@ from specclient.routing.choose.route_options import RouteOption
 from specclient.routing.learn.adaptive_percentile import fails_early
 from specclient.routing.learn.drift import FAILING
 from specclient.routing.learn.route_estimate import RouteEstimate
-from specclient.types.route import CandidateVerdict, Policy
+from specclient.types.policy import Policy
+from specclient.types.route import CandidateVerdict
 
 __all__ = ["MOSTLY_FAILING", "exclusion", "expected_attempts", "failing"]
 

@@ -18,7 +18,8 @@ from specclient.routing.choose.policy_terms import policy_terms
 from specclient.routing.choose.route_options import RouteOption, RouteRequest
 from specclient.routing.choose.score_table import ScoreTable
 from specclient.routing.learn.route_estimate import RouteEstimate
-from specclient.types.route import Candidate, Decision, Policy
+from specclient.types.policy import Policy
+from specclient.types.route import Candidate, Decision
 
 __all__ = ["choose", "choose_in_order", "named_decision"]
 

@@ -18,7 +18,8 @@ from specclient.routing.choose.route_options import (
 )
 from specclient.routing.learn.route_estimate import RouteEstimate
 from specclient.types.criterion import CandidateCall
-from specclient.types.route import Alternative, CandidateVerdict, ConstraintViolation, Policy
+from specclient.types.policy import Policy
+from specclient.types.route import Alternative, CandidateVerdict, ConstraintViolation
 
 __all__ = ["CandidateEvaluation", "DecisionSnapshot", "LazyAlternatives", "RankKey"]
 

@@ -18,7 +18,7 @@ from specclient.routing.choose.route_options import ClientSideDraft, RouteOption
 from specclient.routing.destinations import Destination, DestinationRegistry
 from specclient.routing.learn.prompt_scale import PromptTokenScale
 from specclient.types.criterion import PromptTask
-from specclient.types.route import Policy
+from specclient.types.policy import Policy
 from specclient.types.strategy import Strategy
 
 __all__ = ["OptionCatalogue"]

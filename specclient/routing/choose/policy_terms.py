@@ -11,7 +11,8 @@ from typing import NamedTuple
 from specclient.errors import ConfigurationError
 from specclient.runtime.frozen_dict import FrozenDict
 from specclient.types.criterion import COST, CRITERIA, LATENCY, Bound, CandidateCall, Criterion
-from specclient.types.route import ConstraintViolation, Policy
+from specclient.types.policy import Policy
+from specclient.types.route import ConstraintViolation
 
 __all__ = ["LimitedBound", "PolicyTerms", "policy_terms"]
 

@@ -20,7 +20,8 @@ from specclient.routing.choose.route_options import RouteOption, RouteRequest, p
 from specclient.routing.choose.token_sum import as_token_sum
 from specclient.routing.learn.route_estimate import AnswerLength, RouteEstimate
 from specclient.types.criterion import PromptTask
-from specclient.types.route import Decision, Policy
+from specclient.types.policy import Policy
+from specclient.types.route import Decision
 
 __all__ = ["ScoreTable"]
 

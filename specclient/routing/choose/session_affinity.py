@@ -16,7 +16,8 @@ from specclient.routing.destinations import DestinationRegistry
 from specclient.runtime.forks import register_fork_reset
 from specclient.types.call import Call
 from specclient.types.criterion import COST, LATENCY
-from specclient.types.route import Alternative, Candidate, Decision, Policy
+from specclient.types.policy import Policy
+from specclient.types.route import Alternative, Candidate, Decision
 from specclient.types.usage import Usage
 
 __all__ = ["SessionAffinity"]

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 
 from specclient.routing.learn.call_sample import CallSample
-from specclient.types.route import Policy
+from specclient.types.policy import Policy
 
 __all__ = ["AdaptivePercentile", "fails_early", "kept_limits"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, get_args
 
 from specclient.types.call import Call
 from specclient.types.criterion import PromptTask
-from specclient.types.route import Policy
+from specclient.types.policy import Policy
 
 if TYPE_CHECKING:
     from specclient.ledger.row import LedgerRow

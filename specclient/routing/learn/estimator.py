@@ -30,7 +30,7 @@ from specclient.routing.learn.task_statistics import PredictionErrors
 from specclient.runtime.forks import register_fork_reset
 from specclient.types.call import Call
 from specclient.types.criterion import PromptTask
-from specclient.types.route import Policy
+from specclient.types.policy import Policy
 from specclient.types.server_load import ServerLoad
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from specclient.routing.choose.policy_terms import policy_terms
 from specclient.routing.learn.call_sample import CallSample
 from specclient.routing.simulate.scenario import SUMMARIZED, Scenario, SimulatedCall, simulated_call
 from specclient.types.criterion import COST, CandidateCall
-from specclient.types.route import Policy
+from specclient.types.policy import Policy
 
 __all__ = [
     "Clairvoyant",

@@ -24,7 +24,7 @@ from specclient.routing.simulate.results import (
     summarize,
 )
 from specclient.routing.simulate.scenario import Scenario
-from specclient.types.route import Policy
+from specclient.types.policy import Policy
 
 __all__ = ["Comparison", "compare"]
 

@@ -21,7 +21,7 @@ from specclient.routing.learn.estimator import Estimator, representative_length
 from specclient.routing.simulate.baselines import RateLimitWait
 from specclient.routing.simulate.scenario import SUMMARIZED, Scenario, SimulatedCall, simulated_call
 from specclient.types.criterion import COST, PromptTask
-from specclient.types.route import Policy
+from specclient.types.policy import Policy
 
 __all__ = ["PolicySelector", "permitted_routes", "policy_for_call"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from specclient.types.criterion import COST, LATENCY, QUALITY, TTFT, CandidateCall, PromptTask
-from specclient.types.route import Policy
+from specclient.types.policy import Policy
 
 __all__ = [
     "SUMMARIZED",

@@ -32,8 +32,8 @@ from specclient.routing.router import AUTO
 from specclient.serving.errors import bad_request
 from specclient.types.api_method import ApiMethod
 from specclient.types.inference_methods import CHAT, COMPLETION, EMBEDDING, MODERATION, RESPONSE
+from specclient.types.policy import Policy
 from specclient.types.request import PerCallOptions, Request
-from specclient.types.route import Policy
 from specclient.types.strategy import Strategy
 
 EXTENSION = "specclient"

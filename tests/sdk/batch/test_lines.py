@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from specclient.batch.lines import BatchDefaults, duplicate_line, parse_line
 from specclient.batch.records import parse_record, refused_record
-from specclient.types.route import Policy
+from specclient.types.policy import Policy
 
 ASK = BatchDefaults(default_model="openai/gpt-4.1", tags={"team": "a"})
 CHAT = {"messages": [{"role": "user", "content": "Hi"}]}

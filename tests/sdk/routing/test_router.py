@@ -21,8 +21,9 @@ from specclient.routing.choose.route_options import Tariff
 from specclient.routing.learn.call_sample import CallSample
 from specclient.types import inference_methods
 from specclient.types.call import Call
+from specclient.types.policy import Policy
 from specclient.types.request import PerCallOptions, Request
-from specclient.types.route import Alternative, Decision, Policy
+from specclient.types.route import Alternative, Decision
 from specclient.types.usage import Usage
 
 CONFIGURED = {

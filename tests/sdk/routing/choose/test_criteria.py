@@ -22,8 +22,8 @@ from specclient.routing.simulate.comparison import compare
 from specclient.routing.simulate.world import WORLDS, World
 from specclient.types import inference_methods
 from specclient.types.criterion import COST, CRITERIA, Bound, Criterion
+from specclient.types.policy import Policy
 from specclient.types.request import Request
-from specclient.types.route import Policy
 
 GRAMS = {"a/small": 0.001, "b/big": 0.004, "c/dirty": 0.02}
 CO2 = Criterion(

@@ -18,7 +18,7 @@ from specclient.routing.choose.exploration import Explorer
 from specclient.routing.choose.route_options import RouteOption, RouteRequest, Tariff
 from specclient.routing.choose.score_table import ScoreTable
 from specclient.routing.learn.route_estimate import AnswerLength, RouteEstimate
-from specclient.types.route import Policy
+from specclient.types.policy import Policy
 
 ASKED = RouteRequest("chat", 1000, AnswerLength(100, 200, 400))
 

@@ -11,7 +11,7 @@ from specclient.routing.choose.exploration import Explorer
 from specclient.routing.choose.route_options import RouteOption, RouteRequest
 from specclient.routing.choose.score_table import ScoreTable
 from specclient.routing.learn.route_estimate import AnswerLength, RouteEstimate
-from specclient.types.route import Policy
+from specclient.types.policy import Policy
 
 OPTIONS = tuple(RouteOption(route=f"{name}/m", provider=name, model="m") for name in ("a", "b", "c"))
 

@@ -19,8 +19,9 @@ from specclient.prices.prices import Prices
 from specclient.routing.choose.session_affinity import KEPT_S, SessionAffinity
 from specclient.types.call import Call
 from specclient.types.inference_methods import CHAT
+from specclient.types.policy import Policy
 from specclient.types.request import Request
-from specclient.types.route import Alternative, Candidate, Decision, Policy
+from specclient.types.route import Alternative, Candidate, Decision
 from specclient.types.usage import Usage
 
 #: Dollars a million tokens; of ``a`` a tenth where they are cached.

@@ -21,8 +21,9 @@ from specclient.routing.learn.estimator import Estimator
 from specclient.routing.learn.route_estimate import AnswerLength
 from specclient.types import inference_methods
 from specclient.types.call import Call
+from specclient.types.policy import Policy
 from specclient.types.request import Request
-from specclient.types.route import Decision, Policy
+from specclient.types.route import Decision
 from specclient.types.usage import Usage
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -26,7 +26,8 @@ from specclient.routing.learn.ledger_forecast import forecast as forecast_of
 from specclient.routing.learn.priors import PRIORS
 from specclient.routing.learn.quantile_sketch import ERROR
 from specclient.types.call import Call
-from specclient.types.route import Candidate, Decision, Policy
+from specclient.types.policy import Policy
+from specclient.types.route import Candidate, Decision
 from specclient.types.usage import Speculation, Usage
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -18,7 +18,7 @@ from specclient.routing.simulate.scenario import RouteChange
 from specclient.routing.simulate.trace import Trace
 from specclient.routing.simulate.trace_format import TraceCall, TraceOutcome
 from specclient.routing.simulate.world import World
-from specclient.types.route import Policy
+from specclient.types.policy import Policy
 
 
 def test_the_router_is_cheap_and_keeps_the_limits() -> None:

@@ -18,7 +18,7 @@ from specclient.routing.simulate.results import summarize
 from specclient.routing.simulate.trace import Trace, dump_trace, load_trace
 from specclient.routing.simulate.trace_format import read_line
 from specclient.routing.simulate.world import World
-from specclient.types.route import Policy
+from specclient.types.policy import Policy
 
 
 def line(**facts: object) -> str:

@@ -16,7 +16,7 @@ from specclient.routing.simulate.noise import LatencyNoise, normal_points
 from specclient.routing.simulate.replay import replay_calls
 from specclient.routing.simulate.results import best_fixed, summarize
 from specclient.routing.simulate.world import World, crowded_speed, drafting_speedup
-from specclient.types.route import Policy
+from specclient.types.policy import Policy
 
 WORLD = World(MIXED_WORLD, 3, calls=600)
 
