@@ -1,0 +1,44 @@
+"""The settings: arguments, the environment, ``specclient.toml`` and defaults, in this order of precedence.
+
+The file is ``$SPECCLIENT_CONFIG``, else ``./specclient.toml``, else ``specclient.toml`` in the user's
+configuration folder. Nothing is read at import; :func:`load` reads the file when a client is made.
+"""
+
+from __future__ import annotations
+
+from specclient.config.loading import ENVIRONMENT, load, search_path
+from specclient.config.settings import FILE_NAME, Settings
+from specclient.config.tables import (
+    ANY_VENDOR,
+    DEFAULT_DEVICE_COST_PER_HOUR,
+    BudgetSettings,
+    CircuitSettings,
+    LimitSettings,
+    LocalModelSettings,
+    LocalSettings,
+    PairSettings,
+    PolicySettings,
+    PriceSettings,
+    ProviderSettings,
+    ServerSettings,
+)
+
+__all__ = [
+    "ANY_VENDOR",
+    "DEFAULT_DEVICE_COST_PER_HOUR",
+    "ENVIRONMENT",
+    "FILE_NAME",
+    "BudgetSettings",
+    "CircuitSettings",
+    "LimitSettings",
+    "LocalModelSettings",
+    "LocalSettings",
+    "PairSettings",
+    "PolicySettings",
+    "PriceSettings",
+    "ProviderSettings",
+    "ServerSettings",
+    "Settings",
+    "load",
+    "search_path",
+]

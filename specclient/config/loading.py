@@ -1,0 +1,135 @@
+"""Reads the settings from arguments, the environment and the file, and explains what is wrong with them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pydantic
+
+from specclient.config.settings import FILE_NAME, Settings
+from specclient.errors import ConfigurationError
+from specclient.runtime.folders import user_folder
+from specclient.types.capabilities import Capabilities
+
+#: Environment variables that override the file, with their settings; a dot separates table and setting.
+ENVIRONMENT = {
+    "SPECCLIENT_LEDGER": "ledger",
+    "SPECCLIENT_LEDGER_DURABILITY": "ledger_durability",
+    "SPECCLIENT_TRANSPORT": "transport",
+    "SPECCLIENT_MODEL": "default_model",
+    "SPECCLIENT_REDIS_URL": "server.redis_url",
+}
+
+
+#: Settings that may be any text.
+_PLAIN = {"ledger", "default_model"}
+
+
+def search_path(env: Mapping[str, str] | None = None, cwd: Path | None = None) -> list[Path]:
+    """Return where a file is looked for, first match first."""
+    env = os.environ if env is None else env
+    if named := env.get("SPECCLIENT_CONFIG"):
+        return [Path(named).expanduser()]
+    return [(cwd or Path.cwd()) / FILE_NAME, user_folder("config") / FILE_NAME]
+
+
+def load(
+    path: str | Path | None = None,
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    **arguments: Any,
+) -> Settings:
+    """Read the settings.
+
+    Args:
+        path: a file to read instead of searching; it must exist.
+        env: the environment, ``os.environ`` by default.
+        cwd: where a relative search starts.
+        arguments: settings given by the caller; those that are None count as not given.
+
+    Raises:
+        ConfigurationError: a file that cannot be read or parsed, or a value that is not allowed; names
+            file, key, value and what is allowed.
+    """
+    env = os.environ if env is None else env
+    named = path is not None or "SPECCLIENT_CONFIG" in env
+    places = [Path(path).expanduser()] if path is not None else search_path(env, cwd)
+    source = next((p for p in places if p.is_file()), None)
+    if source is None and named:
+        raise ConfigurationError(
+            f"no configuration file at {places[0]}; create one with `specclient config init` "
+            "or unset SPECCLIENT_CONFIG"
+        )
+    values = _read(source) if source else {}
+    values |= _from_environment(env, values)
+    values |= {key: value for key, value in arguments.items() if value is not None}
+    if values.keys() <= _PLAIN and all(isinstance(value, str) for value in values.values()):
+        return Settings.model_construct(
+            **values, source=source
+        )  # nothing to check, and no validator to be made
+    try:
+        settings = Settings.model_validate({**values, "source": source})
+        for policy in settings.policies.values():
+            policy.policy()
+        settings.budget_list()
+    except pydantic.ValidationError as error:
+        raise ConfigurationError(_explain(error, source)) from None
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{source}: {error}") from None
+    return settings
+
+
+def _from_environment(env: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the environment; a table keeps its other ``values``."""
+    settings: dict[str, Any] = {}
+    for name, key in ENVIRONMENT.items():
+        table, _, field = key.rpartition(".")
+        if env.get(name) and not table:
+            settings[key] = env[name]
+        elif env.get(name) and isinstance(values.get(table, {}), dict):
+            settings[table] = {**values.get(table, {}), field: env[name]}
+    return settings
+
+
+def _read(source: Path) -> dict[str, Any]:
+    try:
+        text = source.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"cannot read {source}: {error}") from None
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{source} is not valid TOML: {error}") from None
+
+
+def _explain(error: pydantic.ValidationError, source: Path | None) -> str:
+    """Return a message with the first invalid setting, its value unless secret, and what is allowed."""
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    place = source or "settings"
+    if first["type"] == "extra_forbidden":
+        return f"{place}: unknown setting {where!r}; `specclient config show` lists all"
+    if first["type"] == "needed":
+        return f"{place}: {where}.{first['ctx']['key']} is required: {first['msg']}"
+    if first["type"] == "route":
+        return f"{place}: {where}: {first['msg']}"
+    if first["type"] == "unexpected_keyword_argument":
+        allowed = ", ".join(field.name for field in dataclasses.fields(Capabilities))
+        return f"{place}: unknown setting {where!r}; known are {allowed}"
+    if first["loc"] and first["loc"][0] in _MAY_HOLD_KEYS and not set(first["loc"][2:3]) & _HOLD_NO_KEYS:
+        value = f" is a value of type {type(first['input']).__name__}"
+    else:
+        value = f" is {first['input']!r}"
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return f"{place}: {where}{value}: {first['msg']}{more}"
+
+
+#: Tables and settings whose values are never quoted in errors, because they may hold keys and passwords.
+_MAY_HOLD_KEYS = ("providers", "ledger", "server")
+_HOLD_NO_KEYS = {"dialect", "api_key_env", "key_header", "stream_usage", "price_provider", "capabilities"}

@@ -1,0 +1,105 @@
+"""The settings as a whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pydantic
+from pydantic import Field
+from pydantic_core import PydanticCustomError
+
+from specclient.config.tables import (
+    BudgetSettings,
+    CircuitSettings,
+    LimitSettings,
+    LocalSettings,
+    PairSettings,
+    PolicySettings,
+    PriceSettings,
+    ProviderSettings,
+    ServerSettings,
+    SettingsTable,
+)
+from specclient.errors import ConfigurationError
+from specclient.types.budget import Budget
+from specclient.types.policy import Policy
+
+FILE_NAME = "specclient.toml"
+
+
+class Settings(SettingsTable):
+    """Everything that can be set.
+
+    Attributes:
+        default_provider: the provider of model names without a provider.
+        default_model: the model of commands that name none.
+        candidates: the routes that ``auto`` chooses from.
+        drop_params: whether parameters that an endpoint does not support are dropped instead of refused.
+        ledger: a database URL or file path, ``off``, or None for a file in the user's data folder.
+        ledger_durability: ``batch``: rows are written within half a second, and calls do not wait for it;
+            ``sync``: a call returns when its row is on the disk.
+        connections: the maximum of open connections of a client; further requests wait.
+        limits: rate limits of deployments, by ``provider/model``, in addition to their response headers.
+        circuit: when the circuit of a failing deployment opens; False for never.
+        quality: the quality of models, from 0 to 1, by route or prefix; overrides the built-in tiers.
+        budgets: limits on the cost or tokens of calls, by name.
+        server: the settings of ``specclient serve``.
+        source: the file that was read, or None.
+    """
+
+    default_provider: str = "openai"
+    default_model: str = "local/demo"
+    candidates: tuple[str, ...] = (
+        "local/demo",
+        "local/demo-target",
+        "openai/gpt-4.1-nano",
+        "openai/gpt-4.1-mini",
+    )
+    drop_params: bool = False
+    ledger: str | None = Field(default=None, repr=False)  # a database URL may hold a password
+    ledger_durability: Literal["batch", "sync"] = "batch"
+    transport: Literal["aiohttp", "httpx"] = "aiohttp"
+    connections: Annotated[int, Field(ge=1)] = 1000
+    providers: dict[str, ProviderSettings] = Field(default_factory=dict)
+    prices: dict[str, PriceSettings] = Field(default_factory=dict)
+    policies: dict[str, PolicySettings] = Field(default_factory=dict)
+    pairs: dict[str, PairSettings] = Field(default_factory=dict)
+    quality: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
+    limits: dict[str, LimitSettings] = Field(default_factory=dict)
+    circuit: CircuitSettings | Literal[False] = Field(default_factory=CircuitSettings.model_construct)
+    local: LocalSettings = Field(default_factory=LocalSettings.model_construct)
+    budgets: dict[str, BudgetSettings] = Field(default_factory=dict)
+    server: ServerSettings = Field(default_factory=ServerSettings.model_construct)
+    source: Path | None = Field(default=None, exclude=True)
+
+    @pydantic.field_validator("prices", mode="after")
+    @classmethod
+    def _routes(cls, prices: dict[str, PriceSettings]) -> dict[str, PriceSettings]:
+        """Refuse a price table whose route cannot match any call."""
+        for route in prices:
+            provider, slash, model = route.partition("/")
+            if not (provider and slash and model) or "*" in provider or "*" in model.removesuffix("*"):
+                raise PydanticCustomError(
+                    "route",
+                    "{route} is not a route; write 'provider/model', or 'provider/*' for all its models",
+                    {"route": repr(route)},
+                )
+        return prices
+
+    def budget_list(self) -> list[Budget]:
+        """Return the checked budgets."""
+        return [Budget(name=name, **table.model_dump()) for name, table in self.budgets.items()]
+
+    def policy_named(self, name: str) -> Policy:
+        """Return a policy from the file.
+
+        Raises:
+            ConfigurationError: no such table, with those there are.
+        """
+        if name not in self.policies:
+            known = ", ".join(sorted(self.policies)) or "none"
+            raise ConfigurationError(
+                f"no policy named {name!r}; defined in {self.source or FILE_NAME}: {known}"
+            )
+        return self.policies[name].policy()

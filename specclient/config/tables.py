@@ -1,0 +1,244 @@
+"""The tables of the configuration, such as providers, prices, policies and budgets."""
+
+from __future__ import annotations
+
+import dataclasses
+from decimal import Decimal
+from typing import Annotated, Any, Final, Self
+
+import pydantic
+from pydantic import Field, SecretStr
+from pydantic_core import PydanticCustomError
+
+from specclient.types.capabilities import Capabilities
+from specclient.types.criterion import CRITERIA, PromptTask
+from specclient.types.limit import CircuitRule, DeploymentLimit
+from specclient.types.policy import EXPLORED_SHARE, Policy
+from specclient.types.strategy import Strategy
+
+#: The default of ``device_cost_per_hour`` in US dollars: about the price of a two-core cloud instance on
+#: demand. Costs computed from it are marked as estimates.
+DEFAULT_DEVICE_COST_PER_HOUR = Decimal("0.10")
+
+#: The ``price_provider`` of an endpoint of an unknown vendor: calls are priced by the model's name alone.
+ANY_VENDOR: Final = "*"
+
+_CIRCUIT = CircuitRule()
+
+Price = Annotated[Decimal, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class SettingsTable(pydantic.BaseModel):
+    """A table of the configuration; unknown keys are refused."""
+
+    # Validators are built on first use, so that a program without a file does not build them.
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+
+class ProviderSettings(SettingsTable):
+    """A ``[providers.NAME]`` table: the fields of :class:`specclient.providers.custom.Provider`."""
+
+    base_url: str | None = Field(default=None, repr=False)  # its query may hold a key
+    dialect: str | None = None
+    api_key: SecretStr | None = None
+    api_key_env: str | None = None
+    key_header: str | None = None
+    headers: dict[str, SecretStr] = Field(default_factory=dict)
+    models: tuple[str, ...] = ()
+    stream_usage: bool | None = None
+    price_provider: str | None = None
+    metrics: bool | str | None = Field(default=None, repr=False)
+    capabilities: Capabilities | None = None
+
+
+class PriceSettings(SettingsTable):
+    """A ``[prices."provider/model"]`` table; ``provider/*`` applies to its models without one.
+
+    Attributes:
+        input, output, cached_input, cache_write, cache_write_1h, reasoning, rejected_prediction: US dollars
+            per million tokens. Without their own price, cached and written tokens cost as ``input``, and
+            reasoning and rejected prediction tokens as ``output``.
+        per_call: US dollars per call.
+        per_gpu_second: US dollars per second that an engine, or else a server, worked on a call.
+    """
+
+    input: Price | None = None
+    output: Price | None = None
+    cached_input: Price | None = None
+    cache_write: Price | None = None
+    cache_write_1h: Price | None = None
+    reasoning: Price | None = None
+    rejected_prediction: Price | None = None
+    per_call: Price | None = None
+    per_gpu_second: Price | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _whole(self) -> Self:
+        """Refuse a table without a price for prompt or completion tokens."""
+        given = self.model_fields_set
+        missing = [name for name in ("input", "output") if name not in given]
+        if missing == ["input", "output"] and given & {"per_call", "per_gpu_second"} == given and given:
+            return self
+        if missing:
+            raise PydanticCustomError(
+                "needed",
+                "a price has input and output (dollars per million tokens), per_call or per_gpu_second "
+                "(dollars)",
+                {"key": missing[0]},
+            )
+        return self
+
+
+class PairSettings(SettingsTable):
+    """A ``[pairs.NAME]`` table: the models of :func:`specclient.speculative_decode`, ``provider/model``.
+
+    Attributes:
+        acceptance: the measured acceptance rate, one number or one per task; the router's initial value.
+        cost_ratio: measured seconds per drafted token / seconds per forward pass of the target.
+    """
+
+    draft: Annotated[str, Field(min_length=1)]
+    target: Annotated[str, Field(min_length=1)]
+    acceptance: Share | dict[PromptTask, Share] | None = None
+    cost_ratio: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+
+
+class LocalModelSettings(SettingsTable):
+    """A ``[local.models.NAME]`` table: a checkpoint folder or hub id, its draft, and how it is loaded.
+
+    The engine checks the other settings (``device``, ``quantize``, …).
+    """
+
+    model_config = pydantic.ConfigDict(extra="allow")
+
+    path: str
+    draft: str | tuple[str, ...] | None = None
+    method: str = "auto"
+    dtype: str = "float32"
+
+
+class LocalSettings(SettingsTable):
+    """The ``[local]`` table: the engine in this process.
+
+    Attributes:
+        device_cost_per_hour: US dollars per hour of the machine, without electricity.
+        watts: the power that the machine draws while it works.
+        electricity_cost_per_kwh: US dollars per kWh; given together with ``watts``.
+    """
+
+    device_cost_per_hour: Price | None = None
+    watts: Price | None = None
+    electricity_cost_per_kwh: Price | None = None
+    threads: Annotated[int, Field(ge=1)] | None = None
+    slots: Annotated[int, Field(ge=1)] = 4
+    models: dict[str, LocalModelSettings] = Field(default_factory=dict)
+
+    @pydantic.model_validator(mode="after")
+    def _both(self) -> Self:
+        """Refuse ``watts`` without ``electricity_cost_per_kwh``, and the reverse."""
+        if (self.watts is None) != (self.electricity_cost_per_kwh is None):
+            missing = "watts" if self.watts is None else "electricity_cost_per_kwh"
+            raise PydanticCustomError(
+                "needed",
+                "electricity is priced by watts and electricity_cost_per_kwh together",
+                {"key": missing},
+            )
+        return self
+
+
+class PolicySettings(SettingsTable):
+    """A ``[policies.NAME]`` table; the fields of :class:`specclient.types.policy.Policy`.
+
+    ``strategy`` is its kind; ``draft`` and ``depth`` are those of the strategy. The limit of any criterion
+    may be set in the table by the field of its bound, such as ``max_co2_g``.
+    """
+
+    minimize: str | dict[str, float] = "cost"
+    max_cost_usd: float | None = None
+    max_latency_s: float | None = None
+    max_ttft_s: float | None = None
+    percentile: float = 0.95
+    min_quality: float | None = None
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    local_only: bool = False
+    task: str = "auto"
+    deadline_s: float | None = None
+    fallbacks: bool | tuple[str, ...] = True
+    hedge: bool | float = False
+    explore: float = EXPLORED_SHARE
+    strategy: str | None = None
+    draft: str | None = None
+    depth: int | None = None
+    limits: dict[str, float] = Field(default_factory=dict)
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _collect_limits(cls, table: Any) -> Any:
+        """Move the limits of criteria without a field of their own to ``limits``."""
+        if not isinstance(table, dict):
+            return table
+        others = {name for name in table.keys() & CRITERIA.bounds.keys() if name not in cls.model_fields}
+        if not others:
+            return table
+        kept = {name: value for name, value in table.items() if name not in others}
+        return {**kept, "limits": {**table.get("limits", {}), **{name: table[name] for name in others}}}
+
+    def policy(self) -> Policy:
+        """Return the checked policy."""
+        names = {field.name for field in dataclasses.fields(Policy)} - {"strategy"}
+        given: dict[str, Any] = {name: getattr(self, name) for name in names}
+        if self.strategy is None and self.draft is None and self.depth is None:
+            return Policy(**given)
+        kind: Any = self.strategy or "auto"
+        return Policy(**given, strategy=Strategy(kind=kind, draft=self.draft, depth=self.depth))
+
+
+class LimitSettings(SettingsTable):
+    """A ``[limits."provider/model"]`` table; the fields of
+    :class:`specclient.types.limit.DeploymentLimit`."""
+
+    requests_per_minute: Annotated[float, Field(gt=0)] | None = None
+    tokens_per_minute: Annotated[float, Field(gt=0)] | None = None
+    concurrent: Annotated[int, Field(ge=1)] | None = None
+
+    def limit(self) -> DeploymentLimit:
+        """Return the limit."""
+        return DeploymentLimit(**self.model_dump())
+
+
+class CircuitSettings(SettingsTable):
+    """The ``[circuit]`` table; the fields of :class:`specclient.types.limit.CircuitRule`."""
+
+    failures: Annotated[int, Field(ge=1)] = _CIRCUIT.failures
+    lasting_s: Annotated[float, Field(ge=0)] = _CIRCUIT.lasting_s
+    rest_s: Annotated[float, Field(gt=0)] = _CIRCUIT.rest_s
+
+    def circuit(self) -> CircuitRule:
+        """Return the rule."""
+        return CircuitRule(**self.model_dump())
+
+
+class BudgetSettings(SettingsTable):
+    """A ``[budgets.NAME]`` table; the fields of :class:`specclient.types.budget.Budget`."""
+
+    usd: Decimal | None = None
+    tokens: int | None = None
+    period: str = "total"
+    provider: str | None = None
+    model: str | None = None
+    tag: str | None = None
+    session: str | None = None
+    mode: str = "hard"
+    unpriced: str = "allow"
+
+
+class ServerSettings(SettingsTable):
+    """The ``[server]`` table: ``specclient serve``.
+
+    Attributes:
+        redis_url: the URL of a Redis server in which workers share the usage of key limits.
+    """
+
+    redis_url: SecretStr | None = None  # may hold a password
