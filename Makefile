@@ -61,7 +61,7 @@ coverage: $(READY)
 # A fast test module of every room; tests/test_house.py checks that none is left out. Without torch, as in an
 # environment for another Python version, the engine's are left out.
 QUICK_SDK := $(addprefix tests/sdk/, \
-  test_config.py test_errors.py batch/test_lines.py budgets/test_bounds.py call/test_stream.py \
+  config/test_loading.py test_errors.py batch/test_lines.py budgets/test_bounds.py call/test_stream.py \
   client/test_shared_state.py draft_target/test_result.py ledger/test_rollup.py prices/test_catalogue.py \
   providers/test_usage.py reports/test_savings.py resources/test_paging.py routing/choose/test_decisions.py \
   routing/learn/test_quantile_sketch.py routing/simulate/test_trace.py runtime/test_folders.py \
