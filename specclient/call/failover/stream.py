@@ -225,7 +225,7 @@ class FailoverStream:
     def _continuation(self, to: Alternative, text: str) -> Request | None:
         """Return the request that continues a text on a route; None where the route cannot."""
         with import_lock:
-            from specclient.call.strategies.prefill import (  # noqa: PLC0415 - only after a break
+            from specclient.call.strategies.continuation import (  # noqa: PLC0415 - only after a break
                 continuation_request,
                 without_prefilled_turn,
             )

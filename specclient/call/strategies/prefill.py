@@ -8,21 +8,29 @@ is confident or with which the target agrees), and the record states no acceptan
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any
 
 from specclient.call.answer_fields import answer_text
 from specclient.call.request_params import (
-    DEFAULT_COMPLETION_TOKENS,
     draft_request,
-    request_param,
     without_idempotency_key,
 )
 from specclient.call.strategies.context import StrategyContext, unsupported_parameter
-from specclient.errors import BadRequestError, OpenAIError, UnsupportedParameterError
+from specclient.call.strategies.continuation import (
+    CONFLICTS,
+    PREFILL_FORMS,
+    ContinueText,
+    PrefixJoiner,
+    content_of,
+    continue_prompt,
+    ends_with_assistant,
+    reduce_token_limit,
+    token_limit,
+)
+from specclient.errors import BadRequestError, OpenAIError
 from specclient.providers.predictions import conflicting_params
-from specclient.types.capabilities import Capabilities
 from specclient.types.request import Request
 from specclient.types.usage import Speculation
 
@@ -30,42 +38,6 @@ from specclient.types.usage import Speculation
 MAX_PREFILL_TOKENS = 32
 #: Tokens of the target's short answer that a draft is compared with.
 AGREEMENT_TOKENS = 8
-#: Parameters that an answer begun by another model cannot satisfy: they apply from the first token on.
-CONFLICTS = ("tools", "functions", "response_format", "logprobs", "n", "echo", "audio", "modalities")
-
-
-#: Returns a request whose answer continues a text.
-_Continue = Callable[[Request, str], Request]
-
-
-def _as_last_turn(fields: Mapping[str, Any], body: Mapping[str, Any]) -> _Continue:
-    """Return a function that puts a text last in a conversation, as the assistant's turn.
-
-    Args:
-        fields: further fields of that turn; ``body``: further fields of the request's body.
-    """
-
-    def continue_text(request: Request, text: str) -> Request:
-        messages = list(request.params.get("messages") or ())
-        if _is_assistant(messages):
-            messages.pop()
-        turn = {"role": "assistant", "content": text, **fields}
-        options = replace(request.options, body={**request.options.body, **body})
-        return replace(request, params={**request.params, "messages": [*messages, turn]}, options=options)
-
-    return continue_text
-
-
-#: The request format of each value of :data:`specclient.types.capabilities.Prefill`. ``assistant``, a last
-#: turn without a mark: Anthropic's older models, llama.cpp, OpenRouter; ``prefix``: Mistral, DeepSeek;
-#: ``continue_final_message``: vLLM (which refuses both flags true), SGLang, TabbyAPI.
-PREFILL_FORMS: Mapping[str, _Continue] = {
-    "assistant": _as_last_turn({}, {}),
-    "prefix": _as_last_turn({"prefix": True}, {}),
-    "continue_final_message": _as_last_turn(
-        {}, {"continue_final_message": True, "add_generation_prompt": False}
-    ),
-}
 
 
 async def complete(context: StrategyContext) -> Any:
@@ -104,78 +76,6 @@ async def stream(context: StrategyContext) -> AsyncGenerator[list[Any], None]:
             yield batch
 
 
-def continuation_request(
-    request: Request, capabilities: Capabilities, text: str, tokens: int
-) -> Request | None:
-    """Return the request that continues an answer.
-
-    Args:
-        capabilities: of the model that continues.
-        text: the answer so far.
-        tokens: its length, by which ``max_tokens`` is reduced.
-
-    Returns:
-        None where the model is not known to continue answers, or the request has conflicting parameters.
-    """
-    if conflicting_params(request, CONFLICTS):
-        return None
-    messages = request.params.get("messages")
-    continue_text: _Continue | None
-    if request.operation == "completion":
-        continue_text = None if capabilities.prefill is False else _after_prompt
-    else:
-        continue_text = PREFILL_FORMS.get(str(capabilities.prefill))
-        if messages and _is_assistant(messages):  # the answer continues the caller's own beginning
-            beginning = _content(messages[-1])
-            if not isinstance(beginning, str):
-                return None
-            text = beginning + text
-    try:
-        return None if continue_text is None else _shortened(continue_text(request, text), tokens)
-    except UnsupportedParameterError:
-        return None
-
-
-def without_prefilled_turn(request: Request) -> Request:
-    """Return a request without the assistant's last turn, if its conversation ends with one."""
-    messages = list(request.params.get("messages") or ())
-    if not _is_assistant(messages):
-        return request
-    return replace(request, params={**request.params, "messages": messages[:-1]})
-
-
-class PrefixJoiner:
-    """Puts a prefix before a continuation exactly once, whether or not the server repeats it.
-
-    Args:
-        prefix: the text that the server was given.
-        may_repeat: whether the server may send it again. If not, a continuation that begins with the same
-            text is kept unchanged.
-    """
-
-    def __init__(self, prefix: str, *, may_repeat: bool = True) -> None:
-        self._prefix = prefix
-        self._buffer: str | None = "" if may_repeat else None
-        self._prefix_sent = False
-
-    def push(self, text: str, *, last: bool) -> str:
-        """Return the text to output for a piece of the continuation.
-
-        Args:
-            last: whether this is the last piece.
-        """
-        output = "" if self._prefix_sent else self._prefix
-        self._prefix_sent = True
-        if self._buffer is None:
-            return output + text
-        self._buffer += text
-        if not last and len(self._buffer) < len(self._prefix) and self._prefix.startswith(self._buffer):
-            return output
-        output += self._buffer.removeprefix(self._prefix)  # llama.cpp repeats it, but not in streams
-        self._buffer = None
-        return output
-
-
 def _join(choice: Any, joiner: PrefixJoiner) -> None:
     last = choice.finish_reason is not None
     delta = getattr(choice, "delta", None)
@@ -204,8 +104,8 @@ async def _with_prefix(context: StrategyContext) -> tuple[Request, str]:
         return request, ""
     context.outcome.speculation = Speculation(method="prefill")
     messages = list(request.params.get("messages") or ())
-    if request.operation == "chat" and _is_assistant(messages):
-        content = _content(messages[-1])
+    if request.operation == "chat" and ends_with_assistant(messages):
+        content = content_of(messages[-1])
         if not isinstance(content, str):
             raise BadRequestError("the assistant's last turn must have text as its content to be continued")
         context.note("continues the caller's own beginning")
@@ -220,10 +120,10 @@ async def _with_prefix(context: StrategyContext) -> tuple[Request, str]:
     if not text:
         context.outcome.speculation = None
         return request, ""
-    return _shortened(continue_text(request, text), tokens), text
+    return reduce_token_limit(continue_text(request, text), tokens), text
 
 
-def _continue_function(context: StrategyContext) -> _Continue | None:
+def _continue_function(context: StrategyContext) -> ContinueText | None:
     """Return the function that makes the target continue a text; None where the strategy is dropped.
 
     Raises:
@@ -234,7 +134,7 @@ def _continue_function(context: StrategyContext) -> _Continue | None:
         message, param = f"strategy 'prefill' does not support {names}", conflicts[0]
     elif context.request.operation == "completion":
         if context.capabilities.prefill is not False:
-            return _after_prompt
+            return continue_prompt
         message, param = f"{context.target_label} does not continue a text", "strategy"
     else:
         continue_text = PREFILL_FORMS.get(str(context.capabilities.prefill))
@@ -250,39 +150,10 @@ def _continue_function(context: StrategyContext) -> _Continue | None:
     raise unsupported_parameter(f"{message}; leave the strategy out, or pass drop_params=True", param)
 
 
-def _after_prompt(request: Request, text: str) -> Request:
-    prompt = request.params.get("prompt")
-    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str):
-        prompt = prompt[0]
-    if not isinstance(prompt, str):
-        raise unsupported_parameter(
-            "strategy 'prefill' takes one prompt, as text; make one call for each prompt", "prompt"
-        )
-    return replace(request, params={**request.params, "prompt": prompt + text})
-
-
-def _max_tokens(request: Request) -> int | None:
-    limit = request_param(request, "max_completion_tokens") or request_param(request, "max_tokens")
-    if limit is None and request.operation == "completion":
-        return DEFAULT_COMPLETION_TOKENS
-    return limit if isinstance(limit, int) else None
-
-
-def _shortened(request: Request, tokens: int) -> Request:
-    """Return a request whose token limit is reduced by the tokens of the beginning."""
-    limit = _max_tokens(request)
-    if limit is None:
-        return request
-    name = "max_completion_tokens" if request_param(request, "max_completion_tokens") else "max_tokens"
-    body = {key: value for key, value in request.options.body.items() if key != name}
-    params = {**request.params, name: limit - tokens}
-    return replace(request, params=params, options=replace(request.options, body=body))
-
-
 async def _accepted_draft(context: StrategyContext) -> tuple[str, int]:
     """Return the draft's text and token count if the rule accepts it, else ``("", 0)``."""
     max_draft = context.strategy.depth or MAX_PREFILL_TOKENS
-    limit = _max_tokens(context.request)
+    limit = token_limit(context.request)
     if limit is not None:
         max_draft = min(max_draft, limit - 1)
     if max_draft < 1:
@@ -354,16 +225,3 @@ async def _agreement(context: StrategyContext, text: str) -> float:
         return 0.0
     same = next((i for i in range(compared) if answer[i] != text[i]), compared)
     return same / compared
-
-
-def _content(message: Any) -> Any:
-    return message.get("content") if isinstance(message, Mapping) else message.content
-
-
-def _is_assistant(messages: list[Any]) -> bool:
-    """Return whether a conversation ends with an assistant's turn."""
-    if not messages:
-        return False
-    last = messages[-1]
-    role = last.get("role") if isinstance(last, Mapping) else getattr(last, "role", None)
-    return role == "assistant"

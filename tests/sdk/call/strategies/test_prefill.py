@@ -11,7 +11,7 @@ from loopback_server import Behaviour, OpenAIServer, reply
 from strategy_servers import ANSWER, answering, continuing
 
 from specclient import AsyncOpenAI, Settings, Strategy, UnsupportedParameterError
-from specclient.call.strategies.prefill import PrefixJoiner
+from specclient.call.strategies.continuation import PrefixJoiner
 from specclient.config import PriceSettings
 
 pytestmark = pytest.mark.anyio
