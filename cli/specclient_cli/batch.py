@@ -19,7 +19,7 @@ from specclient.batch import BatchSummary, run_file
 from specclient.batch.runner import GRACE_S
 from specclient.client.async_client import AsyncOpenAI
 from specclient.config import Settings
-from specclient_cli.common import options, render
+from specclient_cli.common import options, parameter_types, render
 from specclient_cli.common.call_format import cost_text
 from specclient_cli.common.errors import BUDGET, FAILED, INTERRUPTED, OK
 from specclient_cli.common.state import State, pass_state
@@ -36,11 +36,11 @@ PIPE = "-"
 @click.option(
     "-m",
     "--model",
-    type=options.ModelName(),
+    type=parameter_types.ModelName(),
     help="PROVIDER/MODEL for every line, even if the line names another. Default: the line's own model, else "
     "SPECCLIENT_MODEL, else default_model of the configuration, else local/demo.",
 )
-@click.option("--policy", type=options.PolicyName(), help="Route every line by this [policies.NAME].")
+@click.option("--policy", type=parameter_types.PolicyName(), help="Route every line by this [policies.NAME].")
 @click.option(
     "--concurrency",
     type=click.IntRange(min=1),
@@ -57,7 +57,7 @@ PIPE = "-"
 )
 @click.option(
     "--max-cost",
-    type=options.DollarAmount(),
+    type=parameter_types.DollarAmount(),
     help="Maximum dollars for all records of OUT. A line is not sent if it could exceed them.",
 )
 @click.option(
@@ -80,7 +80,7 @@ PIPE = "-"
 )
 @click.option(
     "--temperature",
-    type=options.NonNegativeFloat(),
+    type=parameter_types.NonNegativeFloat(),
     help="Temperature for lines that set none; 0 always takes the most likely token.",
 )
 @click.option(
@@ -125,7 +125,7 @@ def command(state: State, /, **given: Any) -> int:
     Environment: SPECCLIENT_MODEL, SPECCLIENT_CONFIG, SPECCLIENT_LEDGER, and the providers' keys.
     """
     settings = state.settings()
-    if given["policy"] is not None and given["model"] not in (None, options.AUTO):
+    if given["policy"] is not None and given["model"] not in (None, parameter_types.AUTO):
         raise click.UsageError(f"a policy chooses the model, so -m {given['model']} cannot be given with it.")
     try:
         return asyncio.run(_run(settings, given))

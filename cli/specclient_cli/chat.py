@@ -13,7 +13,7 @@ from specclient.client.sync_client import OpenAI
 from specclient.config import Settings
 from specclient.errors import OpenAIError
 from specclient.types.call import Call
-from specclient_cli.common import calls, options, render
+from specclient_cli.common import calls, options, parameter_types, render
 from specclient_cli.common.call_format import call_summary, cost_text
 from specclient_cli.common.errors import PROGRAM, describe
 from specclient_cli.common.state import State, pass_state
@@ -149,7 +149,9 @@ def _run_command(conversation: ChatSession, text: str, settings: Settings) -> No
         click.echo(f"model: {conversation.model}", err=True)
         _warn_of_bundled(conversation.model)
     elif word == "/model":
-        click.echo(f"{conversation.model}; others: {', '.join(options.model_names(settings))}", err=True)
+        click.echo(
+            f"{conversation.model}; others: {', '.join(parameter_types.model_names(settings))}", err=True
+        )
     elif word == "/cost":
         click.echo(_sum(conversation.done), err=True)
     else:

@@ -21,7 +21,7 @@ from specclient.types import inference_methods
 from specclient.types.call import Call
 from specclient.types.policy import Policy
 from specclient.types.request import Request
-from specclient_cli.common import calls, options, render
+from specclient_cli.common import calls, options, parameter_types, render
 from specclient_cli.common.call_format import call_values, speculation_summary, tokens_per_s
 from specclient_cli.common.state import State, pass_state
 from specclient_cli.cost import report
@@ -56,7 +56,12 @@ class DemoRun:
     deny: tuple[str, ...]
 
     def prompt_call(
-        self, step: str, prompt: str, tokens: int, model: str = options.AUTO, policy: Policy | None = None
+        self,
+        step: str,
+        prompt: str,
+        tokens: int,
+        model: str = parameter_types.AUTO,
+        policy: Policy | None = None,
     ) -> calls.PromptCall:
         """Return a greedy call, so that both decoding methods must give the same text."""
         return calls.PromptCall(
@@ -230,7 +235,7 @@ def _policy(run: DemoRun, minimize: str, **limits: float) -> Policy:
 def _limit_between(run: DemoRun, prompt: str) -> float:
     """Return a latency limit between the candidates' predictions, in seconds, so that it rules one out."""
     params = {"prompt": prompt, "max_tokens": SHORT_TOKENS}
-    request = Request(inference_methods.COMPLETION, options.AUTO, params, policy=_policy(run, "cost"))
+    request = Request(inference_methods.COMPLETION, parameter_types.AUTO, params, policy=_policy(run, "cost"))
     now = run.client.router.decide(request)
     predicted = [c.latency_range_s[1] for c in now.candidates if c.latency_range_s is not None]
     low, high = min(predicted, default=1.0), max(predicted, default=1.0)

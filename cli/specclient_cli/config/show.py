@@ -14,7 +14,7 @@ from pydantic import BaseModel, SecretStr
 from specclient.config import ENVIRONMENT, Settings
 from specclient.providers.endpoint import shown_url
 from specclient.types.capabilities import UNKNOWN_CAPABILITIES, Capabilities
-from specclient_cli.common import options, render
+from specclient_cli.common import options, parameter_types, render
 from specclient_cli.common.state import State, known_settings, pass_state
 
 #: Settings that may contain a secret; only whether they are set is shown.
@@ -22,7 +22,7 @@ _SECRET = ("api_key", "headers")
 _URLS = ("base_url", "metrics")
 
 
-class SettingName(options.ParameterType):
+class SettingName(parameter_types.ParameterType):
     """The dotted name of a setting."""
 
     name = "key"

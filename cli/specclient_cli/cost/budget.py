@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from specclient_cli.common import options, render
+from specclient_cli.common import options, parameter_types, render
 from specclient_cli.common.state import State, pass_state
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @options.json_option
 @click.option(
     "--check",
-    type=options.NonNegativeFloat(),
+    type=parameter_types.NonNegativeFloat(),
     is_flag=False,
     flag_value=100.0,
     metavar="[PERCENT]",

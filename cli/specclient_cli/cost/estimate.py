@@ -18,7 +18,7 @@ from specclient.errors import LedgerError
 from specclient.providers import Endpoint
 from specclient.runtime.number_format import format_dollars
 from specclient.types.backend import SupportsTokenCount
-from specclient_cli.common import options, render
+from specclient_cli.common import options, parameter_types, render
 from specclient_cli.common.state import State, pass_state
 from specclient_cli.cost.prompt_file import PromptRequest, read_prompt_file
 
@@ -143,7 +143,7 @@ class _CostEstimator:
         return count_prompt(asked.request, found.name)
 
     def _model(self, model: str) -> _PricedModel:
-        if model == options.AUTO:
+        if model == parameter_types.AUTO:
             raise click.UsageError(
                 "'auto' chooses a model for each call; give one with -m to estimate its cost."
             )

@@ -15,7 +15,7 @@ import click
 
 from specclient.errors import APIConnectionError, NotFoundError, OpenAIError
 from specclient.providers import Endpoint
-from specclient_cli.common import options, render
+from specclient_cli.common import options, parameter_types, render
 from specclient_cli.common.state import State, pass_state
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class _PricedRoute:
 
 
 @click.command(name="prices")
-@click.argument("model", type=options.ModelName(), required=False)
+@click.argument("model", type=parameter_types.ModelName(), required=False)
 @options.json_option
 @pass_state
 def prices(state: State, model: str | None, as_json: bool) -> None:

@@ -15,10 +15,10 @@ from specclient.errors import ConfigurationError
 from specclient.reports.groups import group_readers
 from specclient.reports.reader import CallFilter
 from specclient.reports.report import GROUPS, parse_since
-from specclient_cli.common import options, render
+from specclient_cli.common import options, parameter_types, render
 
 
-class GroupKeys(options.ParameterType):
+class GroupKeys(parameter_types.ParameterType):
     """Comma-separated names to group by.
 
     Args:
@@ -49,7 +49,7 @@ class GroupKeys(options.ParameterType):
         return [CompletionItem(f"{done}{comma}{name}") for name in names]
 
 
-class PastTime(options.ParameterType):
+class PastTime(parameter_types.ParameterType):
     """A point in time, or a duration before now."""
 
     name = "time"
@@ -86,10 +86,12 @@ def filter_options(function: options.F) -> options.F:
             ),
             click.option("--until", type=PastTime(), help="Only calls before this time."),
             click.option(
-                "--provider", type=options.ProviderName(), help="Only calls served by this provider."
+                "--provider", type=parameter_types.ProviderName(), help="Only calls served by this provider."
             ),
             click.option(
-                "--model", type=options.ModelName(), help="Only calls of this model, PROVIDER/MODEL or MODEL."
+                "--model",
+                type=parameter_types.ModelName(),
+                help="Only calls of this model, PROVIDER/MODEL or MODEL.",
             ),
             options.tag_option("Only calls with this tag; may be repeated."),
         ]

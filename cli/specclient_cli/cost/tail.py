@@ -17,7 +17,7 @@ from specclient.ledger.row import LedgerRow
 from specclient.reports.export import json_row
 from specclient.reports.reader import CallFilter, matching_rows
 from specclient.reports.text import format_seconds
-from specclient_cli.common import options, render
+from specclient_cli.common import options, parameter_types, render
 from specclient_cli.common.state import State, pass_state
 from specclient_cli.cost import report, report_options
 from specclient_cli.cost.call_rows import format_cost, format_count
@@ -35,7 +35,7 @@ _WINDOW = 500
 @click.option("-f", "--follow", is_flag=True, help="Continue with every call as it ends, until Ctrl-C.")
 @click.option(
     "--interval",
-    type=options.NonNegativeFloat(above_zero=True),
+    type=parameter_types.NonNegativeFloat(above_zero=True),
     default=1.0,
     show_default=True,
     help="Seconds between two reads of the ledger.",

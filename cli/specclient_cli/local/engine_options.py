@@ -15,7 +15,7 @@ from specclient_local.model.config import DTYPES
 from specclient_local.request.params import ENGINE_METHODS
 
 from specclient_cli.common import render
-from specclient_cli.common.options import ParameterType
+from specclient_cli.common.parameter_types import ParameterType
 from specclient_cli.common.state import State
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import click
 from rich.text import Text
 from specclient_local.request.params import ENGINE_METHODS
 
-from specclient_cli.common import options, render
+from specclient_cli.common import options, parameter_types, render
 from specclient_cli.common.call_format import speculation_summary
 from specclient_cli.common.state import State, pass_state
 from specclient_cli.local.engine_options import format_milliseconds, model_options, model_pair, progress
@@ -39,7 +39,7 @@ _SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "dr
 )
 @click.option(
     "--min-p",
-    type=options.NonNegativeFloat(1),
+    type=parameter_types.NonNegativeFloat(1),
     help="Sample from tokens whose probability is at least this share of the highest one.",
 )
 @click.option("--show-drafts", is_flag=True, help="Highlight drafted and accepted tokens in a terminal.")

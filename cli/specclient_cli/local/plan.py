@@ -12,7 +12,7 @@ import click
 
 from specclient.errors import ConfigurationError
 from specclient_cli.common import options, render
-from specclient_cli.common.options import ParameterType
+from specclient_cli.common.parameter_types import ParameterType
 from specclient_cli.common.state import State, pass_state
 from specclient_cli.local import engine_options
 

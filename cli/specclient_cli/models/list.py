@@ -6,12 +6,12 @@ import json
 
 import click
 
-from specclient_cli.common import options
+from specclient_cli.common import options, parameter_types
 from specclient_cli.common.state import State, pass_state
 
 
 @click.command(name="list")
-@click.argument("provider", type=options.ProviderName())
+@click.argument("provider", type=parameter_types.ProviderName())
 @options.json_option
 @pass_state
 def command(state: State, provider: str, as_json: bool) -> None:

@@ -17,7 +17,7 @@ import click
 from specclient.errors import APIResponseValidationError, APIStatusError, ConfigurationError
 from specclient.providers import Endpoint, probe_cache
 from specclient.types.capabilities import Capabilities
-from specclient_cli.common import options, render
+from specclient_cli.common import options, parameter_types, render
 from specclient_cli.common.state import State, pass_state
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _LONGEST = 160  # characters of a rejection's message
 
 
 @click.command(name="probe")
-@click.argument("model", type=options.ModelName())
+@click.argument("model", type=parameter_types.ModelName())
 @click.option(
     "--prefill", is_flag=True, help="Also test whether an unfinished turn is continued; one more request."
 )
@@ -61,7 +61,7 @@ def command(state: State, model: str, prefill: bool, as_json: bool) -> None:
     """
     from specclient.client.async_client import AsyncOpenAI  # noqa: PLC0415 - keeps completion quick
 
-    if model == options.AUTO:
+    if model == parameter_types.AUTO:
         raise click.UsageError("auto stands for several models; give one of them as PROVIDER/MODEL.")
     client = AsyncOpenAI(config=state.settings())
     places = client.pipeline.destinations

@@ -15,7 +15,7 @@ from specclient.errors import NotFoundError
 from specclient.providers import PRESETS, Endpoint, probe_cache
 from specclient.providers.capability_table import COLUMNS, words
 from specclient.types.capabilities import Capabilities
-from specclient_cli.common import options, render
+from specclient_cli.common import options, parameter_types, render
 from specclient_cli.common.state import State, pass_state
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _SAMPLE = 1000  # tokens; few, because some prices rise with the length of a pro
 
 
 @click.command(name="show")
-@click.argument("model", type=options.ModelName())
+@click.argument("model", type=parameter_types.ModelName())
 @options.json_option
 @pass_state
 def command(state: State, model: str, as_json: bool) -> None:

@@ -16,7 +16,7 @@ from specclient.types.criterion import COST, CRITERIA, LATENCY, QUALITY, TTFT, C
 from specclient.types.policy import Policy
 from specclient.types.request import Request
 from specclient.types.route import Candidate, Decision
-from specclient_cli.common import options, render
+from specclient_cli.common import options, parameter_types, render
 from specclient_cli.common.call_format import decision_values
 from specclient_cli.common.state import State, pass_state
 
@@ -73,7 +73,7 @@ def command(state: State, /, prompt: str, max_tokens: int | None, as_json: bool,
     router = state.async_client(settings).router
     try:
         chosen = router.decide(
-            Request(inference_methods.CHAT, options.AUTO, params, policy=policy), explore=False
+            Request(inference_methods.CHAT, parameter_types.AUTO, params, policy=policy), explore=False
         )
     except NoRouteError as error:
         if error.decision is not None and error.decision.candidates:

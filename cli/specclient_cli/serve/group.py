@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specclient.client.async_client import AsyncOpenAI
-from specclient_cli.common import options
+from specclient_cli.common import parameter_types
 from specclient_cli.common.state import State, pass_state
 from specclient_cli.serve.keys.key_store import check_installed
 
@@ -39,7 +39,7 @@ COMMANDS: CommandTable = {
     "-m",
     "--model",
     "models",
-    type=options.ModelName(),
+    type=parameter_types.ModelName(),
     multiple=True,
     help="Serve only this model: PROVIDER/MODEL, or the folder or hub id of a checkpoint, which is served as "
     "local/NAME; may be repeated. Default: all models of the engine and of each provider that has its key.",
@@ -194,7 +194,7 @@ def _introduce(models: Sequence[str], host: str, port: int, *, keyed: bool) -> N
     click.echo(f"Serving {', '.join(models) or 'no models: no engine is installed and no key is set'}")
     click.echo(f"     at {url}")
     click.echo(f"  watch {url.removesuffix('/v1')}/dashboard")
-    click.echo(f"    try {curl_line(url, models[0] if models else options.AUTO, keyed=keyed)}")
+    click.echo(f"    try {curl_line(url, models[0] if models else parameter_types.AUTO, keyed=keyed)}")
 
 
 def curl_line(url: str, model: str, *, keyed: bool) -> str:

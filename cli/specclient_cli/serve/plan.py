@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from specclient.client.async_client import AsyncOpenAI
 from specclient.config import LocalModelSettings, Settings
 from specclient.errors import ConfigurationError, LedgerError
-from specclient_cli.common import options, render
+from specclient_cli.common import parameter_types, render
 from specclient_cli.common.state import State
 from specclient_cli.config.checks import check_checkpoints
 
@@ -139,7 +139,7 @@ def _served_models(state: State, models: Sequence[str], draft: str | None) -> Se
     routes: list[str] = []
     tables = dict(settings.local.models)
     for model in models:
-        is_route = model == options.AUTO or ("/" in model and known(model.partition("/")[0]))
+        is_route = model == parameter_types.AUTO or ("/" in model and known(model.partition("/")[0]))
         if draft is None and is_route and not Path(model).is_dir():
             routes.append(model)
             continue

@@ -12,7 +12,7 @@ from specclient_local.model.config import DTYPES
 
 from specclient.errors import ConfigurationError
 from specclient.types.criterion import PromptTask
-from specclient_cli.common import options
+from specclient_cli.common import options, parameter_types
 from specclient_cli.common.state import State, pass_state
 from specclient_cli.local import engine_options
 from specclient_cli.local.engine_options import short_name
@@ -25,7 +25,7 @@ from specclient_cli.local.pick.display import print_result, result_values, speed
 from specclient_cli.local.pick.inputs import prepare
 
 
-class CandidateList(options.ParameterType):
+class CandidateList(parameter_types.ParameterType):
     """Names separated by commas."""
 
     name = "names"
@@ -68,7 +68,7 @@ class CandidateList(options.ParameterType):
 )
 @click.option(
     "--temperature",
-    type=options.NonNegativeFloat(),
+    type=parameter_types.NonNegativeFloat(),
     default=0.0,
     show_default=True,
     help="Sampling temperature of the answers; 0 is greedy.",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from specclient_cli.common import options, render
+from specclient_cli.common import options, parameter_types, render
 from specclient_cli.common.state import State, pass_state
 from specclient_cli.local.engine_options import short_name
 from specclient_cli.local.train.data import load_texts
@@ -37,13 +37,13 @@ def _count(name: str, default: int, text: str, low: int = 1) -> Callable[[Any], 
     )
 
 
-class TemperatureList(options.ParameterType):
+class TemperatureList(parameter_types.ParameterType):
     """Numbers of 0 or more, separated by commas."""
 
     name = "temperatures"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        each = options.NonNegativeFloat()
+        each = parameter_types.NonNegativeFloat()
         return tuple(each.convert(part, param, ctx) for part in str(value).split(","))
 
 
@@ -99,7 +99,7 @@ class TemperatureList(options.ParameterType):
 )
 @click.option(
     "--lr",
-    type=options.NonNegativeFloat(above_zero=True),
+    type=parameter_types.NonNegativeFloat(above_zero=True),
     default=2e-3,
     show_default=True,
     help="Peak learning rate.",

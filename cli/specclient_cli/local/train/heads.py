@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from specclient_cli.common import options, render
+from specclient_cli.common import options, parameter_types, render
 from specclient_cli.common.state import State, pass_state
 from specclient_cli.local.engine_options import short_name
 from specclient_cli.local.train.data import read_texts, split_held_out
@@ -85,7 +85,7 @@ def _count(name: str, default: int | None, text: str, low: int = 1) -> Callable[
 )
 @click.option(
     "--lr",
-    type=options.NonNegativeFloat(above_zero=True),
+    type=parameter_types.NonNegativeFloat(above_zero=True),
     help="Peak learning rate. Default: 0.003; 0.02 for Medusa.",
 )
 @click.option(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from specclient_cli.common import options, render
+from specclient_cli.common import options, parameter_types, render
 from specclient_cli.common.state import State, pass_state
 from specclient_cli.cost.report_options import PastTime
 
@@ -21,7 +21,7 @@ from specclient_cli.serve.keys.key_store import key_values, open_store
 _BUDGET = re.compile(r"\$?(?P<usd>[0-9.]+)(/(?P<period>day|month|total))?")
 
 
-class SpendingLimit(options.ParameterType):
+class SpendingLimit(parameter_types.ParameterType):
     """Dollars, and the period that they are for."""
 
     name = "usd[/day|/month]"
