@@ -46,7 +46,7 @@ _SESSION = "beta.agents.sessions.create"
 
 _COMPOSITE_METHODS: Final[Mapping[str, Mapping[str, CompositeMethod]]] = {
     "files": {"wait_for_processing": CompositeMethod("polling", "wait_for_processing")},
-    "uploads": {"upload_file_chunked": CompositeMethod("polling", "upload_file_chunked")},
+    "uploads": {"upload_file_chunked": CompositeMethod("chunked_upload", "upload_file_chunked")},
     "vector_stores.files": {
         "poll": CompositeMethod("polling", "poll_file"),
         "create_and_poll": CompositeMethod("polling", "create_and_poll_file"),
