@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from specclient.routing.learn.call_sample import CallSample
 from specclient.routing.learn.cold_start import (
     cold_start_estimate,
-    default_spread,
     estimate_depth,
     queue_wait_s,
 )
-from specclient.routing.learn.draft_depth import acceptance_probability
 from specclient.routing.learn.drift import FAILING, DriftDetector, FailureRate
+from specclient.routing.learn.prediction_spread import (
+    FEW_CALLS,
+    STALE_S,
+    RouteErrors,
+    optimistic_speedup,
+    share_below,
+)
 from specclient.routing.learn.priors import RoutePrior
-from specclient.routing.learn.quantile_sketch import QuantileSketch, pooled_log_quantile
+from specclient.routing.learn.quantile_sketch import QuantileSketch
 from specclient.routing.learn.route_estimate import HEDGE_PERCENTILE, RouteEstimate
 from specclient.routing.learn.speed import (
     LEAN,
@@ -29,28 +33,19 @@ from specclient.routing.learn.speed import (
     timing_of,
 )
 from specclient.routing.learn.task_statistics import (
-    SPREAD_CALLS,
-    SPREAD_SECONDS,
     PredictionErrors,
     TaskStatistics,
+    pooled_acceptance,
 )
 from specclient.types.criterion import PromptTask
 from specclient.types.server_load import ServerLoad
 
 __all__ = ["RouteModel"]
 
-#: The weight in calls of the assumed spread, and the greatest weight of other routes.
-_ASSUMED_CALLS, _SHARED_CALLS = 1.0, 30.0
-#: The weight in calls of the assumed spread when a call is ranked among earlier ones.
-_BELOW_CALLS = 4.0
 #: Calls held back until it is clear that no shift began with one of them.
 _WATCHED = 16
 #: Calls from which the typical speed is computed again only at every fourth one.
 _STEADY = 16.0
-#: Calls below which an estimate is uncertain, and seconds after which it is stale.
-_FEW, _STALE_S = 5.0, 900.0
-#: The assumed standard deviation of the logarithms of few calls.
-_GUESSED = 0.6
 #: Seconds after which a route that was left as slow or failing is tried again: at first, and at most. Each
 #: try that finds it unchanged doubles them.
 RETRY_S, MOST_RETRY_S = 30.0, 600.0
@@ -61,8 +56,6 @@ _REMEMBERED = 64
 _RETURN_BOUND, _RETURN, _RETURN_RETRIED = 1.5, 2.0, 1.0
 #: Failures after which the duration of a failure weighs half.
 _FAILURES = 10.0
-#: The weight in draft tokens of all tasks in the acceptance rate of one task.
-_LEAN_DRAFTED = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +83,7 @@ class RouteModel:
         self._speed = RouteSpeed(self._prefill)
         self._times: dict[PromptTask | None, TaskSpeedRatio] = {}
         self._typical: dict[PromptTask | None, TypicalSpeed | None] = {}
-        self._ratio = QuantileSketch(SPREAD_CALLS, SPREAD_SECONDS)
-        self._ratio_first = QuantileSketch(SPREAD_CALLS, SPREAD_SECONDS)
+        self._errors = RouteErrors()
         self._drift, self._drift_first = DriftDetector(), DriftDetector()
         self._watched: deque[_SuspectCall] = deque()
         self._before: RouteSpeed | None = None
@@ -179,10 +171,10 @@ class RouteModel:
         """Return whether the route became faster or slower; earlier calls are then dropped."""
         self._watched.append(new)
         alarms = []
-        if self._drift.add(_below(self._ratio, new.ratio), new.ratio, new.number):
+        if self._drift.add(share_below(self._errors.duration, new.ratio), new.ratio, new.number):
             alarms.append(self._drift)
         if new.first is not None:
-            below = _below(self._ratio_first, new.first)
+            below = share_below(self._errors.first, new.first)
             if self._drift_first.add(below, new.first, new.number):
                 alarms.append(self._drift_first)
         if not alarms:
@@ -248,11 +240,11 @@ class RouteModel:
         at = each.sample.at
         if each.sample.task is not None:
             self._times.setdefault(each.sample.task, TaskSpeedRatio()).add(each.call, each.usual, at)
-        self._ratio.add(each.ratio, at)
+        self._errors.duration.add(each.ratio, at)
         if shared is not None:
             shared.duration.add(each.ratio, at)
         if each.first is not None:
-            self._ratio_first.add(each.first, at)
+            self._errors.first.add(each.first, at)
             if shared is not None:
                 shared.first.add(each.first, at)
 
@@ -302,19 +294,23 @@ class RouteModel:
                 prior, task, percentile, calls=self.calls, failure_rate=rate, load=load
             )
             return replace(found, retry=self._retry(now))
+        own = self.tracks.get(task, self.tracks[None])
+        tokens = own.tokens.quantile(0.5) or 1.0
         shares = (0.1, percentile) if percentile == HEDGE_PERCENTILE else (0.1, percentile, HEDGE_PERCENTILE)
-        p10_factor, limit_factor, *usual = self._spread(known, task, prompt_tokens, shares, now, shared)
+        p10_factor, limit_factor, *usual = self._errors.duration_factors(
+            known, tokens, shares, now, prompt_tokens=prompt_tokens, shared=shared
+        )
         evidence = self.weight(task, now)
         first = known.first_s(prompt_tokens)
         waiting = queue_wait_s(load, first + known.token_s * (self.tracks[None].tokens.quantile(0.5) or 0.0))
         limits: list[float | None] = [None, None]
         if known.ttft_known:
-            limits = [waiting + first * self._late_first(each, now, shared) for each in shares[1:]]
+            limits = [waiting + first * self._errors.ttft_factor(each, now, shared) for each in shares[1:]]
         age = max(now - self.at, 0.0)
-        accepted, given, alpha = self._speculation(task, load)
+        accepted, given, alpha = pooled_acceptance(own, self.tracks[None], load)
         engine = self._speed.engine
         retry = self._retry(now)
-        uncertain = retry or evidence < _FEW or age > _STALE_S
+        uncertain = retry or evidence < FEW_CALLS or age > STALE_S
         return RouteEstimate(
             evidence=evidence,
             calls=self.calls,
@@ -333,71 +329,12 @@ class RouteModel:
             depth=self._depth(alpha, task, load, prompt_tokens, prior),
             uncertain=uncertain,
             optimistic_speedup=max(
-                _optimistic_speedup(p10_factor, evidence, age),
+                optimistic_speedup(p10_factor, evidence, age),
                 self._earlier_speedup(known, task) if uncertain else 1.0,
             ),
             retry=retry,
             assumed=False,
         )
-
-    def _spread(  # noqa: PLR0917 - all that a spread depends on
-        self,
-        known: TypicalSpeed,
-        task: PromptTask | None,
-        prompt: int | None,
-        shares: Sequence[float],
-        now: float,
-        shared: PredictionErrors | None,
-    ) -> list[float]:
-        """Return quantiles of the seconds of a call, as ratios to the median.
-
-        Two independent quantities make a call longer than predicted: the length of its answer, which is the
-        same on every route, and the speed of the route. Each is estimated by itself, and the squares of their
-        logarithms add up.
-        """
-        track = self.tracks.get(task, self.tracks[None])
-        tokens = track.tokens.quantile(0.5) or 1.0
-        whole = max(known.seconds(tokens, prompt), 1e-9)
-        durations = [(default_spread(), _ASSUMED_CALLS), (self._ratio, self._ratio.weight(now))]
-        if shared is not None:
-            durations.append((shared.duration, min(shared.duration.weight(now), _SHARED_CALLS)))
-
-        def times(share: float) -> float:
-            log_ratio, calls = (0.0, 0.0) if shared is None else shared.longer(share, now)
-            log_ratio += (
-                (default_spread().log_quantile(share) - log_ratio) * _ASSUMED_CALLS / (calls + _ASSUMED_CALLS)
-            )
-            longest = tokens * math.exp(log_ratio)
-            longer = math.log(max(known.seconds(longest, prompt) / whole, 1e-3))
-            slower = pooled_log_quantile(durations, share)
-            return math.exp(math.copysign(math.hypot(longer, slower), longer + slower))
-
-        return [times(each) for each in shares]
-
-    def _late_first(self, percentile: float, now: float, shared: PredictionErrors | None) -> float:
-        """Return a quantile of the time to the first token, as a ratio to the median."""
-        sources = [(default_spread(), _ASSUMED_CALLS), (self._ratio_first, self._ratio_first.weight(now))]
-        if shared is not None:
-            sources.append((shared.first, min(shared.first.weight(now), _SHARED_CALLS)))
-        return math.exp(pooled_log_quantile(sources, percentile))
-
-    def _speculation(
-        self, task: PromptTask | None, load: ServerLoad | None
-    ) -> tuple[float | None, float | None, float | None]:
-        """Return the acceptance rate, tokens per verification and probability α; None where unknown."""
-        every = self.tracks[None]
-        own = self.tracks.get(task, every)
-        if not every.drafted:
-            reported = (None, None) if load is None else (load.acceptance_rate, load.tokens_per_verification)
-            return *reported, None
-        lean = _LEAN_DRAFTED / every.drafted if own is not every else 0.0
-        accepted = own.accepted + lean * every.accepted
-        drafted, steps = own.drafted + lean * every.drafted, own.steps + lean * every.steps
-        share = accepted / drafted
-        if not steps:
-            return share, None, None
-        given = (own.given + lean * every.given) / steps
-        return share, given, acceptance_probability(accepted, max(drafted, steps), steps)
 
     def _depth(
         self,
@@ -420,19 +357,3 @@ class RouteModel:
         assert then is not None  # the route was called at that speed
         tokens = self.tracks[None].tokens.quantile(0.5) or 0.0
         return known.seconds(tokens, None) / max(then.seconds(tokens, None), 1e-6)
-
-
-def _optimistic_speedup(p10_factor: float, evidence: float, age_s: float) -> float:
-    """Return how many times faster the route could be: its median is uncertain and may have drifted."""
-    spread = min(max(-math.log(max(p10_factor, 1e-3)) / 1.28, 0.15), 1.0)
-    spread = (spread * evidence + _GUESSED * _FEW) / (evidence + _FEW)
-    unknown = 1.25 * spread / math.sqrt(max(evidence, 0.5))
-    drifted = 0.3 * min(math.sqrt(age_s / _STALE_S), 2.0)
-    return math.exp(1.28 * math.hypot(unknown, drifted))
-
-
-def _below(seen: QuantileSketch, ratio: float) -> float:
-    """Return the share of earlier calls with a smaller ratio of measured to predicted seconds."""
-    calls, usual = seen.weight(), default_spread()
-    known = seen.share_below(ratio) * calls + usual.share_below(ratio) * _BELOW_CALLS
-    return (known + 0.1) / (calls + _BELOW_CALLS + 0.2)

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from specclient.routing.learn.call_sample import CallSample
+from specclient.routing.learn.draft_depth import acceptance_probability
 from specclient.routing.learn.pooling import shrunken_quantile
 from specclient.routing.learn.quantile_sketch import QuantileSketch
 from specclient.routing.learn.regression import DecayedRegression
 from specclient.routing.learn.speed import CallTiming
+from specclient.types.server_load import ServerLoad
 
-__all__ = ["SPREAD_CALLS", "SPREAD_SECONDS", "PredictionErrors", "TaskStatistics"]
+__all__ = ["SPREAD_CALLS", "SPREAD_SECONDS", "PredictionErrors", "TaskStatistics", "pooled_acceptance"]
 
 #: Calls and seconds after which the error of a prediction weighs half.
 SPREAD_CALLS, SPREAD_SECONDS = 100.0, 86400.0
+#: The weight in draft tokens of all tasks in the acceptance rate of one task.
+_LEAN_DRAFTED = 20.0
 
 
 class PredictionErrors:
@@ -69,3 +73,25 @@ class TaskStatistics:
             self.given = self.given * keep + call.tokens
             decoding = call.working_s - (call.first_s or 0.0)
             self.cost.add(sample.drafted / sample.steps, decoding / sample.steps)
+
+
+def pooled_acceptance(
+    own: TaskStatistics, every: TaskStatistics, load: ServerLoad | None
+) -> tuple[float | None, float | None, float | None]:
+    """Return the acceptance rate, tokens per verification and probability α; None where unknown.
+
+    Args:
+        own: the statistics of one task; ``every``: those of all tasks.
+        load: of the destination, which reports some of it where no call did.
+    """
+    if not every.drafted:
+        reported = (None, None) if load is None else (load.acceptance_rate, load.tokens_per_verification)
+        return *reported, None
+    lean = _LEAN_DRAFTED / every.drafted if own is not every else 0.0
+    accepted = own.accepted + lean * every.accepted
+    drafted, steps = own.drafted + lean * every.drafted, own.steps + lean * every.steps
+    share = accepted / drafted
+    if not steps:
+        return share, None, None
+    given = (own.given + lean * every.given) / steps
+    return share, given, acceptance_probability(accepted, max(drafted, steps), steps)
