@@ -6,7 +6,6 @@ ledger at the first estimate.
 
 from __future__ import annotations
 
-import heapq
 import logging
 import threading
 import time
@@ -21,6 +20,7 @@ from specclient.routing.learn.adaptive_percentile import AdaptivePercentile, kep
 from specclient.routing.learn.answer_length import AnswerLengths, cap_length
 from specclient.routing.learn.call_sample import CallSample
 from specclient.routing.learn.cold_start import cold_start_estimate
+from specclient.routing.learn.expiry_queue import ExpiryQueue
 from specclient.routing.learn.ledger_forecast import COMPLETION_TOKENS, LedgerForecast
 from specclient.routing.learn.priors import PRIORS, RoutePrior
 from specclient.routing.learn.quantile_sketch import QuantileSketch, quantiles
@@ -101,9 +101,7 @@ class Estimator:
         self._known_ids: frozenset[str] = frozenset()
         self._views: dict[_EstimateKey, dict[str, RouteEstimate]] = {}
         self._kept = 0
-        self._due: list[tuple[float, bool, str]] = []  # when, whether a load, of what
-        self._due_at: dict[tuple[bool, str], float] = {}
-        self._next_due = float("inf")
+        self._expiries = ExpiryQueue()
         #: Grows whenever an estimate may change; results derived from estimates are valid for one version.
         self.version = 0
         register_fork_reset(self)
@@ -183,7 +181,7 @@ class Estimator:
             earlier = self._loads.pop(place, None)
             if load is not None:
                 self._loads[place] = self._seconds(), load
-                self._expire(LOAD_S, place, load=True)
+                self._expiries.add((True, place), self._seconds() + LOAD_S)
             if load != (None if earlier is None else earlier[1]):
                 self._forget_place(place)
 
@@ -200,7 +198,7 @@ class Estimator:
         prompt_tokens: int | None = None,
     ) -> RouteEstimate:
         """Return the estimate for the next call on a route; see :meth:`all_of`."""
-        if not self._fresh and self._history is None and self._seconds() < self._next_due:
+        if not self._fresh and self._history is None and self._seconds() < self._expiries.next_at:
             known = self._views.get((task, percentile, representative_length(prompt_tokens)))
             found = None if known is None else known.get(route)
             if found is not None:
@@ -224,7 +222,7 @@ class Estimator:
             percentile: the share of calls that keep the limits in the estimates, above 0 and below 1.
             prompt_tokens: of the prompt; on some routes the first token of long prompts comes later.
         """
-        if self._fresh or self._history is not None or self._seconds() >= self._next_due:
+        if self._fresh or self._history is not None or self._seconds() >= self._expiries.next_at:
             self._catch_up()
         view = (task, percentile, representative_length(prompt_tokens))
         known = self._views.get(view)
@@ -322,18 +320,13 @@ class Estimator:
                 if call.id not in self._known_ids and (sample := CallSample.of(call)) is not None:
                     self.learn(sample)
         now = self._seconds()
-        if now >= self._next_due:
+        if now >= self._expiries.next_at:
             with self._lock:
-                while self._due and self._due[0][0] <= now:
-                    due, load, named = heapq.heappop(self._due)
-                    if self._due_at.get((load, named)) != due:
-                        continue  # a later entry replaces it
-                    del self._due_at[load, named]
-                    if load:
-                        self._faded(named, now)
+                for is_load, name in self._expiries.expired(now):
+                    if is_load:
+                        self._faded(name, now)
                     else:
-                        self._forget(named)
-                self._next_due = self._due[0][0] if self._due else float("inf")
+                        self._forget(name)
 
     def _estimate(self, route: str, view: _EstimateKey) -> RouteEstimate:
         """Return a route's estimate, from the cache or computed. The caller holds the lock."""
@@ -357,7 +350,7 @@ class Estimator:
                 shared=self._over.get(task),
                 prior=prior,
             )
-            self._expire(learned.expires_s(now), route)
+            self._expiries.add((False, route), self._seconds() + learned.expires_s(now))
         if self._kept >= _KEPT:
             self._views.clear()
             self._kept = 0
@@ -366,15 +359,6 @@ class Estimator:
         known[route] = found
         return found
 
-    def _expire(self, seconds: float, named: str, *, load: bool = False) -> None:
-        """Expire a route's estimates, or a destination's load, after some seconds."""
-        due = self._seconds() + seconds
-        if self._due_at.get((load, named), float("inf")) <= due:
-            return
-        self._due_at[load, named] = due
-        heapq.heappush(self._due, (due, load, named))
-        self._next_due = min(self._next_due, due)
-
     def _faded(self, place: str, now: float) -> None:
         """Forget a destination's load if its reading is too old."""
         reading = self._loads.get(place)
@@ -382,7 +366,7 @@ class Estimator:
             return
         left = reading[0] + LOAD_S - now
         if left > 0:
-            self._expire(left, place, load=True)
+            self._expiries.add((True, place), self._seconds() + left)
         else:
             del self._loads[place]
             self._forget_place(place)
