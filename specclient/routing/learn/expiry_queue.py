@@ -25,6 +25,10 @@ class ExpiryQueue:
         self._at: dict[_Key, float] = {}
         self.next_at = float("inf")
 
+    def __len__(self) -> int:
+        """The entries, with those that an earlier one replaced."""
+        return len(self._heap)
+
     def add(self, key: _Key, at: float) -> None:
         """Let a key expire at a time, unless it expires earlier already."""
         if self._at.get(key, float("inf")) <= at:

@@ -330,11 +330,11 @@ def test_memory_is_bounded(monkeypatch):
         made.all_of([f"x/{n}", "x/0"], "chat")
     assert len(made.stats()) == 2 * 20
     assert sum(map(len, made._views.values())) <= 52
-    assert len(made._due) <= 200
+    assert len(made._expiries) <= 200
     for _ in range(500):
         learned(clock, count=1, route="x/0", into=made)
         made.of("x/0", "chat")
-    assert len(made._due) <= 220, "one moment a route, however many calls"
+    assert len(made._expiries) <= 220, "one moment a route, however many calls"
     for n in range(3000):
         made.observe(call(f"c{n}"))
     assert len(made._fresh) <= module.PENDING
