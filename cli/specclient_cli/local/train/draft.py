@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +14,8 @@ from specclient_cli.common import options, parameter_types, render
 from specclient_cli.common.state import State, pass_state
 from specclient_cli.local.engine_options import short_name
 from specclient_cli.local.train.data import load_texts
+from specclient_cli.local.train.progress import progress_figures, show_progress
+from specclient_cli.local.train.train_options import count_option, device_option, folder_option, target_option
 
 if TYPE_CHECKING:
     from specclient_local.training.draft.recipe import (
@@ -31,12 +31,6 @@ _LINE_S = 10.0
 """Seconds between two progress lines if stderr is not a terminal."""
 
 
-def _count(name: str, default: int, text: str, low: int = 1) -> Callable[[Any], Any]:
-    return click.option(
-        f"--{name}", type=click.IntRange(min=low), default=default, show_default=True, help=text
-    )
-
-
 class TemperatureList(parameter_types.ParameterType):
     """Numbers of 0 or more, separated by commas."""
 
@@ -48,7 +42,7 @@ class TemperatureList(parameter_types.ParameterType):
 
 
 @click.command(name="draft")
-@click.option("--target", "-m", default="demo", show_default=True, help="'demo', a folder, or a hub id.")
+@target_option
 @click.option(
     "--draft",
     help="Folder or hub id of the initial draft, which has the target's vocabulary; it is not changed. "
@@ -60,16 +54,14 @@ class TemperatureList(parameter_types.ParameterType):
     help='Prompts: a file with one object like {"prompt": "…"} per line, a folder of texts, or a data set '
     "of the hub. One text in ten is held out.",
 )
-@click.option(
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
+@folder_option(
+    "out",
+    "Folder of the trained draft.",
     required=True,
-    help="Folder of the trained draft.",
 )
-@click.option(
-    "--work",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder of sampled answers and checkpoints, from which a run resumes. Default: OUT/work.",
+@folder_option(
+    "work",
+    "Folder of sampled answers and checkpoints, from which a run resumes. Default: OUT/work.",
 )
 @click.option(
     "--loss",
@@ -79,16 +71,16 @@ class TemperatureList(parameter_types.ParameterType):
     help="Loss: kl (forward KL divergence to the target), hard (its most likely token), or tv (total "
     "variation).",
 )
-@_count("steps", 300, "Optimizer steps.")
-@_count("prompts", 768, "Number of training answers of the target.")
-@_count("heldout", 48, "Number of held-out answers.", 2)
-@_count("prompt-tokens", 64, "Maximum tokens of a prompt; longer ones are cut.")
-@_count("new", 192, "Maximum tokens of an answer.", 2)
-@_count("batch", 8, "Answers per pass.")
-@_count("accumulate", 1, "Passes per optimizer step.")
-@_count("slots", 32, "Answers sampled concurrently.")
-@_count("warmup", 20, "Steps of learning-rate warm-up; afterwards the rate decays to zero.", 0)
-@_count("every", 50, "Steps between two evaluations; each writes a checkpoint.")
+@count_option("steps", 300, "Optimizer steps.")
+@count_option("prompts", 768, "Number of training answers of the target.")
+@count_option("heldout", 48, "Number of held-out answers.", 2)
+@count_option("prompt-tokens", 64, "Maximum tokens of a prompt; longer ones are cut.")
+@count_option("new", 192, "Maximum tokens of an answer.", 2)
+@count_option("batch", 8, "Answers per pass.")
+@count_option("accumulate", 1, "Passes per optimizer step.")
+@count_option("slots", 32, "Answers sampled concurrently.")
+@count_option("warmup", 20, "Steps of learning-rate warm-up; afterwards the rate decays to zero.", 0)
+@count_option("every", 50, "Steps between two evaluations; each writes a checkpoint.")
 @click.option(
     "--temperatures",
     type=TemperatureList(),
@@ -114,7 +106,7 @@ class TemperatureList(parameter_types.ParameterType):
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all random draws."
 )
-@click.option("--device", default="auto", show_default=True, help="Device: cpu, cuda or cuda:N.")
+@device_option
 @click.option(
     "--threads",
     type=click.IntRange(min=1),
@@ -149,7 +141,7 @@ def command(state: State, /, **given: Any) -> None:
     draft = given["draft"] or (row.options.draft[0] if row is not None and row.options.draft else None)
     corpus, recipe = PromptCorpus(*load_texts(given["data"])), _recipe(given)
     begun = time.monotonic()
-    with _progress() as report:
+    with show_progress(_STAGES, _figures, _DraftTrainingLog(time.monotonic)) as report:
         found = train_draft(
             target,
             draft,
@@ -178,31 +170,6 @@ def _recipe(given: dict[str, Any]) -> DraftRecipe:
     return DraftRecipe(sampling=sampling, **{name: given[name] for name in names})
 
 
-@contextmanager
-def _progress() -> Iterator[Callable[[DraftProgress], None]]:
-    """Show progress: a bar on a terminal, else a line from time to time."""
-    screen = render.console(stderr=True)
-    if not screen.is_terminal or screen.is_dumb_terminal:
-        yield _DraftTrainingLog(time.monotonic)
-        return
-    from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415 - used only on a terminal
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[figures]}"))
-    with Progress(*columns, console=screen, transient=True) as bar:
-        task = bar.add_task(_STAGES["sample"], figures="")
-
-        def update(progress: DraftProgress) -> None:
-            bar.update(
-                task,
-                description=_STAGES[progress.stage],
-                completed=progress.done,
-                total=progress.of,
-                figures=_figures(progress),
-            )
-
-        yield update
-
-
 class _DraftTrainingLog:
     """Prints a line for each evaluation, at the end of each stage, and every few seconds.
 
@@ -222,15 +189,8 @@ class _DraftTrainingLog:
 
 
 def _figures(progress: DraftProgress) -> str:
-    parts = [f"{progress.done}/{progress.of}"]
-    if progress.loss is not None:
-        parts.append(f"loss {progress.loss:.3f}")
-    if progress.agreement is not None:
-        parts.append(f"held out: {_agreement(progress.agreement)}")
-    if progress.left_s is not None:
-        seconds = progress.left_s
-        parts.append(f"{seconds / 60:.0f} min left" if seconds >= 90 else f"{seconds:.0f} s left")
-    return " · ".join(parts)
+    found = progress.agreement
+    return progress_figures(progress, [] if found is None else [f"held out: {_agreement(found)}"])
 
 
 def _agreement(found: DraftAgreement) -> str:

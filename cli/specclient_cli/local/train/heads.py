@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from specclient_cli.common import options, parameter_types, render
+from specclient_cli.common import options, parameter_types
 from specclient_cli.common.state import State, pass_state
 from specclient_cli.local.engine_options import short_name
 from specclient_cli.local.train.data import read_texts, split_held_out
+from specclient_cli.local.train.progress import progress_figures, show_progress
+from specclient_cli.local.train.train_options import count_option, device_option, folder_option, target_option
 
 if TYPE_CHECKING:
     from specclient_local.training.heads.recipe import HeadsProgress, HeadsRecipe
 
+_STAGES = {"collect": "collecting answers", "train": "training"}
 _KINDS = ("medusa", "eagle", "eagle3")
 _SUFFIXES = (
     ".py",
@@ -37,14 +39,8 @@ _SUFFIXES = (
 )
 
 
-def _count(name: str, default: int | None, text: str, low: int = 1) -> Callable[[Any], Any]:
-    shown = default is not None
-    kind = click.IntRange(min=low)
-    return click.option(f"--{name}", type=kind, default=default, show_default=shown, help=text)
-
-
 @click.command(name="heads")
-@click.option("--target", "-m", default="demo", show_default=True, help="'demo', a folder, or a hub id.")
+@target_option
 @click.option("--kind", type=click.Choice(_KINDS), required=True, help="Kind of heads.")
 @click.option(
     "--data",
@@ -52,32 +48,30 @@ def _count(name: str, default: int | None, text: str, low: int = 1) -> Callable[
     help='Prompts: a file with one object like {"prompt": "…"} per line, or a folder of texts. Default: '
     "the standard library, without the modules that were held out for the bundled models.",
 )
-@click.option(
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
+@folder_option(
+    "out",
+    "Folder of the trained heads.",
     required=True,
-    help="Folder of the trained heads.",
 )
-@click.option(
-    "--work",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder of hidden states and checkpoints, from which a run resumes. Default: OUT/work.",
+@folder_option(
+    "work",
+    "Folder of hidden states and checkpoints, from which a run resumes. Default: OUT/work.",
 )
-@_count("steps", 900, "Optimizer steps.")
-@_count("prompts", 3072, "Number of training answers of the target.")
-@_count("heldout", 96, "Number of held-out answers.")
-@_count("prompt-tokens", 32, "Tokens of a prompt.", 2)
-@_count("new", 96, "Tokens of an answer.", 16)
-@_count("batch", None, "Answers per pass. Default: 16; 32 for Medusa.")
-@_count("accumulate", 1, "Passes per optimizer step.")
-@_count(
+@count_option("steps", 900, "Optimizer steps.")
+@count_option("prompts", 3072, "Number of training answers of the target.")
+@count_option("heldout", 96, "Number of held-out answers.")
+@count_option("prompt-tokens", 32, "Tokens of a prompt.", 2)
+@count_option("new", 96, "Tokens of an answer.", 16)
+@count_option("batch", None, "Answers per pass. Default: 16; 32 for Medusa.")
+@count_option("accumulate", 1, "Passes per optimizer step.")
+@count_option(
     "depth",
     None,
     "Number of Medusa heads, or of tokens that an EAGLE head drafts in training. Default: 6 and 4.",
 )
-@_count("blocks", 1, "Residual blocks per Medusa head.")
-@_count("ff", None, "Feed-forward width of an EAGLE head. Default: half of the target's width.")
-@_count("draft-vocab", 2048, "Vocabulary size of an EAGLE-3 head: the most frequent tokens.")
+@count_option("blocks", 1, "Residual blocks per Medusa head.")
+@count_option("ff", None, "Feed-forward width of an EAGLE head. Default: half of the target's width.")
+@count_option("draft-vocab", 2048, "Vocabulary size of an EAGLE-3 head: the most frequent tokens.")
 @click.option(
     "--taps",
     metavar="A,B,C",
@@ -102,7 +96,7 @@ def _count(name: str, default: int | None, text: str, low: int = 1) -> Callable[
     show_default=True,
     help="Seed of the initial parameters and all random draws.",
 )
-@click.option("--device", default="auto", show_default=True, help="Device: cpu, cuda or cuda:N.")
+@device_option
 @click.option("--threads", type=click.IntRange(min=1), help="Number of CPU threads. Default: that of torch.")
 @options.json_option
 @pass_state
@@ -134,7 +128,7 @@ def command(state: State, /, **given: Any) -> None:
     if given["threads"]:
         torch.set_num_threads(given["threads"])
     begun = time.monotonic()
-    with _progress() as report:
+    with show_progress(_STAGES, _figures, _HeadsTrainingLog()) as report:
         last = train_heads(
             target,
             texts,
@@ -189,32 +183,6 @@ def _texts(data: Path | None) -> tuple[list[str], list[str]]:
     return split_held_out({str(i): text for i, text in enumerate(read_prompts(data))}, data)
 
 
-@contextmanager
-def _progress() -> Iterator[Callable[[HeadsProgress], None]]:
-    """Show progress: a bar on a terminal, else a line for each evaluation."""
-    screen = render.console(stderr=True)
-    if not screen.is_terminal or screen.is_dumb_terminal:
-        yield _HeadsTrainingLog()
-        return
-    from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415 - used only on a terminal
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[figures]}"))
-    with Progress(*columns, console=screen, transient=True) as bar:
-        task = bar.add_task("collecting answers", figures="")
-
-        def update(progress: HeadsProgress) -> None:
-            title = "collecting answers" if progress.stage == "collect" else "training"
-            bar.update(
-                task,
-                description=title,
-                completed=progress.done,
-                total=progress.of,
-                figures=_figures(progress),
-            )
-
-        yield update
-
-
 class _HeadsTrainingLog:
     """Prints a line for each evaluation and at the end of each stage."""
 
@@ -228,19 +196,10 @@ class _HeadsTrainingLog:
 
 
 def _figures(progress: HeadsProgress) -> str:
-    parts = [f"{progress.done}/{progress.of}"]
-    if progress.loss is not None:
-        parts.append(f"loss {progress.loss:.3f}")
-    if progress.accepted:
-        parts.append(f"held out: first token accepted {progress.accepted[0]:.1%}")
-        parts.append(f"{progress.tokens_per_round:.2f} tokens per round")
-    if progress.left_s is not None:
-        parts.append(
-            f"{progress.left_s / 60:.0f} min left"
-            if progress.left_s >= 90
-            else f"{progress.left_s:.0f} s left"
-        )
-    return " · ".join(parts)
+    if not progress.accepted:
+        return progress_figures(progress, [])
+    first = f"held out: first token accepted {progress.accepted[0]:.1%}"
+    return progress_figures(progress, [first, f"{progress.tokens_per_round:.2f} tokens per round"])
 
 
 def _report(given: dict[str, Any], target: str, last: HeadsProgress, seconds: float) -> None:
