@@ -34,7 +34,7 @@ class CandidateEvaluation:
 
     Attributes:
         excluded: the verdict and the reason if it is ruled out regardless of its cost and speed.
-        broken: the limits that it is not expected to keep.
+        violations: the limits that it is not expected to keep.
         call: the predicted call.
         rank: see :data:`RankKey`.
         score: the quantity to minimize, as far as it is known.
@@ -42,7 +42,7 @@ class CandidateEvaluation:
     """
 
     excluded: tuple[CandidateVerdict, str] | None
-    broken: tuple[ConstraintViolation, ...]
+    violations: tuple[ConstraintViolation, ...]
     call: CandidateCall
     rank: RankKey
     score: float
@@ -51,7 +51,7 @@ class CandidateEvaluation:
     @property
     def open(self) -> bool:
         """Whether the option may be taken."""
-        return self.excluded is None and not self.broken
+        return self.excluded is None and not self.violations
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,7 +104,7 @@ class DecisionSnapshot:
         score, complete = self.terms.score(call, 1.0)
         if not complete or score >= least:
             return False  # a value that is still unknown, such as a price, is not learned by calling
-        return not (evaluation.broken and self.terms.violations(call))
+        return not (evaluation.violations and self.terms.violations(call))
 
     def fits(self, index: int) -> bool:
         """Return whether prompt and answer fit into an option's context."""

@@ -90,9 +90,9 @@ def _candidate(snapshot: DecisionSnapshot, index: int, chosen: int | None, reaso
         verdict: CandidateVerdict = "chosen"
     elif evaluation.excluded is not None:
         verdict, reason = evaluation.excluded
-    elif evaluation.broken:
+    elif evaluation.violations:
         verdict = "refused"
-        reason = "; ".join(_refusal(snapshot.terms, each) for each in evaluation.broken)
+        reason = "; ".join(_refusal(snapshot.terms, each) for each in evaluation.violations)
     else:
         verdict, reason = "left", _left_reason(snapshot, index, chosen, figures)
     if draft is not None and index != chosen:
@@ -120,7 +120,7 @@ def _candidate(snapshot: DecisionSnapshot, index: int, chosen: int | None, reaso
         depth=option_depth(option, estimate, snapshot.request),
         failure_rate=estimate.failure_rate if estimate.calls else None,
         quality=option.quality,
-        violations=evaluation.broken,
+        violations=evaluation.violations,
         figures=figures,
     )
 

@@ -191,7 +191,7 @@ class ScoreTable:
                 if kept:
                     best = members[kept[0]]
                     near = _is_near(columns, kept[0], rows, p, n) if columns else False
-                    if not (near and snapshot.evaluation(best).broken):
+                    if not (near and snapshot.evaluation(best).violations):
                         return best, least
                 for place in kept or places:
                     sums[place] = _NEVER
@@ -209,7 +209,7 @@ class ScoreTable:
 
         def missed(index: int) -> tuple[RankKey, float]:
             evaluation = snapshot.evaluation(index)
-            shares = ((each.over or 0.0) / each.limit for each in evaluation.broken)
+            shares = ((each.over or 0.0) / each.limit for each in evaluation.violations)
             return evaluation.rank, max(shares, default=0.0)
 
         return min(able, key=missed, default=None)
