@@ -7,17 +7,28 @@ reasons are made by :mod:`specclient.routing.choose.explanation` when they are r
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from specclient.routing.choose.constraints import exclusion, expected_attempts, failing
+from specclient.routing.choose.constraints import exclusion
 from specclient.routing.choose.evaluation import DecisionSnapshot, RankKey
 from specclient.routing.choose.explanation import decision_for, no_route_error
 from specclient.routing.choose.exploration import Explorer
 from specclient.routing.choose.policy_terms import PolicyTerms, policy_terms
-from specclient.routing.choose.route_options import RouteOption, RouteRequest, predict_call, token_sums
-from specclient.routing.choose.token_sum import as_token_sum
+from specclient.routing.choose.route_options import RouteOption, RouteRequest, predict_call
+from specclient.routing.choose.score_rows import (
+    EMPTY_GROUP,
+    NEVER,
+    Score,
+    ScoreGroup,
+    ScoreRow,
+    group_rows,
+    is_near_limit,
+    kept_places,
+    kept_scores,
+    reachable_score,
+    score_row,
+)
 from specclient.routing.learn.route_estimate import AnswerLength, RouteEstimate
 from specclient.types.criterion import PromptTask
 from specclient.types.policy import Policy
@@ -25,46 +36,12 @@ from specclient.types.route import Decision
 
 __all__ = ["ScoreTable"]
 
-_NEVER = math.inf
 #: The options with the least evidence among which one is looked for to explore.
 _EXPLORATION_CANDIDATES = 32
 #: The share of decisions that look for a route that was never called and could well be the best.
 _UNTRIED_SHARE = 0.25
 #: Best options in a row that break a limit, after which all options are checked at once.
 _MISSES = 4
-
-#: What an option scores: ``base + by_prompt * prompt_tokens + by_answer * completion_tokens``.
-_Score = tuple[float, float, float]
-
-
-class _LimitSum(NamedTuple):
-    """A value that must keep a limit, as a sum in tokens; ``low``, ``high``: see :class:`LimitedBound`."""
-
-    base: float
-    by_prompt: float
-    by_answer: float
-    low: float
-    high: float
-
-
-#: An unknown value that does not refuse its option.
-_NO_LIMIT = _LimitSum(0.0, 0.0, 0.0, _NEVER, _NEVER)
-
-
-class _Row(NamedTuple):
-    """An option whose values are sums in tokens, with its value for each limit of the policy."""
-
-    rank: RankKey
-    score: _Score
-    limits: tuple[_LimitSum, ...]
-
-
-class _Group(NamedTuple):
-    """The options of one rank; ``columns`` has, for each limit of the policy, the values of all of them."""
-
-    members: tuple[int, ...]
-    scores: list[_Score]
-    columns: tuple[list[_LimitSum], ...]
 
 
 class _TableState(NamedTuple):
@@ -85,16 +62,13 @@ class _TableState(NamedTuple):
     fresh: list[RouteEstimate]
     estimates: tuple[RouteEstimate, ...]
     drafting: tuple[RouteEstimate | None, ...]
-    rows: Mapping[int, _Row | None]
+    rows: Mapping[int, ScoreRow | None]
     nonlinear: tuple[int, ...]
     retries: tuple[int, ...]
     untried: tuple[int, ...]
-    hopes: Mapping[int, _Score]
-    groups: Mapping[RankKey, _Group]
+    hopes: Mapping[int, Score]
+    groups: Mapping[RankKey, ScoreGroup]
     share: float
-
-
-_EMPTY = _Group((), [], ())
 
 
 class ScoreTable:
@@ -124,7 +98,7 @@ class ScoreTable:
             if exclusion(policy, option) is None and _meets_fixed_limits(self._terms, option, task)
         )
         contexts = [option.context for option in self.options if option.context is not None]
-        self._least_context = min(contexts, default=_NEVER)
+        self._least_context = min(contexts, default=NEVER)
         self._state = _TableState([], (), (), {}, (), (), (), {}, {}, policy.percentile)
 
     def update(self, fresh: list[RouteEstimate], *, share: float | None = None) -> None:
@@ -170,7 +144,7 @@ class ScoreTable:
         p, n = request.prompt_tokens, request.length.median
         nonlinear = _evaluated(state.nonlinear, snapshot) if state.nonlinear else {}
         for rank in state.groups if not nonlinear else sorted({*state.groups, *nonlinear}):
-            group = state.groups.get(rank, _EMPTY)
+            group = state.groups.get(rank, EMPTY_GROUP)
             members, columns = group.members, group.columns
             sums = [base + by_prompt * p + by_answer * n for base, by_prompt, by_answer in group.scores]
             rows = len(sums)
@@ -179,33 +153,33 @@ class ScoreTable:
                 sums += [score for _, score in nonlinear[rank]]
             if p + max(n, request.reserved_tokens) > self._least_context:
                 fitting = map(snapshot.fits, members)
-                sums = [score if fits else _NEVER for score, fits in zip(sums, fitting, strict=True)]
+                sums = [score if fits else NEVER for score, fits in zip(sums, fitting, strict=True)]
             misses = 0
-            while sums and (least := min(sums)) < _NEVER:
+            while sums and (least := min(sums)) < NEVER:
                 places = [sums.index(least)]
                 if sums.count(least) > 1:
                     places = [place for place, score in enumerate(sums) if score == least]
-                kept = _kept(columns, places, rows, p, n) if columns else places
+                kept = kept_places(columns, places, rows, p, n) if columns else places
                 if len(kept) > 1:
                     kept = [members.index(snapshot.best_of_tied([members[place] for place in kept]))]
                 if kept:
                     best = members[kept[0]]
-                    near = _is_near(columns, kept[0], rows, p, n) if columns else False
+                    near = is_near_limit(columns, kept[0], rows, p, n) if columns else False
                     if not (near and snapshot.evaluation(best).violations):
                         return best, least
                 for place in kept or places:
-                    sums[place] = _NEVER
+                    sums[place] = NEVER
                 misses += 1
                 if misses == _MISSES:
-                    sums[:rows] = _kept_scores(sums[:rows], columns, p, n)
-        return None, _NEVER
+                    sums[:rows] = kept_scores(sums[:rows], columns, p, n)
+        return None, NEVER
 
     def _nearest(self, snapshot: DecisionSnapshot) -> int | None:
         """Return the option that could well keep the limits of time and is nearest to them.
 
         It is called if no option is expected to keep them: otherwise none could be found to be fast again.
         """
-        able = [index for index in self._open if snapshot.could_beat(index, _NEVER)]
+        able = [index for index in self._open if snapshot.could_beat(index, NEVER)]
 
         def missed(index: int) -> tuple[RankKey, float]:
             evaluation = snapshot.evaluation(index)
@@ -250,8 +224,8 @@ class ScoreTable:
         estimates = tuple(fresh[self._index[option.route]] for option in self.options)
         drafts = [option.client_side_draft for option in self.options]
         drafting = tuple(None if draft is None else fresh[self._index[draft.route]] for draft in drafts)
-        rows: dict[int, _Row | None] = {}
-        hopes: dict[int, _Score] = {}
+        rows: dict[int, ScoreRow | None] = {}
+        hopes: dict[int, Score] = {}
         nonlinear = []
         for index in self._open:
             option, estimate = self.options[index], estimates[index]
@@ -261,8 +235,8 @@ class ScoreTable:
                 nonlinear.append(index)
             else:
                 try:
-                    rows[index] = _row(terms, option, estimate, self.task)
-                    hopes[index] = _hope(terms, option, estimate, self.task)
+                    rows[index] = score_row(terms, option, estimate, self.task)
+                    hopes[index] = reachable_score(terms, option, estimate, self.task)
                 except TypeError:  # a criterion's value is not a sum in tokens
                     rows.pop(index, None)
                     nonlinear.append(index)
@@ -275,7 +249,7 @@ class ScoreTable:
             tuple(index for index in self._open if estimates[index].retry),
             tuple(index for index in self._open if not estimates[index].calls),
             hopes,
-            _grouped(rows, len(terms.bounds)),
+            group_rows(rows, len(terms.bounds)),
             share,
         )
 
@@ -290,112 +264,7 @@ def _evaluated(indices: Iterable[int], snapshot: DecisionSnapshot) -> dict[RankK
     return ranked
 
 
-def _kept(
-    columns: Sequence[Sequence[_LimitSum]], places: Sequence[int], rows: int, p: int, n: int
-) -> list[int]:
-    """Return the places whose options keep all limits, as far as sums of floats tell."""
-    kept = []
-    for place in places:
-        if place < rows:
-            for column in columns:
-                base, by_prompt, by_answer, _, high = column[place]
-                if base + by_prompt * p + by_answer * n > high:
-                    break
-            else:
-                kept.append(place)
-        else:
-            kept.append(place)  # evaluated before
-    return kept
-
-
-def _kept_scores(
-    scores: Sequence[float], columns: Sequence[Sequence[_LimitSum]], p: int, n: int
-) -> list[float]:
-    """Return the scores, infinite for options that break a limit."""
-    kept = list(scores)
-    for column in columns:
-        kept = [
-            score if base + by_prompt * p + by_answer * n <= high else _NEVER
-            for score, (base, by_prompt, by_answer, _, high) in zip(kept, column, strict=True)
-        ]
-    return kept
-
-
-def _is_near(columns: Sequence[Sequence[_LimitSum]], place: int, rows: int, p: int, n: int) -> bool:
-    """Return whether a value is so near to its limit that only its exact value decides."""
-    return place < rows and any(
-        base + by_prompt * p + by_answer * n > low
-        for base, by_prompt, by_answer, low, _ in (column[place] for column in columns)
-    )
-
-
 def _meets_fixed_limits(terms: PolicyTerms, option: RouteOption, task: PromptTask) -> bool:
     """Return whether an option keeps the limits on what calls cannot teach, such as the model's quality."""
     call = predict_call(option, RouteEstimate(), RouteRequest(task, 0, AnswerLength(0, 0, 0)))
     return all(each.criterion.learned or each.violation(call) is None for each in terms.bounds)
-
-
-def _row(terms: PolicyTerms, option: RouteOption, estimate: RouteEstimate, task: PromptTask) -> _Row | None:
-    """Return an option's row, None if no call on it keeps the limits.
-
-    Raises:
-        TypeError: a value is not a sum in tokens.
-    """
-    call = token_sums(option, estimate, task)
-    attempts = expected_attempts(estimate.failure_rate)
-    base = by_prompt = by_answer = 0.0
-    complete, unproven = True, False
-    for criterion, weight in terms.weights:
-        value = as_token_sum(criterion.predict(call))
-        if value is None:
-            complete = False
-            continue
-        factor = weight * attempts if criterion.per_attempt else weight
-        base += factor * value.base
-        by_prompt += factor * value.by_prompt
-        by_answer += factor * value.by_answer
-    limits = []
-    for each in terms.bounds:
-        value = as_token_sum(each.value(call))
-        if value is None:
-            if each.bound.unknown == "refuse":
-                return None
-            unproven = unproven or each.bound.unknown == "rank_last"
-            limits.append(_NO_LIMIT)
-            continue
-        sign = each.sign
-        if not (value.by_prompt or value.by_answer) and sign * value.base > each.high:
-            return None
-        limits.append(
-            _LimitSum(sign * value.base, sign * value.by_prompt, sign * value.by_answer, each.low, each.high)
-        )
-    trust = 2 if failing(terms.policy, estimate) else 1 if unproven else 0
-    return _Row((trust, not complete), (base, by_prompt, by_answer), tuple(limits))
-
-
-def _hope(terms: PolicyTerms, option: RouteOption, estimate: RouteEstimate, task: PromptTask) -> _Score:
-    """Return the score that an option could reach, as :meth:`DecisionSnapshot.could_beat` computes it."""
-    call = token_sums(option, estimate, task, optimistic=True)
-    base = by_prompt = by_answer = 0.0
-    for criterion, weight in terms.weights:
-        value = as_token_sum(criterion.predict(call))
-        if value is None:
-            return _NEVER, 0.0, 0.0
-        base += weight * value.base
-        by_prompt += weight * value.by_prompt
-        by_answer += weight * value.by_answer
-    return base, by_prompt, by_answer
-
-
-def _grouped(rows: Mapping[int, _Row | None], limits: int) -> dict[RankKey, _Group]:
-    """Return rows by their rank, in order."""
-    ranked: dict[RankKey, list[int]] = {}
-    for index, row in rows.items():
-        if row is not None:
-            ranked.setdefault(row.rank, []).append(index)
-    groups = {}
-    for rank in sorted(ranked):
-        members = [row for index in ranked[rank] if (row := rows[index]) is not None]
-        columns = tuple([row.limits[place] for row in members] for place in range(limits))
-        groups[rank] = _Group(tuple(ranked[rank]), [row.score for row in members], columns)
-    return groups
