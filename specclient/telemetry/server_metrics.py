@@ -6,6 +6,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from specclient.providers.encoding import key_headers
 from specclient.providers.endpoint import Endpoint
+from specclient.transport.errors import origin_of
 from specclient.types.wire import WireRequest
 
 __all__ = ["METRICS_TIMEOUT_S", "metrics_of", "metrics_request", "metrics_url"]
@@ -40,7 +41,7 @@ def metrics_request(endpoint: Endpoint, url: str) -> WireRequest:
     return WireRequest(
         "GET",
         url,
-        headers=_headers(endpoint) if _origin(url) == _origin(endpoint.base_url) else {},
+        headers=_headers(endpoint) if origin_of(url) == origin_of(endpoint.base_url) else {},
         deployment=f"{endpoint.name} metrics{endpoint.account}",
         timeout=METRICS_TIMEOUT_S,
         max_retries=0,
@@ -51,9 +52,3 @@ def _headers(endpoint: Endpoint) -> dict[str, str]:
     """Return the endpoint's headers and its key."""
     key = {} if endpoint.key is None else key_headers(endpoint, endpoint.key.get_secret_value())
     return {name: value for name, value in {**endpoint.headers, **key}.items() if value is not None}
-
-
-def _origin(url: str) -> tuple[str, str]:
-    """Return a URL's origin: scheme, host and port (RFC 6454, section 4)."""
-    parts = urlsplit(url)
-    return parts.scheme, parts.netloc
