@@ -11,7 +11,6 @@ from loopback_server import Behaviour, OpenAIServer, reply
 from strategy_servers import ANSWER, answering, continuing
 
 from specclient import AsyncOpenAI, Settings, Strategy, UnsupportedParameterError
-from specclient.call.strategies.continuation import PrefixJoiner
 from specclient.config import PriceSettings
 
 pytestmark = pytest.mark.anyio
@@ -199,27 +198,6 @@ async def test_what_cannot_be_continued(
     assert near.requests == []
 
 
-@pytest.mark.parametrize(
-    "pieces", [["The quick brown fox"], list("The quick brown fox"), ["The ", "quick brown", " fox"]]
-)
-def test_a_streamed_echo_is_said_once(pieces: list[str]) -> None:
-    head = PrefixJoiner(BEGUN)
-    said = [head.push(piece, last=i == len(pieces) - 1) for i, piece in enumerate(pieces)]
-    assert "".join(said) == "The quick brown fox"
-    assert said[0].startswith(BEGUN)
-
-
-def test_a_streamed_beginning_that_only_looks_like_an_echo_is_kept() -> None:
-    head = PrefixJoiner("ab")
-    assert [head.push("a", last=False), head.push("c", last=False), head.push("", last=True)] == [
-        "ab",
-        "ac",
-        "",
-    ]
-    head = PrefixJoiner("ab")
-    assert head.push("a", last=True) == "aba"
-
-
 async def test_what_only_looks_like_an_echo_is_kept_where_none_is_sent(
     openai_server: OpenAIServer, near: OpenAIServer, tmp_path: Any
 ) -> None:
@@ -233,7 +211,6 @@ async def test_what_only_looks_like_an_echo_is_kept_where_none_is_sent(
             await client.completions.create(**ask, echo=True)
     assert openai_server.requests[0].json["prompt"] == "f(g(1)"
     assert answer.choices[0].text == "))\n"
-    assert PrefixJoiner("(", may_repeat=False).push("(1)", last=True) == "((1)"
 
 
 async def test_anthropic_repeats_nothing(near: OpenAIServer, tmp_path: Any) -> None:
