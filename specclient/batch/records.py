@@ -131,8 +131,8 @@ def _beyond_text(answer: Any) -> dict[str, Any] | None:
     message = getattr(answer.choices[0], "message", None) if answer.choices else None
     if message is None or not (message.tool_calls or message.function_call or message.refusal):
         return None
-    whole: dict[str, Any] = message.to_dict(mode="json")
-    return whole
+    fields: dict[str, Any] = message.to_dict(mode="json")
+    return fields
 
 
 class WrittenRecord(NamedTuple):

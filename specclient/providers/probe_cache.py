@@ -129,12 +129,12 @@ def _probed(row: Any) -> ProbeRecord | None:
     return None
 
 
-def _read(said: Mapping[str, Any]) -> Capabilities:
+def _read(fields: Mapping[str, Any]) -> Capabilities:
     """Return the capabilities in a row; unknown ones if a value has the wrong type."""
     import pydantic  # noqa: PLC0415
 
     with suppress(pydantic.ValidationError):
-        return pydantic.TypeAdapter(Capabilities).validate_python(dict(said))
+        return pydantic.TypeAdapter(Capabilities).validate_python(dict(fields))
     return Capabilities()
 
 

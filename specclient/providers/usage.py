@@ -40,8 +40,8 @@ def usage_of(answer: Any) -> Usage | None:
 
 def cached_in(headers: Mapping[str, str]) -> int | None:
     """Return the number of cached prompt tokens from response headers (Fireworks); None if missing."""
-    told = headers.get("fireworks-cached-prompt-tokens")
-    return None if told is None else _count_of(told)
+    header = headers.get("fireworks-cached-prompt-tokens")
+    return None if header is None else _count_of(header)
 
 
 def with_cached(usage: Usage, cached: int | None) -> Usage:

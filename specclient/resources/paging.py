@@ -27,14 +27,14 @@ def sync_page(caller: PageCaller, lister: PageFetcher, request: Request) -> Any:
     Args:
         lister: fetches the following pages.
     """
-    asked = replace(request, method=_paged(request.method, is_async=False))
-    return caller.call(asked, lambda page: page.attach(lister, request))
+    page_request = replace(request, method=_paged(request.method, is_async=False))
+    return caller.call(page_request, lambda page: page.attach(lister, request))
 
 
 def async_page(caller: PageCaller, lister: PageFetcher, request: Request) -> AsyncPaginator[Any]:
     """Return an awaitable paginator for a list request; see :func:`sync_page`."""
-    asked = replace(request, method=_paged(request.method, is_async=True))
-    return AsyncPaginator(lambda: caller.call(asked, lambda page: page.attach(lister, request)))
+    page_request = replace(request, method=_paged(request.method, is_async=True))
+    return AsyncPaginator(lambda: caller.call(page_request, lambda page: page.attach(lister, request)))
 
 
 def _paged(method: ApiMethod, *, is_async: bool) -> ApiMethod:

@@ -136,18 +136,21 @@ class Router:
             return named_decision(route, provider, model)
         policy = self._policy_of(request)
         first = None if request.model == AUTO else self._first(request, policy)
-        asked, operation = self._route_request(request, policy), request.operation
+        route_request, operation = self._route_request(request, policy), request.operation
         if first is not None:
-            return self._in_order(policy, (first, *self._fallbacks(policy)), asked, operation)
-        table, adaptive = self._table(policy, asked, operation)
+            return self._in_order(policy, (first, *self._fallbacks(policy)), route_request, operation)
+        table, adaptive = self._table(policy, route_request, operation)
         share = adaptive.percentile
         table.update(
-            self._estimates.all_of(table.routes, asked.task, share, asked.prompt_tokens), share=share
+            self._estimates.all_of(table.routes, route_request.task, share, route_request.prompt_tokens),
+            share=share,
         )
-        decision = table.decide(asked, self._explorer if explore else None)
+        decision = table.decide(route_request, self._explorer if explore else None)
         fallbacks = self._fallbacks(policy)
         if fallbacks:
-            others = self._in_order(policy, (decision.chosen, *fallbacks), asked, operation).alternatives
+            others = self._in_order(
+                policy, (decision.chosen, *fallbacks), route_request, operation
+            ).alternatives
             return replace(decision, alternatives=others)
         return decision
 
@@ -211,16 +214,16 @@ class Router:
         return RouteRequest(task, prompt, length, greedy, 0 if limit is None or _slides(request) else limit)
 
     def _table(
-        self, policy: Policy, asked: RouteRequest, operation: str
+        self, policy: Policy, route_request: RouteRequest, operation: str
     ) -> tuple[ScoreTable, AdaptivePercentile]:
         """Return the score table for a policy and prompts like this one, and the policy's percentile."""
-        prompt = asked.prompt_tokens
+        prompt = route_request.prompt_tokens
         options = self._catalogue.options(self._candidates, prompt, policy, operation=operation)
-        key = id(policy), asked.task, representative_length(prompt), id(options), CRITERIA.version
+        key = id(policy), route_request.task, representative_length(prompt), id(options), CRITERIA.version
         known = self._tables.get(key)
         if known is not None and known[0] is policy and known[1] is options:
             return known[2], known[3]
-        table, adaptive = ScoreTable(policy, options, asked.task), self._estimates.margin(policy)
+        table, adaptive = ScoreTable(policy, options, route_request.task), self._estimates.margin(policy)
         self._tables[key] = policy, options, table, adaptive
         if len(self._tables) > _TABLES:
             with suppress(KeyError):  # another thread made room
@@ -228,15 +231,17 @@ class Router:
         return table, adaptive
 
     def _in_order(
-        self, policy: Policy, routes: Sequence[str], asked: RouteRequest, operation: str
+        self, policy: Policy, routes: Sequence[str], route_request: RouteRequest, operation: str
     ) -> Decision:
         """Decide on the first route that may be taken, in the caller's order."""
         listed = tuple(dict.fromkeys(routes))
-        options = self._catalogue.options(listed, asked.prompt_tokens, policy, operation=operation)[
+        options = self._catalogue.options(listed, route_request.prompt_tokens, policy, operation=operation)[
             : len(listed)
         ]
-        estimates = self._estimates.all_of(listed, asked.task, policy.percentile, asked.prompt_tokens)
-        return choose_in_order(policy, options, estimates, asked)
+        estimates = self._estimates.all_of(
+            listed, route_request.task, policy.percentile, route_request.prompt_tokens
+        )
+        return choose_in_order(policy, options, estimates, route_request)
 
 
 def _slides(request: Request) -> bool:

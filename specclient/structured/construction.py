@@ -58,9 +58,9 @@ def recast(source: pydantic.BaseModel, kind: type[M], *, without: Iterable[str] 
     return _made(kind, state, given, extra, _private(source, kind))
 
 
-def merge_extras(into: pydantic.BaseModel, told: pydantic.BaseModel) -> None:
+def merge_extras(into: pydantic.BaseModel, source: pydantic.BaseModel) -> None:
     """Copy the extra fields of a later part of a response into ``into``. Null values are skipped."""
-    if (extra := told.model_extra) and into.__pydantic_extra__ is not None:
+    if (extra := source.model_extra) and into.__pydantic_extra__ is not None:
         fields = type(into).model_fields
         new = {name: value for name, value in extra.items() if value is not None and name not in fields}
         into.__pydantic_extra__.update(new)

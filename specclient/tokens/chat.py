@@ -73,13 +73,13 @@ def count_prompt(request: Request, model: str, *, encode: Encode | None = None) 
 
 
 def _response_input(params: Mapping[str, Any], model: str, encode: Encode | None) -> list[TokenCount]:
-    given, told = params.get("input"), params.get("instructions")
+    content, instructions = params.get("input"), params.get("instructions")
     items = (
-        count_text(given, model, encode=encode)
-        if isinstance(given, str)
-        else count_messages(given or (), model, encode=encode)
+        count_text(content, model, encode=encode)
+        if isinstance(content, str)
+        else count_messages(content or (), model, encode=encode)
     )
-    return [count_text(told if isinstance(told, str) else "", model, encode=encode), items]
+    return [count_text(instructions if isinstance(instructions, str) else "", model, encode=encode), items]
 
 
 def _count_texts(prompt: Any, model: str, encode: Encode | None) -> TokenCount:

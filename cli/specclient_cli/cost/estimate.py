@@ -122,25 +122,25 @@ class _CostEstimator:
         self.models: dict[str, _PricedModel] = {}
 
     def estimate(
-        self, asked: PromptRequest, model: str, most: int | None
+        self, request: PromptRequest, model: str, most: int | None
     ) -> tuple[_PricedModel, CostEstimate]:
         from specclient.prices import estimate  # noqa: PLC0415
 
         found = self._model(model)
-        limits = [each for each in (asked.most, most) if each is not None]
-        lengths = found.lengths.limited(min(limits, default=None)).times(asked.answers)
-        if asked.request.operation == "embedding":
+        limits = [each for each in (request.most, most) if each is not None]
+        lengths = found.lengths.limited(min(limits, default=None)).times(request.answers)
+        if request.request.operation == "embedding":
             lengths = lengths.times(0)
-        return found, estimate.estimate(self._count(asked, found), lengths, found.price)
+        return found, estimate.estimate(self._count(request, found), lengths, found.price)
 
-    def _count(self, asked: PromptRequest, found: _PricedModel) -> TokenCount:
+    def _count(self, request: PromptRequest, found: _PricedModel) -> TokenCount:
         from specclient.tokens import TokenCount, count_prompt  # noqa: PLC0415
 
         if isinstance(found.place, SupportsTokenCount):
-            tokens = found.place.count(asked.request, found.name)
+            tokens = found.place.count(request.request, found.name)
             if tokens is not None:
                 return TokenCount(tokens)
-        return count_prompt(asked.request, found.name)
+        return count_prompt(request.request, found.name)
 
     def _model(self, model: str) -> _PricedModel:
         if model == parameter_types.AUTO:
@@ -193,21 +193,21 @@ class _CostEstimator:
         return [row for row in rows if row.status == "ok" and row.completion_tokens]
 
 
-def _values(whole: CostEstimate, estimator: _CostEstimator, most: int | None) -> dict[str, Any]:
+def _values(total: CostEstimate, estimator: _CostEstimator, most: int | None) -> dict[str, Any]:
     def money(value: Decimal | None) -> str | None:
         return None if value is None else f"{value:f}"
 
-    low, likely, high = (getattr(whole.cost, end) for end in ("low", "likely", "high"))
-    completion = whole.completion
+    low, likely, high = (getattr(total.cost, end) for end in ("low", "likely", "high"))
+    completion = total.completion
     return {
         "models": [
             {"model": each.route, "source": each.source, "earlier_calls": each.lengths.evidence}
             for each in estimator.models.values()
         ],
-        "calls": whole.calls,
+        "calls": total.calls,
         "max_tokens": most,
-        "prompt_tokens": whole.prompt.tokens,
-        "prompt_tokens_estimated": whole.prompt.estimated,
+        "prompt_tokens": total.prompt.tokens,
+        "prompt_tokens_estimated": total.prompt.estimated,
         "completion_tokens": {
             "low": completion.low,
             "likely": completion.likely,
@@ -217,20 +217,20 @@ def _values(whole: CostEstimate, estimator: _CostEstimator, most: int | None) ->
     }
 
 
-def _show(whole: CostEstimate, estimator: _CostEstimator) -> None:
-    prompt = f"{'~' if whole.prompt.estimated else ''}{whole.prompt.tokens:,}"
+def _show(total: CostEstimate, estimator: _CostEstimator) -> None:
+    prompt = f"{'~' if total.prompt.estimated else ''}{total.prompt.tokens:,}"
     ends = ("low", "likely", "high")
     columns = [render.TableColumn(""), *(render.TableColumn(end, right=True) for end in ends)]
-    spent = [getattr(whole.cost, end) for end in ends]
+    spent = [getattr(total.cost, end) for end in ends]
     lines = [
         render.TableRow(["prompt tokens", prompt, prompt, prompt]),
-        render.TableRow(["answer tokens", *(f"{getattr(whole.completion, end):,}" for end in ends)]),
+        render.TableRow(["answer tokens", *(f"{getattr(total.completion, end):,}" for end in ends)]),
         render.TableRow(
             ["cost", *(render.UNKNOWN if each is None else format_dollars(each) for each in spent)],
             style="bold",
         ),
     ]
-    render.print_paragraph(f"{whole.calls} call{'' if whole.calls == 1 else 's'}")
+    render.print_paragraph(f"{total.calls} call{'' if total.calls == 1 else 's'}")
     render.print_table(columns, lines)
     for each in estimator.models.values():
         evidence = each.lengths.evidence
@@ -240,5 +240,5 @@ def _show(whole: CostEstimate, estimator: _CostEstimator) -> None:
             else "assumed answer lengths; there are no earlier calls"
         )
         render.print_paragraph(f"{each.route}: {each.source}; {known}", render.DIM)
-    if whole.prompt.estimated:
+    if total.prompt.estimated:
         render.print_paragraph("~ counted without the model's own tokenizer or chat template", render.DIM)

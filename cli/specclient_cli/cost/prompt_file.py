@@ -52,15 +52,19 @@ def read_prompt_file(text: str) -> list[PromptRequest]:
     if text.lstrip()[:1] not in ("{", "["):
         return [_prompt(text)]
     try:
-        whole = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError):
         return _lines(text)
-    if isinstance(whole, list) and whole and all(isinstance(each, dict) and "role" in each for each in whole):
-        return [PromptRequest(Request(CHAT, params={"messages": whole}))]
-    found = _request(whole)
-    if found is None and isinstance(whole, list):
-        listed = [_request(each) for each in whole]
-        if whole and None not in listed:
+    if (
+        isinstance(document, list)
+        and document
+        and all(isinstance(each, dict) and "role" in each for each in document)
+    ):
+        return [PromptRequest(Request(CHAT, params={"messages": document}))]
+    found = _request(document)
+    if found is None and isinstance(document, list):
+        listed = [_request(each) for each in document]
+        if document and None not in listed:
             return [each for each in listed if each is not None]
     return [_prompt(text)] if found is None else [found]
 
@@ -75,16 +79,16 @@ def _lines(text: str) -> list[PromptRequest]:
             row = json.loads(line)
         except (ValueError, RecursionError):
             row = None
-        asked = _request(row)
-        if asked is None and not found and not isinstance(row, dict):
+        request = _request(row)
+        if request is None and not found and not isinstance(row, dict):
             return [_prompt(text)]
-        if asked is None:
+        if request is None:
             raise click.UsageError(
                 f"line {number} is not a request: it must be a JSON object with messages, prompt or input, "
                 f"or "
                 "have such an object as its body."
             )
-        found.append(asked)
+        found.append(request)
     return found
 
 

@@ -118,16 +118,16 @@ def _plans(
     from specclient_local.loading.model_loader import read_any_config  # noqa: PLC0415
     from specclient_local.loading.options import EngineOptions  # noqa: PLC0415
 
-    asked = EngineOptions.read({**models.options, "draft": list(models.drafts), "slots": slots})
+    options = EngineOptions.read({**models.options, "draft": list(models.drafts), "slots": slots})
     target, *drafts = folders
-    own = read_any_config(target, asked.runner).context
-    context = min(own, DEFAULT_CONTEXT) if asked.context is None else asked.context
+    own = read_any_config(target, options.runner).context
+    context = min(own, DEFAULT_CONTEXT) if options.context is None else options.context
     if context > own:
         raise ConfigurationError(
             f"context is {context}; allowed is 2 to {own}, the longest that {target} supports."
         )
     free = free_memory if memory is None else lambda _: memory
-    found = memory_plans(target, drafts, asked, context, free, heads=_folders(*asked.heads))
+    found = memory_plans(target, drafts, options, context, free, heads=_folders(*options.heads))
     if not found:
         raise ConfigurationError(
             f"{target}: this model runs in transformers, where only the loaded model knows the size of its "
@@ -144,14 +144,14 @@ def _vocabulary_matches(
     from specclient_local.loading.model_loader import read_any_config  # noqa: PLC0415
     from specclient_local.model.tokenizer import Tokenizer  # noqa: PLC0415
 
-    asked, runner = (models.options.get(name) or "auto" for name in ("draft_vocabulary", "runner"))
+    vocabulary, runner = (models.options.get(name) or "auto" for name in ("draft_vocabulary", "runner"))
     target, *drafts = folders
     found: dict[str, VocabularyCompatibility] = {}
     for name, draft in zip(models.drafts, drafts, strict=True):
         if not all((folder / "tokenizer.json").is_file() for folder in (target, draft)):
             continue
         configs = read_any_config(target, runner), read_any_config(draft, runner)
-        other = check_compatibility(Tokenizer(target), Tokenizer(draft), configs, asked)
+        other = check_compatibility(Tokenizer(target), Tokenizer(draft), configs, vocabulary)
         if other is not None:
             found[name] = other
     return found

@@ -168,8 +168,8 @@ def continuation(tokenizer: Tokenizer, before: Seq[int], tokens: Seq[int]) -> st
     if not tokens:
         return ""
     tail = list(before[-_TAIL:])
-    base, whole = tokenizer.decode(tail), tokenizer.decode([*tail, *tokens])
-    return whole[len(base) :].rstrip(_UNFINISHED) if whole.startswith(base) else ""
+    base, extended = tokenizer.decode(tail), tokenizer.decode([*tail, *tokens])
+    return extended[len(base) :].rstrip(_UNFINISHED) if extended.startswith(base) else ""
 
 
 def retokenised_prefix(tokenizer: Tokenizer, before: Seq[int], text: str) -> list[int]:

@@ -152,16 +152,16 @@ def match_vocabularies(
     return ForeignDraft(target, draft, way, common if way == "shared" else None, max(ratio, 1e-3))
 
 
-def _incompatibility(target: Tokenizer, draft: Tokenizer, asked: str, share: float, *, reads: bool) -> str:
+def _incompatibility(target: Tokenizer, draft: Tokenizer, setting: str, share: float, *, reads: bool) -> str:
     """Return the message that says why a draft cannot be used, and what to do instead."""
     shares = f"share {share:.0%} of a text's tokens"
     lossy = "reproduce text exactly" if reads else "do not both reproduce text exactly"
     instead = "choose a draft of the target's family, or method 'ngram'"
-    if asked == "shared" and reads:
+    if setting == "shared" and reads:
         instead = "omit draft_vocabulary (drafts are then re-tokenised and greedy), or " + instead
-    if asked == "retokenised" and share > 0.0:
+    if setting == "retokenised" and share > 0.0:
         instead = "omit draft_vocabulary (the draft is then restricted to common tokens), or " + instead
-    exact = "its drafts cannot be sampled" if asked == "shared" else "it cannot draft exactly"
+    exact = "its drafts cannot be sampled" if setting == "shared" else "it cannot draft exactly"
     return (
         f"the draft {draft.folder} does not fit the target {target.folder}: their vocabularies {shares} and "
         f"{lossy}, so {exact}; {instead}."

@@ -209,16 +209,16 @@ def run_alternating(
     return runs
 
 
-def median_ratio(these: Seq[TimedRun], those: Seq[TimedRun], *, decoding: bool = False) -> float:
-    """Return the speed of ``these`` runs relative to ``those``: the median of the ratios within a turn.
+def median_ratio(runs: Seq[TimedRun], reference: Seq[TimedRun], *, decoding: bool = False) -> float:
+    """Return the speed of ``runs`` relative to ``reference``: the median of the ratios within a turn.
 
     Args:
-        these: runs in order of their turns.
-        those: the reference, in the same order.
+        runs: in order of their turns.
+        reference: the runs to compare with, in the same order.
         decoding: whether to leave out prefill, which the closed form does not describe.
     """
 
     def speed(run: TimedRun) -> float:
         return run.tokens / (run.decode_s if decoding else run.seconds)
 
-    return statistics.median(speed(one) / speed(other) for one, other in zip(these, those, strict=True))
+    return statistics.median(speed(one) / speed(other) for one, other in zip(runs, reference, strict=True))

@@ -50,16 +50,16 @@ def completion_of(message: Mapping[str, Any], created: int) -> dict[str, Any]:
     blocks: list[dict[str, Any]] = message["content"]
     if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
         raise TypeError("its content is no list of blocks")
-    said: dict[str, Any] = {"role": "assistant", "content": text_of(blocks)}
+    reply: dict[str, Any] = {"role": "assistant", "content": text_of(blocks)}
     calls = [call_of(block) for block in blocks if block.get("type") == "tool_use"]
     if calls:
-        said |= {"tool_calls": calls, "content": said["content"] or None}
+        reply |= {"tool_calls": calls, "content": reply["content"] or None}
     thoughts = [block.get("thinking") or "" for block in blocks if block.get("type") == "thinking"]
     if any(thoughts):
-        said["reasoning_content"] = "".join(thoughts)
-    said |= extra_fields_of(blocks)
+        reply["reasoning_content"] = "".join(thoughts)
+    reply |= extra_fields_of(blocks)
     beyond = {key: value for key, value in message.items() if key not in _TOLD and value is not None}
-    choice = {"index": 0, "message": said, "logprobs": None, **finish_reason_of(message)}
+    choice = {"index": 0, "message": reply, "logprobs": None, **finish_reason_of(message)}
     usage = message.get("usage")
     return {
         **beyond,
@@ -73,10 +73,10 @@ def completion_of(message: Mapping[str, Any], created: int) -> dict[str, Any]:
     }
 
 
-def finish_reason_of(told: Mapping[str, Any]) -> dict[str, Any]:
+def finish_reason_of(message: Mapping[str, Any]) -> dict[str, Any]:
     """Return OpenAI's ``finish_reason``, and Anthropic's stop fields."""
-    reason = told.get("stop_reason")
-    kept = {name: told[name] for name in _STOP if told.get(name) is not None}
+    reason = message.get("stop_reason")
+    kept = {name: message[name] for name in _STOP if message.get(name) is not None}
     return {"finish_reason": FINISH_REASONS.get(reason, reason) if isinstance(reason, str) else None, **kept}
 
 
@@ -109,20 +109,20 @@ def extra_fields_of(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {**found, "annotations": annotations} if annotations else found
 
 
-def usage_of(told: Any) -> dict[str, Any] | None:
+def usage_of(usage: Any) -> dict[str, Any] | None:
     """Convert Anthropic's usage to OpenAI's. Invalid counts are left out, not taken as zero.
 
     ``prompt_tokens`` is the sum of ``input_tokens``, which Anthropic bills at the full price, and of the
     tokens written to and read from a cache ("Prompt caching", tracking cache performance).
     """
-    if not isinstance(told, Mapping):
+    if not isinstance(usage, Mapping):
         return None
-    written, read = (_part(told, f"cache_{name}_input_tokens") for name in ("creation", "read"))
-    fresh, completion = count(told.get("input_tokens")), count(told.get("output_tokens"))
+    written, read = (_part(usage, f"cache_{name}_input_tokens") for name in ("creation", "read"))
+    fresh, completion = count(usage.get("input_tokens")), count(usage.get("output_tokens"))
     if fresh is None and completion is None:
         return None
     found: dict[str, Any] = {
-        key: value for key, value in told.items() if key not in _COUNTED and value is not None
+        key: value for key, value in usage.items() if key not in _COUNTED and value is not None
     }
     if fresh is not None and written is not None and read is not None:
         found["prompt_tokens"] = fresh + written + read
@@ -131,8 +131,8 @@ def usage_of(told: Any) -> dict[str, Any] | None:
     if "prompt_tokens" in found and completion is not None:
         found["total_tokens"] = found["prompt_tokens"] + completion
     details = {
-        "cached_tokens": count(told.get("cache_read_input_tokens")),
-        "cache_write_tokens": count(told.get("cache_creation_input_tokens")),
+        "cached_tokens": count(usage.get("cache_read_input_tokens")),
+        "cache_write_tokens": count(usage.get("cache_creation_input_tokens")),
     }
     found["prompt_tokens_details"] = details if any(value is not None for value in details.values()) else None
     kinds = found.pop("output_tokens_details", None)
@@ -144,13 +144,13 @@ def usage_of(told: Any) -> dict[str, Any] | None:
 
 def service_tier_of(usage: Any) -> dict[str, Any]:
     """Return OpenAI's ``service_tier`` for the service tier in a usage."""
-    told = usage.get("service_tier") if isinstance(usage, Mapping) else None
-    return {"service_tier": _TIERS.get(told, told)} if isinstance(told, str) else {}
+    tier = usage.get("service_tier") if isinstance(usage, Mapping) else None
+    return {"service_tier": _TIERS.get(tier, tier)} if isinstance(tier, str) else {}
 
 
-def _part(told: Mapping[str, Any], name: str) -> int | None:
+def _part(usage: Mapping[str, Any], name: str) -> int | None:
     """Return a count; 0 if it is missing, None if it is invalid."""
-    return 0 if told.get(name) is None else count(told[name])
+    return 0 if usage.get(name) is None else count(usage[name])
 
 
 def _is_plain(block: Mapping[str, Any]) -> bool:
@@ -158,11 +158,11 @@ def _is_plain(block: Mapping[str, Any]) -> bool:
     kind = block.get("type")
     if kind in ("thinking", "redacted_thinking"):
         return True
-    told = {key for key, value in block.items() if value is not None and value != []}
+    fields = {key for key, value in block.items() if value is not None and value != []}
     if kind == "text":
-        return told <= {"type", "text"}
+        return fields <= {"type", "text"}
     called = block.get("caller") in (None, {"type": "direct"})
-    return kind == "tool_use" and called and told <= {"type", "id", "name", "input", "caller"}
+    return kind == "tool_use" and called and fields <= {"type", "id", "name", "input", "caller"}
 
 
 def _annotations(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -27,14 +27,14 @@ class _ContentBlock:
     """A content block received so far.
 
     Attributes:
-        told: its fields in the event ``content_block_start``.
+        block: its fields in the event ``content_block_start``.
         pieces: the parts of its text, its thinking, or its tool input as JSON text.
         call: its index among the tool calls; None if it is not a tool call.
         closed: whether the tool call is complete.
     """
 
-    def __init__(self, told: dict[str, Any], call: int | None) -> None:
-        self.told = told
+    def __init__(self, block: dict[str, Any], call: int | None) -> None:
+        self.told = block
         self.pieces: list[str] = []
         self.call = call
         self.closed = False
@@ -100,16 +100,16 @@ class AnthropicStreamReader:
         return self._chunk({"role": "assistant"})
 
     def _begin_block(self, body: dict[str, Any]) -> Any:
-        told = dict(body["content_block"])
-        called = told.get("type") == "tool_use"
-        block = self._blocks[body["index"]] = _ContentBlock(told, self._calls if called else None)
+        content = dict(body["content_block"])
+        called = content.get("type") == "tool_use"
+        block = self._blocks[body["index"]] = _ContentBlock(content, self._calls if called else None)
         if called:
             self._calls += 1
-            call = {"id": told.get("id") or "", "type": "function"}
-            return self._chunk(_call(block, call, name=told.get("name") or "", arguments=""))
+            call = {"id": content.get("id") or "", "type": "function"}
+            return self._chunk(_call(block, call, name=content.get("name") or "", arguments=""))
         for kept, field in _TEXTS.values():
-            if told.get("type") == kept and told.get(kept):
-                return self._text(field, told[kept])
+            if content.get("type") == kept and content.get(kept):
+                return self._text(field, content[kept])
         return None
 
     def _add(self, body: dict[str, Any]) -> Any:
@@ -183,10 +183,10 @@ class AnthropicStreamReader:
             return []
         return [ChatCompletionChunk.construct(**self._frame, choices=[], usage=usage)]
 
-    def _note_usage(self, told: Any) -> None:
+    def _note_usage(self, usage: Any) -> None:
         """Record counts. They are totals, so later counts replace earlier ones."""
-        if isinstance(told, Mapping):
-            self._usage |= {key: value for key, value in told.items() if value is not None}
+        if isinstance(usage, Mapping):
+            self._usage |= {key: value for key, value in usage.items() if value is not None}
 
     def _chunk(
         self,

@@ -145,14 +145,14 @@ def _embedding_body(request: Request, endpoint: Endpoint, model: str) -> GeminiF
     if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
         raise BadRequestError("input must be a text or a list of texts; Gemini takes no token ids")
     size = params.get("dimensions")
-    asked = {} if size is None else {"outputDimensionality": size}
+    size_field = {} if size is None else {"outputDimensionality": size}
     name = _path_of(model).removeprefix("/")
     return {
         "requests": [
             {
                 "model": name,
                 "content": {"role": "user", "parts": [{"text": text}]},
-                **asked,
+                **size_field,
                 **request.options.body,
             }
             for text in texts

@@ -142,8 +142,8 @@ def _format(wanted: Any) -> GeminiParams:
             "json_schema"
         )
     schema = held.get("schema")
-    asked = {} if schema is None else {"responseJsonSchema": schema}
-    return {"responseMimeType": "application/json", **asked}
+    schema_field = {} if schema is None else {"responseJsonSchema": schema}
+    return {"responseMimeType": "application/json", **schema_field}
 
 
 def _thinking(effort: Any, model: str, cannot: RefuseGeminiField) -> GeminiParams:

@@ -18,25 +18,25 @@ _READ = frozenset(
 _MODALITIES = {"TEXT": "text_tokens", "IMAGE": "image_tokens", "AUDIO": "audio_tokens"}
 
 
-def usage_fields(told: Any) -> dict[str, Any]:
+def usage_fields(metadata: Any) -> dict[str, Any]:
     """Return the fields of a usage; an empty dict if neither the prompt nor the completion has a count.
 
     An invalid count (negative, or not a whole number), and any sum with one, is unknown, not 0. Fields
     without an equivalent in OpenAI's usage keep Gemini's name.
     """
-    if not isinstance(told, Mapping):
+    if not isinstance(metadata, Mapping):
         return {}
-    prompt = _sum(count(told.get("promptTokenCount")), count(told.get("toolUsePromptTokenCount", 0)))
-    completion = _completion(told, prompt)
+    prompt = _sum(count(metadata.get("promptTokenCount")), count(metadata.get("toolUsePromptTokenCount", 0)))
+    completion = _completion(metadata, prompt)
     if prompt is None and completion is None:
         return {}
-    fields = {name: value for name, value in told.items() if name not in _READ}
-    cached = count(told.get("cachedContentTokenCount"))
-    inputs = _by_modality(told.get("promptTokensDetails"))
+    fields = {name: value for name, value in metadata.items() if name not in _READ}
+    cached = count(metadata.get("cachedContentTokenCount"))
+    inputs = _by_modality(metadata.get("promptTokensDetails"))
     if cached is not None and (prompt is None or cached <= prompt):
         inputs["cached_tokens"] = cached
-    outputs = _by_modality(told.get("candidatesTokensDetails"))
-    thoughts = count(told.get("thoughtsTokenCount"))
+    outputs = _by_modality(metadata.get("candidatesTokensDetails"))
+    thoughts = count(metadata.get("thoughtsTokenCount"))
     if thoughts is not None and (completion is None or thoughts <= completion):
         outputs["reasoning_tokens"] = thoughts
     known = {
@@ -49,12 +49,14 @@ def usage_fields(told: Any) -> dict[str, Any]:
     return fields | {name: counts for name, counts in details.items() if counts}
 
 
-def _completion(told: Mapping[str, Any], prompt: int | None) -> int | None:
+def _completion(metadata: Mapping[str, Any], prompt: int | None) -> int | None:
     """Return the number of generated tokens: candidates plus thoughts, or the total minus the prompt."""
-    generated = _sum(count(told.get("candidatesTokenCount")), count(told.get("thoughtsTokenCount", 0)))
+    generated = _sum(
+        count(metadata.get("candidatesTokenCount")), count(metadata.get("thoughtsTokenCount", 0))
+    )
     if generated is not None:
         return generated
-    total = count(told.get("totalTokenCount"))
+    total = count(metadata.get("totalTokenCount"))
     if total is None or prompt is None or total < prompt:
         return None
     return total - prompt

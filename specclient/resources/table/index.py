@@ -33,7 +33,7 @@ def _by_resource(root: str) -> Mapping[str, Mapping[str, Row]]:
     found: dict[str, dict[str, Row]] = {}
     if root in endpoints.ROOTS:
         table = importlib.import_module(f"{endpoints.__name__}.{root}").ENDPOINTS
-        for name, told in table.items():
+        for name, fields in table.items():
             resource, _, short = name.rpartition(".")
-            found.setdefault(resource, {})[short] = row_of(name, told)
+            found.setdefault(resource, {})[short] = row_of(name, fields)
     return found

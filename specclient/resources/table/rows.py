@@ -69,38 +69,38 @@ class Row:
         return tuple(_PLACE.findall(self.path))
 
 
-def row_of(name: str, told: Mapping[str, Any]) -> Row:
+def row_of(name: str, fields: Mapping[str, Any]) -> Row:
     """Return the row of an endpoint.
 
     Args:
         name: the method's path on a client.
-        told: the entry of the generated table; values in ``overlay.INSTEAD`` replace its values. Parameters
+        fields: the entry of the generated table; values in ``overlay.INSTEAD`` replace its values. Parameters
             are listed in one string, required ones with a ``!``: ``"file! purpose! expires_after"``. Missing
             values have their defaults.
     """
-    told = {**told, **overlay.INSTEAD.get(name, {})}
-    verb, _, path = told["route"].partition(" ")
-    names = told.get("params", "").split()
+    fields = {**fields, **overlay.INSTEAD.get(name, {})}
+    verb, _, path = fields["route"].partition(" ")
+    names = fields.get("params", "").split()
     return Row(
         name=name,
         verb=verb,
         path=path,
         params=tuple(one.rstrip("!") for one in names),
         required=frozenset(one[:-1] for one in names if one.endswith("!")),
-        either=tuple(tuple(names.split()) for names in told.get("either", ())),
-        returns=told.get("returns", ""),
-        returns_by=next(iter(told.get("returns_by", {}).items()), None),
-        page=told.get("page", ""),
-        event=told.get("event", ""),
-        streams=told.get("streams", False),
-        query=frozenset(told.get("query", "").split()),
-        files=frozenset(told.get("files", "").split()),
-        form=told.get("form", "always"),
-        headers=told.get("headers", {}),
-        in_headers=told.get("in_headers", {}),
-        renames=told.get("renames", {}),
+        either=tuple(tuple(names.split()) for names in fields.get("either", ())),
+        returns=fields.get("returns", ""),
+        returns_by=next(iter(fields.get("returns_by", {}).items()), None),
+        page=fields.get("page", ""),
+        event=fields.get("event", ""),
+        streams=fields.get("streams", False),
+        query=frozenset(fields.get("query", "").split()),
+        files=frozenset(fields.get("files", "").split()),
+        form=fields.get("form", "always"),
+        headers=fields.get("headers", {}),
+        in_headers=fields.get("in_headers", {}),
+        renames=fields.get("renames", {}),
         metered=name in overlay.METERED,
-        deprecated=overlay.warning_of(name) if told.get("deprecated") else "",
+        deprecated=overlay.warning_of(name) if fields.get("deprecated") else "",
     )
 
 

@@ -120,10 +120,10 @@ def classify_task(summary: PromptSummary) -> PromptTask:
     words = set(sample.translate(_BLANKS).lower().split())
     if size >= _GIVEN_BYTES and not _VERBS.isdisjoint(words):
         return "document"
-    asked = words & _WORDS
-    if asked and (marks > 1 or not _PLAIN.isdisjoint(asked)):
+    keywords = words & _WORDS
+    if keywords and (marks > 1 or not _PLAIN.isdisjoint(keywords)):
         return "code"
-    if asked and not _MAKE.isdisjoint(words) and (len(asked) > 1 or not _THINGS.isdisjoint(asked)):
+    if keywords and not _MAKE.isdisjoint(words) and (len(keywords) > 1 or not _THINGS.isdisjoint(keywords)):
         return "code"
     if size >= _TEXT_BYTES or (files and not _VERBS.isdisjoint(words)):
         return "document"

@@ -73,11 +73,11 @@ def kept_limits(sample: CallSample, policy: Policy) -> bool | None:
     An early failure says nothing: the route that serves the call instead may keep the limits, and has a
     sample of its own.
     """
-    first, whole = policy.max_ttft_s, policy.max_latency_s
-    if first is None and whole is None:
+    first, complete = policy.max_ttft_s, policy.max_latency_s
+    if first is None and complete is None:
         return None
     if sample.failed:
         return None if policy.falls_back and fails_early(policy, sample.latency_s) else False
-    limits = ((first, sample.ttft_s), (whole, sample.latency_s))
+    limits = ((first, sample.ttft_s), (complete, sample.latency_s))
     known = [taken <= limit for limit, taken in limits if limit is not None and taken is not None]
     return all(known) if known else None

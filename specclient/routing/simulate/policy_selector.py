@@ -119,10 +119,10 @@ def permitted_routes(ground: Scenario, policy: Policy) -> tuple[str, ...]:
 def policy_for_call(call: SimulatedCall, policy: Policy) -> Policy:
     """Return a policy with a call's own limits of time where the policy has none."""
     limited = call.under(policy)
-    first, whole = limited.max_ttft_s, limited.max_latency_s
-    if first == policy.max_ttft_s and whole == policy.max_latency_s:
+    first, complete = limited.max_ttft_s, limited.max_latency_s
+    if first == policy.max_ttft_s and complete == policy.max_latency_s:
         return policy
-    return replace(policy, max_ttft_s=first, max_latency_s=whole)
+    return replace(policy, max_ttft_s=first, max_latency_s=complete)
 
 
 def _option(ground: Scenario, route: str) -> RouteOption:

@@ -46,10 +46,10 @@ class SimulatedCall:
     def under(self, policy: Policy) -> SimulatedCall:
         """Return the call with the policy's limits of time, and its own where the policy has none."""
         first = self.max_ttft_s if policy.max_ttft_s is None else policy.max_ttft_s
-        whole = self.max_latency_s if policy.max_latency_s is None else policy.max_latency_s
-        if first == self.max_ttft_s and whole == self.max_latency_s:
+        complete = self.max_latency_s if policy.max_latency_s is None else policy.max_latency_s
+        if first == self.max_ttft_s and complete == self.max_latency_s:
             return self
-        return replace(self, max_ttft_s=first, max_latency_s=whole)
+        return replace(self, max_ttft_s=first, max_latency_s=complete)
 
     def keeps(self, ttft_s: float | None, latency_s: float) -> bool:
         """Return whether an answer keeps the limits of time; a missing ``ttft_s`` counts as ``latency_s``."""

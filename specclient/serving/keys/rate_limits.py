@@ -114,11 +114,11 @@ class SlidingWindow:
         """Whether nothing is counted."""
         return not self._slots
 
-    def _wait(self, limit: int, used: int, asked: int, now: float) -> float | None:
-        over = used + asked - limit
-        if not asked or over <= 0:
+    def _wait(self, limit: int, used: int, amount: int, now: float) -> float | None:
+        over = used + amount - limit
+        if not amount or over <= 0:
             return 0.0
-        if asked > limit:
+        if amount > limit:
             return None
         for slot in sorted(self._slots):
             over -= self._slots[slot]
@@ -152,11 +152,11 @@ class LocalUsageMeter:
     def reserve_now(self, key: StoredKey, requests: int, tokens: int) -> LimitDecision:
         """Do what :meth:`reserve` does, without waiting."""
         now, accounts = self._now(), self._of(key)
-        limits, asked = (key.requests_per_minute, key.tokens_per_minute), (requests, tokens)
-        uses = [_use(*each, now) for each in zip(accounts, limits, asked, strict=True)]
+        limits, amounts = (key.requests_per_minute, key.tokens_per_minute), (requests, tokens)
+        uses = [_use(*each, now) for each in zip(accounts, limits, amounts, strict=True)]
         if any(use is not None and use.wait_s != 0.0 for use in uses):
             return LimitDecision(uses[0], uses[1], None)
-        for account, limit, amount in zip(accounts, limits, asked, strict=True):
+        for account, limit, amount in zip(accounts, limits, amounts, strict=True):
             if limit is not None and amount:
                 account.add(int(now), amount)
         after = [_use(account, limit, 0, now) for account, limit in zip(accounts, limits, strict=True)]
@@ -179,8 +179,8 @@ class LocalUsageMeter:
                 del self._accounts[digest]
 
 
-def _use(account: SlidingWindow, limit: int | None, asked: int, now: float) -> LimitUsage | None:
-    return None if limit is None else account.use(limit, asked, now)
+def _use(account: SlidingWindow, limit: int | None, amount: int, now: float) -> LimitUsage | None:
+    return None if limit is None else account.use(limit, amount, now)
 
 
 def rate_limit_headers(taken: LimitDecision) -> dict[str, str]:
@@ -196,8 +196,8 @@ def rate_limit_headers(taken: LimitDecision) -> dict[str, str]:
 
 def rate_limit_error(key: StoredKey, taken: LimitDecision, requests: int, tokens: int) -> ServingError:
     """Return the error for a refused reservation."""
-    asked = {"tokens": (taken.tokens, tokens), "requests": (taken.requests, requests)}
-    refused = [(unit, use, amount) for unit, (use, amount) in asked.items() if use and use.wait_s != 0.0]
+    requested = {"tokens": (taken.tokens, tokens), "requests": (taken.requests, requests)}
+    refused = [(unit, use, amount) for unit, (use, amount) in requested.items() if use and use.wait_s != 0.0]
     unit, use, amount = max(refused, key=lambda each: math.inf if each[1].wait_s is None else each[1].wait_s)
     message = (
         f"rate limit reached for key {key.name!r} in {unit} per minute: limit {use.limit}, used {use.used}, "

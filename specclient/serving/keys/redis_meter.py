@@ -129,8 +129,8 @@ class RedisUsageMeter:
     async def reserve(self, key: StoredKey, requests: int, tokens: int) -> LimitDecision:
         """See :class:`~specclient.serving.keys.rate_limits.UsageMeter`."""
         limits = [-1 if each is None else each for each in (key.requests_per_minute, key.tokens_per_minute)]
-        asked = (SPAN_S, limits[0], requests, limits[1], tokens)
-        result = await self._execute(lambda: self._take(_names(key), asked))
+        arguments = (SPAN_S, limits[0], requests, limits[1], tokens)
+        result = await self._execute(lambda: self._take(_names(key), arguments))
         if result is None:
             return self._local.reserve_now(key, requests, tokens)
         if result[0] >= 0:

@@ -140,9 +140,9 @@ def _content(content: object, name: str) -> Any:
 
 
 def _format(text: object) -> dict[str, Any]:
-    asked = _object(text, "text")
-    form = _object(asked.get("format") or {"type": "text"}, "text.format")
-    found: dict[str, Any] = {"verbosity": asked["verbosity"]} if asked.get("verbosity") else {}
+    settings = _object(text, "text")
+    form = _object(settings.get("format") or {"type": "text"}, "text.format")
+    found: dict[str, Any] = {"verbosity": settings["verbosity"]} if settings.get("verbosity") else {}
     if form.get("type") == "json_schema":
         schema = {name: value for name, value in form.items() if name != "type"}
         return {**found, "response_format": {"type": "json_schema", "json_schema": schema}}

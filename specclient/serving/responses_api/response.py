@@ -41,7 +41,7 @@ class _ResponseBuilder:
     """
 
     def __init__(self, request: Request) -> None:
-        asked = {name: value for name, value in request.params.items() if value is not None}
+        params = {name: value for name, value in request.params.items() if value is not None}
         names = (*_ECHOED, "parallel_tool_calls", "tool_choice", "tools")
         self.items: list[ResponseItem] = []
         self._head = {
@@ -51,7 +51,7 @@ class _ResponseBuilder:
             "model": request.model,
             "previous_response_id": None,
             "store": False,
-            **{name: asked.get(name, _DEFAULTS.get(name)) for name in names},
+            **{name: params.get(name, _DEFAULTS.get(name)) for name in names},
         }
 
     def now(self, status: str, reason: str | None = None, usage: Any = None) -> dict[str, Any]:

@@ -72,8 +72,8 @@ class MessageState:
         data = delta.to_dict()
         if isinstance(data.get("content"), list):  # Mistral's reasoning models send a list of parts
             data["content"] = plain_text(data["content"])
-        for call, told in zip(delta.tool_calls or (), data.get("tool_calls") or (), strict=True):
-            told.setdefault("index", call.index)
+        for call, fields in zip(delta.tool_calls or (), data.get("tool_calls") or (), strict=True):
+            fields.setdefault("index", call.index)
         accumulate(self._data, data)
         for name in data:
             self._show(name, delta)
@@ -97,9 +97,9 @@ class MessageState:
         if self._readable is not None and not self.content_done:
             self.message.parsed = self.parsed_so_far(self._readable)
         for index, call in self._calls.items():
-            told = self.function_call(index)
-            if told is not None and call.readable is not None and not call.done:
-                told.function.parsed_arguments = call.growing.read(call.readable)
+            function_call = self.function_call(index)
+            if function_call is not None and call.readable is not None and not call.done:
+                function_call.function.parsed_arguments = call.growing.read(call.readable)
 
     @property
     def readable(self) -> str | None:

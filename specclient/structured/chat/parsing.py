@@ -57,8 +57,8 @@ def parsed_completion(
         message = choice.message
         parsed = decode(message.content) if decode and message.content and not message.refusal else None
         calls = [made for call in message.tool_calls or () if (made := _parsed_call(call, tools)) is not None]
-        told = recast(message, ParsedChatCompletionMessage, parsed=parsed, tool_calls=calls or None)
-        choices.append(recast(choice, ParsedChoice, message=told))
+        parsed_message = recast(message, ParsedChatCompletionMessage, parsed=parsed, tool_calls=calls or None)
+        choices.append(recast(choice, ParsedChoice, message=parsed_message))
     return recast(completion, ParsedChatCompletion, choices=choices)
 
 

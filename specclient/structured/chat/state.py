@@ -110,8 +110,8 @@ def _snapshot(state: ChatCompletionStreamState[Any]) -> ParsedChatCompletion[Any
 def _begun(chunk: ChatCompletionChunk) -> ParsedChatCompletion[Any]:
     """Return a completion with the fields of the first chunk, without choices."""
     fingerprint = chunk.system_fingerprint
-    told: dict[str, Any] = {"choices": [], "object": "chat.completion", "system_fingerprint": fingerprint}
-    return recast(chunk, ParsedChatCompletion, **told)
+    fields: dict[str, Any] = {"choices": [], "object": "chat.completion", "system_fingerprint": fingerprint}
+    return recast(chunk, ParsedChatCompletion, **fields)
 
 
 def _take_totals(completion: ParsedChatCompletion[Any], chunk: ChatCompletionChunk) -> None:

@@ -71,8 +71,8 @@ class ResponseStreamState(Generic[TextFormatT]):
                 self._complete(event.response)
         else:
             self._accumulate(event)
-        told = self._told(event)
-        return [] if told is None else [told]
+        events = self._told(event)
+        return [] if events is None else [events]
 
     def _begin(self, event: Any) -> None:
         if event.type != "response.created":

@@ -131,8 +131,8 @@ def _state(text_format: Any, input_tools: Any) -> ResponseStreamState[Any]:
 
 def _handler(state: ResponseStreamState[Any], after: int | None) -> Callable[[Any], list[Any]]:
     def handle(event: Any) -> list[Any]:
-        told = state.handle_event(event)
-        return told if after is None else [one for one in told if one.sequence_number > after]
+        events = state.handle_event(event)
+        return events if after is None else [one for one in events if one.sequence_number > after]
 
     return handle
 

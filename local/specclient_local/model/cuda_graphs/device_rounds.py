@@ -143,9 +143,9 @@ class DeviceRounds:
         # Padding rows write behind the context, and their results are not read.
         idle = DeviceRoundRequest(0, (0,), self.target.context, 0, SamplingParams())
         rows = [_inputs(by_row.get(row, idle), slot, depth) for row, slot in enumerate(seats.slots)]
-        whole = torch.tensor([numbers for numbers, _ in rows])
+        integers = torch.tensor([numbers for numbers, _ in rows])
         real = torch.tensor([numbers for _, numbers in rows], dtype=torch.double)
-        output = self._replay(shape, torch.cat((whole, real.view(torch.long)), dim=1)).tolist()
+        output = self._replay(shape, torch.cat((integers, real.view(torch.long)), dim=1)).tolist()
         return [_result(output[seats.rows[request.slot]], depth) for request in requests]
 
     def _replay(self, shape: DeviceRoundShape, values: Tensor) -> Tensor:
@@ -241,15 +241,15 @@ class _DeviceBatch:
     @classmethod
     def read(cls, inputs: Tensor, shape: DeviceRoundShape) -> _DeviceBatch:
         """Split the copied input ``[S, N]`` into its fields. Real numbers travel as the bits of integers."""
-        whole, given, real = inputs.tensor_split((_INTEGERS, _INTEGERS + shape.depth), dim=1)
-        slots, _, _, start, depth, top_k = whole.unbind(1)
+        integers, drafts, real = inputs.tensor_split((_INTEGERS, _INTEGERS + shape.depth), dim=1)
+        slots, _, _, start, depth, top_k = integers.unbind(1)
         real = real.view(torch.double)
         shaping = SamplingTensors(real[:, 0], real[:, 1], top_k, shape.cuts)
         return cls(
             slots.contiguous(),
-            whole[:, 1:3],
+            integers[:, 1:3],
             start,
-            DraftTensors(given, given >= 0, depth),
+            DraftTensors(drafts, drafts >= 0, depth),
             shaping,
             real[:, _REALS:],
         )

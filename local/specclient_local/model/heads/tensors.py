@@ -122,7 +122,7 @@ def _files(folder: Path, file: str) -> list[Path]:
 def _missing(folder: Path, file: str) -> CheckpointError:
     """Return (not raise) the error for a folder without safetensors, with a command to convert pickles."""
     pickled = sorted(path.name for path in folder.iterdir() if path.suffix in _PICKLED)
-    said = f"{folder} contains no {file}; only safetensors are loaded (pickled weights can run code)."
+    message = f"{folder} contains no {file}; only safetensors are loaded (pickled weights can run code)."
     old = pickled[0] if pickled else "pytorch_model.bin"
     convert = (
         'python -c "import torch; from safetensors.torch import save_file; '
@@ -130,7 +130,7 @@ def _missing(folder: Path, file: str) -> CheckpointError:
         f"'{file}')\""
     )
     return CheckpointError(
-        f"{said} Convert {old} in that folder with {convert}"
+        f"{message} Convert {old} in that folder with {convert}"
         if pickled
-        else f"{said} If its repository has {old}, download that and convert it with {convert}"
+        else f"{message} If its repository has {old}, download that and convert it with {convert}"
     )

@@ -60,12 +60,12 @@ def write_eagle(
         tensors["input_norm.weight"] = weights.fc_norms[0]
     elif shape.fc_norm:
         tensors |= {f"fc_norm.{i}.weight": norm for i, norm in enumerate(weights.fc_norms)}
-    whole = {name: tensor.to(dtype) for name, tensor in tensors.items()}
+    converted = {name: tensor.to(dtype) for name, tensor in tensors.items()}
     if weights.ids is not None:
         known = torch.zeros(c.vocab_size, dtype=torch.bool)
         known[weights.ids.cpu()] = True
-        whole |= {"d2t": weights.ids.cpu() - torch.arange(shape.draft_vocab), "t2d": known}
-    _save(folder, _eagle_config(shape, weights, target, guesses), whole, EAGLE_FILE)
+        converted |= {"d2t": weights.ids.cpu() - torch.arange(shape.draft_vocab), "t2d": known}
+    _save(folder, _eagle_config(shape, weights, target, guesses), converted, EAGLE_FILE)
 
 
 def write_medusa(
@@ -177,6 +177,6 @@ def _save(folder: Path, config: dict[str, Any], tensors: dict[str, Tensor], file
     text.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     text.replace(folder / "config.json")
     partial = folder / f"{file}.partial"
-    whole = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    save_file(whole, partial, metadata={"format": "pt"})
+    contiguous = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    save_file(contiguous, partial, metadata={"format": "pt"})
     partial.replace(folder / file)

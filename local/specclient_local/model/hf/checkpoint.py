@@ -53,12 +53,12 @@ def read_hf_config(folder: Path) -> HfConfig:
     """
     path = folder / "config.json"
     raw = read_json(path)
-    whole = _library_config(folder, raw)
-    config = whole.get_text_config(decoder=True)
+    library_config = _library_config(folder, raw)
+    config = library_config.get_text_config(decoder=True)
     types = set(getattr(config, "layer_types", None) or ())
-    net = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(whole), None)
+    net = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(library_config), None)
     refusal = None
-    if whole.is_encoder_decoder:
+    if library_config.is_encoder_decoder:
         refusal = "an encoder-decoder"
     elif net is None:
         refusal = "not a causal language model of the installed transformers"
@@ -124,9 +124,9 @@ def load_net(folder: Path, config: HfConfig, dtype: str, device: str) -> PreTrai
 
 def _check_report(folder: Path, report: Mapping[str, Any]) -> None:
     """Raise :class:`CheckpointError` for weights that the library initialised randomly."""
-    for name, found, asked in sorted(report.get("mismatched_keys", ())):
+    for name, actual, expected in sorted(report.get("mismatched_keys", ())):
         raise CheckpointError(
-            f"{folder}: tensor {name} has shape {list(found)}, but config.json requires {list(asked)}; "
+            f"{folder}: tensor {name} has shape {list(actual)}, but config.json requires {list(expected)}; "
             "the two belong to different models."
         )
     missing = sorted(report.get("missing_keys", ()))

@@ -49,8 +49,10 @@ def library() -> ctypes.CDLL | None:
         with tempfile.TemporaryDirectory(prefix="specclient-native-", ignore_cleanup_errors=True) as own:
             return _loaded(compiler, Path(own))
     except (OSError, subprocess.SubprocessError) as error:
-        said = getattr(error, "stderr", None) or error
-        _LOG.warning("the engine's passes could not be compiled, so torch is used, which is slower: %s", said)
+        reason = getattr(error, "stderr", None) or error
+        _LOG.warning(
+            "the engine's passes could not be compiled, so torch is used, which is slower: %s", reason
+        )
         return None
 
 
@@ -118,11 +120,11 @@ def _kept() -> Path | None:
     folder = user_cache_path("specclient", appauthor=False) / "native"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        told, mounted = folder.stat(), os.statvfs(folder).f_flag
+        status, flags = folder.stat(), os.statvfs(folder).f_flag
     except OSError:
         return None
-    private = told.st_uid == os.getuid() and not told.st_mode & 0o022
-    runs = not mounted & getattr(os, "ST_NOEXEC", 0)  # only Linux reports it
+    private = status.st_uid == os.getuid() and not status.st_mode & 0o022
+    runs = not flags & getattr(os, "ST_NOEXEC", 0)  # only Linux reports it
     return folder if private and runs and os.access(folder, os.W_OK) else None
 
 
@@ -132,5 +134,5 @@ def _processor() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return platform.processor()
-    told = ("model name", "flags", "Features", "CPU part")
-    return "|".join(sorted({line for line in lines if line.startswith(told)}))
+    fields = ("model name", "flags", "Features", "CPU part")
+    return "|".join(sorted({line for line in lines if line.startswith(fields)}))

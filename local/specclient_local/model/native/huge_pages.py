@@ -27,6 +27,6 @@ def large_pages(size: int) -> Tensor:
         return torch.zeros(size, dtype=torch.uint8)
     with suppress(OSError):  # a kernel without huge pages: small ones are correct, too
         memory.madvise(advice)
-    whole = torch.frombuffer(memory, dtype=torch.uint8)
-    first = -whole.data_ptr() % _LARGE
-    return whole[first : first + size]
+    buffer = torch.frombuffer(memory, dtype=torch.uint8)
+    first = -buffer.data_ptr() % _LARGE
+    return buffer[first : first + size]

@@ -157,7 +157,7 @@ def test_an_answer_that_was_cut_is_told_at_once() -> None:
 
 def test_no_chunk_no_completion() -> None:
     state: Any = ChatCompletionStreamState()
-    with pytest.raises(APIResponseValidationError, match="no chunk"):
+    with pytest.raises(APIResponseValidationError, match="No chunk"):
         state.get_final_completion()
 
 
