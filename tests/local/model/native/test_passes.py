@@ -280,7 +280,7 @@ def test_where_nothing_can_be_kept_it_is_loaded_and_leaves_nothing(built, tmp_pa
     ("environment", "said"),
     [
         ({"PATH": "/nowhere", "CC": ""}, "no C compiler"),
-        ({"CC": "false"}, "could not be compiled, so torch computes"),
+        ({"CC": "false"}, "could not be compiled, so torch is used"),
         ({"SPECCLIENT_NATIVE": "off"}, ""),
     ],
 )
