@@ -6,7 +6,7 @@ EXTRAS := dev
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test coverage quick check format sync-openai docs soak compat wheel-check bundled-pair bundled-heads help
+.PHONY: demo test coverage quick check format sync-openai ledger-snapshot docs soak compat wheel-check bundled-pair bundled-heads help
 
 help:
 	@echo "make demo          plain and speculative decoding side by side, routing, and what it cost"
@@ -16,6 +16,7 @@ help:
 	@echo "make check         linters and type checks alone"
 	@echo "make format        let ruff rewrite what it can"
 	@echo "make sync-openai   write OpenAI's names, types and endpoints anew, from the installed openai package"
+	@echo "make ledger-snapshot  the test data of a new schema version of the ledger"
 	@echo "make docs          the documentation site, in build/docs"
 	@echo "make soak          the long runs"
 	@echo "make compat        langchain and llm, installed beside, against a served process"
@@ -48,6 +49,9 @@ format: $(READY)
 sync-openai: $(READY)
 	$(BIN)/python tools/sync_openai.py
 	git --no-pager diff --stat -- specclient/openai_api specclient/types
+
+ledger-snapshot: $(READY)
+	$(BIN)/python tools/ledger_snapshot.py
 
 # One torch thread for each worker, because two cores are enough for two of them. A third worker uses the time in
 # which others wait for the programs that they start.

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from specclient import tokens
+from specclient.call.answer_counts import AnswerCounter
 from specclient.call.answer_fields import (
     FAILED_EVENTS,
     LAST_EVENTS,
@@ -17,6 +18,7 @@ from specclient.call.answer_fields import (
     output_text,
     text_beside_content,
 )
+from specclient.call.call_fields import request_fields
 from specclient.errors import APIConnectionError, APIError, APIStatusError
 from specclient.prices.prices import Prices
 from specclient.providers.usage import cached_in, with_cached
@@ -89,6 +91,7 @@ class CallRecorder:
                 name in sent for sent in (request.params, request.options.body) for name in _PREDICTIONS
             )
         )
+        self._counts = AnswerCounter()
         self._engine_speculation: Speculation | None = None  # exact; preferred
         self._counted_speculation: Speculation | None = None  # of all the server's calls; the last resort
         self._route = route
@@ -156,8 +159,10 @@ class CallRecorder:
                 self._texts.append(output_text(answer))
             if self._request.operation == "response":
                 self._telemetry.add_answer(answer)
+                self._counts.note_response(answer)
             return
         self._telemetry.add_answer(answer)
+        self._counts.note_answer(answer)
         for choice in answer.choices:
             self._finish_reasons[choice.index] = choice.finish_reason
             if usage is None:
@@ -170,6 +175,7 @@ class CallRecorder:
         if not self._completes:
             self._note_event(chunk)
             return
+        self._counts.note_chunk(chunk)
         has_telemetry = usage is not None
         for choice in chunk.choices:
             if self._note_text(choice) and self._ttft_s is None:
@@ -187,6 +193,7 @@ class CallRecorder:
     def _note_event(self, event: Any) -> None:
         """Note an event of a stream that has no chunks: of a response, an image, a transcription."""
         kind = getattr(event, "type", "") or ""
+        self._counts.note_event(kind, event)
         if kind.endswith(".delta"):
             delta = getattr(event, "delta", None)
             if isinstance(delta, str):
@@ -275,14 +282,11 @@ class CallRecorder:
         return self._closed
 
     def _call(self, status: CallStatus, *, latency_s: float, usage: Usage, **outcome: Any) -> Call:
-        request = self._request
         return Call(
+            **request_fields(self._request),
             id=self._id,
             started_at=self._started_at,
-            operation=request.operation,
-            model=request.model,
             route=self._route,
-            streamed=request.stream,
             served_model=self._served_model,
             status=status,
             usage=usage,
@@ -295,10 +299,8 @@ class CallRecorder:
             engine_s=self._engine_s,
             pair=self._pair,
             request_id=self._request_id,
-            tags=dict(request.options.tags),
-            metadata=_labels(request.params.get("metadata")),
             lost_attempts=tuple(self._lost_attempts),
-            session=request.options.session,
+            counts=self._counts.counts(),
             **outcome,
         )
 
@@ -349,10 +351,3 @@ class CallRecorder:
         prompt = tokens.count_prompt(self._request, model)
         completion = tokens.count_text(self.text + "".join(self._other_texts), model)
         return Usage(prompt=prompt.tokens, completion=completion.tokens, estimated=True)
-
-
-def _labels(metadata: object) -> Mapping[str, str]:
-    """Return a request's ``metadata`` as OpenAI defines it: strings of up to 512 characters by name."""
-    if not isinstance(metadata, Mapping):
-        return {}
-    return {k: v for k, v in metadata.items() if isinstance(k, str) and isinstance(v, str) and len(v) <= 512}

@@ -12,6 +12,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from specclient.call.call_fields import MERGE_RULES, request_fields
 from specclient.types.call import Call, CallPurpose, CallStatus
 from specclient.types.request import Request
 from specclient.types.route import Decision
@@ -19,6 +20,8 @@ from specclient.types.strategy import StrategyKind
 from specclient.types.usage import NANO, Cost, Speculation, Usage
 
 __all__ = ["ParentCall", "Subcall", "parent_record", "total_cost", "total_usage"]
+
+_FINAL_FIELDS = [name for name, rule in MERGE_RULES.items() if rule == "final"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -108,6 +111,8 @@ def parent_record(
 ) -> Call:
     """Return the record of a call that made sub-calls: their summed usage and cost, and its own times.
 
+    Each field follows its rule in :data:`specclient.call.call_fields.MERGE_RULES`.
+
     Args:
         latency_s: seconds from start to end.
         ttft_s: seconds to the first text; None where there was none.
@@ -118,32 +123,28 @@ def parent_record(
     parts = tuple(parent.parts)
     last = parts[-1] if parts else None
     on_route = [part for part in parts if part.route.chosen == parent.route.chosen]
-    final = on_route[-1] if on_route else None
-    return Call(
-        id=parent.id,
-        started_at=parent.started_at,
-        operation=parent.request.operation,
-        model=parent.request.model,
-        route=parent.route,
-        streamed=parent.request.stream,
-        served_model=final.served_model if final else None,
-        status=status,
-        error=error,
-        http_status=last.http_status if last and error else None,
-        usage=total_usage([part.usage for part in parts if not _is_unused(part)]),
-        speculation=speculation or (final.speculation if final else None),
-        cost=total_cost([part.cost for part in parts]),
-        attempts=sum(part.attempts for part in parts) or 1,
-        ttft_s=ttft_s,
-        latency_s=latency_s,
-        engine_s=_sum([part.engine_s for part in parts if part.engine_s is not None]),
-        request_id=final.request_id if final else None,
-        tags=dict(parent.request.options.tags),
-        session=parent.request.options.session,
-        strategy=parent.strategy,
-        strategy_reason=strategy_reason,
-        parts=parts,
-    )
+    values: dict[str, Any] = request_fields(parent.request)
+    if on_route:
+        values |= {name: getattr(on_route[-1], name) for name in _FINAL_FIELDS}
+    values |= {
+        "id": parent.id,
+        "started_at": parent.started_at,
+        "route": parent.route,
+        "status": status,
+        "error": error,
+        "http_status": last.http_status if last and error else None,
+        "usage": total_usage([part.usage for part in parts if not _is_unused(part)]),
+        "speculation": speculation or values.get("speculation"),
+        "cost": total_cost([part.cost for part in parts]),
+        "attempts": sum(part.attempts for part in parts) or 1,
+        "ttft_s": ttft_s,
+        "latency_s": latency_s,
+        "engine_s": _sum([part.engine_s for part in parts if part.engine_s is not None]),
+        "strategy": parent.strategy,
+        "strategy_reason": strategy_reason,
+        "parts": parts,
+    }
+    return Call(**values)
 
 
 def _is_unused(part: Call) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, T
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["Computed", "CountOrNone", "Figure", "Flag", "Histogram", "ReportText", "Sum", "Summer"]
+__all__ = ["Computed", "CountOrNone", "Counted", "Figure", "Flag", "Histogram", "ReportText", "Sum", "Summer"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -35,14 +35,15 @@ class ReportText(NamedTuple):
     Attributes:
         title: heading of its column.
         form: how the value is written, see :data:`specclient.reports.text.FORMS`.
-        place: columns are ordered by it, from left to right.
+        place: columns are ordered by it, from left to right; equal places by the order of the figures. A new
+            column takes a fraction between its neighbours' places, such as 3.5, so that none is renumbered.
         rank: where there is no room, columns of the highest rank are left out first; 0 never is.
         always: show the column even where the report's total is zero or unknown.
     """
 
     title: str
     form: Literal["count", "percent", "decimal", "rate", "latency", "cost"]
-    place: int
+    place: float
     rank: int
     always: bool = False
 
@@ -75,7 +76,8 @@ class Figure(_Descriptor[T_co]):
         columns: names of the columns of ``calls`` that it is computed from.
         of: returns what one row adds, given the row's values of these columns, as a whole number; None is 0.
             By default the value of the one column. In rows of SQLite flags are 0 and 1.
-        since: the schema version that added it. A new figure takes the next version.
+        since: the schema version that added it. A new figure takes the version after
+            :data:`specclient.ledger.schema.SCHEMA_VERSION`.
         text: its column in reports, if it has one.
         exported: whether it is in the CSV and JSON of reports.
     """
@@ -84,7 +86,7 @@ class Figure(_Descriptor[T_co]):
         self,
         *columns: str,
         of: Callable[..., int | None] | None = None,
-        since: int = 3,
+        since: int,
         text: ReportText | None = None,
         exported: bool = True,
     ) -> None:
@@ -121,6 +123,25 @@ class Sum(Figure[int]):
     def read(self, totals: Totals) -> int:
         """Return the sum."""
         return totals.sums[self.name]
+
+
+class Counted(Sum):
+    """A sum over rows of a count in ``Call.counts``, stored in a column of ``calls`` of its own.
+
+    Figure, count and column have one name. :class:`specclient.call.answer_counts.AnswerCounter` fills the
+    count; the column holds NULL for a call without it.
+
+    Args:
+        since: the schema version that added the figure and its column.
+        text, exported: as in :class:`Figure`.
+    """
+
+    def __init__(self, *, since: int, text: ReportText | None = None, exported: bool = True) -> None:
+        super().__init__("", since=since, text=text, exported=exported)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        super().__set_name__(owner, name)
+        self.columns = (name,)
 
 
 class CountOrNone(Figure["int | None"]):

@@ -2,9 +2,15 @@
 
 :class:`CallTotals` is the one table of them. The columns of ``calls_by_hour``, the sums, the columns of
 reports and their texts follow from it. To add a figure, add a line to :class:`CallTotals` with the next
-schema version as its ``since``; :mod:`.migrations` brings older ledgers up to date. A figure whose values are
-not in ``calls`` yet also needs a column there, see :mod:`.row`. Released figures are never changed, as
-databases have them.
+schema version as its ``since``; :mod:`.migrations` brings older ledgers up to date. Its values are
+
+- in a column of ``calls``: a :class:`~.figure_kinds.Sum` or another kind names the column;
+- a fact of the answer that is recorded nowhere yet: a :class:`~.figure_kinds.Counted` makes the column, and
+  ``specclient/call/answer_counts.py`` counts the fact;
+- in ``Call``, but in no column: :class:`.row.LedgerRow` gets a field.
+
+A new schema version needs a snapshot for the tests: ``make ledger-snapshot``. Released figures are never
+changed, as databases have them.
 
 Figures are in the order of the CSV and JSON of reports; ``ReportText.place`` orders the columns of text.
 """
@@ -17,9 +23,18 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from specclient.ledger.figure_kinds import Computed, CountOrNone, Figure, Flag, Histogram, ReportText, Sum
+from specclient.ledger.figure_kinds import (
+    Computed,
+    Counted,
+    CountOrNone,
+    Figure,
+    Flag,
+    Histogram,
+    ReportText,
+    Sum,
+)
 
-__all__ = ["EDGES_S", "ENTRIES", "FIGURES", "SUM_NAMES", "CallTotals", "GroupKey", "percentile"]
+__all__ = ["COUNTED", "EDGES_S", "ENTRIES", "FIGURES", "SUM_NAMES", "CallTotals", "GroupKey", "percentile"]
 
 #: The values that all rows of a group share, in the order of the names that they are grouped by.
 GroupKey = tuple[str, ...]
@@ -99,6 +114,7 @@ class CallTotals:
         tokens_in, tokens_out: over the rows that know them. ``tokens_cached`` and ``tokens_written`` (to a
             cache) are parts of the first, ``tokens_reasoning`` of the second.
         predicted_accepted, predicted_rejected: tokens of predictions that callers sent.
+        tool_calls: calls of the caller's functions and custom tools in answers, over the rows that know them.
         drafts: rows that know both drafted and accepted tokens. ``drafted`` and ``accepted`` are over these
             rows, None without any; ``acceptance_rate`` is accepted / drafted.
         kept, passes: accepted tokens and verification passes of the rows that know both;
@@ -122,21 +138,24 @@ class CallTotals:
     sums: Mapping[str, int]
     latencies_s: Sequence[float] | None = None
 
-    calls = Sum("status", of=lambda _: 1, text=ReportText("calls", "count", 0, 1, always=True))
-    parts = Sum("parent", of=lambda parent: parent is not None)
-    errors = Sum("status", of=lambda status: status == "error", text=ReportText("failed", "count", 1, 2))
-    tokens_in = Sum("prompt_tokens", text=ReportText("in", "count", 2, 3, always=True))
-    tokens_out = Sum("completion_tokens", text=ReportText("out", "count", 3, 3, always=True))
-    tokens_cached = Sum("cached_tokens", text=ReportText("cached", "count", 4, 8))
-    tokens_written = Sum("cache_write_tokens", exported=False)
-    tokens_reasoning = Sum("reasoning_tokens")
-    predicted_accepted = Sum("predicted_accepted")
-    predicted_rejected = Sum("predicted_rejected")
-    drafts = Sum("drafted", "accepted", of=_both_known, exported=False)
-    drafted = CountOrNone("drafted", "accepted", of=_drafted, known="drafts")
-    accepted = CountOrNone("drafted", "accepted", of=_accepted, known="drafts")
-    kept = Sum("accepted", "steps", of=_accepted_in_steps, exported=False)
-    passes = Sum("accepted", "steps", of=_steps, exported=False)
+    calls = Sum("status", of=lambda _: 1, since=3, text=ReportText("calls", "count", 0, 1, always=True))
+    parts = Sum("parent", of=lambda parent: parent is not None, since=3)
+    errors = Sum(
+        "status", of=lambda status: status == "error", since=3, text=ReportText("failed", "count", 1, 2)
+    )
+    tokens_in = Sum("prompt_tokens", since=3, text=ReportText("in", "count", 2, 3, always=True))
+    tokens_out = Sum("completion_tokens", since=3, text=ReportText("out", "count", 3, 3, always=True))
+    tokens_cached = Sum("cached_tokens", since=3, text=ReportText("cached", "count", 4, 8))
+    tokens_written = Sum("cache_write_tokens", since=3, exported=False)
+    tokens_reasoning = Sum("reasoning_tokens", since=3)
+    predicted_accepted = Sum("predicted_accepted", since=3)
+    predicted_rejected = Sum("predicted_rejected", since=3)
+    tool_calls = Counted(since=4, text=ReportText("tool calls", "count", 4.5, 8))
+    drafts = Sum("drafted", "accepted", of=_both_known, since=3, exported=False)
+    drafted = CountOrNone("drafted", "accepted", of=_drafted, known="drafts", since=3)
+    accepted = CountOrNone("drafted", "accepted", of=_accepted, known="drafts", since=3)
+    kept = Sum("accepted", "steps", of=_accepted_in_steps, since=3, exported=False)
+    passes = Sum("accepted", "steps", of=_steps, since=3, exported=False)
     acceptance_rate = Computed[float | None](
         lambda totals: (totals.accepted or 0) / totals.drafted if totals.drafted else None,
         text=ReportText("accepted", "percent", 5, 4),
@@ -149,18 +168,22 @@ class CallTotals:
         text=ReportText("tokens/pass", "decimal", 6, 5),
         exported=False,
     )
-    cost_nano = Sum("cost_nano")
-    unpriced = Sum("cost_nano", of=lambda nano: nano is None, text=ReportText("unpriced", "count", 10, 2))
-    unanswered = Sum("cost_nano", "status", "prompt_tokens", "completion_tokens", of=_unanswered)
-    estimated = Flag("cost_nano", "cost_estimated", "usage_estimated", of=_estimated)
-    attempts = Sum("attempts", exported=False)
-    latency_us = Sum("latency_s", "status", of=_ok_us, exported=False)
-    engine_us = Sum("engine_s", of=_us, exported=False)
-    ttft_us = Sum("ttft_s", of=_us, exported=False)
-    ttfts = Sum("ttft_s", of=lambda ttft_s: ttft_s is not None, exported=False)
-    timed_tokens = Sum("completion_tokens", "latency_s", "engine_s", of=_timed_tokens, exported=False)
-    timed_us = Sum("completion_tokens", "latency_s", "engine_s", of=_timed_us, exported=False)
-    latencies = Histogram("latency_s", "status", of=_ok_us, edges=_EDGES_US, exported=False)
+    cost_nano = Sum("cost_nano", since=3)
+    unpriced = Sum(
+        "cost_nano", of=lambda nano: nano is None, since=3, text=ReportText("unpriced", "count", 10, 2)
+    )
+    unanswered = Sum("cost_nano", "status", "prompt_tokens", "completion_tokens", of=_unanswered, since=3)
+    estimated = Flag("cost_nano", "cost_estimated", "usage_estimated", of=_estimated, since=3)
+    attempts = Sum("attempts", since=3, exported=False)
+    latency_us = Sum("latency_s", "status", of=_ok_us, since=3, exported=False)
+    engine_us = Sum("engine_s", of=_us, since=3, exported=False)
+    ttft_us = Sum("ttft_s", of=_us, since=3, exported=False)
+    ttfts = Sum("ttft_s", of=lambda ttft_s: ttft_s is not None, since=3, exported=False)
+    timed_tokens = Sum(
+        "completion_tokens", "latency_s", "engine_s", of=_timed_tokens, since=3, exported=False
+    )
+    timed_us = Sum("completion_tokens", "latency_s", "engine_s", of=_timed_us, since=3, exported=False)
+    latencies = Histogram("latency_s", "status", of=_ok_us, edges=_EDGES_US, since=3, exported=False)
     latency_p50_s = Computed(_latency(0.5), text=ReportText("p50", "latency", 8, 6, always=True))
     latency_p95_s = Computed(_latency(0.95), text=ReportText("p95", "latency", 9, 7, always=True))
     latency_p99_s = Computed(_latency(0.99))
@@ -224,5 +247,7 @@ def percentile(ordered: Sequence[float], share: float) -> float | None:
 #: All figures, the computed ones included, and those that are summed.
 ENTRIES = tuple(each for each in vars(CallTotals).values() if isinstance(each, (Figure, Computed)))
 FIGURES = tuple(each for each in ENTRIES if isinstance(each, Figure))
+#: The figures that have a column in ``calls`` by themselves.
+COUNTED = tuple(each for each in FIGURES if isinstance(each, Counted))
 #: Names of the sums, which are the columns of ``calls_by_hour`` behind the dimensions.
 SUM_NAMES = tuple(name for figure in FIGURES for name in figure.sum_names)

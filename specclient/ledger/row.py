@@ -1,8 +1,9 @@
-"""The columns of the table ``calls``: :class:`LedgerRow` lists each with the value of a Call that it stores.
+"""The columns of the table ``calls``: the fields of :class:`LedgerRow`, and one for each count of an answer.
 
-A column is added as a last line of :class:`LedgerRow` with the next schema version as its ``since``;
-:mod:`.migrations` adds it to older ledgers. Released columns are never changed, as databases have them.
-The values come from the call's record, which holds no prompt, reply or key.
+Each field states the value of a Call that it stores. Counts have a column for each figure in
+:data:`.figures.COUNTED`. A column is added as a last field of :class:`LedgerRow` with the next schema version
+as its ``since``; :mod:`.migrations` adds it to older ledgers. Released columns are never changed, as
+databases have them. The values come from the call's record, which holds no prompt, reply or key.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from specclient.ledger.encoding import (
     speculation_values,
     text_labels,
 )
+from specclient.ledger.figures import COUNTED
 from specclient.ledger.store import RowValues
+from specclient.runtime.frozen_dict import FrozenDict
 from specclient.types.call import Call
 from specclient.types.usage import Speculation
 from specclient.types.wire import FailedAttempt
@@ -58,12 +61,13 @@ class LedgerColumn(NamedTuple):
 
 
 def column(
-    of: str | Callable[[Call], Any], kind: ColumnKind = "text", *, null: bool = True, since: int = 1
+    of: str | Callable[[Call], Any], kind: ColumnKind = "text", *, null: bool = True, since: int
 ) -> dict[str, Any]:
     """Return the metadata of a field of :class:`LedgerRow`.
 
     Args:
         of: an attribute of Call, such as ``"usage.prompt"``, or a function of the call.
+        since: the schema version that added the column.
     """
     return {"of": attrgetter(of) if isinstance(of, str) else of, "kind": kind, "null": null, "since": since}
 
@@ -100,53 +104,70 @@ class LedgerRow:
         parent: ``id`` of the call that this one is a part of; ``purpose``: what the part was for.
         strategy, pair, metadata, session: as in ``Call``.
         speculation: every known field of ``Speculation``; None if nothing is known.
+        counts: as in ``Call``. Each count has a column and a property of its name, None where it is unknown.
     """
 
-    id: str = field(metadata=column("id", null=False))
-    started_at: datetime = field(metadata=column("started_at", "time", null=False))
-    operation: str = field(metadata=column("operation", null=False))
-    provider: str = field(metadata=column("provider", null=False))
-    model: str = field(metadata=column("model", null=False))
-    served_model: str | None = field(default=None, metadata=column("served_model"))
-    route: str = field(metadata=column("route.chosen", null=False))
-    streamed: bool = field(default=False, metadata=column("streamed", "flag", null=False))
-    status: str = field(metadata=column("status", null=False))
-    error: str | None = field(default=None, metadata=column("error"))
-    http_status: int | None = field(default=None, metadata=column("http_status", "small"))
-    prompt_tokens: int | None = field(default=None, metadata=column("usage.prompt", "count"))
-    completion_tokens: int | None = field(default=None, metadata=column("usage.completion", "count"))
-    cached_tokens: int | None = field(default=None, metadata=column("usage.cached", "count"))
-    cache_write_tokens: int | None = field(default=None, metadata=column("usage.cache_write", "count"))
-    reasoning_tokens: int | None = field(default=None, metadata=column("usage.reasoning", "count"))
-    usage_estimated: bool = field(default=False, metadata=column("usage.estimated", "flag", null=False))
-    method: str | None = field(default=None, metadata=column(lambda call: _speculation(call).method))
+    id: str = field(metadata=column("id", null=False, since=1))
+    started_at: datetime = field(metadata=column("started_at", "time", null=False, since=1))
+    operation: str = field(metadata=column("operation", null=False, since=1))
+    provider: str = field(metadata=column("provider", null=False, since=1))
+    model: str = field(metadata=column("model", null=False, since=1))
+    served_model: str | None = field(default=None, metadata=column("served_model", since=1))
+    route: str = field(metadata=column("route.chosen", null=False, since=1))
+    streamed: bool = field(default=False, metadata=column("streamed", "flag", null=False, since=1))
+    status: str = field(metadata=column("status", null=False, since=1))
+    error: str | None = field(default=None, metadata=column("error", since=1))
+    http_status: int | None = field(default=None, metadata=column("http_status", "small", since=1))
+    prompt_tokens: int | None = field(default=None, metadata=column("usage.prompt", "count", since=1))
+    completion_tokens: int | None = field(default=None, metadata=column("usage.completion", "count", since=1))
+    cached_tokens: int | None = field(default=None, metadata=column("usage.cached", "count", since=1))
+    cache_write_tokens: int | None = field(
+        default=None, metadata=column("usage.cache_write", "count", since=1)
+    )
+    reasoning_tokens: int | None = field(default=None, metadata=column("usage.reasoning", "count", since=1))
+    usage_estimated: bool = field(
+        default=False, metadata=column("usage.estimated", "flag", null=False, since=1)
+    )
+    method: str | None = field(default=None, metadata=column(lambda call: _speculation(call).method, since=1))
     drafted: int | None = field(
-        default=None, metadata=column(lambda call: _speculation(call).drafted, "count")
+        default=None, metadata=column(lambda call: _speculation(call).drafted, "count", since=1)
     )
     accepted: int | None = field(
-        default=None, metadata=column(lambda call: _speculation(call).accepted, "count")
+        default=None, metadata=column(lambda call: _speculation(call).accepted, "count", since=1)
     )
-    steps: int | None = field(default=None, metadata=column(lambda call: _speculation(call).steps, "count"))
-    predicted_accepted: int | None = field(default=None, metadata=column(_predicted_accepted, "count"))
-    predicted_rejected: int | None = field(default=None, metadata=column(_predicted_rejected, "count"))
-    cost_nano: int | None = field(default=None, metadata=column("cost.nano", "nano"))
+    steps: int | None = field(
+        default=None, metadata=column(lambda call: _speculation(call).steps, "count", since=1)
+    )
+    predicted_accepted: int | None = field(
+        default=None, metadata=column(_predicted_accepted, "count", since=1)
+    )
+    predicted_rejected: int | None = field(
+        default=None, metadata=column(_predicted_rejected, "count", since=1)
+    )
+    cost_nano: int | None = field(default=None, metadata=column("cost.nano", "nano", since=1))
     cost_by_kind: Mapping[str, int] = field(
-        default_factory=dict, metadata=column(lambda call: nano_by_kind(call.cost), "json", null=False)
+        default_factory=dict,
+        metadata=column(lambda call: nano_by_kind(call.cost), "json", null=False, since=1),
     )
-    price_source: str = field(default="unpriced", metadata=column("cost.source", null=False))
-    cost_estimated: bool = field(default=False, metadata=column("cost.estimated", "flag", null=False))
-    attempts: int = field(default=1, metadata=column("attempts", "small", null=False))
-    ttft_s: float | None = field(default=None, metadata=column("ttft_s", "measure"))
+    price_source: str = field(default="unpriced", metadata=column("cost.source", null=False, since=1))
+    cost_estimated: bool = field(
+        default=False, metadata=column("cost.estimated", "flag", null=False, since=1)
+    )
+    attempts: int = field(default=1, metadata=column("attempts", "small", null=False, since=1))
+    ttft_s: float | None = field(default=None, metadata=column("ttft_s", "measure", since=1))
     latency_s: float = field(
-        default=0.0, metadata=column(lambda call: finite(call.latency_s) or 0.0, "measure", null=False)
+        default=0.0,
+        metadata=column(lambda call: finite(call.latency_s) or 0.0, "measure", null=False, since=1),
     )
-    engine_s: float | None = field(default=None, metadata=column("engine_s", "measure"))
-    request_id: str | None = field(default=None, metadata=column("request_id"))
+    engine_s: float | None = field(default=None, metadata=column("engine_s", "measure", since=1))
+    request_id: str | None = field(default=None, metadata=column("request_id", since=1))
     tags: Mapping[str, str] = field(
-        default_factory=dict, metadata=column(lambda call: text_labels(call.tags), "json", null=False)
+        default_factory=dict,
+        metadata=column(lambda call: text_labels(call.tags), "json", null=False, since=1),
     )
     decision: Mapping[str, Any] = field(
-        default_factory=dict, metadata=column(lambda call: decision_values(call.route), "json", null=False)
+        default_factory=dict,
+        metadata=column(lambda call: decision_values(call.route), "json", null=False, since=1),
     )
     parent: str | None = field(default=None, metadata=column("parent", since=2))
     purpose: str = field(default="call", metadata=column("purpose", since=2))
@@ -160,6 +181,7 @@ class LedgerRow:
         default_factory=dict, metadata=column(lambda call: text_labels(call.metadata), "json", since=2)
     )
     session: str | None = field(default=None, metadata=column("session", since=2))
+    counts: Mapping[str, int] = FrozenDict()
 
     @classmethod
     def of(cls, call: Call) -> LedgerRow:
@@ -174,6 +196,8 @@ class LedgerRow:
             for name, decode, value in zip(COLUMN_NAMES, _DECODERS, values, strict=True)
         }
         row["purpose"] = row["purpose"] or "call"  # unknown in rows of schema version 1
+        counts = {name: row.pop(name) for name in _COUNT_NAMES}
+        row["counts"] = {name: count for name, count in counts.items() if count is not None}
         return cls(**row)
 
     @property
@@ -181,8 +205,39 @@ class LedgerRow:
         """Dollars, None for an unpriced call."""
         return None if self.cost_nano is None else Decimal(self.cost_nano).scaleb(-9)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the values of all columns by name, in the order of :data:`COLUMNS`."""
+        return {name: getattr(self, name) for name in COLUMN_NAMES}
 
-COLUMNS = tuple(LedgerColumn(each.name, **each.metadata) for each in fields(LedgerRow))
+
+def _call_count(name: str) -> Callable[[Call], int | None]:
+    return lambda call: call.counts.get(name)
+
+
+def _row_count(name: str) -> property:
+    return property(lambda row: row.counts.get(name))
+
+
+#: Names of the columns that hold counts.
+_COUNT_NAMES = tuple(each.name for each in COUNTED)
+for _name in _COUNT_NAMES:
+    if hasattr(LedgerRow, _name):
+        raise ValueError(f"the count {_name!r} has the name of a column of LedgerRow; rename it")
+    setattr(LedgerRow, _name, _row_count(_name))
+
+#: In the order of versions, which is that of the tables in databases.
+COLUMNS = tuple(
+    sorted(
+        [
+            *(LedgerColumn(each.name, **each.metadata) for each in fields(LedgerRow) if each.metadata),
+            *(
+                LedgerColumn(each.name, _call_count(each.name), "count", null=True, since=each.since)
+                for each in COUNTED
+            ),
+        ],
+        key=attrgetter("since"),
+    )
+)
 COLUMN_NAMES = tuple(each.name for each in COLUMNS)
 #: The key of the table, and the column that rows are found and sorted by.
 KEY_COLUMN, ORDER_COLUMN = COLUMN_NAMES[:2]

@@ -30,6 +30,24 @@ VERSION_TABLE = "specclient_schema"
 SCHEMA_VERSION = max(*(each.since for each in COLUMNS), *(each.since for each in FIGURES))
 
 
+def _check_versions() -> None:
+    """Raise ValueError if a ``since`` cannot be true; the snapshots in the tests check the others."""
+    versions = {each.since for each in COLUMNS} | {each.since for each in FIGURES}
+    if missing := sorted(set(range(1, SCHEMA_VERSION)) - versions):
+        raise ValueError(f"no column and no figure has since={missing[0]}; schema versions have no gaps")
+    since = {each.name: each.since for each in COLUMNS}
+    for figure in FIGURES:
+        for name in figure.columns:
+            if since[name] > figure.since:
+                raise ValueError(
+                    f"the figure {figure.name!r} has since={figure.since}, but its column {name!r} was added "
+                    f"by version {since[name]}; a new figure takes the next schema version"
+                )
+
+
+_check_versions()
+
+
 def checked_version(version: int, where: str) -> int:
     """Return the schema version of a database if this code knows it.
 

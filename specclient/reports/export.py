@@ -9,21 +9,24 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 from specclient.ledger.encoding import timestamp
-from specclient.ledger.row import LedgerRow
+from specclient.ledger.row import COLUMN_NAMES, LedgerRow
 
 __all__ = ["EXPORT_FORMATS", "ExportFormat", "export_lines", "json_row"]
 
 ExportFormat = Literal["csv", "jsonl"]
 EXPORT_FORMATS: tuple[ExportFormat, ...] = ("csv", "jsonl")
 
-_NAMES = (*LedgerRow.__slots__, "cost")
+_NAMES = (*COLUMN_NAMES, "cost")
 
 
 def json_row(row: LedgerRow) -> dict[str, Any]:
     """Return a row as values for JSON: times in UTC, and ``cost`` as exact dollars in text."""
-    values = {name: getattr(row, name) for name in LedgerRow.__slots__}
     cost = row.cost
-    return {**values, "started_at": timestamp(row.started_at), "cost": None if cost is None else f"{cost:f}"}
+    return {
+        **row.to_dict(),
+        "started_at": timestamp(row.started_at),
+        "cost": None if cost is None else f"{cost:f}",
+    }
 
 
 def export_lines(rows: Iterable[LedgerRow], form: ExportFormat) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from pydantic import PrivateAttr
 
+from specclient.runtime.frozen_dict import FrozenDict
 from specclient.types.base import WireModel
 from specclient.types.route import Decision
 from specclient.types.usage import Cost, Speculation, Usage
@@ -50,6 +51,8 @@ class Call:
         session: the session that the caller named.
         lost_attempts: failed attempts before the last that were sent without a response; they may have been
             billed.
+        counts: further counts of the answer, by the name of their figure in the ledger: ``tool_calls``. A
+            count that is unknown, or that answers of this kind cannot have, is missing.
     """
 
     id: str
@@ -80,6 +83,7 @@ class Call:
     metadata: Mapping[str, str] = field(default_factory=dict)
     session: str | None = None
     lost_attempts: tuple[FailedAttempt, ...] = ()
+    counts: Mapping[str, int] = FrozenDict()
 
     @property
     def provider(self) -> str:

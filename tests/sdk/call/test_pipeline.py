@@ -232,6 +232,56 @@ async def test_whatever_was_generated_is_counted(
         assert stream.meta.ttft_s is not None
 
 
+def _tool_call(name: str) -> dict[str, object]:
+    return {"id": name, "type": "function", "function": {"name": name, "arguments": "{}"}}
+
+
+async def test_tool_calls_of_an_answer_are_counted(openai_server: OpenAIServer) -> None:
+    calls = [_tool_call("a"), _tool_call("b")]
+    choice = {
+        "index": 0,
+        "finish_reason": "tool_calls",
+        "message": {"role": "assistant", "tool_calls": calls},
+    }
+    whole_body = {
+        "id": "c",
+        "model": "m-large",
+        "object": "chat.completion",
+        "created": 1,
+        "choices": [choice],
+    }
+    pieces = [
+        {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": place, **call}]}}]}
+        for place, call in ((0, calls[0]), (0, {"function": {"arguments": " "}}), (1, calls[1]))
+    ]
+    frames = [b"data: " + json.dumps(piece).encode() + b"\n\n" for piece in pieces]
+    item = {"type": "function_call", "id": "f", "call_id": "f", "name": "a", "arguments": "{}"}
+    response = {"id": "r", "object": "response", "model": "m-large", "output": [item]}
+    done = {"type": "response.completed", "sequence_number": 0, "response": response}
+    openai_server.script(
+        reply(200, whole_body),
+        events(*frames, b"data: [DONE]\n\n"),
+        reply(200, response),
+        events(b"event: response.completed\ndata: " + json.dumps(done).encode() + b"\n\n"),
+    )
+    async with AsyncOpenAI(config=_settings(openai_server)) as client:
+        whole = await client.chat.completions.create(model="mine/m-large", messages=ASK)
+        stream = await client.chat.completions.create(model="mine/m-large", messages=ASK, stream=True)
+        assert len([chunk async for chunk in stream]) == 3
+        answer = await client.responses.create(model="mine/m-large", input="hi")
+        shown = await client.responses.create(model="mine/m-large", input="hi", stream=True)
+        assert [event async for event in shown]
+        plain = await client.chat.completions.create(model="mine/m-large", messages=ASK)
+        text = await client.completions.create(model="mine/m-large", prompt="The quick")
+        recorded = [
+            each.meta.counts.get("tool_calls") for each in (whole, stream, answer, shown, plain, text)
+        ]
+        assert recorded == [2, 2, 1, 1, 0, None]
+        assert [row.counts.get("tool_calls") for row in client.ledger.rows()] == recorded
+        (total,) = client.ledger.rollup()
+        assert total.tool_calls == 6
+
+
 async def test_partial_text_is_the_first_choice_s(openai_server: OpenAIServer) -> None:
     frame = b'data: {"choices": [{"index": %d, "delta": {"content": "%b"}}]}\n\n'
     openai_server.script(broken_stream(*(frame % (i, t) for i, t in ((0, b"a"), (1, b"B"), (0, b"c")))))

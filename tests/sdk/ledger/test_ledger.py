@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import gc
 import logging
 import os
@@ -122,7 +121,7 @@ async def test_a_call_comes_back_as_it_went(path, make_call, open_ledger):
     assert (row.cost_nano, row.cost_by_kind, row.cost) == (3, {"input": 3}, Decimal("0.000000003"))
     assert row.tags == {"team": "red"}
     assert row.decision["candidates"][0]["verdict"] == "chosen"
-    assert tuple(f.name for f in dataclasses.fields(row)) == COLUMN_NAMES
+    assert tuple(row.to_dict()) == COLUMN_NAMES
 
 
 async def test_unknown_stays_unknown(path, make_call, open_ledger):

@@ -1,6 +1,7 @@
 """Ledgers of every released schema version, and of the next one, are opened without loss and warning.
 
 The files in ``tests/data/ledgers`` were written by the code of their version and are never changed.
+``make ledger-snapshot`` writes that of a new version.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def released(version):
 
 
 def test_every_released_version_has_a_ledger_to_try():
-    assert sorted(OLD_LEDGERS) == list(range(1, SCHEMA_VERSION + 1))
+    assert sorted(OLD_LEDGERS) == list(range(1, SCHEMA_VERSION + 1)), "run `make ledger-snapshot`"
     assert set(MIGRATIONS) <= set(OLD_LEDGERS)
 
 
@@ -78,9 +79,10 @@ def test_released_columns_are_never_changed(version, tmp_path):
         connection.executescript(OLD_LEDGERS[version])
         calls = [row[1] for row in connection.execute(f"PRAGMA table_info({CALLS_TABLE})")]
         hours = [row[1] for row in connection.execute(f"PRAGMA table_info({HOURS_TABLE})")]
-    assert calls == released(version)
+    advice = f"version {version} is released; a new column or figure takes since={max(OLD_LEDGERS) + 1}"
+    assert calls == released(version), advice
     sums = [name for figure in FIGURES if figure.since <= version for name in figure.sum_names]
-    assert sorted(hours) == sorted([*DIMENSION_NAMES, *sums] if sums else [])
+    assert sorted(hours) == sorted([*DIMENSION_NAMES, *sums] if sums else []), advice
 
 
 def columns_of(ledger, table):
@@ -118,6 +120,7 @@ def test_an_older_ledger_is_written_and_read(version, old_ledger, make_call, tmp
         {"team": "red"},
         True,
     )
+    assert rows["c1"].tool_calls == (None if version < 4 else 2)
     assert (rows["c3"].accepted, rows["c3"].engine_s, rows["c3"].cost_estimated) == (30, 1.5, True)
     assert (rows["c3"].parent, rows["c3"].purpose) == ((None, "call") if version < 2 else ("w", "draft"))
     (total,) = ledger.rollup()
@@ -158,7 +161,8 @@ def test_several_open_an_older_ledger_at_once(version, old_ledger, make_call):
     ledger.close()
 
 
-#: A program of the next version: one column and two figures are added to the tables of figures and columns.
+#: A program of the next version: one column is added to the table of columns, and three figures, one of
+#: them with a column of its own, to that of figures.
 NEXT_VERSION = """
 import importlib.util, json, sys
 from datetime import UTC, datetime
@@ -173,18 +177,19 @@ def load_with(name, line, added):
     exec(compile(source.replace(line, line + added), spec.origin, "exec"), module.__dict__)
 
 load_with(
+    "specclient.ledger.figures",
+    '    tokens_written = Sum("cache_write_tokens", exported=False)\\n',
+    '    tokens_1h = Sum("written_1h", since=NEXT, text=ReportText("written 1 h", "count", 4, 8))\\n'
+    '    asked_calls = Counted(since=NEXT, text=ReportText("asked", "count", 4.2, 8))\\n'
+    '    long_prompts = Sum("prompt_tokens", of=lambda n: (n or 0) >= 1000, since=NEXT)\\n'
+    .replace("NEXT", sys.argv[2]),
+)
+load_with(
     "specclient.ledger.row",
     '    session: str | None = field(default=None, metadata=column("session", since=2))\\n',
     '    written_1h: int | None = field(\\n'
     '        default=None, metadata=column("usage.cache_write_1h", "count", since=NEXT)\\n'
     '    )\\n'
-    .replace("NEXT", sys.argv[2]),
-)
-load_with(
-    "specclient.ledger.figures",
-    '    tokens_written = Sum("cache_write_tokens", exported=False)\\n',
-    '    tokens_1h = Sum("written_1h", since=NEXT, text=ReportText("written 1 h", "count", 4, 8))\\n'
-    '    long_prompts = Sum("prompt_tokens", of=lambda n: (n or 0) >= 1000, since=NEXT)\\n'
     .replace("NEXT", sys.argv[2]),
 )
 
@@ -200,7 +205,8 @@ assert SCHEMA_VERSION == int(sys.argv[2])
 ledger = Ledger(sys.argv[1])
 ledger.submit(
     Call(id="next", started_at=datetime.now(UTC), operation="chat", model="m", status="ok",
-         route=Decision("p/m", "p", "m"), usage=Usage(prompt=2000, cache_write_1h=7))
+         route=Decision("p/m", "p", "m"), usage=Usage(prompt=2000, cache_write_1h=7),
+         counts={"asked_calls": 3, "tool_calls": 1})
 )
 ledger.close()
 print("migrated", flush=True)
@@ -214,6 +220,8 @@ print(json.dumps({
     "ids": [row.id for row in ledger.rows()],
     "written": {row.id: row.written_1h for row in ledger.rows()},
     "tokens_1h": total.tokens_1h,
+    "asked_calls": [total.asked_calls, {row.id: row.asked_calls for row in ledger.rows()}],
+    "titles": cells.titles,
     "long_prompts": total.long_prompts,
     "text": dict(zip(cells.titles, cells.total)),
     "exported": by_rows.to_json()["total"],
@@ -250,6 +258,10 @@ def test_a_figure_is_added_in_its_table_alone(version, old_ledger, make_call):
     assert {key for key, value in told["written"].items() if value is not None} == {"next"}
     assert (told["tokens_1h"], told["long_prompts"]) == (7, 2)  # c4 was made before, with 1000 tokens
     assert told["text"]["written 1 h"] == "7"
+    assert told["asked_calls"][0] == int(told["text"]["asked"]) == told["exported"]["asked_calls"] == 3
+    assert {key for key, value in told["asked_calls"][1].items() if value is not None} == {"next"}
+    places = [told["titles"].index(title) for title in ("cached", "written 1 h", "asked", "tool calls")]
+    assert places == sorted(places)  # equal places are in the order of the figures
     assert (told["exported"]["tokens_1h"], told["exported"]["long_prompts"]) == (7, 2)
     assert {"tokens_1h", "long_prompts"} <= set(told["csv"].split(","))
     assert "written 1 h" in told["markdown"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from specclient.errors import ConfigurationError
 from specclient.ledger import rollup
-from specclient.ledger.figures import EDGES_S, FIGURES, SUM_NAMES, CallTotals
+from specclient.ledger.figures import COUNTED, EDGES_S, FIGURES, SUM_NAMES, CallTotals
 from specclient.ledger.ledger import Ledger
 from specclient.ledger.row import encoded_row
 from specclient.ledger.schema import CALLS_TABLE, HOURS_TABLE
@@ -30,7 +30,8 @@ times = st.builds(
     st.integers(0, HOURS_LONG),
     st.sampled_from([0, 1, 1_800_000_000, 3_599_999_999]),
 )
-maybe = st.none() | st.integers(0, 10**12)
+counts = st.integers(0, 10**12)
+maybe = st.none() | counts
 
 
 def seconds(unit):
@@ -63,6 +64,7 @@ def calls(draw, build, number):
         purpose=draw(st.sampled_from(["call", "retry", "draft"])),
         strategy=draw(st.sampled_from([None, "remote"])),
         pair=draw(st.sampled_from([None, "a+b"])),
+        counts=draw(st.dictionaries(st.sampled_from([each.name for each in COUNTED]), counts)),
     )
 
 
@@ -105,6 +107,7 @@ def summed(rows):
         "tokens_reasoning": total("reasoning_tokens"),
         "predicted_accepted": total("predicted_accepted"),
         "predicted_rejected": total("predicted_rejected"),
+        **{each.name: sum(row.counts.get(each.name, 0) for row in rows) for each in COUNTED},
         "drafts": len(drafts),
         "drafted": total("drafted", drafts),
         "accepted": total("accepted", drafts),

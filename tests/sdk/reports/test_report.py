@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from specclient.errors import ConfigurationError
 from specclient.ledger.row import LedgerRow
+from specclient.reports.page.tables import report_table
 from specclient.reports.report import GROUPS, parse_since, report
+from specclient.reports.text import ReportCells
 
 AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -182,6 +184,18 @@ def test_groups_of_time_come_in_its_order():
         "day": ["2026-01-31", "2026-02-01"],
         "month": ["2026-01", "2026-02"],
     }
+
+
+def test_tool_calls_are_summed_in_every_format():
+    made = report([row(counts={"tool_calls": 2}), row(counts={"tool_calls": 1}), row()], ["model"])
+    assert made.total.tool_calls == 3
+    assert made.to_json()["total"]["tool_calls"] == made.to_dicts()[0]["tool_calls"] == 3
+    (read,) = csv.DictReader(io.StringIO(made.to_csv()))
+    assert read["tool_calls"] == "3"
+    cells = ReportCells.of(made)
+    assert dict(zip(cells.titles, cells.total, strict=True))["tool calls"] == "3"
+    assert ">tool calls<" in report_table(made)
+    assert "tool calls" not in ReportCells.of(report([row(counts={"tool_calls": 0})], ["model"])).titles
 
 
 def test_csv_reads_back_with_exact_dollars():

@@ -68,6 +68,7 @@ async def test_another_route_goes_on_where_a_stream_broke_off(tmp_path: Path, ho
     assert meta.route.chosen == "s1/m"
     assert "continues where s0/m" in meta.route.reason
     assert [row.parent for row in rows] == [meta.id] * 2
+    assert meta.counts == {"tool_calls": 0}
     assert meta.ttft_s is not None
     assert meta.ttft_s <= meta.latency_s
 
