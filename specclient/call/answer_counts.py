@@ -16,6 +16,9 @@ from specclient.types.chat.chat_completion_chunk import Choice as ChunkChoice
 #: Types of the items of a response that call a tool of the caller's; vendors run the others themselves.
 _CALL_ITEMS = frozenset({"function_call", "custom_tool_call"})
 
+#: The counts that every chat answer has, at the first chunk of a stream.
+_FIRST_COUNTS = {"tool_calls": 0}
+
 
 class AnswerCounter:
     """Counts one answer, complete or streamed.
@@ -45,12 +48,12 @@ class AnswerCounter:
         for choice in chunk.choices:
             if type(choice) is not ChunkChoice:
                 continue
+            if not self._counts:
+                self._counts.update(_FIRST_COUNTS)
             calls = choice.delta.tool_calls
             if calls:  # a call comes in several deltas, all with its index
                 self._streamed_calls.update((choice.index, call.index) for call in calls)
                 self._counts["tool_calls"] = len(self._streamed_calls)
-            elif not self._counts:
-                self._counts["tool_calls"] = 0
 
     def note_response(self, response: Any) -> None:
         """Count a complete response of the Responses API, instead of what its events counted."""

@@ -40,7 +40,9 @@ class CallSource(LedgerReader, Protocol):
 def figures(source: CallSource, name: str, now: datetime) -> dict[str, Any]:
     """Return the figures of a time span as values for JSON.
 
-    A section of the page reads one or more of these keys; see ``SECTIONS`` in ``assets/sections.js``.
+    A section of the page reads one or more of these keys; see ``SECTIONS`` in ``assets/sections.js``. A
+    section that shows a chart gets it as markup, under ``NAME_chart`` or as ``chart`` within its figures; it
+    is "" without anything to show. Tables are made by the page, from values and texts.
 
     Args:
         source: a ledger, or the recent calls of a server without one.
@@ -52,38 +54,48 @@ def figures(source: CallSource, name: str, now: datetime) -> dict[str, Any]:
     """
     span = SPANS[name]
     since = span.begins(now)
-    groupings: list[Sequence[str]] = [("route",), ("pair", "route"), ("model", "route")]
+    groupings: dict[str, Sequence[str]] = {
+        "route": ("route",),
+        "pair": ("pair", "route"),
+        "request": ("model", "route"),
+    }
     if span.group is not None:
-        groupings.append((span.group,))
-    reports = read_reports(source, groupings, CallFilter(since=since)).reports
-    routes, pairs, requested = reports[:3]
+        groupings["time"] = (span.group,)
+    reports = dict(
+        zip(
+            groupings,
+            read_reports(source, [*groupings.values()], CallFilter(since=since)).reports,
+            strict=True,
+        )
+    )
+    by_route, by_request = reports["route"], reports["request"]
     days = read_reports(source, [("day", "route")], CallFilter(since=SPANS["30d"].begins(now))).reports[0]
     latest = source.rows(since, limit=LATEST)
     tokens = (
         tokens_by_minute(latest)
         if span.group is None
-        else {line.group[0]: line.tokens_out for line in reports[3].lines}
+        else {line.group[0]: line.tokens_out for line in reports["time"].lines}
     )
     colors = model_colors(days)
-    latency = _latency(routes, latest)
-    requests = _routes(requested)
-    accepted = list(_pairs(pairs))
+    latency = _latency(by_route, latest)
+    routes = _routes(by_request)
+    pairs = list(_pairs(reports["pair"]))
     return {
         "at": now.isoformat(),
         "since": since.isoformat(),
         "span": name,
         "span_title": span.title,
-        "total": _total(routes),
-        "models": _models(routes, colors),
-        "pairs": accepted,
-        "pairs_chart": _pairs_chart(accepted),
+        "total": _total(by_route),
+        "models": _models(by_route, colors),
+        "pairs": pairs,
+        "pairs_chart": _pairs_chart(pairs),
         "days": cost_by_day(days, colors, now),
         "rate": token_rate(span, tokens, now),
         "now_tokens_per_s": _current_tokens_per_s(latest, now),
         "latency": latency,
         "latency_chart": _latency_chart(latency),
-        "routes": requests,
-        "routes_chart": _routes_chart(requests),
+        "routes": routes,
+        "routes_chart": _routes_chart(routes),
         "choices": [_choice(row) for row in reversed(latest) if row.purpose == "call"][:_CHOICES],
     }
 
@@ -98,14 +110,15 @@ def _total(report: CostReport) -> dict[str, Any]:
     }
 
 
-def _models(routes: CostReport, colors: Mapping[str, str]) -> list[dict[str, Any]]:
-    highest = max((line.cost_nano for line in routes.lines), default=0) or 1
+def _models(by_route: CostReport, colors: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return a line for each model that served calls, under the name of its route."""
+    highest = max((line.cost_nano for line in by_route.lines), default=0) or 1
     return [
         {
-            **_line(line, line.group[0], rounded=routes.rounded),
+            **_line(line, line.group[0], rounded=by_route.rounded),
             "bar": track(line.cost_nano / highest, colors.get(line.group[0], OTHER)),
         }
-        for line in routes.lines
+        for line in by_route.lines
     ]
 
 

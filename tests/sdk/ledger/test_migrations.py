@@ -178,7 +178,7 @@ def load_with(name, line, added):
 
 load_with(
     "specclient.ledger.figures",
-    '    tokens_written = Sum("cache_write_tokens", exported=False)\\n',
+    '    tokens_written = Sum("cache_write_tokens", since=3, exported=False)\\n',
     '    tokens_1h = Sum("written_1h", since=NEXT, text=ReportText("written 1 h", "count", 4, 8))\\n'
     '    asked_calls = Counted(since=NEXT, text=ReportText("asked", "count", 4.2, 8))\\n'
     '    long_prompts = Sum("prompt_tokens", of=lambda n: (n or 0) >= 1000, since=NEXT)\\n'

@@ -30,6 +30,9 @@ export function digits(value) {
 // A figure: the text for readers, the exact value in an attribute.
 export const data = (value, text, props) => h("data", { value: String(value), ...props }, text);
 
+// A cell of a table. kind is a CSS class, as of its column.
+export const cell = (content, kind = "number") => h("td", { class: kind }, content);
+
 // columns: { title, kind }; kind is a CSS class.
 export function table(caption, columns, rows) {
   return h("table", null,

@@ -1,6 +1,6 @@
 // The sections of the page. Each turns the server's figures into elements; charts arrive rendered.
 
-import { at, chart, count, data, details, digits, fill, h, show, table } from "./dom.js";
+import { at, cell, chart, count, data, details, digits, fill, h, show, table } from "./dom.js";
 
 const UNKNOWN = "–";
 const nothing = (text) => h("p", { class: "nothing" }, text);
@@ -73,7 +73,7 @@ function latency({ latency: lines, latency_chart: drawn }) {
     subtitle: "Mark: median. Bar: to p95; thin: to p99. Logarithmic scale.",
     content: [...chart(drawn), table("Latency percentiles", [{ title: "" }, number("p50"), number("p95"), number("p99")],
       known.map((line) => h("tr", { "data-name": line.name }, h("th", { scope: "row", title: line.description }, line.title),
-        line.values.map((value, i) => h("td", { class: "number" }, data(value, line.texts[i]))))))],
+        line.values.map((value, i) => cell(data(value, line.texts[i]))))))],
   };
 }
 
@@ -92,8 +92,8 @@ function running(live) {
 
 function days({ days: { lines, total, total_text: text, chart: drawn } }) {
   const heads = [{ title: "Day" }, { title: "Model" }, number("Calls"), number("Cost")];
-  const rows = [...lines].reverse().map((line) => h("tr", null, h("td", null, line.day), h("td", { class: "name" }, line.model),
-    h("td", { class: "number" }, count(line.calls)), h("td", { class: "number" }, data(line.cost, line.text))));
+  const rows = [...lines].reverse().map((line) => h("tr", null, cell(line.day, null), cell(line.model, "name"),
+    cell(count(line.calls)), cell(data(line.cost, line.text))));
   return {
     subtitle: [data(total, text, { id: "days-total" }), " in the last 30 days; days are in UTC"],
     content: [
@@ -116,15 +116,13 @@ function models({ models: lines, total, span_title: span }) {
     number("In", "number extra"), number("Out", "number extra"), number("Accepted", "number extra"),
     number("p50", "number extra"), number("p95", "number extra")];
   const cells = (line) => [
-    h("td", { class: "number strong" }, data(line.cost, line.cost_text)),
+    cell(data(line.cost, line.cost_text), "number strong"),
     h("td", { class: "spread", "aria-hidden": "true" }, chart(line.bar ?? "")),
-    h("td", { class: "number" }, data(line.calls, count(line.calls))),
-    h("td", { class: line.errors ? "number extra bad" : "number extra" }, count(line.errors)),
-    h("td", { class: "number extra" }, data(line.tokens_in, count(line.tokens_in))),
-    h("td", { class: "number extra" }, data(line.tokens_out, count(line.tokens_out))),
-    h("td", { class: "number extra" }, line.acceptance_text),
-    h("td", { class: "number extra" }, line.p50_text),
-    h("td", { class: "number extra" }, line.p95_text)];
+    cell(data(line.calls, count(line.calls))),
+    cell(count(line.errors), line.errors ? "number extra bad" : "number extra"),
+    cell(data(line.tokens_in, count(line.tokens_in)), "number extra"),
+    cell(data(line.tokens_out, count(line.tokens_out)), "number extra"),
+    ...[line.acceptance_text, line.p50_text, line.p95_text].map((text) => cell(text, "number extra"))];
   const rows = lines.map((line) => h("tr", { "data-model": line.name }, h("th", { scope: "row", class: "name" }, line.name), cells(line)));
   const sum = h("tr", { class: "sum", id: "models-total" }, h("th", { scope: "row" }, "Total"), cells(total));
   return {

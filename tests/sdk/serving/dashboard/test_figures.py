@@ -17,6 +17,7 @@ import pytest
 from dashboard_ledger import ROUTES, filled
 from gateway_server import Served, upstream_settings
 from loopback_server import OpenAIServer
+from paths import ROOT
 
 from specclient.config import Settings
 from specclient.ledger.figures import percentile
@@ -25,6 +26,7 @@ from specclient.serving.dashboard.figures import figures
 from specclient.serving.dashboard.page import PAGE
 from specclient.serving.dashboard.spans import DAYS, SPANS
 
+PAGE_FILES = ROOT / "specclient" / "serving" / "dashboard" / "assets"
 Connect = Callable[[str], openai.OpenAI]
 
 
@@ -58,6 +60,25 @@ def test_the_page_needs_nothing_from_elsewhere(gateway: Served) -> None:
     scripts = "".join(fetched(gateway.url + path)[1] for path in PAGE if path.endswith(".js"))
     named |= {f"/dashboard/{name}" for name in re.findall(r'from "\./([^"]+)"', scripts)}
     assert named | {"/dashboard"} == set(PAGE)
+
+
+def test_the_sections_read_figures_that_there_are(tmp_path: Path) -> None:
+    script = PAGE_FILES.joinpath("sections.js").read_text()
+    drawn = re.findall(r"\{ id: \"\w+\", .*?(live: true, )?draw: (\w+) \}", script)
+    names = {name for live, name in drawn if not live}
+    signatures = dict(re.findall(r"^function (\w+)\(\{ (.*) \}\) \{$", script, re.MULTILINE))
+    assert names == set(signatures)
+    # Each key stands before a colon or a comma, outside the braces that take its own value apart.
+    read = {
+        part.split(":")[0].strip()
+        for signature in signatures.values()
+        for part in re.sub(r": \{.*?\}", "", signature).split(",")
+    }
+    read |= set(re.findall(r"\bfigures\.(?!py\b)(\w+)", script))
+    ledger = filled(tmp_path / "ledger.db")
+    found = figures(ledger, next(iter(SPANS)), datetime.now(UTC))
+    ledger.close()
+    assert {"total", "latency", "models", "routes_chart"} <= read <= set(found)
 
 
 def test_figures_are_for_who_has_the_key(openai_server: OpenAIServer) -> None:
