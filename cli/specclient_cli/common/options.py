@@ -72,20 +72,16 @@ def sampling_options(function: F) -> F:
     return function
 
 
-#: The limits that have an option of their own: the option's parameter, and its field in a policy.
+#: The limits that have an option of their own: the option's parameter, and the field of the bound.
 _LIMIT_FIELDS = {
     bound.flag.removeprefix("--").replace("-", "_"): field
     for field, (_, bound) in CRITERIA.bounds.items()
     if bound.flag is not None
 }
-#: The parameters of :func:`policy_options` that have a field in a policy, and that field.
-_FIELDS = {
-    **{name: name for name in ("minimize", "percentile", "allow", "deny", "local_only", "task", "hedge")},
-    "explore": "explore",
-    **_LIMIT_FIELDS,
-}
+#: The other parameters of :func:`policy_options` that are fields of a policy.
+_FIELDS = ("minimize", "percentile", "allow", "deny", "local_only", "task", "hedge", "explore")
 #: All parameters of :func:`policy_options`, as commands receive them.
-POLICY = ("policy_name", *_FIELDS, "limits", "no_fallbacks")
+POLICY = ("policy_name", *_FIELDS, *_LIMIT_FIELDS, "limits", "no_fallbacks")
 
 
 def _limit_options() -> list[Callable[[F], F]]:
@@ -207,13 +203,17 @@ def policy_of(settings: Settings, **given: Any) -> Policy | None:
     Raises:
         ConfigurationError: an unknown policy name, or values that no policy has.
     """
-    words = {field: given.get(name) for name, field in _FIELDS.items()}
+    words = {name: given.get(name) for name in _FIELDS}
     changes = {
-        field: value for field, value in words.items() if not (value is None or value is False or value == ())
+        name: value for name, value in words.items() if not (value is None or value is False or value == ())
     }
     if given.get("no_fallbacks"):
         changes["fallbacks"] = False
-    policy_name, limits = given.get("policy_name"), dict(given.get("limits") or ())
+    flagged = {
+        field: limit for name, field in _LIMIT_FIELDS.items() if (limit := given.get(name)) is not None
+    }
+    limits = {**flagged, **dict(given.get("limits") or ())}
+    policy_name = given.get("policy_name")
     if policy_name is None and not changes and not limits:
         return None
     base = Policy() if policy_name is None else settings.policy_named(policy_name)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -49,3 +51,41 @@ def test_simulate_shows_it(run) -> None:
     assert (code, "co2 g" in out, "g CO2" in out) == (0, True, True)
     told = json.loads(run(*world, "--json")[1])
     assert told["policy"]["figures"]["co2_g"] > 0
+
+
+#: A program that adds a criterion with an option of its own, and then runs the command line.
+PROGRAM = """
+import sys
+from specclient.types.criterion import CRITERIA, Bound, Criterion
+
+bound = Bound("max_water_l", flag="--max-water", help="Rule out routes that need more water, in litres.")
+litres = lambda call: (0.2 if "large" in call.route else 0.1) * call.completion_tokens
+CRITERIA.add(Criterion("water_l", "l", predict=litres, bounds=(bound,)))
+
+from specclient_cli.main import run
+sys.exit(run(sys.argv[1:]))
+"""
+
+
+def with_water(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command line in a process whose program has added the criterion."""
+    command = [sys.executable, "-c", PROGRAM, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_its_flag_is_an_option_of_every_policy(hosted) -> None:
+    explained = ("route", "explain", "hi", "--max-tokens", "100", "--json")
+    large, small = json.loads(with_water(*explained).stdout)["candidates"]
+    limit = (large["figures"]["water_l"] + small["figures"]["water_l"]) / 2
+    done = with_water(*explained, "--max-water", str(limit))
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["chosen"] == "mine/m-small"
+    assert "exceeds max_water_l" in told["candidates"][0]["reason"]
+    assert "--max-water" in with_water("complete", "--help").stdout
+
+
+def test_its_flag_adds_to_the_limits_of_a_named_policy(hosted) -> None:
+    done = with_water("route", "explain", "hi", "--policy", "cheap", "--max-water", "0.001")
+    assert done.returncode == 4, done.stderr
+    assert "change max_water_l from 0.001 to" in " ".join(done.stderr.split())
