@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import json
 import math
+import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,11 +38,14 @@ from specclient.errors import (
     NoRouteError,
     OpenAIError,
 )
+from specclient.transport.retry import ADVICE_HEADER, DELAY_HEADERS, delay_headers, delay_of
 
 #: Maximum characters of a message; some messages repeat an invalid value of any length.
 MAX_MESSAGE = 2000
 #: Number of traceback frames in the summary of an exception.
 _FRAMES = 6
+
+_RETRY_HEADERS = (*DELAY_HEADERS, ADVICE_HEADER)
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
@@ -101,12 +105,16 @@ def shutting_down() -> ServingError:
     return ServingError(503, "the server is shutting down", code="server_stopping")
 
 
-def serving_error_of(error: Exception) -> ServingError:
-    """Return the response for an exception. The text of unexpected exceptions is not included."""
+def serving_error_of(error: Exception, now: Callable[[], float] = time.time) -> ServingError:
+    """Return the response for an exception. The text of unexpected exceptions is not included.
+
+    Args:
+        now: returns seconds since the epoch, for an upstream that states an instant to retry at.
+    """
     if isinstance(error, ServingError):
         return error
     if isinstance(error, APIStatusError):
-        return _from_status(error)
+        return _from_status(error, now)
     for kind, status, code in _KINDS:
         if isinstance(error, kind):
             return _from_kind(error, status, code)
@@ -131,13 +139,13 @@ def _from_kind(error: Exception, status: int, code: str | None) -> ServingError:
         code, param, kind = error.code or code, error.param, error.type or ""
     headers = {}
     if isinstance(error, BudgetExceededError):  # the type tells clients that a retry does not help
-        kind, headers["x-should-retry"] = "insufficient_quota", "false"
+        kind, headers[ADVICE_HEADER] = "insufficient_quota", "false"
     if isinstance(error, CircuitOpenError):
         headers["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
     return ServingError(status, str(error), _text(param), code, _text(kind) or "", headers)
 
 
-def _from_status(error: APIStatusError) -> ServingError:
+def _from_status(error: APIStatusError, now: Callable[[], float]) -> ServingError:
     status = error.status_code if 400 <= error.status_code < 600 else 502
     detail = error.body.get("message") if isinstance(error.body, Mapping) else None
     message = detail if isinstance(detail, str) and detail else error.message
@@ -145,6 +153,9 @@ def _from_status(error: APIStatusError) -> ServingError:
     if status == 404 and error.response is None:
         code = code or "model_not_found"
     headers = {} if error.response is None else upstream_limit_headers(error.response.headers)
+    delay = delay_of(error, now())
+    if delay is not None:  # in every vendor's form, also in the body, which clients do not read
+        headers |= delay_headers(delay)
     return ServingError(status, message, _text(error.param), code, _text(error.type) or "", headers)
 
 
@@ -153,11 +164,8 @@ def upstream_limit_headers(headers: Mapping[str, str]) -> dict[str, str]:
     return {
         lower: value
         for name, value in headers.items()
-        if (lower := name.lower()).startswith("x-ratelimit-") or lower in _RETRY
+        if (lower := name.lower()).startswith("x-ratelimit-") or lower in _RETRY_HEADERS
     }
-
-
-_RETRY = ("retry-after", "retry-after-ms", "x-should-retry")
 
 
 def _type_of_status(status: int) -> str:

@@ -24,6 +24,11 @@ DEFAULT_MAX_RETRIES = 2
 LONGEST_DELAY_S = 120.0
 """Requests are not retried if a server asks for a longer delay; the error is raised instead."""
 
+DELAY_HEADERS: Mapping[str, float] = {"retry-after-ms": 1000.0, "retry-after": 1.0}
+"""The headers of a delay, in the order in which they are read, and the number of their units in a second."""
+ADVICE_HEADER = "x-should-retry"
+"""``true`` or ``false``: overrides the rules of :func:`should_retry`."""
+
 _FIRST_BACKOFF_S = 0.5
 _LONGEST_BACKOFF_S = 8.0
 _JITTER = 0.25
@@ -69,24 +74,36 @@ def requested_delay(headers: Mapping[str, str], body: object, now: float) -> flo
         body: its decoded error object, where Gemini puts the delay (``google.rpc.RetryInfo``).
         now: seconds since the epoch.
     """
-    delay = _number(headers.get("retry-after-ms"), 1000.0)
-    if delay is None:
-        seconds = headers.get("retry-after")
-        delay = _number(seconds, 1.0)
-        if delay is None and seconds is not None:
-            delay = parse_delay(seconds, now)
+    stated = (
+        _stated_delay(headers[name], per_second, now)
+        for name, per_second in DELAY_HEADERS.items()
+        if name in headers
+    )
+    delay = next((each for each in stated if each is not None), None)
     if delay is None:
         delay = _delay_in(body, now)
     return delay if delay is not None and delay > 0 else None  # False for NaN, too
 
 
-def _number(text: str | None, divisor: float) -> float | None:
+def delay_headers(delay_s: float) -> dict[str, str]:
+    """Return the headers that ask a client to wait; none for an infinite delay.
+
+    Both are rounded up: a client that retries too early is refused again. ``retry-after`` has whole seconds
+    (RFC 9110, section 10.2.3); OpenAI's clients read ``retry-after-ms`` first.
+    """
+    if not math.isfinite(delay_s):
+        return {}
+    return {name: str(math.ceil(delay_s * DELAY_HEADERS[name])) for name in ("retry-after-ms", "retry-after")}
+
+
+def _stated_delay(text: str, per_second: float, now: float) -> float | None:
+    """Return the seconds of a header, NaN for an infinite number, None if the text is not a delay."""
     try:
-        value = float(text or "")
+        value = float(text)
     except ValueError:
-        return None
+        return parse_delay(text, now)
     # "1e999" is a very long delay; "inf" is not a number of seconds.
-    return math.nan if math.isinf(value) and "inf" in (text or "").lower() else value / divisor
+    return math.nan if math.isinf(value) and "inf" in text.lower() else value / per_second
 
 
 def _delay_in(body: object, now: float) -> float | None:
@@ -129,15 +146,15 @@ def backoff(retry: int, u: float) -> float:
 def should_retry(error: BaseException, now: float) -> bool:
     """Return whether an error is retried.
 
-    The header ``x-should-retry`` overrides the rules in both directions. A used-up quota and a delay of more
-    than :data:`LONGEST_DELAY_S` end the retries.
+    The header :data:`ADVICE_HEADER` overrides the rules in both directions. A used-up quota and a delay of
+    more than :data:`LONGEST_DELAY_S` end the retries.
     """
     if not isinstance(error, APIStatusError) or error.response is None:
         return isinstance(error, APIConnectionError) and not isinstance(error, SpecClientError)
     delay = delay_of(error, now)
     if delay is not None and delay > LONGEST_DELAY_S:
         return False
-    advice = error.response.headers.get("x-should-retry")
+    advice = error.response.headers.get(ADVICE_HEADER)
     if advice in ("true", "false"):
         return bool(advice == "true")
     if is_quota_spent(error):

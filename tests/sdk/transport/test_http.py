@@ -41,7 +41,12 @@ Make = Callable[..., Transport]
 
 
 class Pauses(list[float]):
-    """A sleep that only notes for how long."""
+    """A sleep that only records its seconds.
+
+    The clock does not move meanwhile. After a response that asks for a delay, the retry loop waits for it;
+    the pacer, which holds every caller of the deployment until the same moment, then finds that moment still
+    ahead and waits as well. With a clock that moves, the pacer's wait is 0 and is not made.
+    """
 
     async def __call__(self, seconds: float) -> None:
         self.append(seconds)
