@@ -14,7 +14,7 @@ from typing import Any, Literal, overload
 
 from pydantic_core import to_json
 
-from specclient.types.criterion import COST, LATENCY, QUALITY, TTFT
+from specclient.types.criterion import CRITERIA
 from specclient.types.route import Candidate, Decision
 from specclient.types.usage import NANO, Cost, Speculation
 
@@ -41,8 +41,6 @@ _MAX_COUNT = 10**12
 _MAX_NANO = 9 * 10**14
 #: Candidates of a routing decision that are stored with the call.
 _CANDIDATES = 8
-#: Criteria that need no entry of their own in a decision.
-_SHIPPED_CRITERIA = frozenset({COST.name, LATENCY.name, TTFT.name, QUALITY.name})
 _SPECULATION_COUNTS = ("drafted", "accepted", "steps", "predicted_accepted", "predicted_rejected")
 
 
@@ -161,8 +159,8 @@ def decision_values(route: Decision) -> dict[str, Any]:
 
 
 def _added_figures(candidate: Candidate) -> dict[str, Any]:
-    """Return a candidate's values of the criteria that a program has added; empty without any."""
-    added = {name: value for name, value in candidate.figures.items() if name not in _SHIPPED_CRITERIA}
+    """Return a candidate's values of the criteria without fields of their own; empty without any."""
+    added = {name: value for name, value in candidate.figures.items() if name not in CRITERIA.with_fields}
     return {"figures": {name: finite(value) for name, value in added.items()}} if added else {}
 
 

@@ -82,7 +82,9 @@ class Bound:
     """A limit that a policy may set on a criterion.
 
     Attributes:
-        field: its name in :class:`specclient.types.policy.Policy`: a field of it, else a key of ``limits``.
+        field: its name in :class:`specclient.types.policy.Policy`: a field of it, else a key of ``limits``:
+            ``Policy(limits={"max_co2_g": 0.5})``. A new bound needs no field in ``Policy``; every policy, in
+            code, configuration and on the command line, may then set it.
         at_most: whether values above the limit break it; False: values below it.
         predict: the value that must keep the limit; None for the criterion's own ``predict``.
         unknown: the effect of an unknown value on a route: ``refuse`` refuses it, ``rank_last`` ranks it
@@ -131,6 +133,8 @@ class Criterion:
         label: the name in reasons; empty for ``name`` with spaces.
         explained: when reasons state the value: ``always``, ``used`` (the policy weighs or limits it), or
             ``never`` except for a broken limit.
+        has_fields: whether candidates, tables and summaries have fields of their own for it. The values of
+            other criteria are in ``figures``, also in the ledger.
     """
 
     name: str
@@ -145,6 +149,7 @@ class Criterion:
     superlative: str = ""
     label: str = ""
     explained: Literal["always", "used", "never"] = "used"
+    has_fields: bool = False
 
     @property
     def title(self) -> str:
@@ -183,6 +188,7 @@ COST = Criterion(
     explain=lambda dollars: f"${format_number(dollars)}",
     superlative="cheapest",
     explained="always",
+    has_fields=True,
 )
 
 LATENCY = Criterion(
@@ -208,6 +214,7 @@ LATENCY = Criterion(
     per_attempt=True,
     superlative="fastest",
     explained="always",
+    has_fields=True,
 )
 
 TTFT = Criterion(
@@ -226,6 +233,7 @@ TTFT = Criterion(
     per_attempt=True,
     weighable=False,
     explained="never",
+    has_fields=True,
 )
 
 QUALITY = Criterion(
@@ -245,6 +253,7 @@ QUALITY = Criterion(
     learned=False,
     weighable=False,
     explained="never",
+    has_fields=True,
 )
 
 
@@ -261,6 +270,8 @@ class CriteriaList(Mapping[str, Criterion]):
         self.bounds: Mapping[str, tuple[Criterion, Bound]] = {}
         #: The names that ``minimize`` may hold.
         self.weighable: tuple[str, ...] = ()
+        #: The names of the criteria that have fields of their own.
+        self.with_fields: frozenset[str] = frozenset()
         self.version = 0
         for criterion in criteria:
             self.add(criterion)
@@ -300,6 +311,7 @@ class CriteriaList(Mapping[str, Criterion]):
         self._criteria = criteria
         self.bounds = {bound.field: (each, bound) for each in criteria.values() for bound in each.bounds}
         self.weighable = tuple(name for name, each in criteria.items() if each.weighable)
+        self.with_fields = frozenset(name for name, each in criteria.items() if each.has_fields)
         self.version += 1
 
 

@@ -12,7 +12,7 @@ import click
 from specclient.errors import NoRouteError
 from specclient.runtime.number_format import format_dollars, format_duration
 from specclient.types import inference_methods
-from specclient.types.criterion import COST, CRITERIA, LATENCY, QUALITY, TTFT, Criterion
+from specclient.types.criterion import CRITERIA, Criterion
 from specclient.types.policy import Policy
 from specclient.types.request import Request
 from specclient.types.route import Candidate, Decision
@@ -32,10 +32,8 @@ _COLUMNS = (
     render.TableColumn("depth", right=True, rank=5),
     render.TableColumn("quality", right=True, rank=6),
 )
-#: After the columns of the criteria that a program has added.
+#: After the columns of the criteria that have no fields of their own.
 _LAST_COLUMN = render.TableColumn("calls", right=True, rank=3)
-#: The criteria that the columns above show.
-_SHOWN = frozenset({COST.name, LATENCY.name, TTFT.name, QUALITY.name})
 _STYLES = {"chosen": render.GOOD, "left": "", "refused": render.DIM, "unavailable": render.DIM}
 
 
@@ -91,7 +89,7 @@ def print_decision(route: Decision, *, as_json: bool = False) -> None:
     if as_json:
         click.echo(json.dumps(decision_values(route)))
         return
-    added = [criterion for name, criterion in CRITERIA.items() if name not in _SHOWN]
+    added = [criterion for criterion in CRITERIA.values() if not criterion.has_fields]
     titles = [render.TableColumn(criterion.title, right=True, rank=2) for criterion in added]
     lines = [_line(candidate, added) for candidate in route.candidates]
     render.print_table((*_COLUMNS, *titles, _LAST_COLUMN), lines)

@@ -27,7 +27,7 @@ _COLUMNS = (
     render.TableColumn("p95", right=True, rank=1),
     render.TableColumn("ttft p95", right=True, rank=3),
 )
-#: After the columns of the criteria that a program has added.
+#: After the columns of the criteria that have no fields of their own.
 _LAST_COLUMNS = (
     render.TableColumn("missed", right=True),
     render.TableColumn("unanswered", right=True, rank=4),

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from specclient.routing.choose.policy_terms import policy_terms
 from specclient.routing.learn.call_sample import CallSample
-from specclient.routing.simulate.scenario import SUMMARIZED, Scenario, SimulatedCall, simulated_call
+from specclient.routing.simulate.scenario import Scenario, SimulatedCall, simulated_call
 from specclient.types.criterion import COST, CandidateCall
 from specclient.types.policy import Policy
 
@@ -108,7 +108,7 @@ class GroundTruth:
         self._ground = ground
         self._policy = policy
         self._terms = policy_terms(policy)
-        self._limits = [each for each in self._terms.bounds if each.criterion.name not in SUMMARIZED]
+        self._limits = [each for each in self._terms.bounds if not each.criterion.has_fields]
         self._needs_latency = any(criterion is not COST for criterion, _ in self._terms.weights)
         self.routes = tuple(ground.routes if routes is None else routes)
         self.percentile = policy.percentile

@@ -19,7 +19,7 @@ from specclient.routing.learn.adaptive_percentile import kept_limits
 from specclient.routing.learn.call_sample import CallSample
 from specclient.routing.learn.estimator import Estimator, representative_length
 from specclient.routing.simulate.baselines import RateLimitWait
-from specclient.routing.simulate.scenario import SUMMARIZED, Scenario, SimulatedCall, simulated_call
+from specclient.routing.simulate.scenario import Scenario, SimulatedCall, simulated_call
 from specclient.types.criterion import COST, PromptTask
 from specclient.types.policy import Policy
 
@@ -95,7 +95,7 @@ def permitted_routes(ground: Scenario, policy: Policy) -> tuple[str, ...]:
             f"the policy permits none of the routes in {ground.name}: {', '.join(ground.routes)}; "
             "change its allow, deny or local_only"
         )
-    added = [each for each, _ in policy_terms(policy).weights if each.name not in SUMMARIZED]
+    added = [each for each, _ in policy_terms(policy).weights if not each.has_fields]
     for criterion, call in ((each, call) for each in added for call in ground.calls[:1]):
         tokens = call.completion_tokens
         calls = {

@@ -10,7 +10,6 @@ from itertools import count
 from specclient.routing.learn.call_sample import CallSample
 from specclient.routing.simulate.baselines import GroundTruth, RouteSelector, RouteTruth
 from specclient.routing.simulate.scenario import (
-    SUMMARIZED,
     Scenario,
     SimulatedCall,
     SimulatedOutcome,
@@ -38,7 +37,7 @@ class ReplayedCall:
         best: the best route.
         regret: how much worse the choice was than the best one, in the quantity that the policy minimizes.
         good: whether the choice was as good as the best one, or nearly.
-        figures: the values of the criteria that have no field here, by name; empty without an answer.
+        figures: the values of the criteria without fields of their own, by name; empty without an answer.
     """
 
     call: SimulatedCall
@@ -123,7 +122,7 @@ class _Replay:
     def __init__(self, ground: Scenario, player: RouteSelector, judge: GroundTruth) -> None:
         self._ground, self._player, self._judge = ground, player, judge
         self._quota, self._tries = _RateLimits(ground), _PendingFeedback(player)
-        self._criteria = [each for name, each in CRITERIA.items() if name not in SUMMARIZED]
+        self._criteria = [each for each in CRITERIA.values() if not each.has_fields]
 
     def step(self, call: SimulatedCall) -> ReplayedCall:
         """Replay one call to its end."""

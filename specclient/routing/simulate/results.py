@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from specclient.routing.simulate.baselines import GroundTruth
 from specclient.routing.simulate.replay import ReplayedCall, ReplayResult
-from specclient.routing.simulate.scenario import SUMMARIZED, RouteChange, Scenario
+from specclient.routing.simulate.scenario import RouteChange, Scenario
 from specclient.types.criterion import CRITERIA, PromptTask
 
 __all__ = ["ChangeRecovery", "ReplaySummary", "best_fixed", "find_recoveries", "summarize"]
@@ -36,8 +36,8 @@ class ReplaySummary:
         good: the share of choices as good as the best one, or nearly.
         routes: the share of calls by the route that answered.
         by_task: violations by task.
-        figures: the mean over answered calls of the criteria that have no field here, by name; None where
-            unknown.
+        figures: the mean over answered calls of the criteria without fields of their own, by name; None
+            where unknown.
     """
 
     name: str
@@ -111,7 +111,7 @@ def summarize(played: ReplayResult, percentile: float) -> ReplaySummary:
 def _mean_figures(steps: Sequence[ReplayedCall]) -> dict[str, float | None]:
     """Return the mean of each figure over the calls in which it is known, None without any."""
     means: dict[str, float | None] = {}
-    for name in (each for each in CRITERIA if each not in SUMMARIZED):
+    for name in (each.name for each in CRITERIA.values() if not each.has_fields):
         values = [value for step in steps if (value := step.figures.get(name)) is not None]
         means[name] = sum(values) / len(values) if values else None
     return means

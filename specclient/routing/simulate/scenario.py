@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from specclient.types.criterion import COST, LATENCY, QUALITY, TTFT, CandidateCall, PromptTask
+from specclient.types.criterion import CandidateCall, PromptTask
 from specclient.types.policy import Policy
 
 __all__ = [
-    "SUMMARIZED",
     "RouteChange",
     "Scenario",
     "SimulatedCall",
@@ -18,9 +17,6 @@ __all__ = [
     "TokenPrices",
     "simulated_call",
 ]
-
-#: Criteria with statistics of their own in a summary; every other one is summarized by its mean.
-SUMMARIZED = frozenset({COST.name, LATENCY.name, TTFT.name, QUALITY.name})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
