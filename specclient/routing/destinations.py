@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 from specclient.config import Settings
 from specclient.errors import ConfigurationError, NotFoundError
@@ -69,6 +71,14 @@ class DestinationRegistry:
         """Return whether a destination has this name."""
         return name in self._endpoints or name in self._entry_points()
 
+    def stays_local(self, name: str) -> bool:
+        """Return whether calls of a destination stay on this machine.
+
+        Those of engines do, and those of endpoints with a loopback address; those of unknown names do not.
+        """
+        endpoint = self._endpoints.get(name)
+        return self.known(name) if endpoint is None else _is_loopback(endpoint)
+
     def names(self) -> list[str]:
         """Return all names, engines first."""
         return [*self.backend_names(), *self._endpoints]
@@ -120,3 +130,14 @@ class DestinationRegistry:
         if self._points is None:
             self._points = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
         return self._points
+
+
+def _is_loopback(endpoint: Endpoint) -> bool:
+    """Return whether an endpoint has a loopback address."""
+    host = urlsplit(endpoint.base_url).hostname or ""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

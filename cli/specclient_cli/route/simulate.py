@@ -85,7 +85,7 @@ def command(  # noqa: PLR0917 - click passes them by name
       specclient route simulate calls.jsonl --minimize cost --max-latency 5
       specclient route simulate --world mixed --save calls.jsonl --json
 
-    Environment: SPECCLIENT_CONFIG (for --policy).
+    Environment: SPECCLIENT_CONFIG (for --policy, and the addresses that --local-only permits).
     """
     from specclient.routing.simulate.comparison import compare  # noqa: PLC0415 - slow, and only needed here
     from specclient.routing.simulate.trace import dump_trace, load_trace  # noqa: PLC0415
@@ -94,10 +94,12 @@ def command(  # noqa: PLR0917 - click passes them by name
         raise click.UsageError("Give either a TRACE or --world NAME.")
     if world is None and (save is not None or calls is not None):
         raise click.UsageError("--save and --calls need --world.")
-    policy = options.policy_of(state.settings(), **given) or Policy()
+    settings = state.settings()
+    policy = options.policy_of(settings, **given) or Policy()
     ground: World | Trace
     if trace is not None:
-        ground = load_trace(trace, seed=seed)
+        destinations = state.async_client(settings).router.destinations
+        ground = load_trace(trace, seed=seed, is_local=destinations.stays_local)
     else:
         ground = _world(str(world), seed, calls)
         if save is not None:
@@ -106,7 +108,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     if as_json:
         click.echo(json.dumps(_values(ground, found)))
     else:
-        _show(ground, found)
+        _show(ground, policy, found)
 
 
 def _world(name: str, seed: int, calls: int | None) -> World:
@@ -117,7 +119,7 @@ def _world(name: str, seed: int, calls: int | None) -> World:
     return World(WORLDS[name], seed, calls=calls)
 
 
-def _show(ground: World | Trace, found: Comparison) -> None:
+def _show(ground: World | Trace, policy: Policy, found: Comparison) -> None:
     """Print the table, and its main results in words."""
     hours = (ground.calls[-1].at - ground.calls[0].at) / 3600
     render.print_paragraph(
@@ -136,7 +138,7 @@ def _show(ground: World | Trace, found: Comparison) -> None:
     added = [render.TableColumn(CRITERIA[name].title, right=True, rank=2) for name in found.policy.figures]
     render.print_table((*_COLUMNS, *added, *_LAST_COLUMNS), lines)
     render.print_paragraph()
-    for sentence in _summary(ground, found):
+    for sentence in _summary(ground, policy, found):
         render.print_paragraph(sentence)
 
 
@@ -157,7 +159,25 @@ def _line(each: ReplaySummary, name: str, style: str = "") -> render.TableRow:
     )
 
 
-def _summary(ground: World | Trace, found: Comparison) -> list[str]:
+def _summary(ground: World | Trace, policy: Policy, found: Comparison) -> list[str]:
+    unmet = sum(not step.first for step in found.plays[found.policy.name].steps)
+    sentences = [_unmet(policy, unmet, found.policy.calls)] if unmet else []
+    if found.policy.answered:
+        sentences += _comparison(ground, found)
+    elif not unmet:
+        sentences.append("Every route that the policy permits failed in every call; permit others.")
+    return sentences
+
+
+def _unmet(policy: Policy, unmet: int, calls: int) -> str:
+    limits = [name for name in CRITERIA.bounds if policy.limit(name) is not None]
+    return (
+        f"No candidate met the policy for {unmet:,} of {calls:,} calls; relax "
+        f"{', '.join(limits) or 'its limits'}, or add candidates."
+    )
+
+
+def _comparison(ground: World | Trace, found: Comparison) -> list[str]:
     mine, fixed = found.policy, found.best_fixed
     allowed = 1 - found.percentile
     sentences = [

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from ipaddress import ip_address
-from urllib.parse import urlsplit
 
 from specclient.config import Settings
 from specclient.errors import ConfigurationError, NotFoundError
@@ -127,7 +125,7 @@ class OptionCatalogue:
                 head,
                 model,
                 lacks,
-                _is_loopback(destination),
+                self._destinations.stays_local(head),
                 quality,
                 tariff,
                 scale,
@@ -221,14 +219,3 @@ def _with_client_draft(
         acceptance=tuple(rates.items()),
         client_side_draft=ClientSideDraft(draft.route, strategy, draft.tariff, draft.local, greedy),
     )
-
-
-def _is_loopback(destination: Endpoint) -> bool:
-    """Return whether an endpoint has a loopback address."""
-    host = urlsplit(destination.base_url).hostname or ""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

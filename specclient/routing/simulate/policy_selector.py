@@ -135,5 +135,5 @@ def _option(ground: Scenario, route: str) -> RouteOption:
         )
         quote = Quote(listed, source=ground.name)
     return RouteOption(
-        route=route, provider=provider, model=model, tariff=Tariff.of(quote), local=provider == "local"
+        route=route, provider=provider, model=model, tariff=Tariff.of(quote), local=route in ground.local
     )

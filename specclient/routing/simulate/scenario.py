@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -97,7 +97,7 @@ class Scenario(Protocol):
     """A world or a trace.
 
     Attributes:
-        name: for reports; ``routes``: the candidates.
+        name: for reports; ``routes``: the candidates; ``local``: those whose calls stay on this machine.
         rates: prices by route; routes without an entry have no price.
         per_minute: the rate limits of routes, in requests per minute.
         changes: the known abrupt changes, in order.
@@ -107,6 +107,8 @@ class Scenario(Protocol):
     def name(self) -> str: ...
     @property
     def routes(self) -> tuple[str, ...]: ...
+    @property
+    def local(self) -> Collection[str]: ...
     @property
     def calls(self) -> Sequence[SimulatedCall]: ...
     @property
@@ -148,7 +150,7 @@ def simulated_call(
     return CandidateCall(
         route=route,
         task=call.task,
-        local=route.startswith("local/"),
+        local=route in scenario.local,
         draft=None,
         prompt_tokens=call.prompt_tokens,
         completion_tokens=completion_tokens,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from statistics import mean
@@ -49,6 +49,8 @@ class Trace:
         name: for reports.
         lines: the calls, in any order.
         seed: of the random numbers.
+        is_local: returns whether calls of a destination, by its name, stay on this machine, as
+            :meth:`specclient.routing.destinations.DestinationRegistry.stays_local` does; None: none does.
 
     Raises:
         ConfigurationError: no call has an answer.
@@ -57,7 +59,14 @@ class Trace:
     changes: Sequence[RouteChange] = ()
     per_minute: Mapping[str, float] = {}
 
-    def __init__(self, name: str, lines: Iterable[TraceCall], *, seed: int = 0) -> None:
+    def __init__(
+        self,
+        name: str,
+        lines: Iterable[TraceCall],
+        *,
+        seed: int = 0,
+        is_local: Callable[[str], bool] | None = None,
+    ) -> None:
         self.name = name
         self._seed = seed
         given = sorted(lines, key=lambda line: line.at)
@@ -68,6 +77,9 @@ class Trace:
         self.calls = tuple(_asked(i, line, start) for i, line in enumerate(replayed))
         self._own = [line.outcomes for line in replayed]
         self.routes = tuple(dict.fromkeys(route for line in given for route in line.outcomes))
+        self.local = frozenset(
+            route for route in self.routes if is_local is not None and is_local(route.partition("/")[0])
+        )
         self._known: dict[tuple[str, PromptTask | None], list[_ObservedOutcome]] = defaultdict(list)
         for line in given:
             for route, seen in line.outcomes.items():
@@ -116,8 +128,8 @@ class Trace:
         return known[low : low + _NEAREST]
 
 
-def load_trace(file: Path, *, seed: int = 0) -> Trace:
-    """Read a trace.
+def load_trace(file: Path, *, seed: int = 0, is_local: Callable[[str], bool] | None = None) -> Trace:
+    """Read a trace; ``seed`` and ``is_local`` are those of :class:`Trace`.
 
     Raises:
         ConfigurationError: an invalid line, with file and number; or a file without a call.
@@ -130,7 +142,7 @@ def load_trace(file: Path, *, seed: int = 0) -> Trace:
                     yield line
 
     try:
-        return Trace(str(file), lines(), seed=seed)
+        return Trace(str(file), lines(), seed=seed, is_local=is_local)
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{file} is not UTF-8 text: {error}") from None
 

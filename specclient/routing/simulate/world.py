@@ -70,6 +70,8 @@ class World:
         spec: the hosts and kinds of calls; ``calls`` overrides the number of calls.
     """
 
+    local: tuple[str, ...] = ()
+
     def __init__(self, spec: WorldSpec, seed: int, *, calls: int | None = None) -> None:
         self.spec = spec if calls is None else replace(spec, calls=calls)
         self.seed = seed

@@ -36,3 +36,25 @@ def test_what_is_asked_wrongly_is_said(run, tmp_path: Path) -> None:
         code, _, err = run("route", "simulate", *arguments)
         assert code != 0
         assert said in " ".join(err.split())
+
+
+def test_a_policy_without_an_answer_is_not_compared(run) -> None:
+    world = ("route", "simulate", "--world", "mixed", "--calls", "200")
+    code, out, _ = run(*world, "--max-cost", "0.0000001")
+    text = " ".join(out.split())
+    assert code == 0
+    assert "No candidate met the policy for 200 of 200 calls; relax max_cost_usd, or add candidates." in text
+    assert "The policy costs" not in text
+    assert "of its calls exceeded" not in text
+    assert "No candidate met" not in run(*world)[1]
+
+
+def test_local_only_permits_engines_and_loopback_addresses_as_live_calls_do(run, tmp_path: Path) -> None:
+    file = tmp_path / "calls.jsonl"
+    routes = ("local/demo", "ollama/llama3", "groq/llama3")
+    outcomes = {route: {"latency_s": 1.0, "cost_usd": 0.1} for route in routes}
+    call = {"task": "chat", "prompt_tokens": 9, "completion_tokens": 9, "outcomes": outcomes}
+    file.write_text("".join(json.dumps({"at": float(at), **call}) + "\n" for at in range(20)))
+    code, out, err = run("route", "simulate", str(file), "--local-only", "--json")
+    assert (code, err) == (0, "")
+    assert [each["name"] for each in json.loads(out)["fixed"]] == ["local/demo", "ollama/llama3"]
