@@ -51,10 +51,18 @@ def test_a_group_lists_the_first_line_of_each_command() -> None:
     for path, command in EVERY:
         if not isinstance(command, LazyGroup):
             continue
-        for name, (_, line) in command.commands_table.items():
+        for name, (location, line) in command.commands_table.items():
+            assert location.endswith(":command")
             listed = command.get_command(click.Context(command), name)
             assert listed is not None
             assert (listed.help or "").splitlines()[0] == line, " ".join((*path, name))
+
+
+def test_the_package_runs_as_the_script_does() -> None:
+    command = [sys.executable, "-m", "specclient_cli", "cost", "nothing"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("Usage: specclient cost ")
 
 
 def test_exit_codes_are_documented(run) -> None:
