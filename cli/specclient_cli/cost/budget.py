@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     help="Exit with 1 if at least this share of a budget is spent; 100 if no number is given.",
 )
 @pass_state
-def budget(state: State, *, as_json: bool, check: float | None) -> None:
+def command(state: State, *, as_json: bool, check: float | None) -> None:
     """Show the spent, reserved and remaining amount of each budget.
 
     Budgets are the [budgets.NAME] tables of the configuration. 'held' is the maximum cost of calls in flight.

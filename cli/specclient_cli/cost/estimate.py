@@ -40,7 +40,7 @@ _MEMORY, _ROWS = timedelta(days=30), 10_000
 @click.option("--max-tokens", type=click.IntRange(min=0), help="Maximum tokens of an answer.")
 @options.json_option
 @pass_state
-def estimate(state: State, file: Path, *, model: str | None, max_tokens: int | None, as_json: bool) -> None:
+def command(state: State, file: Path, *, model: str | None, max_tokens: int | None, as_json: bool) -> None:
     """Estimate the cost of prompts before they are sent.
 
     Nothing is sent. FILE is a text, a chat or request as JSON, or a batch as JSONL; '-' reads standard input.

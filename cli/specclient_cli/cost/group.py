@@ -17,19 +17,19 @@ COMMANDS: CommandTable = {
     "export": ("specclient_cli.cost.export:command", "Write the calls as CSV or JSON lines."),
     "prune": ("specclient_cli.cost.prune:command", "Delete old calls from the ledger."),
     "budget": (
-        "specclient_cli.cost.budget:budget",
+        "specclient_cli.cost.budget:command",
         "Show the spent, reserved and remaining amount of each budget.",
     ),
     "prices": (
-        "specclient_cli.cost.prices:prices",
+        "specclient_cli.cost.prices:command",
         "Show current prices and their source.",
     ),
     "update-prices": (
-        "specclient_cli.cost.prices:update_prices",
+        "specclient_cli.cost.update_prices:command",
         "Fetch the current price catalogue.",
     ),
     "estimate": (
-        "specclient_cli.cost.estimate:estimate",
+        "specclient_cli.cost.estimate:command",
         "Estimate the cost of prompts before they are sent.",
     ),
 }

@@ -1,4 +1,4 @@
-"""``specclient cost prices`` and ``update-prices``: current prices and the price catalogue."""
+"""``specclient cost prices``: current prices and their source."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from specclient.errors import APIConnectionError, NotFoundError, OpenAIError
+from specclient.errors import NotFoundError, OpenAIError
 from specclient.providers import Endpoint
 from specclient_cli.common import options, parameter_types, render
 from specclient_cli.common.state import State, pass_state
+from specclient_cli.cost.catalogue_format import catalogue_values, describe_catalogue
 
 if TYPE_CHECKING:
     from specclient.client.async_client import AsyncOpenAI
     from specclient.prices.billing import Quote
-    from specclient.prices.catalogue import SavedCatalogue
 
 #: Rates: field, title, and rank; columns of the highest rank are omitted first on a narrow terminal.
 _COLUMNS = (
@@ -47,7 +46,7 @@ class _PricedRoute:
 @click.argument("model", type=parameter_types.ModelName(), required=False)
 @options.json_option
 @pass_state
-def prices(state: State, model: str | None, as_json: bool) -> None:
+def command(state: State, model: str | None, as_json: bool) -> None:
     """Show current prices and their source.
 
     MODEL is PROVIDER/MODEL; the default is all models in the configuration. Prices are US dollars per million
@@ -69,44 +68,11 @@ def prices(state: State, model: str | None, as_json: bool) -> None:
     found = [_priced(client, model)] if model else _configured(client)
     copy = saved_catalogue(os.environ)
     if as_json:
-        values = {"prices": [_values(each) for each in found], "catalogue": _catalogue_values(copy)}
+        values = {"prices": [_values(each) for each in found], "catalogue": catalogue_values(copy)}
         click.echo(json.dumps(values))
         return
     _show(found)
-    render.print_paragraph(_catalogue(copy, datetime.now(UTC)), render.DIM)
-
-
-@click.command(name="update-prices")
-@click.option("--url", help="URL of the catalogue. Default: the published data of genai-prices.")
-@options.json_option
-@pass_state
-def update_prices(_state: State, url: str | None, as_json: bool) -> None:
-    """Fetch the current price catalogue.
-
-    The catalogue is validated before it replaces the current one, which stays if the fetch fails. Calls keep
-    the price of their own date. A later version of the package genai-prices overrides the fetched catalogue.
-
-    \b
-    Examples:
-      specclient cost update-prices
-      specclient cost update-prices --url https://mirror.example/prices.json
-
-    Environment: SPECCLIENT_PRICES (the file; default: prices.json in the user's data folder).
-    """
-    from specclient.prices import catalogue  # noqa: PLC0415 - slow to import
-    from specclient.transport.download import download  # noqa: PLC0415
-
-    before = catalogue.saved_catalogue(os.environ)
-    now = datetime.now(UTC)
-    try:
-        content = download(url or catalogue.catalogue_url())
-    except APIConnectionError as error:
-        raise APIConnectionError(message=f"{error}; the {_catalogue(before, now)} stays in use") from None
-    copy = catalogue.save_catalogue(content, fetched=now, env=os.environ)
-    if as_json:
-        click.echo(json.dumps(_catalogue_values(copy)))
-    else:
-        render.print_paragraph(f"{copy.models:,} models in {copy.path}; before: {_catalogue(before, now)}")
+    render.print_paragraph(describe_catalogue(copy, datetime.now(UTC)), render.DIM)
 
 
 def _configured(client: AsyncOpenAI) -> list[_PricedRoute]:
@@ -181,23 +147,3 @@ def _line(priced: _PricedRoute, names: Sequence[str]) -> render.TableRow:
 
 def _dollars(rate: Decimal) -> str:
     return f"${rate.normalize():f}"
-
-
-def _catalogue(copy: SavedCatalogue | None, now: datetime) -> str:
-    """Return the name and age of the catalogue in use."""
-    if copy is None:
-        return f"catalogue of genai-prices {version('genai-prices')}"
-    days = (now - copy.fetched).days
-    age = "today" if days < 1 else "yesterday" if days == 1 else f"{days} days ago"
-    return f"catalogue fetched {age}, on {copy.fetched:%Y-%m-%d %H:%M} UTC"
-
-
-def _catalogue_values(copy: SavedCatalogue | None) -> dict[str, Any]:
-    if copy is None:
-        return {"package": version("genai-prices"), "fetched": None, "path": None}
-    return {
-        "package": copy.package,
-        "fetched": copy.fetched.isoformat(),
-        "path": str(copy.path),
-        "models": copy.models,
-    }

@@ -63,15 +63,24 @@ class PastTime(parameter_types.ParameterType):
             self.fail(f"{error}.", param, ctx)
 
 
-def by_option(*, default: str, more: tuple[str, ...] = ()) -> Callable[[options.F], options.F]:
-    """Add ``--by``."""
-    also = "".join(f"{name} (only); or " for name in more)
+def by_option(
+    *,
+    default: str,
+    more: tuple[str, ...] = (),
+    help: str = "Group by",
+) -> Callable[[options.F], options.F]:
+    """Add ``--by``.
+
+    Args:
+        more: as in :class:`GroupKeys`.
+        help: the beginning of the help text, before the names to group by; it explains those in ``more``.
+    """
     return click.option(
         "--by",
         type=GroupKeys(more),
         default=default,
         show_default=True,
-        help=f"Group by {also}{', '.join(GROUPS)} or tag:NAME, separated by commas.",
+        help=f"{help} {', '.join(GROUPS)} or tag:NAME, separated by commas.",
     )
 
 

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
 
 from specclient.ledger.ledger import Ledger
-from specclient.ledger.row import LedgerRow
 from specclient.reports.export import json_row
 from specclient.reports.reader import CallFilter, read_reports
 from specclient.reports.report import CostReport, ReportBuilder
-from specclient.reports.text import UNKNOWN, format_seconds
 from specclient_cli.common import options, render
 from specclient_cli.common.state import State, pass_state
 from specclient_cli.cost import report, report_options
-from specclient_cli.cost.call_rows import format_cost, format_count, select_rows
-from specclient_cli.cost.report_options import one_line
+from specclient_cli.cost.call_rows import select_rows, show_calls
 
 
 @click.command(name="top")
-@report_options.by_option(default="model", more=("call", "tag"))
+@report_options.by_option(
+    default="model",
+    more=("call", "tag"),
+    help="What to list: single calls (call), every tag (tag), or groups of calls by",
+)
 @report_options.filter_options
 @click.option(
     "-n", "--number", type=click.IntRange(min=1), default=10, show_default=True, help="Number of lines."
@@ -34,8 +34,8 @@ from specclient_cli.cost.report_options import one_line
 def command(state: State, /, *, by: tuple[str, ...], number: int, as_json: bool, **given: Any) -> None:
     """Show the most expensive models, tags or calls.
 
-    The default time span is the last day. '--by tag' lists every tag as NAME=VALUE; a call with several tags
-    counts for each of them.
+    The default time span is the last day. '--by call' lists single calls instead of sums. '--by tag' lists
+    every tag as NAME=VALUE; a call with several tags counts for each of them.
 
     \b
     Examples:
@@ -56,7 +56,7 @@ def command(state: State, /, *, by: tuple[str, ...], number: int, as_json: bool,
         if as_json:
             click.echo(json.dumps([json_row(row) for row in most_expensive]))
         elif most_expensive:
-            _show_calls(most_expensive)
+            show_calls(most_expensive)
         else:
             _print_none(ledger, requested)
         return
@@ -101,31 +101,3 @@ def _by_tag(ledger: Ledger, where: CallFilter) -> CostReport:
         for name, value in row.tags.items():
             tally.add_row(row, (f"{name}={value}",))
     return CostReport(("tag",), tally.report().lines, total.report().total)
-
-
-def _show_calls(rows: Sequence[LedgerRow]) -> None:
-    columns = [
-        render.TableColumn("started (UTC)", rank=3),
-        render.TableColumn("model"),
-        render.TableColumn("in", right=True, rank=2),
-        render.TableColumn("out", right=True, rank=2),
-        render.TableColumn("time", right=True, rank=1),
-        render.TableColumn("tags", rank=5),
-        render.TableColumn("request id", rank=4),
-        render.TableColumn("cost", right=True),
-    ]
-    render.print_table(columns, [render.TableRow(_cells(row)) for row in rows])
-
-
-def _cells(row: LedgerRow) -> list[str]:
-    tags = " ".join(f"{name}={value}" for name, value in row.tags.items())
-    return [
-        f"{row.started_at:%Y-%m-%d %H:%M:%S}",
-        one_line(row.route),
-        format_count(row.prompt_tokens),
-        format_count(row.completion_tokens),
-        format_seconds(row.latency_s),
-        one_line(tags),
-        one_line(row.request_id or UNKNOWN),
-        format_cost(row),
-    ]
