@@ -1,4 +1,4 @@
-"""Fixtures of the transport's tests: a clock that only sleeping moves."""
+"""Fixtures of the transport's tests: a virtual clock that advances only when tasks sleep."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Awaitable
 import pytest
 
 NOW = 1_755_780_000.0  # 2025-08-21T12:40:00Z
-_TURNS = 20  # of the loop, after which everybody who can run has run
+_TURNS = 20  # iterations of the event loop after which every ready task has run
 
 
 class VirtualTime:
-    """Seconds from 0, which pass when everybody sleeps; sleepers wake in the order of their times."""
+    """A clock from 0 that advances when all tasks sleep; sleepers wake in the order of their wake times."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -33,7 +33,7 @@ class VirtualTime:
         await future
 
     async def run(self, *tasks: Awaitable[object], until: float = float("inf")) -> list[object]:
-        """Run all, time passing, and return their results or exceptions; stop the clock at ``until``."""
+        """Run the tasks, advancing the clock to ``until`` at most; return their results or exceptions."""
         running = [asyncio.ensure_future(task) for task in tasks]
         while not all(task.done() for task in running):
             for _ in range(_TURNS):

@@ -1,4 +1,4 @@
-"""A deployment that keeps failing is given a rest, and a blip is not."""
+"""The circuit breaker: opens for a deployment that keeps failing, not after a short burst of failures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Clock:
         self.seconds = 100.0
 
     def __call__(self) -> float:
-        self.seconds += 0.001  # whatever is asked for later is later
+        self.seconds += 0.001  # so that later readings are later times
         return self.seconds
 
 
@@ -50,7 +50,7 @@ def is_open(breaker: CircuitBreaker) -> bool:
     return False
 
 
-def test_five_failures_in_a_row_over_ten_seconds_open_it(clock: Clock) -> None:
+def test_five_failures_in_a_row_over_ten_seconds_open_the_circuit(clock: Clock) -> None:
     breaker = CircuitBreaker(CircuitRule(), clock=clock)
     fail(breaker, clock, 4)
     assert not is_open(breaker)
@@ -65,7 +65,7 @@ def test_five_failures_in_a_row_over_ten_seconds_open_it(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("error", [APITimeoutError(), status_error(500, ""), status_error(503, "")])
-def test_what_counts_as_failing(clock: Clock, error: BaseException) -> None:
+def test_timeouts_and_server_errors_count_as_failures(clock: Clock, error: BaseException) -> None:
     breaker = CircuitBreaker(CircuitRule(), clock=clock)
     fail(breaker, clock, 5, error)
     assert is_open(breaker)
@@ -76,7 +76,7 @@ def test_what_counts_as_failing(clock: Clock, error: BaseException) -> None:
     [None, *(status_error(status, "") for status in (400, 401, 404, 409, 429, 501))],
     ids=lambda error: str(error and error.status_code),
 )
-def test_an_answer_whatever_it_says_begins_the_count_anew(clock: Clock, error: BaseException | None) -> None:
+def test_a_success_or_a_client_error_resets_the_count(clock: Clock, error: BaseException | None) -> None:
     breaker = CircuitBreaker(CircuitRule(), clock=clock)
     for _ in range(3):
         fail(breaker, clock, 4)
@@ -85,7 +85,7 @@ def test_an_answer_whatever_it_says_begins_the_count_anew(clock: Clock, error: B
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), DeadlineExceededError(), RuntimeError()])
-def test_what_says_nothing_of_the_server_changes_nothing(clock: Clock, error: BaseException) -> None:
+def test_errors_unrelated_to_the_server_do_not_change_the_count(clock: Clock, error: BaseException) -> None:
     breaker = CircuitBreaker(CircuitRule(), clock=clock)
     fail(breaker, clock, 20, error)
     assert not is_open(breaker)
@@ -95,7 +95,7 @@ def test_what_says_nothing_of_the_server_changes_nothing(clock: Clock, error: Ba
     assert is_open(breaker)
 
 
-def test_a_burst_that_fails_together_counts_once(clock: Clock) -> None:
+def test_concurrent_failures_count_once(clock: Clock) -> None:
     breaker = CircuitBreaker(CircuitRule(lasting_s=0), clock=clock)
     for _ in range(4):  # four waves of a hundred
         under_way = [breaker.enter("p/m") for _ in range(100)]
@@ -106,13 +106,13 @@ def test_a_burst_that_fails_together_counts_once(clock: Clock) -> None:
     assert is_open(breaker)
 
 
-def test_a_burst_whose_retries_fail_fast_within_a_blip_opens_nothing(clock: Clock) -> None:
+def test_many_failures_within_a_few_seconds_do_not_open_the_circuit(clock: Clock) -> None:
     breaker = CircuitBreaker(CircuitRule(), clock=clock)
     fail(breaker, clock, 300, gap=0.01)  # three seconds, one after the other
     assert not is_open(breaker)
 
 
-def test_one_probe_at_a_time_and_its_end_decides(clock: Clock) -> None:
+def test_one_probe_runs_at_a_time_and_its_result_closes_or_reopens_the_circuit(clock: Clock) -> None:
     breaker = CircuitBreaker(CircuitRule(failures=2, lasting_s=0, rest_s=30), clock=clock)
     fail(breaker, clock, 2, gap=0.0)
     clock.seconds += 29
@@ -133,7 +133,7 @@ def test_one_probe_at_a_time_and_its_end_decides(clock: Clock) -> None:
     assert not is_open(breaker)
 
 
-def test_a_rest_is_as_long_as_the_failing_and_half_a_minute_at_most(clock: Clock) -> None:
+def test_the_circuit_stays_open_as_long_as_the_failing_lasted_up_to_thirty_seconds(clock: Clock) -> None:
     breaker = CircuitBreaker(CircuitRule(), clock=clock)
     rests = []
     for _ in range(8):
@@ -157,45 +157,47 @@ def test_a_late_failure_does_not_open_a_circuit_that_closed_meanwhile(clock: Clo
     assert not is_open(breaker)
 
 
-def test_off_is_off(clock: Clock) -> None:
+def test_without_a_rule_the_circuit_never_opens(clock: Clock) -> None:
     breaker = CircuitBreaker(None, clock=clock)
     fail(breaker, clock, 100)
     assert not is_open(breaker)
 
 
 @pytest.mark.parametrize("options", [{"failures": 0}, {"rest_s": -1}, {"lasting_s": -1}, {"rest_s": "long"}])
-def test_circuits_that_are_none(options: dict[str, Any]) -> None:
+def test_invalid_circuit_rules_raise(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=f"circuit {next(iter(options))} is"):
         CircuitRule(**options)
 
 
 def opened(clock: Clock) -> CircuitBreaker:
-    """A circuit that a rest of 30 s has just ended."""
+    """Return an open circuit whose rest of 30 s has just ended."""
     breaker = CircuitBreaker(CircuitRule(failures=2, lasting_s=0, rest_s=30), clock=clock)
     fail(breaker, clock, 2, gap=0.0)
     clock.seconds += 30
     return breaker
 
 
-def test_a_probe_that_hangs_is_followed_by_another_after_a_rest(clock: Clock) -> None:
+def test_a_hanging_probe_is_followed_by_another_after_a_rest(clock: Clock) -> None:
     breaker = opened(clock)
     hung = breaker.enter("p/m")
     clock.seconds += 20
     with pytest.raises(CircuitOpenError, match=r"sent after the running probe, in 10\.0 s") as caught:
         breaker.enter("p/m")
     assert caught.value.retry_after_s == pytest.approx(10.0, abs=0.01)
-    assert not breaker.is_open("p/m", 1.0)  # its answer may come any moment
+    assert not breaker.is_open("p/m", 1.0)  # the probe may be answered at any time
     clock.seconds += caught.value.retry_after_s
     second = breaker.enter("p/m")
     assert second.probe
-    breaker.leave(hung, KeyboardInterrupt())  # lets nobody in: the second one is under way
+    breaker.leave(hung, KeyboardInterrupt())  # permits no new probe: the second one is running
     assert is_open(breaker)
     breaker.leave(second, None)
     assert not is_open(breaker)
 
 
 @pytest.mark.parametrize(("status", "closes"), [(200, True), (429, True), (501, True), (500, False)])
-def test_a_probe_whose_answer_has_begun_has_seen_enough(clock: Clock, status: int, closes: bool) -> None:
+def test_the_status_of_a_probe_decides_before_its_body_is_read(
+    clock: Clock, status: int, closes: bool
+) -> None:
     breaker = opened(clock)
     probe = breaker.enter("p/m")
     breaker.answered(probe, status)
@@ -205,7 +207,7 @@ def test_a_probe_whose_answer_has_begun_has_seen_enough(clock: Clock, status: in
         assert not is_open(breaker)
 
 
-def test_deployments_that_failed_longest_ago_are_forgotten(clock: Clock) -> None:
+def test_the_deployments_that_failed_longest_ago_are_removed(clock: Clock) -> None:
     breaker = CircuitBreaker(CircuitRule(failures=1, lasting_s=0), clock=clock)
     for number in range(5000):
         clock.seconds += 1e-3

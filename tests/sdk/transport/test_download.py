@@ -1,4 +1,4 @@
-"""What stands at a public address is fetched whole or not at all, and every failure names the address."""
+"""Downloads of public URLs: complete or an error, and each error names the URL."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def server():
         yield running
 
 
-def test_bytes_come_as_they_are_and_redirects_are_followed(server: OpenAIServer) -> None:
+def test_bytes_are_returned_unchanged_and_redirects_are_followed(server: OpenAIServer) -> None:
     server.script(reply(301, b"", {"location": "/there"}), reply(200, b"\x00\xffwhole"))
     assert download(f"{server.url}/here") == b"\x00\xffwhole"
     assert [each.path for each in server.requests] == ["/here", "/there"]
     assert "authorization" not in server.requests[0].headers
 
 
-def test_failures_name_the_address(server: OpenAIServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_name_the_url(server: OpenAIServer, monkeypatch: pytest.MonkeyPatch) -> None:
     url = f"{server.url}/prices.json"
     server.script(reply(404, b"none"), broken_stream(b"half"), reply(200, b"x" * 11))
     with pytest.raises(APIConnectionError, match=f"{url} answered 404"):
@@ -36,6 +36,6 @@ def test_failures_name_the_address(server: OpenAIServer, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("url", ["", "no-url", "ftp://host/x", "http://", "http://[bad"])
-def test_what_is_no_address(url: str) -> None:
+def test_invalid_urls_raise(url: str) -> None:
     with pytest.raises(APIConnectionError, match="could not be fetched"):
         download(url)

@@ -1,4 +1,4 @@
-"""The transport against a real server that behaves, refuses, breaks off, stalls and lies."""
+"""The transport against a real server that succeeds, refuses, disconnects, stalls and sends invalid HTTP."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def post(server: OpenAIServer, **options: Any) -> WireRequest:
 
 
 async def collect(transport: Transport, request: WireRequest, seen: list[bytes] | None = None) -> list[bytes]:
-    """Read a stream to its end; ``seen`` keeps what came before an error."""
+    """Read a stream to its end; ``seen`` keeps the events received before an error."""
     seen = [] if seen is None else seen
     async with transport.stream(request) as stream:
         async for event in stream:
@@ -91,7 +91,7 @@ async def collect(transport: Transport, request: WireRequest, seen: list[bytes] 
     return seen
 
 
-async def test_a_whole_answer(openai_server: OpenAIServer, make: Make) -> None:
+async def test_fetch_returns_the_complete_response(openai_server: OpenAIServer, make: Make) -> None:
     answer = await make().fetch(post(openai_server))
     assert answer.status == 200
     assert answer.request_id == "req-whole"
@@ -102,7 +102,7 @@ async def test_a_whole_answer(openai_server: OpenAIServer, make: Make) -> None:
     assert openai_server.requests[0].headers["x-stainless-retry-count"] == "0"
 
 
-async def test_a_stream(openai_server: OpenAIServer, make: Make) -> None:
+async def test_a_streamed_response(openai_server: OpenAIServer, make: Make) -> None:
     async with make().stream(post(openai_server, stream=True)) as stream:
         assert (stream.status, stream.request_id, stream.attempts) == (200, "req-stream", 1)
         data = [event.data async for event in stream]
@@ -110,7 +110,7 @@ async def test_a_stream(openai_server: OpenAIServer, make: Make) -> None:
     assert json.loads(data[0])["choices"][0]["delta"] == {"content": "The"}
 
 
-async def test_streams_read_to_done_share_one_connection(openai_server: OpenAIServer, make: Make) -> None:
+async def test_streams_read_to_done_reuse_one_connection(openai_server: OpenAIServer, make: Make) -> None:
     transport = make()
     for _ in range(3):
         async with transport.stream(post(openai_server, stream=True)) as stream:
@@ -120,7 +120,7 @@ async def test_streams_read_to_done_share_one_connection(openai_server: OpenAISe
     assert openai_server.connections == 1
 
 
-async def test_a_server_that_keeps_the_stream_open_after_done_delays_nobody(
+async def test_a_connection_left_open_after_done_does_not_delay_the_reader(
     openai_server: OpenAIServer, make: Make
 ) -> None:
     openai_server.script(broken_stream(b"data: 1\n\n", b"data: [DONE]\n\n", how="hang"))
@@ -135,7 +135,7 @@ async def test_a_server_that_keeps_the_stream_open_after_done_delays_nobody(
 
 @pytest.mark.parametrize("how", ["reset", "close"])
 @pytest.mark.parametrize("mark", [b"[DONE]", b"[DONE] "])
-async def test_what_happens_after_done_harms_nobody(
+async def test_a_disconnect_after_done_is_ignored(
     openai_server: OpenAIServer, make: Make, how: str, mark: bytes
 ) -> None:
     tail = b"data: " + mark + b"\n\ndata: late\n\n"
@@ -143,7 +143,7 @@ async def test_what_happens_after_done_harms_nobody(
     assert await collect(make(), post(openai_server)) == [b"1", mark]
 
 
-async def test_events_cut_inside_characters_and_line_ends_and_keep_alives(
+async def test_events_split_inside_characters_and_line_ends_and_keep_alives_are_decoded(
     openai_server: OpenAIServer, make: Make
 ) -> None:
     body = ': keep-alive\r\n\r\ndata: {"a": "€"}\r\n\r\ndata:\r\n\r\ndata: [DONE]'.encode()
@@ -157,12 +157,14 @@ async def test_compressed_streams_are_decompressed(openai_server: OpenAIServer, 
     assert await collect(make(), post(openai_server)) == [b"1", b"[DONE]"]
 
 
-async def test_json_where_events_were_asked_for_is_one_event(openai_server: OpenAIServer, make: Make) -> None:
+async def test_a_json_response_to_a_streamed_request_is_one_event(
+    openai_server: OpenAIServer, make: Make
+) -> None:
     openai_server.script(reply(200, {"error": {"message": "overloaded"}}))
     assert await collect(make(), post(openai_server)) == [b'{"error": {"message": "overloaded"}}']
 
 
-async def test_a_web_page_where_events_were_asked_for(openai_server: OpenAIServer, make: Make) -> None:
+async def test_an_html_response_to_a_streamed_request_raises(openai_server: OpenAIServer, make: Make) -> None:
     openai_server.script(reply(200, b"<html>hello</html>", {"content-type": "text/html; charset=utf-8"}))
     with pytest.raises(APIResponseValidationError, match=r"check base_url.*<html>hello") as caught:
         await collect(make(), post(openai_server))
@@ -170,7 +172,7 @@ async def test_a_web_page_where_events_were_asked_for(openai_server: OpenAIServe
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_refusals_carry_the_inner_error(
+async def test_status_errors_carry_the_inner_error_object(
     openai_server: OpenAIServer, make: Make, streamed: bool
 ) -> None:
     error = {
@@ -192,7 +194,7 @@ async def test_refusals_carry_the_inner_error(
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_errors_tell_how_many_tries_it_took(
+async def test_errors_carry_the_number_of_attempts(
     openai_server: OpenAIServer, make: Make, streamed: bool
 ) -> None:
     call = collect if streamed else Transport.fetch
@@ -207,7 +209,7 @@ async def test_errors_tell_how_many_tries_it_took(
     assert APIError.attempts == 1
 
 
-async def test_errors_amid_a_stream_tell_how_many_tries_it_took(
+async def test_errors_amid_a_stream_carry_the_number_of_attempts(
     openai_server: OpenAIServer, make: Make
 ) -> None:
     openai_server.script(reply(500), broken_stream(b"data: 1\n\n"), reply(500))
@@ -223,7 +225,7 @@ async def test_errors_amid_a_stream_tell_how_many_tries_it_took(
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_retries_until_it_works(
+async def test_requests_are_retried_until_they_succeed(
     openai_server: OpenAIServer, make: Make, pauses: Pauses, streamed: bool
 ) -> None:
     openai_server.script(reply(500), reply(429, {"error": {"message": "slow down"}}, {"retry-after-ms": "5"}))
@@ -239,7 +241,7 @@ async def test_retries_until_it_works(
     assert pauses[:2] == [0.5, 0.005]
 
 
-async def test_a_reset_connection_is_retried_and_is_no_timeout(
+async def test_a_reset_connection_is_retried_and_does_not_raise_a_timeout(
     openai_server: OpenAIServer, make: Make
 ) -> None:
     openai_server.script(reset, reset, reset)
@@ -251,7 +253,9 @@ async def test_a_reset_connection_is_retried_and_is_no_timeout(
     assert len(openai_server.requests) == 3
 
 
-async def test_the_requests_own_number_of_retries_wins(openai_server: OpenAIServer, make: Make) -> None:
+async def test_max_retries_of_the_request_override_those_of_the_transport(
+    openai_server: OpenAIServer, make: Make
+) -> None:
     openai_server.script(*[reply(503)] * 5)
     with pytest.raises(InternalServerError):
         await make(max_retries=4).fetch(post(openai_server, max_retries=0))
@@ -261,7 +265,7 @@ async def test_the_requests_own_number_of_retries_wins(openai_server: OpenAIServ
     assert len(openai_server.requests) == 3
 
 
-async def test_a_refused_deployment_holds_its_next_caller(
+async def test_retry_after_delays_the_next_request_to_the_deployment(
     openai_server: OpenAIServer, make: Make, pauses: Pauses
 ) -> None:
     openai_server.script(reply(429, {"error": {"message": "slow"}}, {"retry-after": "30"}))
@@ -273,7 +277,9 @@ async def test_a_refused_deployment_holds_its_next_caller(
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_nobody_listens(make: Make, openai_server: OpenAIServer, streamed: bool) -> None:
+async def test_a_refused_connection_raises_a_connection_error(
+    make: Make, openai_server: OpenAIServer, streamed: bool
+) -> None:
     request = post(openai_server, max_retries=0)
     openai_server.close()
     call = collect if streamed else Transport.fetch
@@ -281,14 +287,16 @@ async def test_nobody_listens(make: Make, openai_server: OpenAIServer, streamed:
         await call(make(), request)
 
 
-async def test_a_name_that_does_not_resolve(make: Make) -> None:
+async def test_a_host_that_does_not_resolve_is_named_without_the_query(make: Make) -> None:
     with pytest.raises(APIConnectionError, match=r"No answer from http://nowhere\.invalid:81 ") as caught:
         await make(max_retries=0).fetch(WireRequest("POST", "http://nowhere.invalid:81/v1?key=qwerty"))
     assert "qwerty" not in str(caught.value)
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_silence_is_a_read_timeout(openai_server: OpenAIServer, make: Make, streamed: bool) -> None:
+async def test_a_server_that_sends_nothing_raises_a_read_timeout(
+    openai_server: OpenAIServer, make: Make, streamed: bool
+) -> None:
     openai_server.script(hang)
     call = collect if streamed else Transport.fetch
     with pytest.raises(
@@ -297,7 +305,7 @@ async def test_silence_is_a_read_timeout(openai_server: OpenAIServer, make: Make
         await call(make(max_retries=0), post(openai_server, timeout=0.1))
 
 
-async def test_a_stream_that_falls_silent(openai_server: OpenAIServer, make: Make) -> None:
+async def test_a_stream_that_stalls_raises_a_read_timeout(openai_server: OpenAIServer, make: Make) -> None:
     openai_server.script(broken_stream(b"data: 1\n\n", how="hang"))
     seen: list[bytes] = []
     with pytest.raises(APITimeoutError, match=r"read timeout of 0\.2 s"):
@@ -307,7 +315,9 @@ async def test_a_stream_that_falls_silent(openai_server: OpenAIServer, make: Mak
 
 
 @pytest.mark.parametrize("how", ["reset", "close"])
-async def test_a_stream_that_breaks_off(openai_server: OpenAIServer, make: Make, how: str) -> None:
+async def test_a_stream_that_is_disconnected_raises_and_is_not_retried(
+    openai_server: OpenAIServer, make: Make, how: str
+) -> None:
     openai_server.script(broken_stream(b'data: 1\n\ndata: {"cut', how=how))
     seen: list[bytes] = []
     with pytest.raises(APIConnectionError, match=f"The answer of {openai_server.url} broke off") as caught:
@@ -330,7 +340,7 @@ async def test_a_stream_that_breaks_off(openai_server: OpenAIServer, make: Make,
     ids=["cut", "no http", "bad chunk", "bad gzip", "cut error", "nothing"],
 )
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_server_that_lies(
+async def test_invalid_http_raises_a_connection_error(
     openai_server: OpenAIServer, make: Make, answer: Any, streamed: bool
 ) -> None:
     openai_server.script(answer)
@@ -340,7 +350,7 @@ async def test_a_server_that_lies(
 
 
 @pytest.mark.parametrize("leave", ["break", "cancel", "anyio"])
-async def test_leaving_a_stream_frees_its_connection(
+async def test_leaving_a_stream_closes_its_connection(
     openai_server: OpenAIServer, make: Make, leave: str
 ) -> None:
     openai_server.script(broken_stream(b"data: 1\n\n", how="hang"))
@@ -368,7 +378,7 @@ async def test_leaving_a_stream_frees_its_connection(
     assert await asyncio.to_thread(openai_server.wait_left, 1)
 
 
-async def test_cancelling_a_call_frees_its_connection(openai_server: OpenAIServer, make: Make) -> None:
+async def test_cancelling_a_call_closes_its_connection(openai_server: OpenAIServer, make: Make) -> None:
     openai_server.script(hang)
     with anyio.move_on_after(0.2):
         await make().fetch(post(openai_server))
@@ -384,7 +394,7 @@ async def test_redirects_are_followed(openai_server: OpenAIServer, make: Make) -
 
 @pytest.mark.parametrize("status", [302, 307])
 @pytest.mark.parametrize("name", ["authorization", "api-key", "x-api-key", "x-goog-api-key"])
-async def test_no_key_follows_a_redirect_to_another_origin(
+async def test_api_keys_are_not_sent_after_a_redirect_to_another_origin(
     openai_server: OpenAIServer, make: Make, name: str, status: int
 ) -> None:
     with OpenAIServer() as other:
@@ -396,14 +406,14 @@ async def test_no_key_follows_a_redirect_to_another_origin(
         assert other.requests[0].headers["x-mine"] == "kept"
 
 
-async def test_a_head_with_long_lines_is_read(openai_server: OpenAIServer, make: Make) -> None:
+async def test_long_response_headers_are_read(openai_server: OpenAIServer, make: Make) -> None:
     openai_server.script(reply(200, {}, {"content-security-policy": "a" * 60_000}))
     answer = await make().fetch(post(openai_server))
     assert len(answer.headers["content-security-policy"]) == 60_000
 
 
 def all_text(error: BaseException | None) -> str:
-    """Everything a log, a traceback or a crash reporter could print of an error and its causes."""
+    """Return all text that a log, a traceback or a crash reporter could print of an error and its causes."""
     found = []
     while error is not None:
         found += [repr(error), str(error), *traceback.format_exception(error), repr(vars(error))]
@@ -453,8 +463,8 @@ async def test_the_key_is_in_no_error_log_or_repr(
     assert not any(KEY in text for text in seen)
 
 
-def everywhere(error: BaseException) -> str:
-    """What :func:`all_text` finds, and what request and response hold."""
+def all_text_and_contents(error: BaseException) -> str:
+    """Return the text of :func:`all_text`, and the contents of the request and the response."""
     found = [all_text(error), str(getattr(error, "code", ""))]
     for carrier in (error, getattr(error, "response", None)):
         if (request := getattr(carrier, "request", None)) is not None:
@@ -484,17 +494,17 @@ PARTS = (
 
 
 def echo(status: int, kind: str, *, escaped: bool = False, stream: bool = False, reason: str = "") -> Any:
-    """Send back everything that came: in the body, in a header and, with ``reason``, in place of HTTP."""
+    """Echo the headers and query received in the body, a header and, with ``reason``, the status line."""
 
     async def run(received: Any, wire: Any) -> None:
-        said = " ".join([*received.headers.values(), received.query, "query/secret"])
+        echoed = " ".join([*received.headers.values(), received.query, "query/secret"])
         if reason:
             wire.keep = False
-            await wire.send(f"{reason} {said}\r\n\r\n".encode())
+            await wire.send(f"{reason} {echoed}\r\n\r\n".encode())
             return
-        body = said
+        body = echoed
         if "json" in kind:
-            body = json.dumps({"error": {"message": said, "code": KEY}})
+            body = json.dumps({"error": {"message": echoed, "code": KEY}})
             body = body.replace("/", "\\u002f") if escaped else body
         headers = {"content-type": kind, "www-authenticate": f'Bearer error="{received.query} {KEY}"'}
         if stream:
@@ -523,7 +533,7 @@ def echo(status: int, kind: str, *, escaped: bool = False, stream: bool = False,
     ids=["401", "escaped", "text", "html", "200", "event", "garbage", "bad status", "reset", "hang"],
 )
 @pytest.mark.parametrize("own", [True, False], ids=["ours", "theirs"])
-async def test_a_server_that_echoes_everything_learns_nobody_anything(
+async def test_secrets_echoed_by_the_server_are_redacted_from_errors(
     openai_server: OpenAIServer, make: Make, answer: Any, streamed: bool, own: bool
 ) -> None:
     openai_server.script(answer)
@@ -534,14 +544,14 @@ async def test_a_server_that_echoes_everything_learns_nobody_anything(
     transport = make(max_retries=0) if own else make(max_retries=0, http_client=theirs)
     async with theirs:
         with pytest.raises(APIError) as caught:
-            await through(transport, request, streamed=streamed)
-    seen = everywhere(caught.value)
+            await send_and_decode(transport, request, streamed=streamed)
+    seen = all_text_and_contents(caught.value)
     assert [part for part in PARTS if part in seen] == []
     assert caught.value.__cause__ is caught.value.__context__ is None
 
 
-async def through(transport: Transport, request: WireRequest, *, streamed: bool) -> None:
-    """Send, and decode as the pipeline does."""
+async def send_and_decode(transport: Transport, request: WireRequest, *, streamed: bool) -> None:
+    """Send the request and decode the response as the pipeline does."""
     dialect = OpenAIDialect()
     if not streamed:
         dialect.decode(inference_methods.CHAT, await transport.fetch(request))
@@ -551,7 +561,9 @@ async def through(transport: Transport, request: WireRequest, *, streamed: bool)
             dialect.decode_event(inference_methods.CHAT, event.data, event.event)
 
 
-async def test_what_a_refusal_shows_of_itself(openai_server: OpenAIServer, make: Make) -> None:
+async def test_a_status_error_keeps_the_response_and_the_request_with_secrets_redacted(
+    openai_server: OpenAIServer, make: Make
+) -> None:
     body = gzip.compress(json.dumps({"error": {"message": f"bad key {KEY}", "code": "x"}}).encode())
     headers = {"content-encoding": "gzip", "content-type": "application/json", "x-request-id": "req-9"}
     openai_server.script(reply(401, body, headers))
@@ -570,7 +582,7 @@ async def test_what_a_refusal_shows_of_itself(openai_server: OpenAIServer, make:
     assert failed.request.headers["content-type"] == "application/json"
 
 
-async def test_debug_logging_names_each_try(
+async def test_debug_logging_has_a_line_for_each_attempt_and_retry(
     openai_server: OpenAIServer, make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "specclient")
@@ -593,16 +605,18 @@ async def test_debug_logging_names_each_try(
         ({"http_client": object()}, "http_client is a builtins.object"),
     ],
 )
-async def test_arguments_that_cannot_be_used(options: dict[str, Any], message: str) -> None:
+async def test_invalid_arguments_raise(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Transport(**options)
 
 
-async def test_no_timeout_at_all(openai_server: OpenAIServer, make: Make) -> None:
+async def test_an_infinite_timeout_is_accepted(openai_server: OpenAIServer, make: Make) -> None:
     assert (await make(timeout=float("inf")).fetch(post(openai_server))).status == 200
 
 
-async def test_a_hundred_streams_at_once(openai_server: OpenAIServer, make: Make) -> None:
+async def test_a_hundred_concurrent_streams_are_read_completely(
+    openai_server: OpenAIServer, make: Make
+) -> None:
     transport = make()
     lengths: list[int] = []
 
@@ -615,7 +629,9 @@ async def test_a_hundred_streams_at_once(openai_server: OpenAIServer, make: Make
     assert lengths == [11] * 100
 
 
-async def test_statuses_without_a_class_of_their_own(openai_server: OpenAIServer, make: Make) -> None:
+async def test_statuses_without_an_error_class_raise_api_status_error(
+    openai_server: OpenAIServer, make: Make
+) -> None:
     openai_server.script(reply(402, b"pay first"))
     with pytest.raises(APIStatusError) as caught:
         await make().fetch(post(openai_server))

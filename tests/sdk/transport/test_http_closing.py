@@ -1,4 +1,4 @@
-"""A transport that is closed while its answers are coming."""
+"""Closing a transport while its calls and streams are running."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def read(transport: Transport, request: WireRequest, first: asyncio.Event)
     return seen
 
 
-async def test_a_reader_amid_its_stream_hears_of_it(openai_server: OpenAIServer, make: Make) -> None:
+async def test_closing_raises_in_a_reader_amid_its_stream(openai_server: OpenAIServer, make: Make) -> None:
     openai_server.script(broken_stream(b"data: 1\n\n", how="hang"))
     transport, first = make(), asyncio.Event()
     reader = asyncio.create_task(read(transport, post(openai_server), first))
@@ -57,7 +57,9 @@ async def test_a_reader_amid_its_stream_hears_of_it(openai_server: OpenAIServer,
     assert await asyncio.to_thread(openai_server.wait_left, 1)
 
 
-async def test_a_call_without_an_answer_hears_of_it(openai_server: OpenAIServer, make: Make) -> None:
+async def test_closing_raises_in_a_call_that_waits_for_its_response(
+    openai_server: OpenAIServer, make: Make
+) -> None:
     openai_server.script(hang)
     transport = make()
     call = asyncio.create_task(transport.fetch(post(openai_server)))
@@ -69,7 +71,7 @@ async def test_a_call_without_an_answer_hears_of_it(openai_server: OpenAIServer,
     assert await asyncio.to_thread(openai_server.wait_left, 1)
 
 
-async def test_a_call_that_waits_for_its_next_try_hears_of_it(
+async def test_closing_raises_in_a_call_that_waits_for_its_next_attempt(
     openai_server: OpenAIServer, make: Make
 ) -> None:
     waits = asyncio.Event()
@@ -87,7 +89,7 @@ async def test_a_call_that_waits_for_its_next_try_hears_of_it(
         await call
 
 
-async def test_a_reader_busy_with_its_chunk_hears_of_it_when_it_comes_back(
+async def test_closing_raises_at_the_next_event_of_a_reader_that_is_processing_one(
     openai_server: OpenAIServer, make: Make
 ) -> None:
     openai_server.script(events(b"data: 1\n\n", b"data: 2\n\n", gap=0.05))
@@ -105,7 +107,7 @@ async def test_a_reader_busy_with_its_chunk_hears_of_it_when_it_comes_back(
     assert seen == [b"1"]
 
 
-async def test_a_reader_that_is_cancelled_as_well_is_cancelled(
+async def test_a_reader_that_is_also_cancelled_raises_cancelled_error(
     openai_server: OpenAIServer, make: Make
 ) -> None:
     openai_server.script(broken_stream(b"data: 1\n\n", how="hang"))
@@ -118,7 +120,7 @@ async def test_a_reader_that_is_cancelled_as_well_is_cancelled(
         await reader
 
 
-async def test_a_reader_in_a_timeout_of_its_own_hears_of_the_closing(
+async def test_closing_raises_in_a_reader_inside_an_asyncio_timeout(
     openai_server: OpenAIServer, make: Make
 ) -> None:
     openai_server.script(broken_stream(b"data: 1\n\n", how="hang"))
@@ -136,7 +138,9 @@ async def test_a_reader_in_a_timeout_of_its_own_hears_of_the_closing(
 
 
 @pytest.mark.parametrize("cls", [httpx.AsyncClient, httpx.Client])
-async def test_streams_on_a_users_client_end_too(openai_server: OpenAIServer, cls: Any) -> None:
+async def test_closing_ends_streams_over_a_users_client_and_leaves_the_client_open(
+    openai_server: OpenAIServer, cls: Any
+) -> None:
     openai_server.script(broken_stream(b"data: 1\n\n", how="hang"))
     client = cls()
     transport, first = Transport(http_client=client), asyncio.Event()
@@ -149,7 +153,7 @@ async def test_streams_on_a_users_client_end_too(openai_server: OpenAIServer, cl
     await client.aclose() if isinstance(client, httpx.AsyncClient) else client.close()
 
 
-async def test_what_has_ended_is_forgotten(openai_server: OpenAIServer, make: Make) -> None:
+async def test_ended_calls_are_no_longer_tracked(openai_server: OpenAIServer, make: Make) -> None:
     transport = make(max_retries=0)
     await transport.fetch(post(openai_server))
     await read(transport, post(openai_server), asyncio.Event())
@@ -162,9 +166,11 @@ async def test_what_has_ended_is_forgotten(openai_server: OpenAIServer, make: Ma
 
 
 class TestLoops:
-    """Without a running loop of the test's own."""
+    """Synchronous tests, which start and close their own event loops."""
 
-    def test_streams_of_other_loops_go_on(self, openai_server: OpenAIServer, make: Make) -> None:
+    def test_closing_in_one_loop_does_not_end_streams_of_other_loops(
+        self, openai_server: OpenAIServer, make: Make
+    ) -> None:
         may_end = threading.Event()
 
         async def late(received: Any, wire: Any) -> None:
@@ -193,10 +199,10 @@ class TestLoops:
         assert seen == [b"1", b"[DONE]"]
 
     @pytest.mark.parametrize("kind", ["aiohttp", "httpx"])
-    def test_the_interpreters_end_does_not_break_a_running_stream(
+    def test_interpreter_exit_does_not_break_a_running_stream(
         self, openai_server: OpenAIServer, kind: str
     ) -> None:
-        """What still runs in a daemon thread as the interpreter leaves is for its owner to end, in order."""
+        """A stream in a daemon thread continues at interpreter exit until its owner has joined the thread."""
         openai_server.script(events(b"data: 1\n\n", b"data: 2\n\n", b"data: [DONE]\n\n", gap=0.3))
         script = textwrap.dedent(f"""
             import asyncio, atexit, threading, weakref
@@ -212,7 +218,7 @@ class TestLoops:
             def run():
                 asyncio.run(main())
             thread = threading.Thread(target=run, daemon=True)
-            atexit.register(thread.join)  # before the first finalizer: it runs after theirs
+            atexit.register(thread.join)  # registered before any finalizer, so it runs after them
             transport = Transport(kind={kind!r})
             thread.start()
             began.wait()

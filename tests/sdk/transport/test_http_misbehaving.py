@@ -1,4 +1,4 @@
-"""The transport against servers that fail, refuse, stall, lie and come back, and callers in a hurry."""
+"""The transport's deadlines, fresh keys, uploads, pacing and circuit breaker against failing servers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Make = Callable[..., Transport]
 
 @pytest.fixture(params=["aiohttp", "httpx"])
 async def make(request: pytest.FixtureRequest) -> AsyncIterator[Make]:
-    """Make transports of either kind, whose pauses take no time, closed at the end."""
+    """Make transports of either kind, whose sleeps return at once; they are closed at the end."""
     made: list[Transport] = []
 
     def build(**options: Any) -> Transport:
@@ -51,7 +51,7 @@ async def make(request: pytest.FixtureRequest) -> AsyncIterator[Make]:
 
 
 class Pauses(list[float]):
-    """A sleep that only notes for how long."""
+    """A sleep that records the seconds and returns at once."""
 
     async def __call__(self, seconds: float) -> None:
         self.append(seconds)
@@ -64,7 +64,7 @@ def post(server: OpenAIServer, **options: Any) -> WireRequest:
 
 
 async def collect(transport: Transport, request: WireRequest, seen: list[bytes] | None = None) -> list[bytes]:
-    """Read a stream to its end; ``seen`` keeps what came before an error."""
+    """Read a stream to its end; ``seen`` keeps the events received before an error."""
     seen = [] if seen is None else seen
     async with transport.stream(request) as stream:
         async for event in stream:
@@ -81,7 +81,7 @@ CALLS: list[Callable[[Transport, WireRequest], Any]] = [Transport.fetch, collect
 
 
 @pytest.mark.parametrize("call", CALLS)
-async def test_a_wait_that_would_pass_the_deadline_is_not_begun(
+async def test_a_retry_delay_that_would_pass_the_deadline_is_not_started(
     openai_server: OpenAIServer, make: Make, call: Any
 ) -> None:
     pauses = Pauses()
@@ -97,7 +97,7 @@ async def test_a_wait_that_would_pass_the_deadline_is_not_begun(
 
 
 @pytest.mark.parametrize("call", CALLS)
-async def test_a_try_that_runs_is_cut_at_the_deadline(
+async def test_a_running_attempt_is_ended_at_the_deadline(
     openai_server: OpenAIServer, make: Make, call: Any
 ) -> None:
     openai_server.script(reply(500, {"error": {"message": "oops"}}, {"retry-after-ms": "1"}), hang)
@@ -107,7 +107,7 @@ async def test_a_try_that_runs_is_cut_at_the_deadline(
     assert await asyncio.to_thread(openai_server.wait_left, 1)
 
 
-async def test_a_stream_is_cut_at_the_deadline_however_lively(
+async def test_a_stream_that_keeps_sending_is_ended_at_the_deadline(
     openai_server: OpenAIServer, make: Make
 ) -> None:
     openai_server.script(events(*[b"data: 1\n\n"] * 200, gap=0.02))
@@ -118,7 +118,7 @@ async def test_a_stream_is_cut_at_the_deadline_however_lively(
     assert await asyncio.to_thread(openai_server.wait_left, 1)
 
 
-async def test_pacing_ends_at_the_deadline_too(openai_server: OpenAIServer, make: Make) -> None:
+async def test_pacing_does_not_wait_past_the_deadline(openai_server: OpenAIServer, make: Make) -> None:
     pauses = Pauses()
     transport = make(sleep=pauses, clock=lambda: 0.0, limits={"p/m": DeploymentLimit(requests_per_minute=1)})
     await transport.fetch(post(openai_server))
@@ -130,12 +130,12 @@ async def test_pacing_ends_at_the_deadline_too(openai_server: OpenAIServer, make
 
 
 @pytest.mark.parametrize("deadline", [0, -1, float("nan"), "soon", True])
-async def test_deadlines_that_are_none(openai_server: OpenAIServer, make: Make, deadline: Any) -> None:
+async def test_invalid_deadlines_raise(openai_server: OpenAIServer, make: Make, deadline: Any) -> None:
     with pytest.raises(ConfigurationError, match=f"deadline_s is {deadline!r}"):
         await make().fetch(post(openai_server, deadline_s=deadline))
 
 
-async def test_each_try_asks_for_a_fresh_key_which_no_error_shows(
+async def test_each_attempt_gets_a_fresh_key_that_is_redacted_from_errors(
     openai_server: OpenAIServer, make: Make
 ) -> None:
     keys = iter(["key-number-one", "key-number-two", "key-number-three"])
@@ -158,14 +158,14 @@ async def test_each_try_asks_for_a_fresh_key_which_no_error_shows(
     assert "number" not in str(caught.value.request.headers.raw)
 
 
-async def test_a_source_of_keys_that_fails_is_heard_and_not_retried(
+async def test_an_exception_of_the_key_callback_is_raised_and_not_retried(
     openai_server: OpenAIServer, make: Make
 ) -> None:
     async def auth() -> Mapping[str, str]:
         raise OpenAIError("no token today")
 
     transport = make(limits={"p/m": DeploymentLimit(concurrent=1)})
-    for _ in range(2):  # nor does it keep its place
+    for _ in range(2):  # the failed call frees its concurrency slot
         with pytest.raises(OpenAIError, match="no token today"):
             await transport.fetch(post(openai_server, auth=auth))
     assert openai_server.requests == []
@@ -179,7 +179,7 @@ async def test_a_source_of_keys_that_fails_is_heard_and_not_retried(
         ({"count_retries": False}, [None, None]),
     ],
 )
-async def test_the_number_of_retries_is_sent_unless_the_caller_sets_it(
+async def test_the_retry_count_header_is_sent_unless_the_caller_sets_or_disables_it(
     openai_server: OpenAIServer, make: Make, options: Any, counts: list[str | None]
 ) -> None:
     openai_server.script(reply(500))
@@ -187,7 +187,7 @@ async def test_the_number_of_retries_is_sent_unless_the_caller_sets_it(
     assert [r.headers.get("x-stainless-retry-count") for r in openai_server.requests] == counts
 
 
-async def test_what_may_be_sent_once_only_is_sent_once(openai_server: OpenAIServer, make: Make) -> None:
+async def test_a_request_that_is_not_retryable_is_sent_once(openai_server: OpenAIServer, make: Make) -> None:
     openai_server.script(reply(500))
     with pytest.raises(InternalServerError):
         await make().fetch(post(openai_server, retryable=False))
@@ -198,7 +198,7 @@ def form(server: OpenAIServer, *files: Any) -> WireRequest:
     return WireRequest("POST", f"{server.base_url}/files", data={"purpose": "fine-tune"}, files=files)
 
 
-async def test_a_file_is_sent_whole_again_from_where_it_stood(
+async def test_a_retried_upload_sends_the_file_again_from_its_start_position(
     openai_server: OpenAIServer, make: Make
 ) -> None:
     file = io.BytesIO(b"header:" + b"x" * 300_000)
@@ -229,7 +229,7 @@ class Pipe(io.RawIOBase):
 
 
 @pytest.mark.parametrize("kind", ["pipe", "closed"])
-async def test_a_file_that_cannot_be_read_twice_is_not(
+async def test_an_upload_of_a_file_that_cannot_be_read_twice_is_not_retried(
     openai_server: OpenAIServer, make: Make, kind: str
 ) -> None:
     file: Any = Pipe(b"once")
@@ -248,7 +248,9 @@ async def test_a_file_that_cannot_be_read_twice_is_not(
     assert len(openai_server.requests) == 1
 
 
-async def test_a_body_in_pieces_and_whole(openai_server: OpenAIServer, make: Make) -> None:
+async def test_a_response_body_is_read_in_chunks_or_completely(
+    openai_server: OpenAIServer, make: Make
+) -> None:
     content = os.urandom(200_000)
     headers = {"content-type": "audio/mpeg", "x-request-id": "req-5"}
     openai_server.script(reply(500), *[reply(200, content, headers)] * 2)
@@ -265,7 +267,7 @@ async def test_a_body_in_pieces_and_whole(openai_server: OpenAIServer, make: Mak
         assert [chunk async for chunk in body.chunks()] == [content]
 
 
-async def test_a_download_that_breaks_off(openai_server: OpenAIServer, make: Make) -> None:
+async def test_a_response_body_that_is_disconnected_raises(openai_server: OpenAIServer, make: Make) -> None:
     for step in (ResponseBody.read, lambda body: anext(body.chunks())):
         openai_server.script(broken_stream())
         with pytest.raises(APIConnectionError, match="broke off"):
@@ -275,7 +277,7 @@ async def test_a_download_that_breaks_off(openai_server: OpenAIServer, make: Mak
 
 @pytest.mark.parametrize("status", [300, 304, 418])
 @pytest.mark.parametrize("call", CALLS)
-async def test_whatever_is_not_a_success_is_an_error(
+async def test_statuses_outside_2xx_raise_a_status_error(
     openai_server: OpenAIServer, make: Make, call: Any, status: int
 ) -> None:
     openai_server.script(reply(status))
@@ -295,7 +297,7 @@ async def test_whatever_is_not_a_success_is_an_error(
         ([b""], False),
     ],
 )
-async def test_a_stream_tells_whether_it_was_done(
+async def test_a_stream_records_whether_it_received_done(
     openai_server: OpenAIServer, make: Make, pieces: list[bytes], done: bool
 ) -> None:
     openai_server.script(events(*filter(None, pieces)))
@@ -305,14 +307,14 @@ async def test_a_stream_tells_whether_it_was_done(
         assert stream.done is done
 
 
-async def test_an_event_of_many_megabytes(openai_server: OpenAIServer, make: Make) -> None:
+async def test_an_event_of_eight_megabytes_is_read(openai_server: OpenAIServer, make: Make) -> None:
     image = b"i" * 8_000_000
     openai_server.script(events(b"data: " + image, b"\n\ndata: [DONE]\n\n"))
     assert await collect(make(), post(openai_server)) == [image, b"[DONE]"]
 
 
-async def test_one_refusal_keeps_the_whole_crowd_back(openai_server: OpenAIServer, make: Make) -> None:
-    """Of twenty callers the first is refused: until the time it was told has passed, nobody sets out."""
+async def test_a_refusal_with_retry_after_delays_all_callers(openai_server: OpenAIServer, make: Make) -> None:
+    """The first caller is refused; no other of twenty starts until its Retry-After has passed."""
     transport = make(sleep=asyncio.sleep, max_retries=3)
     await transport.fetch(post(openai_server))
     openai_server.script(reply(429, {"error": {"message": "wait"}}, {"retry-after-ms": "500"}))
@@ -324,11 +326,11 @@ async def test_one_refusal_keeps_the_whole_crowd_back(openai_server: OpenAIServe
     began = real_time.monotonic()
     await asyncio.gather(first, *[transport.fetch(post(openai_server)) for _ in range(20)])
     assert held == 2
-    assert real_time.monotonic() - began > 0.3  # no upper bound: a busy machine is no failure
+    assert real_time.monotonic() - began > 0.3  # no upper bound, because the machine may be busy
     assert len(openai_server.requests) == 23
 
 
-async def test_a_crowd_of_more_than_is_allowed_at_once(openai_server: OpenAIServer, make: Make) -> None:
+async def test_the_users_concurrency_limit_is_kept(openai_server: OpenAIServer, make: Make) -> None:
     running = most = 0
 
     async def slow(received: Any, wire: Any) -> None:
@@ -346,7 +348,7 @@ async def test_a_crowd_of_more_than_is_allowed_at_once(openai_server: OpenAIServ
 
 
 @pytest.mark.parametrize("end", ["read", "left", "cancelled"])
-async def test_a_stream_keeps_its_place_until_it_is_left(
+async def test_a_stream_holds_its_concurrency_slot_until_it_ends(
     openai_server: OpenAIServer, make: Make, end: str
 ) -> None:
     openai_server.script(broken_stream(b"data: 1\n\n", *[b"data: [DONE]\n\n"] * (end == "read"), how="hang"))
@@ -372,7 +374,7 @@ async def test_a_stream_keeps_its_place_until_it_is_left(
     await asyncio.wait([first])
 
 
-async def test_a_server_that_stays_down_is_left_alone_and_met_again(
+async def test_the_circuit_opens_for_a_failing_server_and_closes_after_a_successful_probe(
     openai_server: OpenAIServer, make: Make
 ) -> None:
     clock = [0.0]
@@ -400,7 +402,7 @@ async def test_a_server_that_stays_down_is_left_alone_and_met_again(
 
 @pytest.mark.parametrize("slow", ["head", "body"])
 @pytest.mark.parametrize("status", [200, 429])
-async def test_a_slow_answer_to_the_one_that_is_sent_to_see_keeps_nobody_out(
+async def test_a_probe_with_a_slow_response_does_not_keep_the_circuit_open(
     openai_server: OpenAIServer, make: Make, slow: str, status: int
 ) -> None:
     clock = [0.0]
@@ -408,7 +410,7 @@ async def test_a_slow_answer_to_the_one_that_is_sent_to_see_keeps_nobody_out(
     transport = make(circuit=circuit, clock=lambda: clock[0], max_retries=0)
     going_on, begun = asyncio.Event(), asyncio.Event()
 
-    async def dawdle(received: Any, wire: Any) -> None:
+    async def respond_slowly(received: Any, wire: Any) -> None:
         head = f"HTTP/1.1 {status} So\r\ncontent-length: 2\r\ncontent-type: application/json\r\n\r\n".encode()
         await wire.send(head if slow == "body" else b"")
         loop.call_soon_threadsafe(begun.set)
@@ -417,7 +419,7 @@ async def test_a_slow_answer_to_the_one_that_is_sent_to_see_keeps_nobody_out(
         await wire.send(b"{}" if slow == "body" else head + b"{}")
 
     loop = asyncio.get_running_loop()
-    openai_server.script(reply(500), dawdle)
+    openai_server.script(reply(500), respond_slowly)
     with pytest.raises(InternalServerError):
         await transport.fetch(post(openai_server))
     clock[0] += 30.0
@@ -450,7 +452,7 @@ async def test_a_slow_answer_to_the_one_that_is_sent_to_see_keeps_nobody_out(
 
 
 @pytest.mark.parametrize("opened_by", ["itself", "another"])
-async def test_a_caller_whose_retries_the_rest_cuts_short_hears_of_the_failure_itself(
+async def test_a_caller_whose_retries_end_at_an_open_circuit_gets_its_own_error(
     openai_server: OpenAIServer, make: Make, opened_by: str
 ) -> None:
     openai_server.script(
@@ -471,10 +473,10 @@ async def test_a_caller_whose_retries_the_rest_cuts_short_hears_of_the_failure_i
     assert (len(openai_server.requests), pauses) == ((1, []) if opened_by == "itself" else (2, [0.5]))
 
 
-async def test_a_burst_that_meets_a_blip_fares_as_without_a_breaker(
+async def test_a_short_failure_of_many_calls_opens_no_circuit(
     openai_server: OpenAIServer, make: Make
 ) -> None:
-    """Fifty callers whose first two tries fail at once: the third of each succeeds."""
+    """The first two attempts of each of fifty callers fail at once, and the third succeeds."""
     openai_server.script(*[reset, reply(500)] * 50)
     transport = make()
     replies = await asyncio.gather(
@@ -485,13 +487,13 @@ async def test_a_burst_that_meets_a_blip_fares_as_without_a_breaker(
     assert len(openai_server.requests) >= 150 - len(failed)
 
 
-async def test_httpx_logs_no_query_of_ours_and_a_users_client_as_it_likes(
+async def test_httpx_logs_no_query_unless_the_client_is_the_users(
     openai_server: OpenAIServer, make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "httpx")
     request = post(openai_server, query="?api-key=secret-of-the-query")
     await make().fetch(request)
-    if caplog.text:  # over aiohttp, httpx has no part in it
+    if caplog.text:  # httpx logs nothing when aiohttp sends the request
         assert f"HTTP Request: POST {openai_server.base_url}/chat/completions " in caplog.text
     assert "secret-of-the-query" not in caplog.text
     async with httpx.AsyncClient() as theirs:
@@ -499,7 +501,7 @@ async def test_httpx_logs_no_query_of_ours_and_a_users_client_as_it_likes(
     assert "secret-of-the-query" in caplog.text
 
 
-async def test_transports_that_share_differ_in_their_defaults(
+async def test_transports_that_share_connections_keep_their_own_defaults(
     openai_server: OpenAIServer, make: Make
 ) -> None:
     transport = make(max_retries=0)
@@ -512,7 +514,7 @@ async def test_transports_that_share_differ_in_their_defaults(
     assert openai_server.connections == 1
 
 
-async def test_uploads_and_plain_calls_name_no_deployment_and_are_kept_apart_by_server(make: Make) -> None:
+async def test_requests_without_a_deployment_are_paced_by_server(make: Make) -> None:
     with OpenAIServer() as full, OpenAIServer() as free:
         pauses = Pauses()
         transport = make(sleep=pauses, clock=lambda: 0.0, max_retries=0)

@@ -1,4 +1,4 @@
-"""What is tried again, how often, and after how long: the OpenAI client's rules, on a clock of our own."""
+"""Retries: which errors, how many, and the delays, by the rules of the OpenAI client, with a fixed clock."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ def failure(status: int, headers: Mapping[str, str] | None = None, body: Any = N
         ("Thu, 21 Aug 2025 12:39:30 GMT", 0.0),
     ],
 )
-def test_delays_in_every_form(text: str, seconds: float) -> None:
+def test_delays_are_parsed_in_every_format(text: str, seconds: float) -> None:
     assert parse_delay(text, NOW) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(
     "text", ["", "soon", "-1", "nan", "inf", "1e400", "1x", "s", "5 apples", "9" * 5, "2025-99-99"]
 )
-def test_what_is_no_delay(text: str) -> None:
+def test_invalid_delays_are_none(text: str) -> None:
     expected = 99999.0 if text == "9" * 5 else None
     assert parse_delay(text, NOW) == expected
 
 
-def test_milliseconds_come_first_then_seconds_then_geminis_body() -> None:
+def test_retry_after_ms_precedes_retry_after_which_precedes_geminis_retry_info() -> None:
     body = {"details": [{"@type": "QuotaFailure"}, {"@type": "google.rpc.RetryInfo", "retryDelay": "22.5s"}]}
     assert requested_delay({"retry-after-ms": "250", "retry-after": "9"}, body, NOW) == 0.25
     assert requested_delay({"retry-after-ms": "x", "retry-after": "9"}, body, NOW) == 9.0
@@ -70,7 +70,7 @@ def test_milliseconds_come_first_then_seconds_then_geminis_body() -> None:
     assert requested_delay({}, "text", NOW) is None
 
 
-def test_backoff_doubles_up_to_eight_seconds_less_a_quarter_at_most() -> None:
+def test_backoff_doubles_up_to_eight_seconds_with_a_jitter_of_minus_25_percent() -> None:
     assert [backoff(k, 0.0) for k in range(6)] == [0.5, 1.0, 2.0, 4.0, 8.0, 8.0]
     assert backoff(10_000, 0.0) == 8.0
     assert backoff(1, 1.0) == 0.75
@@ -82,17 +82,17 @@ def test_retried_statuses(status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422, 418])
-def test_statuses_that_are_final(status: int) -> None:
+def test_statuses_that_are_not_retried(status: int) -> None:
     assert not should_retry(failure(status), NOW)
 
 
-def test_the_server_overrides_the_rules_both_ways() -> None:
+def test_x_should_retry_overrides_the_status() -> None:
     assert should_retry(failure(400, {"x-should-retry": "true"}), NOW)
     assert not should_retry(failure(500, {"x-should-retry": "false"}), NOW)
     assert should_retry(failure(500, {"x-should-retry": "perhaps"}), NOW)
 
 
-def test_connection_errors_and_timeouts_are_retried_and_bad_answers_are_not() -> None:
+def test_connection_errors_and_timeouts_are_retried_and_invalid_responses_are_not() -> None:
     assert should_retry(APIConnectionError(), NOW)
     assert should_retry(APITimeoutError(), NOW)
     assert not should_retry(APIResponseValidationError(), NOW)
@@ -100,7 +100,7 @@ def test_connection_errors_and_timeouts_are_retried_and_bad_answers_are_not() ->
     assert not should_retry(RuntimeError("a bug"), NOW)
 
 
-def test_a_spent_quota_and_a_long_pause_end_the_retries() -> None:
+def test_a_spent_quota_and_a_retry_after_over_two_minutes_are_not_retried() -> None:
     assert not should_retry(failure(429, body={"code": "insufficient_quota"}), NOW)
     assert not should_retry(failure(429, body={"type": "insufficient_quota"}), NOW)
     assert should_retry(failure(429, {"retry-after": "120"}), NOW)
@@ -108,7 +108,7 @@ def test_a_spent_quota_and_a_long_pause_end_the_retries() -> None:
     assert not should_retry(failure(429, {"retry-after": "3600", "x-should-retry": "true"}), NOW)
 
 
-def test_a_quota_by_the_day_is_spent_whatever_delay_is_named() -> None:
+def test_a_spent_daily_quota_is_not_retried_despite_its_retry_delay() -> None:
     def refused(*quotas: str) -> dict[str, Any]:
         violations = [{"quotaId": f"GenerateRequests{quota}PerProjectPerModel-FreeTier"} for quota in quotas]
         return {
@@ -126,7 +126,7 @@ def test_a_quota_by_the_day_is_spent_whatever_delay_is_named() -> None:
 
 
 async def run(max_retries: int, *failures: BaseException) -> tuple[Any, list[float]]:
-    """Fail so often, then succeed; return the result or error, and the pauses."""
+    """Raise ``failures`` one by one, then succeed; return the result or error, and the pauses."""
     left, pauses = list(failures), []
 
     async def attempt() -> str:
@@ -143,7 +143,7 @@ async def run(max_retries: int, *failures: BaseException) -> tuple[Any, list[flo
         return error, pauses
 
 
-async def test_pauses_are_backoff_or_what_the_server_asked_for() -> None:
+async def test_pauses_are_the_backoff_or_the_delay_of_the_server() -> None:
     result, pauses = await run(3, failure(500), failure(429, {"retry-after": "7"}), APIConnectionError())
     assert result == "done"
     assert pauses == [0.5 * 0.875, 7.0, 2.0 * 0.875]
@@ -156,7 +156,7 @@ async def test_the_last_error_is_raised_when_the_retries_are_spent() -> None:
     assert len(pauses) == 2
 
 
-async def test_no_retries_is_one_try() -> None:
+async def test_zero_retries_make_one_attempt() -> None:
     first = failure(500)
     assert await run(0, first) == (first, [])
 

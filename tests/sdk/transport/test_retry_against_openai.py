@@ -1,4 +1,4 @@
-"""The transport and the OpenAI client meet the same server: equal tries, equal pauses, equal errors."""
+"""The transport compared with the OpenAI client on the same responses: attempts, pauses and errors."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ BODY = {"error": {"message": "no", "type": "t", "param": "p", "code": "c"}}
 
 
 @dataclass
-class Told:
-    """What a caller sees of a call, and the server of its tries."""
+class Outcome:
+    """The pauses and the error of a call, and the retry counts that the server received."""
 
     pauses: list[float] = field(default_factory=list)
     counts: list[str | None] = field(default_factory=list)
@@ -33,23 +33,23 @@ class Told:
     fields: dict[str, Any] = field(default_factory=dict)
 
 
-def tell(told: Told, server: OpenAIServer, error: BaseException | None) -> Told:
-    told.counts = [received.headers.get("x-stainless-retry-count") for received in server.requests]
+def completed(outcome: Outcome, server: OpenAIServer, error: BaseException | None) -> Outcome:
+    outcome.counts = [received.headers.get("x-stainless-retry-count") for received in server.requests]
     if error is not None:
-        told.error = type(error).__name__
+        outcome.error = type(error).__name__
         names = ("status_code", "request_id", "body", "code", "param", "type")
-        told.fields = {name: getattr(error, name) for name in names if hasattr(error, name)}
+        outcome.fields = {name: getattr(error, name) for name in names if hasattr(error, name)}
         if hasattr(error, "status_code"):
-            told.message = str(error)
-    return told
+            outcome.message = str(error)
+    return outcome
 
 
-async def by_openai(monkeypatch: pytest.MonkeyPatch, timeout: float, *script: Behaviour) -> Told:
-    told = Told()
+async def by_openai(monkeypatch: pytest.MonkeyPatch, timeout: float, *script: Behaviour) -> Outcome:
+    outcome = Outcome()
 
     class Client(openai.AsyncOpenAI):
         def _calculate_retry_timeout(self, *args: Any, **options: Any) -> float:
-            told.pauses.append(super()._calculate_retry_timeout(*args, **options))
+            outcome.pauses.append(super()._calculate_retry_timeout(*args, **options))
             return 0.0
 
     monkeypatch.setattr(base, "random", lambda: 0.5)
@@ -60,17 +60,17 @@ async def by_openai(monkeypatch: pytest.MonkeyPatch, timeout: float, *script: Be
             try:
                 await client.chat.completions.create(model="m", messages=[])
             except openai.OpenAIError as error:
-                return tell(told, server, error)
-            return tell(told, server, None)
+                return completed(outcome, server, error)
+            return completed(outcome, server, None)
 
 
-async def by_us(timeout: float, *script: Behaviour) -> Told:
-    told = Told()
+async def by_us(timeout: float, *script: Behaviour) -> Outcome:
+    outcome = Outcome()
 
     async def sleep(seconds: float) -> None:
-        told.pauses.append(seconds)
+        outcome.pauses.append(seconds)
 
-    # Nobody else asks, so pacing adds nothing: a clock that the pauses moved would show the same.
+    # There is one caller, so pacing adds no delay, and the clock need not advance with the pauses.
     clock = iter(range(0, 10**9, 10**3))
     transport = Transport(
         sleep=sleep, random=lambda: 0.5, now=lambda: NOW, clock=lambda: float(next(clock)), timeout=timeout
@@ -82,10 +82,10 @@ async def by_us(timeout: float, *script: Behaviour) -> Told:
                 WireRequest("POST", f"{server.base_url}/chat/completions", content=b'{"model": "m"}')
             )
         except errors.OpenAIError as error:
-            return tell(told, server, error)
+            return completed(outcome, server, error)
         finally:
             await transport.aclose()
-        return tell(told, server, None)
+        return completed(outcome, server, None)
 
 
 HEADERS = [
@@ -123,7 +123,9 @@ STATUSES = [300, 400, 401, 402, 403, 404, 408, 409, 413, 422, 425, 429, 500, 501
 
 @pytest.mark.parametrize("headers", HEADERS, ids=str)
 @pytest.mark.parametrize("status", [429, 400])
-async def test_headers(monkeypatch: pytest.MonkeyPatch, status: int, headers: dict[str, str]) -> None:
+async def test_response_headers_have_the_same_effect(
+    monkeypatch: pytest.MonkeyPatch, status: int, headers: dict[str, str]
+) -> None:
     script = [reply(status, BODY, {"x-request-id": "req-1", **headers})] * 3
     theirs = await by_openai(monkeypatch, 60, *script)
     assert await by_us(60, *script) == theirs
@@ -131,7 +133,7 @@ async def test_headers(monkeypatch: pytest.MonkeyPatch, status: int, headers: di
 
 
 @pytest.mark.parametrize("status", STATUSES)
-async def test_statuses(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+async def test_statuses_have_the_same_effect(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
     script = [reply(status, BODY)] * 3
     assert await by_us(60, *script) == await by_openai(monkeypatch, 60, *script)
 
@@ -147,7 +149,9 @@ async def test_statuses(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
     ],
     ids=["reset", "hang", "mixed", "recovers", "cut"],
 )
-async def test_no_answer(monkeypatch: pytest.MonkeyPatch, script: list[Behaviour], timeout: float) -> None:
+async def test_connection_failures_have_the_same_effect(
+    monkeypatch: pytest.MonkeyPatch, script: list[Behaviour], timeout: float
+) -> None:
     assert await by_us(timeout, *script) == await by_openai(monkeypatch, timeout, *script)
 
 
@@ -176,7 +180,7 @@ BODIES: list[Any] = [
 
 
 @pytest.mark.parametrize("body", BODIES, ids=repr)
-async def test_bodies(monkeypatch: pytest.MonkeyPatch, body: Any) -> None:
+async def test_error_bodies_give_the_same_error(monkeypatch: pytest.MonkeyPatch, body: Any) -> None:
     script = [reply(400, body, {"x-request-id": "req-1"})]
     theirs = await by_openai(monkeypatch, 60, *script)
     assert await by_us(60, *script) == theirs
@@ -196,7 +200,7 @@ async def test_bodies(monkeypatch: pytest.MonkeyPatch, body: Any) -> None:
         ),
     ],
 )
-async def test_shapes_of_other_vendors_say_more_and_nothing_else(
+async def test_error_bodies_of_other_vendors_add_a_message_and_fields_only(
     monkeypatch: pytest.MonkeyPatch, body: Any, message: str, fields: dict[str, str]
 ) -> None:
     script = [reply(400, body)]
@@ -206,7 +210,9 @@ async def test_shapes_of_other_vendors_say_more_and_nothing_else(
     assert json.dumps(ours.fields["body"]) == json.dumps(theirs.fields["body"])
 
 
-async def test_a_spent_quota_is_final_which_it_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_spent_quota_is_not_retried_although_openai_retries_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     script = [reply(429, {"error": {"message": "no money", "code": "insufficient_quota"}})] * 3
     ours, theirs = await by_us(60, *script), await by_openai(monkeypatch, 60, *script)
     assert (len(ours.counts), len(theirs.counts)) == (1, 3)

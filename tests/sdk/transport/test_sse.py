@@ -1,4 +1,4 @@
-"""The decoder gives the events the standard says, however the bytes are cut."""
+"""The decoder of server-sent events, which follows the HTML standard for bytes split at any place."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def decode(*chunks: bytes) -> list[ServerSentEvent]:
 
 
 def reference(body: bytes) -> list[ServerSentEvent]:
-    """The standard's algorithm, read off the text line by line, plus our tolerance at the end of input."""
+    """The algorithm of the HTML standard, line by line, which also emits an unterminated event at the end."""
     events: list[ServerSentEvent] = []
     data: list[bytes] = []
     event = last_id = None
@@ -52,22 +52,22 @@ def cut(body: bytes, places: list[int]) -> list[bytes]:
 
 
 @given(st.booleans(), BODIES, st.lists(st.integers(0, 10_000), max_size=30))
-def test_cut_anywhere_gives_the_events_of_the_whole(bom: bool, body: bytes, places: list[int]) -> None:
+def test_input_split_anywhere_gives_the_same_events(bom: bool, body: bytes, places: list[int]) -> None:
     body = b"\xef\xbb\xbf" * bom + body
     assert decode(*cut(body, places)) == decode(body) == reference(body)
 
 
 @given(BODIES)
-def test_byte_by_byte_gives_the_events_of_the_whole(body: bytes) -> None:
+def test_input_byte_by_byte_gives_the_same_events(body: bytes) -> None:
     assert decode(*(body[i : i + 1] for i in range(len(body)))) == reference(body)
 
 
 @given(st.lists(st.binary(max_size=40), max_size=20))
-def test_any_bytes_are_decoded_to_something(chunks: list[bytes]) -> None:
+def test_arbitrary_bytes_are_decoded_without_an_error(chunks: list[bytes]) -> None:
     assert decode(*chunks) == decode(b"".join(chunks)) == reference(b"".join(chunks))
 
 
-def test_fields() -> None:
+def test_the_fields_of_events_are_decoded() -> None:
     body = (
         b": hello\nevent: add\nid: 1\ndata: YHOO\ndata:+2\ndata\n\ndata:  10\n\nevent: lost\n\nid\ndata:x\n\n"
     )
@@ -78,7 +78,7 @@ def test_fields() -> None:
     ]
 
 
-def test_only_cr_lf_and_crlf_end_a_line() -> None:
+def test_lines_end_at_cr_lf_or_crlf_only() -> None:
     data = "a\u2028b\u2029c\x85d\x0be\x0cf\x1cg".encode()
     assert decode(b"data: " + data + b"\r\rdata: y\r\n\r\ndata: z\n\n") == [
         ServerSentEvent(data),
@@ -87,35 +87,35 @@ def test_only_cr_lf_and_crlf_end_a_line() -> None:
     ]
 
 
-def test_an_event_without_data_is_skipped_and_an_empty_one_is_not() -> None:
+def test_an_event_without_data_is_skipped_and_one_with_empty_data_is_not() -> None:
     assert decode(b"event: ping\n\n: note\n\ndata:\n\n") == [ServerSentEvent(b"")]
 
 
-def test_an_open_event_at_the_end_is_kept() -> None:
+def test_an_unterminated_event_at_the_end_is_emitted() -> None:
     assert decode(b"data: a\n\ndata: [DONE]") == [ServerSentEvent(b"a"), ServerSentEvent(b"[DONE]")]
     assert decode(b"data: [DONE]\n") == [ServerSentEvent(b"[DONE]")]
 
 
-def test_an_event_is_given_as_soon_as_its_cr_has_come() -> None:
+def test_an_event_is_emitted_as_soon_as_its_cr_is_received() -> None:
     decoder = SSEDecoder()
     assert decoder.feed(b"data: a\r\r") == [ServerSentEvent(b"a")]
     assert decoder.feed(b"\ndata: b\r\n\r") == [ServerSentEvent(b"b")]
     assert decoder.feed(b"\n") == []
 
 
-def test_retry_takes_digits_only() -> None:
+def test_the_retry_field_accepts_digits_only() -> None:
     decoder = SSEDecoder()
     decoder.feed(b"retry: 25\nretry: 3s\nretry: -1\n")
     assert decoder.retry_ms == 25
 
 
-def test_a_long_event_in_many_pieces_is_joined_once() -> None:
-    """20 MB in 80,000 pieces: quadratic copying would move 800 GB and run into the suite's timeout."""
+def test_a_long_event_in_many_chunks_is_joined_once() -> None:
+    """20 MB in 80,000 chunks: quadratic copying would move 800 GB and exceed the suite's timeout."""
     piece = b"x" * 256
     events = decode(b"data: ", *[piece] * 80_000, b"\n\n")
     assert [len(event.data) for event in events] == [256 * 80_000]
 
 
-def test_many_lines_of_one_event_stay_linear() -> None:
+def test_an_event_of_many_lines_is_decoded_in_linear_time() -> None:
     events = decode(*[b"data: x\n"] * 100_000, b"\n")
     assert [len(event.data) for event in events] == [199_999]

@@ -1,4 +1,4 @@
-"""Whose client does the I/O, for which event loop, and who closes it."""
+"""The client that does the I/O: the user's or an own one for each event loop, and who closes it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def client(request: pytest.FixtureRequest) -> AsyncIterator[Any]:
         made.close()
 
 
-async def test_a_users_client_is_used_as_it_is_and_left_open(
+async def test_a_users_client_keeps_its_headers_and_is_not_closed(
     openai_server: OpenAIServer, client: Any
 ) -> None:
     transport = Transport(http_client=client)
@@ -62,7 +62,7 @@ async def test_a_users_client_is_used_as_it_is_and_left_open(
         assert (received.headers["x-ours"], received.headers["x-theirs"]) == ("1", "2")
 
 
-async def test_a_users_client_fails_with_our_errors(openai_server: OpenAIServer, client: Any) -> None:
+async def test_failures_of_a_users_client_raise_our_errors(openai_server: OpenAIServer, client: Any) -> None:
     transport = Transport(http_client=client, max_retries=0)
     openai_server.script(reply(404, {"error": {"message": "no"}}), reset, hang, broken_stream(b"data: 1\n\n"))
     with pytest.raises(NotFoundError):
@@ -93,7 +93,7 @@ async def test_a_sync_client_does_not_block_the_loop(openai_server: OpenAIServer
     assert ticks > 3
 
 
-async def test_a_cancelled_sync_call_returns_at_once_and_frees_its_connection(
+async def test_a_cancelled_call_over_a_sync_client_returns_at_once_and_closes_its_connection(
     openai_server: OpenAIServer,
 ) -> None:
     release = threading.Event()
@@ -112,14 +112,14 @@ async def test_a_cancelled_sync_call_returns_at_once_and_frees_its_connection(
         assert await asyncio.to_thread(openai_server.wait_left, 1)
 
 
-async def test_a_users_own_timeout_is_kept(openai_server: OpenAIServer) -> None:
+async def test_the_timeout_of_a_users_client_applies(openai_server: OpenAIServer) -> None:
     openai_server.script(hang)
     async with httpx.AsyncClient(timeout=0.15) as client:
         with pytest.raises(APITimeoutError, match=r"0\.15 s"):
             await Transport(http_client=client, max_retries=0).fetch(post(openai_server))
 
 
-async def test_a_client_whose_timeout_was_never_set_gets_ours() -> None:
+async def test_a_users_client_without_a_timeout_gets_the_transports() -> None:
     seen: list[Any] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -133,7 +133,9 @@ async def test_a_client_whose_timeout_was_never_set_gets_ours() -> None:
     assert seen[0]["connect"] == 5.0
 
 
-async def test_a_body_that_a_users_hook_has_read_is_still_a_stream(openai_server: OpenAIServer) -> None:
+async def test_a_response_already_read_by_a_users_hook_can_still_be_streamed(
+    openai_server: OpenAIServer,
+) -> None:
     async def read(response: httpx.Response) -> None:
         await response.aread()
 
@@ -148,16 +150,18 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 class TestLoops:
-    """Without a running loop of the test's own."""
+    """Synchronous tests, which start and close their own event loops."""
 
-    def test_several_loops_one_after_the_other(self, openai_server: OpenAIServer, kind: Any) -> None:
+    def test_one_transport_serves_several_loops_in_turn(self, openai_server: OpenAIServer, kind: Any) -> None:
         transport = Transport(kind=kind)
         for count in (1, 2, 3):
             assert asyncio.run(transport.fetch(post(openai_server))).status == 200
             assert openai_server.wait_left(count)  # closed with its loop
         gc.collect()
 
-    def test_a_loop_closed_without_ceremony(self, openai_server: OpenAIServer, kind: Any) -> None:
+    def test_a_loop_closed_without_closing_the_client_first(
+        self, openai_server: OpenAIServer, kind: Any
+    ) -> None:
         transport = Transport(kind=kind)
         for _ in range(2):
             loop = asyncio.new_event_loop()
@@ -166,7 +170,9 @@ class TestLoops:
             loop.close()
         assert asyncio.run(transport.fetch(post(openai_server))).status == 200
 
-    def test_loops_in_several_threads(self, openai_server: OpenAIServer, kind: Any) -> None:
+    def test_one_transport_serves_loops_in_several_threads(
+        self, openai_server: OpenAIServer, kind: Any
+    ) -> None:
         transport = Transport(kind=kind)
         statuses: list[int] = []
 
@@ -180,7 +186,9 @@ class TestLoops:
             thread.join()
         assert statuses == [200] * 8
 
-    def test_closing_twice_and_using_it_again(self, openai_server: OpenAIServer, kind: Any) -> None:
+    def test_a_transport_can_be_closed_twice_and_used_again(
+        self, openai_server: OpenAIServer, kind: Any
+    ) -> None:
         async def main() -> None:
             transport = Transport(kind=kind)
             await transport.aclose()
@@ -193,7 +201,7 @@ class TestLoops:
 
         asyncio.run(main())
 
-    def test_a_transport_that_is_dropped_closes_its_client(
+    def test_a_garbage_collected_transport_closes_its_client(
         self, openai_server: OpenAIServer, kind: Any
     ) -> None:
         async def main() -> bool:
@@ -203,8 +211,8 @@ class TestLoops:
 
         assert asyncio.run(main())
 
-    def test_nothing_is_said_at_exit(self, openai_server: OpenAIServer, kind: Any) -> None:
-        """Whole processes: ended well, ended amid a stream, and with a loop that was abandoned."""
+    def test_nothing_is_printed_to_stderr_at_exit(self, openai_server: OpenAIServer, kind: Any) -> None:
+        """Subprocesses that read a stream to its end, stop amid a stream, or abandon a loop."""
         script = textwrap.dedent(f"""
             import asyncio, sys
             from specclient.transport import Transport
@@ -212,10 +220,10 @@ class TestLoops:
             transport = Transport(kind={kind!r})
             request = WireRequest("POST", {openai_server.base_url!r} + "/chat/completions",
                                   content=b'{{"model": "m", "messages": [], "stream": true}}')
-            async def read(whole):
+            async def read(to_the_end):
                 async with transport.stream(request) as stream:
                     async for event in stream:
-                        if not whole:
+                        if not to_the_end:
                             return
             asyncio.run(read(True))
             asyncio.run(read(False))
@@ -237,7 +245,7 @@ class TestLoops:
             assert (done.returncode, lines) == (0, [])
 
 
-async def test_proxies_of_the_environment_are_used(
+async def test_proxies_from_environment_variables_are_used(
     openai_server: OpenAIServer, kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [name for name in os.environ if name.lower().endswith("_proxy")]:

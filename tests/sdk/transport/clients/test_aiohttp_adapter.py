@@ -1,4 +1,4 @@
-"""Our own client against what servers, users and environments do that most of them do not."""
+"""The aiohttp client in rare cases: bodies, connection reuse, URLs, timeouts, TLS, redirects and cookies."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TEXT = b"0123456789" * 20_000
 
 
 async def no_wait(_: float) -> None:
-    """Sleep for no time."""
+    """Return at once instead of sleeping."""
 
 
 @pytest.fixture(params=["aiohttp", "httpx"])
@@ -57,7 +57,7 @@ def ok(*_: Any) -> Any:
 
 
 class Bodies:
-    """What users give as a body, each holding TEXT."""
+    """Kinds of request body that users pass; each contains TEXT."""
 
     @staticmethod
     def opened(folder: Path) -> io.BufferedReader:
@@ -78,21 +78,21 @@ class Bodies:
         yield TEXT[1000:]
 
 
-AGAIN = {
+REPEATABLE = {
     "text": lambda _: TEXT.decode(),
     "bytearray": lambda _: bytearray(TEXT),
     "list": lambda _: list(Bodies.halves()),
     "memory": lambda _: io.BytesIO(TEXT),
     "file": Bodies.opened,
 }
-ONCE = {"generator": lambda _: Bodies.halves(), "async generator": lambda _: Bodies.ahalves()}
+READ_ONCE = {"generator": lambda _: Bodies.halves(), "async generator": lambda _: Bodies.ahalves()}
 
 
-@pytest.mark.parametrize("kind", AGAIN)
-async def test_a_body_goes_out_whole_on_every_try(
+@pytest.mark.parametrize("kind", REPEATABLE)
+async def test_every_attempt_sends_the_complete_body(
     openai_server: OpenAIServer, make: Make, tmp_path: Path, kind: str
 ) -> None:
-    body = AGAIN[kind](tmp_path)
+    body = REPEATABLE[kind](tmp_path)
     location = {"location": f"{openai_server.base_url}/moved"}
     openai_server.script(reply(500), reply(503), reply(307, b"", location), ok())
     await make().fetch(put(openai_server, body))
@@ -104,21 +104,23 @@ async def test_a_body_goes_out_whole_on_every_try(
         body.close()
 
 
-@pytest.mark.parametrize("kind", ONCE)
-async def test_a_body_that_can_be_read_once_is_sent_once(
+@pytest.mark.parametrize("kind", READ_ONCE)
+async def test_a_body_that_can_be_read_only_once_is_not_sent_again(
     openai_server: OpenAIServer, make: Make, tmp_path: Path, kind: str
 ) -> None:
     openai_server.script(reply(500), ok())
     with pytest.raises(InternalServerError):
-        await make().fetch(put(openai_server, ONCE[kind](tmp_path)))
+        await make().fetch(put(openai_server, READ_ONCE[kind](tmp_path)))
     assert [received.body for received in openai_server.requests] == [TEXT]
     openai_server._script.clear()
     openai_server.script(reply(307, b"", {"location": f"{openai_server.base_url}/moved"}), ok())
     with pytest.raises(APIConnectionError, match="StreamConsumed"):
-        await make().fetch(put(openai_server, ONCE[kind](tmp_path)))
+        await make().fetch(put(openai_server, READ_ONCE[kind](tmp_path)))
 
 
-async def test_a_file_closed_meanwhile_is_not_sent_again(openai_server: OpenAIServer, make: Make) -> None:
+async def test_a_file_closed_during_the_first_attempt_is_not_sent_again(
+    openai_server: OpenAIServer, make: Make
+) -> None:
     file = io.BytesIO(TEXT)
 
     async def refuse(received: Received, wire: Wire) -> None:
@@ -130,7 +132,7 @@ async def test_a_file_closed_meanwhile_is_not_sent_again(openai_server: OpenAISe
         await make().fetch(put(openai_server, file))
 
 
-async def test_a_users_sync_client_takes_files_and_generators(openai_server: OpenAIServer) -> None:
+async def test_a_users_sync_client_sends_files_and_generators(openai_server: OpenAIServer) -> None:
     moved = reply(307, b"", {"location": f"{openai_server.base_url}/moved"})
     openai_server.script(reply(500), moved, *[ok()] * 2)
     with httpx.Client(follow_redirects=True) as client:
@@ -141,12 +143,12 @@ async def test_a_users_sync_client_takes_files_and_generators(openai_server: Ope
 
 
 @pytest.mark.parametrize("body", [7, {"a": 1}, object()])
-async def test_a_body_that_is_none(openai_server: OpenAIServer, make: Make, body: Any) -> None:
+async def test_a_body_of_a_wrong_type_raises(openai_server: OpenAIServer, make: Make, body: Any) -> None:
     with pytest.raises(TypeError, match=f"content is a {type(body).__name__}; it must be bytes"):
         await make().fetch(put(openai_server, body))
 
 
-async def test_a_large_body_warns_of_nothing(openai_server: OpenAIServer, make: Make) -> None:
+async def test_a_large_body_causes_no_warning(openai_server: OpenAIServer, make: Make) -> None:
     openai_server.script(ok())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -154,10 +156,10 @@ async def test_a_large_body_warns_of_nothing(openai_server: OpenAIServer, make: 
     assert openai_server.requests[0].body == TEXT * 10
 
 
-async def test_a_connection_that_the_server_has_closed_is_not_used(
+async def test_a_connection_closed_by_the_server_is_not_reused(
     openai_server: OpenAIServer, make: Make
 ) -> None:
-    """The server closes while this loop is busy: the loop has not heard of it when the next request comes."""
+    """The server closes while this loop is blocked, so it has not seen the close at the next request."""
     transport = make(max_retries=0)
     for _ in range(3):
         openai_server.script(raw(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"))
@@ -167,7 +169,7 @@ async def test_a_connection_that_the_server_has_closed_is_not_used(
 
 
 @pytest.mark.parametrize("polls", [True, False])
-async def test_a_connection_that_is_open_is_used_again(
+async def test_an_open_connection_is_reused(
     openai_server: OpenAIServer, make: Make, monkeypatch: pytest.MonkeyPatch, polls: bool
 ) -> None:
     if not polls:  # as on Windows
@@ -179,17 +181,17 @@ async def test_a_connection_that_is_open_is_used_again(
     assert openai_server.connections == 1
 
 
-async def test_no_more_connections_than_are_allowed(openai_server: OpenAIServer, make: Make) -> None:
+async def test_the_number_of_connections_is_limited(openai_server: OpenAIServer, make: Make) -> None:
     openai_server.script(*[ok()] * 9)
     transport = make(connections=2)
     await asyncio.gather(*[transport.fetch(put(openai_server, b"{}")) for _ in range(9)])
     assert openai_server.connections <= 2
 
 
-async def test_a_hundred_calls_through_a_sync_client_run_at_once_and_hold_up_nobody(
+async def test_a_hundred_calls_over_a_sync_client_run_concurrently_and_leave_worker_threads_free(
     openai_server: OpenAIServer,
 ) -> None:
-    """Each answer waits for the last request: with fewer threads than calls none would ever come."""
+    """Each response waits for the last request: with fewer threads than calls, none would ever be sent."""
     count = 100
 
     async def wait(received: Received, wire: Wire) -> None:
@@ -238,19 +240,23 @@ async def test_urls_are_sent_as_httpx_sends_them(
 
 
 @pytest.mark.parametrize("tail", ["/x HTTP/1.1\r\nx-evil: 1\r\na: b", "/x\ny", "/x\x00"])
-async def test_no_line_is_smuggled_into_a_request(openai_server: OpenAIServer, make: Make, tail: str) -> None:
+async def test_a_url_with_control_characters_is_rejected(
+    openai_server: OpenAIServer, make: Make, tail: str
+) -> None:
     with pytest.raises(httpx.InvalidURL):
         await make().fetch(put(openai_server, b"", tail))
     assert openai_server.requests == []
 
 
 @pytest.mark.parametrize("url", ["/relative", "ftp://127.0.0.1/x", "http://"])
-async def test_a_url_that_names_no_server(make: Make, url: str) -> None:
+async def test_a_url_without_an_http_host_raises(make: Make, url: str) -> None:
     with pytest.raises(APIConnectionError):
         await make(max_retries=0).fetch(WireRequest("GET", url))
 
 
-async def test_a_user_in_the_url_signs_as_with_httpx(openai_server: OpenAIServer, make: Make) -> None:
+async def test_credentials_in_the_url_become_basic_auth_as_with_httpx(
+    openai_server: OpenAIServer, make: Make
+) -> None:
     openai_server.script(ok())
     url = openai_server.base_url.replace("//", "//us%20er:pass@")
     await make().fetch(WireRequest("POST", url, {"Authorization": "Bearer sk-key"}, b"{}"))
@@ -258,14 +264,14 @@ async def test_a_user_in_the_url_signs_as_with_httpx(openai_server: OpenAIServer
 
 
 @pytest.mark.parametrize("part", ["connect", "read"])
-async def test_no_time_is_not_no_limit(openai_server: OpenAIServer, make: Make, part: str) -> None:
+async def test_a_timeout_of_zero_is_not_unlimited(openai_server: OpenAIServer, make: Make, part: str) -> None:
     openai_server.script(hang)
     limits = Timeout(None, **{part: 0})
     with anyio.fail_after(20), pytest.raises(APIConnectionError):
         await make(max_retries=0).fetch(put(openai_server, b"{}", timeout=limits))
 
 
-async def test_a_name_looked_up_for_ever_is_a_connect_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_dns_lookup_that_never_ends_raises_a_connect_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     async def never(*_: Any, **__: Any) -> Any:
         await asyncio.Event().wait()
 
@@ -276,7 +282,7 @@ async def test_a_name_looked_up_for_ever_is_a_connect_timeout(monkeypatch: pytes
     await transport.aclose()
 
 
-async def test_waiting_for_a_connection_is_a_pool_timeout(openai_server: OpenAIServer) -> None:
+async def test_waiting_too_long_for_a_connection_raises_a_pool_timeout(openai_server: OpenAIServer) -> None:
     openai_server.script(hang)
     transport = Transport(max_retries=0, connections=1)
     first = asyncio.create_task(transport.fetch(put(openai_server, b"{}")))
@@ -289,10 +295,10 @@ async def test_waiting_for_a_connection_is_a_pool_timeout(openai_server: OpenAIS
     await transport.aclose()
 
 
-async def test_certificates_are_those_named_when_the_client_is_made(
+async def test_ssl_cert_file_is_read_when_the_client_is_made(
     make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for _ in range(2):  # a good one first: what one client has read is not the next one's
+    for _ in range(2):  # one without the variable first: certificates are not shared between clients
         monkeypatch.delenv("SSL_CERT_FILE", raising=False)
         with pytest.raises(APIConnectionError, match="No answer from https"):
             await make(max_retries=0).fetch(WireRequest("GET", "https://127.0.0.1:9/"))
@@ -303,11 +309,11 @@ async def test_certificates_are_those_named_when_the_client_is_made(
                 await make().fetch(WireRequest("GET", "https://127.0.0.1:9/"))
 
 
-#: The certificate and key of a self-signed server called localhost, for this test alone; valid until 2126.
+#: A self-signed certificate and its key for localhost, used by the next test only; valid until 2126.
 LOCALHOST_PEM = DATA / "tls/localhost.pem"
 
 
-async def test_a_server_is_trusted_only_with_its_certificate(
+async def test_a_self_signed_server_is_trusted_only_with_its_certificate(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -327,11 +333,11 @@ async def test_a_server_is_trusted_only_with_its_certificate(
         assert (await make(max_retries=0).fetch(request)).content == b"hi"
 
 
-async def test_certificates_are_read_once_for_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_reads_certificates_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[ssl.SSLContext] = []
     make_context = ssl.create_default_context
     monkeypatch.setattr(
-        ssl, "create_default_context", lambda **how: made.append(make_context(**how)) or made[-1]
+        ssl, "create_default_context", lambda **options: made.append(make_context(**options)) or made[-1]
     )
     transport = Transport(max_retries=0)
     for _ in range(3):
@@ -341,14 +347,16 @@ async def test_certificates_are_read_once_for_a_client(monkeypatch: pytest.Monke
     assert len(made) == 1
 
 
-async def test_two_hundred_headers_and_long_ones(openai_server: OpenAIServer, make: Make) -> None:
+async def test_a_response_with_two_hundred_long_headers_is_read(
+    openai_server: OpenAIServer, make: Make
+) -> None:
     openai_server.script(reply(200, {}, {f"x-{number}": "v" * 400 for number in range(200)}))
     assert len((await make().fetch(put(openai_server, b"{}"))).headers) == 202
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "GET"])
-async def test_a_redirect_keeps_the_method_where_httpx_does(
+async def test_a_redirect_keeps_or_changes_the_method_as_httpx_does(
     openai_server: OpenAIServer, make: Make, status: int, method: str
 ) -> None:
     moved = reply(status, b"", {"location": f"{openai_server.base_url}/moved"})
@@ -361,7 +369,7 @@ async def test_a_redirect_keeps_the_method_where_httpx_does(
 
 
 @pytest.mark.parametrize("hops", [1, 2])
-async def test_a_redirect_that_names_a_user_signs_nothing_with_it(
+async def test_credentials_in_a_redirect_do_not_replace_the_authorization_header(
     openai_server: OpenAIServer, make: Make, hops: int
 ) -> None:
     location = openai_server.base_url.replace("//", "//user:pw@") + "/moved"
@@ -371,35 +379,37 @@ async def test_a_redirect_that_names_a_user_signs_nothing_with_it(
     assert openai_server.requests[-1].headers["authorization"] == "Bearer sk-key"
 
 
-async def test_a_redirect_to_what_is_no_url(openai_server: OpenAIServer, make: Make) -> None:
+async def test_a_redirect_to_an_invalid_url_raises(openai_server: OpenAIServer, make: Make) -> None:
     openai_server.script(reply(307, b"", {"location": "http://host:port/"}))
     with pytest.raises(APIConnectionError, match="RemoteProtocolError"):
         await make(max_retries=0).fetch(put(openai_server, b"{}"))
 
 
-async def test_no_cookie_is_kept(openai_server: OpenAIServer, make: Make) -> None:
+async def test_cookies_are_not_stored(openai_server: OpenAIServer, make: Make) -> None:
     cookie = {"set-cookie": "session=1; Path=/"}
     moved = reply(307, b"", {**cookie, "location": "/moved"})
     openai_server.script(reply(200, {}, cookie), moved, reply(200, {}, cookie), ok())
     transport = make()
-    url = openai_server.base_url.replace("127.0.0.1", "localhost")  # aiohttp keeps none of addresses
+    url = openai_server.base_url.replace(
+        "127.0.0.1", "localhost"
+    )  # aiohttp stores no cookie of an IP address
     for _ in range(3):
         await transport.fetch(WireRequest("POST", url, {}, b"{}"))
     assert [received.headers.get("cookie") for received in openai_server.requests] == [None] * 4
 
 
-async def test_a_hundred_idle_connections_are_kept(openai_server: OpenAIServer) -> None:
+async def test_at_most_a_hundred_idle_connections_are_kept(openai_server: OpenAIServer) -> None:
     transport = Transport()
     request = WireRequest("POST", f"{openai_server.base_url}/x", content=b"{}")
 
-    async def crowd() -> int:
+    async def fetch_150_at_once() -> int:
         openai_server.script(*[slow] * 150)
         await asyncio.gather(*[transport.fetch(request) for _ in range(150)])
         return max(request.connection for request in openai_server.requests)
 
     async def slow(received: Received, wire: Wire) -> None:
-        await asyncio.sleep(0.3)  # until all are there
+        await asyncio.sleep(0.3)  # until all requests have arrived
         await reply(200, {})(received, wire)
 
-    assert [await crowd(), await crowd()] == [150, 200]
+    assert [await fetch_150_at_once(), await fetch_150_at_once()] == [150, 200]
     await transport.aclose()

@@ -1,4 +1,4 @@
-"""Places for requests under way: in order, across loops and threads, and fewer after a refusal."""
+"""The concurrency limit: slots in FIFO order, across loops and threads, and fewer after a 429."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_without_a_limit_everybody_enters() -> None:
+async def test_without_a_limit_every_request_gets_a_slot() -> None:
     slots = ConcurrencyLimit()
     for _ in range(100):
         assert slots.try_acquire()
@@ -30,7 +30,7 @@ async def test_without_a_limit_everybody_enters() -> None:
     assert (slots.running, slots.limit) == (100, None)
 
 
-async def test_who_asks_first_enters_first() -> None:
+async def test_slots_are_granted_in_fifo_order() -> None:
     slots, order = ConcurrencyLimit(1), []
     await take(slots)
 
@@ -49,13 +49,13 @@ async def test_who_asks_first_enters_first() -> None:
 
 
 @pytest.mark.parametrize("granted", [False, True])
-async def test_who_gives_up_leaves_its_place_to_the_next(granted: bool) -> None:
+async def test_a_cancelled_waiter_passes_its_slot_to_the_next(granted: bool) -> None:
     slots = ConcurrencyLimit(1)
     await take(slots)
     first, second = (asyncio.create_task(take(slots)) for _ in range(2))
     await settle()
     if granted:
-        slots.release()  # first is let in, and cancelled before it notices
+        slots.release()  # first gets the slot, and is cancelled before it runs
     first.cancel()
     await settle()
     if not granted:
@@ -64,7 +64,7 @@ async def test_who_gives_up_leaves_its_place_to_the_next(granted: bool) -> None:
     assert (slots.running, slots.waiting) == (1, 0)
 
 
-async def test_a_wave_of_refusals_halves_once_and_rounds_without_one_raise_by_one() -> None:
+async def test_concurrent_refusals_halve_the_limit_once_and_each_full_round_of_successes_adds_one() -> None:
     slots = ConcurrencyLimit()
     for _ in range(16):
         await take(slots)
@@ -78,10 +78,10 @@ async def test_a_wave_of_refusals_halves_once_and_rounds_without_one_raise_by_on
     assert 4.8 < slots.limit < 5
     while slots.limit is not None:
         slots.served()
-        assert slots.limit is None or slots.limit < 32  # twice what ran when the first was refused
+        assert slots.limit is None or slots.limit < 32  # twice the requests running at the first refusal
 
 
-async def test_one_always_remains_and_a_fixed_limit_is_never_passed() -> None:
+async def test_the_limit_is_at_least_one_and_never_above_a_fixed_limit() -> None:
     slots = ConcurrencyLimit(4)
     for _ in range(4):
         await take(slots)
@@ -93,7 +93,7 @@ async def test_one_always_remains_and_a_fixed_limit_is_never_passed() -> None:
     assert slots.limit == 4
 
 
-async def test_places_are_handed_on_between_threads() -> None:
+async def test_slots_are_passed_between_threads() -> None:
     slots, most, lock = ConcurrencyLimit(2), [0, 0], threading.Lock()
 
     async def work() -> None:
@@ -107,10 +107,10 @@ async def test_places_are_handed_on_between_threads() -> None:
                 most[0] -= 1
             slots.release()
 
-    async def crowd() -> None:
+    async def work_in_four_tasks() -> None:
         await asyncio.gather(*[work() for _ in range(4)])
 
-    threads = [threading.Thread(target=lambda: asyncio.run(crowd())) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: asyncio.run(work_in_four_tasks())) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -119,7 +119,7 @@ async def test_places_are_handed_on_between_threads() -> None:
     assert (slots.running, slots.waiting, most[1]) == (0, 0, 2)
 
 
-async def test_a_waiter_whose_loop_has_ended_takes_no_place() -> None:
+async def test_a_waiter_of_a_closed_loop_takes_no_slot() -> None:
     slots = ConcurrencyLimit(1)
     await take(slots)
     loop = asyncio.new_event_loop()
@@ -133,8 +133,8 @@ async def test_a_waiter_whose_loop_has_ended_takes_no_place() -> None:
     task.get_coro().close()
 
 
-async def test_a_crowd_may_give_up_in_any_order_at_the_cost_of_each_alone() -> None:
-    """Counted, not timed: whoever leaves looks at nobody else."""
+async def test_cancelling_a_waiter_takes_constant_time_in_any_order() -> None:
+    """Comparisons are counted, not timed: a cancelled waiter is not compared with the others."""
     slots, compared = ConcurrencyLimit(1), 0
 
     class Counting(QueueWaiter):

@@ -1,4 +1,4 @@
-"""The limits that answers tell of, in every vendor's spelling."""
+"""Rate limits read from response headers, in the spelling of each vendor."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from specclient.transport.pacing.limit_headers import read_rate_limits
 NOW = 1_755_780_000.0  # 2025-08-21T12:40:00Z
 
 
-def told(headers: dict[str, str]) -> set[tuple[str, float, float, float | None, float, bool]]:
+def parsed_limits(headers: dict[str, str]) -> set[tuple[str, float, float, float | None, float, bool]]:
     return {
-        (seen.row.unit, seen.capacity, seen.left, seen.full_in, seen.row.period_s, seen.row.steady)
-        for seen in read_rate_limits(headers, lambda: NOW)
+        (limit.row.unit, limit.capacity, limit.left, limit.full_in, limit.row.period_s, limit.row.steady)
+        for limit in read_rate_limits(headers, lambda: NOW)
     }
 
 
@@ -143,7 +143,7 @@ def told(headers: dict[str, str]) -> set[tuple[str, float, float, float | None, 
     ],
 )
 def test_limits_by_vendor(headers: dict[str, str], expected: set[object]) -> None:
-    assert told(headers) == expected
+    assert parsed_limits(headers) == expected
 
 
 @pytest.mark.parametrize(
@@ -157,15 +157,15 @@ def test_limits_by_vendor(headers: dict[str, str], expected: set[object]) -> Non
         ("5", "nan", ""),
     ],
 )
-def test_limits_that_are_none(limit: str, remaining: str, reset: str) -> None:
+def test_invalid_limits_are_ignored(limit: str, remaining: str, reset: str) -> None:
     names = ("x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens")
-    assert told(dict(zip(names, (limit, remaining, reset), strict=True))) == set()
+    assert parsed_limits(dict(zip(names, (limit, remaining, reset), strict=True))) == set()
 
 
-def test_a_reset_that_is_no_time_is_none_and_the_rest_is_read() -> None:
+def test_an_invalid_reset_is_none_and_the_limit_is_still_read() -> None:
     headers = {
         "x-ratelimit-limit-tokens": "10",
         "x-ratelimit-remaining-tokens": "5",
         "x-ratelimit-reset-tokens": "soon",
     }
-    assert told(headers) == {("tokens", 10, 5, None, 60, True)}
+    assert parsed_limits(headers) == {("tokens", 10, 5, None, 60, True)}
