@@ -132,8 +132,8 @@ def _part(part: Any, model: str, encode: Encode | None) -> TokenCount:
         return count_image(size, model, detail=detail if isinstance(detail, str) else None)
     called = part.get("function")
     if isinstance(called, Mapping):
-        told = f"{called.get('name')}{called.get('arguments') or ''}"
-        return count_text(told, model, encode=encode) + TokenCount(_PER_MESSAGE, estimated=True)
+        call_text = f"{called.get('name')}{called.get('arguments') or ''}"
+        return count_text(call_text, model, encode=encode) + TokenCount(_PER_MESSAGE, estimated=True)
     return _rest(part, model, encode)
 
 

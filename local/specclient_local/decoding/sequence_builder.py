@@ -114,7 +114,7 @@ class SequenceBuilder:
         """Return the request's logits processor; None if no parameter needs one."""
         self._ids("logit_bias", params.logit_bias or ())
         words = self._bad_words(params.bad_words or ())
-        weights = LogitPenalties(params, prompt) if LogitPenalties.asked(params) else None
+        weights = LogitPenalties(params, prompt) if LogitPenalties.needed(params) else None
         masks = TokenMasks(ends, params.min_tokens, words, prompt) if params.min_tokens or words else None
         grammar = self._grammars.grammar(params, ends)
         if weights is None and masks is None and grammar is None:

@@ -95,38 +95,38 @@ class VocabularyCompatibility:
 
 
 def check_compatibility(
-    target: Tokenizer, draft: Tokenizer, configs: tuple[ModelConfig, ModelConfig], asked: str = "auto"
+    target: Tokenizer, draft: Tokenizer, configs: tuple[ModelConfig, ModelConfig], requested: str = "auto"
 ) -> VocabularyCompatibility | None:
     """Return how a draft would be used; None if its vocabulary is the target's.
 
     Args:
         target, draft: the tokenizers.
         configs: the models' configurations, in this order.
-        asked: ``same``, ``shared``, ``retokenised`` or ``auto``.
+        requested: ``same``, ``shared``, ``retokenised`` or ``auto``.
     """
     difference = target.difference(draft)
     if difference is None:
         return None
-    if asked == "same":
+    if requested == "same":
         return VocabularyCompatibility(
             difference, "refused", "draft_vocabulary is 'same'; leave it out, or choose another draft"
         )
     try:
-        way = match_vocabularies(target, draft, configs, asked).way
+        way = match_vocabularies(target, draft, configs, requested).way
     except CheckpointError as error:
         return VocabularyCompatibility(difference, "refused", str(error))
     return VocabularyCompatibility(difference, way, METHOD_DESCRIPTIONS[way])
 
 
 def match_vocabularies(
-    target: Tokenizer, draft: Tokenizer, configs: tuple[ModelConfig, ModelConfig], asked: str = "auto"
+    target: Tokenizer, draft: Tokenizer, configs: tuple[ModelConfig, ModelConfig], requested: str = "auto"
 ) -> ForeignDraft:
     """Return how a draft with another vocabulary can draft.
 
     Args:
         target, draft: the tokenizers.
         configs: the models' configurations, in this order.
-        asked: ``shared``, ``retokenised`` or ``auto``.
+        requested: ``shared``, ``retokenised`` or ``auto``.
 
     Raises:
         CheckpointError: neither way is possible, or not the requested one.
@@ -143,12 +143,12 @@ def match_vocabularies(
     )
     if way is None and share > 0.0:
         way = "shared"
-    if asked == "shared":
+    if requested == "shared":
         way = "shared" if share > 0.0 else None
-    elif asked == "retokenised":
+    elif requested == "retokenised":
         way = "retokenised" if reads else None
     if way is None:
-        raise CheckpointError(_incompatibility(target, draft, asked, share, reads=reads))
+        raise CheckpointError(_incompatibility(target, draft, requested, share, reads=reads))
     return ForeignDraft(target, draft, way, common if way == "shared" else None, max(ratio, 1e-3))
 
 

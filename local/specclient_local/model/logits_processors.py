@@ -103,7 +103,7 @@ class LogitPenalties:
         self._tables: dict[tuple[torch.device, torch.dtype], tuple[TokenTable, TokenTable]] = {}
 
     @staticmethod
-    def asked(params: SamplingParams) -> bool:
+    def needed(params: SamplingParams) -> bool:
         """Return whether a request uses a bias or a penalty."""
         penalties = (params.repetition_penalty - 1.0, params.frequency_penalty, params.presence_penalty)
         return bool(params.logit_bias) or any(penalties)

@@ -27,14 +27,14 @@ class _ContentBlock:
     """A content block received so far.
 
     Attributes:
-        block: its fields in the event ``content_block_start``.
+        start: its fields in the event ``content_block_start``.
         pieces: the parts of its text, its thinking, or its tool input as JSON text.
         call: its index among the tool calls; None if it is not a tool call.
         closed: whether the tool call is complete.
     """
 
     def __init__(self, block: dict[str, Any], call: int | None) -> None:
-        self.told = block
+        self.start = block
         self.pieces: list[str] = []
         self.call = call
         self.closed = False
@@ -42,15 +42,15 @@ class _ContentBlock:
     def whole(self) -> dict[str, Any]:
         """Return the block as in a response that is not streamed."""
         added = "".join(self.pieces)
-        kind = self.told.get("type")
+        kind = self.start.get("type")
         if kind in ("text", "thinking"):
-            return {**self.told, kind: (self.told.get(kind) or "") + added}
+            return {**self.start, kind: (self.start.get(kind) or "") + added}
         if not added:
-            return self.told
+            return self.start
         try:
-            return {**self.told, "input": json.loads(added)}
+            return {**self.start, "input": json.loads(added)}
         except ValueError:  # truncated by max_tokens; the parts have been returned already
-            return self.told
+            return self.start
 
 
 class AnthropicStreamReader:
@@ -128,9 +128,9 @@ class AnthropicStreamReader:
             block.pieces.append(piece + "")
             return None if block.call is None else self._chunk(_call(block, {}, arguments=piece))
         if kind == "signature_delta":
-            block.told["signature"] = delta["signature"]
+            block.start["signature"] = delta["signature"]
         elif kind == "citations_delta":
-            block.told["citations"] = [*(block.told.get("citations") or ()), delta["citation"]]
+            block.start["citations"] = [*(block.start.get("citations") or ()), delta["citation"]]
         return None
 
     def _add_text(self, index: Any, kept: str, field: str, text: str) -> Any:
@@ -155,7 +155,7 @@ class AnthropicStreamReader:
         if block.call is None or block.closed:
             return None
         block.closed = True
-        return None if block.pieces else self._chunk(_call(block, {}, arguments=arguments_of(block.told)))
+        return None if block.pieces else self._chunk(_call(block, {}, arguments=arguments_of(block.start)))
 
     def _note(self, body: dict[str, Any]) -> Any:
         self._note_usage(body.get("usage"))
@@ -167,15 +167,15 @@ class AnthropicStreamReader:
     def _stop(self, _: dict[str, Any]) -> Any:
         return None if self._ended else self._end({"stop_reason": "end_turn"})
 
-    def _end(self, told: Mapping[str, Any]) -> list[Any]:
+    def _end(self, message_delta: Mapping[str, Any]) -> list[Any]:
         """Return the last chunks of a response: missing arguments, the finish reason, the usage."""
         self._ended = True
         late = [chunk for block in self._blocks.values() if (chunk := self._closed(block)) is not None]
         delta = extra_fields_of([block.whole() for block in self._blocks.values()])
         if not (self._said or self._calls):
             delta["content"] = ""  # as in a response that is not streamed
-        container = {"container": told["container"]} if told.get("container") else {}
-        return [*late, self._chunk(delta, finish_reason_of(told), container), *self._totals()]
+        container = {"container": message_delta["container"]} if message_delta.get("container") else {}
+        return [*late, self._chunk(delta, finish_reason_of(message_delta), container), *self._totals()]
 
     def _totals(self) -> list[ChatCompletionChunk]:
         usage = usage_of(self._usage)

@@ -47,7 +47,7 @@ class PolicySelector:
         self._margin = self._estimates.margin(policy)
         self._explorer = Explorer(Random(seed))
         self._options = tuple(_option(ground, route) for route in ground.routes)
-        self._slates: dict[tuple[Policy, PromptTask, int | None], ScoreTable] = {}
+        self._tables: dict[tuple[Policy, PromptTask, int | None], ScoreTable] = {}
 
     def order(self, call: SimulatedCall, free: RateLimitWait) -> Sequence[str]:  # noqa: ARG002 - the router does not know rate limits
         """Return the chosen route and its fallbacks."""
@@ -56,13 +56,13 @@ class PolicySelector:
         task: PromptTask = call.task if policy.task == "auto" else policy.task
         estimates, prompt = self._estimates, call.prompt_tokens
         key = policy, task, representative_length(prompt)
-        slate = self._slates.get(key)
-        if slate is None:
-            slate = self._slates[key] = ScoreTable(policy, self._options, task)
+        table = self._tables.get(key)
+        if table is None:
+            table = self._tables[key] = ScoreTable(policy, self._options, task)
         share = self._margin.percentile
-        slate.update(estimates.all_of(slate.routes, task, share, prompt), share=share)
+        table.update(estimates.all_of(table.routes, task, share, prompt), share=share)
         try:
-            decision = slate.decide(
+            decision = table.decide(
                 RouteRequest(task, prompt, estimates.length(task, prompt)), self._explorer
             )
         except NoRouteError:

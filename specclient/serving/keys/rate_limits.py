@@ -96,14 +96,14 @@ class SlidingWindow:
     def __init__(self) -> None:
         self._slots: dict[int, int] = {}
 
-    def use(self, limit: int, asked: int, now: float) -> LimitUsage:
+    def use(self, limit: int, wanted: int, now: float) -> LimitUsage:
         """Return the state of a limit for a requested amount."""
         for slot in [slot for slot in self._slots if slot <= now - SPAN_S]:
             del self._slots[slot]
         used = sum(self._slots.values())
         newest = max((slot for slot, amount in self._slots.items() if amount), default=None)
         full_s = 0.0 if newest is None else newest + SPAN_S - now
-        return LimitUsage(limit, used, full_s, self._wait(limit, used, asked, now))
+        return LimitUsage(limit, used, full_s, self._wait(limit, used, wanted, now))
 
     def add(self, slot: int, amount: int) -> None:
         """Count an amount in a second. Expired seconds are removed by the next :meth:`use`."""

@@ -37,7 +37,7 @@ local now = tonumber(at[1]) + tonumber(at[2]) / 1000000
 local span, slot = tonumber(ARGV[1]), tonumber(at[1])
 local result, fits = {slot}, true
 for i = 1, 2 do
-  local limit, asked = tonumber(ARGV[2 * i]), tonumber(ARGV[2 * i + 1])
+  local limit, wanted = tonumber(ARGV[2 * i]), tonumber(ARGV[2 * i + 1])
   local used, newest, slots = 0, false, {}
   if limit >= 0 then
     local found = redis.call('HGETALL', KEYS[i])
@@ -52,10 +52,10 @@ for i = 1, 2 do
       end
     end
   end
-  local wait, over = 0, used + asked - limit
-  if limit >= 0 and asked > 0 and over > 0 then
+  local wait, over = 0, used + wanted - limit
+  if limit >= 0 and wanted > 0 and over > 0 then
     wait, fits = -1, false
-    if asked <= limit then
+    if wanted <= limit then
       table.sort(slots, function(a, b) return a[1] < b[1] end)
       for _, each in ipairs(slots) do
         over = over - each[2]
@@ -75,11 +75,11 @@ if not fits then
   return result
 end
 for i = 1, 2 do
-  local limit, asked = tonumber(ARGV[2 * i]), tonumber(ARGV[2 * i + 1])
-  if limit >= 0 and asked > 0 then
-    redis.call('HINCRBY', KEYS[i], slot, asked)
+  local limit, wanted = tonumber(ARGV[2 * i]), tonumber(ARGV[2 * i + 1])
+  if limit >= 0 and wanted > 0 then
+    redis.call('HINCRBY', KEYS[i], slot, wanted)
     redis.call('EXPIRE', KEYS[i], span + 1)
-    result[3 * i - 1] = result[3 * i - 1] + asked
+    result[3 * i - 1] = result[3 * i - 1] + wanted
     result[3 * i] = math.ceil((slot + span - now) * 1000)
   end
 end

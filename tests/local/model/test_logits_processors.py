@@ -34,7 +34,7 @@ def logits(vocab=VOCAB):
 
 def rules_of(params, prompt=PROMPT):
     """The rules of a request, without a tokenizer around them."""
-    weights = LogitPenalties(params, prompt) if LogitPenalties.asked(params) else None
+    weights = LogitPenalties(params, prompt) if LogitPenalties.needed(params) else None
     words = BAD if params.bad_words else ()
     masks = TokenMasks(ENDS, params.min_tokens, words, prompt) if words or params.min_tokens else None
     return RequestLogitsProcessor(weights, masks)
