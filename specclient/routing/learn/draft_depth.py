@@ -18,10 +18,10 @@ from specclient.types.server_load import ServerLoad
 
 __all__ = [
     "BOUNDS",
-    "acceptance_probability",
     "best_depth",
     "break_even",
     "drafting_pays",
+    "estimated_acceptance",
     "expected_tokens",
     "max_depth",
     "speedup",
@@ -71,7 +71,7 @@ def break_even(cost_ratio: float, depth: int = 1) -> float:
     return _where(lambda alpha: speedup(alpha, depth, cost_ratio), 1.0)
 
 
-def acceptance_probability(accepted: float, drafted: float, steps: float) -> float:
+def estimated_acceptance(accepted: float, drafted: float, steps: float) -> float:
     """Return the acceptance probability α that counts of verifications imply.
 
     Tokens after the first rejected one are never verified, so the accepted share of drafted tokens is less

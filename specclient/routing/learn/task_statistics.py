@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from specclient.routing.learn.call_sample import CallSample
-from specclient.routing.learn.draft_depth import acceptance_probability
+from specclient.routing.learn.draft_depth import estimated_acceptance
 from specclient.routing.learn.pooling import shrunken_quantile
 from specclient.routing.learn.quantile_sketch import QuantileSketch
 from specclient.routing.learn.regression import DecayedRegression
@@ -94,4 +94,4 @@ def pooled_acceptance(
     if not steps:
         return share, None, None
     given = (own.given + lean * every.given) / steps
-    return share, given, acceptance_probability(accepted, max(drafted, steps), steps)
+    return share, given, estimated_acceptance(accepted, max(drafted, steps), steps)

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from specclient.draft_target.presets import DEPTHS
 from specclient.routing.learn.draft_depth import (
     BOUNDS,
-    acceptance_probability,
     best_depth,
     break_even,
     drafting_pays,
+    estimated_acceptance,
     expected_tokens,
     max_depth,
     speedup,
@@ -72,7 +72,7 @@ def test_a_draft_as_dear_as_its_target_never_breaks_even():
 @given(st.floats(0.01, 0.99), st.integers(1, 8))
 def test_acceptance_is_told_from_the_counts_of_whole_verifications(alpha, depth):
     kept = expected_tokens(alpha, depth) - 1
-    assert acceptance_probability(1000 * kept, 1000 * depth, 1000) == pytest.approx(alpha, abs=1e-6)
+    assert estimated_acceptance(1000 * kept, 1000 * depth, 1000) == pytest.approx(alpha, abs=1e-6)
     assert kept / depth <= alpha + 1e-9, "the accepted share of drafted tokens says too little"
 
 
