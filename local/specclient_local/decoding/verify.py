@@ -5,9 +5,10 @@ al. (arXiv 2302.01318, Algorithm 2); siblings of a tree are tried in order as in
 Algorithm 2). The emitted tokens have the target's distribution, whatever the drafter proposes.
 
 This module is the one statement of the rule. The general path of :mod:`specclient_local.decoding.speculate`
-calls :func:`verify`. The following places repeat the rule or a part of it. They do not follow a change made
-here, because a lower layer cannot import this module, and neither compiled code nor a recorded CUDA graph can
-call it. Paths are relative to ``specclient_local``.
+calls :func:`verify`, and the acceptance rate that training reports is :func:`expected_acceptance`. The
+following places repeat the rule or a part of it. They do not follow a change made here, because a lower layer
+cannot import this module, and neither compiled code nor a recorded CUDA graph can call it. Paths are relative
+to ``specclient_local``.
 
 The rule itself, to be changed together with this module:
 
@@ -25,14 +26,15 @@ Parts on which the rule rests, to be changed only if that part changes:
 - ``request/sequence.py``: ``accept`` and ``draw`` of the random stream: draws invert the cumulative
   distribution, and a certain outcome consumes no random number. ``draw_tokens`` and ``accept_sampled`` of
   ``device_verify.py`` repeat both, so that a seed gives the same answer on either path.
-- ``request/token_tree.py``: ``without_token`` and ``branch``: the distribution from which the next sibling is
-  drawn.
-- ``drafting/union.py``: ``add_to_union`` merges a picked token with an equal sibling. This is exact because
-  :func:`residual` leaves a rejected one-hot token no probability.
+- ``request/token_tree.py``: ``branch`` draws siblings one after another, each without the earlier ones, and
+  ``drafting/union.py``: ``add_to_union`` leaves out a picked token that equals an earlier sibling. Both are
+  exact because the choice of a sibling depends only on the earlier siblings, and each is verified against
+  the distribution from which it was chosen, given those. They hold for every rule of acceptance that is exact
+  for one token.
 
-Statistics that assume the rule and do not affect answers: ``acceptance_chance`` and ``replay_greedy`` in
-``training/losses.py``, ``replayed_acceptance`` in ``training/heads/learners.py``, and ``_try`` in
-``drafting/layer_skip.py``.
+Statistics that replay greedy answers, and need a change only if the rule for one-hot distributions changes:
+``replay_greedy`` in ``training/losses.py``, ``replayed_acceptance`` in ``training/heads/learners.py``, and
+``_try`` in ``drafting/layer_skip.py``.
 
 ``tests/local/decoding/test_acceptance_everywhere.py`` runs the first two lists and ``training/losses.py`` on
 the same inputs as this module, and compares the results.
@@ -45,6 +47,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from specclient_local.request.sequence import NO_TOKEN
 from specclient_local.request.token_tree import ROOT, Distribution, TokenTree, probability_of
@@ -78,8 +82,8 @@ class AcceptedPath:
 def verify(tree: TokenTree, target: Sequence[Distribution], random: RandomSource) -> AcceptedPath:
     """Descend the tree: at each node try the children in order, then draw from the remaining distribution.
 
-    After each rejected child, p is replaced by the residual (p − q)+ normalised, against which the next child
-    is tried (SpecInfer, Algorithm 2). The walk ends where no child is accepted.
+    After each rejected child, p is replaced by its :func:`residual`, against which the next child is tried
+    (SpecInfer, Algorithm 2). The walk ends where no child is accepted.
 
     Args:
         tree: N drafted tokens, each with the distribution from which it was drawn.
@@ -114,6 +118,17 @@ def acceptance_probability(p: Distribution, q: Distribution, token: int) -> floa
     """Return min(1, p(x) / q(x)), the probability of accepting a token x that was drawn from q."""
     p_token, q_token = probability_of(p, token), probability_of(q, token)
     return p_token / q_token if p_token < q_token else 1.0
+
+
+def expected_acceptance(p: Tensor, q: Tensor) -> Tensor:
+    """Return Σ min(p, q), the probability ``[N]`` that a token drawn from q is accepted.
+
+    It is the mean of :func:`acceptance_probability` over the tokens of q (Leviathan et al., corollary 3.6).
+
+    Args:
+        p, q: ``[N, V]`` distributions of the target and the draft.
+    """
+    return torch.minimum(p, q).sum(dim=-1)
 
 
 def residual(p: Distribution, q: Distribution) -> Distribution:

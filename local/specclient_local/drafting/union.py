@@ -3,8 +3,9 @@
 Below each node the drafters' children stand one after another, draft models before the n-gram lookup. Nodes
 of different drafters are drawn independently, so verification tries each against its own q, as it does one
 drafter's siblings (SpecInfer, arXiv 2305.09781). A picked node (one-hot q) that equals an earlier sibling is
-merged with it: if rejected, its token has no probability left; if accepted, the children of both may follow.
-Equal drawn nodes stay separate, because each has a chance of its own.
+merged with it, and if it is accepted, the children of both may follow. This is exact because the choice of a
+node depends only on the nodes chosen before it, not on which are accepted. Equal drawn nodes stay separate,
+because each has a chance of its own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Distillation losses between a draft's and its target's logits, and the acceptance rates that follow.
 
-At a position with target distribution p and draft distribution q, a token drawn from q is accepted with
-probability Σ min(p, q) = 1 − TV(p, q) (Leviathan et al., arXiv 2211.17192, theorem 3.5 and corollary 3.6).
+The more a draft's distribution overlaps with the target's, the more of its tokens are accepted (Leviathan et
+al., arXiv 2211.17192, theorem 3.5 and corollary 3.6). :mod:`specclient_local.decoding.verify` states the
+rate.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from specclient_local.decoding.verify import expected_acceptance
 
 Loss = Literal["kl", "hard", "tv"]
 LOSSES: tuple[Loss, ...] = ("kl", "hard", "tv")
@@ -23,8 +26,8 @@ def distillation_loss(kind: Loss, draft: Tensor, target: Tensor) -> Tensor:
         kind: ``kl`` is the forward divergence KL(p ‖ q), which makes the draft cover the target's whole
             distribution (one of the divergences of DistillSpec, arXiv 2310.08461). ``hard`` is the
             cross-entropy with the target's most likely token, which is what greedy decoding needs. ``tv`` is
-            the total-variation distance ½ Σ |p − q| (DistillSpec), the share of drafted tokens that is
-            rejected at temperature 1 (corollary 3.6 above).
+            the total-variation distance ½ Σ |p − q| (DistillSpec), which is least where the most drafted
+            tokens are accepted at temperature 1 (corollary 3.6 above).
         draft: logits ``[N, V]`` with gradients.
         target: logits ``[N, V]``.
     """
@@ -38,13 +41,13 @@ def distillation_loss(kind: Loss, draft: Tensor, target: Tensor) -> Tensor:
 
 
 def acceptance_chance(draft: Tensor, target: Tensor) -> Tensor:
-    """Return the probability ``[N]`` that a token drawn from the draft is accepted: Σ min(p, q).
+    """Return the probability ``[N]`` that a token drawn from the draft is accepted at temperature 1.
 
     Args:
         draft, target: logits ``[N, V]``.
     """
     p, q = (torch.softmax(logits.float(), dim=-1) for logits in (target, draft))
-    return torch.minimum(p, q).sum(dim=-1)
+    return expected_acceptance(p, q)
 
 
 def replay_greedy(agrees: list[bool], drafted: int) -> tuple[int, int, int]:

@@ -56,6 +56,9 @@ def test_siblings_without_replacement_get_what_the_earlier_ones_left():
     tree.branch(ROOT, [1, 0], q)
     np.testing.assert_allclose(tree.q[0], q)
     np.testing.assert_allclose(tree.q[1], [0.5 / 0.7, 0.0, 0.2 / 0.7])
+    for token in range(3):
+        others = np.where(np.arange(3) == token, 0.0, q)
+        np.testing.assert_array_equal(without_token(q, token), others / others.sum())
     with pytest.raises(ValueError, match="token 1 cannot have been drawn"):
         TokenTree().branch(ROOT, [1, 1], q)
     with pytest.raises(ValueError, match="token 2 cannot have been drawn"):
