@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from specclient import errors
 from specclient.errors import *  # noqa: F403 - every error, under its own name
+from specclient.openai_api.endpoints import ROOTS
 from specclient.version import VERSION
 
 if TYPE_CHECKING:
@@ -136,12 +137,7 @@ _LAZY = {
     "speculative_decode_many": ("specclient.draft_target", ""),
 }
 _MODULES = ("batch", "lib", "types")
-_RESOURCES = frozenset({
-    "admin", "audio", "batches", "beta", "chat", "completions", "containers", "content_provenance_checks",
-    "conversations", "decisions", "embeddings", "evals", "files", "fine_tuning", "images", "live",
-    "models", "moderations", "realtime", "responses", "safety", "skills", "uploads", "vector_stores",
-    "videos", "webhooks",
-})  # fmt: skip
+_RESOURCES = frozenset({*ROOTS, "completions", "embeddings", "moderations"})
 
 __all__ = [
     "DEFAULT_CONNECTION_LIMITS",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import logging
 import subprocess
@@ -222,3 +223,11 @@ def test_modules_of_the_same_name(name: str) -> None:
     wanted = {found for found in getattr(theirs, "__all__", ()) if found not in ABSENT}
     missing = {found for found in wanted if not hasattr(ours, found)}
     assert {found for found in missing if not found.endswith("HandlerT")} == set()  # type variables
+
+
+def test_every_resource_of_the_client_is_here() -> None:
+    resources = {
+        name for name, found in vars(openai.OpenAI).items() if isinstance(found, functools.cached_property)
+    } - {"with_raw_response", "with_streaming_response"}
+    assert len(resources) > 20
+    assert {name for name in resources if not hasattr(specclient, name)} == set()
