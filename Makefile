@@ -45,10 +45,11 @@ format: $(READY)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-# With a newer openai package installed, this shows what it brought. Pin that one in pyproject.toml then.
+# After the pin of openai was raised in pyproject.toml and constraints.txt, this shows what the newer package brought.
 sync-openai: $(READY)
 	$(BIN)/python tools/sync_openai.py
 	git --no-pager diff --stat -- specclient/openai_api specclient/types
+	git status --short -- specclient/openai_api specclient/types  # new files, too
 
 ledger-snapshot: $(READY)
 	$(BIN)/python tools/ledger_snapshot.py

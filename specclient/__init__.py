@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from specclient import errors
 from specclient.errors import *  # noqa: F403 - every error, under its own name
-from specclient.openai_api.endpoints import ROOTS
+from specclient.openai_api.endpoints import ROOTS as _ROOTS
 from specclient.version import VERSION
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ _LAZY = {
     "speculative_decode_many": ("specclient.draft_target", ""),
 }
 _MODULES = ("batch", "lib", "types")
-_RESOURCES = frozenset({*ROOTS, "completions", "embeddings", "moderations"})
+_RESOURCES = frozenset({*_ROOTS, "completions", "embeddings", "moderations"})
 
 __all__ = [
     "DEFAULT_CONNECTION_LIMITS",

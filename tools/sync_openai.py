@@ -1,6 +1,6 @@
 """Generate the types and tables of OpenAI's API from the installed `openai` package.
 
-    python tools/sync_openai.py            # write the files; then review: git diff --stat
+    python tools/sync_openai.py            # write the files; then review: git status, git diff
     python tools/sync_openai.py --check    # write nothing; fail if a generated file is not current
 
 The script reads names, fields and endpoints of the `openai` package, but no descriptions. Generated files say

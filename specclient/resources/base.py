@@ -91,6 +91,19 @@ class Resource:
         return streaming.view(type(self)(streaming))
 
 
+def unexpected_argument(method: str, name: str) -> TypeError:
+    """Return the error for a keyword argument that a method does not have.
+
+    Args:
+        method: its path on a client: ``files.list``.
+        name: the argument.
+    """
+    return TypeError(
+        f"{method.rpartition('.')[2]}() got an unexpected keyword argument {name!r}; "
+        f"to send a parameter this client does not know, use extra_body={{{name!r}: …}}"
+    )
+
+
 def build_request(
     method: ApiMethod,
     given: Mapping[str, Any],
@@ -121,10 +134,7 @@ def build_request(
         elif name in method.params or name in ("model", "stream"):
             params[name] = _as_json_value(value)
         else:
-            raise TypeError(
-                f"{method.name.rpartition('.')[2]}() got an unexpected keyword argument {name!r}; "
-                f"to send a parameter this client does not know, use extra_body={{{name!r}: …}}"
-            )
+            raise unexpected_argument(method.name, name)
     model = ""
     if method.metered and "model" in params:
         model = _checked_model(params.pop("model"))

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, Final
 
+from specclient.resources.base import unexpected_argument
 from specclient.resources.table.rows import Row
 from specclient.types.params import NOT_GIVEN, CallOptions
 
@@ -36,16 +37,25 @@ def bind_arguments(row: Row, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
         if name in given:
             raise TypeError(f"{call} got multiple values for argument {name!r}")
     given.update(kwargs)
-    missing = [name for name in positional if name not in given]
-    if missing:
-        raise TypeError(f"{call} missing 1 required positional argument: {missing[0]!r}")
     missing = [name for name in (*row.places, *row.params) if name not in given and _must(row, name)]
     if missing:
+        _check_names(row, given)
+        if positional and positional[0] in missing:
+            raise TypeError(f"{call} missing 1 required positional argument: {positional[0]!r}")
         raise TypeError(f"{call} missing {_counted(missing)}")
     if row.either and not any(all(name in given for name in names) for names in row.either):
+        _check_names(row, given)
         sets = " or ".join(f"({', '.join(map(repr, names))})" for names in row.either)
         raise TypeError(f"{call} missing required arguments; expected either {sets} to be given")
     return given
+
+
+def _check_names(row: Row, given: Mapping[str, Any]) -> None:
+    """Raise TypeError for the first unexpected argument. Python reports it before missing ones."""
+    known = {*row.places, *row.params, *_EVERY_CALL, *_OURS}
+    for name in given:
+        if name not in known:
+            raise unexpected_argument(row.name, name)
 
 
 def _must(row: Row, name: str) -> bool:

@@ -232,6 +232,22 @@ def test_the_counts_of_providers_are_those_of_the_presets() -> None:
     assert set(counts) == {str(len(PRESETS))}
 
 
+def test_the_version_of_openai_is_that_of_the_pin() -> None:
+    pins = [
+        re.findall(r"openai==([\d.]+)", (ROOT / name).read_text(encoding="utf-8"))
+        for name in ("pyproject.toml", "constraints.txt")
+    ]
+    assert pins[0] == pins[1]
+    (pin,) = pins[0]
+    stated = {
+        (path.name, version)
+        for path in PAGES
+        for version in re.findall(r"`openai`(?: package)? (\d+\.\d+)", path.read_text(encoding="utf-8"))
+    }
+    assert {"README.md", "client.md", "benchmarks.md"} <= {name for name, _ in stated}
+    assert [page for page in stated if page[1] != pin.rpartition(".")[0]] == []
+
+
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 250
 

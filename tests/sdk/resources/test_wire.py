@@ -307,6 +307,8 @@ WRONG = [
     ("files.create", (), {"purpose": "p"}, TypeError, "missing 1 required keyword-only argument: 'file'"),
     ("files.create", (), {}, TypeError, "required keyword-only arguments: 'file' and 'purpose'"),
     ("files.list", (), {"befor": 1}, TypeError, "got an unexpected keyword argument 'befor'"),
+    ("files.create", (), {"fil": b""}, TypeError, "got an unexpected keyword argument 'fil'"),
+    ("files.retrieve", (), {"file": "a"}, TypeError, "got an unexpected keyword argument 'file'"),
 ]
 
 
