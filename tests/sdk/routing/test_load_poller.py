@@ -1,4 +1,4 @@
-"""How busy servers are is read from the pages that they serve, beside calls, and never at their cost."""
+"""Server load is read from metrics pages concurrently with calls, without delaying or breaking them."""
 
 from __future__ import annotations
 
@@ -90,20 +90,20 @@ trtllm_spec_decode_acceptance_length{engine_type="undefined",model_name="TinyLla
         (TRTLLM, ServerLoad(12, 0, slots=16, cache_use=0.5, tokens_per_verification=2.1)),
     ],
 )
-def test_every_servers_page_is_read(text: str, load: ServerLoad) -> None:
+def test_every_servers_metrics_page_is_read(text: str, load: ServerLoad) -> None:
     reading = read_load(text)
     assert reading is not None
     assert reading.load == load
 
 
-def test_every_load_of_the_table_is_read_on_some_page() -> None:
+def test_every_load_metric_of_the_table_is_on_a_test_page() -> None:
     pages = (VLLM, VLLM.replace("vllm:", "specclient:"), SGLANG, LLAMACPP, TRTLLM)
     names = [{name for name, _, _ in samples(page)} for page in pages]
     for server in SERVER_METRICS:
         assert not server.running or any({server.running, server.waiting} <= page for page in names)
 
 
-def test_what_drafting_did_is_told_between_two_pages() -> None:
+def test_acceptance_is_computed_between_two_readings() -> None:
     before = read_load(VLLM)
     after = read_load(
         VLLM.replace("} 100.0", "} 200.0").replace("} 300.0", "} 600.0").replace("150.0", "390.0")
@@ -113,15 +113,17 @@ def test_what_drafting_did_is_told_between_two_pages() -> None:
     load = load_between(before, after)
     assert load.acceptance_rate == pytest.approx(240 / 300)
     assert load.tokens_per_verification == pytest.approx(1 + 240 / 100)
-    assert load_between(None, after).acceptance_rate is None, "of a lifetime, which is no news"
-    assert load_between(after, before).acceptance_rate is None, "the server began anew"
+    assert load_between(None, after).acceptance_rate is None, (
+        "a total since the server's start is no current rate"
+    )
+    assert load_between(after, before).acceptance_rate is None, "the server restarted"
     assert load_between(after, after).acceptance_rate is None, "nothing was drafted"
 
 
 @pytest.mark.parametrize(
     "text", ["", "<html>", "process_cpu_seconds_total 12.5", "vllm:num_requests_running NaN"]
 )
-def test_a_page_of_nothing_known_tells_nothing(text: str) -> None:
+def test_a_page_without_known_metrics_gives_no_load(text: str) -> None:
     assert read_load(text) is None
 
 
@@ -135,7 +137,7 @@ def test_no_page_raises(text: str) -> None:
 
 
 def serving(page: Behaviour) -> Behaviour:
-    """Answer as an OpenAI-compatible server that has a page of metrics."""
+    """Answer as an OpenAI-compatible server with a metrics page."""
 
     async def run(received: Any, wire: Any) -> None:
         await (page if received.path.endswith("/metrics") else behave)(received, wire)
@@ -152,7 +154,7 @@ async def until(true: Any) -> None:
         if true():
             return
         await asyncio.sleep(0.01)
-    raise AssertionError("it did not come to that")
+    raise AssertionError("the condition did not become true within five seconds")
 
 
 @pytest.mark.anyio
@@ -165,17 +167,19 @@ async def until(true: Any) -> None:
         ("tensorrt-llm", TRTLLM, "/prometheus/metrics"),
     ],
 )
-async def test_the_load_of_a_candidate_is_read_beside_a_routed_call(name: str, text: str, path: str) -> None:
+async def test_a_candidates_load_is_read_concurrently_with_a_routed_call(
+    name: str, text: str, path: str
+) -> None:
     with OpenAIServer(serving(reply(200, text.encode()))) as server:
         places = [Provider(name=name, base_url=server.base_url, key="sk-mine")]
         async with AsyncOpenAI(providers=places, candidates=[f"{name}/m-small"], ledger="off") as client:
             await client.chat.completions.create(model=f"{name}/m-small", messages=ASK)
-            assert asked(server) == [], "whoever names a model needs no load"
+            assert asked(server) == [], "a named model needs no load"
             estimates = client.core.shared.estimates
             for _ in range(3):
                 await client.chat.completions.create(model="auto", messages=ASK)
             await until(lambda: estimates.load(f"{name}/m-small") is not None)
-            assert asked(server) == [path], "once in a while, however many calls flow"
+            assert asked(server) == [path], "one reading per interval, however many calls are made"
             reading = read_load(text)
             assert reading is not None
             assert estimates.load(f"{name}/m-small") == reading.load
@@ -185,7 +189,7 @@ async def test_the_load_of_a_candidate_is_read_beside_a_routed_call(name: str, t
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("page", [hang, reply(404, b"no"), reply(200, b"\xff\xfe not a page"), reply(500)])
-async def test_a_page_that_cannot_be_read_neither_delays_nor_breaks_a_call(page: Behaviour) -> None:
+async def test_an_unreadable_page_neither_delays_nor_breaks_a_call(page: Behaviour) -> None:
     before = asyncio.all_tasks()
     with OpenAIServer(serving(page)) as server:
         places = [Provider(name="vllm", base_url=server.base_url)]
@@ -197,7 +201,7 @@ async def test_a_page_that_cannot_be_read_neither_delays_nor_breaks_a_call(page:
             assert client.core.shared.estimates.load("vllm/m-small") is None
             (read,) = client.core.shared.polls._pages.values()
         assert len(asked(server)) == 1
-        assert read.failures == (page is not hang), "what hangs is ended with the client, not waited for"
+        assert read.failures == (page is not hang), "a hanging reading is cancelled with the client"
     assert asyncio.all_tasks() == before
 
 
@@ -226,7 +230,7 @@ def test_load_is_read_for_the_synchronous_client_too() -> None:
 
 
 @pytest.mark.anyio
-async def test_the_load_of_our_own_server_is_read(openai_server: OpenAIServer) -> None:
+async def test_the_load_of_a_specclient_server_is_read(openai_server: OpenAIServer) -> None:
     with Served(upstream_settings(openai_server), key="sk-own") as served:
         places = [Provider(name="specclient", base_url=served.base_url, key="sk-own")]
         route = "specclient/mine/m-small"
@@ -236,7 +240,7 @@ async def test_the_load_of_our_own_server_is_read(openai_server: OpenAIServer) -
             load = client.core.shared.estimates.load(route)
             assert load is not None
             assert load.waiting == 0
-            assert load.running in (0, 1), "as the page was written, before or after the call"
+            assert load.running in (0, 1), "depends on whether the page was written before or after the call"
 
 
 class Clock:
@@ -247,7 +251,7 @@ class Clock:
 
 
 @pytest.mark.anyio
-async def test_readings_are_apart_with_jitter_and_ever_further_where_they_fail() -> None:
+async def test_readings_have_jittered_intervals_that_grow_with_failures() -> None:
     clock = Clock()
     with OpenAIServer(serving(reply(404, b"no"))) as server:
         places = [Provider(name="vllm", base_url=server.base_url)]
@@ -269,10 +273,12 @@ async def test_readings_are_apart_with_jitter_and_ever_further_where_they_fail()
     assert 1.5 * INTERVAL_S < waits[0] < 2.5 * INTERVAL_S
     assert waits[2] > 2 * waits[0]
     assert max(waits) <= MOST_S * (1 + module._JITTER)
-    assert len({round(wait / 2**n, 3) for n, wait in enumerate(waits[:5])}) == 5, "none like another"
+    assert len({round(wait / 2**n, 3) for n, wait in enumerate(waits[:5])}) == 5, (
+        "every wait has its own jitter"
+    )
 
 
-def test_load_is_forgotten_after_a_while_and_changes_what_is_expected() -> None:
+def test_load_changes_estimates_and_expires() -> None:
     clock = Clock()
     made = Estimator(
         priors={"vllm/m": RoutePrior(0.1, 0.01)}, now=lambda: datetime.fromtimestamp(clock.now, UTC)

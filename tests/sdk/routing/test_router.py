@@ -1,4 +1,4 @@
-"""A request finds its route: by its name, by the client's policy or by its own, among what is configured."""
+"""The router: a request's route follows its model name, its policy or the client's, and the configuration."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def asks(text="hello", model="auto", method=inference_methods.CHAT, **values):
     return Request(method, model, {**params, **values.pop("params", {})}, **values)
 
 
-def test_a_policy_is_the_call_s_else_the_client_s_else_the_default():
+def test_a_calls_policy_overrides_the_clients_and_the_default():
     policies = {"dear": {"allow": ["mine/large"]}, "weighed": {"minimize": {"cost": 1, "latency": 0.002}}}
     found = router(policies=policies)
     assert found.decide(asks()).chosen == "mine/small"
@@ -84,7 +84,7 @@ def test_every_field_of_a_policy_can_be_configured():
     assert {*table} == {*Settings.model_validate({"policies": {"p": {}}}).policies["p"].model_dump()}
 
 
-def test_a_model_that_is_named_goes_first_where_the_policy_lists_its_fallbacks():
+def test_a_named_model_comes_before_the_policys_listed_fallbacks():
     found = router()
     decision = found.decide(asks(model="mine/large", policy=Policy(fallbacks=("mine/small", "local/demo"))))
     assert (decision.chosen, decision.taken.route) == ("mine/large", "mine/large")
@@ -99,7 +99,7 @@ def test_a_model_that_is_named_goes_first_where_the_policy_lists_its_fallbacks()
     assert [other.route for other in listed.alternatives] == ["local/demo", "mine/large"]
 
 
-def test_named_models_are_decisions_of_one():
+def test_a_named_model_gives_a_decision_with_one_candidate():
     decision = router().decide(asks(model="mine/anything"))
     assert (decision.provider, decision.model, decision.taken, list(decision.alternatives)) == (
         "mine", "anything", None, [],
@@ -108,7 +108,7 @@ def test_named_models_are_decisions_of_one():
         router().decide(asks(model="nobody/x"))
 
 
-def test_what_stays_on_this_machine_is_told_by_its_address():
+def test_local_only_permits_loopback_addresses_and_engines():
     places = {
         "here": {"base_url": "http://127.0.0.1:8000/v1"},
         "named": {"base_url": "http://localhost:8000/v1"},
@@ -125,7 +125,7 @@ def test_what_stays_on_this_machine_is_told_by_its_address():
     }  # fmt: skip
 
 
-def test_a_candidate_that_is_none_or_cannot_be_used_says_so():
+def test_an_invalid_or_unusable_candidate_states_the_reason():
     with pytest.raises(ConfigurationError, match="candidate 'bare' is not a route"):
         router(candidates=["bare"]).decide(asks())
     decision = router(
@@ -140,9 +140,9 @@ def test_a_candidate_that_is_none_or_cannot_be_used_says_so():
     "method", [inference_methods.RESPONSE, inference_methods.EMBEDDING], ids=["responses", "embeddings"]
 )
 @pytest.mark.parametrize("policy", [None, Policy(fallbacks=False), Policy(fallbacks=("local/demo",))])
-def test_an_engine_in_this_process_is_not_sent_what_it_does_not_serve(method, policy):
+def test_a_local_engine_gets_no_methods_it_does_not_serve(method, policy):
     found = router(candidates=["local/demo", "mine/small"])
-    assert found.decide(asks()).chosen == "local/demo"  # as free
+    assert found.decide(asks()).chosen == "local/demo"  # it is free
     decision = found.decide(asks(method=method, policy=policy))
     assert (decision.chosen, list(decision.alternatives)) == ("mine/small", [])
     assert "serves only chat.completions.create and completions.create" in decision.candidates[0].reason
@@ -160,7 +160,7 @@ def test_an_engine_in_this_process_is_not_sent_what_it_does_not_serve(method, po
     ],
     ids=["chat", "embeddings", "completions", "responses"],
 )
-def test_a_vendor_is_not_sent_what_its_own_api_does_not_serve(method, served, monkeypatch):
+def test_a_vendor_gets_no_methods_its_api_does_not_serve(method, served, monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
     monkeypatch.setenv("GEMINI_API_KEY", "k")
     routes = ["anthropic/claude-sonnet-4-0", "gemini/gemini-2.5-flash", "mine/small"]
@@ -170,7 +170,7 @@ def test_a_vendor_is_not_sent_what_its_own_api_does_not_serve(method, served, mo
     assert all("alone" in reason for reason in left.values())
 
 
-def test_an_engine_without_room_for_the_answer_is_left():
+def test_an_engine_without_room_for_the_answer_is_not_chosen():
     found = router(candidates=["local/demo", "mine/small"])
     assert found.decide(asks(params={"max_tokens": 900})).chosen == "local/demo"
     decision = found.decide(asks(params={"max_tokens": 4000}))
@@ -181,12 +181,12 @@ def test_an_engine_without_room_for_the_answer_is_left():
         assert found.decide(sliding).chosen == "local/demo"
 
 
-def test_a_limit_of_dollars_on_what_has_no_price_names_the_way_out():
+def test_a_cost_limit_on_an_unpriced_route_names_the_remedy():
     with pytest.raises(NoRouteError, match=r"max_cost_usd 1 cannot be kept; set its price under \[prices\]"):
         router(prices={}).decide(asks(policy=Policy(max_cost_usd=1)))
 
 
-def test_lists_of_routes_that_calls_bring_are_not_kept_for_ever(monkeypatch):
+def test_the_cache_of_per_call_route_lists_is_bounded(monkeypatch):
     monkeypatch.setattr("specclient.routing.choose.option_catalogue._MOST", 8)
     found = router()
     for number in range(40):
@@ -194,7 +194,7 @@ def test_lists_of_routes_that_calls_bring_are_not_kept_for_ever(monkeypatch):
     assert len(found._catalogue._made) <= 8
 
 
-def test_the_task_is_the_prompt_s_or_the_policy_s_and_goes_with_the_decision():
+def test_the_decisions_task_comes_from_the_policy_or_the_prompt():
     found = router()
     assert found.decide(asks("Write a Python function that adds.")).task == "code"
     assert found.decide(asks("hello", policy=Policy(task="document"))).task == "document"
@@ -223,7 +223,7 @@ def test_learning_changes_the_next_decision():
     assert found.decide(fast).chosen == "mine/small"
 
 
-def test_prompts_are_sized_by_what_a_route_has_made_of_them():
+def test_prompt_sizes_follow_the_routes_measured_token_counts():
     made = core()
     found = made.pipeline.router
     text = "word " * 400
@@ -253,13 +253,13 @@ tables = st.fixed_dictionaries(
     engine_s=st.none() | st.floats(0, 1000),
     latency_s=st.none() | st.floats(0, 1000),
 )
-def test_predicted_dollars_are_those_of_the_prices(table, prompt, tokens, engine_s, latency_s):
+def test_a_tariffs_prediction_equals_the_price_tables(table, prompt, tokens, engine_s, latency_s):
     prices = Prices(Settings.model_validate({"prices": {"a/b": table}}))
     found = Tariff.of(prices.quote("a", "b", prompt=prompt)).dollars(prompt, tokens, engine_s, latency_s)
     assert found == prices.predict(prompt, tokens, "a", "b", engine_s=engine_s, latency_s=latency_s)
 
 
-def test_prices_that_rise_with_the_prompt_are_those_of_its_length():
+def test_tiered_prices_follow_the_prompt_length():
     made = core(
         candidates=["gemini/gemini-2.5-pro"], options={"api_key": "x"}, providers={"gemini": {"api_key": "k"}}
     )
@@ -281,23 +281,26 @@ PAIRED = {
 }
 
 
-class TestPlays:
+class TestStrategies:
     def routes(self, request, **capabilities):
         providers = {"mine": {"base_url": "https://models.example/v1", "capabilities": capabilities}}
         decision = router(**PAIRED, providers=providers).decide(request)
         return {c.strategy: (c.verdict, c.draft) for c in decision.candidates}
 
-    def test_a_pair_makes_a_prediction_possible_where_the_endpoint_verifies_one(self):
+    def test_a_pair_adds_a_prediction_where_the_endpoint_supports_one(self):
         assert self.routes(asks()) == {None: ("chosen", None)}
         told = self.routes(asks(), prediction=True)
-        assert told == {None: ("chosen", None), "prediction": ("left", "mine/small")}  # dearer: both are paid
+        assert told == {
+            None: ("chosen", None),
+            "prediction": ("left", "mine/small"),
+        }  # more expensive: both models are paid
 
-    def test_verifying_token_by_token_is_for_greedy_completions(self):
+    def test_remote_verification_is_for_greedy_completions_only(self):
         greedy = asks(method=inference_methods.COMPLETION, params={"temperature": 0})
         assert self.routes(greedy, verification="echo")["remote"] == ("left", "mine/small")
         assert self.routes(asks(), verification="echo")["remote"] == ("unavailable", "mine/small")
 
-    def test_a_prediction_is_taken_where_it_is_faster(self):
+    def test_a_prediction_is_chosen_where_it_is_faster(self):
         providers = {"mine": {"base_url": "https://models.example/v1", "capabilities": {"prediction": True}}}
         made = core(**PAIRED, providers=providers)
         now = datetime.now(UTC).timestamp()
@@ -311,9 +314,9 @@ class TestPlays:
         decision = made.pipeline.router.decide(asks(policy=Policy(minimize="latency")))
         assert decision.chosen == "mine/large"
         assert (decision.taken.strategy.kind, decision.taken.strategy.draft) == ("prediction", "mine/small")
-        assert list(decision.alternatives) == []  # the same route without it would fail alike
+        assert list(decision.alternatives) == []  # the same route without the prediction would fail, too
 
-    def test_a_policy_s_own_strategy_leaves_no_other_play(self):
+    def test_a_policys_strategy_excludes_all_others(self):
         providers = {"mine": {"base_url": "https://models.example/v1", "capabilities": {"prediction": True}}}
         made = router(**PAIRED, providers=providers)
         decision = made.decide(asks(policy=Policy(strategy="direct")))
@@ -335,12 +338,12 @@ class TestDepth:
 
         return json.loads(wire.content)
 
-    def test_goes_where_requests_can_say_it(self):
+    def test_the_depth_is_sent_in_the_configured_field(self):
         assert self.sent(4)["options"] == {"draft": 4}
         assert self.sent(4, field="num_draft")["num_draft"] == 4
         assert self.sent(4, body={"options": {"seed": 1}})["options"] == {"seed": 1, "draft": 4}
 
-    def test_leaves_what_the_caller_said(self):
+    def test_the_callers_own_depth_is_kept(self):
         assert self.sent(4, body={"options": {"draft": 9}})["options"] == {"draft": 9}
         assert self.sent(4, field="num_draft", body={"num_draft": 2})["num_draft"] == 2
         assert "options" not in self.sent(None)
@@ -356,13 +359,13 @@ class TestDepth:
             (0, {"specclient": {"draft_length": 3}}, 3),
         ],
     )
-    def test_the_engine_is_told_only_to_draft_nothing(self, depth, params, expected):
+    def test_only_depth_zero_is_sent_to_the_engine(self, depth, params, expected):
         request = engine_request(asks(params=params), decided("local/demo", depth))
         assert request.params.get("specclient", {}).get("draft_length") == expected
 
     @pytest.mark.parametrize(("depth", "drafts"), [(0, False), (4, True)])
     @pytest.mark.anyio
-    async def test_the_engine_drafts_nothing_where_that_loses(self, depth, drafts):
+    async def test_the_engine_drafts_nothing_at_depth_zero(self, depth, drafts):
         pytest.importorskip("torch")
         made = core()
         backend = made.pipeline.destinations.get("local")
@@ -373,7 +376,7 @@ class TestDepth:
         assert bool(measured.speculation.drafted) is drafts
         await made.shared.close()
 
-    def test_named_models_are_sent_as_they_are(self):
+    def test_requests_for_named_models_are_unchanged(self):
         request = asks(model="local/demo")
         assert engine_request(request, named_decision("local/demo", "local", "demo")).params == request.params
 
@@ -383,7 +386,7 @@ def decided(route, depth):
     return Decision(route, provider, model, taken=Alternative(route, provider, model, depth=depth))
 
 
-def test_a_seed_decides_what_is_explored():
+def test_equal_seeds_explore_the_same_routes():
     def chosen(seed):
         made = core(candidates=[f"mine/{i}" for i in range(6)], prices={"mine/*": {"per_call": 1}})
         found = made.pipeline.router

@@ -1,4 +1,4 @@
-"""A criterion added by one object takes part in decisions, reasons, limits, configuration and simulations."""
+"""A criterion added as one object applies to decisions, reasons, limits, configuration and simulations."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def co2():
 
 
 def options():
-    """Return options in which the cheapest is the dirtiest."""
+    """Return options of which the cheapest emits the most CO2."""
     prices = {"a/small": "0.003", "b/big": "0.002", "c/dirty": "0.001"}
     return [
         RouteOption(
@@ -62,7 +62,7 @@ def decide(policy, listed=None, request=REQUEST):
     return choose(policy, listed or options(), lambda _: estimate(), request)
 
 
-def test_it_is_minimized_and_stated_in_the_reason(co2):
+def test_an_added_criterion_is_minimized_and_stated_in_the_reason(co2):
     decision = decide(Policy(minimize="co2_g"))
     assert decision.chosen == "a/small"
     assert decision.reason == (
@@ -74,14 +74,14 @@ def test_it_is_minimized_and_stated_in_the_reason(co2):
     assert pickle.loads(pickle.dumps(decision)).candidates == tuple(decision.candidates)
 
 
-def test_it_is_weighed_against_dollars(co2):
+def test_an_added_criterion_is_weighed_against_cost(co2):
     assert decide(Policy(minimize={"cost": 1, "co2_g": 0.0001})).chosen == "c/dirty"
     decision = decide(Policy(minimize={"cost": 1, "co2_g": 0.001}))
     assert decision.chosen == "b/big"
     assert decision.reason.startswith("best by cost and co2 g: ")
 
 
-def test_its_limit_refuses(co2):
+def test_a_route_over_the_criterions_limit_is_refused(co2):
     decision = decide(Policy(limits={"max_co2_g": 1}))
     assert decision.chosen == "b/big"
     dirty = decision.candidates[2]
@@ -109,7 +109,7 @@ def test_an_unknown_value_is_refused_under_a_limit():
         lambda call: GRAMS[call.route] * call.completion_tokens * call.latency_s / 2,
     ],
 )
-def test_a_value_that_is_no_sum_in_tokens_is_evaluated_for_each_call(predict):
+def test_a_value_not_linear_in_tokens_is_evaluated_for_each_call(predict):
     with CRITERIA.added(Criterion("co2_g", "g CO2", predict=predict, bounds=CO2.bounds)):
         assert decide(Policy(minimize="co2_g")).chosen == "a/small"
         decision = decide(Policy(limits={"max_co2_g": 1}))
@@ -118,7 +118,7 @@ def test_a_value_that_is_no_sum_in_tokens_is_evaluated_for_each_call(predict):
 
 
 @pytest.mark.parametrize("limit", [1, 0.5, 0.25])
-def test_many_that_break_the_limit_are_passed_over(co2, monkeypatch, limit):
+def test_all_routes_over_the_limit_are_skipped(co2, monkeypatch, limit):
     listed = [
         RouteOption(f"x/{n}", "x", str(n), tariff=Tariff.of(Quote(PriceRates(per_call=Decimal(n + 1)), "a")))
         for n in range(40)
@@ -129,13 +129,13 @@ def test_many_that_break_the_limit_are_passed_over(co2, monkeypatch, limit):
     assert decision.chosen == f"x/{40 - round(limit * 20)}"
 
 
-def test_a_value_at_its_limit_keeps_it(co2):
+def test_a_value_equal_to_its_limit_is_allowed(co2):
     figure = decide(Policy(minimize="co2_g")).candidates[1].figures["co2_g"]
     assert decide(Policy(limits={"max_co2_g": figure})).chosen == "b/big"
     assert decide(Policy(limits={"max_co2_g": math.nextafter(figure, 0)})).chosen == "a/small"
 
 
-def test_names_are_checked(co2):
+def test_unknown_and_duplicate_criterion_names_are_errors(co2):
     with pytest.raises(ConfigurationError, match="it must be 'cost', 'latency', 'co2_g', or their weights"):
         Policy(minimize="co2")
     with pytest.raises(ConfigurationError, match=r"policy\.limits has 'max_co2'; it may have max_cost_usd,"):
@@ -148,13 +148,13 @@ def test_names_are_checked(co2):
         CRITERIA.add(Criterion("price", "USD", predict=COST.predict, bounds=COST.bounds))
 
 
-def test_limits_with_a_field_of_their_own_are_that_field():
+def test_a_limit_with_its_own_policy_field_sets_that_field():
     assert Policy(limits={"max_cost_usd": 1, "max_latency_s": 2}) == Policy(max_cost_usd=1, max_latency_s=2)
     assert Policy(max_cost_usd=1).limit("max_cost_usd") == 1
     assert Policy(max_cost_usd=1).limits == {}
 
 
-def test_a_policy_outlives_its_criterion():
+def test_a_policy_naming_a_removed_criterion_raises_and_old_decisions_still_read():
     with CRITERIA.added(CO2):
         policy = Policy(limits={"max_co2_g": 1})
         decision = decide(policy)
@@ -164,7 +164,7 @@ def test_a_policy_outlives_its_criterion():
     assert "co2_g" not in decide(Policy()).candidates[0].figures
 
 
-def test_it_is_a_key_of_the_configuration(co2):
+def test_an_added_criterion_can_be_configured(co2):
     settings = Settings.model_validate({"policies": {"green": {"minimize": "co2_g", "max_co2_g": 0.5}}})
     assert settings.policy_named("green") == Policy(minimize="co2_g", limits={"max_co2_g": 0.5})
     with pytest.raises(ValueError, match="max_co2\n"):
@@ -183,7 +183,7 @@ def test_a_router_notices_a_new_criterion():
     assert "co2_g" not in router.decide(request).candidates[0].figures
 
 
-def test_it_is_simulated(co2):
+def test_an_added_criterion_is_simulated(co2):
     world = World(WORLDS["mixed"], 1, calls=300)
     found = compare(world, Policy(minimize="co2_g"), seed=1)
     for fixed in found.fixed:
@@ -213,7 +213,7 @@ def test_sums_in_tokens():
         _ = tokens * tokens
 
 
-def test_a_table_keeps_rows_of_unchanged_estimates(co2):
+def test_a_score_table_updates_only_the_rows_of_changed_estimates(co2):
     policy, listed = Policy(minimize={"cost": 1, "co2_g": 1}, max_latency_s=9), options()
     table = ScoreTable(policy, listed, "chat")
     estimates = [estimate() for _ in table.routes]
@@ -224,7 +224,7 @@ def test_a_table_keeps_rows_of_unchanged_estimates(co2):
     assert (first.chosen, table.decide(REQUEST).chosen) == ("a/small", "b/big")
 
 
-def test_the_ledger_keeps_its_value(co2):
+def test_the_ledger_stores_an_added_criterions_value(co2):
     decision = decide(Policy(minimize="co2_g"))
     kept = decision_values(decision)["candidates"]
     assert [each["figures"] for each in kept] == [{"co2_g": pytest.approx(g)} for g in (0.2, 0.8, 4)]

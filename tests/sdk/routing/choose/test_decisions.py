@@ -1,4 +1,4 @@
-"""The choice is the best of what is allowed, and every candidate is told why, with figures."""
+"""A decision chooses the best permitted route and gives every candidate's verdict, reason and figures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def option(route="a/b", cost=None, **values):
 
 
 def known(seconds=None, calls=9, limit_factor=1.0, **values):
-    """An estimate by which an answer of the test's length takes so many seconds."""
+    """Return an estimate in which an answer of the test's length takes ``seconds``."""
     if seconds is None:
         return RouteEstimate(**values)
     defaults = {"ttft_limit_s": seconds / 2, "uncertain": False, "assumed": False}
@@ -59,7 +59,7 @@ def reasons(decision):
     return {c.route: (c.verdict, c.reason) for c in decision.candidates}
 
 
-def test_cheapest_with_its_reasons():
+def test_the_cheapest_route_is_chosen_and_reasons_are_given():
     decision = ask(
         Policy(), (option("x/dear", "0.0013"), known(1, 1)), (option("x/cheap", "0.00042"), known(4.2, 3))
     )
@@ -73,7 +73,7 @@ def test_cheapest_with_its_reasons():
     assert (decision.task, decision.prompt_tokens, decision.explored) == ("chat", 1000, False)
 
 
-def test_fastest():
+def test_the_fastest_route_is_chosen_under_minimize_latency():
     decision = ask(
         Policy(minimize="latency"), (option("x/slow", 0), known(4)), (option("x/fast", 9), known(0.5))
     )
@@ -81,20 +81,20 @@ def test_fastest():
     assert reasons(decision)["x/slow"][1].endswith("8× the chosen route")
 
 
-def test_a_dollar_and_a_second_are_weighed():
+def test_cost_and_latency_are_weighted():
     pair = (option("x/dear", "0.005"), known(1)), (option("x/slow", "0.001"), known(4))
     assert ask(Policy(minimize={"cost": 1, "latency": 0.002}), *pair).chosen == "x/dear"  # .007 and .009
     assert ask(Policy(minimize={"cost": 1, "latency": 0.001}), *pair).chosen == "x/slow"  # .006 and .005
 
 
-def test_limits_are_named_with_the_excess():
+def test_a_refusal_names_the_limit_and_the_excess():
     decision = ask(
         Policy(max_cost_usd=0.001, max_latency_s=2),
         (option("x/ok", "0.001"), known(2)),
         (option("x/slow", "0.0001"), known(4.2)),
         (option("x/dear", "0.0035"), known(0.1)),
     )
-    assert decision.chosen == "x/ok"  # a limit may be reached
+    assert decision.chosen == "x/ok"  # a value equal to the limit is allowed
     told = reasons(decision)
     assert told["x/slow"] == ("refused", "predicted 4.2 s exceeds max_latency_s 2 by 2.2 s")
     assert told["x/dear"] == ("refused", "predicted $0.0035 exceeds max_cost_usd 0.001 by $0.0025")
@@ -103,7 +103,7 @@ def test_limits_are_named_with_the_excess():
     assert missed.over == pytest.approx(2.2)
 
 
-def test_limits_of_time_are_kept_by_the_percentile_and_not_by_the_median():
+def test_time_limits_apply_to_the_percentile_and_not_to_the_median():
     sure, shaky = (
         (option("x/sure", 2), known(1.5, limit_factor=1.2)),
         (option("x/shaky", 1), known(1, limit_factor=3.0)),
@@ -117,7 +117,7 @@ def test_limits_of_time_are_kept_by_the_percentile_and_not_by_the_median():
     decision = ask(Policy(max_ttft_s=0.3), *first)
     assert decision.chosen == "x/first"
     assert reasons(decision)["x/late"][1] == "predicted 0.5 s exceeds max_ttft_s 0.3 by 0.2 s"
-    assert ask(Policy(deadline_s=1.2), sure, shaky).chosen == "x/shaky"  # half of its calls make it
+    assert ask(Policy(deadline_s=1.2), sure, shaky).chosen == "x/shaky"  # half of its calls end in time
 
 
 def test_a_limit_is_compared_exactly():
@@ -146,7 +146,7 @@ def test_deny_allow_and_local_only():
     )
 
 
-def test_quality_that_is_low_or_unknown_is_refused():
+def test_low_or_unknown_quality_is_refused_under_min_quality():
     options = (
         (option("x/low", 1, quality=0.4), known()),
         (option("x/unknown", 1), known()),
@@ -160,14 +160,14 @@ def test_quality_that_is_low_or_unknown_is_refused():
     assert "[quality]" in told["x/unknown"][1]
 
 
-def test_what_is_unavailable_says_the_way_out():
+def test_an_unavailable_route_states_the_remedy():
     best = option("x/best", 0, unavailable="no key: set X_API_KEY")
     decision = ask(Policy(), (best, known(0)), (option("x/y", 1), known()))
     assert decision.chosen == "x/y"
     assert reasons(decision)["x/best"] == ("unavailable", "no key: set X_API_KEY")
 
 
-def test_a_prompt_that_does_not_fit_is_sent_elsewhere():
+def test_a_prompt_too_long_for_a_context_is_routed_elsewhere():
     small, large = (option("x/small", 1, context=1100), known(1)), (option("x/large", 2), known(1))
     assert ask(Policy(), small, large).chosen == "x/small"
     decision = ask(Policy(), small, large, asked=ASKED._replace(prompt_tokens=1200))
@@ -175,7 +175,7 @@ def test_a_prompt_that_does_not_fit_is_sent_elsewhere():
     assert reasons(decision)["x/small"][1] == "its context has 1100 tokens, and the prompt has about 1200"
 
 
-def test_an_unknown_never_wins_against_a_known():
+def test_an_unknown_value_never_wins_against_a_known_one():
     unpriced, measured = (option("x/unknown"), known(0.1)), (option("x/known", 9), known(9))
     decision = ask(Policy(), unpriced, measured)
     assert decision.chosen == "x/known"
@@ -193,7 +193,7 @@ def test_ties_are_broken_by_the_other_quantity_then_by_order():
     assert between(known(), known(9)) == "x/other"
 
 
-def test_where_nothing_is_known_order_decides_and_says_so():
+def test_without_any_known_cost_the_candidate_order_decides():
     decision = ask(Policy(), (option("x/first"), known()), (option("x/second"), known()))
     assert decision.chosen == "x/first"
     assert decision.reason == (
@@ -204,7 +204,7 @@ def test_where_nothing_is_known_order_decides_and_says_so():
     )
 
 
-def test_an_unknown_latency_stays_behind_those_known_to_keep_the_limit():
+def test_an_unknown_latency_ranks_behind_routes_known_to_meet_the_limit():
     policy = Policy(max_latency_s=2)
     unmeasured = option("x/unmeasured", "0.1"), known()
     assert ask(policy, unmeasured).chosen == "x/unmeasured"
@@ -213,7 +213,7 @@ def test_an_unknown_latency_stays_behind_those_known_to_keep_the_limit():
     assert "not known to keep max_latency_s 2" in reasons(decision)["x/unmeasured"][1]
 
 
-def test_what_keeps_failing_is_taken_last_and_a_limit_of_time_takes_failures_into_account():
+def test_a_failing_route_ranks_last_and_time_limits_account_for_failures():
     def between(policy, rate):
         return ask(
             policy, (option("x/a", 1), known(1, failure_rate=rate)), (option("x/b", 2), known(1))
@@ -222,15 +222,15 @@ def test_what_keeps_failing_is_taken_last_and_a_limit_of_time_takes_failures_int
     assert between(Policy(), 0.3) == "x/a"
     assert between(Policy(), 0.6) == "x/b"
     assert between(Policy(max_latency_s=5), 0.03) == "x/a"
-    assert between(Policy(max_latency_s=5), 0.1) == "x/b"  # 5 % may miss it
+    assert between(Policy(max_latency_s=5), 0.1) == "x/b"  # 5 % of calls may miss the limit
     assert between(Policy(max_latency_s=5, percentile=0.8), 0.1) == "x/a"
     only = ask(Policy(max_latency_s=5), (option("x/a", 1), known(1, failure_rate=0.9)))
     assert only.chosen == "x/a"
     flaky = (option("x/fast", 1), known(1, failure_rate=0.4)), (option("x/slow", 1), known(1.5))
-    assert ask(Policy(minimize="latency"), *flaky).chosen == "x/slow"  # a failed try takes its time
+    assert ask(Policy(minimize="latency"), *flaky).chosen == "x/slow"  # a failed attempt takes time, too
 
 
-def test_no_route_lists_every_candidate_and_the_nearest_way_out():
+def test_no_route_error_lists_every_candidate_and_the_nearest_change():
     policy = Policy(max_latency_s=1, deny=("x/no",))
     with pytest.raises(NoRouteError) as raised:
         ask(
@@ -254,7 +254,7 @@ def test_no_route_lists_every_candidate_and_the_nearest_way_out():
 
 
 @given(cost=st.decimals("0.0001", 10), seconds=st.floats(0.01, 90), quality=st.floats(0, 0.9))
-def test_the_way_out_is_one(cost, seconds, quality):
+def test_the_suggested_change_makes_the_route_permitted(cost, seconds, quality):
     only = option("x/y", cost, quality=quality), known(seconds, limit_factor=1.3)
     policy = Policy(max_cost_usd=0.00001, max_latency_s=0.001, min_quality=0.95)
     with pytest.raises(NoRouteError) as raised:
@@ -266,19 +266,19 @@ def test_the_way_out_is_one(cost, seconds, quality):
     assert ask(Policy(**changes), only).chosen == "x/y"
 
 
-def test_no_candidates_at_all_names_the_setting():
+def test_an_empty_candidate_list_names_the_setting():
     with pytest.raises(NoRouteError, match="list some under `candidates`"):
         ask(Policy())
 
 
-def test_a_named_model_is_a_decision_of_one():
+def test_a_named_model_makes_a_decision_with_one_candidate():
     decision = named_decision("local/demo", "local", "demo")
     assert (decision.chosen, decision.provider, decision.model) == ("local/demo", "local", "demo")
     assert [(c.route, c.verdict) for c in decision.candidates] == [("local/demo", "chosen")]
     assert decision.policy is None
 
 
-def test_alternatives_are_the_rest_in_order_with_what_a_hedge_waits_for():
+def test_alternatives_are_ordered_and_carry_their_hedge_delays():
     listed = (
         (option("x/third", 3), known(1)),
         (option("x/first", 1), known(2, limit_factor=1.5, ttft_limit_s=1.4)),
@@ -290,7 +290,7 @@ def test_alternatives_are_the_rest_in_order_with_what_a_hedge_waits_for():
     assert (taken.route, taken.patience_s, taken.latency_limit_s) == ("x/first", 1.4, 3.0)
     assert [other.route for other in decision.alternatives] == ["x/second", "x/third"]
     assert decision.alternatives[0].patience_s == 0.7
-    alone = ask(Policy(fallbacks=False), *listed)  # as a hedge, or for a session
+    alone = ask(Policy(fallbacks=False), *listed)  # alternatives still serve hedges and session affinity
     assert alone.alternatives == decision.alternatives
     assert list(ask(Policy(fallbacks=()), *listed).alternatives) == []
     unpriced = (option("x/unpriced"), known(1)), (option("x/failing", 0), known(1, failure_rate=0.8)), *listed
@@ -299,7 +299,7 @@ def test_alternatives_are_the_rest_in_order_with_what_a_hedge_waits_for():
     ]  # fmt: skip
 
 
-def test_a_given_order_is_kept_and_only_lasting_limits_bind_it():
+def test_a_given_order_is_kept_and_only_latency_limits_are_ignored():
     listed = (
         option("x/denied", 1),
         option("x/dear", 9),
@@ -315,20 +315,20 @@ def test_a_given_order_is_kept_and_only_lasting_limits_bind_it():
         choose_in_order(policy, listed[:1], [known()], ASKED)
 
 
-def test_a_decision_is_a_snapshot_that_can_be_sent_on():
+def test_a_decision_is_an_immutable_snapshot_that_can_be_pickled():
     policy, options = Policy(), [option("x/a", 1), option("x/b", 2)]
     slate = ScoreTable(policy, options, "chat")
     slate.update([known(1), known(1)])
     early = slate.decide(ASKED)
     slate.update([known(5), known(7)])
     assert [c.latency_s for c in slate.decide(ASKED).candidates] == [5, 7]
-    assert [c.latency_s for c in early.candidates] == [1, 1]  # read only now
+    assert [c.latency_s for c in early.candidates] == [1, 1]  # evaluated lazily, after the update
     copied = pickle.loads(pickle.dumps(early))
     assert copied == early
     assert type(copied.candidates) is tuple
 
 
-def test_what_is_kept_of_a_decision_tells_only_as_many_candidates_as_are_asked_for():
+def test_a_shortened_decision_evaluates_only_the_candidates_requested():
     listed = [(option(f"x/{i}", 50 - i), known(1)) for i in range(40)]
     decision = ask(Policy(), *listed)
     kept = decision.shortened(5)
@@ -350,7 +350,7 @@ class TestExploring:
 
     best = (option("x/best", 1), known(1))
 
-    def test_the_share_is_as_asked_and_marked(self):
+    def test_the_explored_share_matches_the_policy_and_is_marked(self):
         unknown = option("x/unknown", 1), known()
         told = self.choices(0.1, self.best, unknown)
         explored = [each for each in told if each.explored]
@@ -372,20 +372,20 @@ class TestExploring:
         ],
         ids=lambda each: each[0].route if isinstance(each, tuple) else "",
     )
-    def test_never_goes_where_the_policy_forbids_or_nothing_is_to_be_gained(self, other, policy):
+    def test_a_forbidden_or_hopeless_route_is_never_explored(self, other, policy):
         told = self.choices(1.0, self.best, other, policy=Policy(minimize="latency", explore=1.0, **policy))
         assert {each.chosen for each in told} == {"x/best"}
 
-    def test_a_price_is_not_learned_by_calling(self):
+    def test_an_unpriced_route_is_not_explored_to_learn_its_price(self):
         told = self.choices(1.0, self.best, (option("x/unpriced"), known()), policy=Policy(explore=1.0))
         assert {each.chosen for each in told} == {"x/best"}
 
-    def test_a_free_route_is_never_left_to_learn_of_another(self):
+    def test_exploration_never_leaves_a_free_route(self):
         free = option("local/free", 0, local=True), known(9)
         told = self.choices(1.0, free, (option("x/unknown", 1), known()), policy=Policy(explore=1.0))
         assert {each.chosen for each in told} == {"local/free"}
 
-    def test_what_was_left_for_being_slow_is_tried_again_once_and_judged_by_what_it_was(self):
+    def test_a_slow_route_due_for_a_retry_is_tried_once_at_its_earlier_speed(self):
         slow = known(20, uncertain=True, retry=True, optimistic_speedup=40.0)
         policy = Policy(max_latency_s=5, minimize="latency", explore=1e-6)
         told = self.choices(0, self.best, (option("x/slow", 1), slow), policy=policy, calls=300)
@@ -396,7 +396,7 @@ class TestExploring:
         )
         assert {each.chosen for each in dear} == {"x/best"}
 
-    def test_who_waits_for_a_try_and_cannot_win_costs_no_judgement(self, monkeypatch):
+    def test_a_route_due_for_a_retry_that_cannot_win_is_not_evaluated(self, monkeypatch):
         judged = []
         judge = DecisionSnapshot._evaluate
         monkeypatch.setattr(
@@ -463,7 +463,7 @@ def decided(policy, listed, explorer=None):
 
 
 def keeps(policy, option, estimate, times=1.0):
-    """The limits, written the other way round: what is known of a chosen route breaks none."""
+    """Return whether a route meets the policy's limits: an independent statement of the rule under test."""
     cost = None if option.tariff is None else option.tariff.quote.rates.per_call
     if policy.max_cost_usd is not None and (cost is None or cost > Decimal(str(policy.max_cost_usd))):
         return False
@@ -480,7 +480,7 @@ def keeps(policy, option, estimate, times=1.0):
 
 
 @given(policy=policies, listed=listed_options)
-def test_only_what_keeps_the_policy_is_chosen_or_left(policy, listed):
+def test_exactly_the_routes_that_meet_the_policy_are_chosen_or_alternatives(policy, listed):
     decision = decided(policy, listed)
     assert [c.route for c in decision.candidates] == [option.route for option, _ in listed]
     for candidate, pair in zip(decision.candidates, listed, strict=True):
@@ -498,21 +498,21 @@ def test_exploring_never_breaks_a_limit_and_is_deterministic(policy, listed, see
     decision = decided(policy, listed, Explorer(random.Random(seed)))
     chosen = {option.route: (option, estimate) for option, estimate in listed}.get(decision.chosen)
     if chosen is not None:
-        # who is tried is judged by what it could well take: by its estimate it was left
+        # An explored route is checked against its optimistic estimate; its usual one ranked it lower.
         assert keeps(policy, *chosen, times=chosen[1].optimistic_speedup if decision.explored else 1.0)
     assert decided(policy, listed, Explorer(random.Random(seed))) == decision
 
 
 @given(policy=policies, pair=listed_options.filter(lambda listed: len(listed) == 1))
-def test_one_candidate_is_always_taken_where_it_may_be(policy, pair):
+def test_a_single_permitted_candidate_is_always_chosen(policy, pair):
     decision = decided(policy, pair, Explorer(random.Random(1)))
-    # One that is tried to learn more of it need not meet the limits by its estimate, but may well meet them.
-    may_be = keeps(policy, *pair[0], times=pair[0][1].optimistic_speedup if decision.explored else 1.0)
-    assert decision.chosen == (pair[0][0].route if may_be else "")
+    # An explored route must meet the limits by its optimistic estimate only.
+    permitted = keeps(policy, *pair[0], times=pair[0][1].optimistic_speedup if decision.explored else 1.0)
+    assert decision.chosen == (pair[0][0].route if permitted else "")
 
 
 @given(policy=policies, listed=listed_options, seed=st.integers(0, 3), less=st.decimals(0, 5, places=3))
-def test_a_lower_price_never_makes_a_route_lose_nor_a_higher_one_of_others(policy, listed, seed, less):
+def test_a_lower_price_or_a_rivals_higher_price_never_makes_a_route_lose(policy, listed, seed, less):
     before = decided(policy, listed).chosen
     for index, (one, estimate) in enumerate(listed):
         if one.route != before or one.tariff is None:
@@ -555,8 +555,8 @@ per_token = st.builds(
     prompt=st.integers(0, 50_000),
     tokens=st.integers(1, 5000),
 )
-def test_what_is_added_up_is_what_the_figures_say(listed, minimize, prompt, tokens):
-    """The sums of a decision are a second account of what candidates tell: both must order alike."""
+def test_the_ranking_agrees_with_the_candidates_figures(listed, minimize, prompt, tokens):
+    """The decision ranks by precomputed sums; the candidates' figures must give the same order."""
     policy = Policy(minimize=minimize)
     decision = ask(policy, *listed, asked=RouteRequest("chat", prompt, AnswerLength(tokens, tokens, tokens)))
     weights = policy.weights
@@ -565,7 +565,9 @@ def test_what_is_added_up_is_what_the_figures_say(listed, minimize, prompt, toke
         + weights.get("latency", 0.0) * c.latency_s / (1 - estimate.failure_rate)
         for c, (_, estimate) in zip(decision.candidates, listed, strict=True)
     }
-    assert scores[decision.chosen] <= min(scores.values()) * (1 + 1e-6) + 1e-8  # nano-dollars are rounded
+    assert (
+        scores[decision.chosen] <= min(scores.values()) * (1 + 1e-6) + 1e-8
+    )  # figures are rounded to nano-dollars
     order = [scores[decision.chosen], *(scores[other.route] for other in decision.alternatives)]
     assert order == pytest.approx(sorted(order), rel=1e-6, abs=1e-8)
 
@@ -576,7 +578,7 @@ def _kept(one):
 
 @settings(max_examples=50)
 @given(policy=policies, listed=listed_options, changed=st.lists(estimates, min_size=4, max_size=4))
-def test_a_slate_that_learned_decides_as_one_that_is_new(policy, listed, changed):
+def test_an_updated_score_table_decides_like_a_new_one(policy, listed, changed):
     options = [one for one, _ in listed]
     slate = ScoreTable(policy, options, "chat")
     slate.update([estimate for _, estimate in listed])

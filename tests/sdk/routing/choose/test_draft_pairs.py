@@ -1,4 +1,4 @@
-"""Rows of pairs and of qualities hold together, and are found by the names that models go by."""
+"""The tables of draft pairs and quality tiers are consistent, and lookups accept the usual model names."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ TASKS = {"chat", "code", "document", "long_context"}
 @pytest.mark.parametrize(
     "row", [*KNOWN_PAIRS, *CLIENT_SIDE_PAIRS.values()], ids=lambda row: f"{row.target}+{row.draft}"
 )
-def test_rows_are_whole(row):
+def test_every_pair_row_is_complete_and_consistent(row):
     assert set(row.acceptance) == TASKS
     assert all(0 < rate < 1 for rate in row.acceptance.values())
     assert row.cost_ratio is None or set(row.cost_ratio) == TASKS
     assert row.size_ratio is None or 0 < row.size_ratio < 1
     assert row.quality is None or row.quality == tier_of(row.target)
-    if row.cost_ratio is not None:  # a pair that is recommended pays where it is alone
+    if row.cost_ratio is not None:  # a recommended pair pays off without load
         assert all(best_depth(row.acceptance[t], row.cost_ratio[t], task=t) > 0 for t in TASKS)
 
 
@@ -44,22 +44,22 @@ def test_pairs_are_found_by_their_names(target, draft, family, same):
     assert (row.family, row.same_tokenizer) == (family, same)
 
 
-def test_what_is_guessed_follows_sizes_and_families():
+def test_estimates_for_unlisted_pairs_follow_sizes_and_families():
     small, tiny = pair_facts("x/foo-70b", "x/foo-8b"), pair_facts("x/foo-70b", "x/foo-500m")
     assert (round(small.size_ratio, 3), round(tiny.size_ratio, 4)) == (0.114, 0.0071)
     assert small.acceptance["chat"] > tiny.acceptance["chat"]
     assert small.cost_ratio["chat"] > tiny.cost_ratio["chat"]
-    assert pair_facts("x/foo", "x/foo-draft").cost_ratio is None  # nobody knows before it is measured
+    assert pair_facts("x/foo", "x/foo-draft").cost_ratio is None  # unknown until it is measured
     assert pair_facts("x/foo-70b", "y/bar-1b").acceptance["chat"] < tiny.acceptance["chat"]
 
 
 @given(st.text(max_size=40), st.text(max_size=40))
-def test_every_name_has_a_row(target, draft):
+def test_every_pair_of_names_gets_facts(target, draft):
     row = pair_facts(target, draft)
     assert row.size_ratio is None or row.size_ratio > 0
 
 
-def test_the_workflow_s_pairs_are_the_shipped_ones():
+def test_the_workflows_pairs_are_the_shipped_ones():
     assert {name: (pair.target, pair.draft) for name, pair in PAIRS.items()} == {
         name: (row.target, row.draft) for name, row in CLIENT_SIDE_PAIRS.items()
     }
@@ -81,11 +81,11 @@ def test_the_workflow_s_pairs_are_the_shipped_ones():
         ("mine/acme-70b", None),
     ],
 )
-def test_tiers_are_found_by_a_model_s_name(route, tier):
+def test_tiers_are_found_by_a_models_name(route, tier):
     assert tier_of(route) == tier
 
 
-def test_a_configuration_s_own_tiers_go_first_the_longest_of_them():
+def test_configured_tiers_take_precedence_and_the_longest_prefix_wins():
     own = {"openai/": 0.1, "openai/gpt-4.1": 0.2, "mine/": 0.9}
     assert [tier_of(r, own) for r in ("openai/gpt-4.1-mini", "openai/o3", "mine/x", "local/demo")] == [
         0.2, 0.1, 0.9, TIERS["demo"],

@@ -1,4 +1,4 @@
-"""Where every route became too slow for a limit, one that could well keep it is called and heard of again."""
+"""When every route is expected to miss a limit, the one most likely to meet it is explored."""
 
 from __future__ import annotations
 
@@ -28,13 +28,15 @@ def decided(policy, *speedups, explorer=None):
     return slate.decide(RouteRequest("chat", 100, AnswerLength(1, 10, 20)), explorer)
 
 
-def test_who_could_well_keep_the_limit_is_tried_where_nobody_is_expected_to():
+def test_a_route_that_could_meet_the_limit_is_explored_when_none_is_expected_to():
     policy = Policy(minimize="latency", max_ttft_s=1.0)
     found = decided(policy, 2.0, 1.5, 2.0, explorer=Explorer(Random(1)))
-    assert (found.chosen, found.explored) == ("b/m", True), "the nearest of those that could"
+    assert (found.chosen, found.explored) == ("b/m", True), (
+        "the route nearest to the limit among those that could meet it"
+    )
 
 
-def test_nobody_is_tried_who_could_not_or_where_the_policy_leaves_it():
+def test_no_route_is_explored_that_cannot_meet_the_limit_or_without_exploration():
     policy = Policy(minimize="latency", max_ttft_s=1.0)
     for tried in (
         lambda: decided(policy, 1.1, 1.1, 1.1, explorer=Explorer(Random(1))),

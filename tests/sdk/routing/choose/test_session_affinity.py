@@ -1,4 +1,4 @@
-"""Calls of a session: they stay where their prompt is cached, as long as that is worth it and allowed."""
+"""Session affinity: a session stays where its prompt is cached while that saves more and is permitted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from specclient.types.request import Request
 from specclient.types.route import Alternative, Candidate, Decision
 from specclient.types.usage import Usage
 
-#: Dollars a million tokens; of ``a`` a tenth where they are cached.
+#: Dollars per million tokens; cached tokens of ``a`` cost a tenth.
 SETTINGS = Settings.model_validate(
     {"prices": {"a/m": {"input": 10, "cached_input": 1, "output": 10}, "b/m": {"input": 9, "output": 9}}}
 )
@@ -94,7 +94,7 @@ CHEAPER_BY_LESS = decision(("b/m", 0.10, 1), ("a/m", 0.15, 1))
 CHEAPER_BY_MORE = decision(("b/m", 0.05, 1), ("a/m", 0.15, 1))
 
 
-def test_a_session_stays_where_its_cache_saves_more_than_another_route(sessions: SessionAffinity) -> None:
+def test_a_session_stays_while_its_cache_saves_more_than_another_route(sessions: SessionAffinity) -> None:
     sessions.note(call("a/m", cached=0))
     sessions.note(call("a/m", cached=10_000))
     kept = sessions.prefer_cached_route("s", CHEAPER_BY_LESS, PLACES)
@@ -107,26 +107,26 @@ def test_a_session_stays_where_its_cache_saves_more_than_another_route(sessions:
     assert sessions.prefer_cached_route("s", CHEAPER_BY_MORE, PLACES) is CHEAPER_BY_MORE
 
 
-def test_a_cache_that_was_not_seen_is_hoped_for_once(sessions: SessionAffinity) -> None:
-    sessions.note(call("a/m", cached=0))  # a first call finds nothing
+def test_a_cache_hit_is_assumed_once_before_one_was_seen(sessions: SessionAffinity) -> None:
+    sessions.note(call("a/m", cached=0))  # a first call has no cache hit
     assert sessions.prefer_cached_route("s", CHEAPER_BY_LESS, PLACES).chosen == "a/m"
-    sessions.note(call("a/m", cached=0))  # and the second has not, either
+    sessions.note(call("a/m", cached=0))  # nor has the second
     assert sessions.prefer_cached_route("s", CHEAPER_BY_LESS, PLACES).chosen == "b/m"
 
 
-def test_short_prompts_are_in_no_cache(sessions: SessionAffinity) -> None:
+def test_short_prompts_are_not_cached(sessions: SessionAffinity) -> None:
     sessions.note(call("a/m", prompt=100))
     assert sessions.prefer_cached_route("s", CHEAPER_BY_LESS, PLACES).chosen == "b/m"
 
 
-def test_a_tie_stays(sessions: SessionAffinity) -> None:
+def test_a_session_stays_on_a_tie(sessions: SessionAffinity) -> None:
     sessions.note(call("b/m", prompt=100))
     assert (
         sessions.prefer_cached_route("s", decision(("a/m", 0.1, 1), ("b/m", 0.1, 1)), PLACES).chosen == "b/m"
     )
 
 
-def test_under_latency_the_prompt_that_need_not_be_read_counts(sessions: SessionAffinity) -> None:
+def test_under_minimize_latency_the_saved_prefill_time_counts(sessions: SessionAffinity) -> None:
     sessions.note(call("a/m"))
     fast = Policy(minimize="latency")
     assert (
@@ -143,13 +143,13 @@ def test_under_latency_the_prompt_that_need_not_be_read_counts(sessions: Session
     )
 
 
-def test_a_route_that_no_longer_meets_the_policy_is_left(sessions: SessionAffinity) -> None:
+def test_a_session_leaves_a_route_that_no_longer_meets_the_policy(sessions: SessionAffinity) -> None:
     sessions.note(call("a/m"))
     alone = decision(("b/m", 0.1, 1))
     assert sessions.prefer_cached_route("s", alone, PLACES) is alone
 
 
-def test_what_is_unknown_does_not_win(sessions: SessionAffinity) -> None:
+def test_a_route_of_unknown_cost_does_not_keep_the_session(sessions: SessionAffinity) -> None:
     sessions.note(call("a/m"))
     known = CHEAPER_BY_LESS
     second = replace(known.candidates[1], cost=None, figures={"cost": None, "latency": 1})
@@ -157,7 +157,7 @@ def test_what_is_unknown_does_not_win(sessions: SessionAffinity) -> None:
     assert sessions.prefer_cached_route("s", replace(known, candidates=candidates), PLACES).chosen == "b/m"
 
 
-def test_caches_do_not_last(sessions: SessionAffinity, clock: Clock) -> None:
+def test_caches_expire(sessions: SessionAffinity, clock: Clock) -> None:
     sessions.note(call("a/m"))
     clock.now = KEPT_S - 1
     assert sessions.prefer_cached_route("s", CHEAPER_BY_LESS, PLACES).chosen == "a/m"
@@ -166,9 +166,7 @@ def test_caches_do_not_last(sessions: SessionAffinity, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("fallbacks", [True, False])
-def test_a_session_stays_whether_there_are_fallbacks_or_not(
-    sessions: SessionAffinity, fallbacks: bool
-) -> None:
+def test_a_session_stays_with_or_without_fallbacks(sessions: SessionAffinity, fallbacks: bool) -> None:
     places = {name: {"base_url": "http://127.0.0.1:1/v1"} for name in ("a", "b")}
     prices = {f"{name}/m": {"input": 1, "output": 1} for name in places}
     tables = {"ledger": "off", "candidates": ["a/m", "b/m"], "providers": places, "prices": prices}
@@ -180,19 +178,19 @@ def test_a_session_stays_whether_there_are_fallbacks_or_not(
     assert [each.verdict for each in kept.candidates] == ["left", "chosen"]
 
 
-def test_a_hedge_that_lost_says_nothing_of_the_cache(sessions: SessionAffinity) -> None:
+def test_a_cancelled_hedge_does_not_change_the_cache_estimate(sessions: SessionAffinity) -> None:
     lost = replace(call("b/m"), status="cancelled", usage=Usage())
     sessions.note(replace(call("a/m"), parts=(call("a/m"), lost)))
     assert sessions.prefer_cached_route("s", CHEAPER_BY_LESS, PLACES).chosen == "a/m"
 
 
-def test_other_sessions_and_failures_count_for_nothing(sessions: SessionAffinity) -> None:
+def test_other_sessions_and_failed_calls_are_ignored(sessions: SessionAffinity) -> None:
     sessions.note(call("a/m", session="other"))
     sessions.note(replace(call("a/m"), status="error"))
     assert sessions.prefer_cached_route("s", CHEAPER_BY_LESS, PLACES).chosen == "b/m"
 
 
-def test_the_sessions_that_are_silent_for_longest_are_forgotten(sessions: SessionAffinity) -> None:
+def test_the_least_recently_used_sessions_are_dropped(sessions: SessionAffinity) -> None:
     for name in ("s", "t", "u", "s", "v"):
         sessions.note(call("a/m", session=name, cached=10_000))
     assert len(sessions) == 3
@@ -218,13 +216,15 @@ def _body(cached: int) -> dict[str, Any]:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_session_stays_with_the_one_that_stood_in(tmp_path: Path, stream: bool) -> None:
+async def test_a_session_stays_with_the_route_that_answered_after_failover(
+    tmp_path: Path, stream: bool
+) -> None:
     async with kit(tmp_path) as made:
         made.servers[0].script(status(500), answering("free"))
         made.servers[1].script(*([answering("x")] * 2 if stream else [reply(200, _body(0))] * 2))
         said = []
         decide = made.decide
-        # Both cost the same, so that the cache decides.
+        # Both routes cost the same, so the cache decides.
         made.client.router.decide = lambda request: replace(  # type: ignore[method-assign]
             (found := decide(request)),
             candidates=[replace(each, cost=Decimal(1), latency_s=1.0) for each in found.candidates],

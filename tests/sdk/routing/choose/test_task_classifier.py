@@ -1,4 +1,4 @@
-"""What kind of prompt it is, and how long, is told at a glance, whatever a request holds."""
+"""The task and the length of a prompt are classified for any request."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def chat(*texts, **params):
     return Request(inference_methods.CHAT, "auto", {"messages": messages, **params})
 
 
-def told(text):
+def classified(text):
     return classify_task(summarize_prompt(chat(text)))
 
 
@@ -60,11 +60,11 @@ def told(text):
         ("long_context", 800 * CODE + "\n\nFind the bug."),
     ],
 )
-def test_prompts_are_told_apart(task, prompt):
-    assert told(prompt) == task
+def test_each_kind_of_prompt_is_classified(task, prompt):
+    assert classified(prompt) == task
 
 
-def test_the_last_word_of_the_user_counts():
+def test_the_last_user_message_decides_the_task():
     request = Request(
         inference_methods.CHAT,
         "auto",
@@ -118,12 +118,12 @@ def test_every_form_of_prompt_is_read(method, params, task):
     assert classify_task(summarize_prompt(Request(method, "auto", params))) == task
 
 
-def test_sizes_are_bytes_and_files_count_as_what_they_cost():
+def test_sizes_are_in_bytes_and_images_count_by_their_token_cost():
     assert summarize_prompt(chat("x" * 4000)).size == pytest.approx(4000, abs=50)
     assert summarize_prompt(chat("ü" * 4000)).size == pytest.approx(8000, abs=50)
     assert summarize_prompt(chat(*["x" * 100] * 1000)).size == pytest.approx(
         116_000, rel=0.02
-    )  # past what is looked at
+    )  # more than the classifier reads
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 1_000_000}}
     request = Request(inference_methods.CHAT, "auto", {"messages": [{"role": "user", "content": [picture]}]})
     assert summarize_prompt(request).size < 5000
@@ -152,7 +152,7 @@ json_like = st.recursive(
         json_like,
     ),
 )
-def test_nothing_that_a_request_holds_raises(method, params):
+def test_no_request_content_raises(method, params):
     gist = summarize_prompt(Request(method, "auto", params))
     assert gist.size >= 0
     assert len(gist.sample) <= 1300
@@ -160,14 +160,14 @@ def test_nothing_that_a_request_holds_raises(method, params):
 
 
 @given(st.text(min_size=1, max_size=3000))
-def test_long_prompts_are_of_a_long_context_whatever_they_hold(text):
-    assert told(text * (LONG_BYTES // len(text) + 1)) == "long_context"
+def test_long_prompts_are_long_context_whatever_their_content(text):
+    assert classified(text * (LONG_BYTES // len(text) + 1)) == "long_context"
 
 
 @pytest.mark.skipif(not SHARED_DATA.is_dir(), reason="needs HumanEval and Spec-Bench in ../shared/data")
-def test_published_prompts_are_told_apart():
+def test_published_prompts_are_classified():
     with gzip.open(SHARED_DATA / "HumanEval.jsonl.gz", "rt") as lines:
-        programs = Counter(told(json.loads(line)["prompt"]) for line in lines)
+        programs = Counter(classified(json.loads(line)["prompt"]) for line in lines)
     assert programs["code"] / programs.total() >= 0.98
     questions = [
         json.loads(line) for line in (SHARED_DATA / "spec_bench_question.jsonl").read_text().splitlines()
@@ -177,12 +177,12 @@ def test_published_prompts_are_told_apart():
         "math_reasoning": "chat", "writing": "chat", "roleplay": "chat", "humanities": "chat", "stem": "chat",
     }  # fmt: skip
     for category, task in expected.items():
-        found = Counter(told(q["turns"][0]) for q in questions if q["category"] == category)
+        found = Counter(classified(q["turns"][0]) for q in questions if q["category"] == category)
         assert found[task] / found.total() >= 0.9, (category, found)
 
 
 @pytest.mark.skipif(not SHARED_DATA.is_dir(), reason="needs Spec-Bench in ../shared/data")
-def test_tokens_are_near_what_the_real_tokenizer_counts(monkeypatch):
+def test_estimated_tokens_are_near_the_tokenizers_count(monkeypatch):
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(SHARED_DATA.parent / "tiktoken"))
     from specclient import tokens
 

@@ -1,4 +1,4 @@
-"""How sure a call has to be of its limits follows how many of the policy's calls keep them."""
+"""The adaptive percentile: it falls while more of the policy's calls meet their limits than promised."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @given(st.floats(0.01, 0.99), st.lists(st.booleans(), max_size=300))
-def test_no_call_is_asked_more_than_was_promised_nor_much_less(promised, ends):
+def test_the_percentile_stays_between_its_floor_and_the_promise(promised, ends):
     margin = AdaptivePercentile(promised)
     assert margin.percentile == promised
     for end in ends:
@@ -39,17 +39,17 @@ def test_no_call_is_asked_more_than_was_promised_nor_much_less(promised, ends):
         assert max(1 - 2 * may, promised / 2) - 1e-9 <= margin.percentile <= promised + 1e-9
 
 
-@pytest.mark.parametrize("missed", [0.4, 0.7, 0.95], ids="as many as {} of what is asked".format)
-def test_calls_miss_as_often_as_was_promised_where_each_misses_less_than_was_asked(missed):
-    margin, dice, ends = AdaptivePercentile(0.95), Random(1), []
+@pytest.mark.parametrize("missed", [0.4, 0.7, 0.95], ids="{} of the permitted misses".format)
+def test_calls_miss_limits_at_the_promised_rate_when_estimates_are_cautious(missed):
+    margin, rng, ends = AdaptivePercentile(0.95), Random(1), []
     for _ in range(20_000):
-        ends.append(dice.random() >= missed * (1 - margin.percentile))
+        ends.append(rng.random() >= missed * (1 - margin.percentile))
         margin.add(ends[-1])
     share = ends.count(False) / len(ends)
     assert share == pytest.approx(min(0.05, missed * 0.1), rel=0.1)
 
 
-def test_who_misses_too_often_is_asked_for_all_that_was_promised():
+def test_too_many_misses_restore_the_promised_percentile():
     margin = AdaptivePercentile(0.95)
     for _ in range(500):
         margin.add(True)
@@ -59,7 +59,7 @@ def test_who_misses_too_often_is_asked_for_all_that_was_promised():
     assert margin.percentile == 0.95
 
 
-def test_early_calls_move_it_further_than_late_ones():
+def test_early_calls_move_the_percentile_further_than_late_ones():
     early, late = AdaptivePercentile(0.95), AdaptivePercentile(0.95)
     for _ in range(4000):
         late.add(True)
@@ -87,12 +87,12 @@ POLICY = Policy(max_latency_s=2.0, max_ttft_s=0.5)
         ({"failed": True, "latency_s": 0.4}, False),
     ],
 )
-def test_an_end_is_held_against_the_limits_of_its_policy(changed, expected):
+def test_a_finished_call_is_checked_against_its_policys_limits(changed, expected):
     given = {"route": "x/y", "at": 0.0, "ttft_s": 0.4, "latency_s": 1.9}
     assert kept_limits(CallSample(**(given | changed)), POLICY) is expected
 
 
-def test_what_cannot_be_told_counts_for_nothing():
+def test_a_call_that_cannot_be_judged_is_not_counted():
     sample = CallSample(route="x/y", at=0.0, latency_s=1.9)
     assert kept_limits(sample, Policy()) is None
     assert kept_limits(sample, Policy(max_ttft_s=0.5)) is None, "it was not streamed"
@@ -101,7 +101,7 @@ def test_what_cannot_be_told_counts_for_nothing():
 
 
 def learnt(estimates, at, seconds, policy):
-    """Have two routes finish a call each: a cheap one of varying speed, and a fast one."""
+    """Record one finished call on each of two routes: a cheap one of varying speed, and a fast one."""
     for route, took in (("cheap/m", seconds), ("fast/m", 0.5)):
         estimates.learn(
             CallSample(
@@ -117,12 +117,12 @@ def learnt(estimates, at, seconds, policy):
         )
 
 
-def test_a_cheap_route_is_taken_while_few_calls_miss_their_limit_and_left_when_many_do():
+def test_a_cheap_route_is_used_only_while_few_calls_miss_their_limit():
     clock = [START]
     estimates = Estimator(priors={}, now=lambda: clock[0])
-    dice = Random(3)
+    rng = Random(3)
     for at in range(300):
-        learnt(estimates, at, dice.lognormvariate(0.0, 0.3), None)
+        learnt(estimates, at, rng.lognormvariate(0.0, 0.3), None)
     clock[0] = datetime.fromtimestamp(START.timestamp() + 300, UTC)
 
     def limit(share):
@@ -150,7 +150,7 @@ def test_a_cheap_route_is_taken_while_few_calls_miss_their_limit_and_left_when_m
     assert "0.9 of its calls need to keep the limits, as more than 0.95 of all do" in decision.reason
     usual = estimates.of("cheap/m", "chat", 0.95, 100)
     assert decision.first.latency_limit_s == pytest.approx(usual.limit_factor * usual.latency_s(50)), (
-        "hedges wait as ever"
+        "hedge delays do not change"
     )
     assert decision.first.patience_s == pytest.approx(usual.ttft_limit_s)
     for _ in range(25):
@@ -159,7 +159,7 @@ def test_a_cheap_route_is_taken_while_few_calls_miss_their_limit_and_left_when_m
         chosen()
 
 
-def test_finished_calls_of_a_policy_are_counted_to_it_and_to_equal_ones():
+def test_finished_calls_count_for_equal_policies_only():
     estimates = Estimator(priors={}, now=lambda: START)
     policy, other = Policy(max_latency_s=2.0), Policy(max_latency_s=3.0)
     for at in range(300):
@@ -168,7 +168,7 @@ def test_finished_calls_of_a_policy_are_counted_to_it_and_to_equal_ones():
     assert estimates.margin(other).percentile == 0.95
 
 
-def test_a_router_asks_of_a_call_what_its_policy_still_needs():
+def test_a_router_applies_the_policys_adaptive_percentile():
     settings = {
         "ledger": "off",
         "candidates": ["mine/small"],
@@ -176,10 +176,10 @@ def test_a_router_asks_of_a_call_what_its_policy_still_needs():
         "prices": {"mine/small": {"input": 1, "output": 4}},
     }
     core = ClientCore({"config": Settings.model_validate(settings), "api_key": "none"})
-    router, estimates, dice = core.pipeline.router, core.shared.estimates, Random(3)
+    router, estimates, rng = core.pipeline.router, core.shared.estimates, Random(3)
     now = datetime.now(UTC)
     for _ in range(300):
-        took = dice.lognormvariate(0.0, 0.3)
+        took = rng.lognormvariate(0.0, 0.3)
         estimates.learn(
             CallSample(
                 route="mine/small", at=now.timestamp(), task="chat", latency_s=took, completion_tokens=50
@@ -197,7 +197,7 @@ def test_a_router_asks_of_a_call_what_its_policy_still_needs():
         router.decide(replace(request, policy=policy))
     other = Decision("mine/other", "mine", "other", policy=policy, task="code")
     done = {"status": "ok", "usage": Usage(completion=50), "latency_s": 1.0}
-    for number in range(300):  # elsewhere, so that they say nothing of this route
+    for number in range(300):  # on another route, so that this route's estimate does not change
         each = {"id": str(number), "started_at": now, "operation": "chat", "model": "auto", "route": other}
         estimates.observe(Call(**(each | done)))
     assert router.decide(replace(request, policy=policy)).chosen == "mine/small"

@@ -1,4 +1,4 @@
-"""How far to draft: the closed form is what simulation gives, and load, length and cost bound it."""
+"""Draft depth: the closed form matches simulation, and load, prompt length and cost bound the depth."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ ALPHA, COST = st.floats(0, 1), st.floats(0, 2)
 
 
 def simulated(alpha, depth, cost_ratio, rounds=20_000, seed=1):
-    """Tokens for each verification and times faster than plain decoding, by playing rounds."""
-    dice, tokens = random.Random(seed), 0
+    """Return simulated tokens per verification and the speed-up over plain decoding."""
+    rng, tokens = random.Random(seed), 0
     for _ in range(rounds):
-        kept = next((k for k in range(depth) if dice.random() >= alpha), depth)
-        tokens += kept + 1
+        accepted = next((k for k in range(depth) if rng.random() >= alpha), depth)
+        tokens += accepted + 1
     return tokens / rounds, tokens / (rounds * (depth * cost_ratio + 1))
 
 
 @pytest.mark.parametrize(
     ("alpha", "depth", "cost"), [(0, 3, 0.1), (0.3, 1, 0.5), (0.7, 4, 0.05), (0.9, 8, 0.2), (1, 5, 0)]
 )
-def test_the_closed_form_is_what_playing_gives(alpha, depth, cost):
+def test_the_closed_form_matches_simulation(alpha, depth, cost):
     tokens, times = simulated(alpha, depth, cost)
     assert expected_tokens(alpha, depth) == pytest.approx(tokens, rel=0.02)
     assert speedup(alpha, depth, cost) == pytest.approx(times, rel=0.02)
 
 
 @given(ALPHA, COST, st.sampled_from([None, *BOUNDS]), st.integers(0, 10**6))
-def test_the_best_depth_is_the_best_of_all_and_never_loses(alpha, cost, task, prompt):
+def test_the_best_depth_has_the_highest_speedup_and_never_loses(alpha, cost, task, prompt):
     most = max_depth(task, None, prompt)
     best = best_depth(alpha, cost, task=task, prompt_tokens=prompt)
     gains = [speedup(alpha, depth, cost) for depth in range(most + 1)]
@@ -51,7 +51,7 @@ def test_the_best_depth_is_the_best_of_all_and_never_loses(alpha, cost, task, pr
     assert 0 <= best <= most
 
 
-def test_drafting_that_would_lose_is_left():
+def test_a_losing_draft_gets_depth_zero():
     assert best_depth(0.1, 0.5) == 0
     assert best_depth(0.0, 0.0) == 0, "nothing is gained, so nothing is drafted"
     assert best_depth(0.8, 0.05) > 2
@@ -70,13 +70,13 @@ def test_a_draft_as_dear_as_its_target_never_breaks_even():
 
 
 @given(st.floats(0.01, 0.99), st.integers(1, 8))
-def test_acceptance_is_told_from_the_counts_of_whole_verifications(alpha, depth):
-    kept = expected_tokens(alpha, depth) - 1
-    assert estimated_acceptance(1000 * kept, 1000 * depth, 1000) == pytest.approx(alpha, abs=1e-6)
-    assert kept / depth <= alpha + 1e-9, "the accepted share of drafted tokens says too little"
+def test_acceptance_is_recovered_from_counts_of_verifications(alpha, depth):
+    accepted = expected_tokens(alpha, depth) - 1
+    assert estimated_acceptance(1000 * accepted, 1000 * depth, 1000) == pytest.approx(alpha, abs=1e-6)
+    assert accepted / depth <= alpha + 1e-9, "accepted / drafted tokens underestimates alpha"
 
 
-def test_the_bounds_are_those_of_the_client_side_workflow():
+def test_the_bounds_equal_the_client_side_workflows():
     assert {BOUNDS[task] for task in BOUNDS} == set(DEPTHS.values())
     assert BOUNDS["document"] == DEPTHS["documents"]
 
@@ -92,14 +92,14 @@ def test_depth_shrinks_with_load_and_grows_when_idle():
     assert best_depth(0.9, 0.02, load=ServerLoad(running=1, slots=8, cache_use=0.95)) == 0, "no memory"
 
 
-def test_depth_shrinks_with_the_input():
+def test_depth_shrinks_with_prompt_length():
     depths = [best_depth(0.95, 0.01, task="document", prompt_tokens=n) for n in (1000, 10_000, 20_000, 10**6)]
     assert depths == sorted(depths, reverse=True)
     assert depths[0] > depths[1] > depths[-1] > 0
 
 
 @pytest.mark.parametrize(
-    ("used", "tokens", "memory", "told"),
+    ("used", "tokens", "memory", "pays"),
     [
         (0.3, 200, 0.5, True),
         (0.49, 101, 0.79, True),
@@ -111,12 +111,12 @@ def test_depth_shrinks_with_the_input():
         (None, None, None, True),
     ],
 )
-def test_the_published_rule_of_thumb(used, tokens, memory, told):
-    assert drafting_pays(used, tokens, memory) is told
+def test_the_published_rule_of_thumb_is_followed(used, tokens, memory, pays):
+    assert drafting_pays(used, tokens, memory) is pays
 
 
 @given(st.floats(0, 0.2), st.floats(0, 0.75), st.sampled_from(list(BOUNDS)))
-def test_where_the_rule_says_on_a_usual_pair_drafts(cost, memory, task):
+def test_a_typical_pair_drafts_where_the_rule_of_thumb_says_so(cost, memory, task):
     load = ServerLoad(running=3, slots=10, cache_use=memory)
     assert drafting_pays(load.utilisation, 200, memory)
     assert best_depth(0.7, cost, task=task, load=load) > 0
@@ -133,5 +133,5 @@ def test_where_the_rule_says_on_a_usual_pair_drafts(cost, memory, task):
         (ServerLoad(running=3), None),
     ],
 )
-def test_utilisation_is_told_by_slots_queue_or_cache(load, used):
+def test_utilisation_is_derived_from_slots_queue_or_cache(load, used):
     assert load.utilisation == used

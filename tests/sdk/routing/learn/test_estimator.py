@@ -1,4 +1,4 @@
-"""Forecasts follow the calls that finished; where there were none they say so."""
+"""Estimates follow finished calls; without calls they say that nothing was measured."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
 def about(value):
-    """As near as a sketch tells it."""
+    """Match a value within a sketch's relative error."""
     return pytest.approx(value, rel=2.1 * ERROR)
 
 
@@ -66,26 +66,26 @@ def estimates(*calls, **options):
     return made
 
 
-def test_seconds_grow_with_the_answer_from_the_time_of_the_first_token():
-    seen = rows(call(tokens=100, ttft_s=0.5, latency_s=2.5))  # 20 ms a token
+def test_latency_is_ttft_plus_time_per_answer_token():
+    seen = rows(call(tokens=100, ttft_s=0.5, latency_s=2.5))  # 20 ms per token
     assert forecast(seen) == LedgerForecast(completion_tokens=100, ttft_s=0.5, latency_s=2.5, evidence=1)
     assert forecast(seen, max_tokens=50).latency_s == pytest.approx(1.5)
     assert forecast(seen, max_tokens=1000).completion_tokens == 100
 
 
-def test_a_call_that_was_not_streamed_borrows_the_first_token_of_those_that_were():
+def test_an_unstreamed_call_uses_the_ttft_of_streamed_calls():
     seen = rows(call(tokens=100, ttft_s=0.5, latency_s=2.5), call(tokens=200, latency_s=4.5))
     assert forecast(seen).latency_s == pytest.approx(0.5 + 150 * 0.02)
     alone = forecast(rows(call(tokens=200, latency_s=4.0)))
     assert (alone.ttft_s, alone.latency_s) == (None, 4.0)
 
 
-def test_one_slow_call_does_not_decide():
+def test_one_slow_call_does_not_change_the_forecast():
     seen = rows(*(call(latency_s=s) for s in (1.0, 1.0, 1.0, 60.0)))
     assert forecast(seen).latency_s == 1.0
 
 
-def test_engine_seconds_and_acceptance_come_from_the_calls_that_know_them():
+def test_engine_seconds_and_acceptance_come_from_the_calls_that_report_them():
     seen = rows(
         call(tokens=100, engine_s=1.0, speculation=Speculation(drafted=10, accepted=8)),
         call(tokens=100, engine_s=3.0, speculation=Speculation(drafted=30, accepted=12)),
@@ -111,11 +111,11 @@ def test_the_first_call_replaces_the_prior():
     made = estimates(call(route="local/demo", tokens=10, latency_s=9.0, engine_s=8.0)).predict("local/demo")
     assert (made.completion_tokens, made.engine_s, made.evidence) == (10, about(8.0), 1)
     assert made.latency_s == about(8.0), (
-        "the engine's own seconds: loading its weights is not the next call's"
+        "the engine's own seconds: the next call does not load the weights again"
     )
 
 
-def test_candidates_are_compared_for_the_same_answer():
+def test_candidates_are_compared_for_the_same_answer_length():
     made = estimates(
         call("a", route="x/short", tokens=10, latency_s=1.0),
         call("b", route="x/long", tokens=1000, latency_s=10.0),
@@ -130,7 +130,7 @@ def test_candidates_are_compared_for_the_same_answer():
 @pytest.mark.parametrize(
     "useless", [{"status": "error"}, {"status": "cancelled"}, {"usage": Usage()}, {"tokens": 0}]
 )
-def test_calls_that_say_nothing_of_the_next_are_no_evidence(useless):
+def test_failed_cancelled_and_empty_calls_are_no_evidence(useless):
     assert estimates(call(**useless)).predict("x/y").evidence == 0
 
 
@@ -141,7 +141,7 @@ def test_only_the_newest_calls_of_a_route_count():
     assert (newest.latency_s, newest.evidence) == (about(1.0), WINDOW)
 
 
-def test_routes_are_told_apart():
+def test_each_route_has_its_own_estimate():
     made = estimates(call(route="x/y", latency_s=1.0), call(route="x/z", latency_s=5.0))
     assert (made.predict("x/y").latency_s, made.predict("x/z").latency_s) == (about(1.0), about(5.0))
 
@@ -154,13 +154,13 @@ def test_earlier_calls_are_read_from_the_ledger_once_and_newer_ones_count_once(t
     ledger.submit(both)
     made = estimates(both, history=ledger)
     known = made.predict("x/y")
-    assert (known.latency_s, known.evidence) == (about(1.0), 2), "what was seen today counts more"
+    assert (known.latency_s, known.evidence) == (about(1.0), 2), "newer calls weigh more"
     ledger.submit(call("by another process", latency_s=90.0))
     assert made.predict("x/y").evidence == 2
     ledger.close()
 
 
-def test_a_ledger_that_cannot_be_read_costs_a_warning_only(caplog):
+def test_an_unreadable_ledger_only_logs_a_warning(caplog):
     class Broken:
         def rows(self, since=None, until=None, *, limit=None):
             raise LedgerError("cannot open the ledger /x; set SPECCLIENT_LEDGER")
@@ -185,7 +185,7 @@ def test_a_ledger_that_cannot_be_read_costs_a_warning_only(caplog):
     ),
     st.none() | st.integers(0, 10**6),
 )
-def test_a_forecast_is_never_negative_and_grows_with_the_limit(calls, limit):
+def test_a_forecast_is_never_negative_and_max_tokens_only_shortens_it(calls, limit):
     made = forecast(rows(*calls), max_tokens=limit)
     figures = [value for value in dataclasses.astuple(made) if value is not None]
     assert all(value >= 0 for value in figures)
@@ -195,7 +195,7 @@ def test_a_forecast_is_never_negative_and_grows_with_the_limit(calls, limit):
 
 
 class Clock:
-    """A clock that the test moves; calls end at its time."""
+    """A clock that the test advances; calls end at its time."""
 
     def __init__(self):
         self.now = NOW
@@ -211,17 +211,17 @@ def learned(
     clock, *, count=30, route="x/y", task="chat", tokens=100, prompt=10, times=1.0, session=None, into=None
 ):
     made = into or Estimator(now=clock)
-    dice = random.Random(len(route) + tokens)
+    rng = random.Random(len(route) + tokens)
     for _ in range(count):
         clock.on(1)
-        ttft = 0.5 * times * dice.lognormvariate(0, 0.1)
+        ttft = 0.5 * times * rng.lognormvariate(0, 0.1)
         made.learn(
             CallSample(
                 route=route,
                 task=task,
                 at=clock.now.timestamp(),
                 ttft_s=ttft,
-                latency_s=ttft + 0.01 * tokens * times * dice.lognormvariate(0, 0.1),
+                latency_s=ttft + 0.01 * tokens * times * rng.lognormvariate(0, 0.1),
                 prompt_tokens=prompt,
                 completion_tokens=tokens,
                 session=session,
@@ -230,7 +230,7 @@ def learned(
     return made
 
 
-def test_an_estimate_is_the_same_object_until_something_new_is_known():
+def test_an_estimate_is_cached_until_a_call_or_time_changes_it():
     clock = Clock()
     made = learned(clock, count=8)
     first, version = made.of("x/y", "chat"), made.version
@@ -245,13 +245,13 @@ def test_an_estimate_is_the_same_object_until_something_new_is_known():
     learned(clock, count=1, route="x/z", into=made)
     assert made.of("x/y", "chat") is again, "another route's calls change nothing here"
     clock.on(120)
-    assert made.of("x/y", "chat").evidence < again.evidence, "time does"
+    assert made.of("x/y", "chat").evidence < again.evidence, "time passing does"
 
 
-def test_a_finished_call_is_learned_when_somebody_asks():
+def test_a_finished_call_is_learned_at_the_next_estimate():
     made = estimates(*(call(f"c{n}", ttft_s=0.5) for n in range(10)))
     assert made.of("x/y").calls == 10
-    assert made.of("x/y", "code").token_s == about(0.015), "another task leans on all"
+    assert made.of("x/y", "code").token_s == about(0.015), "an unseen task uses all tasks' calls"
     assert made.of("x/never").ttft_s is None
     assert made.of("local/demo").assumed
 
@@ -269,7 +269,7 @@ def test_lengths_follow_task_prompt_and_session():
     assert chat.measured
     learned(clock, count=14, tokens=20, prompt=20, into=made, session="s")
     assert made.length("chat", 20, session="s").median < made.length("chat", 20).median
-    assert made.length("chat", 20, session="nobody's") == made.length("chat", 20)
+    assert made.length("chat", 20, session="unknown") == made.length("chat", 20)
     assert made.length("chat", 20, max_tokens=7) == dataclasses.replace(chat, low=7, median=7, high=7)
     assert Estimator().length("code", 100) == ASSUMED
     assert not Estimator().length("code", 100, max_tokens=10).measured
@@ -280,7 +280,7 @@ def test_lengths_follow_task_prompt_and_session():
     st.none() | st.integers(0, 1000),
     st.none() | st.integers(0, 10**6),
 )
-def test_an_interval_of_lengths_is_one(tokens, limit, prompt):
+def test_an_interval_of_lengths_is_ordered_and_within_the_limit(tokens, limit, prompt):
     made = Estimator()
     for n, each in enumerate(tokens):
         made.learn(CallSample(route="x/y", at=n, latency_s=1, completion_tokens=each, prompt_tokens=prompt))
@@ -290,18 +290,18 @@ def test_an_interval_of_lengths_is_one(tokens, limit, prompt):
     assert length.measured == bool(tokens)
 
 
-def test_the_interval_of_lengths_holds_most_answers():
-    clock, dice, within = Clock(), random.Random(1), 0
+def test_the_interval_of_lengths_contains_80_percent_of_answers():
+    clock, rng, within = Clock(), random.Random(1), 0
     made = Estimator(now=clock)
     for n in range(600):
-        tokens = max(1, round(dice.lognormvariate(5, 0.7)))
+        tokens = max(1, round(rng.lognormvariate(5, 0.7)))
         length = made.length("chat", 100)
         within += n >= 100 and length.low <= tokens <= length.high
         learned(clock, count=1, tokens=tokens, prompt=100, into=made)
     assert within / 500 == pytest.approx(0.8, abs=0.06)
 
 
-def test_what_was_learned_is_told_by_route_and_task():
+def test_stats_are_listed_by_route_and_task():
     clock = Clock()
     made = learned(clock)
     learned(clock, route="a/b", task="code", tokens=10, into=made)
@@ -334,13 +334,13 @@ def test_memory_is_bounded(monkeypatch):
     for _ in range(500):
         learned(clock, count=1, route="x/0", into=made)
         made.of("x/0", "chat")
-    assert len(made._expiries) <= 220, "one moment a route, however many calls"
+    assert len(made._expiries) <= 220, "one expiry per route, however many calls"
     for n in range(3000):
         made.observe(call(f"c{n}"))
     assert len(made._fresh) <= module.PENDING
 
 
-def test_rows_of_lost_tries_and_of_what_was_only_drafted_or_verified_are_no_answers():
+def test_draft_verify_and_failed_retry_rows_do_not_count_as_answers():
     rows_of = [
         dataclasses.replace(LedgerRow.of(call(str(n), latency_s=1)), purpose=purpose, status=status)
         for n, (purpose, status) in enumerate(
@@ -364,35 +364,35 @@ def test_rows_of_lost_tries_and_of_what_was_only_drafted_or_verified_are_no_answ
         ("InternalServerError", 500, True),
         ("RateLimitError", 429, True),
         ("BadRequestError", 400, None),
-        ("UnsupportedParameterError", None, None),  # what was asked of it cannot be said there
+        ("UnsupportedParameterError", None, None),  # the provider's API cannot express the request
         ("ContextOverflowError", None, None),
         ("BudgetExceededError", None, None),
-        ("DeadlineExceededError", None, None),  # what was left of it may have been next to nothing
+        ("DeadlineExceededError", None, None),  # little of the deadline may have been left
     ],
 )
-def test_a_route_has_failed_only_where_that_says_something_of_it(error, http_status, failed):
+def test_only_errors_of_the_route_count_as_its_failures(error, http_status, failed):
     ended = call(status="error", error=error, http_status=http_status)
     for sample in (CallSample.of(ended), CallSample.of_row(LedgerRow.of(ended))):
         assert (None if sample is None else sample.failed) is failed
 
 
-def test_threads_may_ask_and_teach_at_once():
+def test_threads_may_estimate_and_learn_concurrently():
     made, broken = Estimator(), []
     switch = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
 
     def work(own):
-        dice = random.Random(own)
+        rng = random.Random(own)
         try:
             for n in range(300):
-                route = f"x/{dice.randrange(4)}"
+                route = f"x/{rng.randrange(4)}"
                 made.observe(call(f"{own}-{n}", route=route, ttft_s=0.1))
                 assert made.of(route, "chat").calls > 0
                 assert made.length("chat", 10).median > 0
                 if n % 50 == 0:
                     made.note_load("x", None)
                     made.stats()
-        except Exception as error:  # noqa: BLE001 - told by the test's own thread
+        except Exception as error:  # noqa: BLE001 - reported by the test's main thread
             broken.append(error)
 
     threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
@@ -407,7 +407,7 @@ def test_threads_may_ask_and_teach_at_once():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_forked_child_goes_on_though_another_thread_was_learning():
+def test_a_forked_child_works_though_another_thread_held_the_lock():
     made = learned(Clock())
     held, done = threading.Event(), threading.Event()
 
@@ -444,7 +444,7 @@ def decided(count, policy, chosen=0):
 
 
 @pytest.mark.parametrize("chosen", [0, 7, 40])
-def test_the_ledger_keeps_the_task_and_at_most_eight_candidates_with_the_chosen_one(chosen):
+def test_the_ledger_stores_the_task_and_at_most_eight_candidates_with_the_chosen_one(chosen):
     policy = Policy(minimize={"cost": 1, "latency": 0.002})
     kept = LedgerRow.of(dataclasses.replace(call(), route=decided(50, policy, chosen))).decision
     assert (kept["task"], kept["explored"], kept["considered"]) == ("code", True, 50)
@@ -453,7 +453,7 @@ def test_the_ledger_keeps_the_task_and_at_most_eight_candidates_with_the_chosen_
     assert [c["route"] for c in kept["candidates"] if c["verdict"] == "chosen"] == [f"x/{chosen}"]
 
 
-def test_what_the_ledger_keeps_of_a_routed_call_teaches_its_task(tmp_path):
+def test_the_task_of_a_routed_call_is_learned_from_the_ledger(tmp_path):
     ledger = Ledger(str(tmp_path / "ledger.sqlite3"))
     routed = dataclasses.replace(call(ttft_s=0.5), route=decided(2, Policy()))
     ledger.submit(routed)

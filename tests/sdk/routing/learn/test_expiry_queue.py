@@ -17,7 +17,7 @@ def test_keys_expire_once_in_order_at_the_earliest_time_given() -> None:
     assert (len(queue), queue.next_at) == (0, math.inf)
 
 
-def test_a_key_that_is_added_while_others_expire_is_not_lost() -> None:
+def test_a_key_added_while_others_expire_is_not_lost() -> None:
     queue = ExpiryQueue()
     queue.add((True, "b"), 1.0)
     for key in queue.expired(1.0):

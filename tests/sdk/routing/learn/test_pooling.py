@@ -1,4 +1,4 @@
-"""The quantile of one group leans on the others as far as they do not differ."""
+"""Pooled quantiles: a small group's quantile shrinks towards similar groups."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from specclient.routing.learn.pooling import shrunken_quantile
 from specclient.routing.learn.quantile_sketch import QuantileSketch, pooled_log_quantile
 
 
-def drawn(dice, count, middle=1.0, spread=0.5):
+def drawn(rng, count, middle=1.0, spread=0.5):
     seen = QuantileSketch()
     for _ in range(count):
-        seen.add(dice.lognormvariate(math.log(middle), spread))
+        seen.add(rng.lognormvariate(math.log(middle), spread))
     return seen
 
 
-def test_a_small_group_like_the_others_is_told_by_all():
-    dice = random.Random(1)
+def test_a_small_group_borrows_from_similar_groups():
+    rng = random.Random(1)
     truth = 0.5 * 1.645
     errors, alone = [], []
     for _ in range(40):
-        groups = [drawn(dice, count) for count in (30, 400, 400, 400)]
+        groups = [drawn(rng, count) for count in (30, 400, 400, 400)]
         log, behind = shrunken_quantile(groups[0], groups, 0.95, 0.0)
         errors.append(abs(log - truth))
         alone.append(abs(groups[0].log_quantile(0.95) - truth))
@@ -31,16 +31,16 @@ def test_a_small_group_like_the_others_is_told_by_all():
     assert sum(errors) < 0.6 * sum(alone)
 
 
-def test_groups_that_differ_keep_their_own():
-    dice = random.Random(2)
-    groups = [drawn(dice, 300, middle) for middle in (0.5, 1.0, 2.0, 4.0)]
+def test_groups_that_differ_keep_their_own_quantiles():
+    rng = random.Random(2)
+    groups = [drawn(rng, 300, middle) for middle in (0.5, 1.0, 2.0, 4.0)]
     for own in groups:
         assert shrunken_quantile(own, groups, 0.5, 0.0)[0] == pytest.approx(own.log_quantile(0.5), abs=0.05)
 
 
-def test_without_values_of_its_own_a_group_is_told_by_the_others():
-    dice = random.Random(3)
-    other = drawn(dice, 200, 3.0)
+def test_an_empty_group_uses_the_others_quantile():
+    rng = random.Random(3)
+    other = drawn(rng, 200, 3.0)
     assert shrunken_quantile(QuantileSketch(), [QuantileSketch(), other], 0.5, 0.0) == (
         other.log_quantile(0.5),
         0.0,
@@ -48,7 +48,7 @@ def test_without_values_of_its_own_a_group_is_told_by_the_others():
     assert shrunken_quantile(QuantileSketch(), [], 0.5, 0.0) == (0.0, 0.0)
 
 
-def test_pooled_quantiles_are_heard_by_their_weight():
+def test_pooled_quantiles_are_weighted():
     low, high = QuantileSketch(), QuantileSketch()
     low.add(1.0)
     high.add(10.0)

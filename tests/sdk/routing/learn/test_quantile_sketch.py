@@ -1,4 +1,4 @@
-"""A sketch tells the quantiles of what it saw, old values weighing less, to its relative error."""
+"""Quantile sketches: relative error, decay of old values, merging and mixtures; and decayed regression."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHARES = st.floats(0, 1)
 
 
 def exact(weighted, share):
-    """The least value that values of this share of all weight do not exceed."""
+    """Return the exact weighted quantile."""
     ordered = sorted(weighted)
     whole = sum(weight for _, weight in ordered)
     for value, reached in zip(
@@ -29,14 +29,14 @@ def exact(weighted, share):
     return ordered[-1][0]
 
 
-def near(told, weighted, share):
-    """Whether a quantile is right to its error, and to rounding of the weights it rests on."""
+def near(quantile, weighted, share):
+    """Return whether a quantile is within the relative error, allowing for rounded weights."""
     low, high = exact(weighted, max(share - 1e-6, 0)), exact(weighted, min(share + 1e-6, 1))
-    return low * (1 - 1.001 * ERROR) <= told <= high * (1 + 1.001 * ERROR)
+    return low * (1 - 1.001 * ERROR) <= quantile <= high * (1 + 1.001 * ERROR)
 
 
 @given(st.lists(VALUES, min_size=1, max_size=60), SHARES)
-def test_quantiles_are_exact_but_for_the_relative_error(values, share):
+def test_quantiles_are_within_the_relative_error(values, share):
     seen = QuantileSketch()
     for value in values:
         seen.add(value)
@@ -50,7 +50,7 @@ def test_quantiles_are_exact_but_for_the_relative_error(values, share):
     st.floats(1, 1000),
     SHARES,
 )
-def test_old_values_weigh_half_after_so_many_values_and_so_much_time(steps, calls, seconds, share):
+def test_weights_halve_after_the_half_life_in_calls_and_in_seconds(steps, calls, seconds, share):
     seen, at, times = QuantileSketch(calls, seconds), 0.0, []
     for value, step in steps:
         at += step
@@ -65,7 +65,7 @@ def test_old_values_weigh_half_after_so_many_values_and_so_much_time(steps, call
     assert seen.weight(at + seconds) == pytest.approx(seen.weight() / 2)
 
 
-def test_values_without_end_neither_overflow_nor_fill_the_memory():
+def test_unlimited_values_neither_overflow_nor_grow_memory():
     seen = QuantileSketch(calls=2)
     for n in range(5000):
         seen.add(1.02 ** (n % 1700), at=1e4 * n)
@@ -76,7 +76,7 @@ def test_values_without_end_neither_overflow_nor_fill_the_memory():
     assert len(flat._buckets) <= module._MOST_BUCKETS
 
 
-def test_a_long_silence_leaves_only_what_came_after_it():
+def test_values_before_a_long_pause_lose_their_weight():
     seen = QuantileSketch(seconds=60)
     for _ in range(1000):
         seen.add(5.0, at=0.0)
@@ -85,7 +85,7 @@ def test_a_long_silence_leaves_only_what_came_after_it():
 
 
 @given(st.lists(VALUES, max_size=30), st.lists(VALUES, max_size=30), SHARES)
-def test_two_merged_are_one_that_saw_both(some, others, share):
+def test_a_merged_sketch_equals_one_of_all_values(some, others, share):
     one, other = QuantileSketch(), QuantileSketch()
     for value in some:
         one.add(value)
@@ -97,7 +97,7 @@ def test_two_merged_are_one_that_saw_both(some, others, share):
     assert one.weight() == pytest.approx(len(some) + len(others))
 
 
-def test_what_is_merged_has_faded_by_its_age():
+def test_merged_values_are_decayed_by_their_age():
     old, new = QuantileSketch(seconds=10), QuantileSketch(seconds=10)
     for _ in range(8):
         old.add(100.0, at=0.0)
@@ -105,12 +105,12 @@ def test_what_is_merged_has_faded_by_its_age():
     for merged in (QuantileSketch(seconds=10), QuantileSketch(seconds=10)):
         merged.merge(old)
         merged.merge(new)
-        assert merged.weight() == pytest.approx(2.0), "eight, three half-lives old, and one"
+        assert merged.weight() == pytest.approx(2.0), "eight values, three half-lives old, and one new value"
     new.merge(old)
     assert new.weight() == pytest.approx(2.0)
 
 
-def test_a_mixture_weighs_sketches_as_it_is_told():
+def test_a_mixture_applies_the_given_weights():
     slow, fast = QuantileSketch(), QuantileSketch()
     for _ in range(100):
         slow.add(10.0)
@@ -120,7 +120,7 @@ def test_a_mixture_weighs_sketches_as_it_is_told():
         quantiles([(QuantileSketch(), 1.0)], (0.5,))
 
 
-def test_what_is_no_measure_is_left_out_and_nothing_is_zero():
+def test_invalid_values_are_ignored_and_zero_is_counted():
     seen = QuantileSketch()
     for value in (math.nan, math.inf, -1.0):
         seen.add(value)
@@ -137,7 +137,7 @@ def test_what_is_no_measure_is_left_out_and_nothing_is_zero():
     st.floats(0, 10),
     st.lists(st.integers(0, 1000), min_size=8, max_size=50, unique=True),
 )
-def test_a_line_is_found_where_points_show_one(slope, start, xs):
+def test_regression_recovers_a_line_from_its_points(slope, start, xs):
     line = DecayedRegression(calls=1000)
     for x in xs:
         line.add(x, start + slope * x)
@@ -146,7 +146,7 @@ def test_a_line_is_found_where_points_show_one(slope, start, xs):
         assert line.intercept == pytest.approx(start, rel=1e-3, abs=1e-6)
 
 
-def test_no_line_is_found_in_noise_or_in_too_few_points():
+def test_regression_finds_no_line_in_noise_or_too_few_points():
     noise, few, flat = DecayedRegression(100), DecayedRegression(100), DecayedRegression(100)
     for n in range(50):
         noise.add(n % 7, [1.0, 5.0, 2.0, 4.0, 3.0][n % 5])

@@ -1,4 +1,4 @@
-"""What routes teach: by task, faded, quick to notice a shift, and slow to be fooled by one call."""
+"""The route model: estimates by task, decay, detection of shifts, and robustness to outliers."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from specclient.types.server_load import ServerLoad
 
 
 class Route:
-    """A route whose true speed the test sets; its clock stands still between calls."""
+    """A simulated route whose true speed the test sets; time passes only with calls."""
 
     def __init__(self, seed=1, *, spread=0.25, ttft_s=0.4, token_s=0.02):
-        self.dice = random.Random(seed)
+        self.rng = random.Random(seed)
         self.spread, self.ttft_s, self.token_s, self.prompt_token_s = spread, ttft_s, token_s, 0.0
         self.now = 1e9
         self.learned = RouteModel()
 
     def sample(self, task="chat", *, times=1.0, streamed=True, prompt=100, tokens=None, **more):
-        noise = self.dice.lognormvariate
+        noise = self.rng.lognormvariate
         tokens = tokens or max(1, round(noise(5, 0.5)))
         ttft = (self.ttft_s + self.prompt_token_s * prompt) * times * noise(0, self.spread)
         latency = ttft + tokens * self.token_s * times * noise(0, self.spread)
@@ -54,7 +54,7 @@ class Route:
         return self.learned.estimate(task, percentile, self.now, **more)
 
 
-def test_medians_are_those_of_the_route():
+def test_medians_match_the_routes_true_speed():
     route = Route()
     route.calls(100)
     made = route.estimate()
@@ -66,24 +66,24 @@ def test_medians_are_those_of_the_route():
 
 
 @pytest.mark.parametrize("percentile", [0.5, 0.8, 0.95])
-def test_the_limits_are_kept_by_the_share_that_was_asked_for(percentile):
-    kept = first_kept = told = 0
+def test_the_requested_share_of_calls_stays_below_the_estimated_limits(percentile):
+    within = ttft_within = total = 0
     for seed in range(6):
         route = Route(seed, spread=0.4)
         route.calls(80)
         for _ in range(150):
             made, sample = route.estimate(percentile=percentile), route.sample()
             assert made.latency_s(150) * made.p10_factor < made.latency_s(150) * made.limit_factor
-            kept += sample.latency_s <= made.limit_factor * made.latency_s(150)
-            first_kept += sample.ttft_s <= made.ttft_limit_s
-            told += 1
+            within += sample.latency_s <= made.limit_factor * made.latency_s(150)
+            ttft_within += sample.ttft_s <= made.ttft_limit_s
+            total += 1
             route.now += 1
             route.learned.learn(sample, 150)
-    assert kept / told == pytest.approx(percentile, abs=0.03)
-    assert first_kept / told == pytest.approx(percentile, abs=0.03)
+    assert within / total == pytest.approx(percentile, abs=0.03)
+    assert ttft_within / total == pytest.approx(percentile, abs=0.03)
 
 
-def test_a_tenth_of_calls_is_faster_than_early():
+def test_a_tenth_of_calls_is_faster_than_the_p10_estimate():
     route, faster = Route(3), 0
     route.calls(200)
     made = route.estimate()
@@ -92,7 +92,7 @@ def test_a_tenth_of_calls_is_faster_than_early():
     assert faster / 1000 == pytest.approx(0.1, abs=0.05)
 
 
-def test_tasks_are_told_apart_and_few_calls_of_one_lean_on_all():
+def test_tasks_have_their_own_estimates_and_rare_tasks_borrow_from_all():
     route = Route()
     for _ in range(60):
         route.call("chat")
@@ -106,7 +106,7 @@ def test_tasks_are_told_apart_and_few_calls_of_one_lean_on_all():
     assert route.estimate("document").token_s == pytest.approx(0.08, rel=0.3)
 
 
-def test_first_tokens_come_later_after_long_prompts_where_that_was_seen():
+def test_ttft_grows_with_the_prompt_where_calls_show_it():
     route = Route(spread=0.05)
     route.prompt_token_s = 1e-4
     for n in range(60):
@@ -121,7 +121,7 @@ def test_first_tokens_come_later_after_long_prompts_where_that_was_seen():
     assert flat.estimate(prompt_tokens=100).ttft_s == flat.estimate(prompt_tokens=40_000).ttft_s
 
 
-def test_calls_that_were_not_streamed_borrow_the_first_token_or_tell_it_by_their_lengths():
+def test_unstreamed_calls_borrow_the_ttft_or_infer_it_from_lengths():
     route = Route(spread=0.02)
     route.calls(10)
     route.calls(20, streamed=False)
@@ -133,11 +133,11 @@ def test_calls_that_were_not_streamed_borrow_the_first_token_or_tell_it_by_their
     alike = Route()
     alike.calls(20, streamed=False, tokens=100)
     made = alike.estimate()
-    assert made.ttft_limit_s is None, "nobody has seen a first token"
+    assert made.ttft_limit_s is None, "no call reported a TTFT"
     assert made.latency_s(100) == pytest.approx(2.4, rel=0.2)
 
 
-def test_an_engine_in_this_process_counts_by_its_own_seconds():
+def test_a_local_engine_is_estimated_by_its_engine_seconds():
     route = Route()
     for n in range(20):
         route.now += 1
@@ -150,12 +150,12 @@ def test_an_engine_in_this_process_counts_by_its_own_seconds():
     made = route.estimate(None)
     assert made.engine_token_s == pytest.approx(0.01, rel=0.03)
     assert made.latency_s(100) == pytest.approx(1.0, rel=0.05)
-    assert made.limit_factor < 3, "that its weights were loaded is nothing to reckon with"
+    assert made.limit_factor < 3, "loading weights does not widen the estimate"
 
 
 @pytest.mark.parametrize("times", [2.0, 3.0, 8.0])
 @pytest.mark.parametrize("spread", [0.1, 0.25, 0.4])
-def test_a_route_that_became_slow_is_noticed_within_20_calls_and_known_within_50(times, spread):
+def test_a_slowdown_is_noticed_within_20_calls_and_measured_within_50(times, spread):
     for seed in range(10):
         route = Route(seed, spread=spread)
         route.calls(100)
@@ -168,10 +168,10 @@ def test_a_route_that_became_slow_is_noticed_within_20_calls_and_known_within_50
         route.calls(30, times=times)
         after = route.estimate()
         assert after.latency_s(150) == pytest.approx(before * times, rel=0.3)
-        assert after.limit_factor < 4.5, "the calls of the shift do not widen what is expected for ever"
+        assert after.limit_factor < 4.5, "the calls of the shift do not widen the estimate for ever"
 
 
-def test_a_first_token_that_became_late_is_noticed_though_the_rest_hides_it():
+def test_a_later_ttft_is_noticed_though_total_latency_hides_it():
     route = Route(spread=0.15, token_s=0.1)
     route.calls(80)
     route.ttft_s = 2.4
@@ -179,7 +179,7 @@ def test_a_first_token_that_became_late_is_noticed_though_the_rest_hides_it():
     assert route.estimate().ttft_s == pytest.approx(2.4, rel=0.25)
 
 
-def test_a_route_that_became_fast_is_noticed_too():
+def test_a_speedup_is_noticed():
     route = Route()
     route.calls(60, times=4)
     route.calls(20)
@@ -200,16 +200,16 @@ def test_one_outlier_changes_nothing(times):
         assert after.evidence == pytest.approx(before.evidence, rel=0.1)
 
 
-def test_heavy_tails_raise_few_alarms():
-    route, dice, alarms = Route(spread=0.3), random.Random(5), 0
+def test_heavy_tails_cause_few_false_shifts():
+    route, rng, alarms = Route(spread=0.3), random.Random(5), 0
     for _ in range(3000):
         was = route.learned.slow
-        route.call(times=6 if dice.random() < 0.05 else 1)
+        route.call(times=6 if rng.random() < 0.05 else 1)
         alarms += route.learned.slow and not was
     assert alarms <= 3, "one in 20 calls takes six times as long, which is no shift"
 
 
-def test_a_slow_route_is_doubtful_again_later_and_hoped_to_be_what_it_was():
+def test_a_slow_route_becomes_due_for_a_retry_at_its_earlier_speed():
     route = Route()
     route.calls(60)
     route.calls(20, times=6)
@@ -222,7 +222,7 @@ def test_a_slow_route_is_doubtful_again_later_and_hoped_to_be_what_it_was():
     route.call(times=6, after_s=0)
     assert not route.estimate().retry
     route.now += RETRY_S + 1
-    assert not route.estimate().retry, "each try that found it as slow doubles the wait"
+    assert not route.estimate().retry, "each retry that finds the route still slow doubles the wait"
     route.now += RETRY_S
     assert route.estimate().retry
     for _ in range(12):
@@ -230,7 +230,7 @@ def test_a_slow_route_is_doubtful_again_later_and_hoped_to_be_what_it_was():
     assert route.learned.wait_s == MOST_RETRY_S
 
 
-def test_one_try_tells_that_a_slow_route_is_what_it_was():
+def test_one_fast_retry_restores_the_earlier_estimate():
     route = Route()
     route.calls(60)
     was = route.estimate()
@@ -243,7 +243,7 @@ def test_one_try_tells_that_a_slow_route_is_what_it_was():
     assert (now.retry, now.uncertain) == (False, False)
 
 
-def test_evidence_fades_with_time():
+def test_evidence_decays_with_time():
     route = Route()
     route.calls(50)
     fresh = route.estimate()
@@ -252,10 +252,10 @@ def test_evidence_fades_with_time():
     assert later.evidence == pytest.approx(fresh.evidence / 2, rel=0.1)
     assert later.uncertain
     assert later.optimistic_speedup > fresh.optimistic_speedup
-    assert later.latency_s(100) == fresh.latency_s(100), "the best that is known, all the same"
+    assert later.latency_s(100) == fresh.latency_s(100), "the estimate itself does not change"
 
 
-def test_what_is_little_known_is_hoped_for_more():
+def test_less_evidence_gives_a_higher_optimistic_speedup():
     hopes = []
     for calls in (2, 10, 60):
         route = Route()
@@ -265,7 +265,7 @@ def test_what_is_little_known_is_hoped_for_more():
     assert hopes[-1] >= 1
 
 
-def test_failures_are_noticed_and_forgiven():
+def test_failures_raise_the_rate_and_a_success_resets_it():
     route = Route()
     route.calls(50)
     assert route.estimate().failure_rate < 0.02
@@ -285,17 +285,17 @@ def test_failures_are_noticed_and_forgiven():
     assert back.calls == 56
 
 
-def test_a_flaky_route_is_known_for_its_rate():
+def test_a_flaky_routes_failure_rate_is_estimated():
     rates = []
     for seed in range(5):
-        failures, dice = FailureRate(), random.Random(seed)
+        failures, rng = FailureRate(), random.Random(seed)
         for n in range(600):
-            failures.add(dice.random() < 0.1, at=5.0 * n, retried=False)
+            failures.add(rng.random() < 0.1, at=5.0 * n, retried=False)
         rates.append(failures.rate(3000))
     assert sum(rates) / 5 == pytest.approx(0.1, abs=0.06)
 
 
-def test_only_failures_leave_a_route_unknown():
+def test_a_route_with_only_failures_keeps_its_prior():
     route = Route()
     route.fail()
     made = route.estimate(prior=RoutePrior(ttft_s=0.5, token_s=0.01))
@@ -303,7 +303,7 @@ def test_only_failures_leave_a_route_unknown():
     assert route.estimate().latency_s(10) is None
 
 
-def test_speculation_is_learned_by_task_and_gives_a_depth():
+def test_acceptance_is_learned_by_task_and_gives_a_draft_depth():
     route = Route(spread=0.05)
     for n in range(40):
         steps = 50
@@ -314,14 +314,14 @@ def test_speculation_is_learned_by_task_and_gives_a_depth():
     assert code.acceptance_rate == pytest.approx(0.6, abs=0.05)
     assert chat.acceptance_rate == pytest.approx(0.2, abs=0.05)
     assert code.tokens_per_verification == pytest.approx(3, rel=0.05)
-    assert code.depth is None, "what drafting costs there is not known"
+    assert code.depth is None, "the draft cost is unknown"
     prior = RoutePrior(0.1, 0.01, cost_ratio=0.1)
     deep, shallow = (route.estimate(task, prior=prior).depth for task in ("code", "chat"))
     assert deep > shallow
     assert route.estimate("code", prior=prior, load=ServerLoad(running=9, slots=10)).depth == 0
 
 
-def test_what_drafting_costs_is_told_from_rounds_of_several_depths():
+def test_the_draft_cost_is_inferred_from_calls_of_several_depths():
     route = Route()
     for n in range(40):
         depth, steps = 1 + n % 6, 40
@@ -335,7 +335,7 @@ def test_what_drafting_costs_is_told_from_rounds_of_several_depths():
     assert route.estimate("code").depth >= 4, "a drafted token costs a twentieth of a pass"
 
 
-def test_load_lengthens_the_first_token_and_tells_acceptance_where_calls_did_not():
+def test_load_raises_ttft_and_supplies_acceptance_where_calls_report_none():
     route = Route()
     route.calls(50)
     free, queued = (
@@ -349,7 +349,7 @@ def test_load_lengthens_the_first_token_and_tells_acceptance_where_calls_did_not
     assert free.acceptance_rate == 0.7
 
 
-def test_a_shift_is_dated_to_where_it_began():
+def test_a_detected_shift_is_dated_to_its_first_call():
     drift = DriftDetector()
     for number in range(20):
         assert not drift.add(0.4 if number % 2 else 0.6, 1.0, number)

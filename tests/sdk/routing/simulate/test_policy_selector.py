@@ -1,4 +1,4 @@
-"""The router itself, over simulated worlds: near the oracle, far below fixed routes, within its limits."""
+"""The router in simulated worlds: its cost is near the oracle's, below fixed routes', within the limits."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from specclient.routing.simulate.world import World
 from specclient.types.policy import Policy
 
 
-def test_the_router_is_cheap_and_keeps_the_limits() -> None:
-    """With slack for a short run, of which learning from nothing is a large part."""
+def test_the_router_costs_little_and_meets_the_limits() -> None:
+    """The bounds are loose because learning from nothing takes a large part of a short run."""
     found = compare(World(MIXED_WORLD, 3, calls=1000), Policy(), seed=3)
     assert found.policy.over <= 0.02
     assert found.policy.answered == 1000
@@ -32,7 +32,7 @@ def test_the_router_is_cheap_and_keeps_the_limits() -> None:
     assert found.clairvoyant.violations <= found.oracle.violations
 
 
-def test_a_run_is_its_seeds() -> None:
+def test_equal_seeds_give_equal_runs() -> None:
     world, policy = World(MIXED_WORLD, 4, calls=300), Policy()
     judge = GroundTruth(world, policy)
     first, again, other = (
@@ -42,7 +42,7 @@ def test_a_run_is_its_seeds() -> None:
     assert first != other
 
 
-def test_what_a_policy_rules_out_is_never_chosen() -> None:
+def test_a_route_denied_by_the_policy_is_never_chosen() -> None:
     world = World(MIXED_WORLD, 3, calls=300)
     found = compare(world, Policy(deny=("lpu/", "own/")), seed=1)
     served = {step.served for played in found.plays.values() for step in played.steps}
@@ -51,14 +51,14 @@ def test_what_a_policy_rules_out_is_never_chosen() -> None:
         compare(world, Policy(allow=("nobody/",)))
 
 
-def test_a_policys_own_limits_go_before_those_of_calls() -> None:
+def test_a_policys_limits_override_those_of_the_calls() -> None:
     call = World(MIXED_WORLD, 3, calls=1).calls[0]
     policy = policy_for_call(replace(call, max_ttft_s=1.0, max_latency_s=9.0), Policy(max_latency_s=2))
     assert (policy.max_ttft_s, policy.max_latency_s) == (1.0, 2)
 
 
 @pytest.mark.parametrize(
-    ("policy", "brought"),
+    ("policy", "call_limits"),
     [
         (Policy(max_latency_s=5), {}),
         (Policy(max_ttft_s=2), {}),
@@ -67,10 +67,10 @@ def test_a_policys_own_limits_go_before_those_of_calls() -> None:
         (Policy(), {"max_latency_s": 5.0}),
     ],
 )
-def test_everybody_is_judged_by_the_limits_that_the_router_keeps(
-    policy: Policy, brought: dict[str, float]
+def test_all_strategies_are_judged_by_the_limits_in_force(
+    policy: Policy, call_limits: dict[str, float]
 ) -> None:
-    found = compare(_slow_and_fast(**brought), policy, seed=1)
+    found = compare(_slow_and_fast(**call_limits), policy, seed=1)
     missed = {each.name: each.violations for each in found.fixed}
     assert missed == {"a/slow": 1.0, "a/fast": 0.0}
     assert found.best_fixed.name == "a/fast"
@@ -79,14 +79,14 @@ def test_everybody_is_judged_by_the_limits_that_the_router_keeps(
     assert found.policy.violations == pytest.approx(found.policy.routes.get("a/slow", 0.0))
 
 
-def test_a_policys_wider_limits_go_before_those_of_calls_for_everybody() -> None:
+def test_a_policys_wider_limits_override_the_calls_for_all_strategies() -> None:
     found = compare(_slow_and_fast(max_latency_s=5.0), Policy(max_latency_s=60), seed=1)
     assert found.oracle.routes == {"a/slow": 1.0}
     assert {each.violations for each in found.fixed} == {0.0}
 
 
 def _slow_and_fast(**limits: float) -> Trace:
-    """Sixty calls, each known on a cheap route that takes nine seconds and on a dear one that takes one."""
+    """Return 60 calls with outcomes on a cheap route (nine seconds) and on an expensive one (one second)."""
     slow = TraceOutcome(latency_s=9.0, ttft_s=8.0, cost=0.001)
     fast = TraceOutcome(latency_s=1.0, ttft_s=0.5, cost=0.004)
     return Trace("calls", [
@@ -96,23 +96,25 @@ def _slow_and_fast(**limits: float) -> Trace:
     ])  # fmt: skip
 
 
-def test_settling_counts_the_calls_until_choices_are_good_again() -> None:
+def test_recovery_counts_the_calls_until_choices_are_good_again() -> None:
     world = World(MIXED_WORLD, 1, calls=900)
     judge = GroundTruth(world, Policy())
     played = replay_calls(world, Oracle(judge), judge)
     assert not find_recoveries(_Only(world), judge, played)
     change = next((c for c in world.changes if find_recoveries(_Only(world, c), judge, played)), None)
-    assert change is not None, "a seed whose change moves the best choice"
+    assert change is not None, "no change of this seed moves the best choice; use another seed"
     start = next(i for i, step in enumerate(played.steps) if step.call.at >= change.at)
     steps = [replace(s, good=not start <= i < start + 30) for i, s in enumerate(played.steps)]
     (told,) = find_recoveries(_Only(world, change), judge, ReplayResult("x", tuple(steps)))
     assert told.calls is not None
     assert 25 <= told.calls <= 30
-    assert told.rarer == (1.0, 1.0, 1.0, 0.0, 0.0), "against the later half, when all were good"
+    assert told.rarer == (1.0, 1.0, 1.0, 0.0, 0.0), (
+        "compared with the later half, in which all choices were good"
+    )
 
 
 class _Only:
-    """A world of which only one change is known."""
+    """A world that lists only the given changes."""
 
     def __init__(self, world: World, *changes: RouteChange) -> None:
         self._world, self.changes = world, changes
@@ -122,8 +124,8 @@ class _Only:
 
 
 @pytest.mark.soak
-def test_the_router_over_seeds() -> None:
-    """As far as the targets of the README are reached."""
+def test_the_router_reaches_the_targets_over_ten_seeds() -> None:
+    """Checks the simulation targets that the README reports as reached."""
     runs = [compare(World(MIXED_WORLD, seed), Policy(), seed=seed) for seed in range(6, 16)]
     assert all(run.policy.over <= 0.02 for run in runs)
     assert all(run.under_fixed >= 0.2 for run in runs)

@@ -1,4 +1,4 @@
-"""A trace is read as it was written, errors name their line, and a world survives being one."""
+"""Traces: reading and writing, errors that name the line, and worlds saved as traces."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def write(folder: Path, *lines: str) -> Path:
     return file
 
 
-def test_a_saved_world_is_the_same_ground(tmp_path: Path) -> None:
+def test_a_world_saved_as_a_trace_gives_the_same_outcomes(tmp_path: Path) -> None:
     world = World(MIXED_WORLD, 3, calls=400)
     file = tmp_path / "world.jsonl"
     file.write_text("".join(dump_trace(world)), encoding="utf-8")
@@ -55,7 +55,7 @@ def test_a_saved_world_is_the_same_ground(tmp_path: Path) -> None:
     assert summarize(replay_calls(trace, Oracle(judge), judge), 0.95).violations < 0.06
 
 
-def test_rows_of_the_ledger_are_a_trace(tmp_path: Path) -> None:
+def test_exported_ledger_rows_are_read_as_a_trace(tmp_path: Path) -> None:
     def row(number: int, **facts: object) -> LedgerRow:
         given = {
             "id": str(number), "operation": "chat", "provider": "a", "model": "m", "route": "a/m",
@@ -69,8 +69,8 @@ def test_rows_of_the_ledger_are_a_trace(tmp_path: Path) -> None:
         row(1),
         row(2, route="b/m", latency_s=4.0, cost_nano=500_000),
         row(3, status="error", http_status=503, completion_tokens=None, cost_nano=None),
-        row(4, status="error", http_status=400, completion_tokens=None),  # says nothing of the route
-        row(5, parent="1", purpose="hedge"),  # a part of a call: no call of its own
+        row(4, status="error", http_status=400, completion_tokens=None),  # not the route's failure
+        row(5, parent="1", purpose="hedge"),  # an attempt of another call, not a call
         row(6, prompt_tokens=9000, decision={}),
     ]
     trace = load_trace(write(tmp_path, *(text.strip() for text in export_lines(rows, "jsonl"))))
@@ -78,12 +78,12 @@ def test_rows_of_the_ledger_are_a_trace(tmp_path: Path) -> None:
     assert (trace.seen("a/m"), trace.seen("b/m")) == (4, 1)
     assert trace.calls[1].at == pytest.approx(1.0)
     assert trace.outcome(trace.calls[0], "a/m", 0.0).latency_s == 2.0
-    assert trace.outcome(trace.calls[0], "b/m", 0.0).latency_s == 4.0  # of the one call it had
+    assert trace.outcome(trace.calls[0], "b/m", 0.0).latency_s == 4.0  # from that route's only call
     assert trace.rates["a/m"].cost(100, 50) == pytest.approx(0.001, rel=0.02)
     assert trace.kept(trace.calls[0], "a/m", 0.0) == pytest.approx(2 / 3)
 
 
-def test_an_unknown_outcome_is_that_of_the_nearest_calls_and_grows_with_the_answer(tmp_path: Path) -> None:
+def test_a_missing_outcome_is_taken_from_the_nearest_calls_and_scaled_by_length(tmp_path: Path) -> None:
     early = [line(at=i, outcomes={"a/m": {"latency_s": 1.0, "ttft_s": 0.5}}) for i in range(20)]
     late = [line(at=500 + i, outcomes={"a/m": {"latency_s": 9.0, "ttft_s": 1.0}}) for i in range(20)]
     asked = [
@@ -100,7 +100,7 @@ def test_an_unknown_outcome_is_that_of_the_nearest_calls_and_grows_with_the_answ
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("{", "not JSON"),
         ("[1]", "is not a JSON object"),
@@ -118,15 +118,15 @@ def test_an_unknown_outcome_is_that_of_the_nearest_calls_and_grows_with_the_answ
         ('{"started_at": "2026-01-01T00:00:00+00:00"}', "not a row of the ledger"),
     ],
 )
-def test_what_is_wrong_with_a_line_is_said_with_its_place(tmp_path: Path, text: str, said: str) -> None:
+def test_an_error_names_the_file_the_line_and_the_mistake(tmp_path: Path, text: str, message: str) -> None:
     file = write(tmp_path, line(), "", text)
     with pytest.raises(ConfigurationError) as caught:
         load_trace(file)
     assert str(caught.value).startswith(f"{file}:3: ")
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_a_trace_without_an_answer_is_none(tmp_path: Path) -> None:
+def test_a_trace_without_an_answer_or_not_utf8_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="contains no call with an answer"):
         load_trace(write(tmp_path, ""))
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
@@ -134,7 +134,7 @@ def test_a_trace_without_an_answer_is_none(tmp_path: Path) -> None:
         load_trace(tmp_path / "bytes")
 
 
-def test_prices_are_those_that_explain_the_costs() -> None:
+def test_prices_are_inferred_from_the_costs() -> None:
     def rates(*costs: tuple[int, int, float]) -> tuple[float, float]:
         lines = [
             read_line(
@@ -149,6 +149,6 @@ def test_prices_are_those_that_explain_the_costs() -> None:
         return found.prompt, found.completion
 
     assert rates((100, 10, 0.03), (50, 80, 0.165)) == pytest.approx((1e-4, 2e-3))
-    assert rates((100, 10, 0.11)) == pytest.approx((1e-3, 1e-3))  # one call tells no more
+    assert rates((100, 10, 0.11)) == pytest.approx((1e-3, 1e-3))  # one call determines only one rate
     assert rates((0, 10, 0.01)) == pytest.approx((0, 1e-3))
     assert rates((100, 10, 0.0)) == (0, 0)

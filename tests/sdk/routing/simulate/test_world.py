@@ -1,4 +1,4 @@
-"""A world is drawn from its seed alone, and its laws are those that its calls follow."""
+"""A simulated world depends only on its seed, and its outcomes follow the stated distributions."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from specclient.types.policy import Policy
 WORLD = World(MIXED_WORLD, 3, calls=600)
 
 
-def told(world: World) -> list[object]:
-    """Return everything of a world that a policy could meet."""
+def observable_state(world: World) -> list[object]:
+    """Return everything of a world that a policy can observe."""
     return [
         world.calls,
         world.incidents,
@@ -31,12 +31,12 @@ def told(world: World) -> list[object]:
     ]
 
 
-def test_a_world_is_its_seed() -> None:
-    assert told(World(MIXED_WORLD, 3, calls=600)) == told(WORLD)
-    assert told(World(MIXED_WORLD, 4, calls=600)) != told(WORLD)
+def test_a_world_depends_only_on_its_seed() -> None:
+    assert observable_state(World(MIXED_WORLD, 3, calls=600)) == observable_state(WORLD)
+    assert observable_state(World(MIXED_WORLD, 4, calls=600)) != observable_state(WORLD)
 
 
-def test_a_call_meets_the_same_outcome_whoever_asked_first() -> None:
+def test_an_outcome_does_not_depend_on_the_order_of_lookups() -> None:
     call = WORLD.calls[7]
     other = World(MIXED_WORLD, 3, calls=600)
     for route in reversed(other.routes):
@@ -48,7 +48,7 @@ def test_a_call_meets_the_same_outcome_whoever_asked_first() -> None:
 @pytest.mark.parametrize(
     "noise", [LatencyNoise(0.3, tail=0.02, far=4.0), LatencyNoise(0.12, tail=0.01, far=2.5, wide=0.4)]
 )
-def test_the_laws_of_noise_are_those_of_its_draws(noise: LatencyNoise) -> None:
+def test_noise_quantiles_and_cdf_match_its_draws(noise: LatencyNoise) -> None:
     rng = Random(1)
     drawn = sorted(noise.draw(rng) for _ in range(20_000))
     for share in (0.05, 0.5, 0.9, 0.95, 0.99):
@@ -59,7 +59,7 @@ def test_the_laws_of_noise_are_those_of_its_draws(noise: LatencyNoise) -> None:
     assert normal_points(3)[1] == pytest.approx(0)
 
 
-def test_what_an_oracle_takes_for_likely_is_how_often_it_happens() -> None:
+def test_the_probability_given_to_the_oracle_matches_outcome_frequencies() -> None:
     world = World(MIXED_WORLD, 5, calls=2500)
     for route in world.routes[:5]:
         for task in ("chat", "code"):
@@ -70,7 +70,7 @@ def test_what_an_oracle_takes_for_likely_is_how_often_it_happens() -> None:
             assert held == pytest.approx(likely, abs=0.03), (route, task)
 
 
-def test_drafts_help_code_most_and_a_full_host_not_at_all() -> None:
+def test_drafting_helps_code_most_and_slows_a_full_host() -> None:
     plain, drafts = "turbo/llama-70b", "draft/llama-70b"
     calls = WORLD.calls[:300]
 
@@ -87,13 +87,13 @@ def test_drafts_help_code_most_and_a_full_host_not_at_all() -> None:
     assert drafting_speedup(chat, 1.0) == pytest.approx(1 / 1.4, rel=0.05)  # vLLM, at high rates
 
 
-def test_a_full_host_is_slower_as_the_published_table_has_it() -> None:
+def test_a_loaded_host_slows_down_as_in_the_published_table() -> None:
     for at_once, wait, speed in LOAD_CURVE:
         assert crowded_speed(math.log(at_once, 256)) == pytest.approx((wait, speed))
 
 
-def test_nobody_beats_the_oracles_in_their_own_terms() -> None:
-    """Without rate limits, who knows more pays less: by call, and in all."""
+def test_no_strategy_beats_the_oracles_by_their_own_measures() -> None:
+    """Without rate limits, the better-informed strategy pays less, per call and in total."""
     hosts = tuple(replace(host, per_minute=None) for host in MIXED_WORLD.hosts)
     world, policy = World(replace(MIXED_WORLD, hosts=hosts, calls=500), 2), Policy()
     judge = GroundTruth(world, policy)
@@ -115,7 +115,7 @@ def test_nobody_beats_the_oracles_in_their_own_terms() -> None:
     assert all(sum(step.regret for step in played.steps) > 0 for played in rest)
 
 
-def test_a_fixed_route_waits_for_its_limit_and_tries_again() -> None:
+def test_a_fixed_route_waits_for_its_rate_limit_and_retries() -> None:
     world, policy = World(MIXED_WORLD, 3, calls=1500), Policy()
     judge = GroundTruth(world, policy)
     limited = replay_calls(world, FixedRoute("lpu/llama-70b"), judge)
@@ -131,7 +131,7 @@ def test_a_fixed_route_waits_for_its_limit_and_tries_again() -> None:
     assert {step.tries for step in failing.steps} >= {1, 2}
 
 
-def test_the_best_fixed_route_keeps_the_limits() -> None:
+def test_the_best_fixed_route_meets_the_limits() -> None:
     world = World(MIXED_WORLD, 3, calls=800)
     judge = GroundTruth(world, Policy())
     fixed = [summarize(replay_calls(world, FixedRoute(route), judge), 0.95) for route in world.routes]
