@@ -18,8 +18,6 @@ from specclient.errors import EngineError
 from specclient_local.decoding.speculate import RoundOutcome, RoundResult, Speculator
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.drafting.drafter import Drafter, DraftShape
-from specclient_local.drafting.ngram import NgramDrafter
-from specclient_local.drafting.prediction import PredictionDrafter
 from specclient_local.drafting.round_costs import RoundCosts
 from specclient_local.model.cuda_graphs.device_rounds import (
     DeviceRoundRequest,
@@ -117,7 +115,7 @@ class DeviceSpeculator(Speculator):
             and self.target.length(sequence.cache_slot) == len(sequence.tokens) - 1
             and (
                 drafter is None
-                or isinstance(drafter, PredictionDrafter | NgramDrafter)
+                or drafter.device_rounds
                 or (self._model is not None and drafter is self.drafters.get("draft"))
             )
         )

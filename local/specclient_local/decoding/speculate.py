@@ -19,9 +19,8 @@ from specclient_local.decoding.verify import AcceptedPath, verify
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.drafting.drafter import Drafter, DraftShape, UnionShape, chain, clip_shape
 from specclient_local.drafting.length_policy import LengthPolicy, RoundLoad
-from specclient_local.drafting.ngram import NgramDrafter
+from specclient_local.drafting.modelless import MODELLESS_DRAFTERS
 from specclient_local.drafting.policy_selection import length_policy_for, requested_shape
-from specclient_local.drafting.prediction import PredictionDrafter
 from specclient_local.drafting.round_costs import RoundCosts
 from specclient_local.drafting.union import UnionDrafter
 from specclient_local.model.model_runner import ModelRunner
@@ -33,6 +32,7 @@ from specclient_local.model.scoring import token_scores
 from specclient_local.request.params import Method
 from specclient_local.request.sequence import Sequence, TokenScore
 from specclient_local.request.token_tree import Distribution, TokenTree
+from specclient_local.request.validation import bad_parameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +81,8 @@ class Speculator:
 
     Args:
         target: the model whose distribution every answer has.
-        drafters: drafters by method; empty for plain decoding. ``prediction`` and ``ngram`` need no model and
-            are always added.
+        drafters: drafters by method; empty for plain decoding. Those that need no model
+            (``drafting/modelless.py``) are always added.
         costs: measured costs of draft and verification passes by method. A method without costs follows the
             request's ``draft_length``, or a default that suits most machines.
         share: whether prompts with a common prefix share its keys and values.
@@ -101,7 +101,7 @@ class Speculator:
     ) -> None:
         self.target = target
         self._prefixes = PrefixCache(target, share=share)
-        modelless: dict[Method, Drafter] = {"prediction": PredictionDrafter(), "ngram": NgramDrafter()}
+        modelless = {method: create() for method, create in MODELLESS_DRAFTERS.items()}
         self.drafters: dict[Method, Drafter] = {**modelless, **(drafters or {})}
         self._costs = dict(costs or {})
         self._length_policies: dict[int, LengthPolicy] = {}
@@ -318,8 +318,18 @@ class Speculator:
         return clip_shape(shape, sequence.remaining - 1, min(self.target.context - tokens, MAX_PASS_ROWS - 1))
 
     def _drafter_of(self, sequence: Sequence) -> Drafter | None:
-        """Return a sequence's drafter; None if it decodes plainly or ends with its first token."""
-        return self.drafters.get(sequence.method) if sequence.limit > 1 else None
+        """Return a sequence's drafter; None if it decodes plainly or ends with its first token.
+
+        Raises:
+            BadRequestError: there is no drafter for its method.
+        """
+        method = sequence.method
+        if sequence.limit <= 1 or method == "plain":
+            return None
+        drafter = self.drafters.get(method)
+        if drafter is None:
+            raise bad_parameter("method", method, f"one of {', '.join(self.methods)}")
+        return drafter
 
 
 def _is_plain_greedy(entry: RoundEntry) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from specclient.errors import EngineError
-from specclient_local.drafting.drafter import DraftShape, chain, shape_size
+from specclient_local.drafting.drafter import Drafter, DraftShape, chain, shape_size
 from specclient_local.drafting.tree_growth import GROWN_TREE_BREADTH, TreeGrowth, tree_growth_for
 from specclient_local.model.model_runner import ModelRunner
 from specclient_local.model.native.greedy_rounds import NativeRoundResult, NativeRounds
@@ -78,7 +78,7 @@ class GrowingDraft:
         self.growth.grow(logits, distributions, frontier, self.sequence.random)
 
 
-class DraftModel:
+class DraftModel(Drafter):
     """Drafts with a small model, level by level, with the request's temperature, top-p and top-k.
 
     Accepted tokens are already in the draft's cache. Tokens that it has not read (the target's own token, and
@@ -90,6 +90,8 @@ class DraftModel:
             vocabulary differently; no id is drafted that the target does not have.
         share: whether prompts with a common prefix share its keys and values in the draft's cache.
     """
+
+    adaptive_trees = True
 
     def __init__(self, runner: ModelRunner, vocab: int, *, share: bool = True) -> None:
         self.runner = runner

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Literal, Protocol
 
 from specclient_local.request.sequence import Sequence
 from specclient_local.request.token_tree import TokenTree
@@ -69,16 +69,36 @@ DraftShape = TreeWidths | GrownTree | DrafterChosenChain | UnionShape
 """The shape of a draft. Its ``len`` is its depth; a drafter that only drafts chains uses nothing else."""
 
 
+DraftLength = Literal["adaptive", "doubling", "own"]
+"""How the length of a drafter's drafts is chosen where the request does not set it.
+
+``adaptive``: by measured acceptance and cost. ``doubling``: twice as long after an accepted draft and short
+after a rejected one, for drafts that cost nothing and are right or wrong for long stretches. ``own``: by the
+drafter, which receives a :class:`DrafterChosenChain`.
+"""
+
+
 class Drafter(Protocol):
     """Proposes trees of tokens, each with the distribution from which it was drawn.
 
-    To add a drafter: implement this protocol, add its name to ``Method`` in ``request/params.py``, and build
-    it in ``loading/drafter_set.py``. Answers stay exact if ``q`` of every node is the distribution from which
-    it was drawn, or None (one-hot) if it was picked.
+    To add a drafter: subclass this protocol, set the class attributes whose defaults do not fit, add its name
+    to ``EngineMethod`` in ``request/params.py``, and create it in ``drafting/modelless.py``, or in
+    ``loading/drafter_set.py`` if it needs a model. Answers stay exact if ``q`` of every node is the
+    distribution from which it was drawn, or None (one-hot) if it was picked.
 
     State is kept by :attr:`Sequence.cache_slot`. The calls of one sequence come in the order ``begin``+,
     (``propose``, ``commit``)*, ``end``; those of several sequences interleave.
+
+    Attributes:
+        length: how the length of its drafts is chosen.
+        adaptive_trees: whether an ``adaptive`` length may become a tree. False if it only drafts chains.
+        device_rounds: whether rounds on the device can verify its drafts. They must be chains of picked
+            tokens that the host proposes without a pass of a model.
     """
+
+    length: ClassVar[DraftLength] = "adaptive"
+    adaptive_trees: ClassVar[bool] = False
+    device_rounds: ClassVar[bool] = False
 
     def begin(self, sequence: Sequence) -> bool:
         """Prepare for a sequence, at most one chunk of its prompt per call; return whether it is ready.

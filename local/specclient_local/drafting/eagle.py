@@ -16,7 +16,7 @@ from torch import Tensor
 
 from specclient.errors import EngineError
 from specclient_local.drafting.draft_model import GrowingDraft
-from specclient_local.drafting.drafter import DraftShape, chain
+from specclient_local.drafting.drafter import Drafter, DraftShape, chain
 from specclient_local.drafting.head_drafting import draft_batched, fit_shape
 from specclient_local.drafting.tree_growth import tree_growth_for
 from specclient_local.model.heads.eagle_runner import EagleRunner
@@ -57,13 +57,15 @@ class GrowingEagleDraft(GrowingDraft):
             self.given = above[0] if len(above) == 1 else torch.cat(above)
 
 
-class EagleDrafter:
+class EagleDrafter(Drafter):
     """Drafts by an EAGLE head, with the request's temperature, top-p and top-k.
 
     Args:
         target: the model whose hidden states the head reads.
         runner: the head.
     """
+
+    adaptive_trees = True
 
     depth = MAX_DRAFT_LENGTH
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from specclient.errors import EngineError
 from specclient_local.drafting.draft_model import GrowingDraft
-from specclient_local.drafting.drafter import DraftShape, GrownTree
+from specclient_local.drafting.drafter import Drafter, DraftShape, GrownTree
 from specclient_local.drafting.head_drafting import draft_batched, fit_shape
 from specclient_local.drafting.tree_growth import sparse_tree, tree_growth_for
 from specclient_local.model.heads.medusa import MedusaHeads
@@ -32,13 +32,15 @@ _PREVIOUS_WEIGHT = 0.2
 _GREEDY = SamplingParams(temperature=0.0)
 
 
-class MedusaDrafter:
+class MedusaDrafter(Drafter):
     """Drafts by Medusa heads; keeps no state.
 
     Args:
         target: the model whose hidden states the heads read.
         heads: the loaded heads.
     """
+
+    adaptive_trees = True
 
     def __init__(self, target: HiddenStateRunner, heads: MedusaHeads | NativeMedusa) -> None:
         self._target = target

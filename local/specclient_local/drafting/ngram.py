@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
-from specclient_local.drafting.drafter import DrafterChosenChain, DraftShape
+from specclient_local.drafting.drafter import Drafter, DrafterChosenChain, DraftShape
 from specclient_local.model.pass_input import MAX_PASS_ROWS
 from specclient_local.request.sequence import Sequence
 from specclient_local.request.token_tree import TokenTree
@@ -137,8 +137,11 @@ class NgramState:
             self.past.append(token)
 
 
-class NgramDrafter:
+class NgramDrafter(Drafter):
     """Drafts tokens that followed before. They are picked, not drawn (one-hot q), and need no model."""
+
+    length = "own"
+    device_rounds = True
 
     def __init__(self) -> None:
         self._states: dict[int, NgramState] = {}

@@ -12,9 +12,6 @@ from specclient_local.drafting.length_policy import (
     StepLength,
     UnionLength,
 )
-from specclient_local.drafting.ngram import NgramDrafter
-from specclient_local.drafting.prediction import PredictionDrafter
-from specclient_local.drafting.retokenised import RetokenisedDrafter
 from specclient_local.drafting.round_costs import RoundCosts
 from specclient_local.drafting.union import UnionDrafter
 from specclient_local.request.params import MAX_PREDICTED_LENGTH, MAX_TREE_NODES, SamplingParams
@@ -45,11 +42,11 @@ def length_policy_for(sequence: Sequence, drafter: Drafter, costs: RoundCosts | 
         return StepLength()
     if costs is not None:
         costs = None if sequence.reproducible else costs.sampled() if params.temperature > 0.0 else costs
-    if isinstance(drafter, PredictionDrafter):
+    if drafter.length == "doubling":
         return DoublingLength(costs)
-    if isinstance(drafter, NgramDrafter):
+    if drafter.length == "own":
         return DrafterChosenLength(costs)
-    widths = params.draft_tree is None and not isinstance(drafter, UnionDrafter | RetokenisedDrafter)
+    widths = params.draft_tree is None and drafter.adaptive_trees
     models = FixedLength(_default_length(params)) if costs is None else AdaptiveLength(costs, widths=widths)
     if isinstance(drafter, UnionDrafter):
         return UnionLength(models, len(drafter.models), DrafterChosenLength(costs))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Seq
 
-from specclient_local.drafting.drafter import DraftShape
+from specclient_local.drafting.drafter import Drafter, DraftShape
 from specclient_local.drafting.suffix_index import LONGEST_CONTEXT, SuffixIndex
 from specclient_local.request.sequence import Sequence
 from specclient_local.request.token_tree import TokenTree
@@ -17,8 +17,11 @@ _WINDOW = 16
 """Maximum distance after a departure at which a single equal token counts as the position to continue."""
 
 
-class PredictionDrafter:
+class PredictionDrafter(Drafter):
     """Drafts the next tokens of :attr:`Sequence.prediction`. They are picked, not drawn: q is one-hot."""
+
+    length = "doubling"
+    device_rounds = True
 
     def __init__(self) -> None:
         self._places: dict[int, PredictionCursor] = {}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 
 from specclient_local.drafting.draft_model import DraftModel
-from specclient_local.drafting.drafter import DraftShape, chain
+from specclient_local.drafting.drafter import Drafter, DraftShape, chain
 from specclient_local.drafting.vocabulary_match import ForeignDraft
 from specclient_local.model.tokenizer import IncrementalDetokenizer, Tokenizer
 from specclient_local.request.params import SamplingParams
@@ -55,7 +55,7 @@ class RetokenisedSequence:
     tree: TokenTree = field(default_factory=TokenTree)
 
 
-class RetokenisedDrafter:
+class RetokenisedDrafter(Drafter):
     """Drafts chains by a small model with another tokenizer.
 
     Args:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from specclient_local.drafting.draft_model import DraftModel
-from specclient_local.drafting.drafter import DraftShape
+from specclient_local.drafting.drafter import Drafter, DraftShape
 from specclient_local.drafting.vocabulary_match import CommonTokens
 from specclient_local.request.sequence import LogitsProcessor, Sequence
 from specclient_local.request.token_tree import Distribution, TokenTree
@@ -73,7 +73,7 @@ class SharedVocabularySequence:
     tree: TokenTree = field(default_factory=TokenTree)
 
 
-class SharedVocabularyDrafter:
+class SharedVocabularyDrafter(Drafter):
     """Drafts by a small model with another vocabulary.
 
     Args:
@@ -81,6 +81,8 @@ class SharedVocabularyDrafter:
         common: the common tokens.
         vocab: number of columns of the target's logits.
     """
+
+    adaptive_trees = True
 
     def __init__(self, model: DraftModel, common: CommonTokens, vocab: int) -> None:
         self.model = model

@@ -19,7 +19,7 @@ from specclient_local.request.sequence import Sequence
 from specclient_local.request.token_tree import ROOT, Distribution, TokenTree
 
 
-class UnionDrafter:
+class UnionDrafter(Drafter):
     """Drafts with several drafters, which it owns.
 
     Args:

@@ -302,7 +302,7 @@ class Calibration:
         return min(taken[1:] or taken) / self._unit
 
 
-class _ScriptedDrafter:
+class _ScriptedDrafter(Drafter):
     """Proposes a fixed tree.
 
     Attributes:

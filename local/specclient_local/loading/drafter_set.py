@@ -13,6 +13,7 @@ from specclient_local.drafting.drafter import Drafter
 from specclient_local.drafting.eagle import EagleDrafter
 from specclient_local.drafting.layer_skip import LayerSkipDrafter
 from specclient_local.drafting.medusa import MedusaDrafter
+from specclient_local.drafting.modelless import MODELLESS_DRAFTERS, MODELLESS_ENGINE_METHODS
 from specclient_local.drafting.ngram import NgramDrafter
 from specclient_local.drafting.retokenised import RetokenisedDrafter
 from specclient_local.drafting.round_costs import RoundCosts, combined_costs
@@ -36,7 +37,7 @@ class DrafterSet:
     """The drafters of an engine.
 
     Attributes:
-        by_method: the drafters, except those of ``prediction`` and ``ngram``, which the speculator creates.
+        by_method: the drafters that need a model; the speculator adds the others.
         costs: costs of rounds by method, in units of a plain step.
         default: the method of requests that name none.
     """
@@ -81,7 +82,7 @@ def build_drafters(
     vocab = target.config.vocab_size
     calibration = Calibration(target, slots)
     by_method: dict[Method, Drafter] = {}
-    costs: dict[Method, RoundCosts] = {"ngram": calibration.target, "prediction": calibration.target}
+    costs: dict[Method, RoundCosts] = dict.fromkeys(MODELLESS_DRAFTERS, calibration.target)
     foreign = foreign or {}
     models = [
         drafter_for_model(runner, vocab, foreign.get(i), share=share) for i, runner in enumerate(drafts)
@@ -189,11 +190,11 @@ def _default(method: str, by_method: dict[Method, Drafter], models: int) -> Meth
         if models:
             return "union" if models > 1 else "draft"
         return "layer_skip" if "layer_skip" in by_method else "plain"
-    if method == "ngram":
-        return "ngram"
-    available = next((name for name in by_method if name == method), None)
+    methods: tuple[Method, ...] = ("plain", *MODELLESS_ENGINE_METHODS, *by_method)
+    available = next((name for name in methods if name == method), None)
     if available is None:
         raise ConfigurationError(
-            f"method is {method!r}, but heads has no heads of that kind, only {', '.join(by_method)}."
+            f"method is {method!r}, but no loaded model or head drafts that way; allowed is one of "
+            f"{', '.join(methods)}, or to load what {method!r} needs."
         )
     return available

@@ -12,6 +12,7 @@ from specclient_local.decoding import verify as walk
 from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting import union
 from specclient_local.drafting.draft_model import DraftModel
+from specclient_local.drafting.drafter import Drafter
 from specclient_local.drafting.ngram import NgramDrafter
 from specclient_local.drafting.prediction import PredictionDrafter
 from specclient_local.drafting.union import UnionDrafter
@@ -167,7 +168,7 @@ def test_the_same_test_finds_a_wrong_verifier(tiny_pair, monkeypatch, mutant, re
     assert p < 1e-6
 
 
-class RandomTrees:
+class RandomTrees(Drafter):
     """Proposes trees of arbitrary shape: siblings without replacement, independent ones, picked ones."""
 
     def __init__(self, vocab, seed):

@@ -57,10 +57,12 @@ def prepare(state: State, given: dict[str, Any]) -> tuple[str, list[DraftCandida
 
 def _default_candidates(row: ConfiguredModel | None, folder: Path) -> tuple[str, ...]:
     """Return the candidates for a target if none are given."""
-    from specclient_local.loading.model_loader import uses_own_decoder  # noqa: PLC0415 - imports torch
+    from specclient_local.drafting.modelless import MODELLESS_ENGINE_METHODS  # noqa: PLC0415 - imports torch
+    from specclient_local.loading.model_loader import uses_own_decoder  # noqa: PLC0415
 
     drafts = row.options.draft if row is not None else ()
-    return (*drafts, "ngram", *(("layer_skip",) if uses_own_decoder(folder, "auto") else ()))
+    own_layers = ("layer_skip",) if uses_own_decoder(folder, "auto") else ()
+    return (*drafts, *MODELLESS_ENGINE_METHODS, *own_layers)
 
 
 def _prompts(tokenizer: Any, given: dict[str, Any], context: int) -> tuple[list[list[int]], list[str]]:

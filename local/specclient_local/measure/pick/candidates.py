@@ -11,6 +11,7 @@ from typing import Any
 from safetensors import safe_open
 
 from specclient.errors import ConfigurationError
+from specclient_local.drafting.modelless import MODELLESS_ENGINE_METHODS
 from specclient_local.engine.engine import Engine
 from specclient_local.loading.memory_plan import ModelMemory, compute_and_weight_dtypes
 from specclient_local.loading.model_loader import read_any_config
@@ -27,7 +28,7 @@ class DraftCandidate:
     """A draft that is compared with others for one target.
 
     Attributes:
-        name: ``ngram``, ``layer_skip``, ``layer_skip:N``, a folder or a hub id.
+        name: a method without a model (``ngram``), ``layer_skip``, ``layer_skip:N``, a folder or a hub id.
         load_options: keyword arguments of ``Engine.load`` that select it.
         memory: bytes that it needs in addition to the target, including one slot's KV cache; for heads
             without their caches.
@@ -43,7 +44,9 @@ class DraftCandidate:
             return "medusa" if "medusa" in engine.methods else "eagle"
         if "layer_skip" in self.load_options:
             return "layer_skip"
-        return "draft" if "draft" in self.load_options else "ngram"
+        if "draft" in self.load_options:
+            return "draft"
+        return next(method for method in MODELLESS_ENGINE_METHODS if method == self.name)
 
 
 def parse_candidate(
@@ -52,8 +55,8 @@ def parse_candidate(
     """Parse a candidate's name.
 
     Args:
-        name: ``ngram``; ``layer_skip`` (the first half of the target's layers) or ``layer_skip:N``; a folder
-            or hub id of a draft model, or of Medusa or EAGLE heads.
+        name: a method without a model (``ngram``); ``layer_skip`` (the first half of the target's layers) or
+            ``layer_skip:N``; a folder or hub id of a draft model, or of Medusa or EAGLE heads.
         target: the target's checkpoint folder.
         context: positions of a slot's KV cache.
         dtype: data type of computation.
@@ -63,7 +66,7 @@ def parse_candidate(
         CheckpointError: the checkpoint does not exist or is invalid.
         ConfigurationError: the target does not have so many layers.
     """
-    if name == "ngram":
+    if name in MODELLESS_ENGINE_METHODS:
         return DraftCandidate(name, {}, 0)
     method, _, count = name.partition(":")
     compute_dtype, weight_dtype = compute_and_weight_dtypes(dtype, None, resolve_device(device))

@@ -15,6 +15,7 @@ from functools import partial
 
 from specclient.errors import ConfigurationError
 from specclient_local.drafting.drafter import TreeWidths
+from specclient_local.drafting.modelless import MODELLESS_DRAFTERS
 from specclient_local.drafting.round_costs import RoundCosts, interpolate_costs
 from specclient_local.engine.engine import Engine
 from specclient_local.measure.depth_sweep import draft_step
@@ -169,10 +170,11 @@ def _measure(candidate: DraftCandidate, engine: Engine, settings: PickSettings) 
     alpha = counted.alpha or 0.0
     mean = sum(map(len, settings.prompts)) / len(settings.prompts) + settings.new / 2
     costs = engine.costs[method].at(round(mean))
-    # An n-gram lookup often proposes fewer tokens than requested, or none; a model never does.
-    fill = min(1.0, run.mean_draft_length / depth) if method == "ngram" else 1.0
+    # A drafter without a model often proposes fewer tokens than requested, or none; a model never does.
+    modelless = method in MODELLESS_DRAFTERS
+    fill = min(1.0, run.mean_draft_length / depth) if modelless else 1.0
     best, expected = _best_depth(counted, costs, fill)
-    draft = 0.0 if method == "ngram" else draft_step(costs, 1)
+    draft = 0.0 if modelless else draft_step(costs, 1)
     return CandidateResult(
         name=candidate.name,
         method=method,
@@ -231,7 +233,7 @@ def _timed(
     result: CandidateResult, engine: Engine, settings: PickSettings, on_progress: Callable[[str], None]
 ) -> CandidateResult:
     """Time a candidate's configurations alternately with plain decoding."""
-    method, trees = result.method, [] if result.method == "ngram" else _trees(result.depth)
+    method, trees = result.method, [] if result.method in MODELLESS_DRAFTERS else _trees(result.depth)
     ways: dict[str, Parameters] = {
         "plain": _params("plain", settings, None),
         "chain": _params(method, settings, result.depth),

@@ -1,0 +1,23 @@
+"""The drafters that need no model, by method. Every engine has them, a plainly loaded one too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from specclient_local.drafting.drafter import Drafter
+from specclient_local.drafting.ngram import NgramDrafter
+from specclient_local.drafting.prediction import PredictionDrafter
+from specclient_local.request.params import ENGINE_METHODS, EngineMethod, Method
+
+MODELLESS_DRAFTERS: Mapping[Method, Callable[[], Drafter]] = {
+    "prediction": PredictionDrafter,
+    "ngram": NgramDrafter,
+}
+"""What creates each drafter. The speculator adds them, the loader takes the target's costs for their rounds,
+and ``specclient local pick`` compares those that an engine can be loaded with.
+"""
+
+MODELLESS_ENGINE_METHODS: tuple[EngineMethod, ...] = tuple(
+    method for method in ENGINE_METHODS if method in MODELLESS_DRAFTERS
+)
+"""The methods without a model that an engine can be loaded with."""
