@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 import time
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.text import Text
-from specclient_local.request.params import ENGINE_METHODS
+from specclient_local.request.params import ENGINE_METHODS, PARAMETER_RULES, SamplingParams
+from specclient_local.request.validation import IntegerRange, NumberRange, OrNone, ValueCheck
 
 from specclient_cli.common import options, parameter_types, render
 from specclient_cli.common.call_format import speculation_summary
@@ -20,7 +22,28 @@ if TYPE_CHECKING:
     from specclient_local.engine.answer import Generation, Piece
     from specclient_local.request.params import Parameters
 
-_SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "draft_length", "method")
+
+def parameter_options(function: options.F) -> options.F:
+    """Add an option for each parameter of the engine whose rule has a help text."""
+    for name, rule in reversed([*PARAMETER_RULES.items()]):
+        if rule.option is not None:
+            flag = f"--{name.replace('_', '-')}"
+            function = click.option(flag, type=_option_type(rule.usable), help=rule.option)(function)
+    return function
+
+
+def _option_type(usable: ValueCheck) -> parameter_types.ParameterType | None:
+    """Return the type of the option for values that a check allows; None for any text."""
+    if isinstance(usable, OrNone):
+        usable = usable.usable
+    if isinstance(usable, IntegerRange):
+        return click.IntRange(usable.low, usable.high)
+    if not isinstance(usable, NumberRange):
+        return None
+    high = None if math.isinf(usable.high) else usable.high
+    if usable.low == 0.0:
+        return parameter_types.NonNegativeFloat(high, above_zero=usable.open_low)
+    return click.FloatRange(usable.low, high, min_open=usable.open_low)
 
 
 @click.command(name="generate")
@@ -32,16 +55,7 @@ _SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "dr
     help="Decoding method. Default: heads if there are any, else the draft, else plain.",
 )
 @options.sampling_options
-@click.option(
-    "--top-k",
-    type=click.IntRange(min=0),
-    help="Sample from this number of most likely tokens; 0 uses all tokens.",
-)
-@click.option(
-    "--min-p",
-    type=parameter_types.NonNegativeFloat(1),
-    help="Sample from tokens whose probability is at least this share of the highest one.",
-)
+@parameter_options
 @click.option("--show-drafts", is_flag=True, help="Highlight drafted and accepted tokens in a terminal.")
 @options.json_option
 @pass_state
@@ -64,9 +78,8 @@ def command(state: State, /, prompt: str, **given: Any) -> None:
     text = options.text_of(prompt)
     models = model_pair(state, given)
     params: Parameters = {"temperature": 0.0}
-    params.update({name: given[name] for name in _SAMPLING if given[name] is not None})  # type: ignore[typeddict-item]
-    if given["stop"]:
-        params["stop"] = given["stop"]
+    names = [field.name for field in fields(SamplingParams)]
+    params.update({name: given[name] for name in names if given.get(name) not in (None, ())})  # type: ignore[typeddict-item]
     with progress():
         engine = models.load(1)
     with engine:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypedDict, get_args
 
 from specclient_local.request.validation import (
+    ValueCheck,
     bad_parameter,
     check,
     integer,
@@ -35,7 +36,31 @@ MAX_LOGPROBS = 20
 MAX_BIAS = 100.0
 
 _BIASES = f"an object from token ids to numbers from -{MAX_BIAS:.0f} to {MAX_BIAS:.0f}"
+_SHARE = "a number above 0 and at most 1"
+_PENALTY = "a number from -2 to 2"
+_LOGPROBS = f"an integer from 0 to {MAX_LOGPROBS}, or None"
 _GRAMMARS = ("json_schema", "regex", "grammar")
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterRule:
+    """What a parameter's value may be, and its option on the command line.
+
+    Attributes:
+        allowed: the allowed values in words, for the error.
+        usable: returns whether a value is allowed. ``specclient local generate`` takes the type of the option
+            from a range of numbers.
+        option: help of the option of ``specclient local generate``; None for no option.
+    """
+
+    allowed: str
+    usable: ValueCheck
+    option: str | None = None
+
+
+def parameter(default: Any, allowed: str, usable: ValueCheck, option: str | None = None) -> Any:
+    """Return a field of :class:`SamplingParams` with a rule; see :class:`ParameterRule`."""
+    return field(default=default, metadata={"rule": ParameterRule(allowed, usable, option)})
 
 
 class Parameters(TypedDict, total=False):
@@ -71,6 +96,14 @@ class Parameters(TypedDict, total=False):
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How an answer is drafted, sampled and ended; checked on construction.
+
+    A new parameter needs a line here, its field with a rule, and its type in :class:`Parameters`. Requests
+    then accept it by its name, ``specclient local generate`` has an option for it if the rule has a text, and
+    rounds on the device leave requests that set it to the general path.
+
+    By default no parameter but the temperature changes the distribution. "Off" is the number that has no
+    effect: 1 of a share or a factor, 0 of a count, a threshold or a penalty. It is None where no number has
+    none.
 
     Attributes:
         max_tokens: maximum number of new tokens, at least 1, or 0 (with ``prompt_logprobs``) to only read the
@@ -115,65 +148,80 @@ class SamplingParams:
     """
 
     max_tokens: int | None = 128
-    min_tokens: int = 0
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-    typical_p: float = 1.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
+    min_tokens: int = parameter(
+        0, "an integer of at least 0", integer(0), "Minimum tokens to generate before the answer may end."
+    )
+    temperature: float = parameter(0.0, "a finite number of at least 0", number(0.0))
+    top_p: float = parameter(1.0, _SHARE, number(0.0, 1.0, open_low=True))
+    top_k: int = parameter(
+        0,
+        "an integer of at least 0 (0 keeps all tokens)",
+        integer(0),
+        "Sample from this number of most likely tokens; 0 uses all tokens.",
+    )
+    min_p: float = parameter(
+        0.0,
+        "a number from 0 to 1",
+        number(0.0, 1.0),
+        "Sample from tokens whose probability is at least this share of the highest one.",
+    )
+    typical_p: float = parameter(
+        1.0,
+        _SHARE,
+        number(0.0, 1.0, open_low=True),
+        "Sample from the tokens nearest to the expected information that together have this probability.",
+    )
+    repetition_penalty: float = parameter(
+        1.0,
+        "a finite number above 0",
+        number(0.0, open_low=True),
+        "Make tokens that occur in prompt or answer less likely by this factor; 1 has no effect.",
+    )
+    presence_penalty: float = parameter(
+        0.0, _PENALTY, number(-2.0, 2.0), "Subtract this from the logits of tokens that occur in the answer."
+    )
+    frequency_penalty: float = parameter(
+        0.0,
+        _PENALTY,
+        number(-2.0, 2.0),
+        "Subtract this from a token's logit for each time it occurs in the answer.",
+    )
     logit_bias: Mapping[int, float] | None = field(default_factory=dict)
-    seed: int | None = None
+    seed: int | None = parameter(
+        None, "an integer from -2**63 to 2**64 - 1", optional(integer(-(2**63), 2**64 - 1))
+    )
     stop: Sequence[str] | str | None = ()
     stop_token_ids: Sequence[int] | None = ()
     bad_words: Sequence[str] | None = ()
     json_schema: Mapping[str, Any] | str | None = None
-    regex: str | None = None
-    grammar: str | None = None
+    regex: str | None = parameter(None, "a regular expression that is not empty", optional(text))
+    grammar: str | None = parameter(None, "a Lark grammar that is not empty", optional(text))
     draft_length: int | Literal["step"] | None = None
     draft_tree: Sequence[int] | Literal["grow"] | None = None
     method: Method | None = None
-    logprobs: int | None = None
-    prompt_logprobs: int | None = None
+    logprobs: int | None = parameter(None, _LOGPROBS, optional(integer(0, MAX_LOGPROBS)))
+    prompt_logprobs: int | None = parameter(None, _LOGPROBS, optional(integer(0, MAX_LOGPROBS)))
     prediction: str | Sequence[int] | None = None
-    overflow: Literal["error", "slide"] = "error"
+    overflow: Literal["error", "slide"] = parameter(
+        "error", "'error' or 'slide'", lambda value: value in ("error", "slide")
+    )
 
     def __post_init__(self) -> None:
-        self._check_sampling()
-        self._check_ending()
-        self._check_drafting()
-        logprob_counts = f"an integer from 0 to {MAX_LOGPROBS}, or None"
-        check("logprobs", self.logprobs, logprob_counts, optional(integer(0, MAX_LOGPROBS)))
-        check("prompt_logprobs", self.prompt_logprobs, logprob_counts, optional(integer(0, MAX_LOGPROBS)))
-
-    def _check_sampling(self) -> None:
-        check("temperature", self.temperature, "a finite number of at least 0", number(0.0))
-        for name in ("top_p", "typical_p"):
-            share = number(0.0, 1.0, open_low=True)
-            check(name, getattr(self, name), "a number above 0 and at most 1", share)
-        check("top_k", self.top_k, "an integer of at least 0 (0 keeps all tokens)", integer(0))
-        check("min_p", self.min_p, "a number from 0 to 1", number(0.0, 1.0))
-        above = number(0.0, open_low=True)
-        check("repetition_penalty", self.repetition_penalty, "a finite number above 0", above)
-        for name in ("presence_penalty", "frequency_penalty"):
-            check(name, getattr(self, name), "a number from -2 to 2", number(-2.0, 2.0))
+        for name, rule in PARAMETER_RULES.items():
+            check(name, getattr(self, name), rule.allowed, rule.usable)
         check("logit_bias", self.logit_bias, _BIASES, _biases)
         object.__setattr__(self, "logit_bias", dict(self.logit_bias or {}))
-        seeds = "an integer from -2**63 to 2**64 - 1"
-        check("seed", self.seed, seeds, optional(integer(-(2**63), 2**64 - 1)))
+        self._check_ending()
+        self._check_drafting()
 
     def _check_ending(self) -> None:
         least = 1 if self.prompt_logprobs is None else 0
         tokens = f"an integer of at least {least}, or None"
         check("max_tokens", self.max_tokens, tokens, optional(integer(least)))
-        check("overflow", self.overflow, "'error' or 'slide'", lambda v: v in ("error", "slide"))
         if self.overflow == "slide" and self.max_tokens is None:
             raise bad_parameter(
                 "max_tokens", None, "a number if overflow is 'slide': nothing else ends the answer"
             )
-        check("min_tokens", self.min_tokens, "an integer of at least 0", integer(0))
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise bad_parameter("min_tokens", self.min_tokens, f"at most max_tokens, {self.max_tokens}")
         stop = (self.stop,) if isinstance(self.stop, str) else self.stop
@@ -190,8 +238,6 @@ class SamplingParams:
             )
         schema = optional(lambda value: text(value) or isinstance(value, Mapping))
         check("json_schema", self.json_schema, "a JSON schema as an object or as text", schema)
-        check("regex", self.regex, "a regular expression that is not empty", optional(text))
-        check("grammar", self.grammar, "a Lark grammar that is not empty", optional(text))
 
     def _check_drafting(self) -> None:
         length = f"an integer from 0 to {MAX_DRAFT_LENGTH}, 'step', or None"
@@ -209,6 +255,12 @@ class SamplingParams:
         if self.method == "prediction" and self.prediction is None:
             others = ", ".join(ENGINE_METHODS)
             raise bad_parameter("method", "prediction", f"one of {others}, or to set prediction as well")
+
+
+PARAMETER_RULES: Mapping[str, ParameterRule] = {
+    each.name: each.metadata["rule"] for each in fields(SamplingParams) if "rule" in each.metadata
+}
+"""The rules of the parameters whose values are checked alone, without regard to another one."""
 
 
 def _biases(value: object) -> bool:

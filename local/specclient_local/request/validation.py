@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from specclient.errors import BadRequestError
@@ -40,25 +41,57 @@ def is_integer(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def number(low: float, high: float = math.inf, *, open_low: bool = False) -> ValueCheck:
-    """Return a check for finite numbers from ``low`` (excluded if ``open_low``) to ``high``."""
+@dataclass(frozen=True, slots=True)
+class NumberRange:
+    """A check for finite numbers from ``low`` (excluded if ``open_low``) to ``high``."""
 
-    def usable(value: object) -> bool:
+    low: float
+    high: float = math.inf
+    open_low: bool = False
+
+    def __call__(self, value: object) -> bool:
+        """Return whether a value is in the range."""
         if not is_number(value) or not math.isfinite(value):
             return False
-        return (low < value if open_low else low <= value) and value <= high
-
-    return usable
+        return (self.low < value if self.open_low else self.low <= value) and value <= self.high
 
 
-def integer(low: int, high: int | None = None) -> ValueCheck:
+@dataclass(frozen=True, slots=True)
+class IntegerRange:
+    """A check for integers from ``low`` to ``high``."""
+
+    low: int
+    high: int | None = None
+
+    def __call__(self, value: object) -> bool:
+        """Return whether a value is in the range."""
+        return is_integer(value) and self.low <= value and (self.high is None or value <= self.high)
+
+
+def number(low: float, high: float = math.inf, *, open_low: bool = False) -> NumberRange:
+    """Return a check for finite numbers from ``low`` (excluded if ``open_low``) to ``high``."""
+    return NumberRange(low, high, open_low)
+
+
+def integer(low: int, high: int | None = None) -> IntegerRange:
     """Return a check for integers from ``low`` to ``high``."""
-    return lambda value: is_integer(value) and low <= value and (high is None or value <= high)
+    return IntegerRange(low, high)
 
 
-def optional(usable: ValueCheck) -> ValueCheck:
+@dataclass(frozen=True, slots=True)
+class OrNone:
+    """A check that also allows None."""
+
+    usable: ValueCheck
+
+    def __call__(self, value: object) -> bool:
+        """Return whether a value is None or usable."""
+        return value is None or self.usable(value)
+
+
+def optional(usable: ValueCheck) -> OrNone:
     """Return a check that also allows None."""
-    return lambda value: value is None or usable(value)
+    return OrNone(usable)
 
 
 def optional_list_of(usable: ValueCheck, most: int | None = None) -> ValueCheck:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from specclient.errors import BadRequestError, UnsupportedParameterError
@@ -57,15 +57,21 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "web_search_options": (),
 }
 
-#: Sampling parameters that the engine has under the same name: OpenAI's, then vLLM's additional ones.
+#: OpenAI's sampling parameters that the engine has under the same name.
 _OPENAI_SAMPLING = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed", "stop")
-_VLLM_SAMPLING = (
-    "top_k", "min_p", "typical_p", "repetition_penalty", "min_tokens", "stop_token_ids", "bad_words",
-)  # fmt: skip
 _DRAFTING = ("draft_length", "draft_tree", "method", "overflow")
 _CONVERTED = ("max_tokens", "max_completion_tokens", "prediction", "logit_bias", "n", "best_of", "specclient")
+_ANSWER = (*ENGINE_FORMAT_PARAMETERS, "logprobs", "prompt_logprobs")
+_ENGINE_SAMPLING = tuple(
+    each.name
+    for each in fields(SamplingParams)
+    if each.name not in {*_OPENAI_SAMPLING, *_DRAFTING, *_CONVERTED, *_ANSWER}
+)
+"""The engine's sampling parameters that OpenAI's API lacks, by vLLM's names where vLLM has them: all fields
+that no other table names, so a new parameter needs no entry here.
+"""
 _PROMPTS = {"chat": "messages", "completion": "prompt"}
-EXTENSION_PARAMETERS = (*_DRAFTING, "origins", *_VLLM_SAMPLING, *ENGINE_FORMAT_PARAMETERS)
+EXTENSION_PARAMETERS = (*_DRAFTING, "origins", *_ENGINE_SAMPLING, *ENGINE_FORMAT_PARAMETERS)
 """Fields of a request's ``specclient`` object; its sampling parameters override those of the request."""
 
 #: Parameters that only one of the operations has.
@@ -188,8 +194,8 @@ def _with_format(tools: ToolSettings, name: str | None, answer_format: Mapping[s
 def _sampling(given: Mapping[str, Any], extension: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters that the engine has under the same name."""
     sampling = {"temperature": 1.0}
-    sampling |= {n: given[n] for n in (*_OPENAI_SAMPLING, *_VLLM_SAMPLING) if n in given}
-    sampling |= {n: v for n in (*_VLLM_SAMPLING, *_DRAFTING) if (v := extension.get(n)) is not None}
+    sampling |= {n: given[n] for n in (*_OPENAI_SAMPLING, *_ENGINE_SAMPLING) if n in given}
+    sampling |= {n: v for n in (*_ENGINE_SAMPLING, *_DRAFTING) if (v := extension.get(n)) is not None}
     if sampling.get("top_k") == -1:  # vLLM's value for all tokens
         sampling["top_k"] = 0
     return sampling
@@ -242,7 +248,7 @@ def _reject_unsupported(given: Mapping[str, Any], operation: str, model: str, ch
     """Raise for the first parameter that the engine does not support."""
     known = {
         *_OPENAI_SAMPLING,
-        *_VLLM_SAMPLING,
+        *_ENGINE_SAMPLING,
         *FORMAT_PARAMETERS,
         *NO_EFFECT,
         *_OPERATION_PARAMETERS[operation],
