@@ -110,7 +110,7 @@ class DeviceSpeculator(Speculator):
         """Return whether a sequence's next round can run on the device."""
         drafter, params = self._drafter_of(sequence), sequence.params
         return (
-            sequence.rules is None
+            sequence.logits_processor is None
             and all(getattr(params, name) == getattr(_DEFAULTS, name) for name in _UNSUPPORTED)
             and self.target.length(sequence.cache_slot) == len(sequence.tokens) - 1
             and (

@@ -100,7 +100,7 @@ class SequenceBuilder:
             limit=limit,
             eos=ends,
             random=RandomStream(params.seed),
-            rules=self._rules(tokens, params, ends),
+            logits_processor=self._logits_processor(tokens, params, ends),
             prediction=self._prediction(params.prediction) if method == "prediction" else None,
             window=self.context if slides else None,
         )
@@ -108,18 +108,18 @@ class SequenceBuilder:
             sequence.slide()
         return sequence
 
-    def _rules(
+    def _logits_processor(
         self, prompt: list[int], params: SamplingParams, ends: Set[int]
     ) -> RequestLogitsProcessor | None:
         """Return the request's logits processor; None if no parameter needs one."""
         self._ids("logit_bias", params.logit_bias or ())
         words = self._bad_words(params.bad_words or ())
-        weights = LogitPenalties(params, prompt) if LogitPenalties.needed(params) else None
+        penalties = LogitPenalties(params, prompt) if LogitPenalties.needed(params) else None
         masks = TokenMasks(ends, params.min_tokens, words, prompt) if params.min_tokens or words else None
         grammar = self._grammars.grammar(params, ends)
-        if weights is None and masks is None and grammar is None:
+        if penalties is None and masks is None and grammar is None:
             return None
-        return RequestLogitsProcessor(weights, masks, grammar)
+        return RequestLogitsProcessor(penalties, masks, grammar)
 
     def _bad_words(self, words: Iterable[str]) -> set[tuple[int, ...]]:
         """Return the token sequences of words, both at the start of a text and after a space.

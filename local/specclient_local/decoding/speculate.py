@@ -335,7 +335,9 @@ class Speculator:
 def _is_plain_greedy(entry: RoundEntry) -> bool:
     """Return whether only the argmax matters: temperature 0, no logits processor, no log-probabilities."""
     params = entry.sequence.params
-    unprocessed = entry.sequence.rules is None and params.logprobs is None and not entry.scores_prompt
+    unprocessed = (
+        entry.sequence.logits_processor is None and params.logprobs is None and not entry.scores_prompt
+    )
     return unprocessed and params.temperature == 0.0
 
 
@@ -346,5 +348,5 @@ def _tree_logits(entry: RoundEntry, logits: Tensor) -> Tensor:
 
 def _processed_logits(entry: RoundEntry, logits: Tensor) -> Tensor:
     """Return the logits of root and nodes after the request's logits processor, ``[N + 1, V]``."""
-    rows, rules = _tree_logits(entry, logits), entry.sequence.rules
-    return rows if rules is None else rules.shape(rows, entry.tree.paths())
+    rows, processor = _tree_logits(entry, logits), entry.sequence.logits_processor
+    return rows if processor is None else processor.process(rows, entry.tree.paths())

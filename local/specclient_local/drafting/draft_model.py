@@ -61,12 +61,12 @@ class GrowingDraft:
         None if the processor raises: the answer does not need the draft, and an error that concerns the
         answer is raised again for the target's logits, for this request only.
         """
-        rules = self.sequence.rules
-        if rules is None:
+        processor = self.sequence.logits_processor
+        if processor is None:
             return logits
         paths = self.growth.scored.paths()
         try:
-            return rules.shape(logits, [paths[node + 1] for node in self.frontier])
+            return processor.process(logits, [paths[node + 1] for node in self.frontier])
         except Exception:  # noqa: BLE001 - the other sequences' drafts go on
             self.failed = True
             return None
@@ -175,7 +175,7 @@ class DraftModel(Drafter):
 
     def greedy_length(self, sequence: Sequence, shape: DraftShape) -> int:
         """Return the length of a shape that is a greedy chain, else 0."""
-        greedy = sequence.params.temperature == 0.0 and sequence.rules is None
+        greedy = sequence.params.temperature == 0.0 and sequence.logits_processor is None
         return len(shape) if greedy and shape == chain(len(shape)) else 0
 
     def _hold(self, sequence: Sequence, found: int, steps: int) -> None:

@@ -123,7 +123,7 @@ class EagleDrafter(Drafter):
         calls.
         """
         shape = fit_shape(shape, self.depth, self._room(sequence))
-        steps, greedy = len(shape), sequence.params.temperature == 0.0 and sequence.rules is None
+        steps, greedy = len(shape), sequence.params.temperature == 0.0 and sequence.logits_processor is None
         able = greedy and steps > 0 and len(sequence.tokens) > 1 and self.runner.decoder.can_draft_chain
         if not able or shape != chain(steps):
             return None

@@ -103,7 +103,7 @@ def _with_previous_position(rows: Tensor) -> Tensor:
 
 def _tree(sequence: Sequence, shape: DraftShape, rows: Tensor) -> TokenTree:
     """Return a tree from the heads' logits ``[heads, V]``, as deep as they are finite and allowed."""
-    if isinstance(shape, GrownTree) and sequence.rules is None:
+    if isinstance(shape, GrownTree) and sequence.logits_processor is None:
         return sparse_tree(rows, shape)
     draft = GrowingDraft(sequence, tree_growth_for(shape), sequence.tokens[-1:])
     for row in rows:

@@ -119,7 +119,7 @@ class RetokenisedDrafter(Drafter):
         """Return the sequence in the draft's tokens, up to its last whole character."""
         state = self._states.get(sequence.cache_slot)
         if state is None or state.source is not sequence.tokens:
-            shadow = replace(sequence, tokens=[], rules=None, params=_GREEDY)
+            shadow = replace(sequence, tokens=[], logits_processor=None, params=_GREEDY)
             state = RetokenisedSequence(sequence.tokens, shadow, IncrementalDetokenizer(self._target))
             self._states[sequence.cache_slot] = state
         new = "".join(map(state.stream.push, sequence.tokens[state.read :]))

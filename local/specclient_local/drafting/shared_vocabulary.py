@@ -39,7 +39,7 @@ class CommonTokensProcessor:
         self._vocab = vocab
         self._own = own
 
-    def shape(self, logits: Tensor, paths: Seq[Seq[int]]) -> Tensor:
+    def process(self, logits: Tensor, paths: Seq[Seq[int]]) -> Tensor:
         """Return the draft's logits ``[N, Vd]``, with -inf for tokens that the target does not have."""
         target, draft = self._target.to(logits.device), self._draft.to(logits.device)
         kept = logits[:, draft]
@@ -47,7 +47,7 @@ class CommonTokensProcessor:
             wide = logits.new_full((len(logits), self._vocab), -torch.inf)
             wide[:, target] = kept
             target_paths = [[self._back[token] for token in path] for path in paths]
-            kept = self._own.shape(wide, target_paths)[:, target].to(logits.dtype)
+            kept = self._own.process(wide, target_paths)[:, target].to(logits.dtype)
         shaped = torch.full_like(logits, -torch.inf)
         shaped[:, draft] = kept
         return shaped
@@ -118,8 +118,8 @@ class SharedVocabularyDrafter(Drafter):
         """Return the sequence in the draft's tokens, up to date."""
         state = self._states.get(sequence.cache_slot)
         if state is None or state.source is not sequence.tokens:
-            rules = CommonTokensProcessor(self._common, self._vocab, sequence.rules)
-            shadow = replace(sequence, tokens=[], rules=rules)
+            processor = CommonTokensProcessor(self._common, self._vocab, sequence.logits_processor)
+            shadow = replace(sequence, tokens=[], logits_processor=processor)
             state = self._states[sequence.cache_slot] = SharedVocabularySequence(sequence.tokens, shadow)
         for token in sequence.tokens[state.read :]:
             state.shadow.tokens += self._common.spelled[token]

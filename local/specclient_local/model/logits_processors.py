@@ -36,12 +36,12 @@ class RequestLogitsProcessor:
     Parts that the request does not use are None and cost nothing.
 
     Attributes:
-        weights: biases and penalties.
+        penalties: biases and penalties.
         masks: ``min_tokens`` and ``bad_words``.
         grammar: state of the request's grammar.
     """
 
-    weights: LogitPenalties | None = None
+    penalties: LogitPenalties | None = None
     masks: TokenMasks | None = None
     grammar: GrammarState | None = None
 
@@ -51,7 +51,7 @@ class RequestLogitsProcessor:
         return self.grammar is not None and self.grammar.ended
 
     @torch.inference_mode()
-    def shape(self, logits: Tensor, paths: Seq[Seq[int]]) -> Tensor:
+    def process(self, logits: Tensor, paths: Seq[Seq[int]]) -> Tensor:
         """Return processed logits; the input is not modified.
 
         Args:
@@ -62,8 +62,8 @@ class RequestLogitsProcessor:
             ``[N, V]`` on the same device, in float32 at least: bfloat16 is too coarse for penalties.
         """
         out = logits.to(torch.promote_types(logits.dtype, torch.float32), copy=True)
-        if self.weights is not None:
-            self.weights.apply(out, paths)
+        if self.penalties is not None:
+            self.penalties.apply(out, paths)
         if self.masks is not None:
             self.masks.apply(out, paths)
         if self.grammar is not None:
@@ -72,7 +72,7 @@ class RequestLogitsProcessor:
 
     def take(self, token: int) -> None:
         """Record that a token was appended to the output."""
-        for part in (self.weights, self.masks, self.grammar):
+        for part in (self.penalties, self.masks, self.grammar):
             if part is not None:
                 part.take(token)
 
@@ -104,7 +104,7 @@ class LogitPenalties:
 
     @staticmethod
     def needed(params: SamplingParams) -> bool:
-        """Return whether a request uses a bias or a penalty."""
+        """Return whether a request sets a bias or a penalty."""
         penalties = (params.repetition_penalty - 1.0, params.frequency_penalty, params.presence_penalty)
         return bool(params.logit_bias) or any(penalties)
 
@@ -117,7 +117,7 @@ class LogitPenalties:
                 costs.stale.add(token)
 
     def apply(self, logits: Tensor, paths: Seq[Seq[int]]) -> None:
-        """Apply biases and penalties to logits ``[N, V]`` in place; ``paths`` as in ``shape``."""
+        """Apply biases and penalties to logits ``[N, V]`` in place; ``paths`` as in ``process``."""
         biases, costs = self._tables_for(logits)
         if self._bias:
             ids, values = biases.within(logits.shape[1])
@@ -244,7 +244,7 @@ class TokenMasks:
         del self._tail[: max(0, len(self._tail) - self._reach)]
 
     def apply(self, logits: Tensor, paths: Seq[Seq[int]]) -> None:
-        """Set the logits ``[N, V]`` of forbidden tokens to -inf in place; ``paths`` as in ``shape``."""
+        """Set the logits ``[N, V]`` of forbidden tokens to -inf in place; ``paths`` as in ``process``."""
         rows: list[int] = []
         tokens: list[int] = []
         for row, path in enumerate(paths):

@@ -99,7 +99,7 @@ class LogitsProcessor(Protocol):
         """Whether the answer is complete: no token may follow."""
         ...
 
-    def shape(self, logits: Tensor, paths: Seq[Seq[int]]) -> Tensor:
+    def process(self, logits: Tensor, paths: Seq[Seq[int]]) -> Tensor:
         """Return the processed logits as a new tensor.
 
         Args:
@@ -251,7 +251,7 @@ class Sequence:
         eos: token ids that end the answer.
         random: its random stream.
         prediction: predicted answer, for the method ``prediction``.
-        rules: logits processor, or None.
+        logits_processor: processor of its logits, or None.
         slot: index of its rows in the caches while it runs, else None.
         counts: its verifications.
         scores: scores of the prompt tokens read so far, if ``prompt_logprobs`` is set.
@@ -270,7 +270,7 @@ class Sequence:
     eos: Set[int]
     random: RandomStream
     prediction: PredictionProgress | None = None
-    rules: LogitsProcessor | None = None
+    logits_processor: LogitsProcessor | None = None
     slot: int | None = None
     counts: SpeculationCounts = field(default_factory=SpeculationCounts)
     scores: list[TokenScore] = field(default_factory=list)
@@ -336,9 +336,9 @@ class Sequence:
     def take(self, token: int) -> None:
         """Append a token; finish if it ends the answer or reaches the limit."""
         self.tokens.append(token)
-        if self.rules is not None:
-            self.rules.take(token)
-        if token in self.eos or (self.rules is not None and self.rules.ended):
+        if self.logits_processor is not None:
+            self.logits_processor.take(token)
+        if token in self.eos or (self.logits_processor is not None and self.logits_processor.ended):
             self.finish_reason = "stop"
         elif self.generated >= self.limit:
             self.finish_reason = "length"

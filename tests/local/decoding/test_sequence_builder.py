@@ -24,7 +24,7 @@ def requests(folder):
 
 
 def rules(requests, **params):
-    return requests.sequence(0, "def f", SamplingParams(max_tokens=8, **params)).rules
+    return requests.sequence(0, "def f", SamplingParams(max_tokens=8, **params)).logits_processor
 
 
 def test_a_request_that_asks_for_nothing_has_no_rules(requests):

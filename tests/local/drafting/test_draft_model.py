@@ -84,7 +84,7 @@ class Fulfilled:
 
     ended = False
 
-    def shape(self, logits, paths):
+    def process(self, logits, paths):
         return torch.stack(
             [row - torch.inf if path else row for row, path in zip(logits, paths, strict=True)]
         )
@@ -96,7 +96,7 @@ class Fulfilled:
 def test_a_guess_that_ends_the_answer_leaves_what_was_read_to_others(checkpoint):
     drafter = DraftModel(runner(checkpoint(seed=9)), 300)
     request = sequence([5, 13, 7])
-    request.rules = Fulfilled()
+    request.logits_processor = Fulfilled()
     drafter.begin(request)
     assert len(drafter.propose([request], [chain(4)])[0]) == 1
     drafter.end(request)

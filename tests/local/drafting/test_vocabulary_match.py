@@ -366,7 +366,7 @@ def test_rules_of_a_request_reach_the_draft_in_its_own_tokens(letters):
     class NoC:
         ended = False
 
-        def shape(self, logits, paths):
+        def process(self, logits, paths):
             assert [list(path) for path in paths] == [[0], [0, 7]]  # "a", "ah" in the target's ids
             shaped = logits.clone()
             shaped[:, 2] = -torch.inf
@@ -375,6 +375,6 @@ def test_rules_of_a_request_reach_the_draft_in_its_own_tokens(letters):
         def take(self, token):
             raise AssertionError
 
-    shaped = CommonTokensProcessor(common, 8, NoC()).shape(torch.zeros(2, 9), [[8], [8, 1]])
+    shaped = CommonTokensProcessor(common, 8, NoC()).process(torch.zeros(2, 9), [[8], [8, 1]])
     allowed = [("xhyfzdcba"[i]) for i in range(9) if shaped[0, i] == 0.0]
     assert allowed == ["h", "f", "d", "b", "a"]

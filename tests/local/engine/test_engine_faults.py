@@ -193,11 +193,11 @@ def test_rules_that_break_over_a_draft_cost_their_request_alone(checkpoint, monk
             finally:
                 drafting.pop()
 
-        law = RequestLogitsProcessor.shape
+        law = RequestLogitsProcessor.process
         monkeypatch.setattr(GrowingDraft, "shaped", shaped)
         monkeypatch.setattr(
             RequestLogitsProcessor,
-            "shape",
+            "process",
             lambda s, rows, paths: 1 / 0 if always or drafting else law(s, rows, paths),
         )
         sinks = [[], []]

@@ -134,12 +134,12 @@ def test_rules_that_break_fail_their_request_and_no_other(unstarted, monkeypatch
     engine, bad, good = unstarted, [], []
     number = engine.add("x", bad.append, max_tokens=20, repetition_penalty=1.5)
     engine.add("x", good.append, max_tokens=20, repetition_penalty=1.5)
-    broken = engine._worker.jobs[number].sequence.rules
+    broken = engine._worker.jobs[number].sequence.logits_processor
     engine.step()
-    honest = RequestLogitsProcessor.shape
+    honest = RequestLogitsProcessor.process
     monkeypatch.setattr(
         RequestLogitsProcessor,
-        "shape",
+        "process",
         lambda self, *shaped: 1 / 0 if self is broken else honest(self, *shaped),
     )
     drain(engine)
@@ -153,7 +153,7 @@ def test_a_pass_without_memory_fails_those_in_it_with_the_way_out(unstarted, mon
         engine.add("x", sink.append, max_tokens=20)
     engine.step()
     with monkeypatch.context() as broken:
-        broken.setattr(DecoderRunner, "_forward", lambda *parts, **options: torch.empty(2**46))
+        broken.setattr(DecoderRunner, "run_pass", lambda *parts, **options: torch.empty(2**46))
         broken.setattr(NativeRounds, "verify_all", lambda *parts: torch.empty(2**46))
         engine.add("x", later.append, max_tokens=5)
         engine.step()

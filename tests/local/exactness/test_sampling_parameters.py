@@ -121,10 +121,10 @@ class Rounds:
         if key not in self.known:
             rules = self.rules()
             for i, token in enumerate(answer):
-                rules.shape(torch.stack([model(answer[:i])] * 2), [[], [token]])
+                rules.process(torch.stack([model(answer[:i])] * 2), [[], [token]])
                 rules.take(token)
             logits = torch.stack([model((*answer, *path)) for path in paths])
-            self.known[key] = distributions_below(rules.shape(logits, paths), self.params)
+            self.known[key] = distributions_below(rules.process(logits, paths), self.params)
         return self.known[key]
 
     def answer(self, choose, propose):
@@ -209,10 +209,10 @@ def test_the_walk_under_rules_has_the_targets_law(name, propose, grammars):
 @pytest.mark.parametrize("mutant", ["the path is ignored", "nothing is taken", "every guess is kept"])
 @pytest.mark.parametrize("name", ASKED)
 def test_the_same_enumeration_finds_what_is_wrong(name, mutant, grammars, monkeypatch):
-    honest = RequestLogitsProcessor.shape
+    honest = RequestLogitsProcessor.process
     if mutant == "the path is ignored":
         monkeypatch.setattr(
-            RequestLogitsProcessor, "shape", lambda self, rows, paths: honest(self, rows, [()] * len(rows))
+            RequestLogitsProcessor, "process", lambda self, rows, paths: honest(self, rows, [()] * len(rows))
         )
     elif mutant == "nothing is taken":
         monkeypatch.setattr(RequestLogitsProcessor, "take", lambda self, token: None)
@@ -343,10 +343,10 @@ def test_the_running_engine_has_the_law_that_the_rules_ask_for(letter_pair, name
     ],
 )
 def test_the_same_test_finds_a_wrong_rule(letter_pair, name, mutant, monkeypatch, record_property):
-    honest = RequestLogitsProcessor.shape
+    honest = RequestLogitsProcessor.process
     if mutant == "the path is ignored":
         monkeypatch.setattr(
-            RequestLogitsProcessor, "shape", lambda self, rows, paths: honest(self, rows, [()] * len(rows))
+            RequestLogitsProcessor, "process", lambda self, rows, paths: honest(self, rows, [()] * len(rows))
         )
     else:
         monkeypatch.setattr(walk, "acceptance_probability", lambda p, q, token: 1.0)

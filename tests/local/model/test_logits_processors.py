@@ -68,7 +68,7 @@ def test_each_row_is_what_plain_decoding_sees_there(name, vocab):
     params, rows = SamplingParams(**ASKED[name]), logits(vocab)
     rules, untouched = rules_of(params), rows.clone()
     for taken in range(len(ANSWER) + 1):
-        got = rules.shape(rows, PATHS)
+        got = rules.process(rows, PATHS)
         for row, path in enumerate(PATHS):
             wanted = expected(rows[row], params, [*ANSWER[:taken], *path])
             torch.testing.assert_close(got[row], wanted, atol=1e-14, rtol=0)
@@ -84,24 +84,24 @@ def test_a_bias_is_added_before_the_repetition_penalty_scales():
     rules = rules_of(params)
     rules.take(3)
     rows = torch.full((1, VOCAB), -1.0)
-    assert rules.shape(rows, [[]])[0, 3] == (-1.0 + 2.0) / 2.0 - 0.5
-    assert rules.shape(rows, [[]])[0, 9] == -2.0
+    assert rules.process(rows, [[]])[0, 3] == (-1.0 + 2.0) / 2.0 - 0.5
+    assert rules.process(rows, [[]])[0, 9] == -2.0
 
 
 def test_half_precision_is_shaped_in_single():
     rules = rules_of(SamplingParams(frequency_penalty=0.001))
     rules.take(4)
     rows = torch.full((1, VOCAB), 100.0, dtype=torch.bfloat16)
-    got = rules.shape(rows, [[4]])
+    got = rules.process(rows, [[4]])
     assert got.dtype == torch.float32
     assert got[0, 4] == pytest.approx(99.998, abs=1e-5)
 
 
 def test_ids_that_only_pad_the_logits_stay_as_they_are():
     rules = rules_of(SamplingParams(**ASKED["all"]))
-    got = rules.shape(logits(VOCAB + 4), PATHS)
+    got = rules.process(logits(VOCAB + 4), PATHS)
     assert torch.equal(got[:, VOCAB:], logits(VOCAB + 4)[:, VOCAB:])
-    assert torch.equal(got[:, :VOCAB], rules.shape(logits(VOCAB + 4)[:, :VOCAB], PATHS))
+    assert torch.equal(got[:, :VOCAB], rules.process(logits(VOCAB + 4)[:, :VOCAB], PATHS))
 
 
 def test_any_number_of_different_tokens_is_penalised_however_they_came():
@@ -112,11 +112,11 @@ def test_any_number_of_different_tokens_is_penalised_however_they_came():
     for i, token in enumerate(tokens[20:250]):
         rules.take(token)
         if i % 3 == 0 or i > 220:
-            got = rules.shape(rows, [[]])
+            got = rules.process(rows, [[]])
     whole = RequestLogitsProcessor(LogitPenalties(params, tokens[:40]))
     for token in tokens[20:250]:
         whole.take(token)
-    assert torch.equal(rules.shape(rows, [[]]), whole.shape(rows, [[]]))
+    assert torch.equal(rules.process(rows, [[]]), whole.process(rows, [[]]))
     assert (got != rows).sum() == 250
 
 
@@ -125,9 +125,9 @@ def test_what_is_kept_does_not_grow_with_the_answer():
     for step in range(500):
         rules.take(step % VOCAB)
     assert len(rules.masks._tail) == 3
-    rules.shape(logits(), PATHS)
+    rules.process(logits(), PATHS)
     rules.take(3)
-    ((_, costs),) = rules.weights._tables.values()
+    ((_, costs),) = rules.penalties._tables.values()
     assert costs.stale == {3}
 
 
@@ -135,7 +135,7 @@ def test_a_bad_word_may_begin_in_the_prompt_and_on_the_path():
     rules = rules_of(SamplingParams(bad_words=["stands for BAD"]))
     rows = torch.zeros(3, VOCAB)
     forbidden = [
-        set(row.isinf().nonzero().flatten().tolist()) for row in rules.shape(rows, [[], [5], [2, 1, 1]])
+        set(row.isinf().nonzero().flatten().tolist()) for row in rules.process(rows, [[], [5], [2, 1, 1]])
     ]
     assert forbidden == [{0, 4, 1}, {0, 4, 2}, {0, 4, 3, 10}]
 
@@ -143,9 +143,9 @@ def test_a_bad_word_may_begin_in_the_prompt_and_on_the_path():
 def test_rules_may_be_asked_inside_inference_mode_and_outside():
     rules = rules_of(SamplingParams(**ASKED["all"]))
     with torch.inference_mode():
-        inside = rules.shape(logits(), PATHS)
+        inside = rules.process(logits(), PATHS)
     rules.take(3)
-    outside = rules.shape(logits(), PATHS)
+    outside = rules.process(logits(), PATHS)
     assert not torch.equal(inside, outside)
 
 
