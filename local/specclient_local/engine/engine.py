@@ -93,9 +93,8 @@ class Engine:
         Args:
             model: folder or hub id of the target; ``demo`` is the bundled pair.
             draft: folder or hub id of a smaller model. Several drafts are tried in order.
-            method: the method of requests that name none: ``plain``, ``draft``, ``ngram`` (tokens that
-                followed earlier in prompt and answer), ``layer_skip``, ``medusa`` or ``eagle`` (heads of the
-                target), or ``union`` (all drafts and ``ngram`` at once). ``auto`` prefers heads, then drafts,
+            method: the method of requests that name none, one of
+                :data:`~specclient_local.request.params.EngineMethod`. ``auto`` prefers heads, then drafts,
                 and chooses ``union`` if there are several drafts.
             heads: folder or hub id of Medusa or EAGLE heads of the target, or one of each, in the format of
                 the EAGLE and Medusa repositories or of ``speculators``. ``bundled:eagle3`` and

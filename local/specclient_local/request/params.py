@@ -19,7 +19,12 @@ from specclient_local.request.validation import (
 )
 
 EngineMethod = Literal["plain", "draft", "ngram", "layer_skip", "union", "medusa", "eagle"]
-"""Methods that an engine can be loaded with."""
+"""Methods that an engine can be loaded with.
+
+``plain`` drafts nothing, ``draft`` by draft models, ``ngram`` the tokens that followed earlier in prompt and
+answer, ``layer_skip`` by some of the target's layers, ``union`` by all drafts and ``ngram`` at once,
+``medusa`` and ``eagle`` by heads of the target.
+"""
 
 Method = Literal[EngineMethod, "prediction"]
 """Methods of a request. ``prediction`` needs nothing loaded: the request brings it."""
