@@ -122,7 +122,7 @@ class Kit:
         policy: the policy of decisions for requests without one.
         patience_s: the patience and latency limit of each alternative, in seconds.
         strategies: strategies by route.
-        chooses: the router's original ``decide``, used for all models except ``auto``.
+        original_decide: the router's original ``decide``, used for all models except ``auto``.
     """
 
     def __init__(self, client: AsyncOpenAI, servers: Sequence[OpenAIServer], routes: Sequence[str]) -> None:
@@ -132,13 +132,13 @@ class Kit:
         self.policy = Policy()
         self.patience_s: float | None = None
         self.strategies: dict[str, Strategy] = {}
-        self.chooses = client.router.decide
+        self.original_decide = client.router.decide
         client.router.decide = self.decide  # type: ignore[method-assign]
 
     def decide(self, request: Request) -> Decision:
         """Choose the first route, with the others as its alternatives, in order."""
         if request.model != "auto":
-            return self.chooses(request)
+            return self.original_decide(request)
         policy = request.policy if isinstance(request.policy, Policy) else self.policy
         first, *others = [
             Alternative(
@@ -170,7 +170,7 @@ class Kit:
         await asyncio.to_thread(self.client.core.shared.ledger.flush, 10)
         return sorted(self.client.core.shared.ledger.rows(), key=lambda row: row.started_at)
 
-    def asked(self) -> list[int]:
+    def request_counts(self) -> list[int]:
         """Return the number of requests that each server has received."""
         return [len(server.requests) for server in self.servers]
 

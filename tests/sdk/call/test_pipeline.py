@@ -1,4 +1,4 @@
-"""Calls from the client's surface to a loopback server and back, whole and streamed, with their record."""
+"""Calls from the client to a loopback server, streamed and not streamed, with their records."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def _rows(client: AsyncOpenAI) -> list[tuple[str, str, str | None, int | N
     return [(row.route, row.status, row.error, row.completion_tokens) for row in client.ledger.rows()]
 
 
-async def test_whole_answer_and_its_record(openai_server: OpenAIServer) -> None:
+async def test_a_complete_answer_and_its_record(openai_server: OpenAIServer) -> None:
     async with AsyncOpenAI(config=_settings(openai_server)) as client:
         answer = await client.chat.completions.create(
             model="mine/m-large", messages=ASK, temperature=0.5, tags={"team": "a"}
@@ -70,7 +70,7 @@ async def test_whole_answer_and_its_record(openai_server: OpenAIServer) -> None:
         assert row.cost_nano == meta.cost.nano
 
 
-async def test_streamed_costs_what_whole_costs(openai_server: OpenAIServer) -> None:
+async def test_a_streamed_call_costs_the_same_as_one_that_is_not(openai_server: OpenAIServer) -> None:
     async with AsyncOpenAI(config=_settings(openai_server)) as client:
         whole = await client.chat.completions.create(model="mine/m-large", messages=ASK)
         stream = await client.chat.completions.create(model="mine/m-large", messages=ASK, stream=True)
@@ -88,7 +88,7 @@ async def test_streamed_costs_what_whole_costs(openai_server: OpenAIServer) -> N
         assert 0 <= stream.meta.ttft_s <= stream.meta.latency_s
 
 
-async def test_usage_chunk_for_a_caller_who_asked(openai_server: OpenAIServer) -> None:
+async def test_the_usage_chunk_is_yielded_if_requested(openai_server: OpenAIServer) -> None:
     async with AsyncOpenAI(config=_settings(openai_server)) as client:
         stream = await client.chat.completions.create(
             model="mine/m-large", messages=ASK, stream=True, stream_options={"include_usage": True}
@@ -98,7 +98,7 @@ async def test_usage_chunk_for_a_caller_who_asked(openai_server: OpenAIServer) -
     assert not chunks[-1].choices
 
 
-async def test_text_completions(openai_server: OpenAIServer) -> None:
+async def test_text_completions_are_sent_and_streamed(openai_server: OpenAIServer) -> None:
     async with AsyncOpenAI(config=_settings(openai_server)) as client:
         whole = await client.completions.create(model="mine/m-large", prompt="The quick", max_tokens=9)
         stream = await client.completions.create(model="mine/m-large", prompt="The quick", stream=True)
@@ -109,7 +109,7 @@ async def test_text_completions(openai_server: OpenAIServer) -> None:
     assert whole.meta.operation == "completion"
 
 
-async def test_leaving_a_stream_early_is_recorded_and_frees_the_connection(
+async def test_leaving_a_stream_early_is_recorded_and_closes_the_connection(
     openai_server: OpenAIServer,
 ) -> None:
     frame = b'data: {"choices": [{"index": 0, "delta": {"content": "word "}}]}\n\n'
@@ -129,7 +129,7 @@ async def test_leaving_a_stream_early_is_recorded_and_frees_the_connection(
         assert [row[1] for row in await _rows(client)] == ["cancelled"]
 
 
-async def test_closing_ends_a_reader_in_another_task(openai_server: OpenAIServer) -> None:
+async def test_closing_a_stream_ends_a_reader_in_another_task(openai_server: OpenAIServer) -> None:
     frame = b'data: {"choices": [{"index": 0, "delta": {"content": "word "}}]}\n\n'
     openai_server.script(broken_stream(frame, how="hang"))
     async with AsyncOpenAI(config=_settings(openai_server)) as client:
@@ -152,7 +152,7 @@ async def test_closing_ends_a_reader_in_another_task(openai_server: OpenAIServer
         assert stream.meta.status == "cancelled"
 
 
-async def test_stream_that_breaks_off_tells_what_it_had(openai_server: OpenAIServer) -> None:
+async def test_the_error_of_a_disconnected_stream_has_its_partial_text(openai_server: OpenAIServer) -> None:
     frame = b'data: {"choices": [{"index": 0, "delta": {"content": "word "}}]}\n\n'
     openai_server.script(broken_stream(frame, frame, how="reset"))
     async with AsyncOpenAI(config=_settings(openai_server)) as client:
@@ -190,7 +190,7 @@ async def test_prediction_counts_become_speculation(openai_server: OpenAIServer)
     assert answer.meta.speculation.drafted is None
 
 
-async def test_answer_without_usage_is_an_estimate(openai_server: OpenAIServer) -> None:
+async def test_the_usage_of_a_response_without_usage_is_estimated(openai_server: OpenAIServer) -> None:
     openai_server.script(events(b'data: {"choices": [{"delta": {"content": "a b c"}}]}\n\ndata: [DONE]\n\n'))
     async with AsyncOpenAI(config=_settings(openai_server)) as client:
         stream = await client.chat.completions.create(model="mine/m-large", messages=ASK, stream=True)
@@ -212,7 +212,7 @@ async def test_answer_without_usage_is_an_estimate(openai_server: OpenAIServer) 
     ],
     ids=["content", "parts", "reasoning_content", "reasoning", "refusal", "tool_calls"],
 )
-async def test_whatever_was_generated_is_counted(
+async def test_estimated_usage_counts_all_generated_text(
     openai_server: OpenAIServer, delta: dict[str, object]
 ) -> None:
     frame = b"data: " + json.dumps({"choices": [{"index": 0, "delta": delta}]}).encode() + b"\n\n"
@@ -282,7 +282,7 @@ async def test_tool_calls_of_an_answer_are_counted(openai_server: OpenAIServer) 
         assert total.tool_calls == 6
 
 
-async def test_partial_text_is_the_first_choice_s(openai_server: OpenAIServer) -> None:
+async def test_the_partial_text_is_of_the_first_choice(openai_server: OpenAIServer) -> None:
     frame = b'data: {"choices": [{"index": %d, "delta": {"content": "%b"}}]}\n\n'
     openai_server.script(broken_stream(*(frame % (i, t) for i, t in ((0, b"a"), (1, b"B"), (0, b"c")))))
     async with AsyncOpenAI(config=_settings(openai_server)) as client:
@@ -293,7 +293,7 @@ async def test_partial_text_is_the_first_choice_s(openai_server: OpenAIServer) -
     assert caught.value.partial == "ac"
 
 
-async def test_a_stream_that_ends_before_all_its_choices_do_is_cut_short(openai_server: OpenAIServer) -> None:
+async def test_a_stream_that_ends_before_all_its_choices_raises(openai_server: OpenAIServer) -> None:
     frame = b'data: {"choices": [{"index": %d, "delta": {"content": "a"}, "finish_reason": %b}]}\n\n'
     first = [frame % (0, b"null"), frame % (1, b"null"), frame % (0, b'"stop"')]
     openai_server.script(events(*first), events(*first, frame % (1, b'"stop"'), frame % (0, b"null")))
@@ -305,7 +305,7 @@ async def test_a_stream_that_ends_before_all_its_choices_do_is_cut_short(openai_
         assert len([chunk async for chunk in whole]) == 5
 
 
-async def test_what_a_call_without_an_answer_cost_is_not_known(openai_server: OpenAIServer) -> None:
+async def test_the_cost_of_a_call_without_a_response_is_unknown(openai_server: OpenAIServer) -> None:
     openai_server.script(hang, hang)
     async with AsyncOpenAI(config=_settings(openai_server), max_retries=0) as client:
         with pytest.raises(APITimeoutError):
@@ -316,7 +316,7 @@ async def test_what_a_call_without_an_answer_cost_is_not_known(openai_server: Op
     assert [(row.status, row.cost_nano) for row in rows] == [("error", None), ("cancelled", None)]
 
 
-async def test_an_answer_that_cannot_be_read_is_estimated(openai_server: OpenAIServer) -> None:
+async def test_the_cost_of_an_invalid_response_is_estimated(openai_server: OpenAIServer) -> None:
     openai_server.script(reply(200, b"<html>", {"content-type": "application/json"}))
     async with AsyncOpenAI(config=_settings(openai_server)) as client:
         with pytest.raises(APIResponseValidationError):
@@ -326,7 +326,7 @@ async def test_an_answer_that_cannot_be_read_is_estimated(openai_server: OpenAIS
     assert row.cost_estimated
 
 
-async def test_tries_and_request_id_of_a_failure_are_recorded(openai_server: OpenAIServer) -> None:
+async def test_attempts_and_request_id_of_a_failure_are_recorded(openai_server: OpenAIServer) -> None:
     failing = reply(500, {"error": {"message": "no"}}, {"x-request-id": "req-err", "retry-after-ms": "1"})
     openai_server.script(failing, failing, failing)
     async with AsyncOpenAI(config=_settings(openai_server)) as client:
@@ -336,7 +336,7 @@ async def test_tries_and_request_id_of_a_failure_are_recorded(openai_server: Ope
     assert (row.attempts, row.request_id, row.http_status, row.cost_nano) == (3, "req-err", 500, 0)
 
 
-async def test_a_ledger_setting_that_names_none_is_refused_before_sending(
+async def test_an_invalid_ledger_setting_raises_before_a_request_is_sent(
     openai_server: OpenAIServer,
 ) -> None:
     async with AsyncOpenAI(config=_settings(openai_server), ledger="sqlite://") as client:
@@ -356,7 +356,9 @@ async def test_the_first_call_is_recorded_even_if_it_is_cancelled(openai_server:
         assert len(client.ledger.rows()) == 1
 
 
-async def test_a_server_elsewhere_is_priced_by_model_name_and_says_so(openai_server: OpenAIServer) -> None:
+async def test_a_custom_base_url_is_priced_by_model_name_which_the_cost_source_states(
+    openai_server: OpenAIServer,
+) -> None:
     async with AsyncOpenAI(base_url=openai_server.base_url, api_key="k") as client:
         known = await client.chat.completions.create(model="gpt-4.1", messages=ASK)
         unknown = await client.chat.completions.create(model="m-large", messages=ASK)
@@ -367,7 +369,9 @@ async def test_a_server_elsewhere_is_priced_by_model_name_and_says_so(openai_ser
     assert "no price" in unknown.meta.cost.source
 
 
-async def test_base_url_owns_the_names(openai_server: OpenAIServer, tmp_path: Path) -> None:
+async def test_with_base_url_model_names_are_sent_unchanged(
+    openai_server: OpenAIServer, tmp_path: Path
+) -> None:
     async with AsyncOpenAI(
         base_url=openai_server.base_url, api_key="sk-secret", ledger=str(tmp_path / "l")
     ) as client:
@@ -384,7 +388,7 @@ async def test_base_url_owns_the_names(openai_server: OpenAIServer, tmp_path: Pa
     assert b"sk-secret" not in (tmp_path / "l").read_bytes()
 
 
-async def test_auto_takes_the_cheapest_that_is_reachable(openai_server: OpenAIServer) -> None:
+async def test_auto_chooses_the_cheapest_available_candidate(openai_server: OpenAIServer) -> None:
     prices = {
         "mine/m-large": PriceSettings(input=Decimal(2), output=Decimal(8)),
         "mine/m-small": PriceSettings(input=Decimal(1), output=Decimal(4)),
@@ -418,7 +422,7 @@ async def test_estimates_learn_from_the_ledger_of_an_earlier_client(openai_serve
     assert answer.meta.route.chosen == "mine/m-large", "a known latency wins against an unknown one"
 
 
-async def test_named_policies_and_models(openai_server: OpenAIServer) -> None:
+async def test_named_policies_are_used_and_unknown_names_raise(openai_server: OpenAIServer) -> None:
     settings = _settings(
         openai_server, policies={"cheap": {"minimize": "cost"}}, candidates=("mine/m-large",)
     )
@@ -434,7 +438,7 @@ async def test_named_policies_and_models(openai_server: OpenAIServer) -> None:
         assert [m.id async for m in await client.models.list(provider="mine")] == ["m-large", "m-small"]
 
 
-async def test_unknown_keywords_are_refused() -> None:
+async def test_unknown_keyword_arguments_raise() -> None:
     with pytest.raises(TypeError, match=r"unexpected keyword argument 'temprature'.*extra_body"):
         await AsyncOpenAI().chat.completions.create(model="m", messages=ASK, temprature=1)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="unexpected keyword argument 'modle'"):
@@ -443,7 +447,7 @@ async def test_unknown_keywords_are_refused() -> None:
         await AsyncOpenAI().completions.create(model=None, prompt="")  # type: ignore[call-overload]
 
 
-async def test_broken_ledger_breaks_no_call(
+async def test_a_ledger_that_cannot_be_opened_does_not_fail_calls(
     openai_server: OpenAIServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("not a folder")
@@ -456,7 +460,7 @@ async def test_broken_ledger_breaks_no_call(
     assert any("SPECCLIENT_LEDGER" in warning for warning in warnings)
 
 
-def test_sync_client_shows_the_same(openai_server: OpenAIServer) -> None:
+def test_the_sync_client_gives_the_same_answers_and_records(openai_server: OpenAIServer) -> None:
     with OpenAI(config=_settings(openai_server)) as client:
         answer = client.chat.completions.create(model="mine/m-large", messages=ASK)
         with client.chat.completions.create(model="mine/m-large", messages=ASK, stream=True) as stream:
@@ -469,7 +473,7 @@ def test_sync_client_shows_the_same(openai_server: OpenAIServer) -> None:
 
 
 @pytest.mark.anyio
-async def test_limits_of_the_configuration_pace_calls(openai_server: OpenAIServer, tmp_path: Path) -> None:
+async def test_configured_limits_pace_calls(openai_server: OpenAIServer, tmp_path: Path) -> None:
     file = tmp_path / "specclient.toml"
     file.write_text('[limits."openai/m"]\nconcurrent = 1\n')
     running = most = 0
@@ -489,4 +493,4 @@ async def test_limits_of_the_configuration_pace_calls(openai_server: OpenAIServe
         assert most == 1
         both = [client.chat.completions.create(model="m", messages=ASK) for client in (client, other)]
         await asyncio.gather(*both)
-        assert most == 2  # limits are an account's own
+        assert most == 2  # limits are kept per account

@@ -1,4 +1,4 @@
-"""Streams that are closed, cancelled and read in the ways that programs get to."""
+"""Streams and response bodies that are closed, cancelled or read in unusual ways, and their records."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def client(openai_server: OpenAIServer, tmp_path: Any):
         yield made
 
 
-async def test_a_stream_closed_by_two_tasks_at_once_ends_for_all(
+async def test_a_stream_closed_by_two_tasks_concurrently_ends_for_its_reader(
     openai_server: OpenAIServer, client: AsyncOpenAI
 ) -> None:
     openai_server.script(SLOW)
@@ -49,7 +49,7 @@ async def test_a_stream_closed_by_two_tasks_at_once_ends_for_all(
     assert reader.cancelling() == 0
 
 
-async def test_a_cancelled_reader_of_a_stream_that_is_closed_stays_cancelled(
+async def test_a_cancelled_reader_of_a_closed_stream_raises_cancelled_error(
     openai_server: OpenAIServer, client: AsyncOpenAI
 ) -> None:
     openai_server.script(SLOW)
@@ -68,7 +68,9 @@ async def test_a_cancelled_reader_of_a_stream_that_is_closed_stays_cancelled(
     assert reader.cancelled()
 
 
-async def test_a_body_can_be_read_once_and_says_so(openai_server: OpenAIServer, client: AsyncOpenAI) -> None:
+async def test_reading_a_consumed_or_closed_body_raises(
+    openai_server: OpenAIServer, client: AsyncOpenAI
+) -> None:
     create = client.chat.completions.with_streaming_response.create
     async with create(model="m-large", messages=ASK) as response:
         pieces = [piece async for piece in response.iter_bytes()]
@@ -84,17 +86,14 @@ async def test_a_body_can_be_read_once_and_says_so(openai_server: OpenAIServer, 
             late.read()
 
 
-async def test_what_passes_by_as_bytes_is_accounted_and_not_kept(
-    openai_server: OpenAIServer, client: AsyncOpenAI
-) -> None:
+async def test_bodies_read_as_bytes_are_recorded(openai_server: OpenAIServer, client: AsyncOpenAI) -> None:
     create = client.chat.completions.with_streaming_response.create
     usage = {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
     last = frame(choices=[], usage=usage)
     first = frame(choices=[{"index": 0, "delta": {"content": "x"}, "finish_reason": "stop"}])
     openai_server.script(events(first, last[:20], last[20:], b"data: [DONE]\n\n"))
-    options = {
-        "include_obfuscation": False
-    }  # usage, which was not asked for, is not: bytes go on as they come
+    # include_usage is not added to a request whose response is read as bytes, because these are unchanged.
+    options = {"include_obfuscation": False}
     async with create(model="m", messages=ASK, stream=True, stream_options=options) as response:
         await response.read()
     assert openai_server.requests[-1].json["stream_options"] == options
@@ -107,7 +106,7 @@ async def test_what_passes_by_as_bytes_is_accounted_and_not_kept(
     assert (sound.operation, sound.prompt_tokens, sound.cost) == ("audio.speech.create", None, None)
 
 
-async def test_a_response_that_failed_is_recorded_as_an_error(
+async def test_a_failed_response_is_recorded_as_an_error(
     openai_server: OpenAIServer, client: AsyncOpenAI
 ) -> None:
     response = {"id": "r", "object": "response", "status": "failed", "output": [], "model": "m"}
@@ -119,7 +118,7 @@ async def test_a_response_that_failed_is_recorded_as_an_error(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_call_that_a_scope_of_anyios_cancels_is_recorded(
+async def test_a_call_cancelled_by_an_anyio_scope_is_recorded(
     openai_server: OpenAIServer, client: AsyncOpenAI, *, stream: bool
 ) -> None:
     openai_server.script(SLOW if stream else hang)

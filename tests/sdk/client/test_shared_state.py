@@ -1,4 +1,4 @@
-"""Accounts at a provider are told apart by marks: one for each, whoever asks at once, and not without end."""
+"""Account marks, which separate accounts of a provider: unique, thread-safe and limited in number."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ def shared() -> SharedState:
 
 
 @pytest.fixture
-def hurried() -> Iterator[None]:
-    """Threads that take turns as often as can be."""
+def frequent_switches() -> Iterator[None]:
+    """Make the interpreter switch threads as often as possible."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(before)
 
 
-def test_the_first_account_has_no_mark_and_each_keeps_its_own(shared: SharedState) -> None:
+def test_the_first_account_has_an_empty_mark_and_each_keeps_its_own(shared: SharedState) -> None:
     assert [shared.account_mark(identity) for identity in (7, 8, 7, 9, 8)] == ["", " #1", "", " #2", " #1"]
 
 
-def test_no_two_accounts_share_a_mark_whichever_threads_ask(shared: SharedState, hurried: None) -> None:
+def test_marks_are_unique_across_threads(shared: SharedState, frequent_switches: None) -> None:
     marks: list[dict[int, str]] = [{} for _ in range(8)]
 
     def ask(mine: dict[int, str]) -> None:
@@ -45,10 +45,10 @@ def test_no_two_accounts_share_a_mark_whichever_threads_ask(shared: SharedState,
     assert len(set(marks[0].values())) == 2000
 
 
-def test_an_account_in_use_keeps_its_mark_and_the_others_are_forgotten(shared: SharedState) -> None:
+def test_an_account_in_use_keeps_its_mark_and_unused_accounts_are_removed(shared: SharedState) -> None:
     for identity in range(1, 10_000):
         assert shared.account_mark(0) == ""
         shared.account_mark(identity)
     assert shared.account_mark(0) == ""
     assert len(shared._accounts) <= 4096
-    assert shared.account_mark(1) == " #10000"  # a new one, which no other has had
+    assert shared.account_mark(1) == " #10000"  # a new mark, never used before

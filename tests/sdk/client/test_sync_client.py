@@ -1,4 +1,4 @@
-"""The synchronous client in threads, inside loops, after fork, under interrupts and at exit."""
+"""The synchronous client in threads, inside a running loop, after fork, on interrupts and at exit."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_many_threads_share_one_client(openai_server: OpenAIServer) -> None:
     assert texts == [TEXT] * 64
 
 
-def test_inside_a_running_loop(openai_server: OpenAIServer) -> None:
+def test_the_sync_client_works_inside_a_running_loop(openai_server: OpenAIServer) -> None:
     async def main() -> str:
         with _client(openai_server) as client:
             return _text(client)
@@ -46,7 +46,7 @@ def test_inside_a_running_loop(openai_server: OpenAIServer) -> None:
     assert asyncio.run(main()) == TEXT
 
 
-def test_errors_cross_the_bridge(openai_server: OpenAIServer) -> None:
+def test_errors_are_raised_in_the_callers_thread(openai_server: OpenAIServer) -> None:
     frame = b'data: {"choices": [{"index": 0, "delta": {"content": "half"}}]}\n\n'
     openai_server.script(reply(400, {"error": {"message": "no"}}), reply(400, {"error": {"message": "no"}}))
     with _client(openai_server) as client:
@@ -74,7 +74,7 @@ def test_leaving_a_stream_early_closes_the_connection(openai_server: OpenAIServe
         stream.close()
 
 
-def test_closing_wakes_a_reader_in_another_thread(openai_server: OpenAIServer) -> None:
+def test_closing_a_stream_ends_a_reader_in_another_thread(openai_server: OpenAIServer) -> None:
     frame = b'data: {"choices": [{"index": 0, "delta": {"content": "word "}}]}\n\n'
     openai_server.script(broken_stream(frame, how="hang"))
     with _client(openai_server) as client, ThreadPoolExecutor(1) as pool:
@@ -95,7 +95,7 @@ def test_closing_after_the_end_does_not_wait(openai_server: OpenAIServer) -> Non
             assert stream.meta.status == "ok"
 
 
-def test_a_stream_that_is_dropped_ends(openai_server: OpenAIServer) -> None:
+def test_a_garbage_collected_stream_closes_its_connection(openai_server: OpenAIServer) -> None:
     frame = b'data: {"choices": [{"index": 0, "delta": {"content": "word "}}]}\n\n'
     openai_server.script(broken_stream(frame, how="hang"))
     with _client(openai_server) as client:
@@ -106,8 +106,8 @@ def test_a_stream_that_is_dropped_ends(openai_server: OpenAIServer) -> None:
         assert openai_server.wait_left(1)
 
 
-def test_a_slow_reader_holds_the_stream_back(openai_server: OpenAIServer) -> None:
-    # So long that one read from the network holds few of them.
+def test_backpressure_limits_the_chunks_read_ahead_of_a_slow_reader(openai_server: OpenAIServer) -> None:
+    # Frames so long that one read from the network contains few of them.
     frame = b'data: {"choices": [{"index": 0, "delta": {"content": "%b"}}]}\n\n' % (b"x" * 2000)
     count = HIGH_WATER * 3
 
@@ -128,13 +128,13 @@ def test_a_slow_reader_holds_the_stream_back(openai_server: OpenAIServer) -> Non
                 break
             threading.Event().wait(0.01)
         held = source._credit
-        assert held <= 0  # it waits, and takes no more than the read it was at
+        assert held <= 0  # the source waits, after at most one more network read
         threading.Event().wait(0.05)
         assert source._credit == held
         assert 1 + sum(1 for _ in stream) == count
 
 
-def test_context_variables_cross_the_bridge() -> None:
+def test_context_variables_are_copied_to_the_loops_thread() -> None:
     variable = contextvars.ContextVar[str]("variable", default="unset")
 
     async def read() -> str:
@@ -146,7 +146,7 @@ def test_context_variables_cross_the_bridge() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
-def test_after_fork(openai_server: OpenAIServer) -> None:
+def test_the_client_works_in_a_forked_child_and_its_parent(openai_server: OpenAIServer) -> None:
     with _client(openai_server) as client:
         assert _text(client) == TEXT
         pid = os.fork()
@@ -170,7 +170,7 @@ def _script(tmp_path: Path, code: str, server: OpenAIServer) -> subprocess.Popen
     )
     pipe = subprocess.PIPE
     code = (
-        # A suite that runs in the background may ignore interrupts, and its children would inherit that.
+        # A suite run in the background may ignore SIGINT, which its child processes inherit.
         "import signal, runpy, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
         "runpy.run_path(sys.argv[1], run_name='__main__')"
     )
@@ -178,7 +178,7 @@ def _script(tmp_path: Path, code: str, server: OpenAIServer) -> subprocess.Popen
     return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)
 
 
-def test_interpreter_exit_without_close(openai_server: OpenAIServer, tmp_path: Path) -> None:
+def test_interpreter_exit_without_close_prints_no_error(openai_server: OpenAIServer, tmp_path: Path) -> None:
     code = "print(client.chat.completions.create(model='m', messages=ask).choices[0].message.content)\n"
     process = _script(
         tmp_path,
@@ -189,12 +189,14 @@ def test_interpreter_exit_without_close(openai_server: OpenAIServer, tmp_path: P
     out, err = process.communicate(timeout=60)
     assert (out.strip(), process.returncode) == (TEXT, 0)
     (only,) = err.splitlines()
-    assert "unpriced" in only, "the one warning that is due; nothing from the exit"
+    assert "unpriced" in only, "the expected warning only; nothing from the exit"
 
 
 @pytest.mark.parametrize("ending", ["", "raise KeyboardInterrupt\n"])
-def test_exit_in_the_middle_of_a_stream(openai_server: OpenAIServer, tmp_path: Path, ending: str) -> None:
-    """However a program leaves a stream, it ends, and the stream is in the ledger."""
+def test_a_stream_open_at_exit_is_closed_and_recorded(
+    openai_server: OpenAIServer, tmp_path: Path, ending: str
+) -> None:
+    """The program ends normally or by an exception; the process ends and the ledger has the stream's row."""
     frame = b'data: {"choices": [{"index": 0, "delta": {"content": "word "}}]}\n\n'
     openai_server.script(broken_stream(frame, how="hang"))
     code = "stream = client.chat.completions.create(model='m', messages=ask, stream=True)\nnext(stream)\n"
@@ -204,7 +206,7 @@ def test_exit_in_the_middle_of_a_stream(openai_server: OpenAIServer, tmp_path: P
     assert [row.status for row in Ledger(os.environ["SPECCLIENT_LEDGER"]).rows()] == ["cancelled"]
 
 
-def test_interrupt_cancels_the_request(openai_server: OpenAIServer, tmp_path: Path) -> None:
+def test_a_keyboard_interrupt_cancels_the_request(openai_server: OpenAIServer, tmp_path: Path) -> None:
     openai_server.script(hang)
     code = "print('asking', flush=True)\nclient.chat.completions.create(model='m', messages=ask)\n"
     process = _script(tmp_path, code, openai_server)

@@ -1,4 +1,4 @@
-"""One deadline for a call with all its tries, and routes that fail in any order: one end, and no remains."""
+"""The deadline of a call over all its attempts, and random failures that give one result and leak nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ AUTO: dict[str, Any] = {"model": "auto", "messages": ASK}
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("of", ["call", "policy"])
-async def test_what_is_left_is_what_the_next_gets(tmp_path: Path, stream: bool, of: str) -> None:
+async def test_a_failover_gets_the_remaining_time_of_the_deadline(
+    tmp_path: Path, stream: bool, of: str
+) -> None:
     async def late(received: Received, wire: Wire) -> None:
         await asyncio.sleep(0.25)
         await status(500)(received, wire)
@@ -39,10 +41,10 @@ async def test_what_is_left_is_what_the_next_gets(tmp_path: Path, stream: bool, 
     assert took < 5
     assert "s1/m (DeadlineExceededError)" in raised.value.__notes__[0]
     assert rows[1].error == "DeadlineExceededError"
-    assert rows[1].latency_s < 0.45  # not half a second anew
+    assert rows[1].latency_s < 0.45  # not a new deadline of half a second
 
 
-async def test_the_calls_own_deadline_wins(tmp_path: Path) -> None:
+async def test_the_deadline_of_the_call_overrides_that_of_the_policy(tmp_path: Path) -> None:
     async with kit(tmp_path) as made:
         made.servers[0].script(answering(after_s=0.3))
         policy = Policy(deadline_s=0.1)
@@ -51,10 +53,10 @@ async def test_the_calls_own_deadline_wins(tmp_path: Path) -> None:
         made.servers[0].script(hang)
         with pytest.raises(DeadlineExceededError, match=r"The deadline of 0\.1 s "):
             await made.client.chat.completions.create(**AUTO, policy=policy)
-        assert made.asked() == [2, 0]  # nothing is left for the other
+        assert made.request_counts() == [2, 0]  # no time is left for the other server
 
 
-async def test_a_wait_that_would_end_too_late_goes_to_another(tmp_path: Path) -> None:
+async def test_a_retry_delay_past_the_deadline_fails_over(tmp_path: Path) -> None:
     async with kit(tmp_path, max_retries=2) as made:
 
         async def later(received: Received, wire: Wire) -> None:
@@ -69,10 +71,10 @@ async def test_a_wait_that_would_end_too_late_goes_to_another(tmp_path: Path) ->
         assert answer.meta.route.chosen == "s1/m"
 
 
-async def test_the_engine_in_this_process_keeps_it_too(tmp_path: Path) -> None:
+async def test_the_local_engine_stops_at_the_deadline(tmp_path: Path) -> None:
     async with kit(tmp_path, 1, routes=["local/demo"]) as made:
         create = made.client.completions.create
-        await create(model="local/demo", prompt="x", max_tokens=1)  # loaded
+        await create(model="local/demo", prompt="x", max_tokens=1)  # loads the model
         ask: dict[str, Any] = {"model": "auto", "prompt": "class A:\n", "max_tokens": 900, "temperature": 1.5}
         with pytest.raises(DeadlineExceededError):
             await create(**ask, deadline_s=0.02)
@@ -90,7 +92,7 @@ async def test_the_engine_in_this_process_keeps_it_too(tmp_path: Path) -> None:
         assert not any(engine.unfinished for engine in backend._engines.values())
 
 
-async def test_a_hedge_has_what_is_left(tmp_path: Path) -> None:
+async def test_a_hedge_gets_the_remaining_time_of_the_deadline(tmp_path: Path) -> None:
     async with kit(tmp_path) as made:
         made.patience_s = 0.1
         for server in made.servers:
@@ -107,20 +109,20 @@ FAULTS = ("ok", "slow", "429", "500", "400", "reset", "hang", "break", "cut", "s
 
 
 def _fault(name: str, rng: random.Random) -> Behaviour:
-    """Return a behaviour that answers, fails, or breaks off; one that is given a text to continue does so."""
+    """Return a behaviour that responds, fails or disconnects; an assistant message is continued."""
 
     async def run(received: Received, wire: Wire) -> None:
-        asked = received.json
-        turn = asked["messages"][-1]
+        body = received.json
+        turn = body["messages"][-1]
         text = ANSWER.removeprefix(turn["content"]) if turn["role"] == "assistant" else ANSWER
         if name in ("break", "cut", "stall"):
             how = {"break": "reset", "cut": "close", "stall": "hang"}[name]
             pieces = text.split(" ")
             cut = " ".join(pieces[: rng.randint(1, len(pieces) - 1)]) if len(pieces) > 1 else text
-            breaks = breaking(cut, how=how) if asked.get("stream") else hang if how == "hang" else reset
+            breaks = breaking(cut, how=how) if body.get("stream") else hang if how == "hang" else reset
             await breaks(received, wire)
         else:
-            found = {
+            behaviours = {
                 "ok": answering(text),
                 "slow": answering(text, after_s=0.08),
                 "429": status(429),
@@ -129,13 +131,13 @@ def _fault(name: str, rng: random.Random) -> Behaviour:
                 "reset": reset,
                 "hang": hang,
             }
-            await found[name](received, wire)
+            await behaviours[name](received, wire)
 
     return run
 
 
-async def _one(made: Kit, rng: random.Random, number: int) -> None:
-    """Make one call, whole or streamed, perhaps left early; check how it ends."""
+async def _call_once(made: Kit, rng: random.Random, number: int) -> None:
+    """Make one call, streamed or not, perhaps closed early, and check its result."""
     stream, leaves = rng.random() < 0.6, rng.random() < 0.15
     share = rng.choice([0.0, 1.0])
     ask = {
@@ -151,29 +153,29 @@ async def _one(made: Kit, rng: random.Random, number: int) -> None:
             assert answer.choices[0].message.content == ANSWER
             assert answer.meta.status == "ok"
             return
-        said, ids, failure = "", set(), None
+        streamed_text, ids, failure = "", set(), None
         try:
             async for chunk in answer:
                 ids.add(chunk.id)
-                said += chunk.choices[0].delta.content or "" if chunk.choices else ""
-                if leaves and said:
+                streamed_text += chunk.choices[0].delta.content or "" if chunk.choices else ""
+                if leaves and streamed_text:
                     await answer.close()
                     assert answer.meta.status in ("cancelled", "ok")
                     return
         except OpenAIError as error:
             failure = error
         if failure is None:
-            assert (said, len(ids), answer.meta.status) == (ANSWER, 1, "ok")
+            assert (streamed_text, len(ids), answer.meta.status) == (ANSWER, 1, "ok")
         else:
-            assert getattr(failure, "partial", None) == said
-            assert ANSWER.startswith(said)
+            assert getattr(failure, "partial", None) == streamed_text
+            assert ANSWER.startswith(streamed_text)
             assert answer.meta.status == "error"
     except OpenAIError:
-        return  # before the first token: nothing was handed out
+        return  # before the first token, so the caller has received nothing
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_whatever_fails_there_is_one_answer_or_one_error(tmp_path: Path, seed: int) -> None:
+async def test_random_failures_give_one_answer_or_one_error(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     seen: list[Any] = []
     async with kit(tmp_path, 3, capabilities=lambda _: CONTINUES, timeout=1.0) as made:
@@ -189,20 +191,20 @@ async def test_whatever_fails_there_is_one_answer_or_one_error(tmp_path: Path, s
         made.client.core.shared.estimates.observe = observe  # type: ignore[method-assign]
         before = asyncio.all_tasks()
         for number in range(10):
-            await _one(made, rng, number)
+            await _call_once(made, rng, number)
         await asyncio.sleep(0)
         assert asyncio.all_tasks() <= before
         rows = await made.rows()
-        sent = sum(made.asked())
+        sent = sum(made.request_counts())
         transport: Any = made.client.pipeline.transport
         assert not transport._running
-    # Every request that reached a server has one row, and no row is there twice.
+    # Every request that reached a server has exactly one row.
     assert len({row.id for row in rows}) == len(rows)
     assert sorted(row.id for row in rows) == sorted(call.id for call in seen)
     assert sent <= len(rows)
     for row in rows:
         assert row.purpose in ("call", "failover", "hedge")
-    for number in range(10):  # of each call there is one first part, and all have one parent
+    for number in range(10):  # each call has one sub-call with purpose "call", and all have one parent
         own = [row for row in rows if row.tags["n"] == str(number)]
         assert [row.purpose for row in own].count("call") == 1
         assert len({row.parent for row in own}) == 1

@@ -1,4 +1,4 @@
-"""Calls whose route fails: who is asked next, who is not, and what is told and recorded of it."""
+"""Failover: which routes are tried after each failure, and how errors, records and costs are reported."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ FAILURES: list[tuple[str, Behaviour, str]] = [
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(("name", "failure", "told"), FAILURES, ids=[each[0] for each in FAILURES])
-async def test_the_next_route_answers(
-    tmp_path: Path, name: str, failure: Behaviour, told: str, stream: bool
+@pytest.mark.parametrize(("name", "failure", "label"), FAILURES, ids=[each[0] for each in FAILURES])
+async def test_a_failed_route_is_replaced_by_the_next(
+    tmp_path: Path, name: str, failure: Behaviour, label: str, stream: bool
 ) -> None:
     async with kit(tmp_path) as made:
         made.servers[0].script(failure)
@@ -67,7 +67,9 @@ async def test_the_next_route_answers(
             text, meta = answer.choices[0].message.content or "", answer.meta
         assert text == ANSWER
         assert meta.route.chosen == "s1/m"
-        assert meta.route.reason.startswith(f"in place of s0/m ({told}); s0/m was chosen as the first of all")
+        assert meta.route.reason.startswith(
+            f"in place of s0/m ({label}); s0/m was chosen as the first of all"
+        )
         assert [(part.route.chosen, part.status, part.purpose) for part in meta.parts] == [
             ("s0/m", "error", "call"),
             ("s1/m", "ok", "failover"),
@@ -79,20 +81,20 @@ async def test_the_next_route_answers(
         ("s1/m", "ok", "failover", meta.id),
     ]
     if status_known := [part for part in meta.parts if part.http_status]:
-        # a refusal is known to cost nothing, so the sum is the answer's
+        # A refused request costs nothing, so the sum is the cost of the answer.
         assert status_known[0].cost.total == 0
         assert meta.cost.total == meta.parts[1].cost.total == Decimal("0.000062")
         assert meta.usage == meta.parts[1].usage
 
 
-async def test_without_a_failure_a_call_is_one_row_and_its_own_record(tmp_path: Path) -> None:
+async def test_a_call_without_a_failure_has_one_row_and_no_parts(tmp_path: Path) -> None:
     async with kit(tmp_path) as made:
         made.servers[0].script(answering(), answering())
         answer = await made.client.chat.completions.create(model="auto", messages=ASK)
         chunks = await made.client.chat.completions.create(model="auto", messages=ASK, stream=True)
         text = "".join([chunk.choices[0].delta.content or "" async for chunk in chunks])
         rows = await made.rows()
-        assert made.asked() == [2, 0]
+        assert made.request_counts() == [2, 0]
     assert text == answer.choices[0].message.content == ANSWER
     assert [(row.id, row.parent, row.purpose) for row in rows] == [
         (answer.meta.id, None, "call"),
@@ -106,7 +108,7 @@ SAME_EVERYWHERE: list[tuple[int, dict[str, Any]]] = [(400, {}), (422, {}), (400,
 
 
 @pytest.mark.parametrize(("code", "more"), SAME_EVERYWHERE)
-async def test_an_error_that_all_would_give_is_raised(
+async def test_an_error_that_every_route_would_give_is_raised_without_failover(
     tmp_path: Path, code: int, more: dict[str, Any]
 ) -> None:
     async with kit(tmp_path) as made:
@@ -114,27 +116,27 @@ async def test_an_error_that_all_would_give_is_raised(
         with pytest.raises(tree.APIStatusError) as raised:
             await made.client.chat.completions.create(model="auto", messages=ASK)
         rows = await made.rows()
-        assert made.asked() == [1, 0]
+        assert made.request_counts() == [1, 0]
     assert raised.value.status_code == code
     assert not getattr(raised.value, "__notes__", [])
     assert [(row.status, row.parent) for row in rows] == [("error", None)]
 
 
-async def test_a_key_counts_for_its_provider_alone(tmp_path: Path) -> None:
+async def test_an_authentication_error_fails_over_to_other_providers_only(tmp_path: Path) -> None:
     async with kit(tmp_path, routes=["s0/m", "s0/other", "s1/m"]) as made:
         made.servers[0].script(status(401))
         made.servers[1].script(answering())
         answer = await made.client.chat.completions.create(model="auto", messages=ASK)
-        assert made.asked() == [1, 1]
+        assert made.request_counts() == [1, 1]
         assert answer.meta.route.chosen == "s1/m"
         made.routes[:] = ["s0/m", "s0/other"]
         made.servers[0].script(status(401))
         with pytest.raises(AuthenticationError):
             await made.client.chat.completions.create(model="auto", messages=ASK)
-        assert made.asked() == [2, 1]
+        assert made.request_counts() == [2, 1]
 
 
-async def test_all_that_was_tried_is_told_when_all_failed(tmp_path: Path) -> None:
+async def test_the_first_error_is_raised_with_a_note_of_all_routes_tried(tmp_path: Path) -> None:
     async with kit(tmp_path, 3) as made:
         made.servers[0].script(status(500))
         made.servers[1].script(status(429))
@@ -154,39 +156,39 @@ async def test_all_that_was_tried_is_told_when_all_failed(tmp_path: Path) -> Non
     assert len({row.parent for row in rows}) == 1
 
 
-async def test_nobody_else_is_asked_where_the_policy_says_so(tmp_path: Path) -> None:
+async def test_a_policy_without_fallbacks_does_not_fail_over(tmp_path: Path) -> None:
     async with kit(tmp_path) as made:
         made.servers[0].script(status(500), status(500))
         ask: dict[str, Any] = {"model": "auto", "messages": ASK, "policy": Policy(fallbacks=False)}
         for stream in (False, True):
             with pytest.raises(InternalServerError):
                 await made.client.chat.completions.create(**ask, stream=stream)
-        assert made.asked() == [2, 0]
+        assert made.request_counts() == [2, 0]
         assert [row.parent for row in await made.rows()] == [None, None]
 
 
-async def test_a_prompt_that_is_too_long_goes_to_longer_contexts_alone(tmp_path: Path) -> None:
+async def test_a_context_overflow_fails_over_to_longer_contexts_only(tmp_path: Path) -> None:
     too_long = status(400, message="This model's maximum context length is 8192 tokens.")
     async with kit(tmp_path, 3, routes=["s0/gpt-4o-mini", "s1/gpt-4", "s2/gpt-4.1"]) as made:
         endpoints: Any = made.client.pipeline.destinations.endpoints
-        for name in ("s0", "s1", "s2"):  # the catalogue of a vendor's prices tells its contexts
+        for name in ("s0", "s1", "s2"):  # the price catalogue of a vendor has the context lengths
             endpoints[name] = replace(endpoints[name], price_provider="openai")
         made.servers[0].script(too_long)
         made.servers[2].script(answering())
         answer = await made.client.chat.completions.create(model="auto", messages=ASK)
-        assert made.asked() == [1, 0, 1]
+        assert made.request_counts() == [1, 0, 1]
     assert answer.meta.route.chosen == "s2/gpt-4.1"
 
 
-async def test_a_prompt_that_is_too_long_for_all_is_an_error(tmp_path: Path) -> None:
-    async with kit(tmp_path) as made:  # of whose contexts nothing is known
+async def test_a_context_overflow_is_raised_where_no_context_length_is_known(tmp_path: Path) -> None:
+    async with kit(tmp_path) as made:  # the context lengths of these models are unknown
         made.servers[0].script(status(400, code="context_length_exceeded"))
         with pytest.raises(BadRequestError):
             await made.client.chat.completions.create(model="auto", messages=ASK)
-        assert made.asked() == [1, 0]
+        assert made.request_counts() == [1, 0]
 
 
-async def test_what_an_endpoint_cannot_express_goes_to_one_that_can(tmp_path: Path) -> None:
+async def test_an_unsupported_parameter_fails_over_to_an_endpoint_that_supports_it(tmp_path: Path) -> None:
     async with kit(tmp_path, 1, routes=["local/demo", "s0/m"]) as made:
         made.servers[0].script(answering())
         answer = await made.client.chat.completions.create(
@@ -196,25 +198,25 @@ async def test_what_an_endpoint_cannot_express_goes_to_one_that_can(tmp_path: Pa
         assert answer.meta.parts[0].cost.total == 0
 
 
-async def test_an_open_circuit_is_passed_by(tmp_path: Path) -> None:
+async def test_a_route_with_an_open_circuit_is_skipped(tmp_path: Path) -> None:
     circuit = {"circuit": {"failures": 1, "lasting_s": 0, "rest_s": 60}}
     async with kit(tmp_path, settings=circuit) as made:
         made.servers[0].script(status(500))
         made.servers[1].script(answering(), answering())
         for _ in range(2):
             answer = await made.client.chat.completions.create(model="auto", messages=ASK)
-        assert made.asked() == [1, 2]
+        assert made.request_counts() == [1, 2]
     assert "s0/m (CircuitOpenError)" in answer.meta.route.reason
     assert answer.meta.cost.total == answer.meta.parts[1].cost.total
     assert answer.meta.parts[0].cost.source == "not sent"
 
 
-async def test_the_budget_of_one_provider_is_passed_by(tmp_path: Path) -> None:
+async def test_a_route_whose_provider_budget_is_spent_is_skipped(tmp_path: Path) -> None:
     spent = [Budget(name="first", usd=Decimal("0.0000001"), provider="s0")]
     async with kit(tmp_path, budgets=spent) as made:
         made.servers[1].script(answering())
         answer = await made.client.chat.completions.create(model="auto", messages=ASK)
-        assert made.asked() == [0, 1]
+        assert made.request_counts() == [0, 1]
         assert "s0/m (BudgetExceededError)" in answer.meta.route.reason
         assert [row.route for row in await made.rows()] == ["s1/m"]
         made.routes[:] = ["s0/m"]
@@ -222,18 +224,18 @@ async def test_the_budget_of_one_provider_is_passed_by(tmp_path: Path) -> None:
             await made.client.chat.completions.create(model="auto", messages=ASK)
 
 
-async def test_fallbacks_are_held_in_the_budgets_and_settled(tmp_path: Path) -> None:
+async def test_fallbacks_are_reserved_and_settled_in_budgets(tmp_path: Path) -> None:
     async with kit(tmp_path, budgets=[Budget(name="all", usd=Decimal(1))]) as made:
         made.servers[0].script(status(500))
         made.servers[1].script(answering())
         answer = await made.client.chat.completions.create(model="auto", messages=ASK)
         budgets: Any = made.client.core.shared.budgets
-        (stands,) = await asyncio.to_thread(budgets.standings)
-    assert stands.spent == answer.meta.cost.nano
-    assert stands.reserved == 0
+        (standing,) = await asyncio.to_thread(budgets.standings)
+    assert standing.spent == answer.meta.cost.nano
+    assert standing.reserved == 0
 
 
-async def test_the_engine_in_this_process_stands_in(tmp_path: Path) -> None:
+async def test_the_local_engine_can_be_a_fallback(tmp_path: Path) -> None:
     async with kit(tmp_path, 1, routes=["s0/m", "local/demo"]) as made:
         made.servers[0].script(status(503), status(503))
         ask: dict[str, Any] = {"model": "auto", "messages": ASK, "max_tokens": 4, "temperature": 0}
@@ -249,17 +251,17 @@ async def test_the_engine_in_this_process_stands_in(tmp_path: Path) -> None:
     assert sum(known[:2]) == answer.meta.cost.nano
 
 
-async def test_a_slow_first_route_times_out(tmp_path: Path) -> None:
+async def test_a_route_that_times_out_fails_over_with_an_unknown_cost(tmp_path: Path) -> None:
     async with kit(tmp_path) as made:
         made.servers[0].script(hang)
         made.servers[1].script(answering())
         answer = await made.client.chat.completions.create(model="auto", messages=ASK, timeout=0.2)
         assert answer.meta.parts[0].error == "APITimeoutError"
-        assert answer.meta.cost.total is None  # the first may be billed, and nobody knows for what
+        assert answer.meta.cost.total is None  # the first request may be billed an unknown amount
         assert await asyncio.to_thread(made.servers[0].wait_left, 1)
 
 
-async def test_an_idempotency_key_is_that_of_the_first_request(tmp_path: Path) -> None:
+async def test_an_idempotency_key_is_sent_to_the_first_route_only(tmp_path: Path) -> None:
     async with kit(tmp_path) as made:
         made.servers[0].script(status(500))
         made.servers[1].script(answering())
@@ -270,7 +272,7 @@ async def test_an_idempotency_key_is_that_of_the_first_request(tmp_path: Path) -
     assert "idempotency-key" not in second
 
 
-async def test_other_methods_fall_back_as_well(tmp_path: Path) -> None:
+async def test_completions_and_responses_fail_over(tmp_path: Path) -> None:
     response = {
         "id": "resp_1",
         "object": "response",
@@ -284,15 +286,15 @@ async def test_other_methods_fall_back_as_well(tmp_path: Path) -> None:
         made.servers[0].script(*[status(500)] * 3)
         made.servers[1].script(answering(), reply(200, response))
         text = await made.client.completions.create(model="auto", prompt="x")
-        said = await made.client.responses.create(model="auto", input="x")
-        assert (text.choices[0].text, said.id) == (ANSWER, "resp_1")
-        assert text.meta.route.chosen == said.meta.route.chosen == "s1/m"
-        with pytest.raises(InternalServerError):  # what it goes on from is with the first provider
+        answer = await made.client.responses.create(model="auto", input="x")
+        assert (text.choices[0].text, answer.id) == (ANSWER, "resp_1")
+        assert text.meta.route.chosen == answer.meta.route.chosen == "s1/m"
+        with pytest.raises(InternalServerError):  # the previous response is stored at the first provider
             await made.client.responses.create(model="auto", input="x", previous_response_id="resp_0")
-        assert made.asked() == [3, 2]
+        assert made.request_counts() == [3, 2]
 
 
-async def test_vectors_come_of_the_same_model_alone(tmp_path: Path) -> None:
+async def test_embeddings_fail_over_to_the_same_model_only(tmp_path: Path) -> None:
     vectors = {
         "object": "list",
         "model": "m",
@@ -304,11 +306,11 @@ async def test_vectors_come_of_the_same_model_alone(tmp_path: Path) -> None:
         made.servers[0].script(status(500))
         made.servers[2].script(reply(200, vectors))
         answer = await made.client.embeddings.create(model="auto", input="x", encoding_format="float")
-        assert made.asked() == [1, 0, 1]
+        assert made.request_counts() == [1, 0, 1]
     assert answer.data[0].embedding == [0.5]
 
 
-async def test_raw_responses_are_those_of_the_route_that_answered(tmp_path: Path) -> None:
+async def test_raw_responses_are_of_the_route_that_answered(tmp_path: Path) -> None:
     async with kit(tmp_path) as made:
         made.servers[0].script(*[status(500)] * 3)
         made.servers[1].script(answering(), answering(), answering())
@@ -328,17 +330,17 @@ async def test_raw_responses_are_those_of_the_route_that_answered(tmp_path: Path
     assert len({row.parent for row in rows}) == 3
 
 
-async def test_an_answer_that_nobody_can_read_is_there_raw(tmp_path: Path) -> None:
+async def test_a_raw_response_is_returned_even_if_no_route_gives_a_valid_body(tmp_path: Path) -> None:
     page = reply(200, b"<html>", {"content-type": "text/html"})
     async with kit(tmp_path) as made:
         for server in made.servers:
             server.script(page)
         raw: Any = await made.client.chat.completions.with_raw_response.create(model="auto", messages=ASK)
         assert raw.status_code == 200
-        assert made.asked() == [1, 1]
+        assert made.request_counts() == [1, 1]
 
 
-def test_the_synchronous_client_falls_back(tmp_path: Path) -> None:
+def test_the_synchronous_client_fails_over(tmp_path: Path) -> None:
     async def main() -> None:
         async with kit(tmp_path) as made:
             made.servers[0].script(status(500), status(500))
@@ -398,18 +400,18 @@ CLASSES: list[tuple[BaseException, str]] = [
 
 
 @pytest.mark.parametrize(("error", "expected"), CLASSES, ids=[f"{error_label(e)}-{w}" for e, w in CLASSES])
-def test_who_is_asked_after_each_error(error: BaseException, expected: str) -> None:
+def test_the_failover_scope_of_each_error(error: BaseException, expected: str) -> None:
     assert failover_scope(error) == expected
 
 
-def test_what_was_refused_here_says_least() -> None:
+def test_errors_rejected_before_send_are_recognized() -> None:
     assert rejected_before_send(tree.BudgetExceededError("x"))
     assert rejected_before_send(tree.UnsupportedParameterError("x"))
     assert not rejected_before_send(APIConnectionError())
     assert not is_context_overflow(ValueError("context length"))
 
 
-async def test_a_closed_client_asks_nobody_else(tmp_path: Path) -> None:
+async def test_a_closed_client_does_not_fail_over(tmp_path: Path) -> None:
     async with kit(tmp_path) as made:
         made.servers[0].script(hang)
         calling = asyncio.create_task(made.client.chat.completions.create(model="auto", messages=ASK))
@@ -418,10 +420,10 @@ async def test_a_closed_client_asks_nobody_else(tmp_path: Path) -> None:
         await made.client.close()
         with pytest.raises(APIConnectionError, match="closed"):
             await calling
-        assert made.asked() == [1, 0]
+        assert made.request_counts() == [1, 0]
 
 
-async def test_routes_learn_from_each_part(tmp_path: Path) -> None:
+async def test_routing_estimates_observe_each_attempted_route(tmp_path: Path) -> None:
     async with kit(tmp_path) as made:
         made.servers[0].script(status(500))
         made.servers[1].script(answering())
@@ -431,7 +433,7 @@ async def test_routes_learn_from_each_part(tmp_path: Path) -> None:
     assert [(call.route.chosen, call.status) for call in seen] == [("s0/m", "error"), ("s1/m", "ok")]
 
 
-def test_named_models_load_nothing_of_it(openai_server: OpenAIServer) -> None:
+def test_a_call_with_a_named_model_does_not_import_failover_modules(openai_server: OpenAIServer) -> None:
     code = (
         "import sys\n"
         "from specclient import OpenAI, Settings\n"
@@ -441,7 +443,7 @@ def test_named_models_load_nothing_of_it(openai_server: OpenAIServer) -> None:
         "'specclient.call.subcalls')\n"
         "print(sorted(m for m in sys.modules if m.startswith(ours)))"
     )
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code, openai_server.base_url], capture_output=True, text=True, check=True
     )
-    assert told.stdout.strip() == "[]"
+    assert result.stdout.strip() == "[]"

@@ -1,4 +1,4 @@
-"""Routed calls by the router's own decisions: fallbacks that are listed, strategies, hedges."""
+"""Calls routed by the real router: fallbacks, named models, strategies and hedges."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ SETTINGS = {
     "candidates": ["s0/m", "s1/m", "local/demo"],
     "prices": {"s0/*": {"input": 1, "output": 1}, "s1/*": {"input": 2, "output": 2}},
 }
-NEAR = Policy(deny=("local/",), explore=0)
+REMOTE_ONLY = Policy(deny=("local/",), explore=0)
 
 
-def own(made: Kit) -> None:
-    """Have the router itself decide."""
-    made.client.router.decide = made.chooses  # type: ignore[method-assign]
+def use_real_router(made: Kit) -> None:
+    """Restore the router's own ``decide``, which the kit replaces."""
+    made.client.router.decide = made.original_decide  # type: ignore[method-assign]
 
 
-async def test_the_other_candidates_stand_in_best_first(tmp_path: Path) -> None:
+async def test_other_candidates_are_fallbacks_in_order_of_preference(tmp_path: Path) -> None:
     async with kit(tmp_path, settings=SETTINGS) as made:
-        own(made)
+        use_real_router(made)
         made.servers[0].script(status(500))
         made.servers[1].script(answering())
-        answer = await made.client.chat.completions.create(model="auto", messages=ASK, policy=NEAR)
+        answer = await made.client.chat.completions.create(model="auto", messages=ASK, policy=REMOTE_ONLY)
         verdicts = {each.route: each.verdict for each in answer.meta.route.candidates}
         rows = await made.rows()
     assert answer.meta.route.chosen == "s1/m"
@@ -44,10 +44,10 @@ async def test_the_other_candidates_stand_in_best_first(tmp_path: Path) -> None:
     assert [row.decision["chosen"] for row in rows] == ["s0/m", "s1/m"]
 
 
-async def test_a_named_model_comes_before_the_fallbacks_that_are_listed(tmp_path: Path) -> None:
+async def test_a_named_model_is_tried_before_the_listed_fallbacks(tmp_path: Path) -> None:
     policy = Policy(fallbacks=("s0/m",))
     async with kit(tmp_path, settings=SETTINGS) as made:
-        own(made)
+        use_real_router(made)
         made.servers[1].script(answering(), status(500), status(500))
         made.servers[0].script(answering())
         ask: dict[str, Any] = {"messages": ASK, "policy": policy}
@@ -59,13 +59,13 @@ async def test_a_named_model_comes_before_the_fallbacks_that_are_listed(tmp_path
         made.servers[0].script(status(503))
         with pytest.raises(InternalServerError):
             await made.client.chat.completions.create(model="s1/m", **ask)
-        assert made.asked() == [2, 3]
+        assert made.request_counts() == [2, 3]
 
 
-async def test_one_that_is_listed_need_be_no_candidate(tmp_path: Path) -> None:
+async def test_a_listed_fallback_need_not_be_a_candidate(tmp_path: Path) -> None:
     settings = {**SETTINGS, "candidates": ["s0/m"]}
     async with kit(tmp_path, settings=settings) as made:
-        own(made)
+        use_real_router(made)
         made.servers[0].script(status(500))
         made.servers[1].script(answering())
         policy = Policy(fallbacks=("s1/other",))
@@ -73,9 +73,9 @@ async def test_one_that_is_listed_need_be_no_candidate(tmp_path: Path) -> None:
     assert answer.meta.route.chosen == "s1/other"
 
 
-async def test_a_policys_strategy_is_played_on_who_stands_in(tmp_path: Path) -> None:
+async def test_the_strategy_of_a_policy_also_applies_to_fallbacks(tmp_path: Path) -> None:
     async with kit(tmp_path, settings=SETTINGS, capabilities=lambda _: CONTINUES) as made:
-        own(made)
+        use_real_router(made)
         begun = [*ASK, {"role": "assistant", "content": "The quick brown"}]
         policy = Policy(strategy=Strategy(kind="prefill"), deny=("local/",), explore=0)
         made.servers[0].script(status(500), breaking(" fox jumps"))
@@ -93,24 +93,24 @@ async def test_a_policys_strategy_is_played_on_who_stands_in(tmp_path: Path) -> 
     assert stream.meta.cost.nano == sum(row.cost_nano or 0 for row in rows[2:])
 
 
-async def test_what_was_learned_says_when_to_hedge(tmp_path: Path) -> None:
+async def test_the_hedge_delay_is_learned_from_earlier_latencies(tmp_path: Path) -> None:
     async with kit(tmp_path, settings=SETTINGS) as made:
-        own(made)
+        use_real_router(made)
         made.servers[0].script(*[answering()] * 30, hang)
         made.servers[1].script(answering())
         for _ in range(30):
-            await made.client.chat.completions.create(model="auto", messages=ASK, policy=NEAR)
-        policy = replace(NEAR, hedge=1.0)
+            await made.client.chat.completions.create(model="auto", messages=ASK, policy=REMOTE_ONLY)
+        policy = replace(REMOTE_ONLY, hedge=1.0)
         answer = await made.client.chat.completions.create(model="auto", messages=ASK, policy=policy)
-        assert made.asked() == [31, 1]
+        assert made.request_counts() == [31, 1]
     assert sorted(part.purpose for part in answer.meta.parts) == ["call", "hedge"]
     assert answer.meta.route.chosen == "s1/m"
 
 
 async def test_a_policy_without_fallbacks_can_be_hedged(tmp_path: Path) -> None:
-    alone = replace(NEAR, fallbacks=False)
+    alone = replace(REMOTE_ONLY, fallbacks=False)
     async with kit(tmp_path, settings=SETTINGS) as made:
-        own(made)
+        use_real_router(made)
         made.servers[0].script(*[answering()] * 30, hang, status(500))
         made.servers[1].script(answering())
         create = made.client.chat.completions.create
@@ -120,40 +120,44 @@ async def test_a_policy_without_fallbacks_can_be_hedged(tmp_path: Path) -> None:
         with pytest.raises(InternalServerError):
             await create(model="auto", messages=ASK, policy=alone)
     assert hedged.meta.route.chosen == "s1/m"
-    assert made.asked() == [32, 1]
+    assert made.request_counts() == [32, 1]
 
 
-async def test_copies_of_a_client_remember_what_it_does(tmp_path: Path) -> None:
+async def test_copies_of_a_client_share_sessions_and_hedge_quota(tmp_path: Path) -> None:
     async with kit(tmp_path, settings=SETTINGS) as made:
         client, router = made.client, made.client.router
         patient = client.with_options(timeout=5, max_retries=3)
         assert patient.pipeline.router is router
-        routed = [client.with_options(**changed).pipeline for changed in ({"policy": NEAR}, {"timeout": 1})]
+        routed = [
+            client.with_options(**changed).pipeline for changed in ({"policy": REMOTE_ONLY}, {"timeout": 1})
+        ]
         assert routed[0].router is not router
         assert client.with_options(default_headers={"a": "b"}).pipeline.router is not router
-        ways = [each._failover for each in (client.pipeline, *routed)]
+        executors = [each._failover for each in (client.pipeline, *routed)]
         assert (
-            len({id(each._sessions) for each in ways}) == len({id(each._hedge_quota) for each in ways}) == 1
+            len({id(each._sessions) for each in executors})
+            == len({id(each._hedge_quota) for each in executors})
+            == 1
         )
 
 
-async def test_who_could_stand_in_is_found_out_where_somebody_must(
+async def test_fallbacks_are_computed_only_after_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
+    computed = []
     others = DecisionSnapshot.others
     monkeypatch.setattr(
-        DecisionSnapshot, "others", lambda self, chosen: asked.append(chosen) or others(self, chosen)
+        DecisionSnapshot, "others", lambda self, chosen: computed.append(chosen) or others(self, chosen)
     )
     async with kit(tmp_path, settings=SETTINGS) as made:
-        own(made)
+        use_real_router(made)
         made.servers[0].script(answering(), answering(), status(500))
         made.servers[1].script(answering())
-        for stream, found in ((False, 0), (True, 0), (True, 1)):
+        for stream, expected in ((False, 0), (True, 0), (True, 1)):
             answer = await made.client.chat.completions.create(
-                model="auto", messages=ASK, policy=NEAR, stream=stream
+                model="auto", messages=ASK, policy=REMOTE_ONLY, stream=stream
             )
             if stream:
                 [chunk async for chunk in answer]
-            assert len(asked) == found
-    assert made.asked() == [3, 1]
+            assert len(computed) == expected
+    assert made.request_counts() == [3, 1]

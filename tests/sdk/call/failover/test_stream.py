@@ -1,4 +1,4 @@
-"""Streams that break off: which continue on another route, with the text joined, and which cannot."""
+"""Disconnected streams: which are continued on another route, with one joined text, and which are not."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROMPT: dict[str, Any] = {"model": "auto", "prompt": "Foxes:|", "stream": True, 
 
 
 def able(*numbers: int) -> Any:
-    """Return which of the servers continue."""
+    """Return the capabilities of the servers: those of ``numbers`` can continue an assistant message."""
     return lambda number: CONTINUES if number in numbers else {"prefill": False}
 
 
@@ -40,7 +40,7 @@ async def text_of(stream: Any) -> tuple[str, list[Any]]:
 
 
 @pytest.mark.parametrize("how", ["reset", "close", "error", "hang"])
-async def test_another_route_goes_on_where_a_stream_broke_off(tmp_path: Path, how: str) -> None:
+async def test_a_disconnected_stream_is_continued_on_another_route(tmp_path: Path, how: str) -> None:
     async with kit(tmp_path, capabilities=able(1)) as made:
         made.servers[0].script(breaking(BEGUN, how=how))
         made.servers[1].script(continuing())
@@ -60,9 +60,9 @@ async def test_another_route_goes_on_where_a_stream_broke_off(tmp_path: Path, ho
     assert sent["max_tokens"] == 36  # the text so far is four tokens
     first, second = meta.parts
     assert (first.status, first.purpose, second.status, second.purpose) == ("error", "call", "ok", "failover")
-    told = chunks[-1].usage
-    assert (told.prompt_tokens, told.completion_tokens) == (meta.usage.prompt, meta.usage.completion)
-    assert told.total_tokens == told.prompt_tokens + told.completion_tokens
+    usage = chunks[-1].usage
+    assert (usage.prompt_tokens, usage.completion_tokens) == (meta.usage.prompt, meta.usage.completion)
+    assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
     assert (first.usage.completion, second.usage.completion) == (4, 9)
     assert meta.cost.nano == sum(row.cost_nano or 0 for row in rows)
     assert meta.route.chosen == "s1/m"
@@ -73,8 +73,8 @@ async def test_another_route_goes_on_where_a_stream_broke_off(tmp_path: Path, ho
     assert meta.ttft_s <= meta.latency_s
 
 
-async def test_plain_completions_go_on_behind_the_prompt(tmp_path: Path) -> None:
-    async with kit(tmp_path) as made:  # nothing is known of them, and completions continue by nature
+async def test_a_text_completion_is_continued_by_extending_the_prompt(tmp_path: Path) -> None:
+    async with kit(tmp_path) as made:  # no known capabilities; text completions need none to continue
         made.servers[0].script(breaking(BEGUN))
         made.servers[1].script(continuing())
         stream = await made.client.completions.create(**PROMPT)
@@ -84,18 +84,18 @@ async def test_plain_completions_go_on_behind_the_prompt(tmp_path: Path) -> None
     assert {chunk.id for chunk in chunks} == {"c1"}
 
 
-async def test_the_engine_in_this_process_goes_on(tmp_path: Path) -> None:
+async def test_the_local_engine_continues_a_disconnected_stream(tmp_path: Path) -> None:
     async with kit(tmp_path, 1, routes=["s0/m", "local/demo"]) as made:
         ask = {**PROMPT, "prompt": "def add(a, b):\n", "temperature": 0, "max_tokens": 12}
         made.servers[0].script(breaking("    return a"))
         text, chunks = await text_of(await made.client.completions.create(**ask))
         ask |= {"model": "local/demo", "prompt": ask["prompt"] + "    return a", "max_tokens": 9}
         rest, _ = await text_of(await made.client.completions.create(**ask))
-    assert text == "    return a" + rest  # of twelve tokens, three were there
+    assert text == "    return a" + rest  # three of the twelve tokens were received before
     assert {chunk.model for chunk in chunks} == {"m"}
 
 
-async def test_the_broken_route_goes_on_where_no_other_can(tmp_path: Path) -> None:
+async def test_a_stream_is_continued_on_its_own_route_if_no_other_can(tmp_path: Path) -> None:
     async with kit(tmp_path, 1, capabilities=able(0)) as made:
         made.servers[0].script(breaking(BEGUN), continuing())
         stream = await made.client.chat.completions.create(**AUTO)
@@ -105,7 +105,7 @@ async def test_the_broken_route_goes_on_where_no_other_can(tmp_path: Path) -> No
     assert len(stream.meta.parts) == 2
 
 
-async def test_a_continuation_that_breaks_is_continued(tmp_path: Path) -> None:
+async def test_a_disconnected_continuation_is_continued(tmp_path: Path) -> None:
     async with kit(tmp_path, 3, capabilities=able(0, 1, 2)) as made:
         made.servers[0].script(breaking(BEGUN))
         made.servers[1].script(breaking(" jumps over", name="c2"))
@@ -117,7 +117,7 @@ async def test_a_continuation_that_breaks_is_continued(tmp_path: Path) -> None:
     assert [part.purpose for part in stream.meta.parts] == ["call", "failover", "failover"]
 
 
-async def test_where_nobody_can_the_error_has_all_the_text(tmp_path: Path) -> None:
+async def test_the_error_of_a_failed_continuation_has_all_the_text(tmp_path: Path) -> None:
     async with kit(tmp_path, capabilities=able(1)) as made:
         made.servers[0].script(breaking(BEGUN))
         made.servers[1].script(breaking(" jumps over"))
@@ -125,7 +125,7 @@ async def test_where_nobody_can_the_error_has_all_the_text(tmp_path: Path) -> No
         with pytest.raises(APIConnectionError) as raised:
             await text_of(stream)
         rows = await made.rows()
-        assert made.asked() == [1, 1]
+        assert made.request_counts() == [1, 1]
     assert raised.value.partial == BEGUN + " jumps over"
     assert raised.value.__notes__
     assert (stream.meta.status, stream.meta.error) == ("error", "APIConnectionError")
@@ -142,20 +142,24 @@ CANNOT: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("why", "more"), CANNOT, ids=[each[0] for each in CANNOT])
-async def test_what_cannot_be_continued_is_an_error(tmp_path: Path, why: str, more: dict[str, Any]) -> None:
+async def test_a_stream_that_cannot_be_continued_raises_with_its_text(
+    tmp_path: Path, why: str, more: dict[str, Any]
+) -> None:
     async with kit(tmp_path, capabilities=able(0, 1) if more else able()) as made:
         made.servers[0].script(breaking(BEGUN))
         stream = await made.client.chat.completions.create(**AUTO, **more)
         with pytest.raises(APIConnectionError) as raised:
             await text_of(stream)
         (row,) = await made.rows()
-        assert made.asked() == [1, 0]
+        assert made.request_counts() == [1, 0]
     assert raised.value.partial == BEGUN
     assert (row.id, row.parent, row.status) == (stream.meta.id, None, "error")
 
 
 @pytest.mark.parametrize("how", ["reset", "close", "hang"])
-async def test_before_the_first_token_it_begins_anew_elsewhere(tmp_path: Path, how: str) -> None:
+async def test_a_stream_disconnected_before_its_first_token_restarts_on_another_route(
+    tmp_path: Path, how: str
+) -> None:
     async with kit(tmp_path) as made:
 
         async def role_only(received: Any, wire: Any) -> None:
@@ -173,11 +177,11 @@ async def test_before_the_first_token_it_begins_anew_elsewhere(tmp_path: Path, h
         stream = await made.client.chat.completions.create(**AUTO, timeout=0.5)
         text, chunks = await text_of(stream)
     assert text == ANSWER
-    assert {chunk.id for chunk in chunks} == {"c9"}  # nothing of the first was handed out
+    assert {chunk.id for chunk in chunks} == {"c9"}  # no chunk of the first stream was yielded
     assert [c.choices[0].delta.role for c in chunks].count("assistant") == 1
 
 
-async def test_an_error_amid_a_stream_that_all_would_give_is_raised(tmp_path: Path) -> None:
+async def test_a_client_error_amid_a_stream_is_raised_without_continuation(tmp_path: Path) -> None:
     async with kit(tmp_path, capabilities=able(0, 1)) as made:
         refusal = b'data: {"error": {"message": "no", "code": 400, "type": "invalid_request_error"}}\n\n'
 
@@ -188,11 +192,11 @@ async def test_an_error_amid_a_stream_that_all_would_give_is_raised(tmp_path: Pa
         stream = await made.client.chat.completions.create(**AUTO)
         with pytest.raises(APIError) as raised:
             await text_of(stream)
-        assert made.asked() == [1, 0]
+        assert made.request_counts() == [1, 0]
     assert raised.value.partial == "The quick"
 
 
-async def test_leaving_early_frees_the_upstream(tmp_path: Path) -> None:
+async def test_closing_the_stream_closes_the_connection_of_the_continuation(tmp_path: Path) -> None:
     async with kit(tmp_path, capabilities=able(1)) as made:
         made.servers[0].script(breaking(BEGUN))
         made.servers[1].script(breaking(" jumps over", how="hang"))
@@ -207,7 +211,7 @@ async def test_leaving_early_frees_the_upstream(tmp_path: Path) -> None:
     assert [row.status for row in rows] == ["error", "cancelled"]
 
 
-async def test_a_response_that_breaks_off_is_an_error(tmp_path: Path) -> None:
+async def test_a_disconnected_responses_stream_is_not_continued(tmp_path: Path) -> None:
     delta = b'data: {"type": "response.output_text.delta", "delta": "Hi", "item_id": "i", "output_index": 0, '
     delta += b'"content_index": 0, "sequence_number": 1}\n\n'
     async with kit(tmp_path, capabilities=able(0, 1)) as made:
@@ -222,10 +226,10 @@ async def test_a_response_that_breaks_off_is_an_error(tmp_path: Path) -> None:
         stream = await made.client.responses.create(model="auto", input="x", stream=True)
         with pytest.raises(APIConnectionError):
             [event async for event in stream]
-        assert made.asked() == [1, 0]
+        assert made.request_counts() == [1, 0]
 
 
-def test_the_synchronous_client_goes_on(tmp_path: Path) -> None:
+def test_the_synchronous_client_continues_a_disconnected_stream(tmp_path: Path) -> None:
     async def main() -> None:
         async with kit(tmp_path, capabilities=able(1)) as made:
             made.servers[0].script(breaking(BEGUN))
@@ -242,7 +246,7 @@ def test_the_synchronous_client_goes_on(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-async def test_the_stream_is_open_in_the_meantime(tmp_path: Path) -> None:
+async def test_the_record_of_an_unfinished_stream_is_open(tmp_path: Path) -> None:
     async with kit(tmp_path, capabilities=able(1)) as made:
         made.servers[0].script(breaking(BEGUN, how="hang"))
         stream = await made.client.chat.completions.create(**AUTO)
@@ -256,17 +260,17 @@ async def test_the_stream_is_open_in_the_meantime(tmp_path: Path) -> None:
         assert [row.parent for row in await made.rows()] == [None]
 
 
-async def test_a_refused_first_stream_and_a_broken_second(tmp_path: Path) -> None:
+async def test_a_refused_stream_and_then_a_disconnected_one_are_both_failed_over(tmp_path: Path) -> None:
     async with kit(tmp_path, 3, capabilities=able(2)) as made:
         made.servers[0].script(status(429))
         made.servers[1].script(breaking(BEGUN))
         made.servers[2].script(continuing())
         text, _ = await text_of(await made.client.chat.completions.create(**AUTO))
-        assert made.asked() == [1, 1, 1]
+        assert made.request_counts() == [1, 1, 1]
     assert text == ANSWER
 
 
-async def test_one_that_refuses_to_go_on_is_passed_by(tmp_path: Path) -> None:
+async def test_a_route_that_refuses_the_continuation_is_skipped(tmp_path: Path) -> None:
     async with kit(tmp_path, 3, capabilities=able(1, 2)) as made:
         made.servers[0].script(breaking(BEGUN))
         made.servers[1].script(status(400))
@@ -275,7 +279,7 @@ async def test_one_that_refuses_to_go_on_is_passed_by(tmp_path: Path) -> None:
     assert text == ANSWER
 
 
-async def test_the_deadline_ends_what_would_go_on(tmp_path: Path) -> None:
+async def test_the_deadline_ends_a_continuation(tmp_path: Path) -> None:
     async with kit(tmp_path, capabilities=able(1)) as made:
         made.servers[0].script(breaking(BEGUN))
         made.servers[1].script(hang)
@@ -299,22 +303,22 @@ def _chunk(text: str, *, last: bool = False) -> ChatCompletionChunk:
     stripped=st.booleans(),
     cuts=st.lists(st.integers(0, 14), max_size=4),
 )
-def test_what_is_joined_is_the_answer(
+def test_joined_chunks_are_the_complete_answer(
     answer: str, at: int, echo: bool, stripped: bool, cuts: list[int]
 ) -> None:
-    """However a continuation is cut up, and whether or not the text is sent again, nothing comes twice."""
+    """No text is repeated, however the continuation is split with or without an echo of the text."""
     given_, rest = answer[:at], answer[at:]
     sent = given_.rstrip()
     if not sent:
-        return  # such an answer is not continued
+        return  # an answer of blanks only is not continued
     blanks = given_[len(sent) :]
-    reply = blanks + rest  # what follows on what was sent
+    reply = blanks + rest  # the text that follows ``sent``
     if stripped and not echo:
-        reply = rest  # some servers leave out blanks at the beginning
+        reply = rest  # some servers omit blanks at the beginning
     if blanks and reply and rest.startswith((" ", "\n")) and stripped:
-        return  # nobody can tell whose blanks they are
+        return  # it is undecidable which side the blanks belong to
     if not echo and reply and (reply.startswith(sent) or sent.startswith(reply)):
-        return  # nor an answer that says the same again from an echo
+        return  # a repetition in the answer cannot be told from an echo
     whole = sent + reply if echo else reply
     edges = sorted({min(cut, len(whole)) for cut in cuts} | {0, len(whole)})
     pieces = [whole[a:b] for a, b in pairwise(edges)] or [""]
@@ -327,7 +331,7 @@ def test_what_is_joined_is_the_answer(
     assert {c.id for c in out} == {"c1"}
 
 
-async def test_nothing_of_a_stream_that_went_on_waits_for_the_collector(tmp_path: Path) -> None:
+async def test_a_continued_stream_leaves_no_reference_cycles(tmp_path: Path) -> None:
     async with kit(tmp_path, capabilities=able(1)) as made:
 
         async def one() -> None:

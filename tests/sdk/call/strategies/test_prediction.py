@@ -1,4 +1,4 @@
-"""Predicted outputs played from this side: given or drafted, checked, weighed, sent, and accounted for."""
+"""The prediction strategy: the caller's or a drafted prediction, its checks, benefit, counts and cost."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def _client(kind: Any, target: OpenAIServer, cheap: OpenAIServer, tmp_path: Any,
     providers = {"openai": {"base_url": target.base_url}, "cheap": {"base_url": cheap.base_url}}
     settings = Settings.model_validate({"providers": providers, "prices": PRICES})
     made = kind(config=settings, ledger=str(tmp_path / "l.db"), max_retries=0, api_key="k")
-    _know(made, prediction=True, prediction_models=(), rejected_billed=True, **known)
+    _set_capabilities(made, prediction=True, prediction_models=(), rejected_billed=True, **known)
     return made
 
 
-def _know(client: Any, **known: Any) -> None:
-    """Set what is known of the target: its preset may change, what a test rests on may not."""
+def _set_capabilities(client: Any, **known: Any) -> None:
+    """Set capabilities of the target, so that a test does not depend on its preset."""
     from dataclasses import replace
 
     endpoints = client.core.pipeline.destinations.endpoints
@@ -83,10 +83,10 @@ async def test_a_prediction_given_by_the_caller_is_verified_and_counted(
     )
     assert answer.choices[0].message.content == ANSWER
     assert openai_server.requests[0].json["prediction"] == GUESS
-    told = answer.meta.speculation
-    assert told is not None
-    assert (told.method, told.predicted_accepted, told.predicted_rejected) == ("prediction", 7, 2)
-    assert (told.drafted, told.accepted) == (None, None)
+    counts = answer.meta.speculation
+    assert counts is not None
+    assert (counts.method, counts.predicted_accepted, counts.predicted_rejected) == ("prediction", 7, 2)
+    assert (counts.drafted, counts.accepted) == (None, None)
     assert answer.meta.strategy == "prediction"
     (row,) = _rows(client)
     assert (row.cost_nano, row.completion_tokens) == (answer.meta.cost.nano, 15)
@@ -96,7 +96,7 @@ async def test_a_prediction_given_by_the_caller_is_verified_and_counted(
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_drafted_prediction_is_sent_and_every_call_is_paid_once(
+async def test_a_drafted_prediction_is_sent_and_every_sub_call_is_charged_once(
     client: AsyncOpenAI, openai_server: OpenAIServer, cheap: OpenAIServer, streamed: bool
 ) -> None:
     cheap.script(answering("The quick brown fox jumps over the lazy cat."))
@@ -108,7 +108,7 @@ async def test_a_drafted_prediction_is_sent_and_every_call_is_paid_once(
         )
         assert stream.meta.status == "open"
         chunks = [chunk async for chunk in stream]
-        assert all(chunk.choices for chunk in chunks)  # no usage chunk that nobody asked for
+        assert all(chunk.choices for chunk in chunks)  # no usage chunk, which was not requested
         text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
         meta = stream.meta
         assert meta.ttft_s is not None
@@ -135,7 +135,7 @@ async def test_a_drafted_prediction_is_sent_and_every_call_is_paid_once(
     assert "expected to be accepted" in meta.strategy_reason
 
 
-def test_the_synchronous_client_plays_too(
+def test_the_synchronous_client_drafts_a_prediction(
     openai_server: OpenAIServer, cheap: OpenAIServer, tmp_path: Any
 ) -> None:
     cheap.script(answering(ANSWER))
@@ -150,7 +150,7 @@ def test_the_synchronous_client_plays_too(
 
 
 @pytest.mark.parametrize("failure", [reset, refusing("no"), answering("")])
-async def test_a_draft_that_fails_leaves_the_target_alone(
+async def test_after_a_failed_draft_the_request_is_sent_without_a_prediction(
     client: AsyncOpenAI, openai_server: OpenAIServer, cheap: OpenAIServer, failure: Any
 ) -> None:
     cheap.script(failure)
@@ -163,7 +163,7 @@ async def test_a_draft_that_fails_leaves_the_target_alone(
     assert _rows(client)[0].status == ("ok" if failure.__qualname__.startswith("answering") else "error")
 
 
-async def test_a_deadline_holds_for_all_calls_together(
+async def test_the_deadline_covers_all_sub_calls(
     client: AsyncOpenAI, openai_server: OpenAIServer, cheap: OpenAIServer
 ) -> None:
     cheap.script(hang)
@@ -176,7 +176,7 @@ async def test_a_deadline_holds_for_all_calls_together(
     assert (row.route, row.error) == ("cheap/small", "DeadlineExceededError")
 
 
-async def test_an_unknown_draft_is_told_before_anything_is_sent(
+async def test_an_unknown_draft_raises_before_any_request_is_sent(
     client: AsyncOpenAI, openai_server: OpenAIServer
 ) -> None:
     with pytest.raises(NotFoundError, match="nowhere"):
@@ -202,20 +202,20 @@ CONFLICTS = [
 
 
 @pytest.mark.parametrize(("name", "value"), CONFLICTS)
-async def test_a_conflict_is_refused_before_sending_or_costs_the_prediction(
+async def test_a_conflicting_parameter_raises_or_with_drop_params_drops_the_prediction(
     client: AsyncOpenAI, openai_server: OpenAIServer, cheap: OpenAIServer, name: str, value: Any
 ) -> None:
-    asked: dict[str, Any] = {"model": "openai/big", "messages": ASK, "strategy": DRAFTED, name: value}
-    with pytest.raises(UnsupportedParameterError, match=f"'prediction' together with '{name}'") as told:
-        await client.chat.completions.create(**asked)
-    assert told.value.param == name
-    assert isinstance(told.value, BadRequestError)
+    params: dict[str, Any] = {"model": "openai/big", "messages": ASK, "strategy": DRAFTED, name: value}
+    with pytest.raises(UnsupportedParameterError, match=f"'prediction' together with '{name}'") as caught:
+        await client.chat.completions.create(**params)
+    assert caught.value.param == name
+    assert isinstance(caught.value, BadRequestError)
     if name == "max_completion_tokens":
-        assert "pass max_tokens" in str(told.value)
+        assert "pass max_tokens" in str(caught.value)
     assert openai_server.requests == []
     assert cheap.requests == []
     openai_server.script(verifying())
-    answer = await client.chat.completions.create(**asked, drop_params=True)
+    answer = await client.chat.completions.create(**params, drop_params=True)
     sent = openai_server.requests[0].json
     assert sent[name] == value
     assert "prediction" not in sent
@@ -223,7 +223,9 @@ async def test_a_conflict_is_refused_before_sending_or_costs_the_prediction(
     assert f"refuses together with '{name}'" in answer.meta.strategy_reason
 
 
-async def test_what_is_no_conflict_is_none(client: AsyncOpenAI, openai_server: OpenAIServer) -> None:
+async def test_default_values_of_conflicting_parameters_are_accepted(
+    client: AsyncOpenAI, openai_server: OpenAIServer
+) -> None:
     openai_server.script(verifying())
     await client.chat.completions.create(
         model="openai/big", messages=ASK, prediction=GUESS, strategy="prediction",
@@ -232,7 +234,7 @@ async def test_what_is_no_conflict_is_none(client: AsyncOpenAI, openai_server: O
     assert openai_server.requests[0].json["prediction"] == GUESS
 
 
-async def test_a_refusal_by_the_server_is_the_callers_to_see(
+async def test_a_prediction_refused_by_the_server_raises(
     client: AsyncOpenAI, openai_server: OpenAIServer
 ) -> None:
     openai_server.script(refusing())
@@ -244,7 +246,7 @@ async def test_a_refusal_by_the_server_is_the_callers_to_see(
     assert (row.status, row.http_status, row.cost_nano) == ("error", 400, 0)
 
 
-async def test_a_server_that_ignores_it_leaves_the_counts_unknown(
+async def test_a_server_that_ignores_the_prediction_leaves_the_counts_unknown(
     client: AsyncOpenAI, openai_server: OpenAIServer
 ) -> None:
     openai_server.script(answering(ANSWER))
@@ -252,32 +254,32 @@ async def test_a_server_that_ignores_it_leaves_the_counts_unknown(
         model="openai/big", messages=ASK, prediction="The quick", strategy="prediction"
     )
     assert openai_server.requests[0].json["prediction"] == {"type": "content", "content": "The quick"}
-    told = answer.meta.speculation
-    assert (told.method, told.predicted_accepted, told.predicted_rejected) == ("prediction", None, None)
+    counts = answer.meta.speculation
+    assert (counts.method, counts.predicted_accepted, counts.predicted_rejected) == ("prediction", None, None)
 
 
-async def test_models_and_endpoints_known_to_take_none(
+async def test_models_and_endpoints_without_predictions_raise(
     client: AsyncOpenAI, openai_server: OpenAIServer
 ) -> None:
-    _know(client, prediction_models=("gpt-4o", "gpt-4.1"))
-    asked: dict[str, Any] = {"model": "openai/big", "messages": ASK, "strategy": "prediction"}
+    _set_capabilities(client, prediction_models=("gpt-4o", "gpt-4.1"))
+    params: dict[str, Any] = {"model": "openai/big", "messages": ASK, "strategy": "prediction"}
     with pytest.raises(UnsupportedParameterError, match=r"begin with gpt-4o, gpt-4\.1"):
-        await client.chat.completions.create(**asked, prediction=GUESS)
-    _know(client, prediction_models=(), prediction=False)
+        await client.chat.completions.create(**params, prediction=GUESS)
+    _set_capabilities(client, prediction_models=(), prediction=False)
     with pytest.raises(UnsupportedParameterError, match="'openai' does not verify"):
-        await client.chat.completions.create(**asked, prediction=GUESS)
+        await client.chat.completions.create(**params, prediction=GUESS)
     assert openai_server.requests == []
-    answer = await client.chat.completions.create(**asked, prediction=GUESS, drop_params=True)
+    answer = await client.chat.completions.create(**params, prediction=GUESS, drop_params=True)
     assert "prediction" not in openai_server.requests[0].json
     assert "sent without a prediction" in answer.meta.strategy_reason
 
 
-async def test_fireworks_takes_text_or_ids_as_speculation_in_completions(
+async def test_text_completions_send_text_or_ids_as_speculation(
     client: AsyncOpenAI, openai_server: OpenAIServer, cheap: OpenAIServer
 ) -> None:
     with pytest.raises(UnsupportedParameterError, match="completion"):
         await client.completions.create(model="openai/big", prompt="Foxes", strategy=DRAFTED)
-    _know(client, speculation=True)
+    _set_capabilities(client, speculation=True)
     cheap.script(answering(ANSWER))
     openai_server.script(verifying(), answering(ANSWER))
     answer = await client.completions.create(model="openai/big", prompt="Foxes", strategy=DRAFTED)
@@ -290,7 +292,7 @@ async def test_fireworks_takes_text_or_ids_as_speculation_in_completions(
     assert openai_server.requests[1].json["speculation"] == [1, 2, 3]
 
 
-async def test_auto_takes_what_is_known_and_only_that(
+async def test_auto_predicts_only_if_the_endpoint_is_known_to_support_it(
     client: AsyncOpenAI, openai_server: OpenAIServer, cheap: OpenAIServer
 ) -> None:
     create = client.chat.completions.create
@@ -301,17 +303,17 @@ async def test_auto_takes_what_is_known_and_only_that(
     cheap.script(answering(ANSWER))
     openai_server.script(verifying())
     assert (await create(model="openai/big", messages=ASK, strategy=auto)).meta.strategy == "prediction"
-    _know(client, prediction=None)
+    _set_capabilities(client, prediction=None)
     unknown = await create(model="openai/big", messages=ASK, strategy=auto)
     assert unknown.meta.strategy == "direct"
-    _know(client, prediction=True)
-    beside = await create(model="openai/big", messages=ASK, strategy=auto, n=2)
-    assert beside.meta.strategy == "direct"
+    _set_capabilities(client, prediction=True)
+    conflicting = await create(model="openai/big", messages=ASK, strategy=auto, n=2)
+    assert conflicting.meta.strategy == "direct"
     assert len(cheap.requests) == 1
     assert len(_rows(client)) == 5
 
 
-async def test_a_prediction_that_never_holds_is_soon_no_longer_sent(
+async def test_predictions_that_are_always_rejected_are_no_longer_sent(
     client: AsyncOpenAI, openai_server: OpenAIServer, cheap: OpenAIServer
 ) -> None:
     wrong = " ".join(f"word{i}" for i in range(200))
@@ -324,12 +326,12 @@ async def test_a_prediction_that_never_holds_is_soon_no_longer_sent(
 
 
 @pytest.mark.parametrize("wanted", ["faster", 3, Strategy])
-async def test_what_is_no_strategy(client: AsyncOpenAI, wanted: Any) -> None:
+async def test_an_invalid_strategy_raises(client: AsyncOpenAI, wanted: Any) -> None:
     with pytest.raises(ConfigurationError, match="auto, direct, prediction, prefill, remote"):
         await client.chat.completions.create(model="openai/big", messages=ASK, strategy=wanted)
 
 
-async def test_methods_and_forms_that_take_no_strategy(
+async def test_embeddings_and_streaming_responses_accept_no_strategy_and_raw_responses_do(
     client: AsyncOpenAI, openai_server: OpenAIServer
 ) -> None:
     with pytest.raises(UnsupportedParameterError, match=r"embeddings\.create takes no strategy"):
@@ -347,7 +349,7 @@ async def test_methods_and_forms_that_take_no_strategy(
     assert raw.parse().meta.strategy == "prediction"
 
 
-async def test_a_stream_that_is_left_is_recorded_as_left(
+async def test_a_stream_closed_early_is_recorded_as_cancelled(
     client: AsyncOpenAI, openai_server: OpenAIServer
 ) -> None:
     openai_server.script(verifying())
@@ -367,15 +369,17 @@ async def test_a_stream_that_is_left_is_recorded_as_left(
     price=st.decimals("0", "0.001", places=9),
     second=st.none() | st.decimals("0", "1", places=4),
 )
-def test_worth_is_monotone(tokens: int, acceptance: float, price: Decimal, second: Decimal | None) -> None:
+def test_the_benefit_is_monotone_in_acceptance_and_price(
+    tokens: int, acceptance: float, price: Decimal, second: Decimal | None
+) -> None:
     def send(**changed: Any) -> bool:
-        asked = {
+        params = {
             "acceptance": acceptance,
             "output_price": price,
             "rejected_billed": True,
             "second_usd": second,
         }
-        return worth_sending(tokens, **{**asked, **changed}).send
+        return worth_sending(tokens, **{**params, **changed}).send
 
     if send():
         assert send(acceptance=min(1.0, acceptance + 0.1))
@@ -386,7 +390,7 @@ def test_worth_is_monotone(tokens: int, acceptance: float, price: Decimal, secon
     assert send(rejected_billed=None) == send()
 
 
-def test_what_a_prediction_is_worth() -> None:
+def test_a_prediction_is_sent_if_its_time_saved_outweighs_its_cost() -> None:
     dear = Decimal("0.00006")
     assert worth_sending(100, acceptance=0.9, output_price=dear, rejected_billed=True).send
     assert not worth_sending(100, acceptance=0.4, output_price=dear, rejected_billed=True).send
@@ -394,11 +398,11 @@ def test_what_a_prediction_is_worth() -> None:
     assert worth_sending(100, acceptance=0.4, output_price=dear, second_usd=None).send
     assert not worth_sending(100, acceptance=0.9, output_price=dear, second_usd=Decimal(0)).send
     assert worth_sending(100, acceptance=1.0, output_price=dear, second_usd=Decimal(0)).send
-    assert not worth_sending(100, acceptance=0.1, rejected_billed=False).send  # slower than without
+    assert not worth_sending(100, acceptance=0.1, rejected_billed=False).send  # slower than no prediction
     assert not worth_sending(0, acceptance=1.0).send
 
 
-def test_history_fades_and_keeps_pairs_apart() -> None:
+def test_the_acceptance_history_decays_and_is_kept_per_pair() -> None:
     history = PredictionHistory()
     assert history.acceptance(("a", "b")) is None
     history.note(("a", "b"), 0, 500)
@@ -412,14 +416,14 @@ def test_history_fades_and_keeps_pairs_apart() -> None:
     assert history.acceptance(("a", "c")) is None
 
 
-def test_a_policy_says_what_a_second_is_worth() -> None:
+def test_a_policy_sets_the_value_of_a_second() -> None:
     from specclient.call.strategies.prediction import _second_usd
 
     assert _second_usd(Policy(minimize="cost")) == 0
     assert _second_usd(Policy(minimize="latency")) is None
 
 
-async def test_of_a_draft_longer_than_the_answer_may_be_only_the_beginning_is_sent(
+async def test_a_draft_longer_than_max_tokens_is_truncated(
     client: AsyncOpenAI, openai_server: OpenAIServer, cheap: OpenAIServer
 ) -> None:
     cheap.script(answering("word " * 200))
@@ -432,7 +436,7 @@ async def test_of_a_draft_longer_than_the_answer_may_be_only_the_beginning_is_se
 
 
 @pytest.mark.parametrize("kind", ["prediction", "auto"])
-async def test_a_prediction_that_is_no_text_is_for_the_target_to_refuse(
+async def test_an_invalid_prediction_is_sent_for_the_target_to_refuse(
     client: AsyncOpenAI, openai_server: OpenAIServer, kind: Any
 ) -> None:
     openai_server.script(refusing("Invalid type for 'prediction'"))
@@ -445,7 +449,7 @@ async def test_a_prediction_that_is_no_text_is_for_the_target_to_refuse(
         )
 
 
-async def test_a_stream_of_nothing_ends(client: AsyncOpenAI, openai_server: OpenAIServer) -> None:
+async def test_an_empty_stream_ends(client: AsyncOpenAI, openai_server: OpenAIServer) -> None:
     openai_server.script(events(b"data: [DONE]\n\n"))
     stream = await client.chat.completions.create(
         model="openai/big", messages=ASK, prediction=GUESS, strategy="prediction", stream=True
@@ -455,7 +459,7 @@ async def test_a_stream_of_nothing_ends(client: AsyncOpenAI, openai_server: Open
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_policy_brings_its_strategy(
+async def test_the_strategy_of_a_policy_applies(
     client: AsyncOpenAI, openai_server: OpenAIServer, cheap: OpenAIServer, streamed: bool
 ) -> None:
     policy = Policy(minimize="latency", allow=("openai/big",), strategy=DRAFTED)
@@ -471,7 +475,7 @@ async def test_a_policy_brings_its_strategy(
     assert openai_server.requests[0].json["prediction"]["content"] == GUESS["content"]
 
 
-async def test_a_calls_own_strategy_stands_over_its_policys(
+async def test_the_strategy_of_a_call_overrides_that_of_its_policy(
     client: AsyncOpenAI, openai_server: OpenAIServer, cheap: OpenAIServer
 ) -> None:
     policy = Policy(minimize="latency", allow=("openai/big",), strategy=DRAFTED)

@@ -1,4 +1,4 @@
-"""Answers begun here and continued there: each form of asking, the accept rule, and the text exactly once."""
+"""The prefill strategy: the request forms of servers, the rule to accept a draft, and one joined text."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.anyio
 
 ASK = [{"role": "user", "content": "Say something about foxes."}]
 BEGUN = "The quick brown"
-SURE = {"content": [{"token": "x", "logprob": -0.01}, {"token": "y", "logprob": -0.1}]}
-UNSURE = {"content": [{"token": "x", "logprob": -0.01}, {"token": "y", "logprob": -3.0}]}
+CONFIDENT = {"content": [{"token": "x", "logprob": -0.01}, {"token": "y", "logprob": -0.1}]}
+UNCERTAIN = {"content": [{"token": "x", "logprob": -0.01}, {"token": "y", "logprob": -3.0}]}
 DRAFTED = Strategy(kind="prefill", draft="near/small", depth=8)
 PRICES = {
     name: PriceSettings(input=Decimal("0.3"), output=Decimal("1.2")) for name in ("far/big", "near/small")
@@ -55,7 +55,7 @@ FORMS = [
 
 @pytest.mark.parametrize("echo", [False, True])
 @pytest.mark.parametrize(("form", "turn", "body"), FORMS)
-async def test_the_callers_own_beginning_in_each_form(
+async def test_the_callers_prefill_is_sent_in_the_form_of_each_server(
     openai_server: OpenAIServer,
     near: OpenAIServer,
     tmp_path: Any,
@@ -80,16 +80,17 @@ async def test_the_callers_own_beginning_in_each_form(
     assert sent["messages"] == [*ASK, {"role": "assistant", "content": BEGUN, **turn}]
     assert {name: sent.get(name) for name in body} == body
     assert ("continue_final_message" in sent) == bool(body)
-    told = answer.meta.speculation
-    assert (told.method, told.drafted, told.accepted, told.acceptance_rate) == ("prefill", None, None, None)
+    counts = answer.meta.speculation
+    assert (counts.method, counts.drafted) == ("prefill", None)
+    assert (counts.accepted, counts.acceptance_rate) == (None, None)
     assert len(answer.meta.parts) == 1
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_sure_draft_is_committed(
+async def test_a_confident_draft_is_committed(
     client: AsyncOpenAI, openai_server: OpenAIServer, near: OpenAIServer, streamed: bool
 ) -> None:
-    near.script(answering("The quick brown ", logprobs=SURE, finish_reason="length"))
+    near.script(answering("The quick brown ", logprobs=CONFIDENT, finish_reason="length"))
     openai_server.script(continuing())
     ask: dict[str, Any] = {"model": "far/big", "messages": ASK, "strategy": DRAFTED, "max_tokens": 20}
     if streamed:
@@ -102,7 +103,7 @@ async def test_a_sure_draft_is_committed(
     assert text == ANSWER
     drafted, sent = near.requests[0].json, openai_server.requests[0].json
     assert (drafted["max_tokens"], drafted["logprobs"]) == (8, True)
-    assert sent["messages"][-1] == {"role": "assistant", "content": "The quick brown"}  # no blank at its end
+    assert sent["messages"][-1] == {"role": "assistant", "content": "The quick brown"}  # no trailing blank
     assert sent["max_tokens"] == 20 - 3
     assert "committed 3 tokens of near/small: the draft's mean probability is 0.95" in meta.strategy_reason
     rows = client.ledger.rows()
@@ -113,10 +114,10 @@ async def test_a_sure_draft_is_committed(
     }
 
 
-async def test_an_unsure_draft_is_not(
+async def test_an_uncertain_draft_is_rejected(
     client: AsyncOpenAI, openai_server: OpenAIServer, near: OpenAIServer
 ) -> None:
-    near.script(answering("A slow grey", logprobs=UNSURE))
+    near.script(answering("A slow grey", logprobs=UNCERTAIN))
     openai_server.script(answering(ANSWER))
     answer = await client.chat.completions.create(model="far/big", messages=ASK, strategy=DRAFTED)
     assert answer.choices[0].message.content == ANSWER
@@ -126,7 +127,7 @@ async def test_an_unsure_draft_is_not(
 
 
 @pytest.mark.parametrize(("drafted", "committed"), [("The quick brown", True), ("A slow grey", False)])
-async def test_a_draft_that_tells_no_confidence_is_compared_with_the_target(
+async def test_a_draft_without_log_probabilities_is_compared_with_the_target(
     client: AsyncOpenAI, openai_server: OpenAIServer, near: OpenAIServer, drafted: str, committed: bool
 ) -> None:
     no_logprobs = reply(400, {"error": {"message": "logprobs are not supported"}})
@@ -143,7 +144,7 @@ async def test_a_draft_that_tells_no_confidence_is_compared_with_the_target(
 
 
 @pytest.mark.parametrize("failure", [reply(500, {"error": {"message": "no"}}), answering("")])
-async def test_a_draft_that_fails_leaves_the_target_alone(
+async def test_after_a_failed_draft_the_request_is_sent_without_a_prefill(
     client: AsyncOpenAI, openai_server: OpenAIServer, near: OpenAIServer, failure: Any
 ) -> None:
     near.script(failure)
@@ -154,10 +155,10 @@ async def test_a_draft_that_fails_leaves_the_target_alone(
     assert "sent without a beginning" in answer.meta.strategy_reason
 
 
-async def test_a_draft_longer_than_its_cap_is_not_committed(
+async def test_a_draft_longer_than_its_depth_is_not_committed(
     client: AsyncOpenAI, openai_server: OpenAIServer, near: OpenAIServer
 ) -> None:
-    near.script(answering(ANSWER, logprobs=SURE))
+    near.script(answering(ANSWER, logprobs=CONFIDENT))
     openai_server.script(answering(ANSWER))
     answer = await client.chat.completions.create(model="far/big", messages=ASK, strategy=DRAFTED)
     assert openai_server.requests[0].json["messages"] == ASK
@@ -176,7 +177,7 @@ async def test_plain_completions_continue_the_prompt(
     assert answer.choices[0].text == ANSWER
 
 
-async def test_what_cannot_be_continued(
+async def test_requests_that_cannot_be_prefilled_raise_or_are_sent_directly(
     openai_server: OpenAIServer, near: OpenAIServer, tmp_path: Any
 ) -> None:
     ask: dict[str, Any] = {"model": "far/big", "messages": ASK}
@@ -190,19 +191,19 @@ async def test_what_cannot_be_continued(
         with pytest.raises(UnsupportedParameterError, match="needs the beginning of an answer"):
             await client.chat.completions.create(**ask, strategy="prefill")
         for name, value in (("tools", [{"type": "function"}]), ("response_format", {"type": "json_object"})):
-            with pytest.raises(UnsupportedParameterError, match=name) as told:
+            with pytest.raises(UnsupportedParameterError, match=name) as caught:
                 await client.chat.completions.create(**ask, strategy=DRAFTED, **{name: value})
-            assert told.value.param == name
+            assert caught.value.param == name
         auto = await client.chat.completions.create(**ask, strategy=Strategy(draft="near/small"))
-        assert auto.meta.strategy == "direct"  # never unverified unless asked for
+        assert auto.meta.strategy == "direct"  # auto never commits unverified text
     assert near.requests == []
 
 
-async def test_what_only_looks_like_an_echo_is_kept_where_none_is_sent(
+async def test_text_that_resembles_an_echo_is_kept_if_the_server_sends_none(
     openai_server: OpenAIServer, near: OpenAIServer, tmp_path: Any
 ) -> None:
-    sure = {"tokens": [")"], "token_logprobs": [-0.01], "top_logprobs": None, "text_offset": [0]}
-    near.script(*[_completion(")", logprobs=sure)] * 2)
+    confident = {"tokens": [")"], "token_logprobs": [-0.01], "top_logprobs": None, "text_offset": [0]}
+    near.script(*[_completion(")", logprobs=confident)] * 2)
     openai_server.script(_completion(")\n"))
     ask: dict[str, Any] = {"model": "far/big", "prompt": "f(g(1", "strategy": DRAFTED}
     async with _client(openai_server, near, "completions", tmp_path) as client:
@@ -213,7 +214,7 @@ async def test_what_only_looks_like_an_echo_is_kept_where_none_is_sent(
     assert answer.choices[0].text == "))\n"
 
 
-async def test_anthropic_repeats_nothing(near: OpenAIServer, tmp_path: Any) -> None:
+async def test_anthropics_continuation_is_joined_to_the_prefill(near: OpenAIServer, tmp_path: Any) -> None:
     text = {"type": "text", "text": "*Title**"}
     usage = {"input_tokens": 1, "output_tokens": 3}
     with OpenAIServer() as server:

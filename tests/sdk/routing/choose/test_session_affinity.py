@@ -237,4 +237,4 @@ async def test_a_session_stays_with_the_route_that_answered_after_failover(
                 [chunk async for chunk in answer]
             said.append((session, answer.meta.route.chosen))
         assert said == [("s", "s1/m"), ("s", "s1/m"), ("t", "s0/m")]
-        assert made.asked() == [2, 2]
+        assert made.request_counts() == [2, 2]

@@ -1,4 +1,4 @@
-"""Drafts verified over the wire: token for token what the target says alone, in every server's form."""
+"""Remote verification: the output equals the target's greedy output token for token, for each server API."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _client(
 
 @pytest.fixture(scope="module")
 def client(served: Served) -> Iterator[AsyncOpenAI]:
-    """One for most tests: each of them runs in an event loop of its own, and the draft is loaded once."""
+    """One client for most tests, which run in separate event loops; the draft is loaded once."""
     made = _client(served.base_url)
     yield made
     anyio.run(made.close)
@@ -88,27 +88,29 @@ def _same(answer: Any, reference: Any) -> None:
 
 
 @pytest.mark.parametrize("depth", [1, 3, 5, None])
-async def test_it_is_the_targets_own_answer_token_for_token(client: AsyncOpenAI, depth: int | None) -> None:
-    kept = drafted = 0
+async def test_the_output_is_the_targets_greedy_output_token_for_token(
+    client: AsyncOpenAI, depth: int | None
+) -> None:
+    accepted = drafted = 0
     for prompt in PROMPTS:
         reference = await _alone(client, prompt, max_tokens=16)
         answer = await _alone(client, prompt, max_tokens=16, strategy=remote(depth))
         _same(answer, reference)
-        told = answer.meta.speculation
-        assert told.method == "remote"
-        if told.steps:
-            assert 0 <= told.accepted <= told.drafted
-            assert told.acceptance_rate == told.accepted / told.drafted
-            assert told.mean_accepted_length == 1 + told.accepted / told.steps
-            kept, drafted = kept + told.accepted, drafted + told.drafted
+        counts = answer.meta.speculation
+        assert counts.method == "remote"
+        if counts.steps:
+            assert 0 <= counts.accepted <= counts.drafted
+            assert counts.acceptance_rate == counts.accepted / counts.drafted
+            assert counts.mean_accepted_length == 1 + counts.accepted / counts.steps
+            accepted, drafted = accepted + counts.accepted, drafted + counts.drafted
     assert drafted
-    assert kept / drafted > 0.15  # of a draft worth its name
+    assert accepted / drafted > 0.15  # a lower acceptance rate would be a fault of the loop
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("depth", [1, 2, 3, 5, 8, None])
-async def test_it_is_the_targets_own_answer_for_long(client: AsyncOpenAI, depth: int | None) -> None:
+async def test_long_outputs_are_the_targets_greedy_output(client: AsyncOpenAI, depth: int | None) -> None:
     for prompt in [begin + more for begin in PROMPTS for more in ("", "\n", "    # ", "é", "return")]:
         for stop in (None, "\n\n", ["return", ":"]):
             reference = await _alone(client, prompt, max_tokens=96, stop=stop)
@@ -116,18 +118,18 @@ async def test_it_is_the_targets_own_answer_for_long(client: AsyncOpenAI, depth:
             _same(answer, reference)
 
 
-async def test_a_draft_that_is_the_target_is_always_kept(client: AsyncOpenAI) -> None:
+async def test_a_draft_model_equal_to_the_target_is_always_accepted(client: AsyncOpenAI) -> None:
     answer = await _alone(client, PROMPTS[0], max_tokens=30, strategy=remote(4, draft=f"local/{TARGET}"))
-    told = answer.meta.speculation
-    assert told.acceptance_rate == 1.0
-    assert told.mean_accepted_length > 4
-    assert set(told.per_position) == {1.0}
+    counts = answer.meta.speculation
+    assert counts.acceptance_rate == 1.0
+    assert counts.mean_accepted_length > 4
+    assert set(counts.per_position) == {1.0}
     _same(answer, await _alone(client, PROMPTS[0], max_tokens=30))
 
 
 @pytest.mark.parametrize("stop", ["\n", ["return", "):"], "if ", ["e", "el"]])
 @pytest.mark.parametrize("depth", [5, None])
-async def test_stop_strings_end_it_where_they_would_end_the_target(
+async def test_stop_strings_end_the_output_where_they_end_the_targets(
     client: AsyncOpenAI, stop: Any, depth: int | None
 ) -> None:
     for prompt in PROMPTS[:2]:
@@ -137,21 +139,21 @@ async def test_stop_strings_end_it_where_they_would_end_the_target(
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, None])
-async def test_it_is_never_longer_than_asked(client: AsyncOpenAI, limit: int | None) -> None:
-    more = {} if limit is None else {"max_tokens": limit}  # 16 by default, as the API has it
+async def test_max_tokens_limits_the_output(client: AsyncOpenAI, limit: int | None) -> None:
+    more = {} if limit is None else {"max_tokens": limit}  # the API's default is 16
     for depth in (3, None):
         answer = await _alone(client, PROMPTS[1], **more, strategy=remote(depth))
         _same(answer, await _alone(client, PROMPTS[1], **more))
         assert answer.usage.completion_tokens == (limit or 16)
 
 
-async def test_token_ids_as_a_prompt(client: AsyncOpenAI) -> None:
+async def test_the_prompt_can_be_token_ids(client: AsyncOpenAI) -> None:
     first = await _alone(client, PROMPTS[3], max_tokens=24)
     ids = first.choices[0].prompt_token_ids
     _same(await _alone(client, ids, max_tokens=24, strategy=remote(3)), first)
 
 
-async def test_streams_yield_text_as_it_is_verified(client: AsyncOpenAI) -> None:
+async def test_a_stream_yields_text_as_it_is_verified(client: AsyncOpenAI) -> None:
     reference = await _alone(client, PROMPTS[0], max_tokens=32)
     stream = await _alone(
         client, PROMPTS[0], max_tokens=32, strategy=remote(4), stream=True,
@@ -171,7 +173,7 @@ async def test_streams_yield_text_as_it_is_verified(client: AsyncOpenAI) -> None
     assert meta.ttft_s < meta.latency_s
 
 
-async def test_a_stream_goes_on_as_the_target_speaks_once_it_has_given_up(
+async def test_after_giving_up_a_stream_yields_the_targets_own_tokens(
     client: AsyncOpenAI, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(draft_length, "target_alone_is_faster", lambda *_, **__: True)
@@ -191,7 +193,7 @@ async def test_a_stream_goes_on_as_the_target_speaks_once_it_has_given_up(
         _same(whole, reference)
 
 
-async def test_every_call_is_recorded_and_the_whole_costs_their_sum(recorded: AsyncOpenAI) -> None:
+async def test_every_sub_call_is_recorded_and_the_call_costs_their_sum(recorded: AsyncOpenAI) -> None:
     answer = await _alone(recorded, PROMPTS[0], max_tokens=20, strategy=remote(4), tags={"run": "1"})
     meta = answer.meta
     rows = recorded.ledger.rows()
@@ -208,7 +210,7 @@ async def test_every_call_is_recorded_and_the_whole_costs_their_sum(recorded: As
     assert "draft tokens accepted in" in meta.strategy_reason
 
 
-def test_the_synchronous_client_verifies_too(served: Served) -> None:
+def test_the_synchronous_client_verifies_drafts(served: Served) -> None:
     with _client(served.base_url, kind=OpenAI) as client:
         ask = {"model": MODEL, "prompt": PROMPTS[0], "max_tokens": 16, "temperature": 0}
         alone = client.completions.create(**ask)
@@ -217,7 +219,7 @@ def test_the_synchronous_client_verifies_too(served: Served) -> None:
         assert client.completions.create(**ask, strategy=remote(3)).choices[0].text == alone.choices[0].text
 
 
-async def test_auto_verifies_where_the_endpoint_is_known_to_score(served: Served) -> None:
+async def test_auto_verifies_only_if_the_endpoint_is_known_to_return_scores(served: Served) -> None:
     auto = Strategy(draft=DRAFT, depth=3)
     async with _client(served.base_url) as client:
         answer = await _alone(client, PROMPTS[0], max_tokens=8, strategy=auto)
@@ -230,7 +232,7 @@ async def test_auto_verifies_where_the_endpoint_is_known_to_score(served: Served
         assert (answer.meta.strategy, answer.meta.parts) == ("direct", ())
 
 
-async def test_the_engine_in_this_process_as_target(client: AsyncOpenAI) -> None:
+async def test_the_local_engine_can_be_the_target(client: AsyncOpenAI) -> None:
     ask: dict[str, Any] = {
         "model": f"local/{TARGET}",
         "prompt": PROMPTS[1],
@@ -270,17 +272,17 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("changed", "param"), REFUSED)
-async def test_what_cannot_be_verified_exactly_is_refused(
+async def test_parameters_that_cannot_be_verified_exactly_raise(
     recorded: AsyncOpenAI, changed: dict[str, Any], param: str
 ) -> None:
     ask = {"model": MODEL, "prompt": "a", "max_tokens": 4, "temperature": 0, "strategy": remote(2), **changed}
-    with pytest.raises(UnsupportedParameterError, match="strategy 'remote' cannot be used") as told:
+    with pytest.raises(UnsupportedParameterError, match="strategy 'remote' cannot be used") as caught:
         await recorded.completions.create(**ask)
-    assert told.value.param == param
+    assert caught.value.param == param
     assert recorded.ledger.rows() == []
 
 
-async def test_chats_and_unknown_servers_are_refused(served: Served) -> None:
+async def test_chats_and_servers_without_known_scores_raise(served: Served) -> None:
     async with _client(served.base_url) as client:
         with pytest.raises(UnsupportedParameterError, match=r"completions\.create and the rendered prompt"):
             await client.chat.completions.create(
@@ -313,9 +315,9 @@ FORMS = {
 
 
 @pytest.mark.parametrize("name", FORMS)
-async def test_other_makers_forms(client: AsyncOpenAI, scorer: Scorer, name: str) -> None:
+async def test_the_score_formats_of_other_servers(client: AsyncOpenAI, scorer: Scorer, name: str) -> None:
     form, behaviour = FORMS[name]
-    kept = 0
+    accepted = 0
     with OpenAIServer() as server:
         server.script(*[behaviour(scorer)] * 2000)
         async with _client(server.base_url, form) as far:
@@ -326,19 +328,21 @@ async def test_other_makers_forms(client: AsyncOpenAI, scorer: Scorer, name: str
                 )
                 assert answer.choices[0].text == reference.choices[0].text
                 assert answer.choices[0].finish_reason == reference.choices[0].finish_reason
-                kept += answer.meta.speculation.accepted or 0
+                accepted += answer.meta.speculation.accepted or 0
                 assert all(part.usage.prompt is not None for part in answer.meta.parts)
-    assert kept > 10
+    assert accepted > 10
 
 
-async def test_our_own_server_by_echo(served: Served) -> None:
+async def test_our_own_server_can_be_verified_by_echo(served: Served) -> None:
     async with _client(served.base_url, "echo") as client:
         for prompt in PROMPTS[:4]:
             answer = await _alone(client, prompt, max_tokens=20, strategy=remote(4))
             _same(answer, await _alone(client, prompt, max_tokens=20))
 
 
-async def test_a_draft_with_another_tokenizer_is_refused(client: AsyncOpenAI, tmp_path_factory: Any) -> None:
+async def test_a_draft_with_another_tokenizer_raises_and_auto_uses_the_target_alone(
+    client: AsyncOpenAI, tmp_path_factory: Any
+) -> None:
 
     from tiny_models import write_checkpoint
 
@@ -355,7 +359,7 @@ async def test_a_draft_with_another_tokenizer_is_refused(client: AsyncOpenAI, tm
 
 
 @pytest.mark.parametrize("failing_at", [0, 2, 3, 5])
-async def test_a_draft_that_fails_leaves_the_target_alone(
+async def test_after_a_failed_draft_the_target_continues_alone(
     client: AsyncOpenAI, backend: LocalBackend, served: Served, failing_at: int
 ) -> None:
     out_of_order = reply(500, {"error": {"message": "out of order"}})
@@ -369,7 +373,7 @@ async def test_a_draft_that_fails_leaves_the_target_alone(
     assert [part.status for part in answer.meta.parts].count("error") == 1
 
 
-async def test_a_target_that_fails_midway_fails_the_call_and_keeps_what_was_paid(
+async def test_a_target_that_fails_midway_raises_and_keeps_the_rows_of_earlier_sub_calls(
     scorer: Scorer, tmp_path: Any
 ) -> None:
     with OpenAIServer() as server:
@@ -384,7 +388,7 @@ async def test_a_target_that_fails_midway_fails_the_call_and_keeps_what_was_paid
     assert len([row for row in rows if row.status == "ok"]) >= 6
 
 
-async def test_a_server_that_does_not_tell_is_found_out(openai_server: OpenAIServer) -> None:
+async def test_a_server_that_omits_the_declared_scores_raises(openai_server: OpenAIServer) -> None:
     for form, what in (
         ("prompt_logprobs", "no token_ids"),
         ("echo", "no token_ids and token_logprobs"),
@@ -395,7 +399,7 @@ async def test_a_server_that_does_not_tell_is_found_out(openai_server: OpenAISer
                 await _alone(client, PROMPTS[0], max_tokens=8, strategy=remote(2))
 
 
-async def test_a_stream_that_is_left_stops_the_rounds(client: AsyncOpenAI, served: Served) -> None:
+async def test_closing_a_stream_stops_the_rounds(client: AsyncOpenAI, served: Served) -> None:
     stream = await _alone(client, PROMPTS[0], max_tokens=200, strategy=remote(3), stream=True)
     seen = [await anext(aiter(stream)) for _ in range(3)]
     await stream.close()

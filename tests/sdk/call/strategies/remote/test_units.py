@@ -1,4 +1,4 @@
-"""What remote verification rests on: draft lengths, endings, spelling, and how scores are read."""
+"""The parts of remote verification: draft lengths, stop strings, detokenization and score parsers."""
 
 from __future__ import annotations
 
@@ -33,21 +33,23 @@ TIMES = st.floats(1e-4, 1.0)
 
 
 @given(acceptance=RATES, depth=st.integers(1, 16))
-def test_expected_tokens_is_the_sum_of_what_each_position_wins(acceptance: float, depth: int) -> None:
+def test_expected_tokens_is_the_sum_of_the_acceptance_of_each_position(acceptance: float, depth: int) -> None:
     assert math.isclose(
         expected_tokens(acceptance, depth), sum(acceptance**i for i in range(depth + 1)), rel_tol=1e-6
     )
 
 
 @given(acceptance=RATES, draft_s=TIMES, verify_s=TIMES)
-def test_no_other_depth_is_faster(acceptance: float, draft_s: float, verify_s: float) -> None:
+def test_the_best_draft_length_has_the_highest_rate(
+    acceptance: float, draft_s: float, verify_s: float
+) -> None:
     best = best_draft_length(acceptance, draft_s=draft_s, verify_s=verify_s)
     rate = tokens_per_second(acceptance, best, draft_s=draft_s, verify_s=verify_s)
     for depth in range(1, 17):
         assert rate >= tokens_per_second(acceptance, depth, draft_s=draft_s, verify_s=verify_s)
 
 
-def test_a_far_target_and_a_good_draft_make_for_long_drafts() -> None:
+def test_a_slow_target_and_a_high_acceptance_rate_give_longer_drafts() -> None:
     assert best_draft_length(0.9, draft_s=0.005, verify_s=0.5) > best_draft_length(
         0.9, draft_s=0.005, verify_s=0.02
     )
@@ -58,26 +60,28 @@ def test_a_far_target_and_a_good_draft_make_for_long_drafts() -> None:
     assert best_draft_length(1.0, draft_s=0.0, verify_s=0.2, longest=6) == 6
 
 
-def _controller(token_s: float, verify_s: float, kept: int, draft_s: float = 0.002) -> DraftLengthController:
+def _controller(
+    token_s: float, verify_s: float, accepted: int, draft_s: float = 0.002
+) -> DraftLengthController:
     controller = DraftLengthController(calibration=(8, verify_s + 7 * token_s))
     for _ in range(12):
-        controller.note(4, kept, draft_s=4 * draft_s, verify_s=verify_s)
+        controller.note(4, accepted, draft_s=4 * draft_s, verify_s=verify_s)
     return controller
 
 
-def test_it_gives_up_where_the_target_is_faster_alone_and_only_there() -> None:
-    assert _controller(token_s=0.05, verify_s=0.06, kept=4).next_length(100) is not None
-    assert _controller(token_s=0.001, verify_s=0.06, kept=4).next_length(100) is None
-    assert _controller(token_s=0.05, verify_s=0.06, kept=0).next_length(100) is None
-    assert math.isclose(_controller(token_s=0.05, verify_s=0.06, kept=4).token_s or 0, 0.05, rel_tol=1e-6)
-    fixed = _controller(token_s=0.001, verify_s=0.06, kept=0)
+def test_the_controller_gives_up_only_if_the_target_alone_is_faster() -> None:
+    assert _controller(token_s=0.05, verify_s=0.06, accepted=4).next_length(100) is not None
+    assert _controller(token_s=0.001, verify_s=0.06, accepted=4).next_length(100) is None
+    assert _controller(token_s=0.05, verify_s=0.06, accepted=0).next_length(100) is None
+    assert math.isclose(_controller(token_s=0.05, verify_s=0.06, accepted=4).token_s or 0, 0.05, rel_tol=1e-6)
+    fixed = _controller(token_s=0.001, verify_s=0.06, accepted=0)
     fixed.fixed = 5
     assert fixed.next_length(100) == 5
-    assert fixed.next_length(3) == 2  # with the target's own token, no more than remains
+    assert fixed.next_length(3) == 2  # with the target's own token, the three that remain
     assert fixed.next_length(1) == 0
 
 
-def test_it_needs_evidence_before_it_gives_up() -> None:
+def test_the_controller_does_not_give_up_after_one_round() -> None:
     controller = DraftLengthController(calibration=(8, 0.001))
     controller.note(4, 0, draft_s=1.0, verify_s=1.0)
     assert controller.next_length(100) == 4
@@ -87,20 +91,20 @@ def test_it_needs_evidence_before_it_gives_up() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 8), st.integers(0, 8)), max_size=20))
-def test_the_record_keeps_its_invariants(rounds: list[tuple[int, int]]) -> None:
+def test_speculation_counts_keep_their_invariants(rounds: list[tuple[int, int]]) -> None:
     counts = RoundCounts()
     for drafted, accepted in rounds:
         counts.note(drafted, min(drafted, accepted))
-    told = counts.speculation()
+    speculation = counts.speculation()
     if not rounds:
-        assert (told.drafted, told.acceptance_rate, told.steps) == (None, None, None)
+        assert (speculation.drafted, speculation.acceptance_rate, speculation.steps) == (None, None, None)
         return
-    assert told.accepted is not None
-    assert told.per_position is not None
-    assert 0 <= told.accepted <= (told.drafted or 0)
-    assert told.mean_accepted_length == 1 + told.accepted / len(rounds)
-    assert all(0 <= share <= 1 for share in told.per_position)
-    assert len(told.per_position) == max(drafted for drafted, _ in rounds)
+    assert speculation.accepted is not None
+    assert speculation.per_position is not None
+    assert 0 <= speculation.accepted <= (speculation.drafted or 0)
+    assert speculation.mean_accepted_length == 1 + speculation.accepted / len(rounds)
+    assert all(0 <= share <= 1 for share in speculation.per_position)
+    assert len(speculation.per_position) == max(drafted for drafted, _ in rounds)
 
 
 TEXTS = st.text("abc", max_size=12)
@@ -111,7 +115,9 @@ TEXTS = st.text("abc", max_size=12)
     cuts=st.lists(st.integers(1, 4), max_size=12),
     stops=st.lists(st.text("abc", min_size=1, max_size=3), max_size=3),
 )
-def test_an_ending_does_not_depend_on_the_pieces(text: str, cuts: list[int], stops: list[str]) -> None:
+def test_stop_strings_are_found_however_the_text_is_split(
+    text: str, cuts: list[int], stops: list[str]
+) -> None:
     def run(pieces: Sequence[str]) -> tuple[str, bool]:
         matcher, out = StopStringMatcher(stops), ""
         for piece in pieces:
@@ -131,18 +137,18 @@ def test_an_ending_does_not_depend_on_the_pieces(text: str, cuts: list[int], sto
     assert got == ((text[: min(ends)[1]], True) if ends else (text, False))
 
 
-def test_stops_that_are_none() -> None:
+def test_invalid_stop_strings_raise() -> None:
     for stop in ("", [""], [3]):
         with pytest.raises(BadRequestError, match="stop is"):
             StopStringMatcher(stop)
 
 
-#: A vocabulary whose tokens split characters, drop blanks, and end answers.
+#: A vocabulary with tokens that split a character, that are a blank, and that end an answer.
 WORDS = {1: b"Hello", 2: b" world", 3: "é".encode()[:1], 4: "é".encode()[1:], 5: b"</s>", 6: b"!", 7: b" "}
 END = 5
 
 
-def _shown(ids: Sequence[int]) -> str:
+def _decoded(ids: Sequence[int]) -> str:
     return b"".join(WORDS[i] for i in ids if i != END).decode("utf-8", "replace")
 
 
@@ -152,17 +158,17 @@ def _token(number: int, *, strip: bool = False) -> ScoringToken:
 
 
 def _detokenizer() -> tuple[RemoteDetokenizer, list[int]]:
-    asked: list[int] = []
+    decode_calls: list[int] = []
 
     async def decode(ids: Sequence[int]) -> str:
-        asked.append(len(ids))
-        return _shown(ids)
+        decode_calls.append(len(ids))
+        return _decoded(ids)
 
-    return RemoteDetokenizer(decode, [1]), asked
+    return RemoteDetokenizer(decode, [1]), decode_calls
 
 
 @pytest.mark.parametrize("strip", [False, True])
-async def test_tokens_are_spelled_as_the_whole_is(strip: bool) -> None:
+async def test_scored_tokens_give_the_same_text_as_decoding_all_at_once(strip: bool) -> None:
     run = [1, 2, 3, 4, 6, 2, 3, 4, 3, 4, 7, 1]
     for size in range(1, 6):
         detokenizer, _ = _detokenizer()
@@ -172,31 +178,31 @@ async def test_tokens_are_spelled_as_the_whole_is(strip: bool) -> None:
             taken, text = await detokenizer.append_scored(tokens)
             assert taken == len(tokens)
             out += text
-        assert out == _shown(run)
+        assert out == _decoded(run)
         assert detokenizer.ids == run
 
 
-async def test_the_token_that_ends_an_answer_is_never_taken_from_scores() -> None:
+async def test_an_end_token_is_never_appended_from_scores() -> None:
     detokenizer, _ = _detokenizer()
     assert await detokenizer.append_scored([_token(1), _token(2), _token(END)]) == (2, "Hello world")
     assert await detokenizer.append_scored([_token(END)]) == (0, "")
     assert await detokenizer.append_scored([ScoringToken(END, "")]) == (0, "")
     assert await detokenizer.append_scored([_token(1), _token(END), _token(2)]) == (0, "")
-    assert await detokenizer.append_scored([ScoringToken(2, None)]) == (0, "")  # a server that tells no texts
+    assert await detokenizer.append_scored([ScoringToken(2, None)]) == (0, "")  # without token texts
     assert detokenizer.ids == [1, 2]
 
 
-async def test_tokens_known_to_be_plain_are_spelled_without_asking() -> None:
-    detokenizer, asked = _detokenizer()
+async def test_learned_tokens_are_detokenized_without_a_decode_request() -> None:
+    detokenizer, decode_calls = _detokenizer()
     detokenizer.learn([_token(1), _token(2)], "Hello world!")
     assert await detokenizer.append_scored([_token(2), _token(1), _token(2)]) == (3, " worldHello world")
-    assert asked == []
-    detokenizer.learn([_token(6), _token(END)], "!")  # the text does not show the second: nothing is learnt
+    assert decode_calls == []
+    detokenizer.learn([_token(6), _token(END)], "!")  # the text omits the second token: nothing is learned
     assert await detokenizer.append_scored([_token(6), _token(END)]) == (1, "!")
-    assert asked
+    assert decode_calls
 
 
-async def test_half_a_character_is_held_back_until_it_is_whole_or_the_answer_ends() -> None:
+async def test_an_incomplete_character_is_held_back_until_it_is_complete_or_flushed() -> None:
     detokenizer, _ = _detokenizer()
     assert await detokenizer.append_text([_token(3)], "\ufffd") == ""
     assert not detokenizer.is_character_complete
@@ -224,7 +230,7 @@ def _entry(*rows: tuple[int, int]) -> dict[str, Any]:
 ASK = ScoringRequest((1, 2), draft=(5, 6))
 
 
-def test_ranks_are_verdicts_and_equals_are_none() -> None:
+def test_vllm_ranks_decide_and_ties_are_undecided() -> None:
     seen = parse_vllm(_vllm([None, _entry((2, 1)), _entry((5, 1)), _entry((6, 2), (8, 1))]), ASK)
     assert [scored.is_greedy for scored in seen.draft_tokens] == [True, False]
     assert seen.draft_tokens[1].greedy_token == ScoringToken(8, "t8")
@@ -246,12 +252,12 @@ def test_ranks_are_verdicts_and_equals_are_none() -> None:
         Completion.construct(choices=[]),
     ],
 )
-def test_answers_that_tell_too_little(answer: Any) -> None:
+def test_vllm_responses_without_the_necessary_scores_raise(answer: Any) -> None:
     with pytest.raises(APIResponseValidationError, match="cannot verify a draft"):
         parse_vllm(answer, ASK)
 
 
-def test_sglang_is_read_from_the_end_and_must_tell_of_the_draft() -> None:
+def test_sglang_scores_are_aligned_at_the_end_and_must_cover_the_draft() -> None:
     meta = {
         "input_token_logprobs": [[None, 2, None], [-0.1, 5, "a"], [-3.0, 6, "b"]],
         "input_top_logprobs": [None, [[-0.1, 5, "a"]], [[-0.2, 8, "c"]]],
@@ -279,10 +285,10 @@ def test_sglang_is_read_from_the_end_and_must_tell_of_the_draft() -> None:
     assert NativeGeneration.construct(text="d", meta_info={"prompt_tokens": "4"}).usage is None
 
 
-def test_without_ranks_only_what_is_certain_counts() -> None:
+def test_without_ranks_a_token_is_decided_only_if_its_probability_is_conclusive() -> None:
     assert is_greedy_choice(math.log(0.6), ()) is True
-    assert is_greedy_choice(math.log(0.49), ()) is None  # another may hold 0.51
-    assert is_greedy_choice(math.log(0.4), [math.log(0.35)]) is True  # 0.25 is left for all others together
+    assert is_greedy_choice(math.log(0.49), ()) is None  # another token may have 0.51
+    assert is_greedy_choice(math.log(0.4), [math.log(0.35)]) is True  # all others together have 0.25
     assert is_greedy_choice(math.log(0.3), [math.log(0.2)]) is None
     assert is_greedy_choice(math.log(0.3), [math.log(0.5)]) is False
     assert is_greedy_choice(None, ()) is None
@@ -290,17 +296,17 @@ def test_without_ranks_only_what_is_certain_counts() -> None:
 
 
 @given(st.lists(st.floats(0.001, 1), min_size=2, max_size=6), st.integers(0, 5), st.integers(0, 5))
-def test_a_verdict_without_ranks_is_never_wrong(weights: list[float], own: int, told: int) -> None:
+def test_a_decision_without_ranks_is_never_wrong(weights: list[float], own: int, shown: int) -> None:
     total = sum(weights)
     shares = [weight / total for weight in weights]
     own %= len(shares)
-    others = [share for i, share in enumerate(shares) if i != own][:told]
+    others = [share for i, share in enumerate(shares) if i != own][:shown]
     verdict = is_greedy_choice(math.log(shares[own]), [math.log(share) for share in others])
     if verdict is not None:
         assert verdict == all(shares[own] > share for i, share in enumerate(shares) if i != own)
 
 
-def test_a_text_that_is_split_otherwise_counts_up_to_there() -> None:
+def test_a_prompt_tokenized_differently_is_scored_up_to_the_first_difference() -> None:
     def row(number: int) -> dict[str, Any]:
         return {"id": number, "text": "t", "logprob": -0.01}
 

@@ -1,4 +1,4 @@
-"""Targets that tell less than they should, or what cannot be: the answer is right, or there is an error."""
+"""Targets with missing or invalid scores: the output is the target's, or an error is raised."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _client(server: OpenAIServer, form: str = "prompt_logprobs") -> AsyncOpenAI:
 
 
 async def _answer(scorer: Scorer, change: Any, *, depth: int | None = 3, **more: Any) -> tuple[Any, int]:
-    """Return the answer of a server that changes what it tells, and how often it was asked."""
+    """Return the answer over a server whose responses ``change`` modifies, and its number of requests."""
     params = {"prompt": PROMPT, "max_tokens": MOST, "temperature": 0, **more}
     with OpenAIServer() as server:
         server.script(*[vllm(scorer, change)] * 60)
@@ -52,20 +52,20 @@ async def _answer(scorer: Scorer, change: Any, *, depth: int | None = 3, **more:
 
 
 async def _alone(scorer: Scorer, prompt: Any = PROMPT, count: int = MOST, stop: Any = None) -> Any:
-    told = await scorer.score(prompt, count, 1, stop)
-    decoded = await scorer.score(told["ids"], 0, 1)
-    return told["text"][len(decoded["text"]) :], told["new"], told["finish"]
+    scored = await scorer.score(prompt, count, 1, stop)
+    decoded = await scorer.score(scored["ids"], 0, 1)
+    return scored["text"][len(decoded["text"]) :], scored["new"], scored["finish"]
 
 
-def _told(answer: Any) -> Any:
+def _output(answer: Any) -> Any:
     choice = answer.choices[0]
     return choice.text, choice.token_ids, choice.finish_reason
 
 
 def rows(change: Callable[[dict[str, Any]], Any]) -> Any:
-    """Return what changes the scores of a draft's tokens."""
+    """Return a change of every prompt score."""
 
-    def run(_: int, asked: Any, choice: Any) -> None:
+    def run(_: int, request: Any, choice: Any) -> None:
         for entry in choice["prompt_logprobs"] or ():
             if entry:
                 change(entry)
@@ -78,11 +78,11 @@ def field(name: str, value: Any) -> Any:
 
 
 def choice(at: int = 1, **fields: Any) -> Any:
-    """Return what changes fields of the choice, from some request on."""
+    """Return a change of fields of the choice, from request number ``at`` on."""
 
-    def run(number: int, _: Any, told: Any) -> None:
+    def run(number: int, _: Any, choice: Any) -> None:
         if number >= at:
-            told.update(fields)
+            choice.update(fields)
 
     return run
 
@@ -103,9 +103,9 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-async def test_what_is_not_told_costs_rounds_but_no_token(scorer: Scorer, name: str) -> None:
+async def test_missing_details_do_not_change_the_output(scorer: Scorer, name: str) -> None:
     answer, _ = await _answer(scorer, HARMLESS[name])
-    assert _told(answer) == await _alone(scorer)
+    assert _output(answer) == await _alone(scorer)
 
 
 UNREADABLE = {
@@ -118,29 +118,29 @@ UNREADABLE = {
     "no ids": (choice(2, token_ids=None), "no token_ids"),
     "ids that are none": (choice(2, token_ids=[True]), "no token_ids"),
     "text without ids": (choice(2, token_ids=[]), "new text without its tokens"),
-    "more than asked for": (choice(2, token_ids=[5] * 30), "30 new tokens where 1 were requested"),
+    "more than requested": (choice(2, token_ids=[5] * 30), "30 new tokens where 1 were requested"),
 }
 
 
 @pytest.mark.parametrize("name", UNREADABLE)
-async def test_what_cannot_be_is_an_error(scorer: Scorer, name: str) -> None:
+async def test_unusable_responses_raise(scorer: Scorer, name: str) -> None:
     change, match = UNREADABLE[name]
     with pytest.raises(APIResponseValidationError, match=match):
         await _answer(scorer, change)
 
 
-async def test_a_target_that_can_say_no_more_ends_the_answer(scorer: Scorer) -> None:
-    answer, asked = await _answer(scorer, choice(2, token_ids=[], text="", finish_reason="length"))
-    text, ids, finish = _told(answer)
+async def test_a_target_that_returns_no_new_token_ends_the_answer(scorer: Scorer) -> None:
+    answer, request_count = await _answer(scorer, choice(2, token_ids=[], text="", finish_reason="length"))
+    text, ids, finish = _output(answer)
     alone = await _alone(scorer)
     assert finish == "length"
     assert ids
     assert ids == alone[1][: len(ids)]
     assert alone[0].startswith(text)
-    assert asked < 10
+    assert request_count < 10
 
 
-async def test_a_limit_of_requests_midway_is_the_callers_to_see(scorer: Scorer) -> None:
+async def test_a_rate_limit_error_midway_is_raised(scorer: Scorer) -> None:
     def change(number: int, *_: Any) -> Any:
         return (429, {"error": {"message": "slow down"}}) if number == 3 else None
 
@@ -148,37 +148,37 @@ async def test_a_limit_of_requests_midway_is_the_callers_to_see(scorer: Scorer) 
         await _answer(scorer, change)
 
 
-async def test_a_target_that_takes_no_more_of_a_draft_decodes_on_alone(scorer: Scorer) -> None:
-    def change(number: int, asked: Any, _: Any) -> Any:
-        full = number > 2 and asked.get("prompt_logprobs")
+async def test_a_target_that_refuses_a_longer_draft_continues_alone(scorer: Scorer) -> None:
+    def change(number: int, request: Any, _: Any) -> Any:
+        full = number > 2 and request.get("prompt_logprobs")
         return (400, {"error": {"message": "the context is full"}}) if full else None
 
-    answer, asked = await _answer(scorer, change)
-    assert _told(answer) == await _alone(scorer)
-    assert asked == 4
+    answer, request_count = await _answer(scorer, change)
+    assert _output(answer) == await _alone(scorer)
+    assert request_count == 4
     assert "the rest was decoded by the target alone: it refused a draft" in answer.meta.strategy_reason
     assert "the context is full" in answer.meta.strategy_reason
 
 
 @pytest.mark.parametrize("stop", ["\n", "Return", "urn", ["ion of", "\n    R"]])
-async def test_a_stop_string_that_the_rounds_have_begun_ends_what_is_decoded_alone(
+async def test_a_stop_string_begun_in_the_rounds_ends_the_text_of_the_target_alone(
     scorer: Scorer, monkeypatch: Any, stop: Any
 ) -> None:
     for given_up_after in range(1, 5):
         monkeypatch.setattr(draft_length, "_MIN_ROUNDS", given_up_after)
         monkeypatch.setattr(draft_length, "target_alone_is_faster", lambda *_, **__: True)
         answer, _ = await _answer(scorer, lambda *_: None, depth=None, stop=stop, max_tokens=30)
-        assert _told(answer) == await _alone(scorer, count=30, stop=stop)
+        assert _output(answer) == await _alone(scorer, count=30, stop=stop)
 
 
-async def test_a_prompt_that_ends_amid_a_character(scorer: Scorer) -> None:
+async def test_a_prompt_that_ends_amid_a_character_gives_the_targets_output(scorer: Scorer) -> None:
     whole = (await scorer.score("s = '\U0001f642日", 0, 1))["ids"]
     for size in range(4, len(whole) + 1):
         answer, _ = await _answer(scorer, lambda *_: None, prompt=whole[:size], max_tokens=8)
-        assert _told(answer) == await _alone(scorer, whole[:size], 8)
+        assert _output(answer) == await _alone(scorer, whole[:size], 8)
 
 
-async def test_the_calls_of_an_answer_do_not_share_its_idempotency_key(scorer: Scorer) -> None:
+async def test_sub_calls_do_not_send_the_idempotency_key(scorer: Scorer) -> None:
     with OpenAIServer() as server:
         server.script(*[vllm(scorer)] * 60)
         async with _client(server) as client:
@@ -195,7 +195,7 @@ async def test_the_calls_of_an_answer_do_not_share_its_idempotency_key(scorer: S
 async def test_chunks_of_a_stream_have_one_id(scorer: Scorer) -> None:
     count = 0
 
-    def change(number: int, asked: Any, choice: Any) -> Any:
+    def change(number: int, request: Any, choice: Any) -> Any:
         nonlocal count
         count = number
         body = {"id": f"cmpl-{number}", "object": "text_completion", "created": number, "model": "m"}
@@ -214,17 +214,17 @@ async def test_chunks_of_a_stream_have_one_id(scorer: Scorer) -> None:
 
 
 def _echo(tokens: list[int], values: list[float | None], new: int) -> Completion:
-    told = {"token_ids": tokens, "tokens": ["t"] * len(tokens), "token_logprobs": values}
-    choice = {"index": 0, "text": "t" * len(tokens), "logprobs": told, "finish_reason": "length"}
+    logprobs = {"token_ids": tokens, "tokens": ["t"] * len(tokens), "token_logprobs": values}
+    choice = {"index": 0, "text": "t" * len(tokens), "logprobs": logprobs, "finish_reason": "length"}
     usage = {"prompt_tokens": 1, "completion_tokens": new, "total_tokens": 1 + new}
     body = {"id": "c", "object": "text_completion", "created": 1, "model": "m", "choices": [choice]}
     return Completion.construct(**body, usage=usage)
 
 
-def test_an_echo_of_more_than_was_sent_says_nothing_of_what_comes_behind_the_draft() -> None:
+def test_an_echo_longer_than_the_request_decides_no_draft_token() -> None:
     sure = [None, -0.01, -0.01, -0.01, -0.01]
     seen = parse_echo(_echo([1, 2, 3, 4, 5], sure, 1), ScoringRequest((1, 2), "tt", (3,), "t"))
-    assert seen.draft_tokens == ()  # 4 stands between the draft and what is new
+    assert seen.draft_tokens == ()  # token 4 is between the draft and the new token
     seen = parse_echo(_echo([1, 2, 3, 4], sure[:4], 1), ScoringRequest((1, 2), "tt"))
     assert seen.prompt == (1, 2, 3)
     seen = parse_echo(
@@ -233,15 +233,17 @@ def test_an_echo_of_more_than_was_sent_says_nothing_of_what_comes_behind_the_dra
     assert [scored.is_greedy for scored in seen.draft_tokens] == [None]
 
 
-async def test_a_draft_whose_text_is_longer_than_its_tokens(scorer: Scorer, monkeypatch: Any) -> None:
-    """A server that ends a draft without telling the token it ended with: one real token too few is known."""
+async def test_a_draft_with_more_text_than_tokens_gives_the_targets_output(
+    scorer: Scorer, monkeypatch: Any
+) -> None:
+    """A draft server that omits the id of the last token, so that the ids cover less than the text."""
     from specclient.call.strategies.remote.draft_client import DraftClient
 
     proposed = DraftClient.propose
 
     async def shorter(self: DraftClient, before: Any, depth: int) -> Any:
-        ids, said = await proposed(self, before, depth)
-        return ids[:-1], said
+        ids, text = await proposed(self, before, depth)
+        return ids[:-1], text
 
     monkeypatch.setattr(DraftClient, "propose", shorter)
     with OpenAIServer() as server:
