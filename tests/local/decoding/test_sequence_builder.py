@@ -47,7 +47,7 @@ def test_a_request_that_asks_for_nothing_has_no_rules(requests):
 )
 def test_a_request_gets_the_rules_it_asks_for_and_no_others(requests, asked, parts):
     got = rules(requests, **asked)
-    assert tuple(part is not None for part in (got.weights, got.masks, got.grammar)) == parts
+    assert tuple(part is not None for part in (got.penalties, got.masks, got.grammar)) == parts
 
 
 @pytest.mark.parametrize(
