@@ -1,4 +1,4 @@
-"""Servers for the tests: one of the bundled pair for all, and one before a loopback upstream for each."""
+"""Server fixtures: one shared server of the bundled pair, and a gateway to a loopback upstream per test."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def local_server() -> Iterator[Served]:
 
 @pytest.fixture
 def gateway(openai_server: OpenAIServer) -> Iterator[Served]:
-    """A server before ``openai_server``, as the provider ``mine``."""
+    """A gateway to ``openai_server``, which is the provider ``mine``."""
     with Served(upstream_settings(openai_server)) as served:
         yield served
 
 
 @pytest.fixture
 def connect() -> Iterator[Callable[[str], openai.OpenAI]]:
-    """Make official clients of a base URL, without retries."""
+    """Create official clients for a base URL, without retries."""
     with ExitStack() as stack:
         yield lambda url: stack.enter_context(openai.OpenAI(base_url=url, api_key="any", max_retries=0))

@@ -1,4 +1,4 @@
-"""Our own server as a provider: what its preset says holds, and callers get what they asked for alone."""
+"""A specclient server as a provider: its preset is correct, and callers get only what they requested."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ def unpriced_models_warn_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("ERROR", logger="specclient")
 
 
-def test_an_answer_brings_its_speculation(client: OpenAI) -> None:
+def test_a_response_includes_its_speculation(client: OpenAI) -> None:
     answer = client.chat.completions.create(model="specclient/local/demo", messages=ASK, max_tokens=24)
-    told = answer.meta.speculation
-    assert told is not None
-    assert (told.method, told.source) == ("draft", "specclient")
-    assert told.steps is not None
+    reported = answer.meta.speculation
+    assert reported is not None
+    assert (reported.method, reported.source) == ("draft", "specclient")
+    assert reported.steps is not None
 
 
 @pytest.mark.parametrize("usage", [False, True])
-def test_a_stream_brings_it_without_a_chunk_nobody_asked_for(client: OpenAI, usage: bool) -> None:
+def test_a_stream_includes_speculation_without_an_unrequested_chunk(client: OpenAI, usage: bool) -> None:
     options = {"stream_options": {"include_usage": True}} if usage else {}
     with client.chat.completions.create(
         model="specclient/local/demo", messages=ASK, max_tokens=24, stream=True, **options
     ) as stream:
         chunks = list(stream)
     assert [bool(chunk.choices) for chunk in chunks].count(False) == usage
-    told = stream.meta.speculation
-    assert told is not None
-    assert (told.method, told.source) == ("draft", "specclient")
+    reported = stream.meta.speculation
+    assert reported is not None
+    assert (reported.method, reported.source) == ("draft", "specclient")
 
 
-def test_who_asks_for_the_servers_own_words_gets_them(client: OpenAI) -> None:
+def test_the_servers_meta_chunk_is_returned_when_requested(client: OpenAI) -> None:
     stream = client.chat.completions.create(
         model="specclient/local/demo",
         messages=ASK,
@@ -63,12 +63,14 @@ def test_who_asks_for_the_servers_own_words_gets_them(client: OpenAI) -> None:
         stream=True,
         extra_body={"specclient": {"meta": True}},
     )
-    told = [chunk.model_extra["specclient"] for chunk in stream if "specclient" in (chunk.model_extra or {})]
-    assert len(told) == 1
-    assert told[0]["speculation"]["method"] == "draft"
+    reported = [
+        chunk.model_extra["specclient"] for chunk in stream if "specclient" in (chunk.model_extra or {})
+    ]
+    assert len(reported) == 1
+    assert reported[0]["speculation"]["method"] == "draft"
 
 
-def test_a_body_that_is_handed_on_holds_what_was_asked_for_alone(client: OpenAI) -> None:
+def test_a_raw_stream_body_holds_only_what_was_requested(client: OpenAI) -> None:
     with client.chat.completions.with_streaming_response.create(
         model="specclient/local/demo", messages=ASK, max_tokens=8, stream=True
     ) as response:
@@ -78,7 +80,7 @@ def test_a_body_that_is_handed_on_holds_what_was_asked_for_alone(client: OpenAI)
     assert '"choices":[]' not in body
 
 
-def test_it_honours_a_prediction(client: OpenAI) -> None:
+def test_a_prediction_is_honoured(client: OpenAI) -> None:
     plain = client.chat.completions.create(
         model="specclient/local/demo-target", messages=ASK, max_tokens=24, temperature=0
     )
@@ -97,7 +99,7 @@ def test_it_honours_a_prediction(client: OpenAI) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_probe_of_it_finds_what_the_preset_says(client: OpenAI) -> None:
+async def test_a_probe_confirms_the_preset(client: OpenAI) -> None:
     async def ask(kind: str, _purpose: str, params: Mapping[str, Any]) -> ProbeReply:
         create = client.chat.completions.create if kind == "chat" else client.completions.create
         own = {name: value for name, value in params.items() if name in ("messages", "prompt", "max_tokens")}

@@ -1,4 +1,4 @@
-"""Whatever is sent, the answer is OpenAI's error object with the right status, and never a 500."""
+"""Bad requests: every response is OpenAI's error object with the right status, never a 500."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _error(answer: tuple[int, dict[str, str], bytes]) -> dict[str, Any]:
         ({**GOOD, "specclient": {"nothing_like_it": 1}}, "specclient", "nothing_like_it"),
     ],
 )
-def test_what_is_wrong_is_named(local_server: Served, body: Any, param: str | None, words: str) -> None:
+def test_the_wrong_field_is_named(local_server: Served, body: Any, param: str | None, words: str) -> None:
     answer = _send(local_server, "POST", CHAT, body)
     error = _error(answer)
     assert (answer[0], error["type"], error["param"]) == (400, "invalid_request_error", param)
@@ -96,7 +96,7 @@ def test_what_is_wrong_is_named(local_server: Served, body: Any, param: str | No
         ({"allow": 3}, "it must be a list"),
     ],
 )
-def test_wrong_policies_are_named(local_server: Served, policy: Any, words: str) -> None:
+def test_a_wrong_policy_is_named(local_server: Served, policy: Any, words: str) -> None:
     answer = _send(local_server, "POST", CHAT, {**GOOD, "model": "auto", "specclient": {"policy": policy}})
     error = _error(answer)
     assert (answer[0], error["param"]) == (400, "specclient.policy")
@@ -104,7 +104,7 @@ def test_wrong_policies_are_named(local_server: Served, policy: Any, words: str)
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/embeddings"])
-def test_missing_content_is_named(local_server: Served, path: str) -> None:
+def test_a_missing_prompt_or_input_is_named(local_server: Served, path: str) -> None:
     answer = _send(local_server, "POST", path, {"model": "local/demo"})
     assert answer[0] == 400
     assert _error(answer)["param"] in ("prompt", "input")
@@ -120,19 +120,21 @@ def test_missing_content_is_named(local_server: Served, path: str) -> None:
         ("gpt-4.1", 401, "provider_key_missing"),
     ],
 )
-def test_unknown_models_and_missing_keys(local_server: Served, model: str, status: int, code: str) -> None:
+def test_unknown_models_and_missing_provider_keys_are_refused(
+    local_server: Served, model: str, status: int, code: str
+) -> None:
     answer = _send(local_server, "POST", CHAT, {**GOOD, "model": model})
     assert (answer[0], _error(answer)["code"]) == (status, code)
 
 
-def test_no_folder_of_the_machine_is_a_model(local_server: Served) -> None:
+def test_a_local_path_is_not_a_model(local_server: Served) -> None:
     from specclient_local.api.backend import BUNDLED
 
     answer = _send(local_server, "POST", CHAT, {**GOOD, "model": f"local/{BUNDLED / 'target'}"})
     assert (answer[0], _error(answer)["code"]) == (404, "model_not_found")
 
 
-def test_engines_serve_text_alone(local_server: Served) -> None:
+def test_engines_refuse_embeddings(local_server: Served) -> None:
     answer = _send(local_server, "POST", "/v1/embeddings", {"model": "local/demo", "input": "x"})
     assert answer[0] == 404
     assert "chat.completions" in _error(answer)["message"]
@@ -152,7 +154,7 @@ def test_engines_serve_text_alone(local_server: Served) -> None:
         ("GET", "/v1/organization/users", 404, "no route"),
     ],
 )
-def test_unknown_routes_and_methods(
+def test_unknown_routes_and_methods_are_refused(
     local_server: Served, verb: str, path: str, status: int, words: str
 ) -> None:
     answer = _send(local_server, verb, path)
@@ -161,7 +163,7 @@ def test_unknown_routes_and_methods(
     assert ("allow" in answer[1]) == (status == 405)
 
 
-def test_long_bodies_are_refused_and_the_next_is_served() -> None:
+def test_a_body_over_the_limit_is_refused_and_the_server_stays_up() -> None:
     with Served(Settings.model_validate({"ledger": "off"}), limits=Limits(body_bytes=10_000)) as served:
         answer = _send(served, "POST", CHAT, b"x" * 100 * 2**20)
         assert answer[0] == 413
@@ -180,19 +182,21 @@ def _reads_until_closed(sock: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("sent", [b"", b"POST /v1/chat/completions HTTP/1.1\r\nhost: loc"])
-def test_a_head_that_does_not_come_is_not_waited_for(sent: bytes) -> None:
+def test_an_incomplete_request_head_times_out(sent: bytes) -> None:
     with Served(Settings.model_validate({"ledger": "off"}), limits=Limits(head_s=0.2)) as served:
         with socket.create_connection(("127.0.0.1", served.port)) as sock:
             sock.sendall(sent)
             assert _reads_until_closed(sock) == b""
-        with socket.create_connection(("127.0.0.1", served.port)) as sock:  # nor is a second one's
+        with socket.create_connection(
+            ("127.0.0.1", served.port)
+        ) as sock:  # the second head of a connection, too
             sock.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
             time.sleep(0.1)
             sock.sendall(b"GET /he")
             assert _reads_until_closed(sock).count(b"HTTP/1.1 200 OK") == 1
 
 
-def test_a_body_that_does_not_come_is_not_waited_for() -> None:
+def test_an_incomplete_request_body_times_out() -> None:
     limits = Limits(head_s=5, body_s=0.2)
     with (
         Served(Settings.model_validate({"ledger": "off"}), limits=limits) as served,
@@ -204,7 +208,7 @@ def test_a_body_that_does_not_come_is_not_waited_for() -> None:
     assert b'"error"' in answer
 
 
-def test_a_key_is_asked_for() -> None:
+def test_all_but_health_requires_the_key() -> None:
     with Served(Settings.model_validate({"ledger": "off"}), key="open-sesame") as served:
         assert _send(served, "GET", "/health")[0] == 200
         for path in ("/ready", "/v1/models", "/v1/nothing"):
@@ -232,7 +236,7 @@ def test_a_key_is_asked_for() -> None:
         ({"origin": "null"}, 403),
     ],
 )
-def test_without_a_key_foreign_pages_are_refused(
+def test_without_a_key_foreign_hosts_and_origins_are_refused(
     local_server: Served, headers: dict[str, str], status: int
 ) -> None:
     assert _send(local_server, "GET", "/v1/models", headers=headers)[0] == status
@@ -243,11 +247,11 @@ def test_without_a_key_foreign_pages_are_refused(
     [("127.0.0.1", True), ("127.9.9.9", True), ("localhost", True), ("::1", True), ("[::1]", True),
      ("0.0.0.0", False), ("::", False), ("10.0.0.1", False), ("example.org", False), ("", False)],
 )  # fmt: skip
-def test_loopback(host: str, own: bool) -> None:
+def test_loopback_addresses_are_recognized(host: str, own: bool) -> None:
     assert is_loopback(host) is own
 
 
-def test_only_named_models_are_served(openai_server: OpenAIServer) -> None:
+def test_only_the_listed_models_are_served(openai_server: OpenAIServer) -> None:
     with Served(upstream_settings(openai_server), models=["mine/m-small"]) as served:
         ids = [row["id"] for row in json.loads(_send(served, "GET", "/v1/models")[2])["data"]]
         assert ids == ["mine/m-small"]
@@ -262,7 +266,7 @@ def test_only_named_models_are_served(openai_server: OpenAIServer) -> None:
 
 
 @pytest.mark.parametrize("value", [0, -1, "x", True])
-def test_limits_are_checked(value: Any) -> None:
+def test_invalid_limits_are_errors(value: Any) -> None:
     with pytest.raises(ValueError, match="limit running is"):
         Limits(running=value)
     assert Limits(waiting=0).waiting == 0
@@ -291,7 +295,7 @@ OURS = st.dictionaries(
     fields=st.dictionaries(FIELDS, JSON, max_size=4),
     ours=st.none() | OURS,
 )
-def test_nothing_makes_it_fail(
+def test_no_body_causes_a_server_error(
     local_server: Served, path: str, model: Any, fields: dict[str, Any], ours: Any
 ) -> None:
     body = {"max_tokens": 1, "messages": [{"role": "user", "content": "x"}], "prompt": "x", "input": "x"}

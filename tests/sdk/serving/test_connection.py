@@ -1,4 +1,4 @@
-"""A client that sends too much, wants another protocol, reads nothing or leaves costs the server nothing."""
+"""Connections: oversized heads, protocol upgrades, clients that do not read, and clients that disconnect."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _until(sock: socket.socket, mark: bytes) -> bytes:
 
 
 def _rest(sock: socket.socket) -> bytes:
-    """Return what comes until the server hangs up, in whatever way."""
+    """Return the bytes received until the server closes or resets the connection."""
     seen = b""
     with suppress(ConnectionError):
         while piece := sock.recv(65536):
@@ -56,13 +56,13 @@ def _empty(served: Served) -> bool:
 
 @pytest.fixture(scope="module")
 def plain() -> Iterator[Served]:
-    """A server of nothing, which takes heads of 5,000 bytes."""
+    """A server without models that accepts request heads of up to 5,000 bytes."""
     with Served(Settings.model_validate({"ledger": "off"}), limits=Limits(head_bytes=5000)) as served:
         yield served
 
 
 @pytest.mark.parametrize("line", [b"x-a: " + b"a" * 5000, b"x-a: b\r\n" * 700])
-def test_a_head_without_end_is_refused(plain: Served, line: bytes) -> None:
+def test_an_endless_request_head_is_refused(plain: Served, line: bytes) -> None:
     with _connected(plain) as sock:
         sock.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n" + line)
         answer = _rest(sock)
@@ -74,7 +74,7 @@ def test_a_head_without_end_is_refused(plain: Served, line: bytes) -> None:
     )
 
 
-def test_what_follows_a_body_without_end_ends_the_connection(plain: Served) -> None:
+def test_endless_trailers_close_the_connection(plain: Served) -> None:
     with _connected(plain) as sock, suppress(ConnectionError):
         sock.sendall(HEAD + b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n0\r\n")
         for _ in range(2000):
@@ -83,9 +83,9 @@ def test_what_follows_a_body_without_end_ends_the_connection(plain: Served) -> N
     assert _empty(plain)
 
 
-def test_a_body_is_no_head_however_long(plain: Served) -> None:
+def test_a_long_body_does_not_count_towards_the_head_limit(plain: Served) -> None:
     with _connected(plain) as sock:
-        for _ in range(2):  # and the count begins anew
+        for _ in range(2):  # the count restarts with each request
             sock.sendall(HEAD + b"content-length: 20000\r\n\r\n")
             for _ in range(20):
                 sock.sendall(b"x" * 1000)
@@ -93,7 +93,7 @@ def test_a_body_is_no_head_however_long(plain: Served) -> None:
 
 
 @pytest.mark.parametrize("parts", [1, 2])
-def test_who_asks_for_another_protocol_is_answered_in_this_one(
+def test_a_protocol_upgrade_is_ignored_and_answered_in_http_1_1(
     gateway: Served, openai_server: OpenAIServer, parts: int
 ) -> None:
     lines = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAAB\r\n"
@@ -107,7 +107,7 @@ def test_who_asks_for_another_protocol_is_answered_in_this_one(
 
 
 @pytest.mark.parametrize("lines", [b"connection: close\r\n", b""])
-def test_an_answer_that_nobody_reads_is_dropped(openai_server: OpenAIServer, lines: bytes) -> None:
+def test_an_unread_response_is_dropped(openai_server: OpenAIServer, lines: bytes) -> None:
     openai_server.script(reply(200, b"z" * 30_000_000, {"content-type": "application/octet-stream"}))
     limits = Limits(send_s=0.2, idle_s=1, grace_s=1)
     with Served(upstream_settings(openai_server), limits=limits) as served, _connected(served) as sock:
@@ -117,7 +117,7 @@ def test_an_answer_that_nobody_reads_is_dropped(openai_server: OpenAIServer, lin
         assert served.service.admission.running == 0
 
 
-def test_an_answer_that_is_read_slowly_is_not_dropped(openai_server: OpenAIServer) -> None:
+def test_a_slowly_read_response_is_not_dropped(openai_server: OpenAIServer) -> None:
     message = {"role": "assistant", "content": "z" * 12_000_000}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
     answer = {"id": "f", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
@@ -137,7 +137,7 @@ def test_an_answer_that_is_read_slowly_is_not_dropped(openai_server: OpenAIServe
 
 
 @pytest.mark.parametrize("body", [BODY, STREAM])
-def test_who_leaves_with_a_second_question_asked_ends_the_first(
+def test_disconnecting_with_a_pipelined_request_cancels_the_running_one(
     gateway: Served, openai_server: OpenAIServer, body: bytes
 ) -> None:
     async def endless(received: Received, wire: Wire) -> None:
@@ -155,8 +155,8 @@ def test_who_leaves_with_a_second_question_asked_ends_the_first(
     assert len(openai_server.requests) == 1
 
 
-def test_an_answer_is_written_at_once(gateway: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Head and body leave together: a client is woken once, and the system asked once."""
+def test_head_and_body_are_sent_in_one_write(gateway: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One write means one system call and one wake-up of the client."""
     written: list[Any] = []
     (connection,) = [gateway.server.config.http]
     made: Any = connection.connection_made  # type: ignore[union-attr]

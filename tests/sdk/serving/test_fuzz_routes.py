@@ -1,4 +1,4 @@
-"""Whatever is sent to whichever route: an answer, never a 500, and every error in OpenAI's shape."""
+"""Fuzzing of all routes: every request gets a response, never a 500, and errors have OpenAI's format."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MESSAGES: Any = [
     {"role": "system", "content": "x"},
     {"role": "user", "content": [{"type": "text", "text": "x"}]},
 ]
-#: A good request of each kind; wrong ones are made of them.
+#: Valid requests of each kind; invalid ones are mutations of them.
 GOOD: dict[str, list[dict[str, Any]]] = {
     "/v1/chat/completions": [
         {"messages": _MESSAGES, "n": 2, "stop": ["a"], "seed": 1, "logprobs": True, "top_logprobs": 2},
@@ -76,7 +76,7 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXTS, inner, max_size=3),
     max_leaves=5,
 )
-#: What json.dumps does not write.
+#: JSON, valid or not, that json.dumps does not write.
 RAW = st.sampled_from(
     [
         "1e999",
@@ -100,7 +100,7 @@ _MARK = "\u2603raw\u2603"
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server of the bundled pair and of a loopback upstream, with a ledger to show on the dashboard."""
+    """A server of the bundled pair and of a loopback upstream, with a ledger for the dashboard."""
     ledger = tmp_path_factory.mktemp("ledger") / "ledger.sqlite3"
     with OpenAIServer() as upstream:
         more = {"ledger": str(ledger), "local": {"threads": 1}}
@@ -109,7 +109,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def _asked(served: Served, request: bytes) -> tuple[int, dict[str, str], bytes]:
-    """Send bytes on a connection of their own; return the status, the headers and the body of the answer."""
+    """Send bytes on a new connection; return the response's status, headers and body."""
     with socket.create_connection(("127.0.0.1", served.port), timeout=60) as sock:
         sock.sendall(request)
         answer = b"".join(iter(lambda: sock.recv(65536), b""))
@@ -120,9 +120,9 @@ def _asked(served: Served, request: bytes) -> tuple[int, dict[str, str], bytes]:
 
 
 def _checked(answer: tuple[int, dict[str, str], bytes], sent: Any) -> int:
-    """Check what holds for every answer; returns its status."""
+    """Check the properties of every response; return its status."""
     status, headers, body = answer
-    assert status < 500 or status in (502, 503), (sent, body)  # an upstream may be asked what it cannot
+    assert status < 500 or status in (502, 503), (sent, body)  # the upstream may fail on the request
     if status >= 400:
         assert headers["content-type"] == "application/json", (sent, headers)
         assert int(headers["content-length"]) == len(body)
@@ -141,7 +141,7 @@ def _request(verb: str, path: str, body: bytes, lines: list[tuple[str, str]]) ->
 
 
 def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the way to each value within a value."""
+    """Yield the path to each value within a value."""
     yield path
     entries = (
         value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -152,7 +152,7 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
 
 @st.composite
 def wrong_bodies(draw: Any) -> tuple[str, bytes]:
-    """Draw a route and a good body of it in which some values, at any level, are others, gone or new."""
+    """Draw a route and a valid body of it with values replaced, removed or added at any level."""
     path = draw(st.sampled_from(sorted(GOOD)))
     body: Any = {
         "model": draw(st.sampled_from([LOCAL, HOSTED])),
@@ -235,13 +235,15 @@ def _path_holds(served: Served, verb: str, target: str, lines: list[tuple[str, s
 
 @settings(max_examples=120, deadline=None, phases=PHASES, suppress_health_check=CHECKS)
 @given(drawn=wrong_bodies(), lines=st.just([]) | HEADERS)
-def test_bodies(served: Served, drawn: tuple[str, bytes], lines: list[tuple[str, str]]) -> None:
+def test_mutated_bodies_get_well_formed_responses(
+    served: Served, drawn: tuple[str, bytes], lines: list[tuple[str, str]]
+) -> None:
     _body_holds(served, drawn, lines)
 
 
 @settings(max_examples=120, deadline=None, phases=PHASES, suppress_health_check=CHECKS)
 @given(verb=VERBS, path=PATHS, query=QUERIES, lines=HEADERS, body=st.just(b"") | st.binary(max_size=30))
-def test_paths(
+def test_random_paths_and_headers_get_well_formed_responses(
     served: Served, verb: str, path: str, query: str, lines: list[tuple[str, str]], body: bytes
 ) -> None:
     _path_holds(served, verb, path + query, lines, body)
@@ -251,7 +253,9 @@ def test_paths(
 @pytest.mark.timeout(3600)
 @settings(max_examples=10_000, deadline=None, phases=PHASES, suppress_health_check=CHECKS)
 @given(drawn=wrong_bodies(), lines=st.just([]) | HEADERS)
-def test_many_bodies(served: Served, drawn: tuple[str, bytes], lines: list[tuple[str, str]]) -> None:
+def test_many_mutated_bodies_get_well_formed_responses(
+    served: Served, drawn: tuple[str, bytes], lines: list[tuple[str, str]]
+) -> None:
     _body_holds(served, drawn, lines)
 
 
@@ -259,17 +263,17 @@ def test_many_bodies(served: Served, drawn: tuple[str, bytes], lines: list[tuple
 @pytest.mark.timeout(3600)
 @settings(max_examples=10_000, deadline=None, phases=PHASES, suppress_health_check=CHECKS)
 @given(verb=VERBS, path=PATHS, query=QUERIES, lines=HEADERS, body=st.just(b"") | st.binary(max_size=30))
-def test_many_paths(
+def test_many_random_paths_and_headers_get_well_formed_responses(
     served: Served, verb: str, path: str, query: str, lines: list[tuple[str, str]], body: bytes
 ) -> None:
     _path_holds(served, verb, path + query, lines, body)
 
 
-def test_good_requests_are_good(served: Served) -> None:
-    """What wrong ones are made of is right, or the rest tests little."""
+def test_the_valid_requests_succeed(served: Served) -> None:
+    """Mutations of invalid requests would test little."""
     for path in ("/v1/chat/completions", "/v1/completions"):
         for good in GOOD[path]:
-            if "tools" in good:  # the bundled pair's template knows none
+            if "tools" in good:  # the bundled pair's template supports no tools
                 continue
             body = json.dumps({"model": LOCAL, "max_tokens": 2, **good}).encode()
             assert _checked(_asked(served, _request("POST", path, body, [])), body) == 200, good

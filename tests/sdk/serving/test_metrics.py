@@ -1,4 +1,4 @@
-"""What /metrics says is what happened: read by Prometheus' own parser, and by our own reader of counters."""
+"""The /metrics page: its values match the calls, read by Prometheus' parser and by specclient's own."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def text_of(served: Served, key: str | None = None) -> str:
 
 
 def samples(text: str) -> dict[tuple[str, frozenset[str]], float]:
-    """Return values by name and the labels' values."""
+    """Return sample values by metric name and set of label values."""
     return {
         (sample.name.removeprefix("specclient:"), frozenset(sample.labels.values())): sample.value
         for family in text_string_to_metric_families(text)
@@ -49,7 +49,7 @@ def value(found: dict[tuple[str, frozenset[str]], float], name: str, *labels: st
     return found[name, frozenset(labels)]
 
 
-def test_requests_tokens_money_and_times(connect: Connect, gateway: Served) -> None:
+def test_requests_tokens_cost_and_latencies_are_counted(connect: Connect, gateway: Served) -> None:
     client = connect(gateway.base_url)
     whole = client.chat.completions.create(model="mine/m-large", **ASK)
     list(client.chat.completions.create(model="mine/m-large", stream=True, **ASK))
@@ -75,7 +75,7 @@ def test_requests_tokens_money_and_times(connect: Connect, gateway: Served) -> N
     assert value(found, "requests_refused_total", "model_not_found") == 1
 
 
-def test_running_and_waiting_requests_are_told(connect: Connect, openai_server: OpenAIServer) -> None:
+def test_running_and_waiting_requests_are_reported(connect: Connect, openai_server: OpenAIServer) -> None:
     openai_server.script(hang)
     limits = Limits(running=1, waiting=5, grace_s=1)
     wanted = {"num_requests_running": 1.0, "num_requests_waiting": 1.0}
@@ -86,18 +86,20 @@ def test_running_and_waiting_requests_are_told(connect: Connect, openai_server: 
             with pytest.raises(openai.APIError):
                 client.chat.completions.create(model="mine/m-large", **ASK)
 
-        def told() -> bool:
+        def reported() -> bool:
             found = samples(text_of(served))
             return {name: value(found, name) for name in wanted} == wanted
 
         calls = [threads.submit(call) for _ in range(2)]
-        assert wait_until(told)
+        assert wait_until(reported)
         served.stop()
         for done in calls:
             done.result()
 
 
-def test_no_client_makes_series(connect: Connect, gateway: Served, openai_server: OpenAIServer) -> None:
+def test_clients_cannot_create_metric_series(
+    connect: Connect, gateway: Served, openai_server: OpenAIServer
+) -> None:
     client = connect(gateway.base_url)
     wrong = reply(404, {"error": {"message": "no such model", "type": "t", "param": None, "code": None}})
     openai_server.script(*[wrong] * 5)
@@ -117,7 +119,7 @@ def test_no_client_makes_series(connect: Connect, gateway: Served, openai_server
     assert value(samples(text), "calls_total", "other", "error") == 5
 
 
-def test_a_scraper_brings_the_key(openai_server: OpenAIServer) -> None:
+def test_a_scraper_needs_the_key(openai_server: OpenAIServer) -> None:
     with Served(upstream_settings(openai_server), key="sk-ours") as served:
         with pytest.raises(urllib.error.HTTPError) as caught:
             text_of(served)
@@ -127,9 +129,7 @@ def test_a_scraper_brings_the_key(openai_server: OpenAIServer) -> None:
         assert value(found, "requests_refused_total", "invalid_api_key") == 1
 
 
-def test_what_a_budget_refuses_is_counted(
-    connect: Connect, openai_server: OpenAIServer, tmp_path: Path
-) -> None:
+def test_budget_refusals_are_counted(connect: Connect, openai_server: OpenAIServer, tmp_path: Path) -> None:
     more = {
         "ledger": str(tmp_path / "ledger.db"),
         "budgets": {"day": {"usd": "0.000001", "period": "day"}},
@@ -142,10 +142,10 @@ def test_what_a_budget_refuses_is_counted(
     assert value(found, "requests_refused_total", "insufficient_quota") == 1
 
 
-def test_our_own_reader_of_counters_reads_them(connect: Connect, local_server: Served) -> None:
+def test_the_scrapers_counter_parser_reads_the_page(connect: Connect, local_server: Served) -> None:
     client = connect(local_server.base_url)
     before = parse_counters(text_of(local_server))
-    told = []
+    reported = []
     for length in (3, 4):
         ours = {"draft_length": length, "meta": True}
         answer = client.completions.create(
@@ -155,12 +155,12 @@ def test_our_own_reader_of_counters_reads_them(connect: Connect, local_server: S
             temperature=0,
             extra_body={"specclient": ours},
         )
-        told.append(answer.model_extra["specclient"]["speculation"])  # type: ignore[index]
+        reported.append(answer.model_extra["specclient"]["speculation"])  # type: ignore[index]
     text = text_of(local_server)
     moved = counters_delta(before, parse_counters(text))
     assert moved is not None
     for name in ("drafted", "accepted", "steps"):
-        assert getattr(moved, name) == sum(each[name] for each in told) > 0
+        assert getattr(moved, name) == sum(each[name] for each in reported) > 0
     found = samples(text)
     kept = [number for (name, _), number in found.items() if "accepted_tokens_per_pos_total" in name]
     assert sum(kept) == value(found, "spec_decode_num_accepted_tokens_total", "local/demo")
@@ -174,7 +174,7 @@ def _get(url: str) -> str:
         return answer.read().decode()
 
 
-def test_positions_are_counted_where_they_can_be_told() -> None:
+def test_accepted_tokens_are_counted_by_position_where_known() -> None:
     even = Speculation(drafted=12, accepted=6, steps=4, per_position=(1.0, 0.5, 0.0))
     assert accepted_by_position(even) == [4, 2, 0]
     assert (
@@ -208,18 +208,16 @@ sys.stdin.read()
 """
 
 
-def test_processes_that_serve_one_port_tell_their_sum(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_behind_one_port_report_their_sum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
     pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", WORKER, "3"], **pipes) as first:
         assert first.stdout is not None
         assert first.stdout.readline() == "3\n"
         with subprocess.Popen([sys.executable, "-c", WORKER, "4", "tell"], **pipes) as second:
-            told, _ = second.communicate(timeout=60)
+            reported, _ = second.communicate(timeout=60)
         first.communicate(timeout=60)
-    running, _, text = told.partition("\n")
+    running, _, text = reported.partition("\n")
     assert running == "7"
     found = samples(text)
     assert value(found, "generation_tokens_total", "p/m") == 7

@@ -1,4 +1,4 @@
-"""The official client talks to our server as it talks to an upstream: the same answers, chunks and errors."""
+"""The official client gets the same responses, chunks and errors from the server as from the upstream."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ RESPONSE = {
 def both(
     connect: Connect, gateway: Served, openai_server: OpenAIServer
 ) -> tuple[openai.OpenAI, openai.OpenAI]:
-    """The client against the server, and against the upstream itself."""
+    """Two clients: one of the server, and one of the upstream itself."""
     return connect(gateway.base_url), connect(openai_server.base_url)
 
 
 @pytest.mark.parametrize("include_usage", [False, True])
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("kind", ["chat", "completions"])
-def test_answers_are_the_upstream_s_own(both, kind: str, stream: bool, include_usage: bool) -> None:
+def test_responses_equal_the_upstreams(both, kind: str, stream: bool, include_usage: bool) -> None:
     through, direct = both
     options: dict[str, Any] = {"stream_options": {"include_usage": True}} if stream and include_usage else {}
 
@@ -69,10 +69,12 @@ def test_answers_are_the_upstream_s_own(both, kind: str, stream: bool, include_u
         return [chunk.model_dump() for chunk in answer] if stream else answer.model_dump()
 
     assert ask(through, "mine/m-large") == ask(direct, "m-large")
-    assert ask(through, "m-large") == ask(direct, "m-large")  # a bare name is the default provider's
+    assert ask(through, "m-large") == ask(direct, "m-large")  # a bare name belongs to the default provider
 
 
-def test_what_is_sent_is_sent_on(connect: Connect, gateway: Served, openai_server: OpenAIServer) -> None:
+def test_request_parameters_are_forwarded(
+    connect: Connect, gateway: Served, openai_server: OpenAIServer
+) -> None:
     params = {"temperature": 0.25, "seed": 7, "stop": ["\n"], "user": "u"}
     connect(gateway.base_url).chat.completions.create(
         model="mine/m-small",
@@ -93,7 +95,7 @@ def test_what_is_sent_is_sent_on(connect: Connect, gateway: Served, openai_serve
     assert sent.headers["authorization"] == "Bearer sk-upstream"  # the server's key, never the client's
 
 
-def test_a_whole_answer_comes_byte_for_byte(
+def test_an_unstreamed_response_is_forwarded_byte_for_byte(
     connect: Connect, gateway: Served, openai_server: OpenAIServer
 ) -> None:
     body = {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "odd": 1.0, "choices": []}
@@ -112,7 +114,7 @@ def test_a_whole_answer_comes_byte_for_byte(
     assert answer.headers["x-request-id"].startswith("req_")
 
 
-def test_embeddings(connect: Connect, gateway: Served, openai_server: OpenAIServer) -> None:
+def test_embeddings_are_forwarded(connect: Connect, gateway: Served, openai_server: OpenAIServer) -> None:
     body = {
         "object": "list",
         "model": "m-large",
@@ -127,7 +129,7 @@ def test_embeddings(connect: Connect, gateway: Served, openai_server: OpenAIServ
     assert openai_server.requests[-1].json["dimensions"] == 2
 
 
-def test_responses(connect: Connect, gateway: Served, openai_server: OpenAIServer) -> None:
+def test_a_response_is_forwarded(connect: Connect, gateway: Served, openai_server: OpenAIServer) -> None:
     openai_server.script(reply(200, RESPONSE))
     found = connect(gateway.base_url).responses.create(model="mine/m-large", input="foxes?")
     assert found.output_text == TEXT
@@ -155,7 +157,7 @@ def _response_events() -> list[bytes]:
     return [f"event: {f['type']}\ndata: {json.dumps(f)}\n\n".encode() for f in frames]
 
 
-def test_responses_streamed(both, openai_server: OpenAIServer) -> None:
+def test_a_streamed_response_is_forwarded(both, openai_server: OpenAIServer) -> None:
     through, direct = both
     openai_server.script(events(*_response_events()), events(*_response_events()))
     seen, expected = (
@@ -166,7 +168,7 @@ def test_responses_streamed(both, openai_server: OpenAIServer) -> None:
     assert [event["type"] for event in seen][-1] == "response.completed"
 
 
-def test_response_events_are_named_on_the_wire(
+def test_response_events_carry_an_event_line(
     connect: Connect, gateway: Served, openai_server: OpenAIServer
 ) -> None:
     openai_server.script(events(*_response_events()))
@@ -176,10 +178,10 @@ def test_response_events_are_named_on_the_wire(
         lines = list(answer.iter_lines())
     assert lines[0] == "event: response.created"
     assert json.loads(lines[1].removeprefix("data: "))["type"] == "response.created"
-    assert "data: [DONE]" not in lines  # as OpenAI's
+    assert "data: [DONE]" not in lines  # as in OpenAI's API
 
 
-def test_models(connect: Connect, gateway: Served, local_server: Served) -> None:
+def test_models_are_listed_and_retrieved(connect: Connect, gateway: Served, local_server: Served) -> None:
     names = [model.id for model in connect(gateway.base_url).models.list()]
     assert names == ["local/demo", "local/demo-target", "mine/m-large", "mine/m-small", "auto"]
     assert connect(gateway.base_url).models.retrieve("mine/m-large").owned_by == "mine"
@@ -188,7 +190,7 @@ def test_models(connect: Connect, gateway: Served, local_server: Served) -> None
 
 
 @pytest.mark.parametrize("model", ["local/demo", "local/demo-target"])
-def test_local_models(connect: Connect, local_server: Served, model: str) -> None:
+def test_local_models_answer_chat_and_completions(connect: Connect, local_server: Served, model: str) -> None:
     client = connect(local_server.base_url)
     ask: Any = {"model": model, "max_tokens": 16, "temperature": 0}
     whole = client.chat.completions.create(messages=ASK, **ask)
@@ -210,7 +212,7 @@ def test_local_models(connect: Connect, local_server: Served, model: str) -> Non
     assert continued.choices[0].finish_reason == "length"
 
 
-async def test_asynchronousconnect(local_server: Served) -> None:
+async def test_the_asynchronous_client_streams_the_same_answer(local_server: Served) -> None:
     async with openai.AsyncOpenAI(base_url=local_server.base_url, api_key=KEY, max_retries=0) as client:
         ask: Any = {"model": "local/demo", "prompt": "def f(x):\n", "max_tokens": 16, "temperature": 0}
         whole = await client.completions.create(**ask)
@@ -225,7 +227,7 @@ async def test_asynchronousconnect(local_server: Served) -> None:
      (500, openai.InternalServerError)],
 )  # fmt: skip
 @pytest.mark.parametrize("stream", [False, True])
-def test_errors_of_the_upstream_keep_status_and_words(
+def test_an_upstreams_error_keeps_its_status_and_body(
     connect: Connect,
     openai_server: OpenAIServer,
     status: int,
@@ -249,7 +251,7 @@ def _data(body: dict[str, Any]) -> bytes:
     return b"data: " + json.dumps(body).encode() + b"\n\n"
 
 
-def test_an_error_midway_is_an_event(both, openai_server: OpenAIServer) -> None:
+def test_an_error_in_a_stream_is_forwarded_as_an_event(both, openai_server: OpenAIServer) -> None:
     chunk = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
     first = _data({**chunk, "choices": [{"index": 0, "delta": {"content": "a"}}]})
     fault = _data({"error": {"message": "out of luck", "type": "server_error", "param": None, "code": "x"}})

@@ -1,6 +1,6 @@
-"""Other people's clients against a served process, told nothing but its base URL: openai, langchain, llm.
+"""Other clients against a server process, configured with its base URL only: openai, langchain, llm.
 
-``make compat`` installs those that are not among the development dependencies, and runs this file.
+``make compat`` installs the clients that are not development dependencies and runs this file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pytest
 
 MODEL = "local/demo"
 ASK: Any = [{"role": "user", "content": "def f(x):"}]
-WAY = "is not installed: pip install 'specclient[compat]', or make compat"
+NOT_INSTALLED = "is not installed: pip install 'specclient[compat]', or make compat"
 SCHEMA: Any = {
     "type": "object",
     "properties": {"city": {"enum": ["Ulm", "Bonn"]}},
@@ -32,12 +32,12 @@ SCHEMA: Any = {
 
 
 def _module(name: str) -> ModuleType:
-    return pytest.importorskip(name, reason=f"{name} {WAY}")
+    return pytest.importorskip(name, reason=f"{name} {NOT_INSTALLED}")
 
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The base URL of ``specclient serve``, a process as a user starts it."""
+    """The base URL of a ``specclient serve`` process."""
     home = tmp_path_factory.mktemp("served")
     dropped = ("OPENAI_", "SPECCLIENT_", "HF_")
     env = {k: v for k, v in os.environ.items() if not k.startswith(dropped) and not k.endswith("_API_KEY")}
@@ -57,14 +57,14 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def client(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[openai.OpenAI]:
-    """The official client, which finds its base URL in the environment alone."""
+    """The official client, configured by environment variables only."""
     monkeypatch.setenv("OPENAI_BASE_URL", url)
     monkeypatch.setenv("OPENAI_API_KEY", "any")
     with openai.OpenAI() as made:
         yield made
 
 
-def test_openai_chat(client: openai.OpenAI) -> None:
+def test_openai_chat_choices_streams_seeds_and_stops(client: openai.OpenAI) -> None:
     ask: Any = {"model": MODEL, "messages": ASK, "max_tokens": 24, "seed": 5, "temperature": 1.0}
     both = client.chat.completions.create(n=2, **ask)
     assert [choice.index for choice in both.choices] == [0, 1]
@@ -84,13 +84,13 @@ def test_openai_chat(client: openai.OpenAI) -> None:
     assert cut.message.content == text[: text.index(stop)]
 
 
-def test_openai_scores_schemas_and_predictions(client: openai.OpenAI) -> None:
+def test_openai_logprobs_schemas_and_predictions(client: openai.OpenAI) -> None:
     ask: Any = {"model": MODEL, "messages": ASK, "max_tokens": 24, "temperature": 0}
     scored = client.chat.completions.create(logprobs=True, top_logprobs=3, **ask).choices[0]
     assert scored.logprobs is not None
     tokens = scored.logprobs.content or []
     assert "".join(token.token for token in tokens) == scored.message.content
-    for token in tokens:  # greedy: each is the likeliest
+    for token in tokens:  # greedy: each token is the likeliest
         assert len(token.top_logprobs) == 3
         assert token.top_logprobs[0].token == token.token
         assert token.top_logprobs[0].logprob == pytest.approx(token.logprob)
@@ -98,14 +98,14 @@ def test_openai_scores_schemas_and_predictions(client: openai.OpenAI) -> None:
     held = client.chat.completions.create(response_format=form, **ask).choices[0]
     assert held.finish_reason == "stop"
     assert json.loads(held.message.content or "")["city"] in ("Ulm", "Bonn")
-    told: Any = {"type": "content", "content": scored.message.content}
-    usage = client.chat.completions.create(prediction=told, **ask).usage
+    prediction: Any = {"type": "content", "content": scored.message.content}
+    usage = client.chat.completions.create(prediction=prediction, **ask).usage
     assert usage is not None
     assert usage.completion_tokens_details is not None
     assert (usage.completion_tokens_details.accepted_prediction_tokens or 0) > 12
 
 
-def test_openai_completions(client: openai.OpenAI) -> None:
+def test_openai_completions_echo_and_stream(client: openai.OpenAI) -> None:
     ask: Any = {"model": MODEL, "max_tokens": 8, "temperature": 0}
     several = client.completions.create(prompt=["a = ", "b = "], **ask)
     assert [choice.index for choice in several.choices] == [0, 1]
@@ -123,7 +123,7 @@ def test_openai_completions(client: openai.OpenAI) -> None:
     assert last.usage.completion_tokens == 8
 
 
-def test_openai_responses_and_models(client: openai.OpenAI) -> None:
+def test_openai_responses_stream_and_models_are_listed(client: openai.OpenAI) -> None:
     assert MODEL in [model.id for model in client.models.list()]
     ask: Any = {"model": MODEL, "input": "def f(x):", "max_output_tokens": 16, "temperature": 0}
     whole = client.responses.create(**ask)
@@ -132,7 +132,7 @@ def test_openai_responses_and_models(client: openai.OpenAI) -> None:
 
 
 @pytest.mark.parametrize("responses", [False, True])
-def test_langchain(url: str, responses: bool) -> None:
+def test_langchain_chat_streams_structured_output_and_batches(url: str, responses: bool) -> None:
     made = _module("langchain_openai").ChatOpenAI(
         model=MODEL, base_url=url, api_key="any", max_tokens=16, temperature=0, use_responses_api=responses
     )
@@ -145,7 +145,7 @@ def test_langchain(url: str, responses: bool) -> None:
     assert len(made.batch(["a", "b"])) == 2
 
 
-def test_langchain_completes(url: str) -> None:
+def test_langchain_completions_stream_the_same_text(url: str) -> None:
     made = _module("langchain_openai").OpenAI(
         model=MODEL, base_url=url, api_key="any", max_tokens=8, temperature=0
     )
@@ -153,10 +153,10 @@ def test_langchain_completes(url: str) -> None:
 
 
 @pytest.mark.parametrize("responses", [False, True])
-def test_llm(url: str, tmp_path: Path, responses: bool) -> None:
+def test_the_llm_command_streams_the_same_text(url: str, tmp_path: Path, responses: bool) -> None:
     _module("llm")
     if not hasattr(importlib.import_module("llm.default_plugins.openai_models"), "Responses"):
-        pytest.skip("this release of llm has no command for an endpoint of one's own")
+        pytest.skip("this release of llm has no command for a custom endpoint")
     command = [sys.executable, "-m", "llm", "openai", "endpoint", url, "-m", MODEL, "-o", "max_tokens", "16"]
     env = {**os.environ, "LLM_USER_PATH": str(tmp_path)}
 

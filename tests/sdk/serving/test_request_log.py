@@ -1,4 +1,4 @@
-"""One line of JSON tells of a request what it came to, and nothing of what was said."""
+"""The request log: one JSON line per request with its outcome and without its content."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ ASK: Any = {"messages": [{"role": "user", "content": "a secret question"}]}
 
 @pytest.fixture
 def lines() -> Iterator[Callable[[], list[dict[str, Any]]]]:
-    """Log as JSON, and return the lines so far."""
+    """Log as JSON; call the fixture to get the lines so far."""
     stream = io.StringIO()
     with log_format("json", stream):
         yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def test_a_line_for_each_request(
+def test_each_request_is_logged_as_one_line_without_its_content(
     connect: Connect, openai_server: OpenAIServer, lines: Callable[[], list[dict[str, Any]]]
 ) -> None:
     with Served(upstream_settings(openai_server), key="sk-ours") as served:
@@ -54,10 +54,10 @@ def test_a_line_for_each_request(
     assert (refused["status"], refused["code"]) == (401, "invalid_api_key")
     assert "model" not in refused
     text = json.dumps(lines())
-    assert not [said for said in ("secret", "sk-ours", "sk-upstream", "quick brown") if said in text]
+    assert not [word for word in ("secret", "sk-ours", "sk-upstream", "quick brown") if word in text]
 
 
-def test_what_the_engine_accepted_is_in_the_line(
+def test_drafted_and_accepted_tokens_are_logged(
     connect: Connect, local_server: Served, lines: Callable[[], list[dict[str, Any]]]
 ) -> None:
     connect(local_server.base_url).completions.create(model="local/demo", prompt="def f", max_tokens=24)
@@ -67,10 +67,10 @@ def test_what_the_engine_accepted_is_in_the_line(
     assert line["acceptance_rate"] == pytest.approx(line["accepted"] / line["drafted"], abs=1e-6)
 
 
-def test_other_records_are_lines_too() -> None:
+def test_other_log_records_are_json_lines_too() -> None:
     error = ValueError("broken\nin two")
-    told = (ValueError, error, error.__traceback__)
-    record = logging.LogRecord("specclient", logging.WARNING, "f", 1, "%s\nfailed", ("it",), told)
+    exc_info = (ValueError, error, error.__traceback__)
+    record = logging.LogRecord("specclient", logging.WARNING, "f", 1, "%s\nfailed", ("it",), exc_info)
     line = JSONLogFormatter().format(record)
     assert "\n" not in line
     read = json.loads(line)
@@ -78,7 +78,7 @@ def test_other_records_are_lines_too() -> None:
     assert "ValueError: broken" in read["exception"]
 
 
-def test_a_server_logs_as_its_environment_says(
+def test_the_environment_selects_the_log_format(
     connect: Connect,
     openai_server: OpenAIServer,
     monkeypatch: pytest.MonkeyPatch,

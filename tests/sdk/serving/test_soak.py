@@ -1,6 +1,6 @@
-"""A crowd of streams, some of whose clients vanish midway: no wrong byte, and nothing left behind.
+"""Soak tests: concurrent streams, some abandoned midway, deliver no wrong byte and leak nothing.
 
-A few seconds of it with every run of the tests; a minute with 500 streams at once behind ``make soak``.
+Every test run includes a few seconds of them; ``make soak`` runs a minute of 500 concurrent streams.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from loopback_server import OpenAIServer, Received, Wire
 
 pytestmark = pytest.mark.anyio
 
-VANISH = 0.01
+ABANDONED_SHARE = 0.01
 FRAMES = 30
 SHORT = pytest.param(50, 2.0, id="seconds")
-FEW = pytest.param(12, 1.0, id="seconds")  # the engine serves eight at a time
+FEW = pytest.param(12, 1.0, id="seconds")  # the engine serves eight requests at a time
 LONG = pytest.param(500, 60.0, id="a minute", marks=[pytest.mark.soak, pytest.mark.timeout(900)])
 PROMPTS = [f"def f{number}(x):" for number in range(12)]
 TOKENS = 16
 
-#: The word or prompt that a client sends, and what it must get.
-Question = tuple[str, str]
+#: The prompt that a client sends and the answer it must receive.
+PromptAndAnswer = tuple[str, str]
 
 
 def _frame(text: str) -> bytes:
@@ -42,20 +42,20 @@ def _frame(text: str) -> bytes:
 
 
 async def _answer(received: Received, wire: Wire) -> None:
-    """Stream what was asked, word by word: whoever gets another's words sees it."""
+    """Stream numbered copies of the request's word, so that a client detects another client's stream."""
     word = received.json["messages"][0]["content"]
     await wire.head(200, {"content-type": "text/event-stream", "transfer-encoding": "chunked"})
     for number in range(FRAMES):
         await wire.chunk(_frame(f"{word}-{number} "))
-        if number % 6 == 5:  # six come at once
+        if number % 6 == 5:  # six frames per burst
             await asyncio.sleep(0.12)
     await wire.chunk(b"data: [DONE]\n\n")
     await wire.chunk(b"")
 
 
-async def _one(served: Served, model: str, question: Question, leaves_after: int | None) -> bool:
-    """Ask for a stream and check every word of it, or leave after some events; return whether all came."""
-    asked, expected = question
+async def _one(served: Served, model: str, exchange: PromptAndAnswer, leaves_after: int | None) -> bool:
+    """Stream and check an answer, or disconnect after some events; return whether it was complete."""
+    asked, expected = exchange
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     body = {"model": model, "stream": True, "messages": [{"role": "user", "content": asked}]}
     content = json.dumps({**body, "temperature": 0, "max_tokens": TOKENS}).encode()
@@ -78,29 +78,30 @@ async def _one(served: Served, model: str, question: Question, leaves_after: int
 
 
 async def _waves(
-    served: Served, model: str, questions: Callable[[], Question], crowd: int, seconds: float
+    served: Served, model: str, next_prompt: Callable[[], PromptAndAnswer], clients: int, seconds: float
 ) -> list[float]:
-    """Ask in waves until the time is over; return the megabytes that are resident after each."""
-    dice, sizes, whole, left = random.Random(7), list[float](), 0, 0
+    """Send waves of requests for ``seconds``; return the resident memory in MB after each wave."""
+    rng, sizes, whole, left = random.Random(7), list[float](), 0, 0
     end = time.monotonic() + seconds
     while time.monotonic() < end or len(sizes) < 2:
-        vanish = {0, *(place for place in range(crowd) if dice.random() < VANISH)}  # one at least
+        drawn = (place for place in range(clients) if rng.random() < ABANDONED_SHARE)
+        abandoned = {0, *drawn}  # at least one
         wave = [
-            _one(served, model, questions(), dice.randrange(4) if place in vanish else None)
-            for place in range(crowd)
+            _one(served, model, next_prompt(), rng.randrange(4) if place in abandoned else None)
+            for place in range(clients)
         ]
         complete = sum(await asyncio.gather(*wave))
-        whole, left = whole + complete, left + crowd - complete
+        whole, left = whole + complete, left + clients - complete
         assert await asyncio.to_thread(wait_until, lambda: _idle(served)), "a request is still held"
         gc.collect()
         sizes.append(_resident_mb())
-    assert whole > crowd
+    assert whole > clients
     assert left >= 2
     return sizes
 
 
 def _idle(served: Served) -> bool:
-    """Tell whether nothing that belongs to a request is held."""
+    """Return whether the server holds nothing for any request."""
     turns = served.service.admission
     return turns.running == turns.waiting == 0 and not served.service.log.live and not served.engine_jobs()
 
@@ -111,7 +112,7 @@ async def _nothing_left(served: Served) -> None:
 
 
 def _grown_mb(sizes: list[float]) -> float:
-    """Return by how much memory grew in the second half of the waves."""
+    """Return by how many MB memory grew in the second half of the waves."""
     half = len(sizes) // 2
     return max(sizes[half:]) - sizes[half - 1]
 
@@ -122,10 +123,10 @@ def _resident_mb() -> float:
 
 
 @contextmanager
-def _files_for(crowd: int) -> Iterator[None]:
-    """Allow as many open files as a crowd needs, each client's, ours and the upstream's in one process."""
+def _files_for(clients: int) -> Iterator[None]:
+    """Raise the limit of open files: clients, server and upstream share one process."""
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 6 * crowd + 200
+    wanted = 6 * clients + 200
     if most != resource.RLIM_INFINITY and most < wanted:
         pytest.skip(f"needs {wanted} open files; the limit is {most}")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(now, wanted), most))
@@ -135,41 +136,45 @@ def _files_for(crowd: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (now, most))
 
 
-@pytest.mark.parametrize(("crowd", "seconds"), [SHORT, LONG])
-async def test_a_crowd_before_an_upstream(openai_server: OpenAIServer, crowd: int, seconds: float) -> None:
-    dice = random.Random(5)
+@pytest.mark.parametrize(("clients", "seconds"), [SHORT, LONG])
+async def test_concurrent_streams_of_an_upstream_are_correct_and_leak_nothing(
+    openai_server: OpenAIServer, clients: int, seconds: float
+) -> None:
+    rng = random.Random(5)
 
-    def question() -> Question:
-        word = f"w{dice.randrange(10**6)}"
+    def next_prompt() -> PromptAndAnswer:
+        word = f"w{rng.randrange(10**6)}"
         openai_server.requests.clear()
         openai_server.script(_answer)
         return word, "".join(f"{word}-{number} " for number in range(FRAMES))
 
-    with _files_for(crowd):
+    with _files_for(clients):
         with Served(upstream_settings(openai_server)) as served:
-            sizes = await _waves(served, "mine/m", question, crowd, seconds)
+            sizes = await _waves(served, "mine/m", next_prompt, clients, seconds)
             await _nothing_left(served)
         assert openai_server.wait_left(openai_server.connections), "a connection to the upstream is open"
     assert _grown_mb(sizes) < 20, sizes
 
 
-@pytest.mark.parametrize(("crowd", "seconds"), [FEW, LONG])
-async def test_a_crowd_before_the_engine(local_server: Served, crowd: int, seconds: float) -> None:
-    dice = random.Random(5)
+@pytest.mark.parametrize(("clients", "seconds"), [FEW, LONG])
+async def test_concurrent_streams_of_the_engine_are_correct_and_leak_nothing(
+    local_server: Served, clients: int, seconds: float
+) -> None:
+    rng = random.Random(5)
     texts = {prompt: await _alone(local_server, prompt) for prompt in PROMPTS}
 
-    def question() -> Question:
-        prompt = dice.choice(PROMPTS)
+    def next_prompt() -> PromptAndAnswer:
+        prompt = rng.choice(PROMPTS)
         return prompt, texts[prompt]
 
-    with _files_for(crowd):
-        sizes = await _waves(local_server, "local/demo", question, crowd, seconds)
+    with _files_for(clients):
+        sizes = await _waves(local_server, "local/demo", next_prompt, clients, seconds)
         await _nothing_left(local_server)
     assert _grown_mb(sizes) < 20, sizes
 
 
 async def _alone(served: Served, prompt: str) -> str:
-    """Return what the engine answers to a prompt when nobody else asks."""
+    """Return the engine's answer to a prompt without concurrent requests."""
     body: dict[str, Any] = {"model": "local/demo", "temperature": 0, "max_tokens": TOKENS}
     async with httpx.AsyncClient(timeout=60) as client:
         answer = await client.post(

@@ -1,4 +1,4 @@
-"""Calls and served requests are spans by OpenTelemetry's conventions, one trace from client to provider."""
+"""Tracing: calls and served requests are OpenTelemetry spans of one trace from client to provider."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 @pytest.fixture
 def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spans]:
-    """Have all spans kept in memory, and return those that have ended."""
+    """Collect spans in memory; call the fixture to get those that have ended."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
@@ -50,7 +50,7 @@ def client(openai_server: OpenAIServer, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 def parts(header: str) -> tuple[int, int]:
-    """Return a traceparent's ids of trace and span."""
+    """Return a traceparent header's trace and span ids."""
     _, trace_id, span_id, _ = header.split("-")
     return int(trace_id, 16), int(span_id, 16)
 
@@ -60,16 +60,20 @@ def ids(span: ReadableSpan) -> tuple[int, int]:
     return span.context.trace_id, span.context.span_id
 
 
-def test_a_number_of_any_size_may_be_asked_for(connect: Connect, gateway: Served, spans: Spans) -> None:
+def test_numbers_too_large_for_an_attribute_are_omitted(
+    connect: Connect, gateway: Served, spans: Spans
+) -> None:
     asked: Any = {"temperature": 10**400, "seed": 10**30, "top_p": 0.5}
     connect(gateway.base_url).chat.completions.create(model="m-large", **ASK, **asked)
     assert wait_until(lambda: len(spans()) == 2)
-    told = spans()[0].attributes or {}
-    assert [told.get(f"gen_ai.request.{name}") for name in asked] == [None, None, 0.5]
+    attributes = spans()[0].attributes or {}
+    assert [attributes.get(f"gen_ai.request.{name}") for name in asked] == [None, None, 0.5]
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_call_is_a_span(client: OpenAI, openai_server: OpenAIServer, spans: Spans, stream: bool) -> None:
+def test_a_call_is_a_span_without_its_content(
+    client: OpenAI, openai_server: OpenAIServer, spans: Spans, stream: bool
+) -> None:
     asked = {**ASK, "temperature": 0.5, "max_tokens": 9, "stop": ["secret stop"], "seed": 3}
     with trace.get_tracer("test").start_as_current_span("outer") as outer:
         answer = client.chat.completions.create(model="m-large", stream=stream, **asked)
@@ -100,10 +104,12 @@ def test_a_call_is_a_span(client: OpenAI, openai_server: OpenAIServer, spans: Sp
     (sent,) = openai_server.requests
     assert parts(sent.headers["traceparent"]) == ids(call)
     text = call.to_json()
-    assert not [said for said in ("secret", "sk-", "quick brown") if said in text]
+    assert not [word for word in ("secret", "sk-", "quick brown") if word in text]
 
 
-def test_errors_and_streams_that_are_left(client: OpenAI, openai_server: OpenAIServer, spans: Spans) -> None:
+def test_errors_and_abandoned_streams_set_the_span_status(
+    client: OpenAI, openai_server: OpenAIServer, spans: Spans
+) -> None:
     openai_server.script(
         reply(429, {"error": {"message": "slow", "type": "t", "param": None, "code": None}}),
         broken_stream(CHUNK),
@@ -125,7 +131,9 @@ def test_errors_and_streams_that_are_left(client: OpenAI, openai_server: OpenAIS
     assert left.status.status_code is StatusCode.UNSET
 
 
-def test_other_operations_have_their_names(client: OpenAI, openai_server: OpenAIServer, spans: Spans) -> None:
+def test_other_operations_have_their_span_names(
+    client: OpenAI, openai_server: OpenAIServer, spans: Spans
+) -> None:
     vector = {"object": "embedding", "index": 0, "embedding": [0.5]}
     usage = {"prompt_tokens": 1, "total_tokens": 1}
     answer = {"object": "list", "model": "m-large", "data": [vector], "usage": usage}
@@ -167,9 +175,9 @@ def test_a_served_request_continues_the_clients_trace(
     assert "http.route" not in missing.attributes
 
 
-def test_what_the_engine_did_is_in_the_span(connect: Connect, local_server: Served, spans: Spans) -> None:
+def test_an_engines_speculation_is_in_the_span(connect: Connect, local_server: Served, spans: Spans) -> None:
     connect(local_server.base_url).completions.create(model="local/demo", prompt="def f", max_tokens=24)
-    assert wait_until(lambda: len(spans()) == 2)  # a request's span ends when its answer is out
+    assert wait_until(lambda: len(spans()) == 2)  # a request's span ends when its response is sent
     call, _ = spans()
     found = dict(call.attributes or {})
     assert call.kind is SpanKind.INTERNAL
@@ -179,7 +187,7 @@ def test_what_the_engine_did_is_in_the_span(connect: Connect, local_server: Serv
     assert "server.address" not in found
 
 
-ALONE = """
+WITHOUT_OPENTELEMETRY = """
 import sys
 for name in list(sys.modules):
     assert not name.startswith("opentelemetry"), name
@@ -192,14 +200,14 @@ assert "specclient.call.tracing" not in sys.modules
 """
 
 
-def test_without_the_library_nothing_of_it_is_missed(openai_server: OpenAIServer) -> None:
+def test_calls_work_without_opentelemetry_installed(openai_server: OpenAIServer) -> None:
     env = {**os.environ, "SPECCLIENT_LEDGER": "off"}
-    command = [sys.executable, "-W", "error", "-c", ALONE, openai_server.base_url, PARENT]
+    command = [sys.executable, "-W", "error", "-c", WITHOUT_OPENTELEMETRY, openai_server.base_url, PARENT]
     subprocess.run(command, env=env, check=True, timeout=60)
     assert openai_server.requests[0].headers["traceparent"] == PARENT
 
 
-def test_a_gateway_that_does_not_trace_hands_the_header_on(
+def test_a_gateway_without_tracing_forwards_the_traceparent(
     connect: Connect, gateway: Served, openai_server: OpenAIServer
 ) -> None:
     connect(gateway.base_url).chat.completions.create(

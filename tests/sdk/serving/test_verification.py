@@ -1,4 +1,4 @@
-"""What makes our server a verifier: predictions verified, prompts scored, drafts verified over the wire."""
+"""The server as a verifier: predictions, prompt log-probabilities, and remote verification of drafts."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def test_a_prediction_is_verified(client: openai.OpenAI, stream: bool) -> None:
     assert half.rejected_prediction_tokens > 0
 
 
-def test_a_prediction_of_another_kind_is_refused(client: openai.OpenAI) -> None:
+def test_a_prediction_of_an_unknown_type_is_refused(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="prediction"):
         _chat(client, stream=False, prediction={"type": "image", "content": "x"})
 
 
-def test_log_probabilities_of_answer_and_prompt(client: openai.OpenAI) -> None:
+def test_log_probabilities_of_answer_and_prompt_are_returned(client: openai.OpenAI) -> None:
     more = {"prompt_logprobs": 1, "return_token_ids": True}
     answer = client.completions.create(
         model="local/demo-target", prompt=PROMPT, max_tokens=4, temperature=0, logprobs=2, extra_body=more
@@ -74,12 +74,14 @@ def test_log_probabilities_of_answer_and_prompt(client: openai.OpenAI) -> None:
     )  # fmt: skip
     assert echoed.choices[0].text.endswith(PROMPT)
     assert echoed.choices[0].logprobs is not None
-    told = [entry[str(n)]["logprob"] for n, entry in zip(choice.prompt_token_ids[1:], scored, strict=True)]
-    assert echoed.choices[0].logprobs.token_logprobs[1:] == pytest.approx(told, abs=1e-4)  # type: ignore[index]
+    reported = [
+        entry[str(n)]["logprob"] for n, entry in zip(choice.prompt_token_ids[1:], scored, strict=True)
+    ]
+    assert echoed.choices[0].logprobs.token_logprobs[1:] == pytest.approx(reported, abs=1e-4)  # type: ignore[index]
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_gateway_verifies_its_drafts_at_another_server(
+def test_a_gateway_verifies_its_drafts_on_another_server(
     connect: Connect, local_server: Served, client: openai.OpenAI, stream: bool
 ) -> None:
     alone = client.completions.create(model="local/demo-target", prompt=PROMPT, **ASK).choices[0].text
@@ -93,6 +95,6 @@ def test_a_gateway_verifies_its_drafts_at_another_server(
         )  # fmt: skip
         parts = list(answer) if stream else [answer]
     assert "".join(part.choices[0].text for part in parts if part.choices) == alone
-    told = parts[-1].model_extra["specclient"]["speculation"]
-    assert told["method"] == "remote"
-    assert 0 < told["accepted"] <= told["drafted"]
+    reported = parts[-1].model_extra["specclient"]["speculation"]
+    assert reported["method"] == "remote"
+    assert 0 < reported["accepted"] <= reported["drafted"]

@@ -1,4 +1,4 @@
-"""The API's other routes go to the default provider as they are, and what comes back goes back."""
+"""Pass-through: other OpenAI routes are forwarded unchanged, and so are their responses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from specclient.serving.calls.passthrough import endpoints_at
 Connect = Callable[[str], openai.OpenAI]
 
 
-def test_files_there_and_back(connect: Connect, gateway: Served, openai_server: OpenAIServer) -> None:
+def test_file_requests_and_responses_are_forwarded_unchanged(
+    connect: Connect, gateway: Served, openai_server: OpenAIServer
+) -> None:
     client = connect(gateway.base_url)
     file = {
         "id": "file-1",
@@ -57,7 +59,9 @@ def test_files_there_and_back(connect: Connect, gateway: Served, openai_server: 
     assert all(r.headers["authorization"] == "Bearer sk-upstream" for r in sent)
 
 
-def test_a_call_s_own_query_goes_on(connect: Connect, gateway: Served, openai_server: OpenAIServer) -> None:
+def test_the_query_and_beta_header_are_forwarded(
+    connect: Connect, gateway: Served, openai_server: OpenAIServer
+) -> None:
     openai_server.script(reply(200, {"id": "r", "object": "response", "output": []}))
     connect(gateway.base_url).beta.responses.create(model="m-large", input="x", betas=["some-beta"])
     (sent,) = openai_server.requests
@@ -65,7 +69,7 @@ def test_a_call_s_own_query_goes_on(connect: Connect, gateway: Served, openai_se
     assert sent.headers["openai-beta"] == "some-beta"
 
 
-def test_a_json_call_goes_to_the_provider_its_model_names(
+def test_a_json_request_goes_to_the_provider_named_in_its_model(
     connect: Connect, openai_server: OpenAIServer
 ) -> None:
     with OpenAIServer() as other:
@@ -83,7 +87,7 @@ def test_a_json_call_goes_to_the_provider_its_model_names(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_form_is_recorded_by_the_model_it_names(
+def test_a_form_request_is_recorded_under_its_model(
     connect: Connect, openai_server: OpenAIServer, stream: bool, tmp_path: Any
 ) -> None:
     done = {"type": "transcript.text.done", "text": "hi", "usage": None}
@@ -101,7 +105,7 @@ def test_a_form_is_recorded_by_the_model_it_names(
 
 
 @pytest.mark.parametrize("kind", ["multipart/form-data", "multipart/form-data; boundary=x"])
-def test_a_form_that_is_none(gateway: Served, kind: str) -> None:
+def test_an_unreadable_form_is_refused(gateway: Served, kind: str) -> None:
     request = urllib.request.Request(
         f"{gateway.base_url}/audio/transcriptions", b"no form at all", {"content-type": kind}
     )
@@ -112,7 +116,7 @@ def test_a_form_that_is_none(gateway: Served, kind: str) -> None:
         assert b"the form cannot be read" in answer.read()
 
 
-def test_without_a_default_provider_s_key_nothing_is_passed(connect: Connect) -> None:
+def test_nothing_is_forwarded_without_the_default_providers_key(connect: Connect) -> None:
     with (
         Served(Settings.model_validate({"ledger": "off"})) as served,
         pytest.raises(openai.NotFoundError, match="'openai', for which this server has no key") as caught,
@@ -128,11 +132,11 @@ def test_without_a_default_provider_s_key_nothing_is_passed(connect: Connect) ->
         *("/organization/users", "/files/", "/files//content", "//evil.example/files"),
     ],
 )
-def test_no_path_leads_elsewhere(path: str) -> None:
+def test_traversal_empty_and_admin_paths_match_no_endpoint(path: str) -> None:
     assert endpoints_at(path) == {}
 
 
-def test_every_row_but_the_operator_s_own_is_found() -> None:
+def test_every_endpoint_except_administration_is_found() -> None:
     def walk(name: str) -> list[str]:
         return [name, *(inner for child in children_of(name) for inner in walk(f"{name}.{child}"))]
 
@@ -143,6 +147,6 @@ def test_every_row_but_the_operator_s_own_is_found() -> None:
         for row in rows_of(resource).values()
         if row.verb not in endpoints_at(row.path.partition("?")[0].replace("{", "x-").replace("}", ""))
     ]
-    assert "beta.responses.create" in missing  # POST /responses is the server's own
+    assert "beta.responses.create" in missing  # the server itself serves POST /responses
     missing.remove("beta.responses.create")
     assert {name.partition(".")[0] for name in missing} == {"admin"}

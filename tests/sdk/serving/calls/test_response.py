@@ -1,4 +1,4 @@
-"""Streams are framed as OpenAI's, and end with their client: engine, upstream and turn are free again."""
+"""Streams: OpenAI's framing, and release of engine, upstream connection and slot on disconnection."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _frames(served: Served, body: dict[str, Any], path: str = "/v1/chat/completi
     return frames
 
 
-def test_frames(gateway: Served) -> None:
+def test_stream_frames_match_openais_format(gateway: Served) -> None:
     frames = _frames(gateway, {"model": "mine/m-large", "messages": ASK, "stream": True})
     assert frames[-1] == b"data: [DONE]"
     for frame in frames[:-1]:
@@ -61,36 +61,36 @@ def test_frames(gateway: Served) -> None:
         assert "specclient" not in chunk
 
 
-def test_what_a_stream_cost_is_told_to_who_asks(connect: Connect, gateway: Served) -> None:
+def test_a_streams_cost_is_reported_when_requested(connect: Connect, gateway: Served) -> None:
     ask: Any = {"model": "mine/m-large", "messages": ASK, "stream": True}
     asked = {"extra_headers": {"x-specclient-meta": "1"}}, {"extra_body": {"specclient": {"meta": True}}}
     for how in asked:
         *_, last = connect(gateway.base_url).chat.completions.create(**ask, **how)
         assert last.choices == []
         assert last.id == "cmpl-1"
-        told: Any = last.model_extra
-        assert told["specclient"]["route"]["chosen"] == "mine/m-large"
-        cost = told["specclient"]["cost"]
+        reported: Any = last.model_extra
+        assert reported["specclient"]["route"]["chosen"] == "mine/m-large"
+        cost = reported["specclient"]["cost"]
         assert Decimal(cost["total"]) == Decimal(4 * 2 + 9 * 8) / 10**6
         assert sum(map(Decimal, cost["by_kind"].values())) == Decimal(cost["total"])
         assert cost["estimated"] is False
         whole = connect(gateway.base_url).chat.completions.create(**{**ask, "stream": False}, **how)
         extra: Any = whole.model_extra
-        assert extra["specclient"] == told["specclient"]
+        assert extra["specclient"] == reported["specclient"]
 
 
-def test_speculation_is_told(connect: Connect, local_server: Served) -> None:
+def test_speculation_is_reported_when_requested(connect: Connect, local_server: Served) -> None:
     answer = connect(local_server.base_url).completions.create(
         model="local/demo", prompt="def f(x):\n", max_tokens=16, temperature=0,
         extra_body={"specclient": {"meta": True, "draft_length": 2}},
     )  # fmt: skip
     extra: Any = answer.model_extra
-    told = extra["specclient"]["speculation"]
-    assert told["method"] == "draft"
-    assert 0 < told["accepted"] <= told["drafted"] <= 2 * told["steps"]
+    reported = extra["specclient"]["speculation"]
+    assert reported["method"] == "draft"
+    assert 0 < reported["accepted"] <= reported["drafted"] <= 2 * reported["steps"]
 
 
-def test_a_routed_call_says_where_it_went(connect: Connect, openai_server: OpenAIServer) -> None:
+def test_a_routed_call_reports_its_route(connect: Connect, openai_server: OpenAIServer) -> None:
     policies = {"cheap": {"minimize": "cost", "allow": ["mine/m-small"]}}
     with Served(upstream_settings(openai_server, policies=policies)) as served:
         for policy in ("cheap", {"minimize": "cost", "deny": ["mine/m-large"]}, None):
@@ -104,7 +104,7 @@ def test_a_routed_call_says_where_it_went(connect: Connect, openai_server: OpenA
 
 
 class Raw:
-    """A client that writes one request and then does as the test likes."""
+    """A raw client that writes one request and lets the test read and disconnect."""
 
     def __init__(self, served: Served, path: str, body: dict[str, Any]) -> None:
         content = json.dumps(body).encode()
@@ -114,19 +114,19 @@ class Raw:
         self.seen = b""
 
     def read_to(self, mark: bytes) -> bytes:
-        """Read until something has come, and return all that has."""
+        """Read until ``mark`` has arrived; return everything received so far."""
         while mark not in self.seen:
             piece = self._sock.recv(65536)
             assert piece, f"closed before {mark!r}: {self.seen!r}"
             self.seen += piece
         return self.seen
 
-    def leave(self) -> None:
+    def close(self) -> None:
         self._sock.close()
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_the_engine_stops_when_the_client_leaves(local_server: Served, stream: bool) -> None:
+def test_the_engine_stops_when_the_client_disconnects(local_server: Served, stream: bool) -> None:
     turns = local_server.service.admission
     assert wait_until(lambda: turns.running == local_server.engine_jobs() == 0)
     client = Raw(local_server, "/v1/completions", {**LONG, "stream": stream})
@@ -134,7 +134,7 @@ def test_the_engine_stops_when_the_client_leaves(local_server: Served, stream: b
         client.read_to(b"data: ")
     assert wait_until(lambda: local_server.engine_jobs() == 1)
     assert turns.running == 1
-    client.leave()
+    client.close()
     assert wait_until(lambda: local_server.engine_jobs() == 0)
     assert wait_until(lambda: turns.running == 0)
 
@@ -153,14 +153,14 @@ def _data(body: dict[str, Any]) -> bytes:
 
 
 async def _endless(_: Received, wire: Wire) -> None:
-    """Begin a stream, and wait until the client leaves."""
+    """Start a stream and wait until the client disconnects."""
     await wire.head(200, {"content-type": "text/event-stream", "transfer-encoding": "chunked"})
     await wire.chunk(_data(CHUNK))
     await wire.client_left()
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_the_upstream_connection_is_closed_when_the_client_leaves(
+def test_the_upstream_connection_is_closed_when_the_client_disconnects(
     gateway: Served, openai_server: OpenAIServer, stream: bool
 ) -> None:
     openai_server.script(_endless if stream else hang)
@@ -168,12 +168,12 @@ def test_the_upstream_connection_is_closed_when_the_client_leaves(
     if stream:
         client.read_to(b"data: ")
     assert wait_until(lambda: len(openai_server.requests) == 1)
-    client.leave()
+    client.close()
     assert openai_server.wait_left(1)
     assert wait_until(lambda: gateway.service.admission.running == 0)
 
 
-def test_a_crowd_waits_for_its_turn_and_who_is_too_many_is_told(openai_server: OpenAIServer) -> None:
+def test_requests_over_the_limit_queue_and_those_over_the_queue_get_429(openai_server: OpenAIServer) -> None:
     openai_server.script(_endless)
     limits = Limits(running=1, waiting=1, grace_s=1)
     with Served(upstream_settings(openai_server), limits=limits) as served:
@@ -183,24 +183,24 @@ def test_a_crowd_waits_for_its_turn_and_who_is_too_many_is_told(openai_server: O
         second = Raw(served, CHAT, HOSTED)
         assert wait_until(lambda: turns.waiting == 1)
         refused = Raw(served, CHAT, HOSTED)
-        said = refused.read_to(b"}}")
-        assert said.startswith(b"HTTP/1.1 429 ")
-        assert b"\r\nretry-after: 1\r\n" in said
-        assert b'"code": "server_busy"' in said
+        answer = refused.read_to(b"}}")
+        assert answer.startswith(b"HTTP/1.1 429 ")
+        assert b"\r\nretry-after: 1\r\n" in answer
+        assert b'"code": "server_busy"' in answer
         with pytest.raises(urllib.error.HTTPError, match="503"):
             urllib.request.urlopen(f"{served.url}/ready")
-        second.leave()  # while it waits
+        second.close()  # while it is queued
         assert wait_until(lambda: turns.waiting == 0)
         third = Raw(served, CHAT, HOSTED)
         assert wait_until(lambda: turns.waiting == 1)
-        first.leave()
+        first.close()
         third.read_to(b"data: [DONE]")
         assert wait_until(lambda: turns.running == 0)
-        refused.leave()
-        third.leave()
+        refused.close()
+        third.close()
 
 
-def test_who_does_not_read_is_gone(openai_server: OpenAIServer) -> None:
+def test_a_client_that_does_not_read_is_disconnected(openai_server: OpenAIServer) -> None:
     big = _data({**CHUNK, "choices": [{"index": 0, "delta": {"content": "a" * 2**20}}]})
 
     async def flood(_: Received, wire: Wire) -> None:
@@ -214,10 +214,10 @@ def test_who_does_not_read_is_gone(openai_server: OpenAIServer) -> None:
         client.read_to(b"data: ")
         assert openai_server.wait_left(1)
         assert wait_until(lambda: served.service.admission.running == 0)
-        client.leave()
+        client.close()
 
 
-def test_stopping_lets_streams_end(openai_server: OpenAIServer) -> None:
+def test_stopping_the_server_lets_streams_finish(openai_server: OpenAIServer) -> None:
     pieces = [_data(CHUNK)] * 5 + [b"data: [DONE]\n\n"]
     openai_server.script(events(*pieces, gap=0.1))
     with Served(upstream_settings(openai_server)) as served:
@@ -225,24 +225,26 @@ def test_stopping_lets_streams_end(openai_server: OpenAIServer) -> None:
         client.read_to(b"data: ")
         served.stop()
         assert client.read_to(b"data: [DONE]").count(b'"content":"a"') == 5
-        client.leave()
+        client.close()
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_stopping_tells_those_it_does_not_wait_for(openai_server: OpenAIServer, stream: bool) -> None:
+def test_after_the_grace_period_open_requests_get_server_stopping(
+    openai_server: OpenAIServer, stream: bool
+) -> None:
     openai_server.script(_endless if stream else hang)
     with Served(upstream_settings(openai_server), limits=Limits(grace_s=1)) as served:
         client = Raw(served, CHAT, {**HOSTED, "stream": stream})
         assert wait_until(lambda: len(openai_server.requests) == 1)
         served.stop()
-        said = client.read_to(b'"server_stopping"')
-        assert said.startswith(b"HTTP/1.1 200 " if stream else b"HTTP/1.1 503 ")
+        answer = client.read_to(b'"server_stopping"')
+        assert answer.startswith(b"HTTP/1.1 200 " if stream else b"HTTP/1.1 503 ")
         assert openai_server.wait_left(1)
-        client.leave()
+        client.close()
 
 
-async def _one_of_a_crowd(served: Served, body: dict[str, Any], path: str, leaves_after: int | None) -> bytes:
-    """Stream as one of many; leave after so many reads, or return all that came."""
+async def _stream_until(served: Served, body: dict[str, Any], path: str, leaves_after: int | None) -> bytes:
+    """Stream a response; disconnect after ``leaves_after`` reads if given; return the bytes received."""
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     content = json.dumps(body).encode()
     writer.write(
@@ -258,14 +260,14 @@ async def _one_of_a_crowd(served: Served, body: dict[str, Any], path: str, leave
     return seen
 
 
-async def test_a_crowd_some_of_whom_vanish(openai_server: OpenAIServer) -> None:
-    dice = random.Random(3)
+async def test_disconnecting_clients_do_not_disturb_concurrent_streams(openai_server: OpenAIServer) -> None:
+    rng = random.Random(3)
     texts = [f"t{number} " for number in range(40)]
     chunks = [_data({**CHUNK, "choices": [{"index": 0, "delta": {"content": text}}]}) for text in texts]
     openai_server.script(*[events(*chunks, b"data: [DONE]\n\n", gap=0.005)] * 80)
     with Served(upstream_settings(openai_server, local={"threads": 1})) as served:
         before = await asyncio.to_thread(_settled, served)
-        hosted = [(HOSTED, CHAT, dice.choice((0, 1, 2, 5)) if i % 4 == 0 else None) for i in range(80)]
+        hosted = [(HOSTED, CHAT, rng.choice((0, 1, 2, 5)) if i % 4 == 0 else None) for i in range(80)]
         short = {
             "model": "local/demo",
             "prompt": "def f(x):",
@@ -273,8 +275,8 @@ async def test_a_crowd_some_of_whom_vanish(openai_server: OpenAIServer) -> None:
             "temperature": 0,
             "stream": True,
         }
-        local = [(short, "/v1/completions", dice.choice((0, 1)) if i % 4 == 0 else None) for i in range(20)]
-        found = await asyncio.gather(*[_one_of_a_crowd(served, *one) for one in hosted + local])
+        local = [(short, "/v1/completions", rng.choice((0, 1)) if i % 4 == 0 else None) for i in range(20)]
+        found = await asyncio.gather(*[_stream_until(served, *one) for one in hosted + local])
         whole = [seen for seen, (_, _, leaves) in zip(found, hosted, strict=False) if leaves is None]
         assert len(whole) == 60
         for seen in whole:
@@ -284,7 +286,7 @@ async def test_a_crowd_some_of_whom_vanish(openai_server: OpenAIServer) -> None:
             for seen, (_, _, leaves) in zip(found[80:], local, strict=True)
             if leaves is None
         }
-        assert len(answers) == 1  # greedy: whoever stayed has the same
+        assert len(answers) == 1  # greedy: every complete answer is the same
         assert await asyncio.to_thread(wait_until, lambda: served.service.admission.running == 0)
         assert await asyncio.to_thread(wait_until, lambda: served.engine_jobs() == 0)
         assert await asyncio.to_thread(wait_until, lambda: len(asyncio.all_tasks(served.loop)) <= before)
@@ -294,13 +296,13 @@ async def test_a_crowd_some_of_whom_vanish(openai_server: OpenAIServer) -> None:
 
 
 def _settled(served: Served) -> int:
-    """Return how many tasks a server has when it has nothing to do; its first request starts some."""
+    """Return the number of an idle server's tasks, after a first request has started the permanent ones."""
     urllib.request.urlopen(f"{served.url}/health").close()
     assert wait_until(lambda: not served.server.server_state.connections)
     return len(asyncio.all_tasks(served.loop))
 
 
 def _frames_in(answer: bytes) -> list[bytes]:
-    """Return the data of a raw answer's events; its transfer coding is chunked."""
+    """Return the data of the events in a raw chunked response."""
     lines = answer.partition(b"\r\n\r\n")[2].split(b"\n")
     return [line[6:] for line in lines if line.startswith(b"data: {")]

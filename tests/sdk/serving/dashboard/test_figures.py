@@ -1,4 +1,4 @@
-"""What the dashboard is told is what the ledger says, for who has the key; its page is the server's alone."""
+"""Dashboard figures: they equal the ledger's and require the key; the page loads nothing from other hosts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Connect = Callable[[str], openai.OpenAI]
 
 
 def fetched(url: str, key: str | None = None) -> tuple[Any, str]:
-    """Return an answer's headers and body."""
+    """Return a response's headers and body."""
     request = urllib.request.Request(url, headers={"authorization": f"Bearer {key}"} if key else {})
     with urllib.request.urlopen(request, timeout=10) as answer:
         return answer.headers, answer.read().decode()
@@ -44,7 +44,7 @@ def refused(url: str, key: str | None = None) -> int:
     return caught.value.code
 
 
-def test_the_page_needs_nothing_from_elsewhere(gateway: Served) -> None:
+def test_the_page_loads_nothing_from_other_hosts(gateway: Served) -> None:
     for path in PAGE:
         headers, text = fetched(gateway.url + path)
         policy = headers["content-security-policy"]
@@ -55,20 +55,22 @@ def test_the_page_needs_nothing_from_elsewhere(gateway: Served) -> None:
         assert not re.search(r"(src|href|url\(|from)\s*=?\s*[\"']?//", text), path
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b", text), path
     _, page = fetched(f"{gateway.url}/dashboard")
-    assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\sstyle=|\son\w+=", page), "the policy forbids them"
+    assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\sstyle=|\son\w+=", page), (
+        "the content security policy forbids inline scripts and styles"
+    )
     named = set(re.findall(r'(?:src|href)="(/[^"]+)"', page))
     scripts = "".join(fetched(gateway.url + path)[1] for path in PAGE if path.endswith(".js"))
     named |= {f"/dashboard/{name}" for name in re.findall(r'from "\./([^"]+)"', scripts)}
     assert named | {"/dashboard"} == set(PAGE)
 
 
-def test_the_sections_read_figures_that_there_are(tmp_path: Path) -> None:
+def test_the_sections_read_only_existing_figures(tmp_path: Path) -> None:
     script = PAGE_FILES.joinpath("sections.js").read_text()
     drawn = re.findall(r"\{ id: \"\w+\", .*?(live: true, )?draw: (\w+) \}", script)
     names = {name for live, name in drawn if not live}
     signatures = dict(re.findall(r"^function (\w+)\(\{ (.*) \}\) \{$", script, re.MULTILINE))
     assert names == set(signatures)
-    # Each key stands before a colon or a comma, outside the braces that take its own value apart.
+    # A key precedes a colon or a comma, outside the braces that destructure its value.
     read = {
         part.split(":")[0].strip()
         for signature in signatures.values()
@@ -81,7 +83,7 @@ def test_the_sections_read_figures_that_there_are(tmp_path: Path) -> None:
     assert {"total", "latency", "models", "routes_chart"} <= read <= set(found)
 
 
-def test_figures_are_for_who_has_the_key(openai_server: OpenAIServer) -> None:
+def test_figures_require_the_key(openai_server: OpenAIServer) -> None:
     with Served(upstream_settings(openai_server), key="sk-ours") as served:
         assert "<title>" in fetched(f"{served.url}/dashboard")[1]
         for path in ("live", "figures?span=1h"):
@@ -92,7 +94,7 @@ def test_figures_are_for_who_has_the_key(openai_server: OpenAIServer) -> None:
 
 
 @pytest.mark.parametrize("span", SPANS)
-def test_figures_are_the_ledgers(tmp_path: Path, span: str) -> None:
+def test_figures_equal_the_ledgers(tmp_path: Path, span: str) -> None:
     ledger = filled(tmp_path / "ledger.db")
     now = datetime.now(UTC)
     found = figures(ledger, span, now)
@@ -130,7 +132,7 @@ def test_figures_are_the_ledgers(tmp_path: Path, span: str) -> None:
     ledger.close()
 
 
-def test_choices_say_why(tmp_path: Path) -> None:
+def test_listed_routing_choices_state_their_reasons(tmp_path: Path) -> None:
     ledger = filled(tmp_path / "ledger.db")
     found = figures(ledger, "30d", datetime.now(UTC))
     ledger.close()
@@ -145,14 +147,14 @@ def test_choices_say_why(tmp_path: Path) -> None:
     assert pair["rate"] == pair["accepted"] / pair["drafted"]
 
 
-def test_spans_are_of_whole_steps() -> None:
+def test_spans_start_at_whole_steps() -> None:
     now = datetime(2026, 3, 1, 10, 30, 20, tzinfo=UTC)
     assert SPANS["1h"].begins(now) == datetime(2026, 3, 1, 9, 31, tzinfo=UTC)
     assert SPANS["24h"].begins(now) == datetime(2026, 2, 28, 11, tzinfo=UTC)
     assert SPANS["30d"].begins(now) == datetime(2026, 1, 31, tzinfo=UTC)
 
 
-def test_without_a_ledger_the_latest_calls_are_kept(connect: Connect, gateway: Served) -> None:
+def test_without_a_ledger_the_latest_calls_are_kept_in_memory(connect: Connect, gateway: Served) -> None:
     client = connect(gateway.base_url)
     answer = client.chat.completions.create(model="mine/m-large", messages=[{"role": "user", "content": "x"}])
     assert answer.usage is not None
@@ -164,7 +166,7 @@ def test_without_a_ledger_the_latest_calls_are_kept(connect: Connect, gateway: S
     assert json.loads(fetched(f"{gateway.url}/dashboard/live")[1])["ledger"] is False
 
 
-def test_figures_are_read_anew_only_after_a_while(
+def test_figures_are_cached_for_a_short_time(
     connect: Connect, openai_server: OpenAIServer, tmp_path: Path
 ) -> None:
     with Served(upstream_settings(openai_server, ledger=str(tmp_path / "ledger.db"))) as served:
@@ -179,7 +181,7 @@ def test_figures_are_read_anew_only_after_a_while(
     assert seen == [1, 1, 3]
 
 
-def test_a_ledger_that_cannot_be_read_is_told_without_its_place(tmp_path: Path) -> None:
+def test_an_unreadable_ledger_is_reported_without_its_path(tmp_path: Path) -> None:
     path = tmp_path / "secret-place.db"
     path.write_bytes(b"no database at all, and long enough to be taken for one" * 40)
     with Served(Settings.model_validate({"ledger": str(path)})) as served:
@@ -190,7 +192,7 @@ def test_a_ledger_that_cannot_be_read_is_told_without_its_place(tmp_path: Path) 
         assert "secret-place" not in caught.value.read().decode()
 
 
-def test_tokens_per_second_are_those_of_the_last_minute(tmp_path: Path) -> None:
+def test_tokens_per_second_cover_the_last_minute(tmp_path: Path) -> None:
     ledger = filled(tmp_path / "ledger.db")
     (last,) = ledger.rows(limit=1)
     ended = last.started_at + timedelta(seconds=last.latency_s)

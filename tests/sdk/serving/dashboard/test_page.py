@@ -1,4 +1,4 @@
-"""The dashboard in a real browser: its numbers are the ledger's, on desk and phone, in light and dark."""
+"""The dashboard in a real browser: numbers equal the ledger's, on wide and narrow screens, light and dark."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ playwright = pytest.importorskip("playwright.sync_api", reason="the package play
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
 
-#: So that it needs no sandbox of the kernel's, and asks nobody for anything.
-ALONE = [
+#: Options for a browser without the kernel's sandbox and without background requests.
+BROWSER_OPTIONS = [
     "--no-sandbox",
     "--disable-gpu",
     "--disable-quic",
@@ -42,15 +42,15 @@ KEY = "sk-dashboard-key"
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as begun:
-        started = begun.chromium.launch(executable_path=CHROMIUM, args=ALONE)
-        yield started
-        started.close()
+    with playwright.sync_playwright() as playwright_api:
+        chromium = playwright_api.chromium.launch(executable_path=CHROMIUM, args=BROWSER_OPTIONS)
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server of a ledger with calls of a month, for who has the key."""
+    """A server with a key and a ledger of a month's calls."""
     path = tmp_path_factory.mktemp("dashboard") / "ledger.db"
     filled(path).close()
     with Served(Settings.model_validate({"ledger": str(path), "local": {"threads": 1}}), key=KEY) as made:
@@ -59,16 +59,16 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture
 def visit(browser: Any) -> Iterator[Callable[..., Any]]:
-    """Open a server's dashboard; it may not log an error, nor ask anybody else."""
-    contexts, said = [], []
+    """Open a server's dashboard; script errors and requests to other hosts fail the test."""
+    contexts, problems = [], []
 
     def open_page(served: Served, *, width: int = 1280, key: str | None = None, **options: Any) -> Any:
         context = browser.new_context(viewport={"width": width, "height": 900}, **options)
         contexts.append(context)
         page = context.new_page()
-        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("pageerror", lambda error: problems.append(str(error)))
         page.on(
-            "request", lambda sent: said.append(sent.url) if not sent.url.startswith(served.url) else None
+            "request", lambda sent: problems.append(sent.url) if not sent.url.startswith(served.url) else None
         )
         page.goto(f"{served.url}/dashboard")
         if key is not None:
@@ -80,7 +80,7 @@ def visit(browser: Any) -> Iterator[Callable[..., Any]]:
     yield open_page
     for context in contexts:
         context.close()
-    assert said == []
+    assert problems == []
 
 
 def number(page: Any, selector: str) -> Decimal:
@@ -98,7 +98,7 @@ def choose(page: Any, span: str) -> None:
 NAMES = {"1h": "hour", "24h": "24 hours", "7d": "7 days", "30d": "30 days"}
 
 
-def test_its_numbers_are_the_ledgers(visit: Callable[..., Any], served: Served) -> None:
+def test_the_pages_numbers_equal_the_ledgers(visit: Callable[..., Any], served: Served) -> None:
     page = visit(served, key=KEY)
     ledger = served.client.ledger
     for span in ("24h", "7d", "30d"):
@@ -133,7 +133,7 @@ def test_its_numbers_are_the_ledgers(visit: Callable[..., Any], served: Served) 
     assert number(page, "#days-total") == month.reports[0].total.cost == sum(days)
 
 
-def test_names_are_text_and_reasons_unfold(visit: Callable[..., Any], served: Served) -> None:
+def test_names_are_escaped_and_choices_expand(visit: Callable[..., Any], served: Served) -> None:
     page = visit(served, key=KEY)
     choose(page, "30d")
     assert page.locator("#models th.name", has_text=EVIL).count() == 1
@@ -143,12 +143,14 @@ def test_names_are_text_and_reasons_unfold(visit: Callable[..., Any], served: Se
     first.focus()
     page.keyboard.press("Enter")
     assert page.locator("details[open] .candidates li").count() == 3
-    choose(page, "7d")  # draws every section again
+    choose(page, "7d")  # redraws every section
     assert page.locator("details[open] .candidates li").count() == 3
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (375, "light"), (375, "dark")])
-def test_it_fits_and_can_be_read(visit: Callable[..., Any], served: Served, width: int, scheme: str) -> None:
+def test_the_page_fits_the_screen_with_sufficient_contrast(
+    visit: Callable[..., Any], served: Served, width: int, scheme: str
+) -> None:
     page = visit(served, key=KEY, width=width, color_scheme=scheme)
     choose(page, "30d")
     page.locator("#days-table").evaluate("node => node.parentElement.open = true")
@@ -169,14 +171,14 @@ SMALL = columns(
 APPEND = """markup => document.querySelector("main").append(
   new DOMParser().parseFromString(markup, "text/html").body.firstChild)"""
 
-#: Texts that begin left of their chart.
+#: Returns the texts that start left of their chart.
 CUT_OFF = """() => {
   return [...document.querySelectorAll(".axis text")]
     .filter((text) => text.getBoundingClientRect().left < text.ownerSVGElement.getBoundingClientRect().left)
     .map((text) => text.textContent);
 }"""
 
-#: Texts whose contrast with what lies behind them is below 4.5 (WCAG 2.2, 1.4.3).
+#: Returns the texts whose contrast with their background is below 4.5 (WCAG 2.2, 1.4.3).
 CONTRAST = """() => {
   const bright = (rgb) => rgb.map((v) => v / 255)
     .map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
@@ -206,7 +208,7 @@ CONTRAST = """() => {
 }"""
 
 
-def test_a_wrong_key_is_told_and_the_right_one_stays_in_the_tab(
+def test_a_wrong_key_is_reported_and_the_right_one_is_kept_in_the_tab_only(
     visit: Callable[..., Any], served: Served
 ) -> None:
     page = visit(served)
@@ -230,7 +232,7 @@ def test_a_wrong_key_is_told_and_the_right_one_stays_in_the_tab(
     assert page.evaluate("sessionStorage.length") == 0
 
 
-def test_running_requests_an_empty_ledger_and_a_server_that_goes_away(
+def test_the_page_shows_running_requests_an_empty_ledger_and_a_stopped_server(
     visit: Callable[..., Any], openai_server: OpenAIServer, tmp_path: Path
 ) -> None:
     settings = upstream_settings(openai_server, ledger=str(tmp_path / "ledger.db"))

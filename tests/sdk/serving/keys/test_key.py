@@ -1,4 +1,4 @@
-"""Keys as they are made and kept: what is granted, what a database holds of it, and what is refused."""
+"""Server keys: creation, limits, storage, revocation, and the cache of a running server."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def _made(name: str = "alice", **granted) -> tuple[str, StoredKey]:
     return token, new_key(name, token, AT, **granted)
 
 
-def test_no_two_keys_are_alike_and_each_has_256_random_bits() -> None:
+def test_keys_are_unique_and_have_256_random_bits() -> None:
     tokens = {new_token() for _ in range(200)}
     assert len(tokens) == 200
-    assert {len(token) - len(PREFIX) for token in tokens} == {43}  # of 6 bits each
+    assert {len(token) - len(PREFIX) for token in tokens} == {43}  # 43 characters of 6 bits
 
 
-def test_what_is_kept_comes_back(store: KeyStore) -> None:
+def test_a_stored_key_is_read_back_unchanged(store: KeyStore) -> None:
     granted = {
         "expires_at": AT + timedelta(days=1),
         "usd": Decimal("1.25"),
@@ -65,13 +65,13 @@ def test_what_is_kept_comes_back(store: KeyStore) -> None:
     assert found.labels == {"team": "web", "key": "alice"}
 
 
-def test_the_key_is_nowhere_in_the_database(store: KeyStore, file: Path) -> None:
+def test_the_token_is_not_stored_in_the_database(store: KeyStore, file: Path) -> None:
     token, key = _made(models=["m"])
     store.add(key)
     store.revoke(token, AT)
     store.used(key, AT)
     held = b"".join(path.read_bytes() for path in file.parent.glob("keys.sqlite3*"))
-    assert key.digest.encode() in held, "the right bytes are looked at"
+    assert key.digest.encode() in held, "the database's bytes were not read"
     assert token.encode() not in held
     assert token[len(key.prefix) :].encode() not in held
     assert token not in repr(key)
@@ -79,7 +79,7 @@ def test_the_key_is_nowhere_in_the_database(store: KeyStore, file: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("granted", "told"),
+    ("granted", "message"),
     [
         ({"name": ""}, "1 to 64 letters"),
         ({"name": "a b"}, "'a b'"),
@@ -92,12 +92,12 @@ def test_the_key_is_nowhere_in_the_database(store: KeyStore, file: Path) -> None
         ({"usd": Decimal(0)}, "above 0"),
     ],
 )
-def test_what_cannot_be_granted_is_named(granted: dict, told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+def test_an_invalid_limit_is_named(granted: dict, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         _made(**granted)
 
 
-def test_a_name_is_free_again_once_its_key_is_revoked(store: KeyStore) -> None:
+def test_a_name_can_be_reused_after_its_key_is_revoked(store: KeyStore) -> None:
     _, first = _made()
     _, second = _made()
     store.add(first)
@@ -110,7 +110,7 @@ def test_a_name_is_free_again_once_its_key_is_revoked(store: KeyStore) -> None:
         store.revoke("bob", AT)
 
 
-def test_what_is_revoked_by_is_told_apart_and_never_repeated(store: KeyStore) -> None:
+def test_a_key_is_revoked_by_name_prefix_or_token_and_errors_omit_the_token(store: KeyStore) -> None:
     token, key = _made()
     _, another = _made("bob")
     store.add(key)
@@ -125,7 +125,7 @@ def test_what_is_revoked_by_is_told_apart_and_never_repeated(store: KeyStore) ->
     assert store.revoke(token, AT).name == "alice"
 
 
-def test_two_who_make_the_same_name_at_once(file: Path, store: KeyStore) -> None:
+def test_only_one_of_concurrent_keys_with_the_same_name_is_added(file: Path, store: KeyStore) -> None:
     stores = [KeyStore(SQLiteStore(str(file))) for _ in range(8)]
     refused: list[str] = []
 
@@ -146,7 +146,7 @@ def test_two_who_make_the_same_name_at_once(file: Path, store: KeyStore) -> None
     assert len(store.all()) == 1
 
 
-def test_a_table_of_a_newer_version_is_left_alone(store: KeyStore, file: Path) -> None:
+def test_a_table_of_a_newer_schema_version_is_not_changed(store: KeyStore, file: Path) -> None:
     store.add(_made()[1])
     database, newer = SQLiteStore(str(file)), KeyStore(SQLiteStore(str(file)))
     with closing(database), closing(newer):
@@ -155,12 +155,12 @@ def test_a_table_of_a_newer_version_is_left_alone(store: KeyStore, file: Path) -
             newer.add(_made("bob")[1])
 
 
-def test_a_ledger_that_is_not_there_is_not_made_by_looking(store: KeyStore, file: Path) -> None:
+def test_listing_keys_does_not_create_a_missing_ledger(store: KeyStore, file: Path) -> None:
     assert store.all() == []
     assert not file.exists()
 
 
-def test_models_by_their_patterns() -> None:
+def test_a_keys_models_are_matched_by_patterns() -> None:
     key = _made(models=["openai/gpt-4*", "local/demo"])[1]
     assert key.allows(["openai/gpt-4.1"])
     assert key.allows(["x", "local/demo"])
@@ -170,7 +170,7 @@ def test_models_by_their_patterns() -> None:
 
 
 class _Time:
-    """A clock that is set by hand, and the time that goes with it."""
+    """A clock set by the test, and its wall-clock time."""
 
     def __init__(self) -> None:
         self.at = 0.0
@@ -183,13 +183,13 @@ class _Time:
 
 
 @pytest.mark.anyio
-async def test_a_running_server_learns_of_keys_and_of_their_end_within_seconds(store: KeyStore) -> None:
+async def test_a_running_server_notices_new_expired_and_revoked_keys_within_seconds(store: KeyStore) -> None:
     time = _Time()
     cache = KeyCache(store, clock=time.clock, now=time.now, fresh_s=2.0)
     assert not await cache.needed()
     token, key = _made(usd=Decimal(1), expires_at=AT + timedelta(seconds=10))
     store.add(key)
-    assert await cache.find(token) is None, "not asked again yet"
+    assert await cache.find(token) is None, "the cache is not refreshed yet"
     time.at = 2.0
     assert await cache.needed()
     assert (await cache.find(token)).name == "alice"
@@ -205,20 +205,20 @@ async def test_a_running_server_learns_of_keys_and_of_their_end_within_seconds(s
     store.revoke("alice", AT)
     time.at = 14.0
     assert await cache.find(token) is None
-    assert await cache.needed(), "a server that had a key needs one for ever"
+    assert await cache.needed(), "a server that had a key requires one from then on"
     later = KeyCache(store, clock=time.clock, now=time.now)
-    assert await later.needed(), "one that begins after the last was revoked, too"
+    assert await later.needed(), "so does a server started after the last key was revoked"
     store.add(_made()[1])
     time.at = 20.0
     await cache.needed()
     assert cache.budgets(BudgetScope("p", (), {"key": "alice"}, None)) == (), (
-        "the new key of the name has none"
+        "the new key of that name has no budget"
     )
     await cache.close()
 
 
 @pytest.mark.anyio
-async def test_the_last_use_is_kept_once_a_minute(store: KeyStore) -> None:
+async def test_the_last_use_is_stored_once_a_minute(store: KeyStore) -> None:
     time = _Time()
     token, key = _made()
     store.add(key)
@@ -235,7 +235,7 @@ async def test_the_last_use_is_kept_once_a_minute(store: KeyStore) -> None:
 
 
 @pytest.mark.anyio
-async def test_keys_go_on_for_a_minute_while_their_database_fails(
+async def test_cached_keys_stay_valid_for_a_minute_while_the_database_fails(
     store: KeyStore, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     time = _Time()
@@ -266,10 +266,10 @@ async def test_keys_go_on_for_a_minute_while_their_database_fails(
     with pytest.raises(ServingError):
         await cache.find(token)
     await cache.close()
-    assert await cache.find(token) is None, "read again, from a database without it"
+    assert await cache.find(token) is None, "read again, from a database that lacks the key"
 
 
-def test_the_hash_is_sha_256_and_the_rest_of_a_record_is_no_secret() -> None:
+def test_the_digest_is_sha_256_and_a_record_does_not_contain_the_token() -> None:
     token, key = _made()
     assert digest_of("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert key.digest == digest_of(token)

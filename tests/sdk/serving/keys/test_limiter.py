@@ -1,4 +1,4 @@
-"""A server with stored keys: who is let in, what each may use, what it pays and is counted for."""
+"""A server with stored keys: authentication, permitted models, labels, budgets and rate limits."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from specclient.serving.keys.key import new_key, new_token
 from specclient.serving.keys.store import KeyStore
 
 BODY = {"model": "mine/m-large", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 9}
-#: What one such call costs: 4 tokens of prompt at 2 dollars a million, 9 of the answer at 8.
+#: The cost of one such call: 4 prompt tokens at 2 dollars per million, 9 completion tokens at 8.
 COST = Decimal("0.00008")
 
 
-class House:
-    """A server, its upstream, and the database that both keys and ledger are in."""
+class KeyedServer:
+    """A server, its upstream, and the database that holds both keys and ledger."""
 
     def __init__(self, upstream: OpenAIServer, file: Path, **options: Any) -> None:
         self.upstream, self.file = upstream, file
@@ -62,10 +62,10 @@ class House:
 
 
 @pytest.fixture
-def house(openai_server: OpenAIServer, tmp_path: Path) -> Callable[..., Any]:
+def open_server(openai_server: OpenAIServer, tmp_path: Path) -> Callable[..., Any]:
     @contextmanager
-    def opened(**options: Any) -> Iterator[House]:
-        found = House(openai_server, tmp_path / "house.sqlite3", **options)
+    def opened(**options: Any) -> Iterator[KeyedServer]:
+        found = KeyedServer(openai_server, tmp_path / "keys.sqlite3", **options)
         try:
             with found.served:
                 yield found
@@ -80,98 +80,98 @@ def _error(answer: httpx.Response) -> dict[str, Any]:
     return error
 
 
-def test_a_key_lets_in_until_it_is_revoked_and_the_operator_s_beside_it(house: Callable[..., Any]) -> None:
-    with house(key="operator") as home:
-        assert home.ask("").status_code == 401
-        alice, bob = home.make("alice"), home.make("bob")
-        assert [home.ask(key).status_code for key in (alice, bob, "operator")] == [200, 200, 200]
-        home.store.revoke("alice", datetime.now(UTC))
-        refused = home.ask(alice)
+def test_stored_keys_work_until_revoked_and_the_operators_key_always(open_server: Callable[..., Any]) -> None:
+    with open_server(key="operator") as server:
+        assert server.ask("").status_code == 401
+        alice, bob = server.make("alice"), server.make("bob")
+        assert [server.ask(key).status_code for key in (alice, bob, "operator")] == [200, 200, 200]
+        server.store.revoke("alice", datetime.now(UTC))
+        refused = server.ask(alice)
         assert (refused.status_code, _error(refused)["code"]) == (401, "invalid_api_key")
         assert alice not in refused.text
         assert refused.headers["www-authenticate"] == "Bearer"
-        assert [home.ask(key).status_code for key in (bob, "operator", alice[:-1])] == [200, 200, 401]
-        assert home.ask("é").status_code == 401
-        assert home.ask(bob.upper()).status_code == 401
+        assert [server.ask(key).status_code for key in (bob, "operator", alice[:-1])] == [200, 200, 401]
+        assert server.ask("é").status_code == 401
+        assert server.ask(bob.upper()).status_code == 401
 
 
-def test_a_server_without_one_asks_for_one_once_there_is_one(house: Callable[..., Any]) -> None:
-    with house() as home:
-        assert home.ask("").status_code == 200
-        key = home.make()
-        assert [home.ask("").status_code, home.ask(key).status_code] == [401, 200]
-        home.store.revoke("alice", datetime.now(UTC))
-        assert home.ask("").status_code == 401
+def test_an_open_server_requires_a_key_after_the_first_is_created(open_server: Callable[..., Any]) -> None:
+    with open_server() as server:
+        assert server.ask("").status_code == 200
+        key = server.make()
+        assert [server.ask("").status_code, server.ask(key).status_code] == [401, 200]
+        server.store.revoke("alice", datetime.now(UTC))
+        assert server.ask("").status_code == 401
 
 
-def test_its_calls_bear_its_labels_and_nobody_can_bear_another_s(house: Callable[..., Any]) -> None:
-    with house() as home:
-        key = home.make(tags={"team": "web"})
+def test_calls_carry_their_keys_labels_which_cannot_be_forged(open_server: Callable[..., Any]) -> None:
+    with open_server() as server:
+        key = server.make(tags={"team": "web"})
         forged = {"tags": {"key": "bob", "team": "ops", "own": "x"}, "session": "s-1"}
-        home.ask(key, body={**BODY, "specclient": forged})
-        home.ask(key, "/embeddings", {"model": "mine/m-large", "input": "x"})
-        first, second = home.rows()
+        server.ask(key, body={**BODY, "specclient": forged})
+        server.ask(key, "/embeddings", {"model": "mine/m-large", "input": "x"})
+        first, second = server.rows()
         assert first.tags == {"key": "alice", "team": "web", "own": "x"}
         assert first.session == "s-1"
         assert first.cost == COST
         assert second.tags == {"key": "alice", "team": "web"}
-        sent = home.upstream.requests[0].json
+        sent = server.upstream.requests[0].json
         assert "specclient" not in sent
 
 
 @pytest.mark.parametrize("session", ["", 5, "x" * 600])
-def test_a_session_that_is_none(house: Callable[..., Any], session: Any) -> None:
-    with house() as home:
-        answer = home.ask("", body={**BODY, "specclient": {"session": session}})
+def test_an_invalid_session_is_refused(open_server: Callable[..., Any], session: Any) -> None:
+    with open_server() as server:
+        answer = server.ask("", body={**BODY, "specclient": {"session": session}})
         assert (answer.status_code, _error(answer)["param"]) == (400, "specclient.session")
 
 
-def test_models_that_it_may_not_use_do_not_exist_for_it(house: Callable[..., Any]) -> None:
-    with house() as home:
-        key = home.make(models=["mine/m-l*"])
-        assert home.models(key) == ["mine/m-large"]
-        assert home.ask(key, "/models/mine/m-large", None).status_code == 200
-        assert home.ask(key, "/models/mine/m-small", None).status_code == 404
+def test_a_model_the_key_may_not_use_is_not_found(open_server: Callable[..., Any]) -> None:
+    with open_server() as server:
+        key = server.make(models=["mine/m-l*"])
+        assert server.models(key) == ["mine/m-large"]
+        assert server.ask(key, "/models/mine/m-large", None).status_code == 200
+        assert server.ask(key, "/models/mine/m-small", None).status_code == 404
         for model in ("mine/m-small", "m-small", "auto", "local/demo", "nobody/x"):
-            answer = home.ask(key, body={**BODY, "model": model})
+            answer = server.ask(key, body={**BODY, "model": model})
             assert (answer.status_code, _error(answer)["code"]) == (404, "model_not_found"), model
-        drafted = home.ask(key, body={**BODY, "specclient": {"draft": "mine/m-small"}})
+        drafted = server.ask(key, body={**BODY, "specclient": {"draft": "mine/m-small"}})
         assert (drafted.status_code, _error(drafted)["param"]) == (404, "specclient.draft")
-        more = home.ask(key, body={**BODY, "models": ["m-small"]})
+        more = server.ask(key, body={**BODY, "models": ["m-small"]})
         assert (more.status_code, _error(more)["param"]) == (400, "models")
         assert [
-            home.ask(key, body={**BODY, "model": m}).status_code for m in ("mine/m-large", "m-large")
+            server.ask(key, body={**BODY, "model": m}).status_code for m in ("mine/m-large", "m-large")
         ] == [
             200,
             200,
         ]
-        assert [request.json["model"] for request in home.upstream.requests] == ["m-large", "m-large"]
+        assert [request.json["model"] for request in server.upstream.requests] == ["m-large", "m-large"]
 
 
-def test_a_key_with_limits_reaches_nothing_that_cannot_be_counted(house: Callable[..., Any]) -> None:
-    with house() as home:
-        free, kept = home.make("free"), home.make("kept", usd=Decimal(5))
+def test_a_key_with_limits_cannot_use_uncounted_endpoints(open_server: Callable[..., Any]) -> None:
+    with open_server() as server:
+        free, kept = server.make("free"), server.make("kept", usd=Decimal(5))
         for verb_body in ({}, None):
-            answer = home.ask(kept, "/files" if verb_body is None else "/batches", verb_body)
+            answer = server.ask(kept, "/files" if verb_body is None else "/batches", verb_body)
             assert (answer.status_code, _error(answer)["code"]) == (403, "not_permitted")
-        assert home.upstream.requests == []
-        home.ask(free, "/files", None)
-        assert len(home.upstream.requests) == 1
+        assert server.upstream.requests == []
+        server.ask(free, "/files", None)
+        assert len(server.upstream.requests) == 1
         figures = [
             httpx.get(
-                f"{home.served.url}/metrics", headers={"authorization": f"Bearer {key}"}, trust_env=False
+                f"{server.served.url}/metrics", headers={"authorization": f"Bearer {key}"}, trust_env=False
             )
             for key in (free, kept)
         ]
         assert [answer.status_code for answer in figures] == [200, 403]
 
 
-def test_a_budget_that_is_spent_refuses_as_openai_does(
-    house: Callable[..., Any], connect: Callable[[str], openai.OpenAI]
+def test_a_spent_budget_refuses_with_openais_error(
+    open_server: Callable[..., Any], connect: Callable[[str], openai.OpenAI]
 ) -> None:
-    with house() as home:
-        key, other = home.make(usd=Decimal("0.0002"), period="day"), home.make("bob")
-        answers = [home.ask(key) for _ in range(4)]
+    with open_server() as server:
+        key, other = server.make(usd=Decimal("0.0002"), period="day"), server.make("bob")
+        answers = [server.ask(key) for _ in range(4)]
         refused = answers[-1]
         assert (refused.status_code, refused.headers["x-should-retry"]) == (429, "false")
         error = _error(refused)
@@ -179,44 +179,46 @@ def test_a_budget_that_is_spent_refuses_as_openai_does(
         assert "budget 'key alice'" in error["message"]
         assert "It resets at" in error["message"]
         served = sum(answer.status_code == 200 for answer in answers)
-        assert len(home.upstream.requests) == served >= 1
-        assert home.ask(other).status_code == 200
-        client = connect(home.served.base_url).with_options(api_key=key, max_retries=2)
+        assert len(server.upstream.requests) == served >= 1
+        assert server.ask(other).status_code == 200
+        client = connect(server.served.base_url).with_options(api_key=key, max_retries=2)
         with pytest.raises(openai.RateLimitError) as caught:
             client.chat.completions.create(**BODY)
         assert caught.value.code == "insufficient_quota"
-        assert len(home.upstream.requests) == served + 1, "the client does not try in vain again"
-        unpriced = home.ask(key, body={**BODY, "model": "mine/unheard-of"})
+        assert len(server.upstream.requests) == served + 1, "the client does not retry"
+        unpriced = server.ask(key, body={**BODY, "model": "mine/unheard-of"})
         assert unpriced.status_code == 429
 
 
-def test_calls_at_once_never_spend_more_than_the_budget(house: Callable[..., Any]) -> None:
-    with house() as home:
-        key = home.make(usd=Decimal("0.001"))
+def test_concurrent_calls_never_exceed_the_budget(open_server: Callable[..., Any]) -> None:
+    with open_server() as server:
+        key = server.make(usd=Decimal("0.001"))
         with ThreadPoolExecutor(16) as threads:
-            codes = list(threads.map(lambda _: home.ask(key).status_code, range(40)))
+            codes = list(threads.map(lambda _: server.ask(key).status_code, range(40)))
         assert set(codes) == {200, 429}
-        assert codes.count(200) == len(home.upstream.requests)
-        (key_,) = home.store.all()
-        ledger = Ledger(str(home.file))
+        assert codes.count(200) == len(server.upstream.requests)
+        (key_,) = server.store.all()
+        ledger = Ledger(str(server.file))
         (standing,) = Budgets(
-            [key_.budget], Prices(upstream_settings(home.upstream)), Estimator(), ledger
+            [key_.budget], Prices(upstream_settings(server.upstream)), Estimator(), ledger
         ).standings()
         ledger.close()
         assert standing.spent == codes.count(200) * int(COST * 10**9) <= 10**6
         assert standing.reserved == 0
 
 
-def test_requests_a_minute_are_counted_and_told(house: Callable[..., Any]) -> None:
-    with house() as home:
-        key, free = home.make(requests_per_minute=3), home.make("bob")
-        assert home.ask(key, "/models", None).headers["x-ratelimit-remaining-requests"] == "3"
-        told = {f"x-ratelimit-{what}": "77777" for what in ("remaining-requests", "limit-tokens")}
-        home.upstream.script(*[reply(200, home.ask(free).json(), told)] * 3)
-        answers = [home.ask(key) for _ in range(3)]
+def test_requests_per_minute_are_counted_and_reported_in_headers(open_server: Callable[..., Any]) -> None:
+    with open_server() as server:
+        key, free = server.make(requests_per_minute=3), server.make("bob")
+        assert server.ask(key, "/models", None).headers["x-ratelimit-remaining-requests"] == "3"
+        upstream_headers = {f"x-ratelimit-{what}": "77777" for what in ("remaining-requests", "limit-tokens")}
+        server.upstream.script(*[reply(200, server.ask(free).json(), upstream_headers)] * 3)
+        answers = [server.ask(key) for _ in range(3)]
         assert [each.headers["x-ratelimit-remaining-requests"] for each in answers] == ["2", "1", "0"]
-        assert not any("x-ratelimit-limit-tokens" in each.headers for each in answers), "the operator's"
-        refused = home.ask(key)
+        assert not any("x-ratelimit-limit-tokens" in each.headers for each in answers), (
+            "the upstream's limits, which belong to the operator"
+        )
+        refused = server.ask(key)
         error = _error(refused)
         assert (refused.status_code, error["type"], error["code"]) == (429, "requests", "rate_limit_exceeded")
         assert 1 <= int(refused.headers["retry-after"]) <= 61
@@ -224,75 +226,81 @@ def test_requests_a_minute_are_counted_and_told(house: Callable[..., Any]) -> No
         assert refused.headers["x-ratelimit-remaining-requests"] == "0"
         assert refused.headers["x-ratelimit-reset-requests"].endswith("s")
         assert "x-ratelimit-limit-tokens" not in refused.headers
-        assert len(home.upstream.requests) == 4
-        assert "x-ratelimit-limit-requests" not in home.ask(free).headers
+        assert len(server.upstream.requests) == 4
+        assert "x-ratelimit-limit-requests" not in server.ask(free).headers
 
 
-def test_tokens_a_minute_are_taken_before_and_put_right_after(house: Callable[..., Any]) -> None:
-    with house() as home:
-        key = home.make(tokens_per_minute=1000)
-        first = home.ask(key, body={**BODY, "max_tokens": 900})
+def test_tokens_per_minute_are_reserved_before_and_corrected_after_a_call(
+    open_server: Callable[..., Any],
+) -> None:
+    with open_server() as server:
+        key = server.make(tokens_per_minute=1000)
+        first = server.ask(key, body={**BODY, "max_tokens": 900})
         held = int(first.headers["x-ratelimit-remaining-tokens"])
         assert first.status_code == 200
         assert 0 < held < 100
-        answer = home.ask(key, "/models", None)
+        answer = server.ask(key, "/models", None)
         assert answer.headers["x-ratelimit-remaining-tokens"] == str(1000 - 13), (
-            "4 of the prompt, 9 of the answer"
+            "4 prompt tokens, 9 completion tokens"
         )
-        stream = home.ask(key, body={**BODY, "max_tokens": 900, "stream": True})
+        stream = server.ask(key, body={**BODY, "max_tokens": 900, "stream": True})
         assert stream.text.endswith("data: [DONE]\n\n")
-        assert home.ask(key, "/models", None).headers["x-ratelimit-remaining-tokens"] == str(1000 - 26)
-        large = home.ask(key, body={**BODY, "max_tokens": 1001})
+        assert server.ask(key, "/models", None).headers["x-ratelimit-remaining-tokens"] == str(1000 - 26)
+        large = server.ask(key, body={**BODY, "max_tokens": 1001})
         assert (large.status_code, large.headers["x-should-retry"]) == (429, "false")
-        home.upstream.script(reply(400, {"error": {"message": "no"}}))
-        assert home.ask(key).status_code == 400
-        assert home.ask(key, "/models", None).headers["x-ratelimit-remaining-tokens"] == str(1000 - 26)
+        server.upstream.script(reply(400, {"error": {"message": "no"}}))
+        assert server.ask(key).status_code == 400
+        assert server.ask(key, "/models", None).headers["x-ratelimit-remaining-tokens"] == str(1000 - 26)
 
 
-def test_tokens_of_calls_under_way_are_taken(house: Callable[..., Any]) -> None:
-    with house() as home:
-        key = home.make(tokens_per_minute=1000)
-        home.upstream.script(hang)
+def test_tokens_of_unfinished_calls_stay_reserved(open_server: Callable[..., Any]) -> None:
+    with open_server() as server:
+        key = server.make(tokens_per_minute=1000)
+        server.upstream.script(hang)
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(
-                f"{home.served.base_url}/chat/completions", json={**BODY, "max_tokens": 900}, timeout=0.5,
+                f"{server.served.base_url}/chat/completions", json={**BODY, "max_tokens": 900}, timeout=0.5,
                 headers={"authorization": f"Bearer {key}"}, trust_env=False,
             )  # fmt: skip
-        refused = home.ask(key, body={**BODY, "max_tokens": 900})
-        assert (refused.status_code, _error(refused)["type"]) == (429, "tokens"), "it may have been served"
+        refused = server.ask(key, body={**BODY, "max_tokens": 900})
+        assert (refused.status_code, _error(refused)["type"]) == (429, "tokens"), (
+            "the abandoned call may have been served"
+        )
 
 
-def test_a_key_is_in_no_log_and_no_answer(
-    house: Callable[..., Any], caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+def test_a_key_appears_in_no_log_response_or_database(
+    open_server: Callable[..., Any], caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    with house() as home:
-        key = home.make(requests_per_minute=2, usd=Decimal(1))
+    with open_server() as server:
+        key = server.make(requests_per_minute=2, usd=Decimal(1))
         stranger = new_token()
-        home.upstream.script(reply(500, {"error": {"message": "no"}}))
+        server.upstream.script(reply(500, {"error": {"message": "no"}}))
         answers = [
-            home.ask(each, body=body) for each in (key, stranger) for body in (BODY, [], {**BODY, "n": "x"})
+            server.ask(each, body=body) for each in (key, stranger) for body in (BODY, [], {**BODY, "n": "x"})
         ]
-        told = json.dumps([[answer.text, dict(answer.headers)] for answer in answers])
-        assert home.rows()
-        held = b"".join(path.read_bytes() for path in home.file.parent.glob("house.sqlite3*"))
+        responses = json.dumps([[answer.text, dict(answer.headers)] for answer in answers])
+        assert server.rows()
+        held = b"".join(path.read_bytes() for path in server.file.parent.glob("keys.sqlite3*"))
     out, err = capfd.readouterr()
     for token in (key, stranger):
         secret = token[12:]
-        assert secret not in told + caplog.text + out + err
+        assert secret not in responses + caplog.text + out + err
         assert secret.encode() not in held
-    sent = json.dumps([[dict(request.headers), request.body.decode()] for request in home.upstream.requests])
+    sent = json.dumps(
+        [[dict(request.headers), request.body.decode()] for request in server.upstream.requests]
+    )
     assert key[12:] not in sent
 
 
 @pytest.mark.parametrize("kind", ["; boundary=x", "; boundary=y; boundary=x"])
-def test_a_form_names_one_model(house: Any, kind: str) -> None:
-    """Who reads the other one, or another boundary, would serve a model that the key may not use."""
+def test_a_form_with_two_models_or_boundaries_is_refused(open_server: Any, kind: str) -> None:
+    """An upstream that reads the other model or boundary would serve a model that the key may not use."""
 
     def part(name: str, value: str) -> str:
         return f'--x\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
 
-    with house() as found:
+    with open_server() as found:
         key = found.make(models=("m-large",))
         for models in (["m-large"], ["m-small", "m-large"], ["m-large", "m-small"]):
             form = "".join(part("model", model) for model in models) + "--x--\r\n"

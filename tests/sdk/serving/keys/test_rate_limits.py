@@ -1,4 +1,4 @@
-"""What keys use of a minute, counted in this process and in a real Redis: never more than the limit."""
+"""Rate limits per minute, counted in this process or in a real Redis: usage never exceeds the limit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.anyio
 _numbers = count()
 
 
-def paced(requests: int | None = None, tokens: int | None = None) -> StoredKey:
+def limited_key(requests: int | None = None, tokens: int | None = None) -> StoredKey:
     return StoredKey(
         name="k",
         prefix="sk-sc-x",
@@ -44,13 +44,13 @@ def paced(requests: int | None = None, tokens: int | None = None) -> StoredKey:
     )
 
 
-async def test_no_sixty_seconds_have_more_than_the_limit() -> None:
-    chance, at = random.Random(7), 1000.0
-    meter, key = LocalUsageMeter(lambda: at), paced(requests=10, tokens=500)
+async def test_no_window_of_sixty_seconds_exceeds_the_limit() -> None:
+    rng, at = random.Random(7), 1000.0
+    meter, key = LocalUsageMeter(lambda: at), limited_key(requests=10, tokens=500)
     taken: list[tuple[float, int]] = []
     for _ in range(3000):
-        at += chance.expovariate(2.0)
-        amount = chance.randrange(0, 200)
+        at += rng.expovariate(2.0)
+        amount = rng.randrange(0, 200)
         if (await meter.reserve(key, 1, amount)).slot is not None:
             taken.append((at, amount))
     assert len(taken) > 200
@@ -60,9 +60,9 @@ async def test_no_sixty_seconds_have_more_than_the_limit() -> None:
         assert sum(window) <= 500
 
 
-async def test_whoever_waits_as_long_as_told_is_served() -> None:
+async def test_a_request_succeeds_after_the_stated_wait() -> None:
     at = 100.5
-    meter, key = LocalUsageMeter(lambda: at), paced(requests=2, tokens=100)
+    meter, key = LocalUsageMeter(lambda: at), limited_key(requests=2, tokens=100)
     first = await meter.reserve(key, 1, 60)
     assert first.requests == LimitUsage(2, 1, 100 + SPAN_S - at, 0.0)
     assert first.tokens is not None
@@ -81,8 +81,8 @@ async def test_whoever_waits_as_long_as_told_is_served() -> None:
     assert (await meter.reserve(key, 1, 50)).slot == 161
 
 
-async def test_what_was_taken_too_much_is_given_back() -> None:
-    meter, key = LocalUsageMeter(lambda: 5.0), paced(tokens=100)
+async def test_unused_reserved_tokens_are_returned() -> None:
+    meter, key = LocalUsageMeter(lambda: 5.0), limited_key(tokens=100)
     slot = (await meter.reserve(key, 1, 100)).slot
     assert slot is not None
     assert (await meter.reserve(key, 1, 10)).slot is None
@@ -94,15 +94,15 @@ async def test_what_was_taken_too_much_is_given_back() -> None:
     assert (stands.tokens.used, stands.tokens.remaining) == (130, 0)
 
 
-async def test_what_never_fits_is_told_so() -> None:
-    meter, key = LocalUsageMeter(lambda: 5.0), paced(requests=3, tokens=100)
+async def test_a_request_over_the_whole_limit_is_refused_for_good() -> None:
+    meter, key = LocalUsageMeter(lambda: 5.0), limited_key(requests=3, tokens=100)
     problem = rate_limit_error(key, await meter.reserve(key, 1, 101), 1, 101)
     assert problem.headers == {"x-should-retry": "false"}
     assert "never served" in problem.message
-    assert (await meter.reserve(key, 0, 0)).requests == LimitUsage(3, 0, 0.0, 0.0), "nothing was taken"
+    assert (await meter.reserve(key, 0, 0)).requests == LimitUsage(3, 0, 0.0, 0.0), "nothing was reserved"
 
 
-async def test_headers_are_openai_s() -> None:
+async def test_headers_match_openais() -> None:
     use = LimitUsage(60, 1, 360.0, 0.0)
     assert rate_limit_headers(LimitDecision(use, LimitUsage(100, 120, 0.74, 0.0), 1)) == {
         "x-ratelimit-limit-requests": "60",
@@ -118,11 +118,11 @@ async def test_headers_are_openai_s() -> None:
     )
 
 
-async def test_keys_that_come_no_more_are_forgotten() -> None:
+async def test_idle_keys_are_dropped_from_memory() -> None:
     at = 0.0
     meter = LocalUsageMeter(lambda: at)
     for _ in range(5000):
-        await meter.reserve(paced(requests=5), 1, 0)
+        await meter.reserve(limited_key(requests=5), 1, 0)
         at += 0.1
     assert len(meter._accounts) <= 4096
 
@@ -168,12 +168,12 @@ def redis(tmp_path: Path) -> Iterator[Redis]:
     server.stop()
 
 
-async def test_redis_counts_as_this_process_does(redis: Redis) -> None:
-    """The same requests, at once, to both: by each answer both stand alike."""
-    chance, local = random.Random(3), LocalUsageMeter(time.time)
-    meter, key = RedisUsageMeter(redis.url), paced(requests=20, tokens=2000)
+async def test_redis_counts_like_the_local_meter(redis: Redis) -> None:
+    """The same sequence of requests goes to both meters; their usage must agree after each."""
+    rng, local = random.Random(3), LocalUsageMeter(time.time)
+    meter, key = RedisUsageMeter(redis.url), limited_key(requests=20, tokens=2000)
     for _ in range(60):
-        asked = chance.randrange(0, 2), chance.randrange(0, 400)
+        asked = rng.randrange(0, 2), rng.randrange(0, 400)
         there, here = await meter.reserve(key, *asked), await local.reserve(key, *asked)
         assert (there.slot is None) == (here.slot is None)
         for mine, other in zip((there.requests, there.tokens), (here.requests, here.tokens), strict=True):
@@ -183,7 +183,7 @@ async def test_redis_counts_as_this_process_does(redis: Redis) -> None:
             assert abs(mine.full_s - other.full_s) <= 1.5
             assert abs((mine.wait_s or 0) - (other.wait_s or 0)) <= 1.5
         if there.slot is not None and here.slot is not None and asked[1]:
-            less = -chance.randrange(0, asked[1])
+            less = -rng.randrange(0, asked[1])
             await meter.adjust(key, there.slot, less)
             await local.adjust(key, here.slot, less)
     never = await meter.reserve(key, 1, 2001)
@@ -192,30 +192,30 @@ async def test_redis_counts_as_this_process_does(redis: Redis) -> None:
     await meter.close()
 
 
-async def test_workers_that_ask_redis_at_once_never_take_more_than_there_is(redis: Redis) -> None:
-    meters, key = [RedisUsageMeter(redis.url) for _ in range(4)], paced(requests=25)
+async def test_concurrent_workers_never_exceed_the_limit_in_redis(redis: Redis) -> None:
+    meters, key = [RedisUsageMeter(redis.url) for _ in range(4)], limited_key(requests=25)
     answers = await asyncio.gather(*(meter.reserve(key, 1, 0) for _ in range(25) for meter in meters))
     assert sum(answer.slot is not None for answer in answers) == 25
     for meter in meters:
         await meter.close()
 
 
-async def test_a_redis_that_is_away_is_told_once_and_refuses_nobody(
+async def test_an_unreachable_redis_is_logged_once_and_local_counts_take_over(
     redis: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     at = 0.0
     meter = RedisUsageMeter(redis.url, clock=lambda: at, timeout_s=0.5, retry_s=5.0)
-    key = paced(requests=3)
+    key = limited_key(requests=3)
     assert (await meter.reserve(key, 1, 0)).slot is not None
     redis.stop()
     with caplog.at_level(logging.WARNING, "specclient"):
         assert [(await meter.reserve(key, 1, 0)).slot is not None for _ in range(3)] == [True, True, False]
         at = 6.0
-        assert (await meter.reserve(key, 1, 0)).slot is None, "it goes on from what it has counted itself"
+        assert (await meter.reserve(key, 1, 0)).slot is None, "the local count continues"
         assert len(caplog.records) == 1
         redis.start()
         at = 12.0
-        assert (await meter.reserve(key, 1, 0)).slot is not None, "that Redis has forgotten"
+        assert (await meter.reserve(key, 1, 0)).slot is not None, "the restarted Redis has no counts"
     assert [record.message.partition(" (")[0] for record in caplog.records] == [
         "Redis does not answer",
         "Redis answers again; the workers share rate limits",
@@ -224,15 +224,15 @@ async def test_a_redis_that_is_away_is_told_once_and_refuses_nobody(
     await meter.close()
 
 
-async def test_a_redis_that_never_answers_holds_nobody_up() -> None:
+async def test_a_silent_redis_does_not_block_requests() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = SecretStr(f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
         meter = RedisUsageMeter(url, timeout_s=0.1)
-        assert (await meter.reserve(paced(requests=1), 1, 0)).slot is not None
+        assert (await meter.reserve(limited_key(requests=1), 1, 0)).slot is not None
         await meter.close()
 
 
-async def test_a_url_that_is_none() -> None:
+async def test_an_invalid_redis_url_is_an_error_without_the_password() -> None:
     with pytest.raises(ConfigurationError, match="redis://HOST") as caught:
         RedisUsageMeter(SecretStr("nonsense://:open-sesame@h"))
     assert "open-sesame" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""A server's keys in a PostgreSQL ledger: the same table, and the same rules, as in a file."""
+"""Server keys in a PostgreSQL ledger: the same table and rules as in a file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _store(url: str) -> KeyStore:
     return found
 
 
-def test_keys_are_kept_beside_the_ledger(postgres_url: str, make_call) -> None:
+def test_keys_are_stored_with_the_ledger(postgres_url: str, make_call) -> None:
     ledger = Ledger(postgres_url)
     ledger.submit(make_call("c1"))
     ledger.close()
@@ -47,7 +47,7 @@ def test_keys_are_kept_beside_the_ledger(postgres_url: str, make_call) -> None:
     ledger.close()
 
 
-def test_one_of_those_who_make_the_same_name_at_once(postgres_url: str) -> None:
+def test_only_one_of_concurrent_keys_with_the_same_name_is_added(postgres_url: str) -> None:
     made: list[bool] = []
 
     def make() -> None:

@@ -1,4 +1,4 @@
-"""The Responses API over an engine, which knows chat completions alone, as the official client sees it."""
+"""The Responses API over an engine that serves chat completions only, through the official client."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCHEMA: Any = {
 }
 FORM: Any = {"format": {"type": "json_schema", "name": "town", "schema": SCHEMA, "strict": True}}
 TOOL: Any = {"type": "function", "name": "sky", "parameters": SCHEMA, "strict": True}
-#: Shows the tools, and calls and their results, in Hermes' form.
+#: A chat template that renders tools, calls and results in the Hermes format.
 TEMPLATE = (
     "{{ bos_token }}{% if tools %}# {{ tools[0].function.name }}\n{% endif %}{% for m in messages %}"
     "{{ m.role }}: {{ m.content or '' }}{% for c in m.tool_calls or [] %}<tool_call>\n"
@@ -42,8 +42,8 @@ def client(connect: Connect, local_server: Served) -> openai.OpenAI:
 
 
 @pytest.fixture(scope="module")
-def taught(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server of ``local/taught``: the bundled draft, with a template that knows tools."""
+def tool_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server of ``local/taught``: the bundled draft, with a chat template that supports tools."""
     folder = tmp_path_factory.mktemp("taught") / "taught"
     shutil.copytree(Path(specclient_local.__file__).parent / "bundled" / "draft", folder)
     file = folder / "tokenizer_config.json"
@@ -53,7 +53,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield it
 
 
-def test_a_response_is_the_chat_completion_of_its_input(client: openai.OpenAI) -> None:
+def test_a_response_equals_the_chat_completion_of_its_input(client: openai.OpenAI) -> None:
     response = client.responses.create(**ASK, instructions="brief", metadata={"a": "b"})
     chat = client.chat.completions.create(
         model=MODEL, max_tokens=24, temperature=0,
@@ -69,7 +69,7 @@ def test_a_response_is_the_chat_completion_of_its_input(client: openai.OpenAI) -
     assert response.id.startswith("resp_")
 
 
-def test_events_add_up_to_the_response(client: openai.OpenAI) -> None:
+def test_streamed_events_add_up_to_the_response(client: openai.OpenAI) -> None:
     whole = client.responses.create(**ASK)
     events = list(client.responses.create(**ASK, stream=True))
     assert [event.sequence_number for event in events] == list(range(len(events)))
@@ -85,7 +85,7 @@ def test_events_add_up_to_the_response(client: openai.OpenAI) -> None:
     assert last.response.usage.output_tokens == 24
 
 
-def test_the_client_adds_the_events_up_by_itself(client: openai.OpenAI) -> None:
+def test_the_official_clients_stream_helper_accumulates_the_events(client: openai.OpenAI) -> None:
     with client.responses.stream(**ASK, text=FORM) as stream:
         text = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
         found = stream.get_final_response()
@@ -93,7 +93,7 @@ def test_the_client_adds_the_events_up_by_itself(client: openai.OpenAI) -> None:
     assert found.status == "completed"
 
 
-def test_a_schema_holds_and_log_probabilities_come(client: openai.OpenAI) -> None:
+def test_output_follows_a_schema_and_log_probabilities_are_returned(client: openai.OpenAI) -> None:
     class Town(BaseModel):
         city: str
 
@@ -109,8 +109,10 @@ def test_a_schema_holds_and_log_probabilities_come(client: openai.OpenAI) -> Non
     assert all(len(score.top_logprobs) == 2 and score.logprob <= 0 for score in scores)  # type: ignore[union-attr]
 
 
-def test_functions_are_called_and_their_results_read(connect: Connect, taught: Served) -> None:
-    client = connect(taught.base_url)
+def test_functions_are_called_and_their_results_are_in_the_prompt(
+    connect: Connect, tool_server: Served
+) -> None:
+    client = connect(tool_server.base_url)
     ask: Any = {"model": "local/taught", "temperature": 0, "max_output_tokens": 60}
     ask |= {"tools": [TOOL], "tool_choice": {"type": "function", "name": "sky"}}
     first = client.responses.create(input="The sky?", **ask)
@@ -132,7 +134,7 @@ def test_functions_are_called_and_their_results_read(connect: Connect, taught: S
     assert after.output[0].type == "message"
     assert after.usage is not None
     assert first.usage is not None
-    assert after.usage.input_tokens > first.usage.input_tokens  # call and result are in the prompt
+    assert after.usage.input_tokens > first.usage.input_tokens  # the prompt contains call and result
 
 
 @pytest.mark.parametrize(
@@ -150,13 +152,15 @@ def test_functions_are_called_and_their_results_read(connect: Connect, taught: S
         ({"instructions": 3}, "instructions"),
     ],
 )
-def test_what_an_engine_cannot_do_is_named(client: openai.OpenAI, given: Any, param: str) -> None:
+def test_a_parameter_the_engine_does_not_support_is_named(
+    client: openai.OpenAI, given: Any, param: str
+) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         client.responses.create(**{**ASK, **given})
     assert caught.value.param == param
 
 
-def test_cost_and_route_are_told_on_request(client: openai.OpenAI) -> None:
+def test_the_route_is_reported_when_requested(client: openai.OpenAI) -> None:
     more: Any = {"specclient": {"meta": True}}
     whole: Any = client.responses.create(**ASK, extra_body=more)
     assert whole.model_extra["specclient"]["route"]["chosen"] == MODEL
