@@ -1,4 +1,4 @@
-"""What a budget may be, which calls it counts, and what a call is taken to come to at most."""
+"""Budget validation, the calls that a budget counts, and the upper bound of a call's cost and tokens."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ SCOPE = BudgetScope("openai", ("openai/gpt-4.1", "gpt-4.1"), {"team": "search", 
         ({"provider": "openai", "model": "gpt-4.1", "tag": "env=dev", "session": "*"}, False),
     ],
 )
-def test_what_a_budget_counts(given_: dict[str, str], fits: bool) -> None:
+def test_the_calls_that_a_budget_counts(given_: dict[str, str], fits: bool) -> None:
     assert (Budget(name="b", usd=1, **given_).subject(SCOPE) is not None) is fits
 
 
 @pytest.mark.parametrize(
-    ("table", "said"),
+    ("table", "message"),
     [
         ("", "budgets.b: one of usd and tokens must be given, and not both"),
         ("usd = 1\ntokens = 1", "budgets.b: one of usd and tokens must be given, and not both"),
@@ -68,15 +68,15 @@ def test_what_a_budget_counts(given_: dict[str, str], fits: bool) -> None:
         ("usd = 1\nlimit = 2", "unknown setting 'budgets.b.limit'"),
     ],
 )
-def test_bad_budgets_in_a_file_are_named(tmp_path: Path, table: str, said: str) -> None:
+def test_errors_of_configured_budgets_name_the_setting(tmp_path: Path, table: str, message: str) -> None:
     file = tmp_path / "specclient.toml"
     file.write_text(f"[budgets.b]\n{table}\n")
     with pytest.raises(ConfigurationError) as caught:
         load(file)
-    assert str(caught.value).startswith(f"{file}: {said}")
+    assert str(caught.value).startswith(f"{file}: {message}")
 
 
-def test_budgets_of_a_file(tmp_path: Path) -> None:
+def test_budgets_are_read_from_a_configuration_file(tmp_path: Path) -> None:
     file = tmp_path / "specclient.toml"
     file.write_text('[budgets.b]\nusd = 0.1\nperiod = "day"\ntag = "team=search"\n[budgets.t]\ntokens = 5\n')
     assert load(file).budget_list() == [
@@ -95,7 +95,7 @@ def test_budgets_of_a_file(tmp_path: Path) -> None:
         (-(10**8), "-$0.10"),
     ],
 )
-def test_dollars_are_told_exactly(nano: int, text: str) -> None:
+def test_dollars_are_formatted_exactly(nano: int, text: str) -> None:
     assert exact_dollars(nano) == text
 
 
@@ -113,8 +113,10 @@ PRICES = Prices(
 MESSAGES = [{"role": "user", "content": "How are you?"}]
 
 
-def sized(method: ApiMethod = CHAT, model: str = "m", past: Estimator | None = None, **params: Any) -> Any:
-    """Return what a request is taken to come to, and its prompt's tokens with their margin."""
+def call_bound(
+    method: ApiMethod = CHAT, model: str = "m", past: Estimator | None = None, **params: Any
+) -> Any:
+    """Return the upper bound of the cost and the tokens of a request."""
     body = params.pop("extra_body", {})
     request = Request(method, model, params, options=PerCallOptions(body=body))
     provider = "local" if model == "big" else "mine"
@@ -133,44 +135,46 @@ def sized(method: ApiMethod = CHAT, model: str = "m", past: Estimator | None = N
         ({}, ANSWER_TOKENS),
     ],
 )
-def test_answers_are_bounded_by_what_the_request_allows(given: dict[str, Any], completion: int) -> None:
-    size = sized(messages=MESSAGES, **given)
+def test_the_completion_is_bounded_by_the_limits_of_the_request(
+    given: dict[str, Any], completion: int
+) -> None:
+    size = call_bound(messages=MESSAGES, **given)
     assert size.completion == completion
     assert size.bounded is (completion != ANSWER_TOKENS)
     assert size.nano == size.prompt * 1_000 + completion * 10_000
 
 
-def test_a_prompt_that_can_only_be_estimated_has_a_margin() -> None:
+def test_an_estimated_prompt_count_gets_a_margin_of_a_quarter() -> None:
     count = count_prompt(Request(CHAT, "m", {"messages": MESSAGES}), "m")
     assert count.estimated
-    assert sized(messages=MESSAGES).prompt == -(-count.tokens * 5 // 4)
-    assert sized(COMPLETION, prompt=[1] * 1000).prompt == 1000  # token ids are counted, not estimated
+    assert call_bound(messages=MESSAGES).prompt == -(-count.tokens * 5 // 4)
+    assert call_bound(COMPLETION, prompt=[1] * 1000).prompt == 1000  # token ids are counted, not estimated
 
 
-def test_a_prediction_may_be_billed_on_top_of_the_answer() -> None:
+def test_a_prediction_adds_to_the_bound_of_the_completion() -> None:
     guess = {"type": "content", "content": "one two three four five six seven"}
     plain, predicted = (
-        sized(messages=MESSAGES, max_tokens=50, **more) for more in ({}, {"prediction": guess})
+        call_bound(messages=MESSAGES, max_tokens=50, **more) for more in ({}, {"prediction": guess})
     )
     assert predicted.completion >= plain.completion + 7
 
 
-def test_other_operations_are_bounded_by_their_own_parameters() -> None:
-    assert sized(RESPONSE, input="x", max_output_tokens=9).completion == 9
-    assert sized(COMPLETION, prompt="x", max_tokens=9, best_of=4).completion == 36
-    embedded = sized(EMBEDDING, input="x y z")
+def test_responses_completions_and_embeddings_are_bounded_by_their_own_parameters() -> None:
+    assert call_bound(RESPONSE, input="x", max_output_tokens=9).completion == 9
+    assert call_bound(COMPLETION, prompt="x", max_tokens=9, best_of=4).completion == 36
+    embedded = call_bound(EMBEDDING, input="x y z")
     assert (embedded.completion, embedded.bounded) == (0, True)
 
 
-def test_what_is_not_counted_in_text_cannot_be_told() -> None:
+def test_an_operation_without_text_tokens_has_no_bound() -> None:
     image = ApiMethod(name="images.generate", verb="POST", path="/images/generations", metered=True)
-    assert (sized(image, prompt="x").nano, sized(image, prompt="x").priced) == (None, True)
-    assert sized(image, model="free", prompt="x").priced is False
+    assert (call_bound(image, prompt="x").nano, call_bound(image, prompt="x").priced) == (None, True)
+    assert call_bound(image, model="free", prompt="x").priced is False
 
 
-def test_engine_time_is_told_by_the_pace_of_earlier_calls() -> None:
+def test_engine_cost_is_bounded_by_the_speed_of_earlier_calls() -> None:
     past = Estimator()
-    assert sized(model="big", messages=MESSAGES, max_tokens=100).nano is None
+    assert call_bound(model="big", messages=MESSAGES, max_tokens=100).nano is None
     for tokens in (10, 20):
         route = Decision(chosen="local/big", provider="local", model="big")
         past.observe(
@@ -186,7 +190,7 @@ def test_engine_time_is_told_by_the_pace_of_earlier_calls() -> None:
                 engine_s=tokens / 100,
             )
         )
-    size = sized(model="big", messages=MESSAGES, max_tokens=100, past=past)
-    assert size.nano == pytest.approx(10**9, rel=0.03)  # a second of a machine at a dollar a second
-    longest_and_a_quarter = 25
-    assert sized(model="big", messages=MESSAGES, past=past).completion == longest_and_a_quarter
+    size = call_bound(model="big", messages=MESSAGES, max_tokens=100, past=past)
+    assert size.nano == pytest.approx(10**9, rel=0.03)  # one second of the engine at one dollar a second
+    longest_plus_a_quarter = 25
+    assert call_bound(model="big", messages=MESSAGES, past=past).completion == longest_plus_a_quarter

@@ -1,4 +1,4 @@
-"""Budgets at the client: what they refuse, count and tell, for calls, streams, strategies and bursts."""
+"""Budgets of a client: refusals, counts and errors for calls, streams, strategies and concurrent calls."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.anyio
 
 PRICES = {"mine/m-large": {"input": 1, "output": 10}, "mine/m-small": {"input": 0.1, "output": 1}}
 ASK: dict[str, Any] = {"model": "mine/m-large", "messages": [{"role": "user", "content": "x"}]}
-#: What ASK costs by the server's usage: 4 words of JSON, 9 words of answer.
+#: The cost of ASK by the server's usage: 4 words of JSON and 9 words of answer.
 COST = Decimal("0.000094")
 
 
@@ -44,28 +44,28 @@ def options(server: OpenAIServer, *budgets: Budget, **settings: Any) -> dict[str
 
 
 def standings(client: AsyncOpenAI | OpenAI) -> list[Any]:
-    kept = client.core.shared.budgets
-    assert kept is not None
-    return kept.standings()
+    budgets = client.core.shared.budgets
+    assert budgets is not None
+    return budgets.standings()
 
 
-def told(client: AsyncOpenAI | OpenAI, place: int = 0) -> tuple[Decimal, Decimal, int]:
-    """Return dollars spent and reserved, and calls, of one budget."""
-    found = standings(client)[place]
-    return found.spent / Decimal(10**9), found.reserved / Decimal(10**9), found.calls
+def totals(client: AsyncOpenAI | OpenAI, place: int = 0) -> tuple[Decimal, Decimal, int]:
+    """Return the dollars spent, the dollars reserved and the number of calls of one budget."""
+    standing = standings(client)[place]
+    return standing.spent / Decimal(10**9), standing.reserved / Decimal(10**9), standing.calls
 
 
-def wide(**given: Any) -> Budget:
+def one_dollar_budget(**given: Any) -> Budget:
     return Budget(**{"name": "b", "usd": 1, **given})
 
 
-def test_a_hard_budget_refuses_before_anything_is_sent(openai_server: OpenAIServer) -> None:
+def test_a_hard_budget_refuses_before_a_request_is_sent(openai_server: OpenAIServer) -> None:
     with OpenAI(**options(openai_server, Budget(name="b", usd="0.00065", period="month"))) as client:
         client.chat.completions.create(**ASK, max_tokens=50)
         with pytest.raises(BudgetExceededError) as caught:
             client.chat.completions.create(**ASK, max_tokens=60)
         client.chat.completions.create(**ASK, max_tokens=40)
-        assert told(client) == (2 * COST, 0, 2)
+        assert totals(client) == (2 * COST, 0, 2)
     assert len(openai_server.requests) == 2
     error = caught.value
     assert (error.budget, error.limit, error.spent, error.reserved) == ("b", Decimal("0.00065"), COST, 0)
@@ -79,25 +79,29 @@ def test_a_hard_budget_refuses_before_anything_is_sent(openai_server: OpenAIServ
     ) if part not in str(error)] == []  # fmt: skip
 
 
-def test_an_answer_that_nothing_bounds_is_taken_as_long_as_the_longest(openai_server: OpenAIServer) -> None:
-    with OpenAI(**options(openai_server, wide(usd="0.01"))) as client:
+def test_without_max_tokens_the_bound_is_the_default_or_that_of_the_longest_answer(
+    openai_server: OpenAIServer,
+) -> None:
+    with OpenAI(**options(openai_server, one_dollar_budget(usd="0.01"))) as client:
         with pytest.raises(BudgetExceededError, match="no max_tokens, so an answer of 4,096 tokens"):
             client.chat.completions.create(**ASK)
         client.chat.completions.create(**ASK, max_tokens=20)
-        client.chat.completions.create(**ASK)  # the longest now has nine
-        assert told(client) == (2 * COST, 0, 2)
+        client.chat.completions.create(**ASK)  # the longest answer so far has nine tokens
+        assert totals(client) == (2 * COST, 0, 2)
 
 
-async def test_streams_count_what_they_came_to_however_they_end(openai_server: OpenAIServer) -> None:
-    async with AsyncOpenAI(**options(openai_server, wide())) as client:
+async def test_complete_closed_and_failed_streams_count_their_actual_cost(
+    openai_server: OpenAIServer,
+) -> None:
+    async with AsyncOpenAI(**options(openai_server, one_dollar_budget())) as client:
         stream = await client.chat.completions.create(**ASK, stream=True)
-        assert told(client)[1] > 0
+        assert totals(client)[1] > 0
         async for _ in stream:
             pass
-        assert told(client) == (COST, 0, 1)
+        assert totals(client) == (COST, 0, 1)
         async with await client.chat.completions.create(**ASK, stream=True, max_tokens=500) as stream:
-            await anext(stream)  # and left
-        spent = told(client)
+            await anext(stream)  # then closed
+        spent = totals(client)
         assert (spent[1], spent[2]) == (0, 2)
         assert COST < spent[0] < COST + Decimal("0.0005")
         openai_server.script(
@@ -106,101 +110,103 @@ async def test_streams_count_what_they_came_to_however_they_end(openai_server: O
         with pytest.raises(APIConnectionError):
             async for _ in await client.chat.completions.create(**ASK, stream=True):
                 pass
-        assert told(client)[0] > spent[0]
-        assert told(client)[1:] == (0, 3)
+        assert totals(client)[0] > spent[0]
+        assert totals(client)[1:] == (0, 3)
 
 
-async def test_bodies_that_are_passed_on_as_they_come_count_too(openai_server: OpenAIServer) -> None:
-    async with AsyncOpenAI(**options(openai_server, wide())) as client:
+async def test_streaming_and_raw_responses_are_counted(openai_server: OpenAIServer) -> None:
+    async with AsyncOpenAI(**options(openai_server, one_dollar_budget())) as client:
         whole = client.chat.completions.with_streaming_response.create(**ASK)
         async with whole as response:
             await response.read()
-        assert told(client) == (COST, 0, 1)
+        assert totals(client) == (COST, 0, 1)
         async with client.chat.completions.with_streaming_response.create(**ASK, stream=True) as response:
-            assert told(client)[1] > 0  # and left
-        assert told(client)[1:] == (0, 2)
+            assert totals(client)[1] > 0  # then closed unread
+        assert totals(client)[1:] == (0, 2)
         raw = await client.chat.completions.with_raw_response.create(**ASK)
         assert raw.status_code == 200
-        assert told(client)[1:] == (0, 3)
+        assert totals(client)[1:] == (0, 3)
 
 
-def test_synchronous_streams_count_too(openai_server: OpenAIServer) -> None:
-    with OpenAI(**options(openai_server, wide(session="run-7"))) as client:
+def test_streams_of_the_synchronous_client_are_counted(openai_server: OpenAIServer) -> None:
+    with OpenAI(**options(openai_server, one_dollar_budget(session="run-7"))) as client:
         for session in ("run-7", "run-8"):
             stream = client.chat.completions.create(**ASK, stream=True, session=session)
             assert "".join(chunk.choices[0].delta.content or "" for chunk in stream)
-        assert told(client) == (COST, 0, 1)
+        assert totals(client) == (COST, 0, 1)
         assert stream.meta.session == "run-8"
 
 
-async def test_calls_that_came_to_nothing_let_go_of_what_they_held(
+async def test_calls_that_cost_nothing_release_their_reservation(
     openai_server: OpenAIServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with AsyncOpenAI(**options(openai_server, wide())) as client:
+    async with AsyncOpenAI(**options(openai_server, one_dollar_budget())) as client:
         openai_server.script(reply(400, {"error": {"message": "no"}}))
         with pytest.raises(BadRequestError):
             await client.chat.completions.create(**ASK)
         openai_server.close()
         with pytest.raises(APIConnectionError, match="No answer"):
             await client.chat.completions.create(**ASK)
-        assert told(client)[:2] == (0, 0)
+        assert totals(client)[:2] == (0, 0)
         monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
-        with pytest.raises(UnsupportedParameterError):  # which nothing can be encoded for
+        with pytest.raises(UnsupportedParameterError):  # raised before a request is sent
             await client.chat.completions.create(
                 **{**ASK, "model": "anthropic/claude-sonnet-4-5"}, logit_bias={"1": 1}
             )
-        assert told(client)[2] == 3
-        assert told(client)[:2] == (0, 0)
+        assert totals(client)[2] == 3
+        assert totals(client)[:2] == (0, 0)
 
 
-async def test_calls_that_were_given_up_count_as_estimated(openai_server: OpenAIServer) -> None:
-    async with AsyncOpenAI(**options(openai_server, wide(), wide(name="soft", mode="soft"))) as client:
+async def test_timed_out_and_cancelled_calls_count_their_estimate(openai_server: OpenAIServer) -> None:
+    async with AsyncOpenAI(
+        **options(openai_server, one_dollar_budget(), one_dollar_budget(name="soft", mode="soft"))
+    ) as client:
         openai_server.script(hang, hang)
         with pytest.raises(APITimeoutError):
             await client.chat.completions.create(**ASK, max_tokens=100, timeout=0.2)
-        timed_out, held, _ = told(client)
+        timed_out, held, _ = totals(client)
         assert Decimal("0.001") < timed_out < Decimal("0.0011")
         assert held == 0
         call = asyncio.create_task(client.chat.completions.create(**ASK, max_tokens=100))
         while len(openai_server.requests) < 2:
             await asyncio.sleep(0.01)
-        assert told(client)[1] == timed_out
+        assert totals(client)[1] == timed_out
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        openai_server.script(reset)  # the first of two tries, which no one can tell the cost of
+        openai_server.script(reset)  # the first of two attempts, whose cost is unknown
         await client.with_options(max_retries=1).chat.completions.create(**ASK, max_tokens=100)
         for place in (0, 1):
-            assert told(client, place) == (3 * timed_out + COST, 0, 3)
+            assert totals(client, place) == (3 * timed_out + COST, 0, 3)
             assert standings(client)[place].assumed == 3
 
 
-async def test_retries_and_parts_of_a_strategy_are_each_counted_once(openai_server: OpenAIServer) -> None:
-    budgets = (wide(), wide(name="small", model="mine/m-small"))
+async def test_retries_and_sub_calls_of_a_strategy_are_each_counted_once(openai_server: OpenAIServer) -> None:
+    budgets = (one_dollar_budget(), one_dollar_budget(name="small", model="mine/m-small"))
     async with AsyncOpenAI(**options(openai_server, *budgets)) as client:
         openai_server.script(reply(429, {"error": {"message": "slow"}}, {"retry-after": "0"}))
         await client.with_options(max_retries=1).chat.completions.create(**ASK)
-        assert told(client) == (COST, 0, 1)
-        played = await client.chat.completions.create(
+        assert totals(client) == (COST, 0, 1)
+        answer = await client.chat.completions.create(
             **ASK, strategy=Strategy(kind="prediction", draft="mine/m-small"), drop_params=True
         )
-        parts = played.meta.parts or (played.meta,)
-        assert told(client)[0] == COST + sum(part.cost.total or 0 for part in parts)
-        assert told(client)[1] == 0
-        assert told(client, 1)[0] == sum(p.cost.total or 0 for p in parts if p.route.model == "m-small")
-        await client.models.list(provider="mine")  # no model works on it
-        assert told(client)[2] == 1 + len(parts)
+        parts = answer.meta.parts or (answer.meta,)
+        assert totals(client)[0] == COST + sum(part.cost.total or 0 for part in parts)
+        assert totals(client)[1] == 0
+        assert totals(client, 1)[0] == sum(p.cost.total or 0 for p in parts if p.route.model == "m-small")
+        await client.models.list(provider="mine")  # not metered
+        assert totals(client)[2] == 1 + len(parts)
 
 
-async def test_a_burst_passes_a_hard_limit_by_nothing(openai_server: OpenAIServer) -> None:
+async def test_concurrent_calls_never_exceed_a_hard_limit(openai_server: OpenAIServer) -> None:
     exact = await _estimate(openai_server)
     openai_server.script(*[_costing(exact)] * 200)
-    async with AsyncOpenAI(**options(openai_server, wide(usd=20 * exact + exact / 2))) as client:
+    async with AsyncOpenAI(**options(openai_server, one_dollar_budget(usd=20 * exact + exact / 2))) as client:
         calls = [client.chat.completions.create(**ASK, max_tokens=9) for _ in range(200)]
         done = await asyncio.gather(*calls, return_exceptions=True)
         refused = [each for each in done if isinstance(each, BudgetExceededError)]
         assert len(refused) == 180
-        assert told(client) == (20 * exact, 0, 20)
+        assert totals(client) == (20 * exact, 0, 20)
     assert len(openai_server.requests) == 20
 
 
@@ -221,7 +227,9 @@ asyncio.run(main())
 """
 
 
-async def test_processes_share_a_hard_limit(openai_server: OpenAIServer, tmp_path: Path) -> None:
+async def test_concurrent_processes_never_exceed_a_hard_limit(
+    openai_server: OpenAIServer, tmp_path: Path
+) -> None:
     exact = await _estimate(openai_server)
     openai_server.script(*[_costing(exact)] * 200)
     file = tmp_path / "specclient.toml"
@@ -237,7 +245,7 @@ async def test_processes_share_a_hard_limit(openai_server: OpenAIServer, tmp_pat
     assert sum(served) == 20
     assert len(openai_server.requests) == 20
     with OpenAI(config=file) as client:
-        assert told(client) == (20 * exact, 0, 20)
+        assert totals(client) == (20 * exact, 0, 20)
 
 
 HANGING = """
@@ -247,7 +255,7 @@ OpenAI(max_retries=0).chat.completions.create(**ask)
 """
 
 
-async def test_what_a_killed_process_held_is_let_go_of_when_its_lease_ends(
+async def test_the_reservation_of_a_killed_process_is_released_when_its_lease_ends(
     openai_server: OpenAIServer, tmp_path: Path
 ) -> None:
     file = tmp_path / "specclient.toml"
@@ -262,19 +270,19 @@ async def test_what_a_killed_process_held_is_let_go_of_when_its_lease_ends(
             while not openai_server.requests:
                 await asyncio.sleep(0.01)
             process.kill()
-        assert told(client)[1] > Decimal("0.001")
+        assert totals(client)[1] > Decimal("0.001")
         with pytest.raises(BudgetExceededError):
             await client.chat.completions.create(**ASK, max_tokens=100)
-        kept = client.core.shared.budgets
-        assert kept is not None
-        kept._now = lambda: datetime.now(UTC) + timedelta(seconds=LEASE_S)
+        budgets = client.core.shared.budgets
+        assert budgets is not None
+        budgets._now = lambda: datetime.now(UTC) + timedelta(seconds=LEASE_S)
         await client.chat.completions.create(**ASK, max_tokens=100)
-        assert told(client) == (COST, 0, 1)
+        assert totals(client) == (COST, 0, 1)
 
 
 async def _estimate(server: OpenAIServer) -> Decimal:
-    """Return what ASK with max_tokens=9 is estimated at."""
-    async with AsyncOpenAI(**options(server, wide(name="probe", usd="1e-9"))) as client:
+    """Return the estimated cost of ASK with max_tokens=9."""
+    async with AsyncOpenAI(**options(server, one_dollar_budget(name="probe", usd="1e-9"))) as client:
         with pytest.raises(BudgetExceededError) as caught:
             await client.chat.completions.create(**ASK, max_tokens=9)
     estimate: Decimal = caught.value.estimate
@@ -282,7 +290,7 @@ async def _estimate(server: OpenAIServer) -> Decimal:
 
 
 def _costing(dollars: Decimal) -> Any:
-    """Answer with the usage that costs so much, a moment later."""
+    """Respond after 50 ms with a usage that costs ``dollars``."""
     usage = {"prompt_tokens": int(dollars * 10**6) - 90, "completion_tokens": 9, "total_tokens": 9}
     body = {"id": "x", "choices": [{"index": 0, "message": {"content": "hi"}}], "usage": usage}
 

@@ -1,4 +1,4 @@
-"""Budgets in their database: holds, leases, periods, scopes, thresholds; and where there is no database."""
+"""Budgets in their database (holds, leases, periods, scopes, thresholds), and without a database."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROUTE = Decision(chosen="mine/m", provider="mine", model="m")
 
 
 class Clock:
-    """Tells the time that it is set to."""
+    """A clock that is set by the test."""
 
     def __init__(self) -> None:
         self.at = datetime(2026, 1, 31, 23, 0, tzinfo=UTC)
@@ -57,7 +57,7 @@ def ledger(tmp_path: Path) -> Any:
 
 
 def asking(dollars: int, model: str = "m", **options: Any) -> Request:
-    """Return a request whose answer may cost so many dollars: one a token."""
+    """Return a request whose answer may cost ``dollars`` at most: one dollar per token."""
     params = {"messages": [{"role": "user", "content": "x"}], "max_tokens": dollars}
     return Request(CHAT, f"mine/{model}", params, options=PerCallOptions(**options))
 
@@ -71,8 +71,8 @@ def ended(id_: str, dollars: int | None, status: Any = "ok", error: str | None =
     )  # fmt: skip
 
 
-class Shop:
-    """Makes the budgets of several clients on one ledger."""
+class BudgetFactory:
+    """Makes budgets for several clients on one ledger."""
 
     def __init__(self, ledger: Ledger, clock: Clock) -> None:
         self.ledger, self.clock = ledger, clock
@@ -82,8 +82,8 @@ class Shop:
 
 
 @pytest.fixture
-def shop(ledger: Ledger, clock: Clock) -> Shop:
-    return Shop(ledger, clock)
+def factory(ledger: Ledger, clock: Clock) -> BudgetFactory:
+    return BudgetFactory(ledger, clock)
 
 
 async def reserve(budgets: Budgets, id_: str, dollars: int, route: Decision = ROUTE, **options: Any) -> None:
@@ -97,14 +97,14 @@ async def settle(budgets: Budgets, call: Call) -> None:
 
 
 def state(budgets: Budgets) -> list[tuple[str, int, int]]:
-    """Return for whom so many dollars are spent, and reserved."""
+    """Return the subject, the dollars spent and the dollars reserved of each standing."""
     return [
         (each.account.subject, each.spent // 10**9, each.reserved // 10**9) for each in budgets.standings()
     ]
 
 
-async def test_what_is_held_for_a_call_is_room_that_no_other_has(shop: Shop) -> None:
-    one, other = shop.open(Budget(name="b", usd=10)), shop.open(Budget(name="b", usd=10))
+async def test_a_reservation_is_not_available_to_other_calls(factory: BudgetFactory) -> None:
+    one, other = factory.open(Budget(name="b", usd=10)), factory.open(Budget(name="b", usd=10))
     await reserve(one, "a", 6)
     with pytest.raises(BudgetExceededError, match=r"spent \$0.00, reserved for open calls \$6.00;"):
         await reserve(other, "b", 5)
@@ -113,15 +113,15 @@ async def test_what_is_held_for_a_call_is_room_that_no_other_has(shop: Shop) -> 
     await settle(one, ended("a", 2))
     assert state(other) == [("", 2, 4)]
     await reserve(other, "b", 4)
-    await settle(other, ended("c", 5))  # more than was held
+    await settle(other, ended("c", 5))  # more than was reserved
     await settle(other, ended("b", 0, status="error"))
     assert state(one) == [("", 7, 0)]
-    await settle(one, ended("a", 2))  # of which nothing is known any more
+    await settle(one, ended("a", 2))  # settled already, so it has no effect
     assert state(one) == [("", 7, 0)]
 
 
-async def test_a_call_is_refused_by_the_one_budget_that_has_no_room_and_held_by_none(shop: Shop) -> None:
-    budgets = shop.open(
+async def test_a_call_refused_by_one_budget_is_reserved_in_none(factory: BudgetFactory) -> None:
+    budgets = factory.open(
         Budget(name="all", usd=10), Budget(name="few", tokens=5), Budget(name="other", usd=1, provider="x")
     )
     with pytest.raises(BudgetExceededError, match="its limit is 5 tokens in all") as caught:
@@ -132,13 +132,13 @@ async def test_a_call_is_refused_by_the_one_budget_that_has_no_room_and_held_by_
     assert [each.reserved for each in budgets.standings()] == [0, 0, 0]
 
 
-async def test_periods_begin_anew_at_midnight_utc(shop: Shop, clock: Clock) -> None:
+async def test_periods_reset_at_midnight_utc(factory: BudgetFactory, clock: Clock) -> None:
     limits = {"day": 3, "month": 5, "total": 7}
-    budgets = shop.open(*(Budget(name=name, usd=usd, period=name) for name, usd in limits.items()))  # type: ignore[arg-type]
+    budgets = factory.open(*(Budget(name=name, usd=usd, period=name) for name, usd in limits.items()))  # type: ignore[arg-type]
     await reserve(budgets, "a", 3)
-    clock.forward(hours=2)  # it is February
+    clock.forward(hours=2)  # to February
     assert [s.account.period for s in budgets.standings()] == ["2026-02-01", "2026-02", "total"]
-    await settle(budgets, ended("a", 3))  # of the January in which it was sent
+    await settle(budgets, ended("a", 3))  # counted in January, when it was sent
     assert [spent for _, spent, _ in state(budgets)] == [0, 0, 3]
     await reserve(budgets, "b", 3)
     with pytest.raises(BudgetExceededError, match=r"'day'.*for 2026-02-01.*resets at 2026-02-02 00:00 UTC"):
@@ -147,7 +147,7 @@ async def test_periods_begin_anew_at_midnight_utc(shop: Shop, clock: Clock) -> N
     clock.forward(days=1)
     with pytest.raises(BudgetExceededError, match=r"'month'.*for 2026-02.*resets at 2026-03-01 00:00 UTC"):
         await reserve(budgets, "c", 3)
-    clock.forward(days=330)  # it is December, and next comes January
+    clock.forward(days=330)  # to December, whose next month is in another year
     with pytest.raises(BudgetExceededError, match=r"'total'") as caught:
         await reserve(budgets, "c", 2)
     assert caught.value.resets_at is None
@@ -155,8 +155,10 @@ async def test_periods_begin_anew_at_midnight_utc(shop: Shop, clock: Clock) -> N
     assert book.resets_at(december) == datetime(2027, 1, 1, tzinfo=UTC)
 
 
-async def test_what_a_killed_process_held_is_free_after_its_lease(shop: Shop, clock: Clock) -> None:
-    killed, other = (shop.open(Budget(name="b", usd=10), lease_s=60) for _ in range(2))
+async def test_the_hold_of_a_killed_process_is_released_after_its_lease(
+    factory: BudgetFactory, clock: Clock
+) -> None:
+    killed, other = (factory.open(Budget(name="b", usd=10), lease_s=60) for _ in range(2))
     await reserve(killed, "a", 10)
     clock.forward(seconds=59)
     with pytest.raises(BudgetExceededError):
@@ -164,19 +166,19 @@ async def test_what_a_killed_process_held_is_free_after_its_lease(shop: Shop, cl
     clock.forward(seconds=1)
     await reserve(other, "b", 10)
     assert state(other) == [("", 0, 10)]
-    await settle(killed, ended("a", 4))  # it was only asleep: the truth counts
+    await settle(killed, ended("a", 4))  # the process was only suspended: the actual cost counts
     assert state(other) == [("", 4, 10)]
 
 
-async def test_a_long_call_renews_its_lease(shop: Shop, clock: Clock) -> None:
-    budgets = shop.open(Budget(name="b", usd=10), lease_s=0.06)
+async def test_a_long_call_renews_its_lease(factory: BudgetFactory, clock: Clock) -> None:
+    budgets = factory.open(Budget(name="b", usd=10), lease_s=0.06)
     await reserve(budgets, "a", 10)
     for _ in range(4):
         clock.forward(seconds=0.05)
-        before = _expiry(shop.ledger)
+        before = _expiry(factory.ledger)
         for _ in range(2000):
             await asyncio.sleep(0.005)
-            if _expiry(shop.ledger) > before:
+            if _expiry(factory.ledger) > before:
                 break
     assert state(budgets) == [("", 0, 10)]
     await settle(budgets, ended("a", 1))
@@ -190,8 +192,8 @@ def _expiry(ledger: Ledger) -> float:
     return float(found[0][0])
 
 
-async def test_a_call_that_is_cancelled_while_it_waits_for_its_budget_holds_nothing(shop: Shop) -> None:
-    budgets = shop.open(Budget(name="b", usd=10))
+async def test_a_call_cancelled_while_it_reserves_holds_nothing(factory: BudgetFactory) -> None:
+    budgets = factory.open(Budget(name="b", usd=10))
     await reserve(budgets, "a", 1)
     waiting = [asyncio.create_task(reserve(budgets, f"w{n}", 1)) for n in range(5)]
     await asyncio.sleep(0)
@@ -204,10 +206,10 @@ async def test_a_call_that_is_cancelled_while_it_waits_for_its_budget_holds_noth
 
 
 @pytest.mark.parametrize("mode", ["soft", "hard"])
-async def test_thresholds_are_told_once_each(shop: Shop, caplog: Any, mode: Any) -> None:
+async def test_each_threshold_is_notified_once(factory: BudgetFactory, caplog: Any, mode: Any) -> None:
     notices: list[BudgetNotice] = []
     shared = {"name": "b", "usd": 10, "period": "month", "mode": mode}
-    clients = [shop.open(Budget(**shared, notify=notices.append)) for _ in range(2)]
+    clients = [factory.open(Budget(**shared, notify=notices.append)) for _ in range(2)]
     for number in range(10):
         client = clients[number % 2]
         await reserve(client, str(number), 1)
@@ -221,7 +223,7 @@ async def test_thresholds_are_told_once_each(shop: Shop, caplog: Any, mode: Any)
         for percent in (50, 80, 100)
     ]
     await settle(clients[0], ended("11", 1))
-    if mode == "soft":  # nothing is refused, and nothing said again
+    if mode == "soft":  # no call is refused, and no notice repeated
         await reserve(clients[0], "12", 50)
         await settle(clients[0], ended("12", 50))
         assert state(clients[0]) == [("", 60, 0)]
@@ -231,41 +233,45 @@ async def test_thresholds_are_told_once_each(shop: Shop, caplog: Any, mode: Any)
     assert len(notices) == 3
 
 
-async def test_one_call_that_passes_several_thresholds_tells_each(shop: Shop, caplog: Any) -> None:
+async def test_a_call_that_passes_several_thresholds_notifies_each(
+    factory: BudgetFactory, caplog: Any
+) -> None:
     def broken(notice: BudgetNotice) -> None:
         raise RuntimeError("mine")
 
-    budgets = shop.open(Budget(name="b", usd=10, mode="soft", notify=broken))
+    budgets = factory.open(Budget(name="b", usd=10, mode="soft", notify=broken))
     await reserve(budgets, "a", 1)
     await settle(budgets, ended("a", 9))
-    said = [record.getMessage() for record in caplog.records]
-    assert [text.partition(" % ")[0] for text in said if "reached" in text] == [
+    messages = [record.getMessage() for record in caplog.records]
+    assert [text.partition(" % ")[0] for text in messages if "reached" in text] == [
         "budget 'b' has reached 50",
         "budget 'b' has reached 80",
     ]
-    assert said.count("the notify of budget 'b' failed") == 2
+    assert messages.count("the notify of budget 'b' failed") == 2
 
 
-async def test_each_value_and_each_session_may_have_a_limit_to_itself(shop: Shop) -> None:
-    budgets = shop.open(Budget(name="user", usd=5, tag="user=*"), Budget(name="s", usd=9, session="*"))
+async def test_a_wildcard_gives_each_tag_value_and_each_session_its_own_limit(factory: BudgetFactory) -> None:
+    budgets = factory.open(Budget(name="user", usd=5, tag="user=*"), Budget(name="s", usd=9, session="*"))
     await reserve(budgets, "a", 5, tags={"user": "ann"}, session="s1")
     with pytest.raises(BudgetExceededError, match=r"'user' \(user=ann\) refuses"):
         await reserve(budgets, "b", 1, tags={"user": "ann"})
     await reserve(budgets, "c", 5, tags={"user": "bob"}, session="s2")
     with pytest.raises(BudgetExceededError, match=r"'s' \(session s1\) refuses"):
         await reserve(budgets, "d", 5, session="s1")
-    await reserve(budgets, "e", 99)  # neither a user's nor a session's
+    await reserve(budgets, "e", 99)  # has neither a user tag nor a session
     await settle(budgets, ended("a", 4))
     assert state(budgets) == [
         ("user=ann", 4, 0), ("user=bob", 0, 5), ("session s1", 4, 0), ("session s2", 0, 5),
     ]  # fmt: skip
 
 
-async def test_calls_without_a_price(shop: Shop, caplog: Any) -> None:
+async def test_calls_without_a_price_are_counted_with_a_warning_or_refused(
+    factory: BudgetFactory, caplog: Any
+) -> None:
     unpriced = Decision(chosen="mine/free", provider="mine", model="free")
     kind = asking(1)
-    open_ = shop.open(Budget(name="open", usd=2))
-    strict = shop.open(Budget(name="strict", usd=2, unpriced="refuse"), Budget(name="t", tokens=9))
+    open_ = factory.open(Budget(name="open", usd=2))
+    strict = factory.open(Budget(name="strict", usd=2, unpriced="refuse"), Budget(name="t", tokens=9))
     with pytest.raises(
         BudgetExceededError, match=r'no price is known for mine/free.*set \[prices."mine/free"\]'
     ):
@@ -275,20 +281,20 @@ async def test_calls_without_a_price(shop: Shop, caplog: Any) -> None:
         call = ended(name, 1)
         await settle(open_, Call(**{**_fields(call), "cost": Cost()}))
     assert (open_.standings()[0].spent, open_.standings()[0].unpriced) == (0, 2)
-    told = [record.getMessage() for record in caplog.records if "counts calls of" in record.getMessage()]
-    assert len(told) == 1
-    assert 'set [prices."mine/free"] in specclient.toml' in told[0]
+    warnings = [record.getMessage() for record in caplog.records if "counts calls of" in record.getMessage()]
+    assert len(warnings) == 1
+    assert 'set [prices."mine/free"] in specclient.toml' in warnings[0]
 
 
 def _fields(call: Call) -> dict[str, Any]:
     return {name: getattr(call, name) for name in call.__dataclass_fields__}
 
 
-async def test_a_ledger_that_is_off_leaves_budgets_to_the_process(
+async def test_with_the_ledger_off_budgets_are_kept_in_the_process(
     clock: Clock, caplog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module._in_memory.cache_clear()
-    one, other = (Shop(Ledger("off"), clock).open(Budget(name="b", usd=10)) for _ in range(2))
+    one, other = (BudgetFactory(Ledger("off"), clock).open(Budget(name="b", usd=10)) for _ in range(2))
     await reserve(one, "a", 6)
     await settle(one, ended("a", 6))
     with pytest.raises(BudgetExceededError, match=r"spent \$6.00"):
@@ -299,12 +305,12 @@ async def test_a_ledger_that_is_off_leaves_budgets_to_the_process(
     module._in_memory.cache_clear()
 
 
-async def test_where_the_ledger_fails_hard_budgets_refuse_and_soft_ones_catch_up(
-    shop: Shop, caplog: Any
+async def test_when_the_ledger_fails_hard_budgets_refuse_and_soft_budgets_are_settled_later(
+    factory: BudgetFactory, caplog: Any
 ) -> None:
-    path = Path(shop.ledger.location)
+    path = Path(factory.ledger.location)
     path.write_bytes(b"this is no database, however long one looks at it" * 100)
-    hard, soft = shop.open(Budget(name="h", usd=10)), shop.open(Budget(name="s", usd=10, mode="soft"))
+    hard, soft = factory.open(Budget(name="h", usd=10)), factory.open(Budget(name="s", usd=10, mode="soft"))
     with pytest.raises(LedgerError, match=r"hard budget 'h' cannot be counted.*l.sqlite3.*mode = .soft"):
         await reserve(hard, "a", 1)
     assert hard._open == {}
@@ -318,11 +324,11 @@ async def test_where_the_ledger_fails_hard_budgets_refuse_and_soft_ones_catch_up
     assert state(soft) == [("", 3, 0)]
 
 
-async def test_what_could_not_be_settled_is_settled_before_the_next_call_is_let_in(shop: Shop) -> None:
-    budgets = shop.open(Budget(name="b", usd=10))
+async def test_a_failed_settlement_is_made_before_the_next_reservation(factory: BudgetFactory) -> None:
+    budgets = factory.open(Budget(name="b", usd=10))
     await reserve(budgets, "a", 5)
-    path = Path(shop.ledger.location)
-    shop.ledger.close()
+    path = Path(factory.ledger.location)
+    factory.ledger.close()
     path.rename(path.with_suffix(".away"))
     path.mkdir()
     await settle(budgets, ended("a", 8))
@@ -332,11 +338,11 @@ async def test_what_could_not_be_settled_is_settled_before_the_next_call_is_let_
         await reserve(budgets, "b", 3)
 
 
-async def test_postgresql_keeps_the_same_books(postgres_url: str, clock: Clock) -> None:
+async def test_budgets_in_postgresql(postgres_url: str, clock: Clock) -> None:
     ledger = Ledger(postgres_url)
     try:
         both = Budget(name="b", usd=10, period="day"), Budget(name="u", tokens=99, tag="u=*")
-        budgets = Shop(ledger, clock).open(*both)
+        budgets = BudgetFactory(ledger, clock).open(*both)
         done = await asyncio.gather(
             *(reserve(budgets, str(n), 3, tags={"u": "x"}) for n in range(9)), return_exceptions=True
         )
@@ -349,8 +355,8 @@ async def test_postgresql_keeps_the_same_books(postgres_url: str, clock: Clock) 
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-async def test_a_forked_child_counts_on_by_itself(shop: Shop) -> None:
-    budgets = shop.open(Budget(name="b", usd=10))
+async def test_a_forked_child_reserves_and_settles_by_itself(factory: BudgetFactory) -> None:
+    budgets = factory.open(Budget(name="b", usd=10))
     await reserve(budgets, "a", 4)
 
     async def call() -> None:

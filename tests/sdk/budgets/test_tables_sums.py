@@ -1,4 +1,4 @@
-"""Whatever calls do, and in whatever order: what budgets have spent and hold is what the calls say."""
+"""The sums of budgets equal those of a model for any sequence of reservations and settlements."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STEP = st.one_of(
 
 
 class Model:
-    """What two budgets, one in dollars and one in tokens, must come to; and the same steps on their page."""
+    """The expected sums of two budgets, in dollars and in tokens; also applies each step to the database."""
 
     def __init__(self) -> None:
         day = datetime(2026, 1, 1, tzinfo=UTC)
@@ -33,58 +33,61 @@ class Model:
         self.open: dict[str, tuple[tuple[int, int], float]] = {}
         self.names = iter(range(10**6))
 
-    def held(self, unit: int) -> int:
+    def reserved(self, unit: int) -> int:
         return sum(amounts[unit] for amounts, _ in self.open.values())
 
-    def step(self, page: BudgetTransaction, kind: str, number: int, amount: int) -> None:
-        page.expire(self.now)
+    def step(self, transaction: BudgetTransaction, kind: str, number: int, amount: int) -> None:
+        transaction.expire(self.now)
         if kind == "reserve":
             name, limits = str(next(self.names)), [each.budget.limit for each in self.accounts]
             wanted = number, amount
-            fits = all(not wanted[u] or self.spent[u] + self.held(u) + wanted[u] <= limits[u] for u in (0, 1))
-            refusing = page.reserve(name, self.accounts, CallBound(number, amount, 0), self.now + 10)
+            used = [self.spent[unit] + self.reserved(unit) for unit in (0, 1)]
+            fits = all(not wanted[unit] or used[unit] + wanted[unit] <= limits[unit] for unit in (0, 1))
+            refusing = transaction.reserve(name, self.accounts, CallBound(number, amount, 0), self.now + 10)
             assert (refusing is None) is fits
             if fits:
                 self.open[name] = wanted, self.now + 10
         elif self.open:
             chosen = list(self.open)[number % len(self.open)]
             if kind == "renew":
-                page.renew(chosen, self.accounts, self.now + 10)
+                transaction.renew(chosen, self.accounts, self.now + 10)
                 self.open[chosen] = self.open[chosen][0], self.now + 10
                 return
             del self.open[chosen]
-            page.release(chosen, self.accounts)
+            transaction.release(chosen, self.accounts)
             if kind == "settle":
-                page.spend(self.accounts, BudgetCharge(amount, 2 * amount))
+                transaction.spend(self.accounts, BudgetCharge(amount, 2 * amount))
                 self.spent = [self.spent[0] + amount, self.spent[1] + 2 * amount]
 
-    def found(self, page: BudgetTransaction) -> list[tuple[int, int]]:
-        return [(each.spent, each.reserved) for each in map(page.status, self.accounts)]
+    def stored(self, transaction: BudgetTransaction) -> list[tuple[int, int]]:
+        return [(each.spent, each.reserved) for each in map(transaction.status, self.accounts)]
 
     def expected(self) -> list[tuple[int, int]]:
-        return [(self.spent[unit], self.held(unit)) for unit in (0, 1)]
+        return [(self.spent[unit], self.reserved(unit)) for unit in (0, 1)]
 
 
 @given(st.lists(st.tuples(st.integers(0, 7), st.lists(STEP, max_size=6)), max_size=12))
-def test_any_order_of_steps_keeps_the_sums(pages: list[tuple[int, list[tuple[str, int, int]]]]) -> None:
-    """Spent is what was settled, reserved is what is open and not lapsed, and no room is given twice."""
+def test_any_order_of_steps_keeps_the_sums(
+    transactions: list[tuple[int, list[tuple[str, int, int]]]],
+) -> None:
+    """Spent is the sum of settlements, reserved that of open unexpired holds, and no limit is exceeded."""
     model, memory = Model(), MemoryDatabase()
     memory.transact(lambda execute: BudgetTransaction(execute).create())
 
-    def one(execute: Execute, steps: list[tuple[str, int, int]]) -> None:
-        page = BudgetTransaction(execute)
+    def run_steps(execute: Execute, steps: list[tuple[str, int, int]]) -> None:
+        transaction = BudgetTransaction(execute)
         for step in steps:
-            model.step(page, *step)
-            assert model.found(page) == model.expected()
+            model.step(transaction, *step)
+            assert model.stored(transaction) == model.expected()
 
-    def again(execute: Execute) -> None:
-        page = BudgetTransaction(execute)
-        page.expire(model.now)
-        assert model.found(page) == model.expected()
+    def check(execute: Execute) -> None:
+        transaction = BudgetTransaction(execute)
+        transaction.expire(model.now)
+        assert model.stored(transaction) == model.expected()
 
-    for seconds, steps in pages:
+    for seconds, steps in transactions:
         model.now += seconds
         model.open = {name: held for name, held in model.open.items() if held[1] > model.now}
-        memory.transact(partial(one, steps=steps))
-        memory.transact(again)
+        memory.transact(partial(run_steps, steps=steps))
+        memory.transact(check)
     memory._connection.close()

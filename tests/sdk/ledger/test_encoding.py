@@ -1,4 +1,4 @@
-"""A try that may have been billed has a row of its own, whatever became of its call."""
+"""Rows of failed attempts: an attempt that may have been billed has its own row, however the call ended."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNKNOWN = "unknown: no answer came"
 
 @pytest.fixture
 def call(tmp_path, monkeypatch):
-    """Make one call; gives the rows it left and what it raised."""
+    """Return a function that makes one call, and returns its rows and the exception or None."""
     monkeypatch.setattr(retry, "_FIRST_BACKOFF_S", 0.001)
 
     async def make(base_url, *, stream=False, transport="aiohttp", **options):
@@ -56,19 +56,19 @@ def call(tmp_path, monkeypatch):
     return make
 
 
-def bill(rows):
+def summary(rows):
     return [(row.purpose, row.status, row.error, row.attempts, row.price_source == UNKNOWN) for row in rows]
 
 
 @pytest.mark.parametrize("transport", ["aiohttp", "httpx"])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_lost_try_may_have_been_billed_and_a_refused_one_was_not(
+async def test_an_attempt_without_a_response_has_its_own_row_and_a_refused_one_has_not(
     openai_server, call, stream, transport
 ):
     openai_server.script(reset, BUSY, behave)
     (whole, lost), failure = await call(openai_server.base_url, stream=stream, transport=transport)
     assert failure is None
-    assert bill([whole, lost]) == [
+    assert summary([whole, lost]) == [
         ("call", "ok", None, 3, False),
         ("retry", "error", "APIConnectionError", 0, True),
     ]
@@ -82,11 +82,11 @@ async def test_a_lost_try_may_have_been_billed_and_a_refused_one_was_not(
     assert (lost.tags, lost.metadata, lost.session) == ({"a": "b"}, {"team": "red"}, "s")
 
 
-async def test_a_call_that_fails_in_the_end_has_a_row_for_every_try_that_was_sent(openai_server, call):
+async def test_a_failed_call_has_a_row_for_each_attempt_that_was_sent(openai_server, call):
     openai_server.script(reset, reset, reset)
     rows, failure = await call(openai_server.base_url)
     assert failure.sent
-    assert bill(rows) == [
+    assert summary(rows) == [
         ("call", "error", "APIConnectionError", 3, True),
         ("retry", "error", "APIConnectionError", 0, True),
         ("retry", "error", "APIConnectionError", 0, True),
@@ -94,17 +94,17 @@ async def test_a_call_that_fails_in_the_end_has_a_row_for_every_try_that_was_sen
     assert len({row.id for row in rows}) == 3
 
 
-async def test_a_try_that_timed_out_is_told_with_how_long_it_took(openai_server, call):
+async def test_the_row_of_a_timed_out_attempt_has_its_duration(openai_server, call):
     openai_server.script(hang, behave)
     (whole, lost), _ = await call(openai_server.base_url, timeout=0.2)
-    assert bill([whole, lost]) == [
+    assert summary([whole, lost]) == [
         ("call", "ok", None, 2, False),
         ("retry", "error", "APITimeoutError", 0, True),
     ]
     assert 0.15 < lost.latency_s <= whole.latency_s
 
 
-async def test_refused_tries_leave_one_row(openai_server, call):
+async def test_refused_attempts_have_no_rows_of_their_own(openai_server, call):
     openai_server.script(BUSY, BUSY, BUSY)
     (row,), failure = await call(openai_server.base_url)
     assert failure.status_code == 429
@@ -112,7 +112,7 @@ async def test_refused_tries_leave_one_row(openai_server, call):
 
 
 @pytest.mark.parametrize("transport", ["aiohttp", "httpx"])
-async def test_what_never_reached_a_server_costs_nothing(call, transport):
+async def test_a_request_that_never_reached_a_server_costs_nothing(call, transport):
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     (row,), failure = await call(f"http://127.0.0.1:{port}/v1", transport=transport)
@@ -125,7 +125,7 @@ async def test_what_never_reached_a_server_costs_nothing(call, transport):
     )
 
 
-async def test_a_call_left_in_its_second_try_has_two_rows(openai_server, call, tmp_path):
+async def test_a_call_cancelled_in_its_second_attempt_has_two_rows(openai_server, call, tmp_path):
     openai_server.script(reset, hang)
     ends = asyncio.create_task(call(openai_server.base_url))
     while len(openai_server.requests) < 2:
@@ -134,30 +134,30 @@ async def test_a_call_left_in_its_second_try_has_two_rows(openai_server, call, t
     with pytest.raises(asyncio.CancelledError):
         await ends
     rows = sorted(Ledger(str(tmp_path / "ledger.sqlite3")).rows(), key=lambda row: row.purpose)
-    assert bill(rows) == [
+    assert summary(rows) == [
         ("call", "cancelled", None, 2, True),
         ("retry", "error", "APIConnectionError", 0, True),
     ]
 
 
-async def test_a_deadline_in_the_second_try_leaves_two_rows(openai_server, call):
+async def test_a_call_ended_by_its_deadline_in_the_second_attempt_has_two_rows(openai_server, call):
     openai_server.script(reset, hang)
     rows, _ = await call(openai_server.base_url, deadline_s=0.5)
-    assert bill(rows) == [
+    assert summary(rows) == [
         ("call", "error", "DeadlineExceededError", 2, True),
         ("retry", "error", "APIConnectionError", 0, True),
     ]
 
 
-def test_a_call_without_lost_tries_is_one_row(make_call):
+def test_a_call_has_one_row_and_one_for_each_lost_attempt(make_call):
     assert len(encoded_rows(make_call())) == 1
-    tries = (
+    failed_attempts = (
         FailedAttempt("APITimeoutError", None, 0.5, sent=True),
         FailedAttempt("APIConnectionError", None, 0.1, sent=True),
     )
     rows = [
         LedgerRow.from_values(values)
-        for values in encoded_rows(make_call("c", strategy="draft", lost_attempts=tries))
+        for values in encoded_rows(make_call("c", strategy="draft", lost_attempts=failed_attempts))
     ]
     assert [(row.id, row.error, row.latency_s) for row in rows[1:]] == [
         ("c-1", "APITimeoutError", 0.5),

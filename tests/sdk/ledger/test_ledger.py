@@ -1,4 +1,4 @@
-"""An acknowledged call is in the ledger in time; one that cannot be written never breaks a call."""
+"""The ledger: acknowledged calls are written, and a ledger that cannot be written never fails a call."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 
 AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
-#: A child process that records calls; prints each id once the ledger has acknowledged it.
+#: A child process that records calls, and prints each id after the ledger has acknowledged it.
 CHILD = """
 import asyncio, sys
 from datetime import UTC, datetime
@@ -43,7 +43,7 @@ def call(id):
 
 async def one(ledger, id):
     await ledger.record(call(id))
-    sys.stdout.write(id + "\\n")  # a line whole, as processes share the pipe
+    sys.stdout.write(id + "\\n")  # one write per line, because processes share the pipe
     sys.stdout.flush()
 """
 
@@ -92,7 +92,7 @@ def stored_ids(path):
     return found
 
 
-async def test_a_call_comes_back_as_it_went(path, make_call, open_ledger):
+async def test_a_recorded_call_is_read_unchanged(path, make_call, open_ledger):
     call = make_call(
         "c1",
         streamed=True,
@@ -124,7 +124,7 @@ async def test_a_call_comes_back_as_it_went(path, make_call, open_ledger):
     assert tuple(row.to_dict()) == COLUMN_NAMES
 
 
-async def test_unknown_stays_unknown(path, make_call, open_ledger):
+async def test_unknown_values_are_read_as_none(path, make_call, open_ledger):
     ledger = open_ledger(path)
     await ledger.record(make_call(usage=Usage(prompt=0)))
     (row,) = ledger.rows()
@@ -132,7 +132,7 @@ async def test_unknown_stays_unknown(path, make_call, open_ledger):
     assert row.completion_tokens is row.cost_nano is row.drafted is row.ttft_s is None
 
 
-async def test_what_a_server_sends_cannot_poison_the_ledger(path, make_call, open_ledger):
+async def test_invalid_values_of_a_server_are_replaced_and_the_row_is_kept(path, make_call, open_ledger):
     ledger = open_ledger(path)
     await ledger.record(
         make_call(
@@ -148,7 +148,7 @@ async def test_what_a_server_sends_cannot_poison_the_ledger(path, make_call, ope
     assert row.tags == {"n": "3", "x": "?"}
 
 
-async def test_the_file_is_its_owners_alone(path, make_call, open_ledger):
+async def test_the_files_are_readable_by_their_owner_only(path, make_call, open_ledger):
     before = os.umask(0)
     try:
         ledger = open_ledger(path)
@@ -159,14 +159,14 @@ async def test_the_file_is_its_owners_alone(path, make_call, open_ledger):
         assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
 
 
-async def test_nothing_is_opened_before_the_first_call(path, make_call, open_ledger):
+async def test_no_file_is_created_before_the_first_call(path, make_call, open_ledger):
     ledger = open_ledger(path)
     assert ledger.rows() == []
     ledger.close()
     assert not path.parent.exists()
 
 
-async def test_off_keeps_nothing(make_call, tmp_path, monkeypatch, open_ledger):
+async def test_a_ledger_that_is_off_stores_nothing(make_call, tmp_path, monkeypatch, open_ledger):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     ledger = open_ledger("OFF")
     await ledger.record(make_call())
@@ -176,7 +176,7 @@ async def test_off_keeps_nothing(make_call, tmp_path, monkeypatch, open_ledger):
     assert not (tmp_path / "data").exists()
 
 
-async def test_by_default_in_the_users_data_folder(make_call, tmp_path, monkeypatch):
+async def test_the_default_ledger_is_in_the_users_data_folder(make_call, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     ledger = Ledger()
     assert ledger.location == str(tmp_path / "specclient" / "ledger.sqlite3")
@@ -186,7 +186,7 @@ async def test_by_default_in_the_users_data_folder(make_call, tmp_path, monkeypa
     assert stored_ids(ledger.location) == {"c1"}
 
 
-async def test_since_until_and_limit(path, make_call, open_ledger):
+async def test_rows_are_selected_by_since_until_and_limit(path, make_call, open_ledger):
     ledger = open_ledger(path)
     for minute in (2, 0, 1, 3):
         await ledger.record(make_call(f"c{minute}", started_at=AT + timedelta(minutes=minute)))
@@ -200,13 +200,13 @@ async def test_since_until_and_limit(path, make_call, open_ledger):
     assert ids(limit=0) == []
 
 
-async def test_rows_in_memory_are_read_too_and_once(path, make_call, open_ledger):
+async def test_rows_not_yet_written_are_read_once(path, make_call, open_ledger):
     ledger = open_ledger(path)
     await ledger.record(make_call("c1"))
     held = sqlite3.connect(path, isolation_level=None)
     held.execute("BEGIN IMMEDIATE")
     ledger.submit(make_call("c2", started_at=AT + timedelta(minutes=1)))
-    ledger.submit(make_call("c1"))  # the same call twice is one
+    ledger.submit(make_call("c1"))  # the same call twice is one row
     assert [row.id for row in ledger.rows()] == ["c1", "c2"]
     assert [row.id for row in ledger.rows(until=AT + timedelta(seconds=1))] == ["c1"]
     held.execute("COMMIT")
@@ -215,7 +215,7 @@ async def test_rows_in_memory_are_read_too_and_once(path, make_call, open_ledger
     assert stored_ids(path) == {"c1", "c2"}
 
 
-async def test_many_calls_at_once_from_many_loops(path, make_call, open_ledger):
+async def test_concurrent_calls_of_several_event_loops_are_written(path, make_call, open_ledger):
     ledger = open_ledger(path)
 
     def work(worker):
@@ -232,7 +232,7 @@ async def test_many_calls_at_once_from_many_loops(path, make_call, open_ledger):
     assert stored_ids(path) == {f"{worker}-{n}" for worker in range(4) for n in range(50)}
 
 
-async def test_calls_that_wait_together_share_a_transaction_and_a_wake(
+async def test_waiting_calls_share_one_transaction_and_one_wakeup_of_the_loop(
     path, make_call, open_ledger, monkeypatch
 ):
     ledger = open_ledger(path)
@@ -254,7 +254,7 @@ async def test_calls_that_wait_together_share_a_transaction_and_a_wake(
     assert len(wakes) == 1
 
 
-async def test_at_rest_the_thread_ends_and_the_next_call_starts_another(
+async def test_the_idle_writer_thread_ends_and_the_next_call_starts_another(
     path, make_call, open_ledger, monkeypatch
 ):
     monkeypatch.setattr("specclient.ledger.writer.IDLE_S", 0.01)
@@ -266,7 +266,7 @@ async def test_at_rest_the_thread_ends_and_the_next_call_starts_another(
     assert stored_ids(path) == {"c0", "c1", "c2"}
 
 
-async def test_a_cancelled_call_is_kept(path, make_call, open_ledger):
+async def test_a_call_cancelled_while_it_is_recorded_is_written(path, make_call, open_ledger):
     ledger = open_ledger(path)
     task = asyncio.create_task(ledger.record(make_call()))
     await asyncio.sleep(0)
@@ -277,7 +277,7 @@ async def test_a_cancelled_call_is_kept(path, make_call, open_ledger):
     assert stored_ids(path) == {"c1"}
 
 
-async def test_processes_that_start_together_share_one_file(path):
+async def test_processes_that_start_concurrently_share_one_file(path):
     script = """
 async def main():
     ledger = Ledger(sys.argv[1])
@@ -292,7 +292,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("durability", ["batch", "sync"])
-async def test_after_fork_parent_and_child_both_write(path, durability):
+async def test_after_a_fork_parent_and_child_both_write(path, durability):
     script = """
 import os
 ledger = Ledger(sys.argv[1], durability=sys.argv[2])
@@ -312,12 +312,12 @@ ledger.close()
     assert stored_ids(path) == {"before", "waiting", "child", "parent", "after"}
 
 
-async def test_the_end_of_the_program_writes_what_waits(path):
+async def test_waiting_rows_are_written_at_exit(path):
     assert finish(child('Ledger(sys.argv[1]).submit(call("last"))', path)) == []
     assert stored_ids(path) == {"last"}
 
 
-async def test_a_ledger_nobody_holds_still_writes(path, make_call):
+async def test_a_garbage_collected_ledger_still_writes_its_rows(path, make_call):
     Ledger(str(path)).submit(make_call())
     gc.collect()
     while not (path.exists() and stored_ids_or_none(path)):
@@ -333,7 +333,7 @@ def under_a_file(tmp_path):
     return tmp_path / "file" / "ledger.sqlite3"
 
 
-def no_database(tmp_path):
+def not_a_database(tmp_path):
     (tmp_path / "notes.txt").write_text("these are my notes, " * 100)
     return tmp_path / "notes.txt"
 
@@ -342,8 +342,8 @@ def a_folder(tmp_path):
     return tmp_path
 
 
-def newer(tmp_path):
-    path = tmp_path / "newer.sqlite3"
+def newer_schema(tmp_path):
+    path = tmp_path / "newer_schema.sqlite3"
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE specclient_schema (version INTEGER NOT NULL)")
     connection.execute("INSERT INTO specclient_schema VALUES (99)")
@@ -361,11 +361,13 @@ def another_table(tmp_path):
     return path
 
 
-UNUSABLE = [under_a_file, no_database, a_folder, newer, another_table]
+UNUSABLE = [under_a_file, not_a_database, a_folder, newer_schema, another_table]
 
 
 @pytest.mark.parametrize("obstacle", UNUSABLE)
-async def test_calls_go_on_with_one_warning(obstacle, tmp_path, make_call, caplog, open_ledger):
+async def test_calls_succeed_with_one_warning_if_the_ledger_is_unusable(
+    obstacle, tmp_path, make_call, caplog, open_ledger
+):
     path = obstacle(tmp_path)
     ledger = open_ledger(path, retry_s=0.001)
     for n in range(3):
@@ -379,21 +381,21 @@ async def test_calls_go_on_with_one_warning(obstacle, tmp_path, make_call, caplo
     assert str(path) in str(raised.value)
 
 
-async def test_a_newer_schema_is_named(tmp_path, open_ledger):
+async def test_a_newer_schema_raises_and_names_its_version(tmp_path, open_ledger):
     with pytest.raises(
         LedgerError, match=f"version 99, this specclient knows up to {SCHEMA_VERSION}; upgrade"
     ):
-        open_ledger(newer(tmp_path)).rows()
+        open_ledger(newer_schema(tmp_path)).rows()
 
 
-async def test_another_programs_file_is_left_as_it_was(tmp_path, make_call, open_ledger):
-    path = no_database(tmp_path)
+async def test_a_file_of_another_program_is_not_changed(tmp_path, make_call, open_ledger):
+    path = not_a_database(tmp_path)
     before = path.read_bytes()
     await open_ledger(path).record(make_call())
     assert path.read_bytes() == before
 
 
-async def test_it_recovers_when_the_obstacle_is_gone(tmp_path, make_call, open_ledger):
+async def test_the_ledger_recovers_when_it_becomes_usable(tmp_path, make_call, open_ledger):
     path = under_a_file(tmp_path)
     ledger = open_ledger(path, retry_s=0.01)
     await ledger.record(make_call("c1"))
@@ -407,16 +409,16 @@ async def test_it_recovers_when_the_obstacle_is_gone(tmp_path, make_call, open_l
 def stored_ids_or_none(path):
     try:
         return stored_ids(path)
-    except sqlite3.OperationalError:  # the file is there, its tables not yet
+    except sqlite3.OperationalError:  # the file exists, but its tables do not yet
         return None
 
 
-async def test_a_locked_ledger_delays_one_call_at_most(path, make_call, caplog, open_ledger):
+async def test_a_locked_ledger_delays_only_one_call(path, make_call, caplog, open_ledger):
     ledger = open_ledger(path, patience_s=0.05)
     await ledger.record(make_call("c0"))
     held = sqlite3.connect(path, isolation_level=None)
     held.execute("BEGIN IMMEDIATE")
-    await ledger.record(make_call("c1"))  # gives up after its patience
+    await ledger.record(make_call("c1"))  # stops waiting after patience_s
     async with asyncio.timeout(0):  # does not wait at all: any suspension would raise
         await ledger.record(make_call("c2"))
     held.execute("COMMIT")
@@ -427,7 +429,7 @@ async def test_a_locked_ledger_delays_one_call_at_most(path, make_call, caplog, 
     assert len([r for r in caplog.records if "slow to write" in r.getMessage()]) == 1
 
 
-async def test_memory_is_bounded_and_what_is_lost_is_counted(tmp_path, make_call, caplog):
+async def test_rows_in_memory_are_limited_and_lost_rows_are_counted(tmp_path, make_call, caplog):
     ledger = Ledger(str(under_a_file(tmp_path)), keep=3)
     for n in range(5):
         await ledger.record(make_call(f"c{n}"))
@@ -439,18 +441,18 @@ async def test_memory_is_bounded_and_what_is_lost_is_counted(tmp_path, make_call
     ledger.close()
 
 
-async def test_a_missing_driver_is_named_and_the_password_is_not(make_call, caplog, open_ledger):
+async def test_the_error_of_a_missing_driver_does_not_contain_the_password(make_call, caplog, open_ledger):
     ledger = open_ledger("postgresql+pg8000://me:hunter2@db.example/ledger")
     await ledger.record(make_call())
     with pytest.raises(LedgerError) as raised:
         ledger.rows()
-    said = f"{raised.value} {caplog.text} {ledger.location} {ledger!r}"
-    assert "db.example" in said
-    assert "hunter2" not in said
+    text = f"{raised.value} {caplog.text} {ledger.location} {ledger!r}"
+    assert "db.example" in text
+    assert "hunter2" not in text
 
 
 @pytest.mark.parametrize("setting", ["sqlite://", "sqlite:///:memory:", "x y://me:hunter2@h"])
-async def test_a_setting_that_cannot_be_a_ledger(setting):
+async def test_an_invalid_ledger_setting_raises_without_the_password(setting):
     with pytest.raises(ConfigurationError, match="SPECCLIENT_LEDGER") as raised:
         Ledger(setting)
     assert "hunter2" not in str(raised.value)
@@ -471,7 +473,7 @@ async def test_an_empty_file_becomes_a_ledger(path, make_call, open_ledger):
     assert stored_ids(path) == {"c1"}
 
 
-async def test_use_after_close_opens_again(path, make_call, open_ledger):
+async def test_a_closed_ledger_is_reopened_on_use(path, make_call, open_ledger):
     ledger = open_ledger(path)
     await ledger.record(make_call("c1"))
     ledger.close()
@@ -481,7 +483,7 @@ async def test_use_after_close_opens_again(path, make_call, open_ledger):
     assert stored_ids(path) == {"c1", "c2"}
 
 
-def test_kinds_are_rounded_so_that_they_sum_to_the_total():
+def test_costs_by_kind_are_rounded_so_that_they_sum_to_the_total():
     thirds = {kind: Decimal("0.0000000375") for kind in ("input", "cached_input", "output")}
     cost = Cost(total=sum(thirds.values()), by_kind=thirds)
     kinds = nano_by_kind(cost)

@@ -1,7 +1,7 @@
-"""Ledgers of every released schema version, and of the next one, are opened without loss and warning.
+"""Migrations: ledgers of each released schema version, and of the next one, open without loss or warning.
 
 The files in ``tests/data/ledgers`` were written by the code of their version and are never changed.
-``make ledger-snapshot`` writes that of a new version.
+``make ledger-snapshot`` writes the file of a new version.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OLD_IDS = ["c1", "c2", "c3", "c4"]
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def old_ledger(request, tmp_path):
-    """Return a function that creates a ledger as a version left it, and returns its setting."""
+    """Return a function that creates a ledger of a schema version and returns its setting."""
 
     def create(version):
         script = OLD_LEDGERS[version]
@@ -68,7 +68,7 @@ def released(version):
     return [name for known, name in ((each.since, each.name) for each in COLUMNS) if known <= version]
 
 
-def test_every_released_version_has_a_ledger_to_try():
+def test_every_released_version_has_a_snapshot():
     assert sorted(OLD_LEDGERS) == list(range(1, SCHEMA_VERSION + 1)), "run `make ledger-snapshot`"
     assert set(MIGRATIONS) <= set(OLD_LEDGERS)
 
@@ -97,15 +97,15 @@ def columns_of(ledger, table):
 
 
 def sums_agree(ledger):
-    """Return whether the sums by hour are those over the rows, in every figure."""
-    kept = ledger.rollup(by=DIMENSION_NAMES)
+    """Return whether the stored sums by hour equal the sums over the rows, in every figure."""
+    stored = ledger.rollup(by=DIMENSION_NAMES)
     ledger.transact(rollup.rebuild)
-    return kept == ledger.rollup(by=DIMENSION_NAMES)
+    return stored == ledger.rollup(by=DIMENSION_NAMES)
 
 
 @pytest.mark.usefixtures("no_warning")
 @pytest.mark.parametrize("version", sorted(OLD_LEDGERS))
-def test_an_older_ledger_is_written_and_read(version, old_ledger, make_call, tmp_path):
+def test_an_older_ledger_is_migrated_written_and_read(version, old_ledger, make_call, tmp_path):
     setting = old_ledger(version)
     ledger = Ledger(setting)
     ledger.submit(make_call("new", usage=Usage(prompt=1, cache_write=2), session="s"))
@@ -142,7 +142,7 @@ def test_an_older_ledger_is_written_and_read(version, old_ledger, make_call, tmp
 
 @pytest.mark.usefixtures("no_warning")
 @pytest.mark.parametrize("version", sorted(OLD_LEDGERS))
-def test_several_open_an_older_ledger_at_once(version, old_ledger, make_call):
+def test_an_older_ledger_is_migrated_by_concurrent_writers(version, old_ledger, make_call):
     setting = old_ledger(version)
 
     def write(number):
@@ -161,8 +161,8 @@ def test_several_open_an_older_ledger_at_once(version, old_ledger, make_call):
     ledger.close()
 
 
-#: A program of the next version: one column is added to the table of columns, and three figures, one of
-#: them with a column of its own, to that of figures.
+#: A program of the next version. It adds one column to the rows, and three figures, one of which reads
+#: that column.
 NEXT_VERSION = """
 import importlib.util, json, sys
 from datetime import UTC, datetime
@@ -234,8 +234,8 @@ ledger.close()
 
 @pytest.mark.usefixtures("no_warning")
 @pytest.mark.parametrize("version", sorted(OLD_LEDGERS))
-def test_a_figure_is_added_in_its_table_alone(version, old_ledger, make_call):
-    """The new figure is in schema, roll-up, sums, report columns and exports, for older calls too."""
+def test_a_new_figure_needs_only_its_line_in_the_table_of_figures(version, old_ledger, make_call):
+    """The new figure is in the schema, roll-up, sums, report columns and exports, also for older calls."""
     setting = old_ledger(version)
     ledger = Ledger(setting)
     ledger.submit(make_call("this"))
@@ -245,26 +245,25 @@ def test_a_figure_is_added_in_its_table_alone(version, old_ledger, make_call):
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout.readline() == "migrated\n", process.stderr.read()
-        if not setting.startswith(
-            "postgresql"
-        ):  # its pool may connect anew, and then meets the newer version
-            ledger.submit(make_call("this too"))  # through the connection that was open during the migration
+        # A PostgreSQL pool may open a new connection, which would find the newer version.
+        if not setting.startswith("postgresql"):
+            ledger.submit(make_call("this too"))  # over the connection that was open during the migration
             assert ledger.flush(60)
         out, err = process.communicate("\n", timeout=120)
     assert err == ""
-    told = json.loads(out)
+    output = json.loads(out)
     this = {"this"} if setting.startswith("postgresql") else {"this", "this too"}
-    assert set(told["ids"]) == {*OLD_IDS, "next", *this}
-    assert {key for key, value in told["written"].items() if value is not None} == {"next"}
-    assert (told["tokens_1h"], told["long_prompts"]) == (7, 2)  # c4 was made before, with 1000 tokens
-    assert told["text"]["written 1 h"] == "7"
-    assert told["asked_calls"][0] == int(told["text"]["asked"]) == told["exported"]["asked_calls"] == 3
-    assert {key for key, value in told["asked_calls"][1].items() if value is not None} == {"next"}
-    places = [told["titles"].index(title) for title in ("cached", "written 1 h", "asked", "tool calls")]
-    assert places == sorted(places)  # equal places are in the order of the figures
-    assert (told["exported"]["tokens_1h"], told["exported"]["long_prompts"]) == (7, 2)
-    assert {"tokens_1h", "long_prompts"} <= set(told["csv"].split(","))
-    assert "written 1 h" in told["markdown"]
+    assert set(output["ids"]) == {*OLD_IDS, "next", *this}
+    assert {key for key, value in output["written"].items() if value is not None} == {"next"}
+    assert (output["tokens_1h"], output["long_prompts"]) == (7, 2)  # the older call c4 has 1000 tokens
+    assert output["text"]["written 1 h"] == "7"
+    assert output["asked_calls"][0] == int(output["text"]["asked"]) == output["exported"]["asked_calls"] == 3
+    assert {key for key, value in output["asked_calls"][1].items() if value is not None} == {"next"}
+    places = [output["titles"].index(title) for title in ("cached", "written 1 h", "asked", "tool calls")]
+    assert places == sorted(places)  # figures with equal places keep the order of the table
+    assert (output["exported"]["tokens_1h"], output["exported"]["long_prompts"]) == (7, 2)
+    assert {"tokens_1h", "long_prompts"} <= set(output["csv"].split(","))
+    assert "written 1 h" in output["markdown"]
     ledger.close()
     with pytest.raises(
         LedgerError, match=rf"version {SCHEMA_VERSION + 1}, this specclient knows up to .*upgrade"

@@ -1,4 +1,4 @@
-"""Sums kept beside the rows are the sums over the rows: exactly, by any grouping, over any time."""
+"""The roll-up: stored sums equal the sums over the rows exactly, for any grouping and time range."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BEGIN = datetime(2026, 1, 30, 22, tzinfo=UTC)
 HOURS_LONG = 60
 SECOND = timedelta(seconds=1)
 
-#: Whatever falls on, just before and amid the edges of hours and days.
+#: Times on, just before and between the boundaries of hours and days.
 times = st.builds(
     lambda hour, offset: BEGIN + timedelta(hours=hour, microseconds=offset),
     st.integers(0, HOURS_LONG),
@@ -80,17 +80,17 @@ def group_of(row, by):
     return tuple(str(names[name] if name in names else getattr(row, name)).replace("None", "") for name in by)
 
 
-def us(value):
+def to_microseconds(value):
     return 0 if value is None else min(round(value * 1e6), 10**12)
 
 
 def summed(rows):
-    """Say the same as `rollup`, from rows, in as plain words as can be."""
+    """Compute the figures of ``rollup`` from rows, as simply as possible."""
     drafts = [row for row in rows if row.accepted is not None and row.drafted is not None]
     passes = [row for row in rows if row.accepted is not None and row.steps]
     ok = [row for row in rows if row.status == "ok"]
     unknown = [row for row in rows if row.cost_nano is None]
-    took = [(row, us(row.latency_s if row.engine_s is None else row.engine_s)) for row in rows]
+    took = [(row, to_microseconds(row.latency_s if row.engine_s is None else row.engine_s)) for row in rows]
     timed = [(row, span) for row, span in took if row.completion_tokens and span]
 
     def total(name, among=rows):
@@ -123,14 +123,14 @@ def summed(rows):
             for row in unknown
         ),
         "attempts": total("attempts"),
-        "latency_us": sum(us(row.latency_s) for row in ok),
-        "engine_us": sum(us(row.engine_s) for row in rows),
-        "ttft_us": sum(us(row.ttft_s) for row in rows),
+        "latency_us": sum(to_microseconds(row.latency_s) for row in ok),
+        "engine_us": sum(to_microseconds(row.engine_s) for row in rows),
+        "ttft_us": sum(to_microseconds(row.ttft_s) for row in rows),
         "ttfts": sum(row.ttft_s is not None for row in rows),
         "timed_tokens": sum(row.completion_tokens for row, _ in timed),
         "timed_us": sum(span for _, span in timed),
         "latencies": tuple(
-            sum(low < us(row.latency_s) <= high for row in ok)
+            sum(low < to_microseconds(row.latency_s) <= high for row in ok)
             for low, high in zip([-1, *CLASSES], [*CLASSES, 10**15], strict=True)
         ),
     }
@@ -139,18 +139,20 @@ def summed(rows):
 CLASSES = [round(edge * 1e6) for edge in EDGES_S]
 
 
-def agree(ledger, since, until, by):
+def check_sums(ledger, since, until, by):
     groups = defaultdict(list)
     for row in ledger.rows(since, until):
         groups[group_of(row, by)].append(row)
     expected = {group: summed(rows) for group, rows in groups.items()}
     found = ledger.rollup(since, until, by)
     assert [sums.group for sums in found] == sorted(groups)
-    assert {sums.group: {figure.name: raw(figure, sums) for figure in FIGURES} for sums in found} == expected
+    assert {
+        sums.group: {figure.name: stored_figure(figure, sums) for figure in FIGURES} for sums in found
+    } == expected
 
 
-def raw(figure, sums):
-    """Return a figure as it is summed up: one whole number, or one for each class of a histogram."""
+def stored_figure(figure, sums):
+    """Return a figure as it is stored: one integer, or one for each class of a histogram."""
     return sums.latencies if figure.name == "latencies" else sums.sums[figure.name]
 
 
@@ -165,7 +167,7 @@ def ledger(request, tmp_path):
     made.close()
 
 
-def emptied(ledger):
+def delete_all(ledger):
     def work(execute):
         execute(f"DELETE FROM {CALLS_TABLE}")
         execute(f"DELETE FROM {HOURS_TABLE}")
@@ -175,8 +177,8 @@ def emptied(ledger):
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
-def test_the_sums_are_those_of_the_rows(data, ledger, make_call):
-    emptied(ledger)
+def test_the_sums_equal_those_of_the_rows(data, ledger, make_call):
+    delete_all(ledger)
     for batch in range(data.draw(st.integers(1, 3))):
         for n in range(data.draw(st.integers(0, 6))):
             ledger.submit(data.draw(calls(make_call, f"{batch}-{n}")))
@@ -184,14 +186,14 @@ def test_the_sums_are_those_of_the_rows(data, ledger, make_call):
             ledger.flush()
     by = data.draw(st.lists(st.sampled_from(sorted(ROLLUP_GROUPS)), unique=True, max_size=4))
     since, until = data.draw(st.none() | times), data.draw(st.none() | times)
-    agree(ledger, since, until, by)
+    check_sums(ledger, since, until, by)
     before = data.draw(times)
-    kept = [row.id for row in ledger.rows() if row.started_at >= before]
-    every = len(ledger.rows())
-    assert ledger.prune(before) == every - len(kept)
-    assert [row.id for row in ledger.rows()] == kept
-    agree(ledger, since, until, by)
-    agree(ledger, None, None, list(DIMENSION_NAMES))
+    remaining = [row.id for row in ledger.rows() if row.started_at >= before]
+    count = len(ledger.rows())
+    assert ledger.prune(before) == count - len(remaining)
+    assert [row.id for row in ledger.rows()] == remaining
+    check_sums(ledger, since, until, by)
+    check_sums(ledger, None, None, list(DIMENSION_NAMES))
 
 
 def stored_sums(ledger):
@@ -199,28 +201,28 @@ def stored_sums(ledger):
     return ledger.transact(lambda execute: execute(f"SELECT {names} FROM {HOURS_TABLE} ORDER BY {names}"))
 
 
-def test_sums_made_anew_are_those_that_were_kept(ledger, make_call):
+def test_rebuilt_sums_equal_the_stored_ones(ledger, make_call):
     for n in range(50):
         at = BEGIN + timedelta(minutes=7 * n)
         ledger.submit(make_call(f"c{n}", started_at=at, usage=Usage(prompt=n), status="ok", latency_s=n / 7))
         if n % 9 == 0:
             ledger.flush()
     ledger.flush()
-    kept = stored_sums(ledger)
-    assert len(kept) == 6
+    before = stored_sums(ledger)
+    assert len(before) == 6
     ledger.transact(rollup.rebuild)
-    assert stored_sums(ledger) == kept
+    assert stored_sums(ledger) == before
 
 
-def test_a_row_that_is_there_already_is_not_summed_again(ledger, make_call):
+def test_a_duplicate_row_is_not_summed_again(ledger, make_call):
     for n in (1, 2, 1):
         ledger.submit(make_call(f"c{n}"))
         ledger.flush()
     assert [sums.calls for sums in ledger.rollup()] == [2]
 
 
-def test_whole_hours_are_read_from_the_sums_and_the_rest_from_rows(ledger, make_call):
-    """The one place where they may disagree on purpose: here rows are taken away beneath the sums."""
+def test_full_hours_are_read_from_the_sums_and_partial_hours_from_the_rows(ledger, make_call):
+    """Rows are deleted without their sums, which shows where each value is read from."""
     for hour in range(5):
         ledger.submit(make_call(f"c{hour}", started_at=BEGIN + timedelta(hours=hour, minutes=30)))
     ledger.flush()
@@ -235,7 +237,7 @@ def test_whole_hours_are_read_from_the_sums_and_the_rest_from_rows(ledger, make_
     assert hours(BEGIN + SECOND, BEGIN + timedelta(hours=1, seconds=-1)) == []
 
 
-def test_times_of_other_zones_are_meant_as_they_are(ledger, make_call):
+def test_times_in_other_time_zones_are_converted(ledger, make_call):
     ledger.submit(make_call("c", started_at=BEGIN))
     there = timezone(timedelta(hours=5, minutes=30))
     since = BEGIN.astimezone(there)
@@ -246,7 +248,7 @@ def test_times_of_other_zones_are_meant_as_they_are(ledger, make_call):
     assert ledger.prune(since + SECOND) == 1
 
 
-def test_rows_that_cannot_be_written_are_in_the_sums(tmp_path, make_call, monkeypatch):
+def test_rows_not_yet_written_are_included_in_the_sums(tmp_path, make_call, monkeypatch):
     monkeypatch.setattr("specclient.ledger.sqlite.BUSY_S", 0.01)
     path = tmp_path / "ledger.sqlite3"
     ledger, other = Ledger(str(path)), Ledger(str(path))
@@ -267,12 +269,12 @@ def test_rows_that_cannot_be_written_are_in_the_sums(tmp_path, make_call, monkey
     other.close()
 
 
-def test_an_unknown_name_is_named_with_those_there_are(ledger):
+def test_an_unknown_group_raises_and_the_known_ones_are_named(ledger):
     with pytest.raises(ConfigurationError, match=r"cannot sum by 'tag'; the names are .*provider.*day"):
         ledger.rollup(by=["provider", "tag"])
 
 
-def test_nothing_sums_to_nothing(tmp_path):
+def test_an_empty_ledger_has_no_sums(tmp_path):
     assert Ledger("off").rollup(by=["day"]) == []
     ledger = Ledger(str(tmp_path / "none.sqlite3"))
     assert ledger.rollup() == []
@@ -280,24 +282,24 @@ def test_nothing_sums_to_nothing(tmp_path):
     assert not (tmp_path / "none.sqlite3").exists()
 
 
-def test_percentiles_are_within_their_class(tmp_path, make_call):
+def test_percentiles_are_accurate_within_their_histogram_class(tmp_path, make_call):
     ledger = Ledger(str(tmp_path / "ledger.sqlite3"))
-    dice = random.Random(7)
-    latencies = sorted(dice.lognormvariate(0, 1) for _ in range(1000))
+    rng = random.Random(7)
+    latencies = sorted(rng.lognormvariate(0, 1) for _ in range(1000))
     for n, latency_s in enumerate(latencies):
         ledger.submit(make_call(f"c{n}", latency_s=latency_s))
     ledger.submit(make_call("failed", status="error", latency_s=1e6))
     (sums,) = ledger.rollup()
     ledger.close()
     for share in (0.001, 0.5, 0.9, 0.95, 0.99, 1.0):
-        true = latencies[int(share * 1000) - 1]
-        assert true / 2**0.5 <= sums.latency_s(share) <= true * 2**0.5
+        exact = latencies[int(share * 1000) - 1]
+        assert exact / 2**0.5 <= sums.latency_s(share) <= exact * 2**0.5
         if 0.1 < share < 0.99:
-            assert sums.latency_s(share) == pytest.approx(true, rel=0.06)
+            assert sums.latency_s(share) == pytest.approx(exact, rel=0.06)
     assert CallTotals.of((), [0] * len(SUM_NAMES)).latency_s(0.5) is None
 
 
-def test_a_batch_of_many_hours_is_one_transaction(ledger, make_call):
+def test_a_batch_of_many_hours_is_written_in_one_transaction(ledger, make_call):
     ledger._writer.store.write(
         [encoded_row(make_call(f"c{n}", started_at=BEGIN + timedelta(hours=n))) for n in range(30)]
     )

@@ -1,4 +1,4 @@
-"""Both kinds of store keep what they are given; a setting finds its store; the default needs no toolkit."""
+"""The SQLite and PostgreSQL stores, the settings that select one, and the imports of the default store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from specclient.ledger.row import COLUMN_NAMES, COLUMNS, LedgerRow, encoded_row
 from specclient.ledger.schema import SCHEMA_VERSION
 from specclient.ledger.sqlite import SQLiteStore
 
-#: As version 1 was made by SQLAlchemy.
+#: The schema of version 1 as SQLAlchemy created it.
 VERSION_1 = """
 CREATE TABLE specclient_schema (
 	version INTEGER NOT NULL
@@ -66,8 +66,8 @@ INSERT INTO specclient_schema VALUES (1);
 """
 
 
-class OfSQLite:
-    """An SQLite file, and what it holds."""
+class SQLiteDatabase:
+    """An SQLite file, its contents and its schema."""
 
     def __init__(self, path):
         self.path = path
@@ -90,8 +90,8 @@ class OfSQLite:
         return {row[1:] for row in self.fetch("PRAGMA index_list(calls)")}
 
 
-class OfPostgres:
-    """A database of a PostgreSQL server, and what it holds."""
+class PostgresDatabase:
+    """A database of a PostgreSQL server, its contents and its schema."""
 
     def __init__(self, url):
         self.url = url
@@ -125,25 +125,25 @@ def path(tmp_path):
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def made(request, tmp_path):
-    """Make empty databases of each kind."""
+def make_database(request, tmp_path):
+    """Return a function that makes an empty database of each kind."""
 
     def make():
         if request.param == "sqlite":
-            return OfSQLite(tmp_path / f"{len(list(tmp_path.iterdir()))}.sqlite3")
-        return OfPostgres(request.getfixturevalue("postgres_url"))
+            return SQLiteDatabase(tmp_path / f"{len(list(tmp_path.iterdir()))}.sqlite3")
+        return PostgresDatabase(request.getfixturevalue("postgres_url"))
 
     return make
 
 
 @pytest.fixture
-def base(made):
-    return made()
+def base(make_database):
+    return make_database()
 
 
 @pytest.fixture
-def opened(base):
-    """Make stores of one database that are closed when the test ends."""
+def open_store(base):
+    """Return a function that opens stores of one database; they are closed when the test ends."""
     stores = []
 
     def make():
@@ -160,7 +160,7 @@ def all_of(store):
     return list(store.query(f"SELECT {names} FROM calls ORDER BY started_at, id"))
 
 
-def test_the_order_of_columns_is_that_of_a_row(make_call):
+def test_columns_have_the_order_of_the_fields_of_a_row(make_call):
     values = dict(zip(COLUMN_NAMES, encoded_row(make_call(streamed=True)), strict=True))
     counts = {each.name for each in COUNTED}
     stored = tuple(name for name in LedgerRow.__dataclass_fields__ if name != "counts")
@@ -169,17 +169,17 @@ def test_the_order_of_columns_is_that_of_a_row(make_call):
     assert LedgerRow.from_values(tuple(values.values())) == LedgerRow.of(make_call(streamed=True))
 
 
-def test_a_store_goes_on_where_another_left(base, opened, make_call):
+def test_a_second_store_appends_to_the_rows_of_the_first(base, open_store, make_call):
     first = encoded_row(make_call("c1", streamed=True, latency_s=1.5, tags={"team": "rød"}))
     second = encoded_row(make_call("c2", http_status=429))
-    store = opened()
+    store = open_store()
     store.write([first])
     store.close()
     assert base.fetch("SELECT version FROM specclient_schema") == [(SCHEMA_VERSION,)]
-    opened().write([first, second])  # the first is there already, and stays as it is
+    open_store().write([first, second])  # the first exists already, and is not changed
     changed = {**dict(zip(COLUMN_NAMES, second, strict=True)), "session": "another"}
-    opened().write([tuple(changed.values())])
-    assert all_of(opened()) == [first, second]
+    open_store().write([tuple(changed.values())])
+    assert all_of(open_store()) == [first, second]
 
 
 OLD_ROW = """
@@ -189,11 +189,11 @@ INSERT INTO calls VALUES ('old', '2026-01-31T12:00:00.000000+00:00', 'chat', 'op
 """
 
 
-def test_a_ledger_of_version_1_keeps_its_rows(base, opened, made, make_call):
+def test_migrating_a_ledger_of_version_1_keeps_its_rows(base, open_store, make_database, make_call):
     base.run(VERSION_1 + OLD_ROW)
     new = encoded_row(make_call("new", session="s", metadata={"a": "b"}))
-    opened().write([new])
-    new_too, old = all_of(opened())
+    open_store().write([new])
+    new_too, old = all_of(open_store())
     assert new_too == new
     assert old[: len([each for each in COLUMNS if each.since == 1])] == (
         "old", "2026-01-31T12:00:00.000000+00:00", "chat", "openai", "gpt", None, "openai/gpt",
@@ -204,10 +204,12 @@ def test_a_ledger_of_version_1_keeps_its_rows(base, opened, made, make_call):
     assert (row.purpose, row.parent, row.speculation, row.metadata) == ("call", None, None, {})
 
 
-def test_a_ledger_of_version_1_is_brought_to_what_a_new_one_is(base, opened, made, make_call):
+def test_a_migrated_ledger_of_version_1_has_the_schema_of_a_new_one(
+    base, open_store, make_database, make_call
+):
     base.run(VERSION_1)
-    opened().write([encoded_row(make_call())])
-    new = made()
+    open_store().write([encoded_row(make_call())])
+    new = make_database()
     store = new.store()
     store.write([encoded_row(make_call())])
     store.close()
@@ -216,17 +218,17 @@ def test_a_ledger_of_version_1_is_brought_to_what_a_new_one_is(base, opened, mad
     assert base.fetch("SELECT version FROM specclient_schema") == [(SCHEMA_VERSION,)]
 
 
-def test_a_reader_may_be_the_first_to_open_an_old_ledger(base, opened):
+def test_an_old_ledger_is_migrated_when_it_is_first_read(base, open_store):
     base.run(VERSION_1 + OLD_ROW)
-    assert [row[0] for row in all_of(opened())] == ["old"]
+    assert [row[0] for row in all_of(open_store())] == ["old"]
 
 
-def test_columns_of_later_versions_may_be_unknown():
+def test_columns_of_later_versions_are_nullable():
     assert all(column.null for column in COLUMNS if column.since > 1)
 
 
-def test_all_rows_or_none(opened, make_call):
-    store = opened()
+def test_a_batch_is_written_completely_or_not_at_all(open_store, make_call):
+    store = open_store()
     good = encoded_row(make_call())
     bad = ("c2", None, *good[2:])
     for rows in ([good, bad], [bad]):
@@ -237,7 +239,7 @@ def test_all_rows_or_none(opened, make_call):
     assert all_of(store) == [good]
 
 
-def test_another_programs_table_is_left_as_it_was(base, opened, make_call):
+def test_a_table_of_another_program_is_not_changed(base, open_store, make_call):
     base.run("CREATE TABLE calls (number TEXT)")
     before = base.columns()
     for use in (
@@ -246,7 +248,7 @@ def test_another_programs_table_is_left_as_it_was(base, opened, make_call):
         lambda s: s.transact(lambda execute: 1),
     ):
         with pytest.raises(LedgerError, match=r"its table 'calls' is another program's.*SPECCLIENT_LEDGER"):
-            use(opened())
+            use(open_store())
     assert base.columns() == before
     assert base.fetch("SELECT * FROM calls") == []
 
@@ -254,8 +256,8 @@ def test_another_programs_table_is_left_as_it_was(base, opened, make_call):
 # -- transactions ----------------------------------------------------------------------------------
 
 
-def test_a_transaction_gives_what_its_work_gives(opened, make_call):
-    store = opened()
+def test_a_transaction_returns_the_result_of_its_function(open_store, make_call):
+    store = open_store()
 
     def work(execute):
         execute("CREATE TABLE limits (name TEXT PRIMARY KEY, spent BIGINT NOT NULL)")
@@ -271,8 +273,8 @@ def test_a_transaction_gives_what_its_work_gives(opened, make_call):
     assert list(store.query("SELECT spent FROM limits WHERE name = :name", {"name": "day"})) == [(2**62 - 1,)]
 
 
-def test_a_transaction_that_raises_changes_nothing(opened, make_call):
-    store = opened()
+def test_a_transaction_that_raises_changes_nothing(open_store, make_call):
+    store = open_store()
     store.write([encoded_row(make_call())])
 
     def work(execute):
@@ -288,10 +290,10 @@ def test_a_transaction_that_raises_changes_nothing(opened, make_call):
     assert all_of(store) == []
 
 
-def test_transactions_exclude_each_other_and_all_other_writing(opened, make_call):
-    """Read, wait, write: with any other order of things in between, increments are lost."""
-    opened().transact(lambda execute: execute("CREATE TABLE tally (n BIGINT)"))
-    opened().transact(lambda execute: execute("INSERT INTO tally VALUES (0)"))
+def test_transactions_are_serialized_with_each_other_and_with_writes(open_store, make_call):
+    """Each transaction reads, then writes; if another ran in between, an increment would be lost."""
+    open_store().transact(lambda execute: execute("CREATE TABLE tally (n BIGINT)"))
+    open_store().transact(lambda execute: execute("INSERT INTO tally VALUES (0)"))
 
     def add(execute):
         ((n,),) = execute("SELECT n + (SELECT COUNT(*) FROM calls) * 0 FROM tally")
@@ -300,18 +302,18 @@ def test_transactions_exclude_each_other_and_all_other_writing(opened, make_call
         assert execute("SELECT COUNT(*) FROM calls") == [(calls,)]
 
     def work(number):
-        store = opened()
+        store = open_store()
         for n in range(10):
             store.transact(add)
             store.write([encoded_row(make_call(f"{number}-{n}"))])
 
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(work, range(4)))
-    assert list(opened().query("SELECT n FROM tally")) == [(40,)]
-    assert len(all_of(opened())) == 40
+    assert list(open_store().query("SELECT n FROM tally")) == [(40,)]
+    assert len(all_of(open_store())) == 40
 
 
-def test_writing_waits_for_a_lock_only_so_long(path, make_call, monkeypatch):
+def test_a_write_waits_for_a_lock_for_a_limited_time(path, make_call, monkeypatch):
     monkeypatch.setattr(sqlite, "BUSY_S", 0.01)
     store = SQLiteStore(str(path))
     store.write([encoded_row(make_call("c1"))])
@@ -340,19 +342,19 @@ def test_writing_waits_for_a_lock_only_so_long(path, make_call, monkeypatch):
         ("sqlite:///file:/a/b?uri=true", "file:/a/b"),
     ],
 )
-def test_files_are_kept_by_the_standard_library(setting, file):
+def test_file_settings_select_the_sqlite_store_of_the_standard_library(setting, file):
     store = locate(setting)
     assert isinstance(store, SQLiteStore)
     assert store.name == file == Ledger(setting).location
 
 
-def test_the_home_folder_may_be_meant(monkeypatch, tmp_path):
+def test_a_tilde_is_expanded_to_the_home_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert Ledger("~/calls.db").location == str(tmp_path / "calls.db")
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgresql+psycopg"])
-def test_a_server_is_named_without_its_password(scheme):
+def test_the_name_of_a_server_masks_its_password(scheme):
     store = locate(f"{scheme}://me:hunter2@db.example/costs")
     assert store.exists()
     assert store.name == f"{scheme}://me:***@db.example/costs"
@@ -361,13 +363,13 @@ def test_a_server_is_named_without_its_password(scheme):
 @pytest.mark.parametrize(
     "url", ["mysql://me:hunter2@h/costs", "nonsense://me:hunter2@h", "x y://me:hunter2@h"]
 )
-def test_other_databases_are_refused(url):
+def test_other_databases_raise_without_the_password(url):
     with pytest.raises(ConfigurationError, match=r"SQLite file or a PostgreSQL.*SPECCLIENT_LEDGER") as raised:
         locate(url)
     assert "hunter2" not in str(raised.value)
 
 
-def test_a_server_without_the_toolkit_names_the_extra(monkeypatch):
+def test_a_missing_sqlalchemy_raises_and_names_the_extra(monkeypatch):
     monkeypatch.delitem(sys.modules, "specclient.ledger.postgres")
     monkeypatch.setitem(sys.modules, "sqlalchemy", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'specclient\[postgres\]'") as raised:
@@ -386,17 +388,17 @@ def test_a_server_without_the_toolkit_names_the_extra(monkeypatch):
         "sqlite:///file:x?mode=memory&uri=true",
     ],
 )
-def test_a_database_in_memory_would_be_lost(setting):
+def test_an_sqlite_database_in_memory_raises(setting):
     with pytest.raises(ConfigurationError, match=r"a database in memory.*SPECCLIENT_LEDGER"):
         locate(setting)
 
 
-def test_options_that_would_be_ignored_are_refused():
+def test_unsupported_url_options_raise():
     with pytest.raises(ConfigurationError, match=r"'timeout=30' is not supported.*SPECCLIENT_LEDGER"):
         locate("sqlite:///ledger.db?timeout=30")
 
 
-def test_the_default_ledger_imports_no_database_toolkit(path):
+def test_the_default_ledger_does_not_import_sqlalchemy(path):
     script = """
 import asyncio, sys
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""What the ledger has taken is in the database: in time, at the end, on SIGTERM, and after a SIGKILL."""
+"""The ledger's writer: accepted rows are written in the window, at exit, on SIGTERM and despite SIGKILL."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def start(*arguments):
 
 
 def stored(path):
-    """Return the ids in an SQLite file, which is in order."""
+    """Return the ids in an SQLite file in the order of writing, after an integrity check."""
     connection = sqlite3.connect(path)
     try:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
@@ -66,7 +66,7 @@ def stored(path):
 # -- batch and sync --------------------------------------------------------------------------------
 
 
-async def test_a_call_does_not_wait_and_its_row_comes_by_itself(path, open_ledger, make_call):
+async def test_a_call_does_not_wait_and_its_row_is_written_in_the_background(path, open_ledger, make_call):
     ledger = open_ledger(path, window_s=0.02)
     async with asyncio.timeout(0):  # any suspension would raise
         await ledger.record(make_call("c1"))
@@ -78,11 +78,11 @@ async def test_a_call_does_not_wait_and_its_row_comes_by_itself(path, open_ledge
 def _ids(path):
     try:
         return stored(path)
-    except sqlite3.OperationalError:  # the file is there, its tables not yet
+    except sqlite3.OperationalError:  # the file exists, but its tables do not yet
         return None
 
 
-async def test_rows_come_together_for_a_while(path, open_ledger, make_call, monkeypatch):
+async def test_rows_within_a_window_are_written_in_batches(path, open_ledger, make_call, monkeypatch):
     ledger = open_ledger(path, window_s=0.2)
     store, batches = ledger._writer.store, []
     write = store.write
@@ -95,7 +95,7 @@ async def test_rows_come_together_for_a_while(path, open_ledger, make_call, monk
     assert len(batches) < 10
 
 
-async def test_many_rows_do_not_wait_for_the_window(path, open_ledger, make_call, monkeypatch):
+async def test_a_full_batch_is_written_before_the_window_ends(path, open_ledger, make_call, monkeypatch):
     monkeypatch.setattr(writer, "_BATCH", 3)
     ledger = open_ledger(path, window_s=3600)
     for n in range(3):
@@ -106,7 +106,7 @@ async def test_many_rows_do_not_wait_for_the_window(path, open_ledger, make_call
     assert stored(path) == ["c0", "c1", "c2"]
 
 
-async def test_a_crowd_waits_until_the_database_has_caught_up(path, open_ledger, make_call, monkeypatch):
+async def test_calls_wait_when_too_many_rows_are_unwritten(path, open_ledger, make_call, monkeypatch):
     monkeypatch.setattr(writer, "_MAX_UNAWAITED", 3)
     ledger = open_ledger(path, window_s=3600)
     with ledger._writer.exclusive():
@@ -121,7 +121,7 @@ async def test_a_crowd_waits_until_the_database_has_caught_up(path, open_ledger,
     assert stored(path) == ["c0", "c1", "c2", "c3"]
 
 
-async def test_in_sync_a_row_is_there_when_the_call_returns(path, open_ledger, make_call):
+async def test_with_sync_durability_a_row_is_written_before_the_call_returns(path, open_ledger, make_call):
     ledger = open_ledger(path, durability="sync")
     for n in range(5):
         await ledger.record(make_call(f"c{n}"))
@@ -129,7 +129,7 @@ async def test_in_sync_a_row_is_there_when_the_call_returns(path, open_ledger, m
 
 
 @pytest.mark.parametrize(("durability", "level"), [("batch", 1), ("sync", 2)])
-async def test_on_disk_means_on_disk(path, open_ledger, make_call, durability, level):
+async def test_sqlite_synchronous_mode_by_durability(path, open_ledger, make_call, durability, level):
     """https://sqlite.org/pragma.html#pragma_synchronous: 1 is NORMAL, 2 is FULL."""
     ledger = open_ledger(path, durability=durability)
     ledger.submit(make_call())
@@ -139,7 +139,7 @@ async def test_on_disk_means_on_disk(path, open_ledger, make_call, durability, l
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
-async def test_another_ledger_of_this_process_sees_rows_in_memory(path, open_ledger, make_call, tmp_path):
+async def test_another_ledger_of_this_process_reads_unwritten_rows(path, open_ledger, make_call, tmp_path):
     ledger = open_ledger(path, window_s=3600)
     await ledger.record(make_call("c1"))
     assert [row.id for row in open_ledger(path).rows()] == ["c1"]
@@ -148,7 +148,7 @@ async def test_another_ledger_of_this_process_sees_rows_in_memory(path, open_led
     assert open_ledger(tmp_path / "other.sqlite3").rows() == []
 
 
-async def test_rows_are_iterated_over_oldest_first(path, open_ledger, make_call):
+async def test_rows_are_iterated_oldest_first(path, open_ledger, make_call):
     ledger = open_ledger(path)
     calls = [make_call(f"c{n}") for n in (3, 1, 2)]
     for n, call in zip((3, 1, 2), calls, strict=True):
@@ -161,7 +161,7 @@ async def test_rows_are_iterated_over_oldest_first(path, open_ledger, make_call)
     assert list(Ledger("off").iterate()) == []
 
 
-def test_another_durability_is_named():
+def test_an_unknown_durability_raises():
     with pytest.raises(
         ConfigurationError, match="ledger_durability is 'eventual'; it must be one of batch, sync"
     ):
@@ -182,7 +182,7 @@ def ready():
 
 
 def terminated(script, setting, send=signal.SIGTERM, warns=""):
-    """Run a program until it is ready, send it a signal, and return how it ended and what it said."""
+    """Run a program until it is ready, send it a signal, and return its exit status and output."""
     command = [sys.executable, "-W", "error", "-c", PROGRAM + script, str(setting)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         if send is not None:
@@ -219,7 +219,7 @@ def interrupted(rows):
     time.sleep(0)
     write(rows)
 ledger._writer.store.write = interrupted
-threading.Thread.start = lambda self: None  # this thread is to write
+threading.Thread.start = lambda self: None  # so that the main thread writes
 ledger.submit(call("c1"))
 ledger.flush()
 print("survived", flush=True)
@@ -227,21 +227,21 @@ print("survived", flush=True)
 
 
 @pytest.mark.parametrize("script", [ASYNC, BLOCKED, IN_A_THREAD])
-async def test_sigterm_writes_what_waits_and_kills_as_ever(script, setting):
+async def test_sigterm_writes_waiting_rows_and_ends_the_process(script, setting):
     assert terminated(script, setting) == (-signal.SIGTERM, "")
     assert [row.id for row in Ledger(setting).rows()] == ["c1"]
 
 
-async def test_sigterm_amid_a_write_of_the_main_thread_lets_it_end(setting):
+async def test_sigterm_during_a_write_of_the_main_thread_completes_the_write(setting):
     assert terminated(AMID_ITS_OWN_WRITE, setting, send=None) == (-signal.SIGTERM, "")
     assert [row.id for row in Ledger(setting).rows()] == ["c1"]
 
 
 @pytest.mark.parametrize("first", [True, False])
-async def test_a_programs_own_handler_stays(path, first):
+async def test_a_programs_own_sigterm_handler_is_not_replaced(path, first):
     own = """
 def own(*_):
-    os.write(1, b"mine\\n")  # print() may be amid another one
+    os.write(1, b"mine\\n")  # print() is not reentrant
     os._exit(3)
 signal.signal(signal.SIGTERM, own)
 """
@@ -250,7 +250,7 @@ signal.signal(signal.SIGTERM, own)
     assert terminated(script, path) == (3, "mine\n")
 
 
-async def test_sigterm_that_is_ignored_stays_so(path):
+async def test_an_ignored_sigterm_stays_ignored(path):
     script = """
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 ledger.submit(call("c1"))
@@ -261,7 +261,7 @@ print("alive", flush=True)
     assert stored(path) == ["c1"]
 
 
-async def test_sigterm_is_obeyed_though_the_ledger_is_locked(path, make_call):
+async def test_sigterm_ends_the_process_even_if_the_ledger_is_locked(path, make_call):
     ledger = Ledger(str(path))
     ledger.submit(make_call("c0"))
     ledger.close()
@@ -273,7 +273,7 @@ async def test_sigterm_is_obeyed_though_the_ledger_is_locked(path, make_call):
     assert stored(path) == ["c0"]
 
 
-async def test_the_end_of_the_program_writes_what_waits(setting):
+async def test_waiting_rows_are_written_at_exit(setting):
     assert terminated('ledger.submit(call("last"))', setting, send=None) == (0, "")
     assert [row.id for row in Ledger(setting).rows()] == ["last"]
 
@@ -282,20 +282,20 @@ async def test_the_end_of_the_program_writes_what_waits(setting):
 
 
 def killed(path, durability, prefix, delay_s, window_s):
-    """Kill a program amid its calls. Returns when, and what the ledger had taken by then, and when."""
+    """Kill a program during its calls; return the time, and the ids accepted by then with their times."""
     process = start(path, durability, prefix, 0, window_s)
     first = process.stdout.readline()
     time.sleep(delay_s)
     at = time.monotonic()
     process.send_signal(signal.SIGKILL)
-    rest = process.stdout.read()  # goes on behind the first line, where `communicate` would not
+    rest = process.stdout.read()  # continues after the first line, which `communicate` does not
     process.communicate(timeout=60)
     lines = [first.rstrip("\n"), *rest.split("\n")[:-1]]  # a last line without its end was cut by the kill
     return at, [(key, float(moment)) for key, moment in map(str.split, lines)]
 
 
 def check_batch(path, at, taken, grace_s):
-    """Nothing but the newest is missing, and of that nothing older than the grace."""
+    """Check that only the newest rows are missing, and none older than ``grace_s``."""
     found = stored(path)
     order = [key for key, _ in taken]
     assert found[: len(order)] == order[: len(found)]
@@ -303,10 +303,10 @@ def check_batch(path, at, taken, grace_s):
     assert sum(sums.calls for sums in Ledger(str(path)).rollup()) == len(found)
 
 
-async def test_killed_at_any_moment_only_the_newest_rows_are_missing(tmp_path):
-    """The grace is far beyond the window, as a busy machine may keep the writer waiting."""
-    dice = random.Random(3)
-    delays = [dice.uniform(0, 3) for _ in range(8)]
+async def test_after_sigkill_only_the_newest_rows_are_missing(tmp_path):
+    """The grace is much longer than the window, because a busy machine may delay the writer."""
+    rng = random.Random(3)
+    delays = [rng.uniform(0, 3) for _ in range(8)]
     paths = [tmp_path / f"{n}.sqlite3" for n in range(8)]
     with ThreadPoolExecutor(8) as threads:
         ends = threads.map(lambda path, delay: killed(path, "batch", "c", delay, 0.1), paths, delays)
@@ -317,9 +317,9 @@ async def test_killed_at_any_moment_only_the_newest_rows_are_missing(tmp_path):
                 assert at - taken[0][1] < 2.5
 
 
-async def test_killed_at_any_moment_in_sync_nothing_is_missing(tmp_path):
-    dice = random.Random(4)
-    delays = [dice.uniform(0, 0.7) for _ in range(8)]
+async def test_after_sigkill_with_sync_durability_no_row_is_missing(tmp_path):
+    rng = random.Random(4)
+    delays = [rng.uniform(0, 0.7) for _ in range(8)]
     paths = [tmp_path / f"{n}.sqlite3" for n in range(8)]
     with ThreadPoolExecutor(4) as threads:
         ends = threads.map(lambda path, delay: killed(path, "sync", "c", delay, 0.5), paths, delays)
@@ -329,11 +329,11 @@ async def test_killed_at_any_moment_in_sync_nothing_is_missing(tmp_path):
 
 @pytest.mark.soak
 @pytest.mark.parametrize("durability", ["batch", "sync"])
-async def test_killed_fifty_times_over_one_file(path, durability):
-    """With the default window, on a machine that is not busy: what is older than it is there."""
-    dice, everything, window_s = random.Random(5), set(), 0.5
+async def test_after_fifty_sigkills_on_one_file_rows_older_than_the_window_are_written(path, durability):
+    """With the default window, on an idle machine: rows older than the window are in the file."""
+    rng, everything, window_s = random.Random(5), set(), 0.5
     for n in range(50):
-        at, taken = killed(path, durability, f"r{n}", dice.uniform(0, 1.5), window_s)
+        at, taken = killed(path, durability, f"r{n}", rng.uniform(0, 1.5), window_s)
         due = {key for key, moment in taken if durability == "sync" or moment < at - window_s}
         found = set(stored(path)) if path.exists() and _ids(path) is not None else set()
         assert due <= found
@@ -345,7 +345,7 @@ async def test_killed_fifty_times_over_one_file(path, durability):
 # -- many processes --------------------------------------------------------------------------------
 
 
-def crowd(setting, durability, processes, calls):
+def run_processes(setting, durability, processes, calls):
     running = [start(setting, durability, f"p{n}", calls) for n in range(processes)]
     taken = []
     for process in running:
@@ -361,11 +361,11 @@ def crowd(setting, durability, processes, calls):
 
 
 @pytest.mark.parametrize("durability", ["batch", "sync"])
-async def test_processes_that_write_at_once_lose_and_double_nothing(setting, durability):
-    assert crowd(setting, durability, 4, 42) == 168
+async def test_concurrent_processes_lose_and_duplicate_no_row(setting, durability):
+    assert run_processes(setting, durability, 4, 42) == 168
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("durability", ["batch", "sync"])
-async def test_sixteen_processes_of_two_thousand_calls(setting, durability):
-    assert crowd(setting, durability, 16, 2002) == 16 * 2002
+async def test_sixteen_concurrent_processes_lose_and_duplicate_no_row(setting, durability):
+    assert run_processes(setting, durability, 16, 2002) == 16 * 2002
