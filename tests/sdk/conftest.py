@@ -9,7 +9,7 @@ from hypothesis import settings
 from ledger_fixtures import make_call, postgres, postgres_url  # noqa: F401 - fixtures
 from loopback_server import OpenAIServer
 
-settings.register_profile("no-clock", deadline=None)  # a busy machine is no failure
+settings.register_profile("no-clock", deadline=None)  # load on the machine must not fail a test
 settings.load_profile("no-clock")
 
 

@@ -1,4 +1,4 @@
-"""How much of a draft stands in an answer: against the plain definition, and where it is unknown."""
+"""Acceptance of a draft: the share of its words in the answer, by longest common subsequence."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def longest_common(a: list[str], b: list[str]) -> int:
 
 
 @given(words, words)
-def test_counts_the_longest_common_subsequence(draft: list[str], output: list[str]) -> None:
+def test_lcs_length_matches_the_textbook_algorithm(draft: list[str], output: list[str]) -> None:
     assert lcs_length(draft, output) == longest_common(draft, output)
 
 
@@ -30,7 +30,7 @@ def test_counts_the_longest_common_subsequence(draft: list[str], output: list[st
     ("draft", "output", "share"),
     [
         ("one two", "one two three", 1.0),
-        ("two one", "one two", 0.5),  # in order, or not at all
+        ("two one", "one two", 0.5),  # words count only in the same order
         ("one two three four", "one 2 three", 0.5),
         ("def f(x):", "def f(y):", 5 / 6),  # def f ( x ) :
         ("Nein.", "Ja.", 0.5),
@@ -40,11 +40,13 @@ def test_counts_the_longest_common_subsequence(draft: list[str], output: list[st
         ("", "", None),
     ],
 )
-def test_is_a_share_of_the_draft(draft: str, output: str, share: float | None) -> None:
+def test_acceptance_is_the_share_of_the_drafts_words_in_the_output(
+    draft: str, output: str, share: float | None
+) -> None:
     assert acceptance(draft, output) == (None if share is None else pytest.approx(share))
 
 
-def test_splits_words_and_signs() -> None:
+def test_text_is_split_into_words_and_punctuation() -> None:
     assert split_words("don't  stop_it 3.5€\n日本") == [
         "don",
         "'",

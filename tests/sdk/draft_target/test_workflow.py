@@ -1,4 +1,4 @@
-"""Draft, then target, over real sockets: what each is asked, what comes of failures, and what it all cost."""
+"""The draft-target workflow over real sockets: requests, failures and costs."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ DRAFT, ANSWER = "The quick red fox", "The quick brown fox jumps"
 
 def body(text: str | None, prompt: int = 100, completion: int = 10, **usage: object) -> dict:
     message = {"role": "assistant", "content": text}
-    told = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+    counts = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
     return {
         "id": "c",
         "object": "chat.completion",
         "created": 1,
         "model": "m",
         "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
-        "usage": told | usage,
+        "usage": counts | usage,
     }
 
 
 @pytest.fixture
 def config(openai_server: OpenAIServer, tmp_path: Path) -> Path:
-    """``plain/…`` takes no predictions, ``sure/…`` verifies them for models named ``big…``."""
+    """``plain/…`` accepts no predictions; ``sure/…`` verifies them for models named ``big…``."""
     file = tmp_path / "specclient.toml"
     url = f'base_url = "{openai_server.base_url}"'
     file.write_text(
@@ -57,7 +57,7 @@ def client(config: Path) -> Iterator[OpenAI]:
         yield client
 
 
-def test_a_draft_stands_in_the_conversation(client: OpenAI, openai_server: OpenAIServer) -> None:
+def test_a_draft_is_sent_as_an_assistant_message(client: OpenAI, openai_server: OpenAIServer) -> None:
     openai_server.script(reply(200, body(DRAFT, 50, 8)), reply(200, body(ANSWER, 90, 10)))
     result = specclient.speculative_decode(
         "Say it.", pair="mine", task="code", client=client, temperature=0, tags={"team": "a"}, user="u"
@@ -88,27 +88,30 @@ def test_a_draft_stands_in_the_conversation(client: OpenAI, openai_server: OpenA
     assert result.cost == Decimal("0.001166")
     assert result.draft.latency_s + result.target.latency_s <= result.latency_s
     assert result.alone_latency_s == result.target.latency_s
-    assert Decimal("0.0002") < result.alone_cost < result.target.cost  # without the draft's turns
+    assert Decimal("0.0002") < result.alone_cost < result.target.cost  # without the draft's messages
     assert result.acceptance == 0.75
-    told = result.speculation
-    assert (told.method, told.drafted, told.accepted, told.source) == ("draft_target", 4, 3, "text")
+    speculation = result.speculation
+    assert (speculation.method, speculation.drafted, speculation.accepted, speculation.source) == (
+        "draft_target",
+        4,
+        3,
+        "text",
+    )
     assert result.target.call.tags == result.draft.call.tags == {"team": "a"}
 
 
-def test_a_draft_is_a_prediction_where_those_are_verified(
-    client: OpenAI, openai_server: OpenAIServer
-) -> None:
+def test_a_draft_is_sent_as_a_prediction_where_supported(client: OpenAI, openai_server: OpenAIServer) -> None:
     details = {"accepted_prediction_tokens": 3, "rejected_prediction_tokens": 1}
-    told = body(ANSWER, 40, 7, completion_tokens_details=details)
-    openai_server.script(reply(200, body(DRAFT)), reply(200, told))
+    answer = body(ANSWER, 40, 7, completion_tokens_details=details)
+    openai_server.script(reply(200, body(DRAFT)), reply(200, answer))
     result = specclient.speculative_decode("Say it.", pair="cost", client=client)
     sent = openai_server.requests[1].json
     assert sent["prediction"] == {"type": "content", "content": DRAFT}
     assert [message["role"] for message in sent["messages"]] == ["user"]
     assert (result.handed, result.target.call.speculation.predicted_accepted) == ("prediction", 3)
     assert result.alone_latency_s is None
-    assert result.alone_cost == Decimal("0.00052")  # 40 in, 7 - 1 out
-    assert result.speculation.method == "draft_target"  # apart from what the target has verified
+    assert result.alone_cost == Decimal("0.00052")  # 40 prompt tokens, 7 - 1 completion tokens
+    assert result.speculation.method == "draft_target"  # not the target's own verification
 
 
 @pytest.mark.parametrize(
@@ -119,7 +122,7 @@ def test_a_draft_is_a_prediction_where_those_are_verified(
         ("sure/big", {"extra_body": {"tools": [{"type": "x"}]}}, "together with tools"),
     ],
 )
-def test_what_stands_against_a_prediction(
+def test_unsupported_models_and_parameters_prevent_a_prediction(
     client: OpenAI, openai_server: OpenAIServer, target: str, params: dict, reason: str
 ) -> None:
     result = specclient.speculative_decode("x", pair="mine", target=target, client=client, **params)
@@ -138,7 +141,7 @@ def test_what_stands_against_a_prediction(
         ("openai/gpt-4.1", None, "ConfigurationError", Decimal(0)),  # no key
     ],
 )
-def test_a_draft_that_fails_leaves_the_target_alone(
+def test_after_a_failed_draft_the_target_answers_alone(
     client: OpenAI, openai_server: OpenAIServer, draft: str, behaviour, error: str | None, cost: Decimal
 ) -> None:
     openai_server.script(*([behaviour] if behaviour else []), reply(200, body(ANSWER)))
@@ -152,13 +155,13 @@ def test_a_draft_that_fails_leaves_the_target_alone(
     assert result.alone_cost == result.target.cost
 
 
-def test_a_target_that_fails_raises(client: OpenAI, openai_server: OpenAIServer) -> None:
+def test_a_failed_target_raises(client: OpenAI, openai_server: OpenAIServer) -> None:
     openai_server.script(reply(200, body(DRAFT)), reply(400, {"error": {"message": "too long"}}))
     with pytest.raises(specclient.BadRequestError, match="too long"):
         specclient.speculative_decode("x", pair="mine", client=client)
 
 
-def test_a_cut_short_draft_costs_who_knows_what(client: OpenAI, openai_server: OpenAIServer) -> None:
+def test_the_cost_of_an_interrupted_draft_is_unknown(client: OpenAI, openai_server: OpenAIServer) -> None:
     async def cut(received: Received, wire: Wire) -> None:
         wire.reset()
 
@@ -167,7 +170,7 @@ def test_a_cut_short_draft_costs_who_knows_what(client: OpenAI, openai_server: O
     assert (result.output, result.draft.cost, result.cost) == (ANSWER, None, None)
 
 
-def test_the_draft_takes_half_of_a_deadline(client: OpenAI, openai_server: OpenAIServer) -> None:
+def test_a_draft_gets_half_of_the_deadline(client: OpenAI, openai_server: OpenAIServer) -> None:
     openai_server.script(hang, reply(200, body(ANSWER)))
     result = specclient.speculative_decode("x", pair="mine", client=client, deadline_s=1.0)
     assert type(result.draft.error).__name__ == "DeadlineExceededError"
@@ -186,7 +189,7 @@ def test_the_draft_takes_half_of_a_deadline(client: OpenAI, openai_server: OpenA
         ({}, {"max_tokens": 128}),
     ],
 )
-def test_depth_bounds_the_draft(
+def test_depth_limits_the_drafts_tokens(
     client: OpenAI, openai_server: OpenAIServer, params: dict, limit: dict
 ) -> None:
     specclient.speculative_decode("x", pair="mine", client=client, **params)
@@ -196,7 +199,7 @@ def test_depth_bounds_the_draft(
     assert {name: value for name, value in second.items() if name.startswith("max")} == own
 
 
-def test_messages_are_taken_as_they_are(client: OpenAI, openai_server: OpenAIServer) -> None:
+def test_messages_are_passed_to_both_models(client: OpenAI, openai_server: OpenAIServer) -> None:
     messages = ({"role": role, "content": role} for role in ("system", "user"))
     specclient.speculative_decode(messages, pair="mine", client=client)
     first, second = (request.json["messages"] for request in openai_server.requests)
@@ -205,7 +208,7 @@ def test_messages_are_taken_as_they_are(client: OpenAI, openai_server: OpenAISer
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"pair": "best"}, "'best'.*cost, quality, balanced, mine"),
         ({"pair": None}, "None.*balanced"),
@@ -216,16 +219,16 @@ def test_messages_are_taken_as_they_are(client: OpenAI, openai_server: OpenAISer
         ({"concurrency": 0}, "concurrency is 0"),
     ],
 )
-def test_wrong_arguments_are_named(
-    client: OpenAI, openai_server: OpenAIServer, given: dict, told: str
+def test_an_invalid_argument_is_named(
+    client: OpenAI, openai_server: OpenAIServer, given: dict, message: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+    with pytest.raises(ConfigurationError, match=message):
         specclient.speculative_decode_many(["x"], client=client, **given)
     assert not openai_server.requests
 
 
 @pytest.mark.parametrize("name", ["stream", "model", "strategy", "nonsense"])
-def test_wrong_parameters_are_named_before_anything_is_sent(
+def test_an_unsupported_parameter_is_named_before_any_request(
     client: OpenAI, openai_server: OpenAIServer, name: str
 ) -> None:
     with pytest.raises(TypeError, match=name):
@@ -233,14 +236,16 @@ def test_wrong_parameters_are_named_before_anything_is_sent(
     assert not openai_server.requests
 
 
-def test_presets_draft_with_one_model() -> None:
+def test_all_presets_use_one_draft_model() -> None:
     assert {pair.draft for pair in PAIRS.values()} == {"deepseek/deepseek-chat"}
     assert [pair.target.partition("/")[0] for pair in PAIRS.values()] == ["gemini", "openai", "anthropic"]
     with pytest.raises(TypeError):
         PAIRS["mine"] = PAIRS["cost"]
 
 
-async def test_many_keep_their_order_and_lose_nothing(config: Path, openai_server: OpenAIServer) -> None:
+async def test_many_prompts_keep_their_order_and_concurrency_limit(
+    config: Path, openai_server: OpenAIServer
+) -> None:
     running = most = 0
 
     async def slow(received: Received, wire: Wire) -> None:
@@ -268,7 +273,7 @@ async def test_many_keep_their_order_and_lose_nothing(config: Path, openai_serve
     assert [r.error for i, r in enumerate(results) if i != 3] == [None] * 11
 
 
-async def test_without_a_client_one_is_made_and_closed(
+async def test_without_a_client_one_is_created_and_closed(
     config: Path, openai_server: OpenAIServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPECCLIENT_CONFIG", str(config))

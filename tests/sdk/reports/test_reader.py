@@ -1,4 +1,4 @@
-"""A report says the same made of rows or of the roll-up, and both kinds of client can ask for it."""
+"""Report reading: rows and roll-up give the same report, which both clients can request."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
 COVERED = sorted(GROUPS.keys() & kept_sums.ROLLUP_GROUPS.keys())
 PERCENTILES = ("latency_p50_s", "latency_p95_s", "latency_p99_s")
 
-maybe = lambda strategy: st.none() | strategy  # noqa: E731
+none_or = lambda strategy: st.none() | strategy  # noqa: E731
 counts = st.integers(0, 10**6)
 
 
@@ -44,31 +44,31 @@ facts = st.fixed_dictionaries(
         "status": st.sampled_from(["ok", "error", "cancelled"]),
         "error": st.sampled_from([None, "APITimeoutError"]),
         "streamed": st.booleans(),
-        "usage": st.builds(Usage, prompt=maybe(counts), completion=maybe(counts), cached=maybe(counts)),
+        "usage": st.builds(Usage, prompt=none_or(counts), completion=none_or(counts), cached=none_or(counts)),
         "speculation": st.builds(
             Speculation,
             method=st.sampled_from([None, "draft"]),
-            drafted=maybe(counts),
-            accepted=maybe(counts),
-            steps=maybe(counts),
+            drafted=none_or(counts),
+            accepted=none_or(counts),
+            steps=none_or(counts),
         ),
         "cost": st.builds(
             Cost,
-            total=maybe(st.integers(0, 10**12).map(lambda n: Decimal(n).scaleb(-9))),
+            total=none_or(st.integers(0, 10**12).map(lambda n: Decimal(n).scaleb(-9))),
             estimated=st.booleans(),
         ),
         "latency_s": st.floats(0.001, 500),
-        "engine_s": maybe(st.floats(0.001, 900)),
+        "engine_s": none_or(st.floats(0.001, 900)),
         "parent": st.sampled_from([None, "w"]),
         "pair": st.sampled_from([None, "openai/a+local/a"]),
         "tags": st.dictionaries(st.sampled_from(["team"]), st.sampled_from(["x", "y"])),
     }
 )
-bounds = maybe(st.datetimes(datetime(2026, 1, 30), datetime(2026, 2, 2), timezones=st.just(UTC)))  # noqa: DTZ001
+bounds = none_or(st.datetimes(datetime(2026, 1, 30), datetime(2026, 2, 2), timezones=st.just(UTC)))  # noqa: DTZ001
 
 
 def exact(report: CostReport) -> list[dict]:
-    """Return every figure but those that a roll-up knows by class only."""
+    """Return every figure except the percentiles, which a roll-up stores in size classes only."""
     lines = [{**line.to_dict(), "group": line.group} for line in (*report.lines, report.total)]
     return [{name: value for name, value in line.items() if name not in PERCENTILES} for line in lines]
 
@@ -95,25 +95,25 @@ def test_rows_and_roll_up_agree_to_the_nano_dollar(calls, by, since, until, prov
     assert (by_rows.rounded, by_sums.rounded) == (False, True)
     assert exact(by_sums) == exact(by_rows)
     spent = sum(
-        round(c["cost"].total.scaleb(9)) for c in calls if _meant(c, where) and c["cost"].total is not None
+        round(c["cost"].total.scaleb(9)) for c in calls if _selected(c, where) and c["cost"].total is not None
     )
     assert by_rows.total.cost_nano == spent
     for line, rounded in zip(by_rows.lines, by_sums.lines, strict=True):
         if line.calls == 1:
-            _close(line.latency_p50_s, rounded.latency_p50_s)
+            assert_close(line.latency_p50_s, rounded.latency_p50_s)
 
 
-def _meant(call: dict, where: CallFilter) -> bool:
+def _selected(call: dict, where: CallFilter) -> bool:
     at, route = call["started_at"], call["route"]
     in_time = (where.since is None or at >= where.since) and (where.until is None or at < where.until)
     return in_time and where.matches(route.partition("/")[0], route, route)
 
 
-def _close(true: float | None, rounded: float | None) -> None:
+def assert_close(true: float | None, rounded: float | None) -> None:
     if true is None or rounded is None:
         assert true is rounded is None
     else:
-        assert abs(math.log2(rounded / true)) <= 0.26, "half a class of √2"
+        assert abs(math.log2(rounded / true)) <= 0.26, "more than half of a √2-wide class"
 
 
 @pytest.fixture
@@ -136,14 +136,14 @@ def ledger(tmp_path):
     made.close()
 
 
-def test_what_the_roll_up_does_not_know_is_read_of_the_rows(ledger):
+def test_a_group_missing_in_the_roll_up_is_read_from_the_rows(ledger):
     found = read_reports(ledger, [["tag:team"]], CallFilter(), most_read=0)
     assert not found.reports[0].rounded
     assert {line.group[0]: line.calls for line in found.reports[0].lines} == {"x": 4, "y": 2}
-    assert found.savings is None, "too many calls to look at one by one"
+    assert found.savings is None, "too many calls to read each row"
 
 
-def test_filters(ledger):
+def test_filters_select_the_matching_calls(ledger):
     def calls(**where):
         return read_reports(ledger, [()], CallFilter(**where)).reports[0].total.calls
 
@@ -154,7 +154,7 @@ def test_filters(ledger):
     assert calls(model="nothing") == 0
 
 
-def test_a_wrong_name_is_refused_before_anything_is_read():
+def test_an_unknown_group_is_refused_before_reading():
     with pytest.raises(ConfigurationError, match="'colour'"):
         read_reports(None, [["colour"]], CallFilter())  # type: ignore[arg-type]
 
@@ -178,7 +178,7 @@ def configured(openai_server: OpenAIServer, tmp_path: Path) -> dict:
 ASK = {"model": "mine/m", "messages": [{"role": "user", "content": "x"}]}
 
 
-def test_a_client_reports_what_it_spent(openai_server, configured):
+def test_a_client_reports_its_costs(openai_server, configured):
     openai_server.script(reply(200, _body(100, 50)), reply(200, _body(1, 0)))
     with OpenAI(**configured) as client:
         spent = [client.chat.completions.create(**ASK, tags={"team": team}).meta.cost.total for team in "ab"]
@@ -204,7 +204,7 @@ async def test_an_asynchronous_client_reports_the_same(openai_server, configured
         assert await client.costs.savings("strategy") == ()
 
 
-def test_a_call_that_a_strategy_played_costs_the_sum_of_its_parts_once(openai_server, configured):
+def test_a_strategy_calls_cost_is_the_sum_of_its_parts_counted_once(openai_server, configured):
     details = {"accepted_prediction_tokens": 6, "rejected_prediction_tokens": 4}
     openai_server.script(reply(200, _body(20, 8)), reply(200, _body(20, 14, **details)))
     with OpenAI(**configured) as client:

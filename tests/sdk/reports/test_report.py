@@ -1,4 +1,4 @@
-"""Sums reconcile to the nano-dollar under any grouping; unknown figures stay unknown."""
+"""Reports: lines add up to the total exactly under any grouping, and unknown figures stay unknown."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_lines_add_up_to_the_total_under_any_grouping(rows, by):
     assert made.total.cost_nano == sum(r.cost_nano for r in rows if r.cost_nano is not None)
 
 
-def test_figures_of_one_group():
+def test_the_figures_of_one_group_are_computed():
     rows = [
         row(
             prompt_tokens=10,
@@ -99,7 +99,11 @@ def test_figures_of_one_group():
     (line,) = report(rows).lines
     assert line.group == ("openai", "gpt-4.1")
     assert (line.calls, line.tokens_in, line.tokens_out) == (3, 40, 30)
-    assert (line.drafted, line.accepted, line.acceptance_rate) == (10, 6, 0.6)  # the third knows no drafts
+    assert (line.drafted, line.accepted, line.acceptance_rate) == (
+        10,
+        6,
+        0.6,
+    )  # the third row has no drafted count
     assert line.mean_accepted_length == 1 + 6 / 5
     assert (line.cost_nano, line.cost, line.unpriced) == (1501, Decimal("0.000001501"), 1)
     assert line.latency_p50_s == 2.0
@@ -107,22 +111,22 @@ def test_figures_of_one_group():
     assert line.tokens_per_s == 30 / 3.0
 
 
-def test_an_engine_is_timed_by_the_seconds_it_worked():
+def test_an_engines_speed_uses_its_engine_seconds():
     (line,) = report([row(completion_tokens=10, latency_s=5.0, engine_s=0.5)]).lines
     assert line.tokens_per_s == 20.0
     assert line.latency_p50_s == 5.0
 
 
-def test_unknown_is_none_not_zero():
+def test_unknown_figures_are_none_and_not_zero():
     (line,) = report([row(cost_nano=5)]).lines
     assert line.drafted is line.accepted is line.acceptance_rate is line.mean_accepted_length is None
     assert line.tokens_per_s is None
     assert report([]).total.latency_p50_s is None
 
 
-def test_what_is_not_known_is_unpriced_and_what_was_refused_cost_nothing():
+def test_calls_of_unknown_cost_are_unpriced_and_refused_ones_cost_nothing():
     rows = [
-        row(status="error"),  # sent, and no answer came
+        row(status="error"),  # sent without a response
         row(status="error", prompt_tokens=5),
         row(status="error", cost_nano=0),
         row(status="cancelled"),
@@ -132,24 +136,24 @@ def test_what_is_not_known_is_unpriced_and_what_was_refused_cost_nothing():
     assert (total.errors, total.unpriced, total.unanswered) == (3, 4, 1)
 
 
-def test_parts_of_a_call_are_counted_once_each_and_told():
+def test_parts_of_a_call_are_counted_once_and_reported():
     whole = [row(id="a", parent="w", cost_nano=3), row(id="b", parent="w", cost_nano=4), row(cost_nano=5)]
     total = report(whole).total
     assert (total.calls, total.parts, total.cost_nano) == (3, 2, 12)
 
 
-def test_a_failed_calls_latency_is_not_among_the_percentiles():
+def test_percentiles_exclude_failed_calls():
     total = report([row(latency_s=1.0), row(latency_s=99.0, status="error")]).total
     assert total.latency_p50_s == total.latency_p95_s == 1.0
 
 
-def test_estimates_are_marked_only_where_money_rests_on_them():
+def test_a_total_is_marked_estimated_only_if_an_estimate_adds_to_its_cost():
     assert report([row(cost_nano=5, cost_estimated=True)]).total.estimated
     assert report([row(cost_nano=5, usage_estimated=True)]).total.estimated
     assert not report([row(cost_nano=None, cost_estimated=True), row(cost_nano=5)]).total.estimated
 
 
-def test_dearest_first_then_by_name():
+def test_lines_are_sorted_by_cost_then_by_name():
     rows = [row(model="b"), row(model="a"), row(model="dear", cost_nano=9)]
     assert [line.group for line in report(rows, ["model"]).lines] == [("dear",), ("a",), ("b",)]
 
@@ -164,17 +168,17 @@ def test_days_are_utc_and_tags_are_groups():
 
 
 @pytest.mark.parametrize("name", ["colour", "tag:", ""])
-def test_an_unknown_group_is_named_with_those_there_are(name):
+def test_an_unknown_group_is_named_with_the_valid_ones(name):
     with pytest.raises(ConfigurationError, match=r"provider, model, .*strategy, .*month or tag:NAME"):
         report([], [name])
 
 
-def test_a_group_is_named_once():
+def test_a_repeated_group_is_an_error():
     with pytest.raises(ConfigurationError, match="'model' twice"):
         report([], ["model", "day", "model"])
 
 
-def test_groups_of_time_come_in_its_order():
+def test_time_groups_are_in_chronological_order():
     hours = [
         row(started_at=AT + timedelta(hours=h), cost_nano=cost) for h, cost in ((14, 1), (0, 2), (13, 9))
     ]
@@ -198,7 +202,7 @@ def test_tool_calls_are_summed_in_every_format():
     assert "tool calls" not in ReportCells.of(report([row(counts={"tool_calls": 0})], ["model"])).titles
 
 
-def test_csv_reads_back_with_exact_dollars():
+def test_csv_contains_exact_dollars():
     made = report([row(cost_nano=1, model='quo"te,d')], ["model"])
     (read,) = csv.DictReader(io.StringIO(made.to_csv()))
     assert read["model"] == 'quo"te,d'
@@ -221,11 +225,11 @@ def test_csv_reads_back_with_exact_dollars():
         ("2026-01-30T10:00:00Z", datetime(2026, 1, 30, 10, tzinfo=UTC)),
     ],
 )
-def test_since(text, expected):
+def test_since_accepts_spans_and_dates(text, expected):
     assert parse_since(text, AT) == expected
 
 
 @pytest.mark.parametrize("text", ["", "7", "d", "yesterday", "7 parsecs", "999999w", "2026-13-01", "-7d"])
-def test_since_names_what_it_takes(text):
+def test_an_invalid_since_names_the_accepted_forms(text):
     with pytest.raises(ConfigurationError, match="write a span such as '7d'"):
         parse_since(text, AT)

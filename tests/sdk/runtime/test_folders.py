@@ -1,4 +1,4 @@
-"""The user's folders are those that platformdirs names."""
+"""User folders come from platformdirs, and files are written atomically."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 from specclient.runtime.folders import user_folder, write_atomically
 
 
-def test_folders_follow_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_folders_come_from_platformdirs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platformdirs, "user_config_dir", lambda app: f"/config/{app}")
     monkeypatch.setattr(platformdirs, "user_data_dir", lambda app: f"/data/{app}")
     assert user_folder("config") == Path("/config/specclient")
     assert user_folder("data") == Path("/data/specclient")
 
 
-def test_a_text_that_cannot_be_written_leaves_the_old_file(tmp_path: Path) -> None:
+def test_a_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
     folder = tmp_path / "settings"
     folder.mkdir()
     target = folder / "settings.toml"

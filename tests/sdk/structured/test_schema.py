@@ -1,4 +1,4 @@
-"""Types to strict schemas: the same as the OpenAI client makes, and some it does not."""
+"""Strict schemas of types: equal to the OpenAI client's, and for types that it does not support."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ MODELS: list[Any] = [
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
-def test_schemas_are_the_openai_clients(model: Any) -> None:
+def test_schemas_equal_the_openai_clients(model: Any) -> None:
     openai = pytest.importorskip("openai")
     from openai.lib._parsing import type_to_response_format_param
     from openai.lib._parsing._responses import type_to_text_format_param
@@ -144,24 +144,24 @@ def test_schemas_are_the_openai_clients(model: Any) -> None:
     assert pydantic_function_tool(model, **named) == openai.pydantic_function_tool(model, **named)
     mine = pydantic_responses_function_tool(model, defer_loading=True)
     assert mine == openai.pydantic_responses_function_tool(model, defer_loading=True)
-    # the order of properties is the order in which a model writes them
+    # A model writes properties in the schema's order, so the order must be equal, too.
     theirs = type_to_response_format_param(model)["json_schema"]["schema"]
     assert list(chat_format(model)["json_schema"]["schema"]["properties"]) == list(theirs["properties"])
 
 
-def test_a_dataclass_as_the_openai_client_makes_it() -> None:
+def test_a_pydantic_dataclass_gives_the_openai_clients_schema() -> None:
     parsing = pytest.importorskip("openai.lib._parsing")
     assert chat_format(Book) == parsing.type_to_response_format_param(Book)
     assert decoder(Book)('{"title": "Ulysses", "pages": 730}') == Book(title="Ulysses", pages=730)
 
 
-def test_adapters_have_schemas_too() -> None:
+def test_type_adapters_have_schemas() -> None:
     theirs = pytest.importorskip("openai.lib._pydantic")
     adapter = pydantic.TypeAdapter(list[Nested])
     assert to_strict_json_schema(adapter) == theirs.to_strict_json_schema(adapter)
 
 
-def test_plain_dataclasses_and_typed_dicts_are_taken() -> None:
+def test_plain_dataclasses_and_typed_dicts_are_accepted() -> None:
     @dataclasses.dataclass
     class Plain:
         a: int
@@ -176,7 +176,7 @@ def test_plain_dataclasses_and_typed_dicts_are_taken() -> None:
     assert decoder(Typed)('{"a": 1}') == {"a": 1}
 
 
-def test_what_is_no_type_is_refused() -> None:
+def test_an_unsupported_type_is_refused() -> None:
     for kind in (int, "text", Point(x=1), list[int]):
         with pytest.raises(TypeError, match="Unsupported response_format type"):
             chat_format(kind)
@@ -187,12 +187,12 @@ def test_what_is_no_type_is_refused() -> None:
 
 
 @pytest.mark.parametrize("given", [None, NOT_GIVEN, {"type": "json_object"}, {"type": "text"}])
-def test_formats_of_the_api_go_through(given: Any) -> None:
+def test_api_formats_are_passed_unchanged(given: Any) -> None:
     assert chat_format(given) is given
     assert decoder(given) is None
 
 
-def test_a_plain_json_schema_is_made_strict_and_its_answer_decoded() -> None:
+def test_a_plain_json_schema_becomes_strict_and_its_answer_is_decoded() -> None:
     schema = {
         "title": "My answer!",
         "type": "object",
@@ -217,7 +217,7 @@ def test_a_plain_json_schema_is_made_strict_and_its_answer_decoded() -> None:
     assert text_format_param({"type": "json_schema", "name": "x"}) == {"type": "json_schema", "name": "x"}
 
 
-def test_a_described_recursive_reference_ends() -> None:
+def test_a_described_recursive_reference_is_not_expanded_for_ever() -> None:
     schema = {
         "$defs": {
             "Node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node", "description": "on"}}}
@@ -237,11 +237,11 @@ def test_a_described_recursive_reference_ends() -> None:
         ({"properties": {"a": {"$ref": "#/$defs/B", "title": "A"}}}, "does not refer to a schema"),
     ],
 )
-def test_references_that_lead_nowhere(schema: dict[str, Any], error: str) -> None:
+def test_unresolvable_references_are_errors(schema: dict[str, Any], error: str) -> None:
     with pytest.raises(ValueError, match=error):
         strict_schema(schema)
 
 
-def test_where_a_schema_belongs() -> None:
+def test_a_schema_goes_into_the_methods_own_field() -> None:
     with pytest.raises(TypeError, match="is not a JSON schema"):
         strict_schema({"properties": {"a": True}})

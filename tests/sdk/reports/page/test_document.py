@@ -1,4 +1,4 @@
-"""The page shows the report's own figures, in a browser, needs no network, and obeys no name in it."""
+"""The report page: exact figures, no network access, and escaped names, also in a browser."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from specclient.types.usage import Cost, Speculation, Usage
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 EVIL = 'mine/<script>document.title="owned"</script><img src=x onerror=alert(1)>"\''
 
-#: Elements that have no end tag.
+#: Elements without an end tag.
 VOID = {"meta", "br", "img", "link", "input", "hr"}
 
 
 class Document(HTMLParser):
-    """What a page holds: exact dollars by element, text, attributes that name something else, balance."""
+    """A parsed page: exact amounts by element, text, references and handlers; checks balanced tags."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.open: list[str] = []
         self.tags: list[str] = []
-        self.refers: list[str] = []
+        self.references: list[str] = []
         self.ids: dict[str, str] = {}
         self.table_costs: list[Decimal] = []
         self.text = ""
@@ -48,8 +48,10 @@ class Document(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         known = dict(attrs)
         self.tags.append(tag)
-        self.refers += [f"{name}={value}" for name, value in attrs if name in ("src", "href", "xlink:href")]
-        self.refers += [f"{name}={value}" for name, value in attrs if name.startswith("on")]
+        self.references += [
+            f"{name}={value}" for name, value in attrs if name in ("src", "href", "xlink:href")
+        ]
+        self.references += [f"{name}={value}" for name, value in attrs if name.startswith("on")]
         if tag == "section":
             self._section = known.get("aria-labelledby")
         if tag == "data" and known.get("id"):
@@ -82,10 +84,10 @@ def _call(number: int, route: str, hours: float, **facts) -> Call:
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    made = Ledger(str(tmp_path / "ledger.db"))
+    created = Ledger(str(tmp_path / "ledger.db"))
     drafted = Speculation(method="draft", drafted=40, accepted=30, steps=10)
     for number in range(40):
-        made.submit(
+        created.submit(
             _call(
                 number,
                 ("openai/gpt-4.1", EVIL, "local/demo")[number % 3],
@@ -96,20 +98,20 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
                 latency_s=0.1 * (number + 1),
             )
         )
-    made.submit(_call(98, "mine/free", hours=2, usage=Usage(prompt=1, completion=1), latency_s=1.0))
-    made.submit(
+    created.submit(_call(98, "mine/free", hours=2, usage=Usage(prompt=1, completion=1), latency_s=1.0))
+    created.submit(
         _call(99, "mine/free", hours=3, status="error", error="APIStatusError", cost=Cost(Decimal(0)))
     )
-    made.flush()
-    yield made
-    made.close()
+    created.flush()
+    yield created
+    created.close()
 
 
-def made(ledger: Ledger, by: tuple[str, ...] = ("provider", "model"), **where) -> str:
+def render(ledger: Ledger, by: tuple[str, ...] = ("provider", "model"), **where) -> str:
     return render_page(ledger, by, CallFilter(**where), now=NOW, name="<here>")
 
 
-def agrees(document: Document, ledger: Ledger) -> None:
+def check_figures(document: Document, ledger: Ledger) -> None:
     report = read_reports(ledger, [("provider", "model")], CallFilter()).reports[0]
     assert Decimal(document.ids["cost"]) == report.total.cost > 0
     assert [int(document.ids[name]) for name in ("calls", "in", "out")] == [
@@ -122,37 +124,37 @@ def agrees(document: Document, ledger: Ledger) -> None:
     assert sum(lines) == total == report.total.cost
 
 
-def test_the_page_holds_the_reports_exact_figures(ledger):
-    document = Document(made(ledger))
+def test_the_page_contains_the_reports_exact_figures(ledger):
+    document = Document(render(ledger))
     assert document.open == []
-    agrees(document, ledger)
+    check_figures(document, ledger)
     assert "1 call has no known price" in document.text
-    assert re.search(r"unpriced\s*unknown", document.text), "a line of their own"
+    assert re.search(r"unpriced\s*unknown", document.text), "unpriced calls have no line of their own"
     assert "~ based on" in document.text
-    assert "75%" in document.text, "the acceptance of the pair"
+    assert "75%" in document.text, "the pair's acceptance rate is missing"
     assert "openai/gpt-4.1" in document.text
     assert "Savings by speculation" in document.text
 
 
-def test_the_page_needs_nothing_from_anywhere(ledger):
-    text = made(ledger)
+def test_the_page_loads_nothing_from_the_network(ledger):
+    text = render(ledger)
     document = Document(text)
-    assert document.refers == []
+    assert document.references == []
     assert not {"link", "iframe", "object", "img", "form"} & set(document.tags)
     assert not re.search(r"url\(|@import|https?://", text)
     assert "default-src 'none'" in text
 
 
-def test_names_are_text(ledger):
-    text = made(ledger)
+def test_names_are_escaped(ledger):
+    text = render(ledger)
     assert EVIL in Document(text).text
     assert "<script>document" not in text
     assert "<img" not in text
     assert "<here>" not in text
 
 
-def test_every_chart_has_a_name_and_a_table(ledger):
-    text = made(ledger)
+def test_every_chart_has_a_title_and_a_table(ledger):
+    text = render(ledger)
     figures = re.findall(
         r"<figure id=\"([a-z-]+)\" aria-labelledby=\"\1-title\">.*?</figure>", text, re.DOTALL
     )
@@ -164,26 +166,26 @@ def test_every_chart_has_a_name_and_a_table(ledger):
 
 
 @pytest.mark.parametrize(("hours", "unit"), [(24, "hour"), (24 * 30, "day"), (24 * 400, "month")])
-def test_time_is_cut_by_how_much_there_is_of_it(tmp_path, hours, unit):
+def test_the_time_unit_of_a_chart_follows_the_time_span(tmp_path, hours, unit):
     ledger = Ledger(str(tmp_path / "l.db"))
     for number, at in enumerate((0, hours)):
         ledger.submit(_call(number, "openai/a", hours=at, cost=Cost(Decimal(1))))
-    text = made(ledger)
+    text = render(ledger)
     ledger.close()
     assert f"Cost by {unit}" in text
     plot = re.search(r'<svg class="plot".*?</svg>', text, re.DOTALL)[0]
     assert plot.count('<rect class="k0"') == 2
 
 
-def test_a_ledger_without_matching_calls(ledger):
-    text = made(ledger, provider="nobody", tags={"a": "<b>"})
+def test_a_report_without_matching_calls_says_so(ledger):
+    text = render(ledger, provider="nobody", tags={"a": "<b>"})
     assert "No call matches." in text
     assert "<b>" not in text
     assert Document(text).open == []
 
 
 def test_a_ledger_of_unpriced_calls_draws_no_empty_axes(ledger):
-    text = made(ledger, model="mine/free")
+    text = render(ledger, model="mine/free")
     assert "No call has a known cost above zero." in text
     assert Document(text).open == []
 
@@ -197,7 +199,7 @@ def test_ticks_are_round_and_reach_the_top():
         assert len(ticks(top)) <= 6
 
 
-def test_columns_are_as_tall_as_their_values():
+def test_column_heights_are_proportional_to_their_values():
     drawn = columns(
         ["a", "b"],
         [Series("x", "k0", [1.0, 2.0]), Series("y", "k1", [0.0, 2.0])],
@@ -205,7 +207,7 @@ def test_columns_are_as_tall_as_their_values():
         height=232, format_value=str, title="t",
     )  # fmt: skip
     tall = [float(height) for height in re.findall(r'<rect class="k[^>]*height="([\d.]+)"', drawn)]
-    assert tall == [49.0, 99.0, 99.0], "200 pixels for 4, and a gap of one between neighbours"
+    assert tall == [49.0, 99.0, 99.0], "200 pixels for the value 4, less a gap of one pixel"
     assert "&lt;two&gt;" in drawn
 
 
@@ -216,7 +218,7 @@ def test_bars_stay_within_their_track():
 
 @pytest.fixture(scope="session")
 def browser() -> Callable[[Path, str], str]:
-    """Return what a page has become in Chromium once its script has run."""
+    """Return a function that renders a page in Chromium and returns its DOM after scripts have run."""
     found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if found is None:
         pytest.skip("no Chromium is installed (apt-get install chromium)")
@@ -237,20 +239,20 @@ def browser() -> Callable[[Path, str], str]:
     return dump
 
 
-def test_a_browser_shows_the_reports_figures_and_runs_no_name(ledger, tmp_path, browser):
+def test_a_browser_shows_the_figures_and_executes_no_name(ledger, tmp_path, browser):
     file = tmp_path / "page.html"
-    file.write_text(made(ledger), encoding="utf-8")
+    file.write_text(render(ledger), encoding="utf-8")
     shown = browser(file, "--window-size=390,800")
     document = Document(shown)
-    agrees(document, ledger)
-    assert "<title>Cost of calls</title>" in shown, "no name has changed it"
-    assert '<div id="tip"' in shown, "the page's own script has run, its policy allows it"
+    check_figures(document, ledger)
+    assert "<title>Cost of calls</title>" in shown, "a name changed the title"
+    assert '<div id="tip"' in shown, "the page's own script did not run"
     assert "img" not in document.tags
     assert EVIL in document.text
 
 
-def test_the_page_fits_a_phone_and_only_its_tables_scroll(ledger, tmp_path, browser):
-    inner = re.sub(r"<meta http-equiv[^>]*>", "", made(ledger)).replace("<details>", "<details open>")
+def test_the_page_fits_a_phones_width(ledger, tmp_path, browser):
+    inner = re.sub(r"<meta http-equiv[^>]*>", "", render(ledger)).replace("<details>", "<details open>")
     frames = "".join(
         f'<iframe width="{width}" height="900" srcdoc="{escape(inner)}"></iframe>' for width in (320, 390)
     )
@@ -263,14 +265,16 @@ def test_the_page_fits_a_phone_and_only_its_tables_scroll(ledger, tmp_path, brow
     assert "<title>needs false,false</title>" in browser(file, "--virtual-time-budget=3000")
 
 
-def test_an_area_is_as_high_as_its_values_and_its_labels_thin_out():
+def test_area_heights_are_proportional_and_labels_are_thinned():
     labels = [f"{hour}:00" for hour in range(24)]
     drawn = area(
         labels, [float(hour) for hour in range(24)], labels, height=232, format_value=str, title="<t>"
     )
     assert 'aria-label="&lt;t&gt;"' in drawn
     heights = re.findall(r'cy="([\d.]+)"', drawn)
-    assert (heights[0], heights[20]) == ("208.00", f"{208 - 20 * 200 / 25:.2f}"), "200 pixels for 25"
+    assert (heights[0], heights[20]) == ("208.00", f"{208 - 20 * 200 / 25:.2f}"), (
+        "200 pixels for the value 25"
+    )
     shown = re.findall(r"<text( class=\"extra\")? x=[^>]*>(\d+):00<", drawn)
     assert [hour for _, hour in shown] == [str(hour) for hour in range(0, 24, 2)]
     assert [hour for extra, hour in shown if not extra] == ["0", "6", "12", "18"]

@@ -1,4 +1,4 @@
-"""Whole chat completions to types: as the OpenAI client parses them."""
+"""Unstreamed chat completions are parsed into types as by the OpenAI client."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ BODIES = [
 
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize("typed", [True, False])
-def test_parsed_as_by_the_openai_client(body: dict[str, Any], typed: bool) -> None:
+def test_completions_are_parsed_as_by_the_openai_client(body: dict[str, Any], typed: bool) -> None:
     openai = pytest.importorskip("openai")
     from openai.lib._parsing import parse_chat_completion as parse
     from openai.types.chat import ChatCompletion as TheirCompletion
@@ -91,7 +91,7 @@ def test_parsed_as_by_the_openai_client(body: dict[str, Any], typed: bool) -> No
         response_format=City if typed else NOT_GIVEN,
         input_tools=[pydantic_function_tool(Weather), *tools],
     )
-    with warnings.catch_warnings(action="ignore"):  # the other client's own, about its generic types
+    with warnings.catch_warnings(action="ignore"):  # the OpenAI client's own, about its generic types
         dumps = theirs.to_dict(), theirs.model_dump()
     assert (mine.to_dict(), mine.model_dump()) == dumps
     ours, other = ([choice.message for choice in parsed.choices] for parsed in (mine, theirs))
@@ -100,7 +100,7 @@ def test_parsed_as_by_the_openai_client(body: dict[str, Any], typed: bool) -> No
     assert arguments == [[one.function.parsed_arguments for one in m.tool_calls or ()] for m in other]
 
 
-def test_the_completion_given_is_left_as_it_is() -> None:
+def test_parsing_does_not_change_the_given_completion() -> None:
     plain = ChatCompletion.received(json.dumps(BODIES[4]).encode())
     before = plain.to_dict()
     parsed = parse_chat_completion(plain, input_tools=[pydantic_function_tool(Weather)])
@@ -126,14 +126,14 @@ def test_a_plain_json_schema_gives_decoded_json() -> None:
         ("content_filter", ContentFilterFinishReasonError, "rejected by the content filter"),
     ],
 )
-def test_what_was_cut_or_filtered_is_not_parsed(reason: str, error: type[Any], text: str) -> None:
+def test_a_truncated_or_filtered_answer_is_not_parsed(reason: str, error: type[Any], text: str) -> None:
     body = ChatCompletion.received(json.dumps(completion({"content": '{"na'}, reason=reason)).encode())
     with pytest.raises(error, match=text) as caught:
         parse_chat_completion(body, response_format=City)
     assert caught.value.completion is body
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_an_answer_that_does_not_match_the_type_is_refused() -> None:
     body = ChatCompletion.received(json.dumps(completion({"content": '{"people": "many"}'})).encode())
     with pytest.raises(pydantic.ValidationError, match="2 validation errors for City"):
         parse_chat_completion(body, response_format=City)
@@ -142,7 +142,7 @@ def test_what_does_not_fit_is_refused() -> None:
         parse_chat_completion(ChatCompletion.received(json.dumps(bad).encode()), input_tools=[STRICT])
 
 
-def test_custom_tool_calls_are_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_custom_tool_calls_are_omitted_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     custom = {"id": "call_1", "type": "custom", "custom": {"name": "sql", "input": "select 1"}}
     body = completion({"content": None, "tool_calls": [custom, call("search", "{}")]})
     with caplog.at_level(logging.WARNING, logger="specclient"):
@@ -164,7 +164,7 @@ def test_tools_that_cannot_be_parsed_are_refused_before_sending() -> None:
     assert strict_tools(None) is None
 
 
-def test_types_made_for_one_call_go_when_it_is_over() -> None:
+def test_types_created_for_one_call_are_garbage_collected() -> None:
     body = json.dumps(
         completion({"content": '{"name": "Ulm"}', "tool_calls": [call("Fresh", '{"name": "Ulm"}')]})
     )

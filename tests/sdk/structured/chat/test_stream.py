@@ -1,4 +1,4 @@
-"""Streamed chat completions: what servers of other makers send, cost, and the streams that users hold."""
+"""Streamed chat completions: variants of other servers, cost per chunk, and the stream objects."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def chunk(*deltas: dict[str, Any], **more: Any) -> ChatCompletionChunk:
     return ChatCompletionChunk.received(json.dumps(body).encode())
 
 
-def said(text: str | None, **more: Any) -> dict[str, Any]:
+def text_delta(text: str | None, **more: Any) -> dict[str, Any]:
     return {"delta": {"role": "assistant", "content": text, **more}}
 
 
-def called(*calls: dict[str, Any], **more: Any) -> dict[str, Any]:
+def tool_delta(*calls: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"delta": {"tool_calls": list(calls)}, **more}
 
 
@@ -68,103 +68,116 @@ def types(events: list[Any]) -> list[str]:
     return [event.type for event in events if event.type != "chunk"]
 
 
-def test_a_role_an_id_and_a_name_that_are_repeated_are_told_once() -> None:
+def test_a_repeated_role_id_or_name_is_kept_once() -> None:
     state: Any = ChatCompletionStreamState()
     begin = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "search", "arguments": "{"}}
     more = {"index": 0, "id": "call_1", "type": None, "function": {"name": "search", "arguments": "}"}}
-    feed(state, chunk(said("a")), chunk(said("b")), chunk(called(begin)), chunk(called(more)), chunk(END))
+    feed(
+        state,
+        chunk(text_delta("a")),
+        chunk(text_delta("b")),
+        chunk(tool_delta(begin)),
+        chunk(tool_delta(more)),
+        chunk(END),
+    )
     message = state.get_final_completion().choices[0].message
     assert (message.role, message.content) == ("assistant", "ab")
     [call] = message.tool_calls
     assert (call.id, call.function.name, call.function.arguments) == ("call_1", "search", "{}")
 
 
-def test_a_call_that_comes_whole_with_the_reason_to_finish_is_told_as_done() -> None:
+def test_a_complete_tool_call_in_the_last_chunk_gets_a_done_event() -> None:
     state: Any = ChatCompletionStreamState(input_tools=[STRICT])
     calls = [
         {"index": i, "id": f"c{i}", "type": "function", "function": {"name": "search", "arguments": f"[{i}]"}}
         for i in range(2)
     ]
-    events = feed(state, chunk(said("")), chunk(called(*calls, finish_reason="tool_calls")))
+    events = feed(state, chunk(text_delta("")), chunk(tool_delta(*calls, finish_reason="tool_calls")))
     done = [event for event in events if event.type == "tool_calls.function.arguments.done"]
     assert [(event.index, event.parsed_arguments) for event in done] == [(0, [0]), (1, [1])]
 
 
-def test_calls_without_an_index_or_out_of_order() -> None:
+def test_tool_calls_may_lack_an_index_or_come_out_of_order() -> None:
     state: Any = ChatCompletionStreamState()
     nameless = {"id": "c", "type": "function", "function": {"name": "search", "arguments": "{}"}}
     rest = {"function": {"arguments": " "}}
-    feed(state, chunk(said(None)), chunk(called(nameless)), chunk(called(rest)), chunk(END))
+    feed(state, chunk(text_delta(None)), chunk(tool_delta(nameless)), chunk(tool_delta(rest)), chunk(END))
     [call] = state.get_final_completion().choices[0].message.tool_calls
     assert (call.id, call.function.arguments) == ("c", "{} ")
     state = ChatCompletionStreamState()
     late = [{"index": i, "id": f"c{i}", "type": "function", "function": {"arguments": "{}"}} for i in (3, 1)]
-    feed(state, chunk(said(None)), chunk(called(late[0])), chunk(called(late[1])), chunk(END))
+    feed(state, chunk(text_delta(None)), chunk(tool_delta(late[0])), chunk(tool_delta(late[1])), chunk(END))
     assert [call.id for call in state.get_final_completion().choices[0].message.tool_calls] == ["c3", "c1"]
 
 
-def test_text_that_comes_as_a_list_of_parts() -> None:
+def test_text_may_be_a_list_of_parts() -> None:
     state: Any = ChatCompletionStreamState()
     parts = [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "Hel"}]
-    events = feed(state, chunk(said("")), chunk({"delta": {"content": parts}}), chunk(said("lo")), chunk(END))
+    events = feed(
+        state,
+        chunk(text_delta("")),
+        chunk({"delta": {"content": parts}}),
+        chunk(text_delta("lo")),
+        chunk(END),
+    )
     assert [event.delta for event in events if event.type == "content.delta"] == ["", "Hel", "lo"]
     assert state.get_final_completion().choices[0].message.content == "Hello"
 
 
-def test_choices_may_begin_in_any_order_and_chunks_hold_several() -> None:
+def test_choices_may_start_in_any_order_and_share_chunks() -> None:
     state: Any = ChatCompletionStreamState()
-    first = {"index": 1, **said("b")}
+    first = {"index": 1, **text_delta("b")}
     probs = {"content": [{"token": "a", "logprob": -1.0, "top_logprobs": []}], "refusal": None}
-    second = {"index": 0, **said("a"), "logprobs": probs}
+    second = {"index": 0, **text_delta("a"), "logprobs": probs}
     feed(state, chunk(first), chunk(second), chunk(END, {**END, "index": 1}))
     final = state.get_final_completion()
     assert [(choice.index, choice.message.content) for choice in final.choices] == [(0, "a"), (1, "b")]
-    assert len(final.choices[0].logprobs.content) == 1  # each token once, with a choice that begins late too
+    assert len(final.choices[0].logprobs.content) == 1  # each token once, even if a choice starts late
 
 
-def test_log_probabilities_of_an_event_and_of_a_chunk_stay_as_they_were() -> None:
+def test_later_chunks_do_not_change_earlier_log_probabilities() -> None:
     state: Any = ChatCompletionStreamState()
     probs = {"content": [{"token": "a", "logprob": -1.0, "top_logprobs": []}], "refusal": None}
-    chunks = [chunk({**said("a"), "logprobs": probs}) for _ in range(3)]
+    chunks = [chunk({**text_delta("a"), "logprobs": probs}) for _ in range(3)]
     events = [event for event in feed(state, *chunks) if event.type == "logprobs.content.delta"]
     assert [len(event.snapshot) for event in events] == [1, 2, 3]
     assert [len(one.choices[0].logprobs.content) for one in chunks] == [1, 1, 1]
 
 
-def test_usage_and_fingerprint_outlast_chunks_without_them() -> None:
+def test_usage_and_fingerprint_are_kept_across_chunks_without_them() -> None:
     state: Any = ChatCompletionStreamState()
-    feed(state, chunk(said("a"), system_fingerprint="fp"), chunk(END, usage=USAGE), chunk())
+    feed(state, chunk(text_delta("a"), system_fingerprint="fp"), chunk(END, usage=USAGE), chunk())
     final = state.get_final_completion()
     assert (final.usage.total_tokens, final.system_fingerprint) == (3, "fp")
 
 
-def test_text_that_is_no_json_is_only_refused_where_it_is_read() -> None:
+def test_text_that_is_not_json_raises_only_when_parsed() -> None:
     state: Any = ChatCompletionStreamState(response_format=City)
-    events = feed(state, chunk(said("")), chunk(said("Sorry, ")), chunk(said("no.")))
+    events = feed(state, chunk(text_delta("")), chunk(text_delta("Sorry, ")), chunk(text_delta("no.")))
     with pytest.raises(ValueError, match="expected value"):
         print(events[-1].parsed)
     with pytest.raises(pydantic.ValidationError):
         feed(state, chunk(END))
 
 
-def test_an_answer_that_was_cut_is_told_at_once() -> None:
+def test_a_truncated_answer_raises_at_once() -> None:
     state: Any = ChatCompletionStreamState(response_format=City)
-    feed(state, chunk(said("")), chunk(said('{"na')))
+    feed(state, chunk(text_delta("")), chunk(text_delta('{"na')))
     with pytest.raises(LengthFinishReasonError) as caught:
         feed(state, chunk({"delta": {}, "finish_reason": "length"}))
     assert caught.value.completion.choices[0].message.content == '{"na'
 
 
-def test_no_chunk_no_completion() -> None:
+def test_a_stream_without_chunks_has_no_completion() -> None:
     state: Any = ChatCompletionStreamState()
     with pytest.raises(APIResponseValidationError, match="No chunk"):
         state.get_final_completion()
 
 
-def test_what_is_worked_out_late_is_in_every_view_of_an_event() -> None:
+def test_lazily_parsed_values_are_in_every_view_of_an_event() -> None:
     state: Any = ChatCompletionStreamState(response_format=City)
     texts = ['{"name": "U', 'lm", "rivers": ["Don', 'au"]}']
-    deltas = [event for text in texts for event in feed(state, chunk(said(text)))[1:]]
+    deltas = [event for text in texts for event in feed(state, chunk(text_delta(text)))[1:]]
     feed(state, chunk(END))
     seen = [None, {"name": "Ulm", "rivers": []}, {"name": "Ulm", "rivers": ["Donau"]}]
     for views in (
@@ -183,34 +196,34 @@ def test_what_is_worked_out_late_is_in_every_view_of_an_event() -> None:
     assert state.current_completion_snapshot.choices[0].message.parsed == City(name="Ulm", rivers=["Donau"])
 
 
-def test_a_snapshot_grows_and_says_what_its_text_stands_for() -> None:
+def test_a_snapshot_grows_and_is_parsed_so_far() -> None:
     state: Any = ChatCompletionStreamState(response_format=City, input_tools=[pydantic_function_tool(City)])
-    first = feed(state, chunk(said("")))[0]
+    first = feed(state, chunk(text_delta("")))[0]
     assert isinstance(first, ChunkEvent)
-    feed(state, chunk(said('{"name": "Ulm"')))
+    feed(state, chunk(text_delta('{"name": "Ulm"')))
     message = first.snapshot.choices[0].message
     assert message.parsed == {"name": "Ulm"}
     assert first.to_dict()["snapshot"]["choices"][0]["message"]["parsed"] == {"name": "Ulm"}
     begin = {"index": 0, "id": "c", "type": "function", "function": {"name": "City", "arguments": ""}}
-    feed(state, chunk(said(', "rivers": []}')), chunk(called(begin)))
-    feed(state, chunk(called({"index": 0, "function": {"arguments": '{"name": "Köln", "ri'}})))
+    feed(state, chunk(text_delta(', "rivers": []}')), chunk(tool_delta(begin)))
+    feed(state, chunk(tool_delta({"index": 0, "function": {"arguments": '{"name": "Köln", "ri'}})))
     assert first.snapshot.choices[0].message is message
     assert message.parsed == City(name="Ulm")
     assert message.tool_calls[0].function.parsed_arguments == {"name": "Köln"}
-    feed(state, chunk(called({"index": 0, "function": {"arguments": 'vers": []}'}})), chunk(END))
+    feed(state, chunk(tool_delta({"index": 0, "function": {"arguments": 'vers": []}'}})), chunk(END))
     call = first.snapshot.choices[0].message.tool_calls[0]
     assert call.function.parsed_arguments == City(name="Köln")
 
 
 def calls_made(work: Callable[[], object]) -> int:
-    """Count the calls of functions, Python's and C's, that ``work`` makes."""
+    """Return the number of Python and C function calls that ``work`` makes."""
     count = 0
 
-    def note(frame: object, what: str, arg: object) -> None:
+    def count_call(frame: object, what: str, arg: object) -> None:
         nonlocal count
         count += what in ("call", "c_call")
 
-    sys.setprofile(note)
+    sys.setprofile(count_call)
     try:
         work()
     finally:
@@ -219,15 +232,15 @@ def calls_made(work: Callable[[], object]) -> int:
 
 
 @pytest.mark.parametrize("shape", ["text", "json", "arguments", "logprobs"])
-def test_a_chunk_costs_the_same_however_much_came_before(shape: str) -> None:
+def test_the_cost_of_a_chunk_does_not_grow_with_the_stream(shape: str) -> None:
     probs = {"content": [{"token": "a", "logprob": -1.0, "top_logprobs": []}], "refusal": None}
     arguments = {"index": 0, "function": {"arguments": "1,"}}
     begin = {"index": 0, "id": "c", "type": "function", "function": {"name": "search", "arguments": "["}}
     start, piece = {
-        "text": (said("a"), said("b")),
-        "json": (said("["), said("1,")),
-        "arguments": (called(begin), called(arguments)),
-        "logprobs": (said("a"), {**said("b"), "logprobs": probs}),
+        "text": (text_delta("a"), text_delta("b")),
+        "json": (text_delta("["), text_delta("1,")),
+        "arguments": (tool_delta(begin), tool_delta(arguments)),
+        "logprobs": (text_delta("a"), {**text_delta("b"), "logprobs": probs}),
     }[shape]
     state: Any = ChatCompletionStreamState(
         response_format=City if shape == "json" else None, input_tools=[STRICT]
@@ -241,7 +254,7 @@ def test_a_chunk_costs_the_same_however_much_came_before(shape: str) -> None:
 
 
 class Chunks:
-    """A stream of chunks that notes whether it was closed."""
+    """A stream of chunks that counts how often it was closed."""
 
     meta = None
     response = "the response"
@@ -267,15 +280,15 @@ class AsyncChunks(Chunks):
 
 
 STREAM = (
-    chunk(said("")),
-    chunk(said('{"name": ')),
-    chunk(said("x"), object=""),  # as Azure's asynchronous filter sends
-    chunk(said('"Ulm"}')),
+    chunk(text_delta("")),
+    chunk(text_delta('{"name": ')),
+    chunk(text_delta("x"), object=""),  # as sent by Azure's asynchronous filter
+    chunk(text_delta('"Ulm"}')),
     chunk(END),
 )
 
 
-def test_a_stream_is_sent_when_its_block_is_entered_and_closed_when_it_is_left() -> None:
+def test_the_request_is_sent_on_entering_the_block_and_closed_on_leaving() -> None:
     sent: list[Chunks] = []
 
     def send() -> Any:
@@ -294,7 +307,7 @@ def test_a_stream_is_sent_when_its_block_is_entered_and_closed_when_it_is_left()
     assert sent[0].closed == 1
 
 
-def test_leaving_early_closes() -> None:
+def test_leaving_the_block_early_closes_the_stream() -> None:
     chunks: Any = Chunks(*STREAM)
     with ChatCompletionStream(raw_stream=chunks) as stream:
         for _ in stream:
@@ -303,7 +316,7 @@ def test_leaving_early_closes() -> None:
     assert chunks.closed == 1
 
 
-async def test_the_same_in_an_event_loop() -> None:
+async def test_the_asynchronous_stream_gives_the_same_events() -> None:
     chunks: Any = AsyncChunks(*STREAM)
 
     async def send() -> Any:

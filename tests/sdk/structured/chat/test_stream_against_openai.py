@@ -1,4 +1,4 @@
-"""The same chunks through the OpenAI client and through ours: the same events, snapshots and completions."""
+"""The same chunks give the same events, snapshots and completions as in the OpenAI client."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def logprob(token: str) -> dict[str, Any]:
 
 @st.composite
 def choice_deltas(draw: st.DrawFn, content: str | None) -> list[dict[str, Any]]:
-    """The pieces of one choice, in order: role, text or refusal, tool calls, the reason to finish."""
+    """Draw one choice's deltas in order: role, text or refusal, tool calls, finish reason."""
     cuts = st.lists(st.integers(0, 200), max_size=6)
     out: list[dict[str, Any]] = [{"delta": {"role": "assistant", **draw(st.sampled_from(STARTS))}}]
     vendor = draw(st.booleans())
@@ -120,7 +120,7 @@ def cases(draw: st.DrawFn) -> Case:
     out += [chunk([{"index": i, "finish_reason": None, **d}]) for i, rest in left.items() for d in rest]
     if draw(st.booleans()):
         out.append(chunk([], usage=USAGE))
-    if draw(st.booleans()):  # Azure's first
+    if draw(st.booleans()):  # Azure's first chunk
         out.insert(0, chunk([], prompt_filter_results=[{"prompt_index": 0}], obfuscation="xyz"))
     return Case(out, response_format, draw(st.booleans()))
 
@@ -137,11 +137,11 @@ def chunk(choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
     }
 
 
-def told(state: Any, chunks: list[Any]) -> list[Any]:
-    """What a reader sees: each chunk's events, the completion so far, then the whole, or an error."""
+def visible_results(state: Any, chunks: list[Any]) -> list[Any]:
+    """Return what a caller sees: events and snapshot per chunk, then the completion or the error."""
     seen: list[Any] = []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the other client's own, about its generic types
+        warnings.simplefilter("ignore")  # the OpenAI client's own, about its generic types
         try:
             for one in chunks:
                 seen.append(
@@ -154,7 +154,7 @@ def told(state: Any, chunks: list[Any]) -> list[Any]:
             seen.append(state.get_final_completion().to_dict())
         except (openai.OpenAIError, errors.OpenAIError) as error:
             partial = error.completion.to_dict()
-            for choice in partial["choices"]:  # the other client's is between two readings of the text
+            for choice in partial["choices"]:  # the OpenAI client's value lags behind the text
                 choice["message"].pop("parsed", None)
             seen.append((type(error).__name__, str(error), partial))
     return seen
@@ -171,13 +171,15 @@ def both(case: Case) -> tuple[list[Any], list[Any]]:
         **given_format, **({"input_tools": their_tools} if case.tools else {})
     )
     return (
-        told(mine, [ChatCompletionChunk.received(json.dumps(one).encode()) for one in case.chunks]),
-        told(other, [TheirChunk.construct(**one) for one in case.chunks]),
+        visible_results(
+            mine, [ChatCompletionChunk.received(json.dumps(one).encode()) for one in case.chunks]
+        ),
+        visible_results(other, [TheirChunk.construct(**one) for one in case.chunks]),
     )
 
 
 @given(cases())
-def test_same_events(case: Case) -> None:
+def test_the_events_equal_the_openai_clients(case: Case) -> None:
     mine, other = both(case)
     for our_step, their_step in zip(mine, other, strict=True):
         assert our_step == their_step

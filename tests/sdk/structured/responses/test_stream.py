@@ -1,4 +1,4 @@
-"""Streamed responses: streams that contradict themselves, where to start, and the streams that users hold."""
+"""Streamed responses: inconsistent streams, resumption, and the stream objects."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ FUNCTION_DONE = event("output_item.done", 2, item=call(), output_index=0)
 
 
 @pytest.mark.parametrize(
-    ("events", "said"),
+    ("events", "message"),
     [
         ((ADDED,), "`response.created` before `response.output_item.added`"),
         ((CREATED, DELTA), "output index 0 before receiving its output item"),
@@ -119,43 +119,43 @@ FUNCTION_DONE = event("output_item.done", 2, item=call(), output_index=0)
         ),
     ],
 )
-def test_a_stream_that_contradicts_itself_is_refused(events: tuple[Any, ...], said: str) -> None:
+def test_an_inconsistent_stream_is_refused(events: tuple[Any, ...], message: str) -> None:
     fed(*events[:-1])
-    with pytest.raises(RuntimeError, match=said):
+    with pytest.raises(RuntimeError, match=message):
         fed(*events)
 
 
-def test_an_item_that_is_done_twice_is_as_it_was_last() -> None:
+def test_the_last_version_of_an_item_counts() -> None:
     early = event("output_item.done", 2, item=message("early"), output_index=0)
     later = whole("in_progress", [message("later")])
     state = fed(CREATED, early, ITEM_DONE, event("in_progress", 3, response=later))
-    [told] = state.handle_event(event("completed", 4, response=whole("completed", None)))
-    assert told.response.output_text == "later"
+    [received] = state.handle_event(event("completed", 4, response=whole("completed", None)))
+    assert received.response.output_text == "later"
 
 
-def test_an_item_that_was_announced_without_being_told_is_left_out() -> None:
+def test_an_announced_item_without_content_is_omitted() -> None:
     state = fed(CREATED)
     assert state.handle_event(event("output_item.added", 1, item=None, output_index=0)) == []
-    [told] = state.handle_event(event("completed", 2, response=whole("completed", [])))
-    assert told.response.output == []
+    [received] = state.handle_event(event("completed", 2, response=whole("completed", [])))
+    assert received.response.output == []
 
 
-def test_what_broke_off_tells_what_came() -> None:
+def test_an_incomplete_response_keeps_the_received_text() -> None:
     state = fed(CREATED, ADDED, PART, DELTA)
-    [told] = state.handle_event(event("incomplete", 4, response=whole("incomplete", None)))
-    assert told.response.output[0].content[0].text == '{"name": "Ulm"}'
+    [received] = state.handle_event(event("incomplete", 4, response=whole("incomplete", None)))
+    assert received.response.output[0].content[0].text == '{"name": "Ulm"}'
     assert state.completed is None
 
 
-def test_a_delta_costs_the_same_however_much_came_before() -> None:
+def test_the_cost_of_a_delta_does_not_grow_with_the_stream() -> None:
     def calls_made() -> int:
         count = 0
 
-        def note(frame: object, what: str, arg: object) -> None:
+        def count_call(frame: object, what: str, arg: object) -> None:
             nonlocal count
             count += what in ("call", "c_call")
 
-        sys.setprofile(note)
+        sys.setprofile(count_call)
         try:
             state.handle_event(DELTA)
         finally:
@@ -170,7 +170,7 @@ def test_a_delta_costs_the_same_however_much_came_before() -> None:
 
 
 class Events:
-    """A stream of events that notes whether it was closed."""
+    """A stream of events that counts how often it was closed."""
 
     meta = None
     response = None
@@ -195,19 +195,19 @@ class AsyncEvents(Events):
         self.closed += 1
 
 
-def test_a_stream_gives_events_and_the_response() -> None:
+def test_a_stream_yields_events_and_the_final_response() -> None:
     events: Any = Events(*STREAM)
     manager: ResponseStreamManager[City] = ResponseStreamManager(lambda: events, text_format=City)
     with manager as stream:
-        told = list(stream)
-        assert [one.type for one in told] == [one.type for one in STREAM]
-        assert told[3].snapshot == '{"name": "Ulm"}'
-        assert told[4].parsed == told[6].response.output_parsed == City(name="Ulm")
+        received = list(stream)
+        assert [one.type for one in received] == [one.type for one in STREAM]
+        assert received[3].snapshot == '{"name": "Ulm"}'
+        assert received[4].parsed == received[6].response.output_parsed == City(name="Ulm")
         assert stream.get_final_response().output_parsed == City(name="Ulm")
     assert events.closed == 1
 
 
-def test_a_stream_that_is_taken_up_again_tells_what_is_new() -> None:
+def test_a_resumed_stream_yields_only_new_events() -> None:
     events: Any = Events(*STREAM)
     manager: ResponseStreamManager[Any] = ResponseStreamManager(lambda: events, starting_after=4)
     with manager as stream:
@@ -218,19 +218,19 @@ def test_a_stream_that_is_taken_up_again_tells_what_is_new() -> None:
 @pytest.mark.parametrize(
     ("events", "last"), [((), "no event"), ((CREATED, ADDED), "`response.output_item.added`")]
 )
-def test_no_completed_event_no_response(events: tuple[Any, ...], last: str) -> None:
+def test_a_stream_without_a_completed_event_has_no_response(events: tuple[Any, ...], last: str) -> None:
     raw: Any = Events(*events)
     with pytest.raises(RuntimeError, match=rf"Didn't receive a `response.completed` event.*{last}"):
         ResponseStream(raw_stream=raw).get_final_response()
 
 
-async def test_the_same_in_an_event_loop() -> None:
+async def test_the_asynchronous_stream_gives_the_same_events() -> None:
     raw: Any = AsyncEvents(*STREAM)
 
     async def send() -> Any:
         return raw
 
-    for request in (send, send()):  # what makes the request, or the request itself
+    for request in (send, send()):  # a function that sends the request, or its awaitable
         manager: AsyncResponseStreamManager[City] = AsyncResponseStreamManager(
             request, text_format=City, starting_after=5
         )
@@ -240,16 +240,16 @@ async def test_the_same_in_an_event_loop() -> None:
     assert raw.closed == 2
 
 
-def test_text_and_its_format_are_told_once() -> None:
-    told = text_with_format({"verbosity": "low"}, City)
-    assert told["verbosity"] == "low"
-    assert (told["format"]["type"], told["format"]["name"]) == ("json_schema", "City")
+def test_text_format_is_merged_into_text_and_conflicts_are_errors() -> None:
+    received = text_with_format({"verbosity": "low"}, City)
+    assert received["verbosity"] == "low"
+    assert (received["format"]["type"], received["format"]["name"]) == ("json_schema", "City")
     assert text_with_format(NOT_GIVEN, NOT_GIVEN) is NOT_GIVEN
     with pytest.raises(TypeError, match=r"text\.format with text_format"):
         text_with_format({"format": {"type": "text"}}, City)
 
 
-def test_a_format_that_the_input_changes() -> None:
+def test_the_input_may_change_the_output_format() -> None:
     def update(given: Any) -> list[Any]:
         return [{"type": "configuration_update", "text": {"format": given}}, {"type": "message"}]
 

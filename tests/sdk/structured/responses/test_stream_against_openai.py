@@ -1,4 +1,4 @@
-"""The same events of a response through the OpenAI client and through ours: the same events and responses."""
+"""The same response events give the same events and responses as in the OpenAI client."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def call(draw: st.DrawFn, at: int) -> tuple[list[dict[str, Any]], dict[str, Any]
 
 
 @st.composite
-def thought(draw: st.DrawFn, at: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def reasoning(draw: st.DrawFn, at: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     item = {"id": f"rs_{at}", "type": "reasoning", "summary": []}
     delta = {
         "type": "response.reasoning_summary_text.delta",
@@ -148,7 +148,7 @@ def thought(draw: st.DrawFn, at: int) -> tuple[list[dict[str, Any]], dict[str, A
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    kinds = draw(st.lists(st.sampled_from([message, call, thought]), max_size=3))
+    kinds = draw(st.lists(st.sampled_from([message, call, reasoning]), max_size=3))
     events: list[dict[str, Any]] = [
         {"type": "response.created", "response": response("in_progress", draw(st.sampled_from([[], None])))},
         {"type": "response.in_progress", "response": response("in_progress", [])},
@@ -157,8 +157,8 @@ def cases(draw: st.DrawFn) -> Case:
     gap = draw(st.booleans())
     for at, kind in enumerate(kinds):
         index = at + (1 if gap and at else 0)
-        told, item = draw(kind(at))
-        events += [{"output_index": index, **event} for event in told]
+        visible_results, item = draw(kind(at))
+        events += [{"output_index": index, **event} for event in visible_results]
         events.append({"type": "response.output_item.done", "item": item, "output_index": index})
         whole.append(item)
     end = draw(st.sampled_from(["completed", "completed", "failed", "incomplete", "none"]))
@@ -181,10 +181,10 @@ def our_tools() -> Any:
     return response_tools([pydantic_function_tool(Weather), STRICT, LOOSE, SPACE])
 
 
-def told(state: Any, events: list[Any], completed: str) -> list[Any]:
+def visible_results(state: Any, events: list[Any], completed: str) -> list[Any]:
     seen: list[Any] = []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the other client's own, about its generic types
+        warnings.simplefilter("ignore")  # the OpenAI client's own, about its generic types
         for one in events:
             try:
                 answers = state.handle_event(one)
@@ -198,17 +198,17 @@ def told(state: Any, events: list[Any], completed: str) -> list[Any]:
 
 
 @given(cases())
-def test_same_events(case: Case) -> None:
+def test_the_events_equal_the_openai_clients(case: Case) -> None:
     wanted = {} if case.text_format is None else {"text_format": case.text_format}
     mine = ResponseStreamState(**wanted, **({"input_tools": our_tools()} if case.tools else {}))
     other = theirs.ResponseStreamState(
         text_format=case.text_format or openai.omit, input_tools=their_tools() if case.tools else openai.omit
     )
-    ours = told(mine, [read_event(json.dumps(one).encode()) for one in case.events], "completed")
+    ours = visible_results(mine, [read_event(json.dumps(one).encode()) for one in case.events], "completed")
     their_event = their_types.ResponseStreamEvent
     for our_step, their_step in itertools.zip_longest(
         ours,
-        told(
+        visible_results(
             other,
             [models.construct_type(type_=their_event, value=one) for one in case.events],
             "_completed_response",
@@ -218,11 +218,11 @@ def test_same_events(case: Case) -> None:
 
 
 @given(cases())
-def test_same_whole_responses(case: Case) -> None:
+def test_unstreamed_responses_equal_the_openai_clients(case: Case) -> None:
     parse = pytest.importorskip("openai.lib._parsing._responses").parse_response
     output = [event["item"] for event in case.events if event["type"] == "response.output_item.done"]
     body = response("completed", output, vendor="x")
-    with warnings.catch_warnings(action="ignore"):  # the other client's own, about its generic types
+    with warnings.catch_warnings(action="ignore"):  # the OpenAI client's own, about its generic types
         other = parse(
             text_format=case.text_format or openai.omit,
             input_tools=their_tools() if case.tools else None,
@@ -236,7 +236,7 @@ def test_same_whole_responses(case: Case) -> None:
     assert mine.to_dict() == other
 
 
-def test_tools_are_the_openai_clients() -> None:
+def test_tool_definitions_equal_the_openai_clients() -> None:
     assert our_tools() == their_tools()
     loose = pydantic_function_tool(Weather), openai.pydantic_function_tool(Weather)
     for tool in loose:
