@@ -1,4 +1,4 @@
-"""What a line of a batch stands for: both kinds, what is given for all, and each thing that may be wrong."""
+"""Parsing of batch lines in the plain and the OpenAI form, their defaults, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specclient.batch.lines import BatchDefaults, duplicate_line, parse_line
 from specclient.batch.records import parse_record, refused_record
 from specclient.types.policy import Policy
 
-ASK = BatchDefaults(default_model="openai/gpt-4.1", tags={"team": "a"})
+DEFAULTS = BatchDefaults(default_model="openai/gpt-4.1", tags={"team": "a"})
 CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
 
 
@@ -36,9 +36,9 @@ def openai(url: str = "/v1/chat/completions", custom_id: object = "a", method: s
         (openai("/v1/responses", prompt={"id": "p"}), "responses.create", {"prompt": {"id": "p"}}, {}),
     ],
 )
-def test_kinds(line: dict, method: str, params: dict, extra: dict) -> None:
+def test_plain_and_openai_lines_are_parsed(line: dict, method: str, params: dict, extra: dict) -> None:
     for raw in (line, json.dumps(line), json.dumps(line).encode() + b"\n"):
-        request = parse_line(7, raw, ASK).request
+        request = parse_line(7, raw, DEFAULTS).request
         assert request is not None
         assert (request.method.name, request.params, request.options.body) == (method, params, extra)
         assert request.options.tags == {"team": "a"}
@@ -46,39 +46,37 @@ def test_kinds(line: dict, method: str, params: dict, extra: dict) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ask", "line", "model"),
+    ("defaults", "line", "model"),
     [
         ({}, openai(model="m", **CHAT), "m"),
         ({"model": "mine/x"}, openai(model="m", **CHAT), "mine/x"),
         ({"policy": Policy()}, openai(model="m", **CHAT), "auto"),
     ],
 )
-def test_which_model_is_asked(ask: dict, line: dict, model: str) -> None:
-    request = parse_line(1, line, BatchDefaults(default_model="d", **ask)).request
+def test_the_model_of_a_line(defaults: dict, line: dict, model: str) -> None:
+    request = parse_line(1, line, BatchDefaults(default_model="d", **defaults)).request
     assert request.model == model
-    assert request.policy == ask.get("policy")
+    assert request.policy == defaults.get("policy")
 
 
-def test_what_is_given_for_all_yields_to_the_line() -> None:
-    ask = BatchDefaults(default_model="d", params={"max_tokens": 5, "temperature": 0}, form="chat")
-    params = parse_line(1, {**CHAT, "max_completion_tokens": 9}, ask).request.params
+def test_parameters_of_a_line_override_the_defaults() -> None:
+    defaults = BatchDefaults(default_model="d", params={"max_tokens": 5, "temperature": 0}, form="chat")
+    params = parse_line(1, {**CHAT, "max_completion_tokens": 9}, defaults).request.params
     assert params == {**CHAT, "max_completion_tokens": 9, "temperature": 0}
-    assert parse_line(1, openai("/v1/embeddings", input="x"), ask).request.params == {"input": "x"}
-    assert (
-        parse_line(1, {"prompt": "x", "model": "local/demo"}, ask).request.method.name
-        == "chat.completions.create"
-    )
+    assert parse_line(1, openai("/v1/embeddings", input="x"), defaults).request.params == {"input": "x"}
+    plain = parse_line(1, {"prompt": "x", "model": "local/demo"}, defaults).request
+    assert plain.method.name == "chat.completions.create"
 
 
 @pytest.mark.parametrize(
     ("line", "identity"), [({"prompt": "x"}, 7), ({"prompt": "x", "id": "q"}, "q"), (openai(**CHAT), "a")]
 )
-def test_ids(line: dict, identity: object) -> None:
-    assert parse_line(7, line, ASK).id == identity
+def test_the_id_of_a_line(line: dict, identity: object) -> None:
+    assert parse_line(7, line, DEFAULTS).id == identity
 
 
 @pytest.mark.parametrize(
-    ("raw", "code", "told"),
+    ("raw", "code", "message"),
     [
         (b"\n", "empty_line", "is empty"),
         (b'{"prompt": ', "invalid_json", "is not JSON"),
@@ -103,33 +101,33 @@ def test_ids(line: dict, identity: object) -> None:
         ({"custom_id": "a", "url": "/v1/embeddings"}, "invalid_body", "body null"),
     ],
 )
-def test_what_is_wrong_is_told_with_the_number(raw: object, code: str, told: str) -> None:
-    line = parse_line(7, raw, ASK)
+def test_the_error_of_an_invalid_line_has_its_number(raw: object, code: str, message: str) -> None:
+    line = parse_line(7, raw, DEFAULTS)
     assert line.request is None
     assert line.problem.code == code
     assert line.problem.message.startswith("line 7 ")
     record = refused_record(line)
     assert json.loads(record.line())["error"]["line"] == 7
-    assert re.search(told, record.reason)
+    assert re.search(message, record.reason)
     assert parse_record(record.line()) == (line.key, False, None)
 
 
-def test_a_duplicate_names_both_lines() -> None:
-    line = duplicate_line(parse_line(9, openai(**CHAT), ASK), 2)
+def test_the_error_of_a_duplicate_names_both_lines() -> None:
+    line = duplicate_line(parse_line(9, openai(**CHAT), DEFAULTS), 2)
     assert (line.id, line.problem.code) == ("a", "duplicate_custom_id")
     assert line.problem.message == "line 9 has the custom_id 'a' of line 2; every line needs its own"
-    assert line.key != parse_line(2, openai(**CHAT), ASK).key, "its record does not stand for the other's"
+    assert line.key != parse_line(2, openai(**CHAT), DEFAULTS).key, "the record is not that of the other line"
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_break_it(raw: bytes) -> None:
-    line = parse_line(1, raw, ASK)
+def test_arbitrary_bytes_are_parsed_to_a_request_or_an_error(raw: bytes) -> None:
+    line = parse_line(1, raw, DEFAULTS)
     assert (line.request is None) is (line.problem is not None)
     assert parse_record(raw) is None
 
 
 @pytest.mark.parametrize(
-    ("raw", "told"),
+    ("raw", "expected"),
     [
         (b'{"id": 1, "output": "x", "cost": "0.5", "error": null}', ("id 1", True, Decimal("0.5"))),
         (b'{"id": "1", "output": null, "cost": null, "error": {"code": "x"}}', ('id "1"', False, None)),
@@ -149,5 +147,5 @@ def test_no_bytes_break_it(raw: bytes) -> None:
         (b"7", None),
     ],
 )
-def test_what_a_written_record_tells(raw: bytes, told: object) -> None:
-    assert parse_record(raw) == told
+def test_written_records_are_parsed(raw: bytes, expected: object) -> None:
+    assert parse_record(raw) == expected

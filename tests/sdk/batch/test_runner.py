@@ -1,4 +1,4 @@
-"""Lines served over real sockets: records of both kinds, order, budget, failures, and being told to stop."""
+"""Batches run against a loopback server: records of both forms, order, budgets, failures and stopping."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def client(server: BatchServer, tmp_path: Path) -> AsyncIterator[AsyncOpen
         yield client
 
 
-async def gathered(source: object, into: list[Record] | None = None, **options: object) -> list[Record]:
+async def collect(source: object, into: list[Record] | None = None, **options: object) -> list[Record]:
     found = [] if into is None else into
     async for record in run(source, **options):
         found.append(record)
@@ -47,14 +47,14 @@ def say(text: str) -> list[dict]:
     return [{"role": "user", "content": text}]
 
 
-async def test_plain_lines(client: AsyncOpenAI, server: BatchServer) -> None:
+async def test_records_of_plain_lines(client: AsyncOpenAI, server: BatchServer) -> None:
     lines = [
         {"prompt": "one two"},
         {"id": "own", "messages": say("three"), "temperature": 0},
         {"prompt": "fail 400", "id": 9},
         {"prompt": "x", "tools": [{"type": "function", "function": {"name": "f"}}]},
     ]
-    found = {record.id: record for record in await gathered(lines, client=client, tags={"team": "a"})}
+    found = {record.id: record for record in await collect(lines, client=client, tags={"team": "a"})}
     assert found[1].data == {
         "id": 1,
         "output": "ONE TWO",
@@ -81,7 +81,7 @@ async def test_plain_lines(client: AsyncOpenAI, server: BatchServer) -> None:
     assert sent == {"model": "m", "messages": say("three"), "temperature": 0}
 
 
-async def test_openai_lines(client: AsyncOpenAI, server: BatchServer) -> None:
+async def test_records_of_openai_lines(client: AsyncOpenAI, server: BatchServer) -> None:
     lines = [
         openai("chat", messages=say("one")),
         openai("text", "/v1/completions", prompt="one"),
@@ -91,7 +91,7 @@ async def test_openai_lines(client: AsyncOpenAI, server: BatchServer) -> None:
         openai("nobody", model="nobody/m", messages=say("one")),
         openai("url", "/v1/images", prompt="one"),
     ]
-    found = {record.id: record.data for record in await gathered(lines, client=client)}
+    found = {record.id: record.data for record in await collect(lines, client=client)}
     for name in ("chat", "text", "vector", "response"):
         data = found[name]
         assert set(data) == {"id", "custom_id", "response", "error", "cost"}
@@ -112,11 +112,11 @@ async def test_openai_lines(client: AsyncOpenAI, server: BatchServer) -> None:
     json.dumps(found)
 
 
-async def test_a_response_without_a_model_is_the_servers_word_alone(
+async def test_the_body_of_a_record_is_the_servers_response_unchanged(
     client: AsyncOpenAI, server: BatchServer
 ) -> None:
-    """What came over the wire is what is written: nothing added, nothing lost."""
-    (record,) = await gathered([openai("a", messages=say("one"))], client=client)
+    """No field is added or lost by parsing."""
+    (record,) = await collect([openai("a", messages=say("one"))], client=client)
     sent = {
         "id": "x",
         "created": 1,
@@ -131,27 +131,29 @@ async def test_a_response_without_a_model_is_the_servers_word_alone(
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-async def test_order_and_concurrency(client: AsyncOpenAI, server: BatchServer, ordered: bool) -> None:
+async def test_records_are_in_order_if_requested_and_concurrency_is_limited(
+    client: AsyncOpenAI, server: BatchServer, ordered: bool
+) -> None:
     server.gap = 0.01
     lines = [{"prompt": f"{'slow' if i == 0 else 'p'} {i}"} for i in range(20)]
-    found = await gathered(lines, client=client, concurrency=4, ordered=ordered)
+    found = await collect(lines, client=client, concurrency=4, ordered=ordered)
     assert sorted(record.number for record in found) == list(range(1, 21))
     assert server.most == 4
     numbers = [record.number for record in found]
     assert (numbers == sorted(numbers)) is ordered
     if not ordered:
-        assert numbers[-1] == 1, "nobody waits for the slow one"
+        assert numbers[-1] == 1, "the slow line does not delay the others"
 
 
-async def test_duplicates_are_refused_and_not_sent(client: AsyncOpenAI, server: BatchServer) -> None:
+async def test_duplicate_ids_are_errors_and_are_not_sent(client: AsyncOpenAI, server: BatchServer) -> None:
     lines = [openai("a", messages=say("one")), openai("a", messages=say("two")), {"prompt": "x", "id": "a"}]
-    first, second, third = sorted(await gathered(lines, client=client), key=lambda r: r.number)
+    first, second, third = sorted(await collect(lines, client=client), key=lambda r: r.number)
     assert (first.ok, second.ok, third.ok) == (True, False, True)
     assert "'a' of line 1" in second.reason
     assert server.asked == {"one": 1, "x": 1}
 
 
-async def test_sources(client: AsyncOpenAI, tmp_path: Path) -> None:
+async def test_paths_files_and_iterators_can_be_sources(client: AsyncOpenAI, tmp_path: Path) -> None:
     text = b'\xef\xbb\xbf{"prompt": "one"}\n\n{"prompt": "two"}\r\n{"prompt": "three"}\n\n \n'
     file = tmp_path / "in.jsonl"
     file.write_bytes(text)
@@ -163,56 +165,58 @@ async def test_sources(client: AsyncOpenAI, tmp_path: Path) -> None:
 
     expected = [(1, "ONE"), (2, None), (3, "TWO"), (4, "THREE")]
     for source in (file, str(file), io.BytesIO(text.removeprefix(b"\xef\xbb\xbf")), later()):
-        found = await gathered(source, client=client, ordered=True)
+        found = await collect(source, client=client, ordered=True)
         assert [(record.number, record.data["output"]) for record in found] == expected
     with pytest.raises(ConfigurationError, match=r"cannot read .*nowhere"):
-        await gathered(tmp_path / "nowhere", client=client)
+        await collect(tmp_path / "nowhere", client=client)
 
 
-async def test_a_source_that_breaks_off_loses_no_answer(client: AsyncOpenAI) -> None:
+async def test_records_before_an_exception_of_the_source_are_yielded(client: AsyncOpenAI) -> None:
     def broken() -> Iterator[dict]:
         yield {"prompt": "slow"}
         raise OSError("the disk is gone")
 
     found: list[Record] = []
     with pytest.raises(OSError, match="disk"):
-        await gathered(broken(), into=found, client=client)
+        await collect(broken(), into=found, client=client)
     assert [record.ok for record in found] == [True]
 
 
-async def test_records_come_while_the_source_waits(client: AsyncOpenAI) -> None:
+async def test_records_are_yielded_while_the_source_blocks(client: AsyncOpenAI) -> None:
     reading, writing = os.pipe()
-    with os.fdopen(writing, "wb", buffering=0) as pen, os.fdopen(reading, "rb") as source:
-        pen.write(b'{"prompt": "one"}\n')
+    with os.fdopen(writing, "wb", buffering=0) as pipe, os.fdopen(reading, "rb") as source:
+        pipe.write(b'{"prompt": "one"}\n')
         records = run(source, client=client)
         assert (await anext(records)).data["output"] == "ONE"
-        pen.write(b'{"prompt": "two"}\n')
+        pipe.write(b'{"prompt": "two"}\n')
         assert (await anext(records)).data["output"] == "TWO"
-        pen.close()
+        pipe.close()
         assert [record async for record in records] == []
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
-async def test_a_budget_is_not_passed(client: AsyncOpenAI, server: BatchServer, concurrency: int) -> None:
+async def test_max_cost_is_not_exceeded(client: AsyncOpenAI, server: BatchServer, concurrency: int) -> None:
     lines = [{"prompt": f"p{i}" + " word" * 29, "max_tokens": 30} for i in range(50)]  # six cents each
     found: list[Record] = []
     with pytest.raises(BudgetExceededError, match=r"spent \$0.\d+ of \$0.5, and the next line may cost"):
-        await gathered(lines, into=found, client=client, max_cost="0.5", concurrency=concurrency)
+        await collect(lines, into=found, client=client, max_cost="0.5", concurrency=concurrency)
     spent = sum(record.cost for record in found)
     assert all(record.ok for record in found)
     assert Decimal("0.40") < spent <= Decimal("0.5")
     assert len(found) == sum(server.asked.values())
 
 
-async def test_a_budget_needs_prices(client: AsyncOpenAI, server: BatchServer) -> None:
+async def test_max_cost_requires_known_prices_and_a_positive_number(
+    client: AsyncOpenAI, server: BatchServer
+) -> None:
     with pytest.raises(
         ConfigurationError, match=r'no price is known for mine/other.*\[prices."mine/other"\]'
     ):
-        await gathered([{"prompt": "x", "model": "mine/other"}], client=client, max_cost=1)
+        await collect([{"prompt": "x", "model": "mine/other"}], client=client, max_cost=1)
     assert not server.asked
     for wrong in (-1, "much", float("nan"), float("inf")):
         with pytest.raises(ConfigurationError, match="max_cost is"):
-            await gathered([{"prompt": "x"}], client=client, max_cost=wrong)
+            await collect([{"prompt": "x"}], client=client, max_cost=wrong)
 
 
 async def test_a_budget_of_the_client_ends_the_batch(server: BatchServer) -> None:
@@ -225,16 +229,16 @@ async def test_a_budget_of_the_client_ends_the_batch(server: BatchServer) -> Non
     lines = [{"prompt": f"p{i}"} for i in range(50)]
     async with AsyncOpenAI(base_url=server.base_url, api_key=key) as client:
         with pytest.raises(BudgetExceededError, match="nothing is left"):
-            await gathered(lines, into=found, client=client, model="m", concurrency=1)
+            await collect(lines, into=found, client=client, model="m", concurrency=1)
     assert [record.ok for record in found] == [True, True, True, False]
 
 
-async def test_without_a_budget_prices_may_be_unknown(client: AsyncOpenAI) -> None:
-    (record,) = await gathered([{"prompt": "x", "model": "mine/other"}], client=client)
+async def test_without_max_cost_prices_may_be_unknown(client: AsyncOpenAI) -> None:
+    (record,) = await collect([{"prompt": "x", "model": "mine/other"}], client=client)
     assert (record.ok, record.cost, record.data["cost"]) == (True, None, None)
 
 
-async def test_told_to_stop_it_finishes_what_is_in_flight(client: AsyncOpenAI, server: BatchServer) -> None:
+async def test_after_stop_the_running_lines_are_finished(client: AsyncOpenAI, server: BatchServer) -> None:
     stop, found = asyncio.Event(), []
     async for record in run(
         ({"prompt": f"slow {i}"} for i in range(100)), client=client, concurrency=5, stop=stop
@@ -246,14 +250,16 @@ async def test_told_to_stop_it_finishes_what_is_in_flight(client: AsyncOpenAI, s
     assert len(found) == sum(server.asked.values())
 
 
-async def test_told_to_stop_it_does_not_wait_for_ever(client: AsyncOpenAI, server: BatchServer) -> None:
+async def test_after_stop_running_lines_are_cancelled_after_the_grace_period(
+    client: AsyncOpenAI, server: BatchServer
+) -> None:
     server.gap = 60
     stop = asyncio.Event()
     asyncio.get_running_loop().call_later(0.1, stop.set)
-    assert await gathered([{"prompt": "x"}] * 3, client=client, stop=stop, grace_s=0.1) == []
+    assert await collect([{"prompt": "x"}] * 3, client=client, stop=stop, grace_s=0.1) == []
 
 
-async def test_who_leaves_early_leaves_nothing_behind(client: AsyncOpenAI, server: BatchServer) -> None:
+async def test_closing_the_iterator_cancels_all_tasks(client: AsyncOpenAI, server: BatchServer) -> None:
     server.gap = 0.05
     before = asyncio.all_tasks()
     records = run(({"prompt": f"p{i}"} for i in range(1000)), client=client, concurrency=3)
@@ -264,9 +270,9 @@ async def test_who_leaves_early_leaves_nothing_behind(client: AsyncOpenAI, serve
     assert sum(server.asked.values()) <= 8
 
 
-async def test_wrong_arguments(client: AsyncOpenAI) -> None:
+async def test_invalid_arguments_raise(client: AsyncOpenAI) -> None:
     with pytest.raises(ConfigurationError, match="concurrency is 0"):
-        await gathered([], client=client, concurrency=0)
+        await collect([], client=client, concurrency=0)
     with pytest.raises(ConfigurationError, match="no policy named 'x'"):
-        await gathered([], client=client, policy="x")
+        await collect([], client=client, policy="x")
     assert specclient.batch.run is run

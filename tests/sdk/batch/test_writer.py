@@ -1,4 +1,4 @@
-"""A batch from file to file: going on after any end, mending what it left, and touching nothing of others."""
+"""Batches from file to file: resuming, repairing a truncated output file, and refusing files of others."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def client(server: BatchServer, tmp_path: Path) -> AsyncIterator[AsyncOpen
 
 @pytest.fixture
 def lines(tmp_path: Path) -> Path:
-    """Plain lines with and without ids, one that fails, one of OpenAI's, one that is none."""
+    """Plain lines with and without ids, one that fails, one of OpenAI's form, and an invalid one."""
     chat = {"model": "mine/m", "messages": [{"role": "user", "content": "four"}]}
     return write_lines(
         tmp_path / "in.jsonl",
@@ -49,18 +49,20 @@ def lines(tmp_path: Path) -> Path:
     )
 
 
-def summed(summary: BatchSummary) -> tuple[int, int, int, int]:
+def line_counts(summary: BatchSummary) -> tuple[int, int, int, int]:
     return summary.answered, summary.failed, summary.skipped, summary.failed_before
 
 
-async def test_what_is_done_is_left_alone_and_what_failed_is_tried_again(
+async def test_a_second_run_skips_answered_lines_and_retries_failed_ones(
     client: AsyncOpenAI, server: BatchServer, lines: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out.jsonl"
-    stood: list[int] = []
-    summary = await run_file(lines, out, client=client, watch=lambda s: stood.append(s.answered + s.failed))
-    assert summed(summary) == (3, 2, 0, 0)
-    assert stood == [1, 2, 3, 4, 5]
+    progress: list[int] = []
+    summary = await run_file(
+        lines, out, client=client, watch=lambda s: progress.append(s.answered + s.failed)
+    )
+    assert line_counts(summary) == (3, 2, 0, 0)
+    assert progress == [1, 2, 3, 4, 5]
     assert summary.cost == Decimal("0.006")
     assert summary.read_bytes == lines.stat().st_size
     assert summary.reasons == {
@@ -70,37 +72,39 @@ async def test_what_is_done_is_left_alone_and_what_failed_is_tried_again(
     first = records(out)
 
     summary = await run_file(lines, out, client=client, retry_failed=False)
-    assert summed(summary) == (0, 0, 5, 2)
+    assert line_counts(summary) == (0, 0, 5, 2)
     assert records(out) == first
 
     summary = await run_file(lines, out, client=client)
-    assert summed(summary) == (0, 2, 3, 0)
+    assert line_counts(summary) == (0, 2, 3, 0)
     assert sorted(map(str, records(out))) == sorted(map(str, first))
 
     server.mended = True
     summary = await run_file(lines, out, client=client)
-    assert summed(summary) == (1, 1, 3, 0)
-    assert summary.cost == Decimal("0.010"), "what was spent before counts"
+    assert line_counts(summary) == (1, 1, 3, 0)
+    assert summary.cost == Decimal("0.010"), "the cost includes earlier runs"
     assert server.asked == {"one": 1, "two": 1, "four": 1, "fail 400": 3}
     assert len(records(out)) == 5
 
 
 @pytest.mark.parametrize("keep", [1, 30, -2, -1])
-async def test_half_a_line_is_mended(
+async def test_a_truncated_last_record_is_removed_and_its_line_run_again(
     client: AsyncOpenAI, server: BatchServer, lines: Path, tmp_path: Path, keep: int
 ) -> None:
     out = tmp_path / "out.jsonl"
     await run_file(lines, out, client=client, concurrency=1)
     whole = out.read_bytes().splitlines(keepends=True)
-    out.write_bytes(b"".join(whole[:1]) + whole[1][:keep])  # as a kill in the middle of writing leaves it
+    out.write_bytes(b"".join(whole[:1]) + whole[1][:keep])  # as after SIGKILL during a write
     summary = await run_file(lines, out, client=client)
-    assert summed(summary)[:3] == ((1, 2, 2) if keep == -1 else (2, 2, 1))  # -1: only the line's end was lost
+    assert line_counts(summary)[:3] == (
+        (1, 2, 2) if keep == -1 else (2, 2, 1)
+    )  # -1: only the newline is missing
     assert {str(r.get("custom_id", r["id"])) for r in records(out)} == {"1", "2", "3", "5"}
     assert len(records(out)) == 5
     assert server.asked["two"] == (1 if keep == -1 else 2)
 
 
-async def test_a_line_with_two_records_keeps_the_first(
+async def test_of_two_records_of_a_line_the_first_is_kept(
     client: AsyncOpenAI, lines: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out.jsonl"
@@ -112,7 +116,7 @@ async def test_a_line_with_two_records_keeps_the_first(
 
 
 @pytest.mark.parametrize(
-    "there",
+    "content",
     [
         '{"prompt": "mine"}\n',
         "notes\n",
@@ -121,14 +125,14 @@ async def test_a_line_with_two_records_keeps_the_first(
         '{"id": 1, "output": "x", "error": null}\n\n',
     ],
 )
-async def test_other_files_are_not_written(
-    client: AsyncOpenAI, server: BatchServer, lines: Path, tmp_path: Path, there: str
+async def test_files_that_are_no_batch_output_are_not_overwritten(
+    client: AsyncOpenAI, server: BatchServer, lines: Path, tmp_path: Path, content: str
 ) -> None:
     out = tmp_path / "out.jsonl"
-    out.write_text(there)
+    out.write_text(content)
     with pytest.raises(ConfigurationError, match=r"line \d of .*out.jsonl is not a batch record"):
         await run_file(lines, out, client=client)
-    assert out.read_text() == there
+    assert out.read_text() == content
     with pytest.raises(ConfigurationError, match="is the source"):
         await run_file(lines, tmp_path / "home" / ".." / lines.name, client=client)
     with pytest.raises(ConfigurationError, match="there is no file"):
@@ -137,7 +141,7 @@ async def test_other_files_are_not_written(
     assert not server.asked
 
 
-async def test_a_file_is_written_by_one_batch_at_a_time(
+async def test_an_output_file_is_locked_by_its_batch(
     client: AsyncOpenAI, lines: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out.jsonl"
@@ -146,7 +150,7 @@ async def test_a_file_is_written_by_one_batch_at_a_time(
         await run_file(lines, out, client=client)
     other.close()
     await run_file(lines, out, client=client)
-    other = RecordFile(out, LineIndex(), retry_failed=True)  # rewritten, and still its own
+    other = RecordFile(out, LineIndex(), retry_failed=True)  # the rewritten file is locked as well
     with pytest.raises(ConfigurationError, match="another batch is writing"):
         await run_file(lines, out, client=client)
     other.close()
@@ -161,7 +165,9 @@ async def test_a_rewritten_file_keeps_its_mode(client: AsyncOpenAI, lines: Path,
     assert out.stat().st_mode & 0o777 == 0o600
 
 
-async def test_duplicates_stay_refused(client: AsyncOpenAI, server: BatchServer, tmp_path: Path) -> None:
+async def test_duplicates_remain_errors_in_later_runs(
+    client: AsyncOpenAI, server: BatchServer, tmp_path: Path
+) -> None:
     lines = write_lines(tmp_path / "in.jsonl", [{"prompt": p, "id": "a"} for p in ("slow one", "two")])
     out = tmp_path / "out.jsonl"
     for retry in (False, False, True, True):
@@ -170,15 +176,17 @@ async def test_duplicates_stay_refused(client: AsyncOpenAI, server: BatchServer,
     assert server.asked == {"slow one": 1}
 
 
-async def test_streams_and_devices(client: AsyncOpenAI, lines: Path) -> None:
+async def test_streams_and_devices_can_be_outputs(client: AsyncOpenAI, lines: Path) -> None:
     out = io.BytesIO()
     summary = await run_file(io.BytesIO(lines.read_bytes()), out, client=client)
-    assert summed(summary)[:2] == (3, 2)
+    assert line_counts(summary)[:2] == (3, 2)
     assert len([json.loads(line) for line in out.getvalue().splitlines()]) == 5
-    assert summed(await run_file(lines, "/dev/null", client=client))[:2] == (3, 2)
+    assert line_counts(await run_file(lines, "/dev/null", client=client))[:2] == (3, 2)
 
 
-async def test_a_budget_ends_and_goes_on(client: AsyncOpenAI, server: BatchServer, tmp_path: Path) -> None:
+async def test_a_batch_stopped_by_max_cost_resumes_with_a_higher_one(
+    client: AsyncOpenAI, server: BatchServer, tmp_path: Path
+) -> None:
     lines = write_lines(tmp_path / "in.jsonl", [{"prompt": f"p{i}", "max_tokens": 1} for i in range(30)])
     out = tmp_path / "out.jsonl"
     summary = await run_file(lines, out, client=client, max_cost="0.02")
@@ -187,13 +195,13 @@ async def test_a_budget_ends_and_goes_on(client: AsyncOpenAI, server: BatchServe
     sent = sum(server.asked.values())
     assert sent == summary.answered == len(records(out)) > 0
     summary = await run_file(lines, out, client=client, max_cost="0.02")
-    assert summary.answered == 0, "what earlier runs spent counts"
+    assert summary.answered == 0, "max_cost includes the cost of earlier runs"
     summary = await run_file(lines, out, client=client, max_cost="0.2")
     assert (summary.stopped, summary.answered + summary.skipped) == (None, 30)
     assert set(server.asked.values()) == {1}
 
 
-async def test_interrupted_it_says_so(client: AsyncOpenAI, tmp_path: Path) -> None:
+async def test_the_summary_of_an_interrupted_batch_states_it(client: AsyncOpenAI, tmp_path: Path) -> None:
     lines = write_lines(tmp_path / "in.jsonl", [{"prompt": f"slow {i}"} for i in range(30)])
     stop = asyncio.Event()
     summary = await run_file(
@@ -203,7 +211,7 @@ async def test_interrupted_it_says_so(client: AsyncOpenAI, tmp_path: Path) -> No
     assert len(records(tmp_path / "out.jsonl")) == summary.answered
 
 
-async def test_reasons_are_bounded(client: AsyncOpenAI, tmp_path: Path) -> None:
+async def test_the_number_of_error_reasons_is_limited(client: AsyncOpenAI, tmp_path: Path) -> None:
     many = [{"prompt": f"fail 400 for reason {i}"} for i in range(60)]
     summary = await run_file(write_lines(tmp_path / "in", many), tmp_path / "out", client=client)
     assert summary.failed == 60
@@ -211,7 +219,7 @@ async def test_reasons_are_bounded(client: AsyncOpenAI, tmp_path: Path) -> None:
     assert len(summary.reasons) <= 21
 
 
-def test_ids_are_few_bytes_in_memory() -> None:
+def test_the_line_index_uses_little_memory() -> None:
     ids = LineIndex()
     tracemalloc.start()
     try:

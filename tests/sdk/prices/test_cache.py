@@ -1,4 +1,4 @@
-"""A model that was priced before is priced again from a note, while the catalogue is the same."""
+"""The price cache: rates of models already looked up, stored per edition of the catalogue."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from specclient.types.usage import Usage
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 USAGE = Usage(prompt=1_000, completion=100, cached=10, reasoning=5)
-#: Beside steady prices: one with dates or tiers, and names that nobody has.
+#: Models with fixed prices, one with dated or tiered prices, and an unknown name.
 MODELS = [
     ("openai", "gpt-4.1"),
     ("openai", "gpt-4.1-mini-2025-04-14"),
@@ -35,8 +35,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "specclient" / CACHE_FILE
 
 
-def anew() -> None:
-    """Forget what this process knows, as a new one would."""
+def clear_process_cache() -> None:
+    """Clear the cache in memory, as in a new process."""
     cache._cache.cache_clear()
 
 
@@ -46,35 +46,37 @@ def cost(vendor: str, model: str) -> Any:
 
 
 @pytest.mark.parametrize(("vendor", "model"), MODELS)
-def test_a_price_from_a_note_is_the_price(
+def test_a_cached_price_equals_that_of_the_catalogue(
     vendor: str, model: str, monkeypatch: pytest.MonkeyPatch, home: Path
 ) -> None:
     first = cost(vendor, model)
     dated = find_price(vendor, model)
-    anew()
+    clear_process_cache()
     if dated is None or dated.listed is None:
-        monkeypatch.setattr(prices_catalogue, "find_model", None)  # nobody may ask it
+        monkeypatch.setattr(prices_catalogue, "find_model", None)  # a look-up would raise
         assert f"{vendor} {model}" in json.loads(home.read_text())["seen"]
     assert cost(vendor, model) == first
     assert (first[0] is None) == (model == "nobody-knows-me")
 
 
-def test_a_price_with_tiers_is_read_in_the_catalogue() -> None:
+def test_a_price_with_tiers_is_not_cached() -> None:
     found = find_price("google", "gemini-2.5-pro")
     assert found is not None
     assert found.fixed_rates is None
     assert found.rates(NOW, 1_000) != found.rates(NOW, 300_000)
 
 
-def test_another_catalogue_is_asked_anew(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_edition_of_the_catalogue_invalidates_the_cache(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = cost("openai", "gpt-4.1")
-    told = json.loads(home.read_text())
-    told["seen"]["openai gpt-4.1"]["rates"]["input"] = "77"
-    home.write_text(json.dumps(told))
-    anew()
+    cache_content = json.loads(home.read_text())
+    cache_content["seen"]["openai gpt-4.1"]["rates"]["input"] = "77"
+    home.write_text(json.dumps(cache_content))
+    clear_process_cache()
     assert cost("openai", "gpt-4.1")[1]["input"] > first[1]["input"]
-    home.write_text(json.dumps({**told, "edition": "0.0.1"}))
-    anew()
+    home.write_text(json.dumps({**cache_content, "edition": "0.0.1"}))
+    clear_process_cache()
     assert cost("openai", "gpt-4.1") == first
     before = catalogue_file.edition({})
     (home.parent / "prices.json").write_text("{}")
@@ -93,16 +95,16 @@ def test_another_catalogue_is_asked_anew(home: Path, monkeypatch: pytest.MonkeyP
         '{"edition": "E", "seen": 7}',
     ],
 )
-def test_a_damaged_file_is_written_anew(home: Path, damage: str) -> None:
+def test_a_damaged_cache_file_is_rewritten(home: Path, damage: str) -> None:
     first = cost("openai", "gpt-4.1")
     edition = json.loads(home.read_text())["edition"]
     home.write_text(damage.replace('"E"', json.dumps(edition)))
-    anew()
+    clear_process_cache()
     assert cost("openai", "gpt-4.1") == first
     assert "openai gpt-4.1" in json.loads(home.read_text())["seen"]
 
 
-def test_a_folder_that_cannot_be_written_costs_no_price(
+def test_prices_are_found_if_the_cache_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blocked = tmp_path / "file"
@@ -111,7 +113,7 @@ def test_a_folder_that_cannot_be_written_costs_no_price(
     assert cost("openai", "gpt-4.1")[0] is not None
 
 
-def test_the_file_does_not_grow_without_end(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_file_is_limited_in_size(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prices_catalogue, "find_model", lambda vendor, name: None)
     monkeypatch.setattr(cache, "write_atomically", lambda path, text: path.write_text(text))
     for number in range(MAX_ENTRIES + 3):
@@ -120,7 +122,7 @@ def test_the_file_does_not_grow_without_end(home: Path, monkeypatch: pytest.Monk
     assert (len(names), names[0], names[-1]) == (MAX_ENTRIES, "openai m3", f"openai m{MAX_ENTRIES + 2}")
 
 
-def test_a_model_with_a_price_of_the_users_is_looked_up_nowhere() -> None:
+def test_a_model_with_a_configured_price_needs_no_catalogue() -> None:
     table = {"openai/gpt-4.1": {"input": "1", "output": "2"}}
     prices = Prices(Settings.model_validate({"prices": table}))
     assert prices.is_loaded("openai", "gpt-4.1", "openai")

@@ -1,4 +1,4 @@
-"""A fetched catalogue is checked, kept whole, used from then on, and never in the way of a call."""
+"""The saved price catalogue: validation, atomic writes, use, and the fallback to the installed one."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def cost(model: str = "gpt-next", prompt: int = 100) -> Any:
     return Prices(Settings()).price(usage, "openai", model, price_provider="openai", at=AT)
 
 
-def test_it_is_used_from_then_on(path: Path) -> None:
+def test_a_saved_catalogue_is_used_until_it_is_deleted(path: Path) -> None:
     assert cost().total is None
     copy = save_catalogue(content(), fetched=AT, env=os.environ)
     assert (copy.path, copy.fetched, copy.models) == (path, AT, 1)
     assert saved_catalogue(os.environ) == copy
     priced = cost()
-    assert priced.total == Decimal("0.000045")  # 100 at $0.15, 10 at $3: exact, though JSON has floats
+    assert priced.total == Decimal("0.000045")  # 100 at $0.15, 10 at $3: exact, although JSON has floats
     assert priced.source == "genai-prices (fetched 2026-11-21): openai/gpt-next on 2026-11-21"
     assert cost(prompt=101).by_kind["output"] == Decimal("0.00006")
     path.unlink()
@@ -85,7 +85,7 @@ def test_it_is_used_from_then_on(path: Path) -> None:
         b"[" * 100_000,
     ],
 )
-def test_what_is_none_does_not_replace_it(path: Path, bad: bytes) -> None:
+def test_an_invalid_catalogue_does_not_replace_the_saved_one(path: Path, bad: bytes) -> None:
     save_catalogue(content(), fetched=AT, env=os.environ)
     before = path.read_bytes()
     with pytest.raises(ConfigurationError, match="not a price catalogue"):
@@ -94,7 +94,7 @@ def test_what_is_none_does_not_replace_it(path: Path, bad: bytes) -> None:
     assert [each.name for each in path.parent.iterdir()] == ["prices.json"]
 
 
-def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_the_error_of_an_unwritable_catalogue_names_the_setting(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match=r"cannot write .*SPECCLIENT_PRICES"):
         save_catalogue(
@@ -105,7 +105,7 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"package": 1}', "[[[["])
-def test_a_damaged_file_is_told_once_and_the_installed_catalogue_is_used(
+def test_a_damaged_file_is_logged_once_and_the_installed_catalogue_is_used(
     path: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     path.parent.mkdir()
@@ -113,27 +113,29 @@ def test_a_damaged_file_is_told_once_and_the_installed_catalogue_is_used(
     caplog.set_level(logging.WARNING, logger="specclient")
     for _ in range(2):
         assert cost("gpt-4.1").total
-    told = [record.getMessage() for record in caplog.records]
-    assert len(told) <= 1
-    assert all("specclient cost update-prices" in each for each in told)
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) <= 1
+    assert all("specclient cost update-prices" in each for each in messages)
     assert saved_catalogue(os.environ) is None
 
 
-def test_a_later_package_takes_its_place(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_catalogue_saved_by_another_package_version_is_ignored(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     save_catalogue(content(), fetched=AT, env=os.environ)
-    told = json.loads(path.read_text())
-    path.write_text(json.dumps({**told, "package": "0.0.1"}))
+    saved = json.loads(path.read_text())
+    path.write_text(json.dumps({**saved, "package": "0.0.1"}))
     assert saved_catalogue(os.environ) is None
     assert cost("gpt-4.1").source.startswith("genai-prices: ")
 
 
-def test_it_is_in_the_users_data_folder(clean_home: Path) -> None:
+def test_the_default_catalogue_is_in_the_users_data_folder(clean_home: Path) -> None:
     copy = save_catalogue(content(), fetched=AT, env={})
     assert copy.path.name == "prices.json"
     assert clean_home in copy.path.parents
     assert cost().total is not None
 
 
-def test_genai_prices_own_data_is_read_by_the_door_we_use() -> None:
-    """The library has no public door to data at hand: this fails once a version closes the one we use."""
+def test_the_private_parser_of_genai_prices_that_we_call_exists() -> None:
+    """The library has no public function for data in memory, so a new version may remove the one called."""
     assert catalogue._providers(NEW)[0].models[0].id == "gpt-next"

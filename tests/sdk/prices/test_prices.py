@@ -1,4 +1,4 @@
-"""Every token is billed once, exactly, at the price of the call's own date; what is unknown is not zero."""
+"""Prices: each token is billed once, exactly, at the price of the call's date; unknown costs are None."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from specclient.types.usage import ReportedCharge, Usage
 
 AT = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
-#: Models whose tokens have a price in both directions, as the catalogue lists them.
+#: Models of the catalogue that have a price for input and output tokens.
 PRICED = [
     (provider.id, model.id)
     for provider in get_snapshot().providers
@@ -33,7 +33,7 @@ PRICED = [
 
 
 class AtVendors(Prices):
-    """Prices as at each vendor's own endpoint, whose preset names the vendor."""
+    """Prices at each vendor's own endpoint, whose preset names the vendor."""
 
     def price(self, usage, provider, model, **more):
         return super().price(usage, provider, model, **{"price_provider": provider, **more})
@@ -46,7 +46,7 @@ def prices(**settings):
     return AtVendors(Settings(**settings), now=lambda: AT)
 
 
-def test_cached_tokens_are_billed_once_at_their_own_price():
+def test_cached_tokens_are_billed_once_at_the_cached_price():
     cost = prices().price(Usage(prompt=1000, cached=100, completion=10), "openai", "gpt-4.1", at=AT)
     assert cost.by_kind == {
         "input": Decimal("0.0018"),  # 900 at $2 a million
@@ -64,7 +64,7 @@ def test_cached_tokens_are_billed_once_at_their_own_price():
     completion=st.integers(0, 200_000),
     parts=st.tuples(st.floats(0, 0.5), st.floats(0, 0.5), st.floats(0, 1)),
 )
-def test_the_whole_catalogue_agrees_with_its_own_arithmetic(which, prompt, completion, parts):
+def test_costs_equal_those_of_genai_prices_for_the_whole_catalogue(which, prompt, completion, parts):
     provider, model = which
     cached, written, reasoning = int(prompt * parts[0]), int(prompt * parts[1]), int(completion * parts[2])
     usage = Usage(
@@ -84,19 +84,19 @@ def test_the_whole_catalogue_agrees_with_its_own_arithmetic(which, prompt, compl
 
 
 @pytest.mark.parametrize(("prompt", "rate"), [(200_000, "1.25"), (200_001, "2.5")])
-def test_above_a_tier_every_token_pays_its_price(prompt, rate):
+def test_above_a_tier_its_price_applies_to_every_token(prompt, rate):
     cost = prices().price(Usage(prompt=prompt, completion=0), "google", "gemini-2.5-pro", at=AT)
     assert cost.total == Decimal(rate) * prompt / 1_000_000
 
 
-def test_a_price_that_changed_is_taken_as_it_was():
+def test_the_price_at_the_date_of_the_call_applies():
     usage = Usage(prompt=1_000_000, completion=0)
     before = prices().price(usage, "openai", "o3", at=datetime(2025, 5, 1, tzinfo=UTC))
     after = prices().price(usage, "openai", "o3", at=datetime(2025, 7, 1, tzinfo=UTC))
     assert (before.total, after.total) == (Decimal(10), Decimal(2))
 
 
-def test_exact_whatever_decimal_context_the_thread_has():
+def test_costs_do_not_depend_on_the_decimal_context():
     usage = Usage(prompt=1_234_567, cached=7, completion=89)
     wide = prices().price(usage, "openai", "gpt-4.1", at=AT)
     with localcontext() as context:
@@ -106,7 +106,7 @@ def test_exact_whatever_decimal_context_the_thread_has():
     assert wide.total == Decimal("2.4698355")  # 1,234,560 at $2, 7 at $0.50, 89 at $8
 
 
-def test_the_users_price_stands_over_the_catalogue_and_the_engine():
+def test_a_configured_price_overrides_the_catalogue_and_engine_time():
     table = {
         "openai/gpt-4.1": {"input": "1", "output": "3", "cached_input": "0.1"},
         "local/demo": {"input": "2", "output": "2"},
@@ -116,17 +116,17 @@ def test_the_users_price_stands_over_the_catalogue_and_the_engine():
     assert cost.total == Decimal("0.00094")  # 600 at $1, 400 at $0.10, 100 at $3
     assert cost.source == '[prices."openai/gpt-4.1"] in the configuration'
     local = prices(prices=table).price(usage, "local", "demo", at=AT, engine_s=9.0)
-    assert local.total == Decimal("0.0022")  # no price for cached tokens: they are input like the rest
+    assert local.total == Decimal("0.0022")  # cached tokens without a price are billed as input
     assert set(local.by_kind) == {"input", "output"}
 
 
-def test_engine_time_at_the_users_rate_is_no_estimate():
+def test_engine_time_at_a_configured_rate_is_not_estimated():
     cost = prices(local={"device_cost_per_hour": "3.60"}).price(Usage(), "local", "demo", at=AT, engine_s=2.5)
     assert cost.total == cost.by_kind["engine"] == Decimal("0.0025")
     assert not cost.estimated
 
 
-def test_engine_time_at_the_assumed_rate_says_so():
+def test_engine_time_at_the_default_rate_is_estimated():
     cost = prices().price(Usage(), "local", "demo", at=AT, engine_s=36.0)
     assert cost.total == Decimal("0.001")
     assert cost.estimated
@@ -134,13 +134,13 @@ def test_engine_time_at_the_assumed_rate_says_so():
 
 
 @given(seconds=st.floats(0, 1e6), rate=st.decimals(0, 100, places=4))
-def test_engine_time_is_whole_nano_dollars(seconds, rate):
+def test_engine_costs_are_whole_nano_dollars(seconds, rate):
     cost = prices(local={"device_cost_per_hour": rate}).price(Usage(), "local", "m", at=AT, engine_s=seconds)
     assert cost.total == Decimal(cost.nano).scaleb(-9)
     assert abs(cost.total * 3600 - rate * Decimal(seconds)) < Decimal("2e-6")
 
 
-def test_unknown_engine_time_is_not_free():
+def test_the_cost_of_unknown_engine_time_is_unknown():
     cost = prices().price(Usage(prompt=5, completion=5), "local", "demo", at=AT)
     assert cost.total is None
     assert cost.source.startswith("engine time unknown")
@@ -154,17 +154,17 @@ def test_unknown_engine_time_is_not_free():
         (Usage(), "prompt and completion tokens unknown"),
     ],
 )
-def test_unknown_counts_are_not_zero(usage, unknown):
+def test_the_cost_of_unknown_token_counts_is_unknown(usage, unknown):
     cost = prices().price(usage, "openai", "gpt-4.1", at=AT)
     assert cost.total is None
     assert cost.source.startswith(unknown)
 
 
-def test_no_price_is_said_once_for_each_model(caplog):
+def test_a_missing_price_is_logged_once_for_each_model(caplog):
     caplog.set_level(logging.WARNING, logger="specclient")
     both = prices()
     usage = Usage(prompt=1, completion=1)
-    for model in ("said-once", "said-once", "said-too"):
+    for model in ("warned-once", "warned-once", "warned-too"):
         cost = both.price(usage, "elsewhere", model, at=AT)
         assert cost.total is None
         assert (
@@ -172,32 +172,32 @@ def test_no_price_is_said_once_for_each_model(caplog):
             == f'no price for elsewhere/{model}; set [prices."elsewhere/{model}"] in specclient.toml'
         )
     assert [r.getMessage().split(";")[0] for r in caplog.records] == [
-        "no price for elsewhere/said-once",
-        "no price for elsewhere/said-too",
+        "no price for elsewhere/warned-once",
+        "no price for elsewhere/warned-too",
     ]
 
 
-def test_an_endpoint_is_not_billed_as_a_vendor_it_sounds_like():
+def test_a_vendors_prices_apply_only_if_the_endpoint_names_the_vendor():
     usage = Usage(prompt=1000, completion=0)
     assert prices().price(usage, "my-openai", "gpt-4.1", price_provider=None, at=AT).total is None
     named = prices().price(usage, "my-openai", "gpt-4.1", price_provider="openai", at=AT)
     assert named.total == Decimal("0.002")
 
 
-def test_estimated_tokens_make_an_estimated_cost():
+def test_the_cost_of_estimated_tokens_is_estimated():
     usage = Usage(prompt=10, completion=10, estimated=True)
     assert prices().price(usage, "openai", "gpt-4.1", at=AT).estimated
 
 
-def test_parts_above_their_whole_are_cut_and_marked():
+def test_cached_tokens_above_the_prompt_are_limited_and_the_cost_is_estimated():
     usage = Usage(prompt=10, cached=50, completion=0)
     cost = prices().price(usage, "openai", "gpt-4.1", at=AT)
-    assert cost.total == Decimal("0.000005")  # ten cached tokens, not fifty, and none at a negative price
+    assert cost.total == Decimal("0.000005")  # ten cached tokens, not fifty, and no negative count
     assert cost.estimated
     assert "exceeded their whole" in cost.source
 
 
-def test_generated_tokens_without_a_price_are_unpriced():
+def test_the_cost_of_generated_tokens_without_a_price_is_unknown():
     embedding = next(
         (p.id, m.id)
         for p in get_snapshot().providers
@@ -208,7 +208,7 @@ def test_generated_tokens_without_a_price_are_unpriced():
     assert prices().price(Usage(prompt=5, completion=0), *embedding, at=AT).total is not None
 
 
-def test_predict_prices_without_a_warning(caplog):
+def test_predict_does_not_log_missing_prices(caplog):
     caplog.set_level(logging.WARNING, logger="specclient")
     assert prices().predict(1000, 100, "openai", "gpt-4.1") == Decimal("0.0028")
     assert prices(local={"device_cost_per_hour": 36}).predict(9, 9, "local", "demo", engine_s=1.0) == Decimal(
@@ -243,7 +243,7 @@ assert "genai_prices" in sys.modules
 # --- the user's own prices
 
 
-def test_every_kind_has_a_price_of_its_own():
+def test_every_kind_of_token_is_billed_at_its_own_price():
     table = {
         "input": 1, "output": 10, "cached_input": "0.1", "cache_write": "1.25", "cache_write_1h": 2,
         "reasoning": 20, "rejected_prediction": 5, "per_call": "0.01",
@@ -267,38 +267,38 @@ def test_every_kind_has_a_price_of_its_own():
     assert not cost.estimated
 
 
-def test_a_gpu_is_paid_by_the_second():
+def test_a_price_per_gpu_second_uses_engine_time_or_else_the_latency():
     both = prices(prices={"mine/m": {"per_gpu_second": "0.001"}, "local/m": {"per_gpu_second": "0.001"}})
     known = both.price(Usage(), "local", "m", at=AT, engine_s=2.0, latency_s=5.0)
     assert (known.total, dict(known.by_kind), known.estimated) == (
         Decimal("0.002"), {"engine": Decimal("0.002")}, False,
     )  # fmt: skip
-    guessed = both.price(Usage(), "mine", "m", at=AT, latency_s=5.0)
-    assert (guessed.total, guessed.estimated) == (Decimal("0.005"), True)
-    assert guessed.source.endswith("by the seconds the call took")
+    estimated = both.price(Usage(), "mine", "m", at=AT, latency_s=5.0)
+    assert (estimated.total, estimated.estimated) == (Decimal("0.005"), True)
+    assert estimated.source.endswith("by the seconds the call took")
     assert both.price(Usage(), "mine", "m", at=AT).total is None
 
 
-def test_a_price_by_the_call_needs_no_counts():
+def test_a_price_per_call_needs_no_token_counts():
     cost = prices(prices={"mine/m": {"per_call": "0.02"}}).price(Usage(), "mine", "m", at=AT)
     assert (cost.total, dict(cost.by_kind)) == (Decimal("0.02"), {"request": Decimal("0.02")})
 
 
-def test_a_route_comes_before_a_pattern_and_a_longer_pattern_before_a_shorter():
+def test_the_most_specific_configured_price_applies():
     def flat(dollars):
         return {"per_call": dollars}
 
     table = {"mine/*": flat(1), "mine/llama-*": flat(2), "mine/llama-3": flat(3), "other/*": flat(4)}
-    asked = prices(prices=table)
+    configured = prices(prices=table)
     for model, dollars in (("qwen", 1), ("llama-2", 2), ("llama-3", 3)):
-        cost = asked.price(Usage(), "mine", model, at=AT)
+        cost = configured.price(Usage(), "mine", model, at=AT)
         assert cost.total == dollars
     assert cost.source == '[prices."mine/llama-3"] in the configuration'
-    assert asked.price(Usage(), "mine", "x", at=AT).source == '[prices."mine/*"] in the configuration'
-    assert asked.price(Usage(), "min", "e/x", at=AT).total is None
+    assert configured.price(Usage(), "mine", "x", at=AT).source == '[prices."mine/*"] in the configuration'
+    assert configured.price(Usage(), "min", "e/x", at=AT).total is None
 
 
-def test_a_price_of_what_was_asked_for_holds_for_its_snapshots():
+def test_a_price_of_the_requested_model_applies_to_its_snapshots():
     both = prices(prices={"openai/gpt-4.1": {"per_call": 1}, "openai/gpt-4.1-2026-01-01": {"per_call": 2}})
     for served, dollars in (("gpt-4.1-2025-04-14", 1), ("gpt-4.1-2026-01-01", 2), (None, 1)):
         assert both.price(Usage(), "openai", "gpt-4.1", served=served, at=AT).total == dollars
@@ -307,7 +307,7 @@ def test_a_price_of_what_was_asked_for_holds_for_its_snapshots():
 # --- the engine in this process
 
 
-def test_electricity_is_a_kind_of_its_own():
+def test_electricity_is_a_separate_kind_of_cost():
     local = {"device_cost_per_hour": "3.60", "watts": 500, "electricity_cost_per_kwh": "0.36"}
     cost = prices(local=local).price(Usage(), "local", "demo", at=AT, engine_s=10)
     assert cost.by_kind == {"engine": Decimal("0.01"), "electricity": Decimal("0.0005")}
@@ -320,7 +320,7 @@ def test_electricity_is_a_kind_of_its_own():
 
 
 @pytest.mark.parametrize("billed", [True, None])
-def test_rejected_tokens_are_shown_and_not_added(billed):
+def test_rejected_prediction_tokens_are_a_part_of_the_output_cost(billed):
     usage = Usage(prompt=0, completion=77, accepted_prediction=6, rejected_prediction=4)
     cost = prices().price(usage, "openai", "gpt-4.1", at=AT, rejected_billed=billed)
     plain = prices().price(Usage(prompt=0, completion=77), "openai", "gpt-4.1", at=AT)
@@ -329,28 +329,28 @@ def test_rejected_tokens_are_shown_and_not_added(billed):
     assert cost.by_kind["output"] == Decimal("0.000584")
 
 
-def test_a_vendor_that_does_not_bill_rejected_tokens_bills_none():
+def test_rejected_tokens_that_are_not_billed_have_no_cost():
     usage = Usage(prompt=0, completion=77, rejected_prediction=400)
-    asked = ("mistral", "codestral-2501")
-    cost = prices().price(usage, *asked, at=AT, rejected_billed=False)
-    plain = prices().price(replace(usage, rejected_prediction=None), *asked, at=AT)
+    route = ("mistral", "codestral-2501")
+    cost = prices().price(usage, *route, at=AT, rejected_billed=False)
+    plain = prices().price(replace(usage, rejected_prediction=None), *route, at=AT)
     assert cost.total == plain.total
     assert "rejected_prediction" not in cost.by_kind
     assert not cost.estimated
 
 
-def test_more_rejected_than_generated_is_cut_and_marked():
+def test_rejected_tokens_above_the_completion_are_limited_and_the_cost_is_estimated():
     usage = Usage(prompt=0, completion=10, reasoning=6, rejected_prediction=9)
     cost = prices().price(usage, "openai", "gpt-4.1", at=AT)
     assert cost.total == Decimal("0.00008")
-    assert cost.by_kind["rejected_prediction"] == Decimal("0.000032")  # four, beside six of reasoning
+    assert cost.by_kind["rejected_prediction"] == Decimal("0.000032")  # four, since six are of reasoning
     assert cost.estimated
 
 
 # --- caches
 
 
-def test_an_hour_in_the_cache_costs_more():
+def test_cache_writes_for_an_hour_have_their_own_price():
     usage = Usage(prompt=100_000, completion=0, cache_write=100_000, cache_write_1h=40_000)
     cost = prices().price(usage, "anthropic", "claude-sonnet-4-5", at=AT)
     five_minutes, hour = Decimal("3.75"), Decimal("6")
@@ -359,17 +359,17 @@ def test_an_hour_in_the_cache_costs_more():
     assert cost.by_kind["input"] == 0
 
 
-def test_an_hour_without_a_price_of_its_own_costs_as_five_minutes_at_least():
+def test_cache_writes_for_an_hour_without_a_price_cost_as_those_for_five_minutes():
     table = {"mine/m": {"input": 1, "output": 1, "cache_write": 2}}
     usage = Usage(prompt=100, completion=0, cache_write=100, cache_write_1h=100)
     cost = prices(prices=table).price(usage, "mine", "m", at=AT)
     assert (cost.total, cost.estimated) == (Decimal("0.0002"), True)
 
 
-# --- what is no text, and what is no token
+# --- audio, images and web searches
 
 
-def test_sound_and_images_have_prices_of_their_own():
+def test_audio_and_images_have_their_own_prices():
     usage = Usage(prompt=1000, completion=200, audio_prompt=400, audio_completion=150)
     cost = prices().price(usage, "openai", "gpt-audio", at=AT)
     assert cost.by_kind == {
@@ -379,46 +379,47 @@ def test_sound_and_images_have_prices_of_their_own():
         "output": Decimal("0.0005"),  # 50 at $10
     }
     assert not cost.estimated
-    seen = prices().price(Usage(prompt=1000, completion=0, image_prompt=900), "openai", "gpt-realtime", at=AT)
-    assert seen.by_kind["image_input"] == Decimal("0.0045")  # 900 at $5
-    assert seen.by_kind["input"] == Decimal("0.0004")  # 100 at $4
+    usage = Usage(prompt=1000, completion=0, image_prompt=900)
+    cost = prices().price(usage, "openai", "gpt-realtime", at=AT)
+    assert cost.by_kind["image_input"] == Decimal("0.0045")  # 900 at $5
+    assert cost.by_kind["input"] == Decimal("0.0004")  # 100 at $4
 
 
-def test_sound_that_is_priced_as_text_is_an_estimate():
+def test_audio_priced_as_text_is_estimated():
     usage = Usage(prompt=1000, completion=0, audio_prompt=400)
     assert prices().price(usage, "openai", "gpt-4o-audio-preview", at=AT).estimated
 
 
-def test_parts_that_overlap_are_an_estimate_only_where_they_cost_otherwise():
+def test_overlapping_parts_are_estimated_only_if_their_prices_differ():
     usage = Usage(prompt=1000, completion=0, cached=900, image_prompt=1000)
     assert prices().price(usage, "openai", "gpt-realtime", at=AT).estimated
     assert not prices().price(usage, "openai", "gpt-4.1", at=AT).estimated
 
 
-def test_searches_of_the_web_are_billed():
+def test_web_searches_are_billed():
     usage = Usage(prompt=0, completion=0, searches=3)
     cost = prices().price(usage, "anthropic", "claude-sonnet-4-5", at=AT)
     assert cost.by_kind == {"input": 0, "output": 0, "web_search": Decimal("0.03")}  # $10 a thousand
     assert cost.total == Decimal("0.03")
 
 
-def test_a_price_by_the_hour_of_the_day():
-    """DeepSeek's, as the catalogue has it: half the price at night in Peking."""
+def test_a_price_may_depend_on_the_hour_of_the_day():
+    """DeepSeek's discount in the catalogue: half the price at night in Beijing."""
     usage = Usage(prompt=1_000_000, completion=0)
     at = [datetime(2025, 5, 1, hour, tzinfo=UTC) for hour in (12, 20)]
     day, night = (prices().price(usage, "deepseek", "deepseek-chat", at=each).total for each in at)
     assert night == day / 2
 
 
-# --- what the vendor says
+# --- costs reported by the vendor
 
 
 @pytest.mark.parametrize(
-    ("vendor", "field", "told"),
+    ("vendor", "field", "reported"),
     [("openrouter", "cost", True), ("x-ai", "cost_in_usd_ticks", True), ("x-ai", "cost", False),
      ("openai", "cost", False), (ANY_VENDOR, "cost", False), (None, "cost", False)],
 )  # fmt: skip
-def test_the_vendors_own_word_wins_where_it_is_one(vendor, field, told):
+def test_a_cost_reported_by_the_vendor_overrides_other_prices(vendor, field, reported):
     usage = Usage(
         prompt=10,
         completion=10,
@@ -426,27 +427,27 @@ def test_the_vendors_own_word_wins_where_it_is_one(vendor, field, told):
     )
     own = {"mine/m": {"per_call": 1}}
     cost = Prices(Settings(prices=own)).price(usage, "mine", "m", price_provider=vendor, at=AT)
-    if told:
+    if reported:
         assert (cost.total, dict(cost.by_kind)) == (Decimal("0.5"), {"reported": Decimal("0.5")})
         assert cost.source == f"reported by the provider: usage.{field}"
     else:
         assert cost.total == 1
 
 
-# --- which model
+# --- the model that is priced
 
 
-def test_the_model_that_served_is_priced_where_the_catalogue_knows_it():
+def test_the_served_model_is_priced_if_the_catalogue_has_it():
     usage = Usage(prompt=1_000_000, completion=0)
     for served in ("gpt-4.1-mini-2025-04-14", "gpt-4.1-mini"):
         cost = prices().price(usage, "azure", "my-deployment", served=served, at=AT)
         assert cost.total == Decimal("0.4")
         assert "azure/gpt-4.1-mini on" in cost.source
-    asked = prices().price(usage, "openai", "gpt-4.1", served="whatever-it-calls-itself", at=AT)
-    assert asked.total == Decimal(2)
+    requested = prices().price(usage, "openai", "gpt-4.1", served="whatever-it-calls-itself", at=AT)
+    assert requested.total == Decimal(2)
 
 
-def test_an_endpoint_that_is_not_known_is_priced_by_model_name_and_says_so():
+def test_an_unknown_endpoint_is_priced_by_model_name_which_the_source_states():
     usage = Usage(prompt=1_000_000, completion=0)
     for model in ("gpt-4.1", "openai/gpt-4.1"):
         cost = prices().price(usage, "gateway", model, price_provider=ANY_VENDOR, at=AT)
@@ -455,8 +456,8 @@ def test_an_endpoint_that_is_not_known_is_priced_by_model_name_and_says_so():
         assert cost.source == (
             "genai-prices: openai/gpt-4.1 on 2026-06-01; priced by model name; the endpoint is not known"
         )
-    nobody = prices().price(usage, "gateway", "my-own-finetune", price_provider=ANY_VENDOR, at=AT)
-    assert nobody.total is None
+    unknown = prices().price(usage, "gateway", "my-own-finetune", price_provider=ANY_VENDOR, at=AT)
+    assert unknown.total is None
 
 
 @given(
@@ -477,16 +478,18 @@ def test_an_endpoint_that_is_not_known_is_priced_by_model_name_and_says_so():
     ),
     billed=st.sampled_from([True, False, None]),
 )
-def test_kinds_sum_to_the_total_and_no_part_exceeds_its_whole(counts, rates, billed):
+def test_costs_by_kind_sum_to_the_total_and_are_not_negative(counts, rates, billed):
     parts = ("cached", "cache_write", "cache_write_1h", "reasoning", "rejected_prediction")
     names = ("prompt", "completion", *parts)
     usage = Usage(**dict(zip(names, counts, strict=True)))
     cost = prices(prices={"mine/m": rates}).price(usage, "mine", "m", at=AT, rejected_billed=billed)
     assert sum(cost.by_kind.values()) == cost.total
     assert all(dollars >= 0 for dollars in cost.by_kind.values())
-    dearest_in = max(
+    highest_input = max(
         rates.get(name, 0) for name in ("input", "cached_input", "cache_write", "cache_write_1h")
     )
-    dearest_out = max(rates.get(name, 0) for name in ("output", "reasoning", "rejected_prediction"))
-    most = (usage.prompt * dearest_in + usage.completion * dearest_out) / 1_000_000 + rates.get("per_call", 0)
+    highest_output = max(rates.get(name, 0) for name in ("output", "reasoning", "rejected_prediction"))
+    most = (usage.prompt * highest_input + usage.completion * highest_output) / 1_000_000 + rates.get(
+        "per_call", 0
+    )
     assert cost.total <= most

@@ -1,4 +1,4 @@
-"""A streamed call costs what the same call costs whole, in every vendor's language, to the last digit."""
+"""A streamed call costs exactly the same as one that is not streamed, in every vendor's dialect."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RECORDED = [
         ("gemini", "gemini-2.5-flash", "google"),
     )
     for path in sorted((DATA / kind).glob("*.sse"))
-    if path.with_suffix(".json").is_file() and path.stem != "overloaded"  # an error, whole
+    if path.with_suffix(".json").is_file() and path.stem != "overloaded"  # whose JSON is an error
 ]
 
 
@@ -43,9 +43,9 @@ def server() -> Iterator[OpenAIServer]:
         yield running
 
 
-def both(
+def complete_and_streamed(
     server: OpenAIServer,
-    speaks: str,
+    dialect_name: str,
     vendor: str,
     model: str,
     whole: bytes,
@@ -53,13 +53,13 @@ def both(
     known: Capabilities = UNKNOWN_CAPABILITIES,
     **settings: Any,
 ) -> list[Call]:
-    """Return the records of one call asked for whole, and as a stream read to its end."""
+    """Return the records of the same call, not streamed and streamed."""
     json_type = {"content-type": "application/json"}
     server.script(reply(200, whole, json_type), events(stream))
     mine = Provider(
         name="mine",
         base_url=server.base_url,
-        dialect=speaks,
+        dialect=dialect_name,
         key="k",
         price_provider=vendor,
         capabilities=known,
@@ -73,20 +73,22 @@ def both(
         return [answer.meta, chunks.meta]
 
 
-@pytest.mark.parametrize(("speaks", "model", "vendor", "name"), RECORDED)
-def test_recorded_answers(server: OpenAIServer, speaks: str, model: str, vendor: str, name: str) -> None:
-    whole, stream = ((DATA / speaks / f"{name}.{kind}").read_bytes() for kind in ("json", "sse"))
-    one, other = both(server, speaks, vendor, model, whole, stream)
-    assert one.usage == other.usage
-    assert one.cost == other.cost
-    assert one.cost.total
-    assert not one.cost.estimated
-    assert sum(one.cost.by_kind.values()) == one.cost.total
+@pytest.mark.parametrize(("dialect_name", "model", "vendor", "name"), RECORDED)
+def test_recorded_responses_cost_the_same_streamed(
+    server: OpenAIServer, dialect_name: str, model: str, vendor: str, name: str
+) -> None:
+    whole, stream = ((DATA / dialect_name / f"{name}.{kind}").read_bytes() for kind in ("json", "sse"))
+    complete, streamed = complete_and_streamed(server, dialect_name, vendor, model, whole, stream)
+    assert complete.usage == streamed.usage
+    assert complete.cost == streamed.cost
+    assert complete.cost.total
+    assert not complete.cost.estimated
+    assert sum(complete.cost.by_kind.values()) == complete.cost.total
 
 
-def test_every_kind_of_cache_is_billed_at_its_own_rate(server: OpenAIServer) -> None:
+def test_every_kind_of_cached_tokens_is_billed_at_its_own_rate(server: OpenAIServer) -> None:
     whole, stream = ((DATA / "anthropic" / f"text.{kind}").read_bytes() for kind in ("json", "sse"))
-    one, _ = both(server, "anthropic", "anthropic", "claude-sonnet-4-5", whole, stream)
+    one, _ = complete_and_streamed(server, "anthropic", "anthropic", "claude-sonnet-4-5", whole, stream)
     million = Decimal(1_000_000)
     assert one.cost.by_kind == {
         "input": 25 * 2 / million,
@@ -95,7 +97,7 @@ def test_every_kind_of_cache_is_billed_at_its_own_rate(server: OpenAIServer) -> 
         "cache_write_1h": 40 * 4 / million,
         "output": 12 * 10 / million,
     }
-    assert "claude-sonnet-5" in one.cost.source  # the model that served, not the one that was asked for
+    assert "claude-sonnet-5" in one.cost.source  # the served model, not the requested one
 
 
 @pytest.mark.parametrize(
@@ -110,18 +112,18 @@ def test_every_kind_of_cache_is_billed_at_its_own_rate(server: OpenAIServer) -> 
         ),
     ],
 )
-def test_what_the_vendor_says_wins_streamed_as_whole(
+def test_a_cost_reported_by_the_vendor_applies_streamed_or_not(
     server: OpenAIServer, vendor: str, usage: dict[str, Any], dollars: str, source: str
 ) -> None:
     tokens = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15, **usage}
-    calls = both(server, "openai", vendor, "grok-4", *_openai(tokens))
+    calls = complete_and_streamed(server, "openai", vendor, "grok-4", *_openai(tokens))
     for call in calls:
         assert (call.cost.total, call.cost.source) == (Decimal(dollars), source)
         assert not call.cost.estimated
 
 
 @pytest.mark.parametrize(("billed", "rejected"), [(None, "0.000032"), (True, "0.000032"), (False, None)])
-def test_rejected_tokens_are_billed_where_the_vendor_bills_them(
+def test_rejected_tokens_are_billed_unless_the_vendor_does_not(
     server: OpenAIServer, billed: bool | None, rejected: str | None
 ) -> None:
     usage = {
@@ -131,22 +133,22 @@ def test_rejected_tokens_are_billed_where_the_vendor_bills_them(
         "completion_tokens_details": {"accepted_prediction_tokens": 6, "rejected_prediction_tokens": 4},
     }
     known = Capabilities(rejected_billed=billed)
-    for call in both(server, "openai", "openai", "gpt-4.1", *_openai(usage), known):
-        assert call.cost.total == Decimal("0.000616")  # 77 at $8 a million, however they are parted
+    for call in complete_and_streamed(server, "openai", "openai", "gpt-4.1", *_openai(usage), known):
+        assert call.cost.total == Decimal("0.000616")  # 77 at $8 a million, however they are divided
         assert call.cost.by_kind.get("rejected_prediction") == (Decimal(rejected) if rejected else None)
 
 
-def test_a_server_paid_by_the_second_is_paid_by_the_seconds_of_the_call(server: OpenAIServer) -> None:
+def test_a_price_per_gpu_second_is_charged_for_the_latency_of_the_call(server: OpenAIServer) -> None:
     usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
     tables = {"mine/m": {"per_gpu_second": "3600"}}
-    for call in both(server, "openai", "openai", "m", *_openai(usage), prices=tables):
+    for call in complete_and_streamed(server, "openai", "openai", "m", *_openai(usage), prices=tables):
         assert call.cost.by_kind.keys() == {"engine"}
         assert call.cost.total == pytest.approx(Decimal(call.latency_s) * 3600, abs=Decimal("1e-6"))
         assert call.cost.estimated
 
 
 def _openai(usage: dict[str, Any]) -> tuple[bytes, bytes]:
-    """Return a whole answer of this usage, and the stream that says the same."""
+    """Return a response with this usage, and the equal stream."""
     frame = {"id": "c", "created": 1, "model": "m"}
     choice = {"index": 0, "finish_reason": "stop"}
     whole = {
@@ -184,7 +186,7 @@ details = st.fixed_dictionaries(
     vendor=st.sampled_from(["openai", "openrouter", "x-ai", "mistral", "deepseek", "*"]),
     billed=st.sampled_from([True, False, None]),
 )
-def test_any_usage_of_openais_form_costs_the_same_in_a_last_chunk(
+def test_any_openai_usage_costs_the_same_in_the_last_chunk_of_a_stream(
     prompt: int,
     completion: int,
     inputs: dict[str, int],
@@ -193,7 +195,7 @@ def test_any_usage_of_openais_form_costs_the_same_in_a_last_chunk(
     vendor: str,
     billed: bool | None,
 ) -> None:
-    told = {
+    usage_fields = {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
@@ -201,14 +203,14 @@ def test_any_usage_of_openais_form_costs_the_same_in_a_last_chunk(
         "completion_tokens_details": outputs,
         **extra,
     }
-    whole, stream = _openai(told)
-    speaks = dialect("openai")
-    read = speaks.events(CHAT)
+    whole, stream = _openai(usage_fields)
+    openai = dialect("openai")
+    read = openai.events(CHAT)
     last = read(stream.split(b"\n\n")[1].removeprefix(b"data: "), None)
     prices = Prices(Settings(), now=lambda: AT)
     costs = []
-    for answer in (speaks.decode(CHAT, WireResponse(200, {}, whole)), last):
-        usage = speaks.usage(answer)
+    for answer in (openai.decode(CHAT, WireResponse(200, {}, whole)), last):
+        usage = openai.usage(answer)
         assert usage is not None
         costs.append(
             prices.price(

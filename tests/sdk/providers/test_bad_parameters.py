@@ -1,4 +1,4 @@
-"""Whatever a parameter of a chat is, it is sent, or refused by its name: nothing breaks on its way."""
+"""Invalid chat parameters are sent, or refused by an error that names them; no other exception is raised."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _encoded(name: str, params: dict[str, Any], *, drop: bool | None = None) -> 
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_every_place_with_every_wrong_value(name: str) -> None:
+def test_invalid_values_at_every_place_are_sent_or_refused(name: str) -> None:
     refused = 0
     for path in _paths(EVERYTHING):
         for bad in BAD:
@@ -102,7 +102,7 @@ def test_every_place_with_every_wrong_value(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["anthropic", "gemini"])
 @pytest.mark.parametrize(
-    ("params", "said"),
+    ("params", "message"),
     [
         ({"max_tokens": "9"}, "max_tokens is a str; it must be a whole number"),
         ({"max_tokens": True}, "max_tokens is a bool; it must be a whole number"),
@@ -116,25 +116,25 @@ def test_every_place_with_every_wrong_value(name: str) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_named(name: str, params: dict[str, Any], said: str) -> None:
-    with pytest.raises(BadRequestError, match=said):
+def test_the_error_names_the_invalid_parameter(name: str, params: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadRequestError, match=message):
         _encoded(name, {"messages": [{"role": "user", "content": "u"}], **params})
 
 
 @pytest.mark.parametrize(
-    ("name", "asked", "defaults"),
+    ("name", "refused", "defaults"),
     [
         ("mistral", {"logprobs": True, "user": "u"}, {"logprobs": False, "store": False, "logit_bias": {}}),
         ("groq", {"n": 2, "top_logprobs": 1}, {"n": 1, "logprobs": False}),
     ],
 )
-def test_what_is_answered_with_an_error_is_refused_before_unless_it_asks_for_nothing(
-    name: str, asked: dict[str, Any], defaults: dict[str, Any]
+def test_parameters_that_the_server_refuses_raise_unless_they_have_their_default(
+    name: str, refused: dict[str, Any], defaults: dict[str, Any]
 ) -> None:
     chat = {"messages": [{"role": "user", "content": "u"}]}
-    for parameter, value in asked.items():
+    for parameter, value in refused.items():
         with pytest.raises(UnsupportedParameterError, match=f"'{name}' does not take '{parameter}'"):
             _encoded(name, {**chat, parameter: value})
     bare = _encoded(name, chat).content
-    assert _encoded(name, {**chat, **asked}, drop=True).content == bare
+    assert _encoded(name, {**chat, **refused}, drop=True).content == bare
     assert _encoded(name, {**chat, **defaults}).content == bare

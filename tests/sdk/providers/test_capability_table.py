@@ -1,4 +1,4 @@
-"""The table of providers in the documentation states what their presets state."""
+"""The table of providers in the documentation equals the presets."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from specclient.types.capabilities import Capabilities
 PAGE = (ROOT / "docs" / "providers.md").read_text(encoding="utf-8")
 
 
-def test_the_page_says_what_the_presets_say() -> None:
+def test_the_page_has_the_table_of_the_presets() -> None:
     assert markdown() in PAGE, "paste what `python -m specclient.providers.capability_table` prints"
 
 
-def test_the_table_can_be_printed() -> None:
+def test_the_module_prints_the_table() -> None:
     command = [sys.executable, "-m", "specclient.providers.capability_table"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == markdown() + "\n"
 
 
-def test_every_provider_is_a_line_of_it() -> None:
+def test_every_provider_has_a_line() -> None:
     lines = markdown().splitlines()
     for row in PRESETS.values():
         assert any(line.startswith(f"| {row.title} | `{row.name}/` | {row.dialect} |") for line in lines)
@@ -72,23 +72,23 @@ def test_every_provider_is_a_line_of_it() -> None:
         ),
     ],
 )
-def test_words(known: Capabilities, expected: tuple[str, ...]) -> None:
-    told = words(known)
-    assert tuple(told.values()) == expected
-    assert list(told) == list(COLUMNS)
+def test_the_cells_of_capabilities(known: Capabilities, expected: tuple[str, ...]) -> None:
+    cells = words(known)
+    assert tuple(cells.values()) == expected
+    assert list(cells) == list(COLUMNS)
 
 
-def test_the_pages_file_can_be_used() -> None:
+def test_the_configuration_on_the_page_is_valid() -> None:
     part = PAGE.split("```toml\n")[1].split("```")[0]
     known = endpoints(Settings.model_validate(tomllib.loads(part)), {"MINE_API_KEY": "k"})["mine"]
     assert known.capabilities == Capabilities(prediction=True, verification="prompt_logprobs")
 
 
-def test_the_pages_code_can_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_code_on_the_page_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINE_API_KEY", "k")
     part = PAGE.split("```python\n")[1].split("```")[0]
-    made: dict[str, object] = {}
-    exec(part, made)
-    place = made["client"].pipeline.destinations.get("mine")  # type: ignore[attr-defined]
-    assert place.capabilities == Capabilities(prediction=True, verification="prompt_logprobs")
-    assert place.drop_params
+    namespace: dict[str, object] = {}
+    exec(part, namespace)
+    endpoint = namespace["client"].pipeline.destinations.get("mine")  # type: ignore[attr-defined]
+    assert endpoint.capabilities == Capabilities(prediction=True, verification="prompt_logprobs")
+    assert endpoint.drop_params

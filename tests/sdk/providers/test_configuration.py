@@ -1,4 +1,4 @@
-"""Which endpoints a client knows, with whose key, at which URL."""
+"""The endpoints of a client: their keys, URLs, prices and names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _settings(**tables: object) -> Settings:
     return Settings.model_validate(tables)
 
 
-def test_keys_come_from_each_provider_s_own_variable() -> None:
+def test_keys_are_read_from_the_environment_variable_of_each_provider() -> None:
     known = endpoints(Settings(), {"OPENAI_API_KEY": "sk-o", "GOOGLE_API_KEY": "g", "OPENAI_ORG_ID": "org"})
     assert set(known) == set(PRESETS)
     assert (_key(known["openai"]), _key(known["gemini"]), _key(known["groq"])) == ("sk-o", "g", None)
@@ -27,7 +27,7 @@ def test_keys_come_from_each_provider_s_own_variable() -> None:
     assert "sk-o" not in repr(known)
 
 
-def test_options_are_for_the_default_provider_alone() -> None:
+def test_options_of_the_client_apply_to_the_default_provider_only() -> None:
     known = endpoints(
         Settings(), {"OPENAI_API_KEY": "env"}, api_key="argument", headers={"x-a": "1"}, query={"v": 2}
     )
@@ -40,7 +40,7 @@ def test_options_are_for_the_default_provider_alone() -> None:
     assert _key(moved["openai"]) is None
 
 
-def test_prices_follow_the_url() -> None:
+def test_the_price_provider_is_that_of_the_url() -> None:
     assert endpoints(Settings(), {})["openai"].price_provider == "openai"
     at = {"OPENAI_BASE_URL": "https://api.groq.com/openai/v1/"}
     elsewhere = endpoints(Settings(), {}, base_url=at["OPENAI_BASE_URL"])["openai"]
@@ -50,13 +50,13 @@ def test_prices_follow_the_url() -> None:
     assert elsewhere.price_provider == ANY_VENDOR
 
 
-def test_a_server_of_one_s_own_needs_no_key() -> None:
+def test_a_custom_base_url_requires_no_key() -> None:
     assert endpoints(Settings(), {})["openai"].key_required
     assert not endpoints(Settings(), {}, base_url="http://127.0.0.1:9/v1")["openai"].key_required
     assert not endpoints(Settings(), {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"})["openai"].key_required
 
 
-def test_tables_define_and_change_providers() -> None:
+def test_tables_of_the_configuration_define_and_change_providers() -> None:
     settings = _settings(
         providers={
             "mine": {"base_url": "http://127.0.0.1:9/v1", "api_key_env": "MINE", "headers": {"x": "y"}},
@@ -70,7 +70,7 @@ def test_tables_define_and_change_providers() -> None:
     assert endpoints(settings, {})["mine"].key_required
 
 
-def test_what_cannot_be_an_endpoint_is_named() -> None:
+def test_invalid_endpoints_raise_and_name_the_setting() -> None:
     with pytest.raises(ConfigurationError, match=r"\[providers.mine\] has no base_url"):
         endpoints(_settings(providers={"mine": {}}), {})
     with pytest.raises(ConfigurationError, match=r"default_provider is 'nobody'.*openai"):
@@ -79,16 +79,16 @@ def test_what_cannot_be_an_endpoint_is_named() -> None:
         endpoints(Settings(), {}, base_url="localhost:8000/v1")
 
 
-def test_names_split_at_the_first_slash() -> None:
-    places = DestinationRegistry(Settings(), endpoints(Settings(), {}), "openai")
-    assert places.split("gpt-4.1") == ("openai", "gpt-4.1")
-    assert places.split("together/meta-llama/Llama-3") == ("together", "meta-llama/Llama-3")
-    assert places.split("local/demo") == ("local", "demo")
+def test_model_names_are_split_at_the_first_slash() -> None:
+    registry = DestinationRegistry(Settings(), endpoints(Settings(), {}), "openai")
+    assert registry.split("gpt-4.1") == ("openai", "gpt-4.1")
+    assert registry.split("together/meta-llama/Llama-3") == ("together", "meta-llama/Llama-3")
+    assert registry.split("local/demo") == ("local", "demo")
     with pytest.raises(NotFoundError, match="unknown provider 'meta-llama'"):
-        places.split("meta-llama/Llama-3")
+        registry.split("meta-llama/Llama-3")
     with pytest.raises(NotFoundError, match="no model"):
-        places.split("groq/")
+        registry.split("groq/")
     with pytest.raises(NotFoundError, match="unknown provider 'nobody'"):
-        places.get("nobody")
+        registry.get("nobody")
     owned = DestinationRegistry(Settings(), endpoints(Settings(), {}), "openai", owns_names=True)
     assert owned.split("meta-llama/Llama-3") == ("openai", "meta-llama/Llama-3")

@@ -1,4 +1,4 @@
-"""Providers of one's own, in a file or in code; what cannot be expressed; a model named in ``extra_body``."""
+"""Custom providers in a file or in code, unsupported parameters, and a model named in ``extra_body``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ASK: Any = [{"role": "user", "content": "hi"}]
 PREDICTION: Any = {"type": "content", "content": "one two"}
 
 
-def place(client: OpenAI | AsyncOpenAI, name: str) -> Endpoint:
+def endpoint_of(client: OpenAI | AsyncOpenAI, name: str) -> Endpoint:
     found = client.pipeline.destinations.get(name)
     assert isinstance(found, Endpoint)
     return found
@@ -43,10 +43,12 @@ def from_file(folder: Path, text: str, env: dict[str, str] | None = None) -> dic
     return endpoints(load(file, env={}), env or {})
 
 
-# --- in five lines
+# --- defined in a file or in code
 
 
-def test_five_lines_of_a_file(openai_server: OpenAIServer, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_provider_defined_in_the_configuration(
+    openai_server: OpenAIServer, tmp_path: Path, monkeypatch: Any
+) -> None:
     (tmp_path / "specclient.toml").write_text(
         f'[providers.mine]\nbase_url = "{openai_server.base_url}"\napi_key_env = "MINE_KEY"\n'
         'key_header = "X-Api-Key"\ncapabilities = { prediction = true, verification = "echo" }\n'
@@ -54,7 +56,7 @@ def test_five_lines_of_a_file(openai_server: OpenAIServer, tmp_path: Path, monke
     monkeypatch.setenv("MINE_KEY", "sk-mine")
     with OpenAI(config=tmp_path / "specclient.toml") as client:
         client.chat.completions.create(model="mine/m-large", messages=ASK, prediction=PREDICTION)
-        known = place(client, "mine").capabilities
+        known = endpoint_of(client, "mine").capabilities
     sent = openai_server.requests[0]
     assert sent.headers["x-api-key"] == "sk-mine"
     assert "authorization" not in sent.headers
@@ -62,7 +64,7 @@ def test_five_lines_of_a_file(openai_server: OpenAIServer, tmp_path: Path, monke
     assert known == Capabilities(prediction=True, verification="echo")
 
 
-def test_the_same_in_code(openai_server: OpenAIServer) -> None:
+def test_a_provider_defined_in_code(openai_server: OpenAIServer) -> None:
     mine = Provider(
         name="mine",
         base_url=openai_server.base_url,
@@ -80,14 +82,14 @@ def test_the_same_in_code(openai_server: OpenAIServer) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_function_gives_the_key(openai_server: OpenAIServer) -> None:
+async def test_the_key_can_be_a_function(openai_server: OpenAIServer) -> None:
     mine = Provider(name="mine", base_url=openai_server.base_url, key=lambda: "fresh")
     async with AsyncOpenAI(config=Settings(default_provider="mine"), providers=[mine]) as client:
         await client.chat.completions.create(model="m", messages=ASK)
     assert openai_server.requests[0].headers["authorization"] == "Bearer fresh"
 
 
-def test_code_stands_over_the_file_and_what_is_not_said_stays(tmp_path: Path) -> None:
+def test_code_overrides_the_file_and_unset_fields_are_kept(tmp_path: Path) -> None:
     settings = Settings.model_validate({"providers": {"vllm": {"base_url": "http://file:8000/v1"}}})
     changed = Provider(
         name="vllm", base_url="http://gpu:9/v1", key_env=("A", "B"), capabilities=Capabilities(strict=True)
@@ -99,7 +101,7 @@ def test_code_stands_over_the_file_and_what_is_not_said_stays(tmp_path: Path) ->
     assert (known.capabilities.verification, known.capabilities.prediction) == (preset.verification, False)
 
 
-def test_a_known_dialect_can_be_named(tmp_path: Path) -> None:
+def test_the_dialect_of_a_provider_can_be_set(tmp_path: Path) -> None:
     known = from_file(
         tmp_path, '[providers.claude]\nbase_url = "http://127.0.0.1:9"\ndialect = "anthropic"\n'
     )
@@ -108,7 +110,7 @@ def test_a_known_dialect_can_be_named(tmp_path: Path) -> None:
     assert (known["anthropic"].dialect, known["anthropic"].key_header) == ("openai", "authorization")
 
 
-def test_stream_usage_in_the_configuration_stands_over_the_preset() -> None:
+def test_a_configured_stream_usage_overrides_the_preset() -> None:
     changed = [Provider(name="mistral", stream_usage=True), Provider(name="groq", stream_usage=False)]
     known = endpoints(Settings(), {}, providers=changed)
     assert "stream_options" not in known["mistral"].quirks.refused
@@ -116,10 +118,10 @@ def test_stream_usage_in_the_configuration_stands_over_the_preset() -> None:
     assert (known["mistral"].requests_usage, known["groq"].requests_usage) == (True, False)
 
 
-# --- what a URL tells, and what a name does
+# --- capabilities known from a URL or a name
 
 
-def test_a_hosted_providers_url_tells_what_holds_there(tmp_path: Path) -> None:
+def test_the_url_of_a_hosted_provider_selects_its_preset(tmp_path: Path) -> None:
     known = from_file(tmp_path, '[providers.mine]\nbase_url = "https://api.mistral.ai/v1/"\n')["mine"]
     row = PRESETS["mistral"]
     assert (known.capabilities, known.quirks, known.price_provider) == (
@@ -130,7 +132,7 @@ def test_a_hosted_providers_url_tells_what_holds_there(tmp_path: Path) -> None:
     assert not known.key_required
 
 
-def test_a_servers_name_tells_what_stands_there_and_a_port_does_not(tmp_path: Path) -> None:
+def test_the_name_of_a_server_selects_its_preset_and_its_port_does_not(tmp_path: Path) -> None:
     known = from_file(tmp_path, '[providers.sglang]\nbase_url = "http://gpu1:3000/v1"\n')["sglang"]
     assert known.capabilities is PRESETS["sglang"].capabilities
     at_vllms_port = endpoints(Settings(), {}, base_url="http://127.0.0.1:8000/v1")["openai"]
@@ -140,7 +142,7 @@ def test_a_servers_name_tells_what_stands_there_and_a_port_does_not(tmp_path: Pa
     ].capabilities.telemetry_flags
 
 
-def test_a_gateway_in_place_of_a_hosted_provider_is_not_known() -> None:
+def test_a_hosted_provider_at_another_url_has_unknown_capabilities() -> None:
     tables = {"providers": {"fireworks": {"base_url": "http://gateway/v1"}}}
     known = endpoints(Settings.model_validate(tables), {})["fireworks"]
     assert known.capabilities == Capabilities()
@@ -156,18 +158,18 @@ def test_a_gateway_in_place_of_a_hosted_provider_is_not_known() -> None:
         ("nonsense", PRESETS["azure"].base_url),
     ],
 )
-def test_azures_address_comes_from_the_environment(address: str, base_url: str) -> None:
+def test_the_base_url_of_azure_is_read_from_the_environment(address: str, base_url: str) -> None:
     known = endpoints(Settings(), {"AZURE_OPENAI_ENDPOINT": address, "AZURE_OPENAI_API_KEY": "k"})["azure"]
     assert (known.base_url, known.key) == (base_url, SecretStr("k"))
     assert known.price_provider == "azure"
 
 
-def test_azures_own_client_knows_what_azure_does() -> None:
+def test_the_azure_client_has_the_capabilities_of_the_azure_preset() -> None:
     client = AzureOpenAI(api_key="k", azure_endpoint="https://res.openai.azure.com", api_version="1")
-    assert place(client, "openai").capabilities == PRESETS["azure"].capabilities
+    assert endpoint_of(client, "openai").capabilities == PRESETS["azure"].capabilities
 
 
-def test_answers_of_probes_are_kept_without_a_query(tmp_path: Path) -> None:
+def test_probe_results_are_stored_without_the_query_of_the_url(tmp_path: Path) -> None:
     env = {"SPECCLIENT_PROBES": str(tmp_path / "probes.json")}
     found = ProbeRecord(at=datetime.now(UTC), outcomes={}, capabilities={"prediction": True})
     file = write_probe(env, "http://h/v1/?key=sk-secret", "m", found)
@@ -178,7 +180,7 @@ def test_answers_of_probes_are_kept_without_a_query(tmp_path: Path) -> None:
     assert known.capabilities_of("m").prediction is True
 
 
-def test_answers_of_probes_that_come_at_once_are_all_kept(tmp_path: Path) -> None:
+def test_concurrent_probe_results_are_all_stored(tmp_path: Path) -> None:
     env = {"SPECCLIENT_PROBES": str(tmp_path / "probes.json")}
     found = ProbeRecord(at=datetime.now(UTC), outcomes={}, capabilities={"prediction": True})
     models = [f"m{number}" for number in range(64)]
@@ -188,7 +190,7 @@ def test_answers_of_probes_that_come_at_once_are_all_kept(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("url", ["http://h/v1?key=sk-secret", "h/v1?key=sk-secret", "ftp://h?key=sk-secret"])
-def test_a_key_in_a_url_is_shown_nowhere(url: str) -> None:
+def test_a_key_in_a_url_is_not_shown(url: str) -> None:
     table = {"providers": {"mine": {"base_url": url, "metrics": url}}}
     assert "sk-secret" not in repr(Settings.model_validate(table))
     try:
@@ -200,11 +202,11 @@ def test_a_key_in_a_url_is_shown_nowhere(url: str) -> None:
     assert "sk-secret" not in shown
 
 
-# --- what is wrong
+# --- invalid providers
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ('dialect = "klingon"', "dialect is 'klingon'; it must be one of openai, anthropic, gemini"),
         ('key_header = "x key"', "key_header is 'x key'; it must be a header's name"),
@@ -220,22 +222,24 @@ def test_a_key_in_a_url_is_shown_nowhere(url: str) -> None:
         ("drop_params = true", "unknown setting 'providers.mine.drop_params'"),
     ],
 )
-def test_a_wrong_table_names_file_key_value_and_what_is_allowed(tmp_path: Path, line: str, told: str) -> None:
+def test_the_error_of_an_invalid_table_names_file_key_value_and_allowed_values(
+    tmp_path: Path, line: str, message: str
+) -> None:
     rest = "" if line.startswith("base_url") else 'base_url = "http://h"\n'
-    with pytest.raises(ConfigurationError, match=told) as caught:
+    with pytest.raises(ConfigurationError, match=message) as caught:
         from_file(tmp_path, f"[providers.mine]\n{rest}{line}\n")
     assert str(tmp_path / "specclient.toml") in str(caught.value)
     assert "mine" in str(caught.value)
 
 
-def test_a_key_in_the_wrong_place_is_not_quoted(tmp_path: Path) -> None:
+def test_the_error_of_an_invalid_base_url_does_not_show_its_value(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         from_file(tmp_path, '[providers.mine]\nbase_url = ["sk-secret"]\n')
     assert "sk-secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"name": ""}, "named ''"),
         ({"name": "a/b"}, "named 'a/b'"),
@@ -244,17 +248,17 @@ def test_a_key_in_the_wrong_place_is_not_quoted(tmp_path: Path) -> None:
         ({"name": "x", "key_header": ""}, "'x': key_header is ''"),
     ],
 )
-def test_a_wrong_provider_in_code(fields: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+def test_an_invalid_provider_in_code_raises(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         Provider(**fields)
 
 
-def test_a_provider_without_an_address_or_that_is_none() -> None:
+def test_a_provider_without_a_base_url_or_of_a_wrong_type_raises() -> None:
     with pytest.raises(ConfigurationError, match=r"\[providers.mine\] has no base_url"):
         OpenAI(providers=[Provider(name="mine")])
     with pytest.raises(ConfigurationError, match="providers contains a dict"):
         OpenAI(providers=[{"name": "mine"}])  # type: ignore[list-item]
-    assert place(OpenAI(providers=Provider(name="x", base_url="http://h")), "x")  # type: ignore[arg-type]
+    assert endpoint_of(OpenAI(providers=Provider(name="x", base_url="http://h")), "x")  # type: ignore[arg-type]
 
 
 # --- drop_params
@@ -271,7 +275,7 @@ def test_a_provider_without_an_address_or_that_is_none() -> None:
         (False, None, True, True),
     ],
 )
-def test_the_call_stands_over_the_client_and_the_client_over_the_file(
+def test_drop_params_of_the_call_overrides_the_client_which_overrides_the_file(
     openai_server: OpenAIServer, setting: bool, option: bool | None, call: bool | None, dropped: bool
 ) -> None:
     tables = {"providers": {"vllm": {"base_url": openai_server.base_url}}, "drop_params": setting}
@@ -293,16 +297,16 @@ def test_the_call_stands_over_the_client_and_the_client_over_the_file(
             assert caught.value.param == "prediction"
             assert not openai_server.requests
         if call is None:
-            assert place(client.with_options(drop_params=not dropped), "vllm").drop_params is not dropped
+            assert (
+                endpoint_of(client.with_options(drop_params=not dropped), "vllm").drop_params is not dropped
+            )
 
 
 # --- a model in extra_body
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_model_in_extra_body_is_the_one_that_works_and_is_paid_for(
-    openai_server: OpenAIServer, stream: bool
-) -> None:
+def test_a_model_in_extra_body_is_used_and_priced(openai_server: OpenAIServer, stream: bool) -> None:
     settings = Settings.model_validate(
         {
             "providers": {"mine": {"base_url": openai_server.base_url}},
@@ -324,7 +328,7 @@ def test_a_model_in_extra_body_is_the_one_that_works_and_is_paid_for(
 
 
 @pytest.mark.parametrize("model", [None, "", 3])
-def test_a_model_in_extra_body_that_is_no_name(openai_server: OpenAIServer, model: Any) -> None:
+def test_an_invalid_model_in_extra_body_raises(openai_server: OpenAIServer, model: Any) -> None:
     with (
         OpenAI(base_url=openai_server.base_url, ledger="off") as client,
         pytest.raises(TypeError, match=f"model is {model!r}"),

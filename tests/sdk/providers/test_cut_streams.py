@@ -1,4 +1,4 @@
-"""A recorded stream that a proxy ends somewhere is told as broken, with its text so far; or is whole."""
+"""Truncated recorded streams: each raises with its text so far, or is complete."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ def _read(client: OpenAI, model: str, into: list[Any]) -> str:
 
 
 def _text(chunks: list[Any]) -> str:
-    said = (choice for chunk in chunks for choice in chunk.choices if choice.index == 0)
-    return "".join(choice.delta.content or "" for choice in said)
+    choices = (choice for chunk in chunks for choice in chunk.choices if choice.index == 0)
+    return "".join(choice.delta.content or "" for choice in choices)
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_every_cut_is_told(openai_server: OpenAIServer, name: str) -> None:
+def test_a_truncated_stream_raises_with_its_text_or_is_complete(
+    openai_server: OpenAIServer, name: str
+) -> None:
     provider = name.partition("/")[0]
     table = ProviderSettings(base_url=openai_server.base_url, api_key=SecretStr("sk"))
     settings = Settings.model_validate({"providers": {provider: table}})
@@ -41,10 +43,10 @@ def test_every_cut_is_told(openai_server: OpenAIServer, name: str) -> None:
         for at in range(1, len(data), 89):
             openai_server.script(events(data[:at]))
             try:
-                told: str | None = _read(client, f"{provider}/m", [])
+                received: str | None = _read(client, f"{provider}/m", [])
             except APIConnectionError as error:
-                told, broken = error.partial, broken + 1
+                received, broken = error.partial, broken + 1
             else:
-                assert told == whole
-            assert whole.startswith(told or "")
+                assert received == whole
+            assert whole.startswith(received or "")
     assert broken > 1

@@ -1,4 +1,4 @@
-"""Base URLs and keys that cannot work are refused where they are given, without showing a secret."""
+"""Invalid base URLs and keys raise when an endpoint is made, without showing a secret."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from specclient.providers.endpoint import Endpoint, checked_base_url
         ("http://[::1/v1", "not a URL"),
     ],
 )
-def test_a_base_url_that_cannot_be_used_names_one_that_can(url: str, way_out: str) -> None:
+def test_the_error_of_an_invalid_base_url_suggests_a_valid_one(url: str, way_out: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         checked_base_url(url)
     assert way_out in str(caught.value)
@@ -39,17 +39,17 @@ def test_a_password_in_a_base_url_is_refused_and_not_shown(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://[::1]:8000/v1", "https://host/a/b?c=d", "HTTP://host"])
-def test_base_urls_that_can_be_used(url: str) -> None:
+def test_valid_base_urls_are_stripped_of_blanks(url: str) -> None:
     assert checked_base_url(f" {url}\n") == url
 
 
-def test_a_keys_blanks_are_dropped_and_an_empty_key_is_none() -> None:
+def test_keys_are_stripped_and_an_empty_key_is_none() -> None:
     assert Preset("x", "http://h").endpoint(key=SecretStr(" k\n")).key == SecretStr("k")
     assert Preset("x", "http://h").endpoint(key=SecretStr("  ")).key is None
 
 
 @pytest.mark.parametrize("key", ["sk-1\nsk-2", "sk-…", "a\0b"])
-def test_a_key_that_no_header_can_carry(key: str) -> None:
+def test_a_key_that_is_invalid_in_a_header_raises(key: str) -> None:
     with pytest.raises(ConfigurationError, match="key of provider 'x'") as caught:
         Preset("x", "http://h").endpoint(key=SecretStr(key))
     assert key not in str(caught.value)

@@ -1,4 +1,4 @@
-"""The usage of every vendor in one vocabulary: each token once, and no count that cannot be right."""
+"""The usage of each vendor in common fields: each token is counted once, and invalid counts are None."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from specclient.types.usage import Usage
 TOKENS = {"prompt_tokens": 50, "completion_tokens": 9, "total_tokens": 59}
 
 
-def counted(usage: Any, **beside: Any) -> Usage | None:
-    body = {"choices": [], "model": "m", "usage": usage, **beside}
+def counted(usage: Any, **other_fields: Any) -> Usage | None:
+    body = {"choices": [], "model": "m", "usage": usage, **other_fields}
     return usage_of(ChatCompletion.received(json.dumps(body).encode()))
 
 
@@ -35,7 +35,7 @@ def counted(usage: Any, **beside: Any) -> Usage | None:
                 "prompt_cache_miss_tokens": 20,
             },
             30,
-        ),  # DeepSeek tells it twice
+        ),  # DeepSeek sends the count twice
         ({"prompt_tokens_details": {"cached_tokens": 0}, "prompt_cache_hit_tokens": 0}, 0),
         ({"prompt_tokens_details": {"cached_tokens": -4}, "prompt_cache_hit_tokens": 30}, 30),
         ({"prompt_tokens_details": {"cached_tokens": "many"}}, None),
@@ -48,16 +48,18 @@ def test_tokens_read_from_a_cache_are_part_of_the_prompt(usage: Any, cached: int
 
 
 @pytest.mark.parametrize(
-    ("told", "cached"), [(8, 8), ("8", 8), (0, 0), ("-8", None), ("8.5", None), (True, None), ("51", None)]
+    ("value", "cached"), [(8, 8), ("8", 8), (0, 0), ("-8", None), ("8.5", None), (True, None), ("51", None)]
 )
-def test_fireworks_tells_cached_tokens_beside_the_usage_or_in_headers(told: Any, cached: int | None) -> None:
+def test_fireworks_cached_tokens_are_read_from_perf_metrics_or_headers(
+    value: Any, cached: int | None
+) -> None:
     expected = Usage(prompt=50, completion=9, cached=cached)
-    assert counted(TOKENS, perf_metrics={"cached-prompt-tokens": told}) == expected
-    headers = {"fireworks-cached-prompt-tokens": str(told)}
+    assert counted(TOKENS, perf_metrics={"cached-prompt-tokens": value}) == expected
+    headers = {"fireworks-cached-prompt-tokens": str(value)}
     assert with_cached(Usage(prompt=50, completion=9), cached_in(headers)) == expected
 
 
-def test_the_usage_goes_before_what_is_told_beside_it() -> None:
+def test_cached_tokens_of_the_usage_precede_perf_metrics_and_headers() -> None:
     usage = {**TOKENS, "prompt_tokens_details": {"cached_tokens": 3}}
     found = counted(usage, perf_metrics={"cached-prompt-tokens": 8})
     assert found is not None
@@ -68,7 +70,7 @@ def test_the_usage_goes_before_what_is_told_beside_it() -> None:
 
 
 @pytest.mark.parametrize("odd", [-1, "7", 7.5, None, [7], 10**40])
-def test_counts_that_cannot_be_right_are_unknown(odd: Any) -> None:
+def test_invalid_counts_are_unknown(odd: Any) -> None:
     found = counted(
         {
             "prompt_tokens": odd,
@@ -83,7 +85,7 @@ def test_counts_that_cannot_be_right_are_unknown(odd: Any) -> None:
     assert {found.prompt, found.completion} <= {None, 7, 0}
 
 
-def test_other_usage() -> None:
+def test_the_usage_of_responses_and_embeddings() -> None:
     usage = {
         "input_tokens": 40,
         "output_tokens": 8,
@@ -117,9 +119,9 @@ usages = st.fixed_dictionaries(
 )
 
 
-@given(usage=usages, beside=odd)
-def test_no_usage_breaks_it(usage: Any, beside: Any) -> None:
-    body = json.dumps({"choices": [], "usage": usage, "perf_metrics": beside, "x_groq": beside})
+@given(usage=usages, other_fields=odd)
+def test_arbitrary_usage_gives_valid_counts_or_none(usage: Any, other_fields: Any) -> None:
+    body = json.dumps({"choices": [], "usage": usage, "perf_metrics": other_fields, "x_groq": other_fields})
     found = usage_of(ChatCompletion.received(body.encode()))
     if found is not None:
         counts = (found.prompt, found.completion, found.cached, found.cache_write, found.reasoning)

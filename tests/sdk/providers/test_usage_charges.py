@@ -1,4 +1,4 @@
-"""What an answer says it costs, and how long its cache is kept, is read whole and streamed."""
+"""Costs, cache durations and non-text tokens reported by responses and streams."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def charges(usage: dict[str, Any]) -> tuple[ReportedCharge, ...]:
         ({"cost_usd": 0.5}, ()),
     ],
 )
-def test_charges(usage: dict[str, Any], expected: tuple[ReportedCharge, ...]) -> None:
+def test_reported_costs_are_read(usage: dict[str, Any], expected: tuple[ReportedCharge, ...]) -> None:
     assert charges(usage) == expected
 
 
-def test_a_cost_that_no_number_is() -> None:
+def test_a_cost_that_is_not_finite_is_ignored() -> None:
     body = b'{"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 1, "cost": %b}}'
     for odd in (b"NaN", b"Infinity", b"1e999"):
         found = usage_of(ChatCompletion.received(body % odd))
@@ -68,7 +68,7 @@ def test_a_cost_that_no_number_is() -> None:
         assert found.charges == ()
 
 
-def test_a_response_tells_it_too() -> None:
+def test_a_cost_reported_by_the_responses_api_is_read() -> None:
     usage = {"input_tokens": 5, "output_tokens": 2, "total_tokens": 7, "cost_in_usd_ticks": 10**10}
     found = usage_of(Response.received(json.dumps({"id": "r", "output": [], "usage": usage}).encode()))
     assert found is not None
@@ -76,7 +76,7 @@ def test_a_response_tells_it_too() -> None:
 
 
 @pytest.mark.parametrize(("hour", "expected"), [(40, 40), (0, 0), (-1, None), ("40", None), (None, None)])
-def test_what_is_written_for_an_hour_is_a_part_of_what_is_written(hour: Any, expected: int | None) -> None:
+def test_cache_writes_for_an_hour_are_a_part_of_all_cache_writes(hour: Any, expected: int | None) -> None:
     usage = {
         "input_tokens": 10,
         "output_tokens": 3,
@@ -92,7 +92,7 @@ def test_what_is_written_for_an_hour_is_a_part_of_what_is_written(hour: Any, exp
     assert found.cache_write_1h == expected
 
 
-def test_what_is_no_text_is_counted_by_kind() -> None:
+def test_audio_images_and_searches_are_counted_by_kind() -> None:
     details = {
         "prompt_tokens_details": {"audio_tokens": 20, "image_tokens": 10, "text_tokens": 20},
         "completion_tokens_details": {"audio_tokens": 5, "image_tokens": 1},
@@ -104,8 +104,8 @@ def test_what_is_no_text_is_counted_by_kind() -> None:
     assert (found.audio_completion, found.image_completion) == (5, 1)
 
 
-def test_speech_is_counted_as_sound() -> None:
-    """As OpenAI's transcriptions tell it, whose details have another name than those of responses."""
+def test_transcribed_speech_is_counted_as_audio() -> None:
+    """The usage of OpenAI's transcriptions, whose details have another name than those of responses."""
     usage = {
         "type": "tokens",
         "input_tokens": 14,

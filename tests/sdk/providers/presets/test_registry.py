@@ -1,4 +1,4 @@
-"""The table of providers is whole: every row can be used, and the facts that other parts rely on agree."""
+"""The presets of providers: every one encodes requests, and its fields agree with the reference tables."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ HOSTED = {row.name for row in PRESETS.values() if row.key_required}
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
 PREDICTION = {"type": "content", "content": "one two"}
 
-#: Every line of the reference's first table: preset, URL of a chat, header of the key; then what it takes and
-#: tells of speculation: prediction, telemetry, prefill, verification.
+#: Every line of the reference's first table: title, preset, URL of a chat, header of the key.
 TABLE = {
     "OpenAI": ("openai", "https://api.openai.com/v1/chat/completions", "authorization"),
     "Azure OpenAI": ("azure", "https://res.openai.azure.com/openai/v1/chat/completions", "api-key"),
@@ -64,8 +63,8 @@ TABLE = {
     "transformers serve": ("transformers", "http://127.0.0.1:8000/v1/chat/completions", "authorization"),
 }
 
-#: What the same table says: prediction, telemetry, prefill, verification; None where it says `unverified`.
-SAYS: dict[str, tuple[Any, Any, Any, Any]] = {
+#: The capabilities in the same table: prediction, telemetry, prefill, verification; None for `unverified`.
+REFERENCE: dict[str, tuple[Any, Any, Any, Any]] = {
     "openai": (True, ("openai",), False, False),
     "azure": (True, ("openai",), None, False),
     "anthropic": (False, (), "assistant", False),
@@ -99,7 +98,7 @@ SAYS: dict[str, tuple[Any, Any, Any, Any]] = {
 
 
 def endpoint_of(name: str) -> Endpoint:
-    """Return a row's endpoint with a key, at an address of its own where it has none."""
+    """Return the endpoint of a preset, with a key, and with a base URL where the preset has none."""
     row = preset(name)
     url = {"azure": "https://res.openai.azure.com/openai/v1", "baseten": "https://mine.test/v1"}.get(name)
     return row.endpoint(key=SecretStr("k"), base_url=url)
@@ -111,13 +110,13 @@ def body_of(name: str, params: Any = CHAT, method: Any = inference_methods.CHAT,
     return json.loads(wire.content or b"null")
 
 
-def test_the_tables_have_every_row() -> None:
-    assert {name for name, _, _ in TABLE.values()} == set(PRESETS) == set(SAYS)
+def test_the_reference_tables_have_every_preset() -> None:
+    assert {name for name, _, _ in TABLE.values()} == set(PRESETS) == set(REFERENCE)
     assert {row.title for row in PRESETS.values()} == set(TABLE)
 
 
 @pytest.mark.parametrize("title", TABLE)
-def test_every_row_encodes_a_chat(title: str) -> None:
+def test_every_preset_encodes_a_chat(title: str) -> None:
     name, url, header = TABLE[title]
     row, endpoint = preset(name), endpoint_of(name)
     assert row.title == title
@@ -129,14 +128,14 @@ def test_every_row_encodes_a_chat(title: str) -> None:
     assert row.dialect in DIALECTS
 
 
-@pytest.mark.parametrize("name", SAYS)
-def test_every_row_says_what_the_reference_says(name: str) -> None:
+@pytest.mark.parametrize("name", REFERENCE)
+def test_every_preset_has_the_capabilities_of_the_reference(name: str) -> None:
     known = preset(name).capabilities
-    assert (known.prediction, known.telemetry, known.prefill, known.verification) == SAYS[name]
+    assert (known.prediction, known.telemetry, known.prefill, known.verification) == REFERENCE[name]
 
 
 @pytest.mark.parametrize("row", PRESETS.values(), ids=lambda row: row.name)
-def test_every_value_is_one_of_its_vocabulary(row: Preset) -> None:
+def test_every_capability_has_an_allowed_value(row: Preset) -> None:
     known = row.capabilities
     assert set(known.telemetry or ()) <= set(formats.TELEMETRY_FORMATS)
     assert known.prefill in (None, False, *get_args(Prefill))
@@ -147,7 +146,7 @@ def test_every_value_is_one_of_its_vocabulary(row: Preset) -> None:
     assert known.prediction or not (known.prediction_models or known.prediction_conflicts)
 
 
-def test_hosted_rows_need_a_key_over_https_and_local_ones_neither() -> None:
+def test_hosted_presets_require_a_key_and_https_and_local_ones_do_not() -> None:
     for row in PRESETS.values():
         if row.name in HOSTED:
             assert row.base_url.startswith("https://")
@@ -163,22 +162,22 @@ def test_price_providers_exist_in_the_catalogue() -> None:
     assert {row.price_provider for row in PRESETS.values() if row.price_provider} <= known
 
 
-# --- what is refused, and what is spelled differently
+# --- refused parameters and parameters with other names
 
 
-def test_the_error_for_prediction_names_the_providers_that_take_it() -> None:
+def test_the_error_for_prediction_names_the_providers_that_support_it() -> None:
     with pytest.raises(UnsupportedParameterError) as caught:
         body_of("groq", {**CHAT, "prediction": PREDICTION})
-    told = str(caught.value).replace(",", " ").split()
+    words = str(caught.value).replace(",", " ").split()
     assert "and specclient do" in str(caught.value)
     for name, row in PRESETS.items():
-        assert name == "groq" or (name in told) == (row.capabilities.prediction is True)
+        assert name == "groq" or (name in words) == (row.capabilities.prediction is True)
 
 
 @pytest.mark.parametrize(
-    "name", [n for n, said in SAYS.items() if said[0] is False and preset(n).dialect == "openai"]
+    "name", [n for n, known in REFERENCE.items() if known[0] is False and preset(n).dialect == "openai"]
 )
-def test_a_prediction_is_refused_or_dropped_where_it_would_be_lost(name: str) -> None:
+def test_a_prediction_raises_or_is_dropped_if_unsupported(name: str) -> None:
     params = {**CHAT, "prediction": PREDICTION}
     with pytest.raises(UnsupportedParameterError, match=f"'{name}' does not take 'prediction'"):
         body_of(name, params)
@@ -187,14 +186,14 @@ def test_a_prediction_is_refused_or_dropped_where_it_would_be_lost(name: str) ->
     assert dropped["messages"] == CHAT["messages"]
 
 
-@pytest.mark.parametrize("name", [n for n, said in SAYS.items() if said[0] is not False])
-def test_a_prediction_is_sent_where_it_is_taken_or_nothing_is_known(name: str) -> None:
+@pytest.mark.parametrize("name", [n for n, known in REFERENCE.items() if known[0] is not False])
+def test_a_prediction_is_sent_if_supported_or_unknown(name: str) -> None:
     assert body_of(name, {**CHAT, "prediction": PREDICTION})["prediction"] == PREDICTION
 
 
-def test_flags_that_make_an_endpoint_tell_are_sent_where_it_takes_them_alone() -> None:
+def test_telemetry_flags_are_sent_only_to_endpoints_that_support_them() -> None:
     flags = {"return_spec_tokens_details", "perf_metrics_in_response", "specclient"}
-    sent = {name: flags & set(body_of(name)) for name in SAYS}
+    sent = {name: flags & set(body_of(name)) for name in REFERENCE}
     assert {name: found for name, found in sent.items() if found} == {
         "sglang": {"return_spec_tokens_details"},
         "fireworks": {"perf_metrics_in_response"},
@@ -210,7 +209,7 @@ def test_flags_that_make_an_endpoint_tell_are_sent_where_it_takes_them_alone() -
     assert body_of("fireworks", options=off)["perf_metrics_in_response"] is False
 
 
-def test_mistrals_spelling() -> None:
+def test_mistrals_parameter_names() -> None:
     parts = [{"type": "text", "text": "one "}, {"type": "text", "text": "two"}]
     sent = body_of(
         "mistral",
@@ -232,8 +231,10 @@ def test_mistrals_spelling() -> None:
         "stream": True,
     }
     own = body_of("mistral", {**CHAT, "seed": 1}, options=PerCallOptions(body={"random_seed": 2}))
-    assert own["random_seed"] == 2, "theirs, as the caller says it, stands over ours"
-    assert body_of("mistral", options=PerCallOptions(body={"seed": 3}))["seed"] == 3, "it goes out as it is"
+    assert own["random_seed"] == 2, "extra_body overrides the renamed parameter"
+    assert body_of("mistral", options=PerCallOptions(body={"seed": 3}))["seed"] == 3, (
+        "extra_body is unchanged"
+    )
     with pytest.raises(UnsupportedParameterError, match="'mistral' does not take 'store'"):
         body_of("mistral", {**CHAT, "store": True})
     assert body_of("mistral", {**CHAT, "store": True}, options=PerCallOptions(drop_params=True)) == {
@@ -247,10 +248,12 @@ def test_mistrals_spelling() -> None:
         dropped = body_of("mistral", obfuscated, stream=stream, options=PerCallOptions(drop_params=True))
         assert "stream_options" not in dropped
     image = {"type": "content", "content": [{"type": "image_url"}]}
-    assert body_of("mistral", {**CHAT, "prediction": image})["prediction"] == image, "theirs to refuse"
+    assert body_of("mistral", {**CHAT, "prediction": image})["prediction"] == image, (
+        "left for Mistral to refuse"
+    )
 
 
-def test_deepseek_continues_a_prefix_at_its_beta() -> None:
+def test_deepseek_prefixes_are_sent_to_the_beta_url() -> None:
     last = {"role": "assistant", "content": "Once", "prefix": True}
     endpoint = endpoint_of("deepseek")
 
@@ -266,7 +269,7 @@ def test_deepseek_continues_a_prefix_at_its_beta() -> None:
     assert url([last], beta) == "https://api.deepseek.com/beta/chat/completions"
 
 
-def test_openrouter_loses_no_prediction_in_silence() -> None:
+def test_openrouter_requires_support_for_a_prediction() -> None:
     assert "provider" not in body_of("openrouter")
     params = {**CHAT, "prediction": PREDICTION}
     assert body_of("openrouter", params)["provider"] == {"require_parameters": True}
@@ -277,7 +280,7 @@ def test_openrouter_loses_no_prediction_in_silence() -> None:
     }
 
 
-# --- addresses
+# --- base URLs
 
 
 @pytest.mark.parametrize(
@@ -287,7 +290,7 @@ def test_openrouter_loses_no_prediction_in_silence() -> None:
         ("baseten", "no address: give base_url under"),
     ],
 )
-def test_an_address_that_is_still_to_be_told(name: str, way_out: str) -> None:
+def test_a_preset_without_a_base_url_raises_and_names_the_setting(name: str, way_out: str) -> None:
     with OpenAI(config=Settings(), ledger="off") as client:
         client.pipeline.destinations.get(name)
         with pytest.raises(ConfigurationError) as caught:
@@ -296,7 +299,7 @@ def test_an_address_that_is_still_to_be_told(name: str, way_out: str) -> None:
     assert f"{way_out} [providers.{name}]" in str(caught.value)
 
 
-def test_urls_tell_their_owner_and_ports_do_not() -> None:
+def test_a_preset_is_found_by_its_host_and_not_by_its_port() -> None:
     assert preset_for_url("https://api.groq.com/openai/v1/") is preset("groq")
     assert preset_for_url("https://api.together.xyz/v1") is preset("together")
     assert preset_for_url("https://generativelanguage.googleapis.com/v1beta/openai/") is preset("gemini")
@@ -304,7 +307,7 @@ def test_urls_tell_their_owner_and_ports_do_not() -> None:
     assert preset_for_url(preset("azure").base_url) is None
 
 
-def test_vertex_is_no_endpoint_and_says_why() -> None:
+def test_vertex_has_no_endpoint_and_the_error_gives_the_reason() -> None:
     assert set(WITHOUT_ENDPOINT) == {"vertex"}
     with pytest.raises(ConfigurationError, match=r"SpeculativeDecodingSpec.*\[providers.vertex\]"):
         preset("vertex")
@@ -318,37 +321,37 @@ def test_vertex_is_no_endpoint_and_says_why() -> None:
 # --- rows
 
 
-def test_rows_are_made_once_and_cannot_be_changed() -> None:
+def test_presets_are_made_once_and_are_immutable() -> None:
     assert bare_endpoints() is bare_endpoints()
     assert all(endpoint.key is None for endpoint in bare_endpoints().values())
     with pytest.raises(TypeError):
         PRESETS["x"] = preset("openai")  # type: ignore[index]
 
 
-def test_keys_are_looked_for_in_order() -> None:
+def test_key_variables_are_read_in_order() -> None:
     row = preset("gemini")
     assert row.key_in({"GOOGLE_API_KEY": "b", "GEMINI_API_KEY": "a"}) == SecretStr("a")
     assert row.key_in({"GOOGLE_API_KEY": "b", "GEMINI_API_KEY": ""}) == SecretStr("b")
     assert row.key_in({}) is None
 
 
-def test_a_missing_key_names_the_variables() -> None:
+def test_the_error_of_a_missing_key_names_its_variables() -> None:
     endpoint = preset("gemini").endpoint()
     with pytest.raises(ConfigurationError, match="set GEMINI_API_KEY or GOOGLE_API_KEY"):
         dialect_of(endpoint).encode(Request(inference_methods.CHAT, "gemini/m", CHAT), endpoint, "m")
 
 
-def test_an_unknown_name_lists_the_known_ones() -> None:
+def test_the_error_of_an_unknown_preset_lists_the_known_ones() -> None:
     with pytest.raises(ConfigurationError, match="'opneai'; known are openai, azure, anthropic"):
         preset("opneai")
 
 
-def test_a_row_of_ones_own_with_an_unknown_dialect() -> None:
+def test_a_custom_preset_with_an_unknown_dialect_raises() -> None:
     with pytest.raises(ConfigurationError, match="'klingon'; known are openai"):
         Preset("x", "http://h", dialect="klingon").endpoint()
 
 
-def test_a_model_that_the_vendor_does_not_name_honours_no_prediction_unless_a_probe_says_so() -> None:
+def test_a_model_not_listed_by_the_vendor_supports_predictions_only_if_a_probe_found_so() -> None:
     endpoint = preset("openai").endpoint()
     assert endpoint.capabilities_of("gpt-4.1-mini").prediction is True
     assert endpoint.capabilities_of("gpt-5").prediction is False
@@ -358,7 +361,7 @@ def test_a_model_that_the_vendor_does_not_name_honours_no_prediction_unless_a_pr
     assert refused.capabilities_of("gpt-5").prediction is False
 
 
-def test_what_a_probe_found_fills_in_what_is_unknown_alone() -> None:
+def test_probe_results_replace_unknown_capabilities_only() -> None:
     found = Capabilities(prediction=True, prefill="assistant", verification="echo")
     endpoint = Endpoint(
         name="x",
@@ -372,7 +375,7 @@ def test_what_a_probe_found_fills_in_what_is_unknown_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("beside", "way_out"),
+    ("conflicting", "way_out"),
     [
         ({"n": 2}, "leave one of them out"),
         ({"tools": [{"type": "function"}]}, "leave one of them out"),
@@ -380,21 +383,21 @@ def test_what_a_probe_found_fills_in_what_is_unknown_alone() -> None:
         ({"max_completion_tokens": 9}, "pass max_tokens in its place"),
     ],
 )
-def test_a_prediction_beside_what_its_provider_refuses_with_one(beside: dict[str, Any], way_out: str) -> None:
+def test_a_prediction_with_a_conflicting_parameter_raises(conflicting: dict[str, Any], way_out: str) -> None:
     endpoint = preset("openai").endpoint(key=SecretStr("k"))
     predicted = {"type": "content", "content": "x"}
-    asked = {"messages": [], "prediction": predicted, **beside}
-    (name,) = beside
+    asked = {"messages": [], "prediction": predicted, **conflicting}
+    (name,) = conflicting
     with pytest.raises(UnsupportedParameterError, match=f"'prediction' together with '{name}'") as caught:
         dialect_of(endpoint).encode(Request(inference_methods.CHAT, "openai/m", asked), endpoint, "m")
     assert way_out in str(caught.value)
     assert caught.value.param == name
     dropping = replace(endpoint, drop_params=True)
     sent = dialect_of(dropping).encode(Request(inference_methods.CHAT, "openai/m", asked), dropping, "m")
-    assert json.loads(sent.content) == {"model": "m", "messages": [], **beside}
+    assert json.loads(sent.content) == {"model": "m", "messages": [], **conflicting}
 
 
-def test_conflicts_are_those_of_the_names_that_are_sent() -> None:
+def test_conflicts_are_checked_by_the_names_that_are_sent() -> None:
     known = Capabilities(prediction=True, prediction_conflicts=("max_completion_tokens", "num"))
     quirks = Quirks(renamed={"max_completion_tokens": "max_tokens", "n": "num"})
     endpoint = Preset("x", "http://h", capabilities=known, quirks=quirks).endpoint()
@@ -415,7 +418,7 @@ def test_conflicts_are_those_of_the_names_that_are_sent() -> None:
         sent(params, {"max_completion_tokens": 5})  # extra_body is sent as it is
 
 
-def test_a_prediction_beside_defaults_and_at_an_unknown_server() -> None:
+def test_a_prediction_is_sent_with_default_values_and_to_an_unknown_server() -> None:
     asked = {"messages": [], "prediction": {"type": "content", "content": "x"}, "n": 1, "tools": []}
     known = preset("openai").endpoint(key=SecretStr("k"))
     unknown = Endpoint(name="mine", base_url="http://h/v1")
