@@ -1,4 +1,4 @@
-"""The anthropic package sends, for the same question in its own words, what we send; and reads the same."""
+"""The requests of this client equal those of the anthropic package, and both read streams alike."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _call(id_: str, arguments: str) -> dict[str, Any]:
     return {"id": id_, "type": "function", "function": {"name": "f", "arguments": arguments}}
 
 
-def _given(kind: str, media: str, data: str, **more: Any) -> dict[str, Any]:
+def _base64_block(kind: str, media: str, data: str, **more: Any) -> dict[str, Any]:
     return {"type": kind, "source": {"type": "base64", "media_type": media, "data": data}, **more}
 
 
@@ -54,8 +54,8 @@ FORM = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA, "s
 
 _JSON = {"content-type": "application/json"}
 
-#: The same question twice: as OpenAI's API has it, and as Anthropic's does.
-QUESTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+#: Pairs of equal requests: parameters of OpenAI's API, and of Anthropic's.
+REQUESTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "plain": ({"messages": USER, "max_tokens": 9}, {"messages": USER, "max_tokens": 9}),
     "system": (
         {"messages": [{"role": "system", "content": "s"}, *USER], "max_completion_tokens": 9},
@@ -99,9 +99,9 @@ QUESTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
                     "role": "user",
                     "content": [
                         {"type": "text", "text": "look"},
-                        _given("image", "image/png", PNG, cache_control=CONTROL),
+                        _base64_block("image", "image/png", PNG, cache_control=CONTROL),
                         {"type": "image", "source": {"type": "url", "url": "https://x/y.png"}},
-                        _given("document", "application/pdf", PDF, title="a"),
+                        _base64_block("document", "application/pdf", PDF, title="a"),
                     ],
                 }
             ]
@@ -201,7 +201,10 @@ QUESTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
                         {
                             "type": "tool_result",
                             "tool_use_id": "t1",
-                            "content": [{"type": "text", "text": "seen"}, _given("image", "image/png", PNG)],
+                            "content": [
+                                {"type": "text", "text": "seen"},
+                                _base64_block("image", "image/png", PNG),
+                            ],
                         }
                     ],
                 },
@@ -252,25 +255,25 @@ def ours(openai_server: OpenAIServer) -> Iterator[OpenAI]:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("name", QUESTIONS)
-def test_the_body_is_the_one_that_the_anthropic_package_sends(
+@pytest.mark.parametrize("name", REQUESTS)
+def test_requests_equal_those_of_the_anthropic_package(
     openai_server: OpenAIServer, ours: OpenAI, theirs: Any, name: str, stream: bool
 ) -> None:
-    asked, native = QUESTIONS[name]
-    native = {"max_tokens": 64_000, "timeout": 9, **native}  # without a limit it refuses what may take long
+    params, native = REQUESTS[name]
+    native = {"max_tokens": 64_000, "timeout": 9, **native}  # without a timeout it refuses long requests
     answer = events(body("text.sse")) if stream else reply(200, body("text.json"), _JSON)
     openai_server.script(answer, answer)
-    mine = ours.chat.completions.create(model=f"anthropic/{MODEL}", stream=stream, **asked)
-    their = theirs.messages.create(model=MODEL, stream=stream, **native)
-    texts = ("".join(c.choices[0].delta.content or "" for c in mine), _text(their)) if stream else None
+    received = ours.chat.completions.create(model=f"anthropic/{MODEL}", stream=stream, **params)
+    expected = theirs.messages.create(model=MODEL, stream=stream, **native)
+    texts = ("".join(c.choices[0].delta.content or "" for c in received), _text(expected)) if stream else None
     first, second = openai_server.requests
     assert (first.method, first.path, first.query) == (second.method, second.path, second.query)
-    assert _told(first.json) == _told(second.json)
+    assert _without_stream_false(first.json) == _without_stream_false(second.json)
     assert texts is None or texts[0] == texts[1]
 
 
-def _told(sent: dict[str, Any]) -> dict[str, Any]:
-    """Return what a body says: ``stream: false`` is what it is without."""
+def _without_stream_false(sent: dict[str, Any]) -> dict[str, Any]:
+    """Return a body without ``stream: false``, which is the default."""
     return {name: value for name, value in sent.items() if (name, value) != ("stream", False)}
 
 
@@ -281,27 +284,29 @@ def _text(stream: Any) -> str:
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_a_stream_is_read_as_the_anthropic_package_reads_it(
+def test_a_stream_is_read_as_by_the_anthropic_package(
     openai_server: OpenAIServer, theirs: Any, name: str
 ) -> None:
     openai_server.script(events(body(f"{name}.sse")))
     with theirs.messages.stream(model=MODEL, messages=USER, max_tokens=9) as stream:
         message = stream.get_final_message()
     found = chunks(body(f"{name}.sse"))
-    said = [choice for chunk in found for choice in chunk.choices]
-    assert "".join(c.delta.content or "" for c in said) == "".join(
+    stream_choices = [choice for chunk in found for choice in chunk.choices]
+    assert "".join(c.delta.content or "" for c in stream_choices) == "".join(
         block.text for block in message.content if block.type == "text"
     )
-    assert [c.stop_reason for c in said if c.finish_reason] == [message.stop_reason]
+    assert [c.stop_reason for c in stream_choices if c.finish_reason] == [message.stop_reason]
     calls: dict[int, list[str]] = {}
-    for choice in said:
+    for choice in stream_choices:
         for call in choice.delta.tool_calls or ():
             calls.setdefault(call.index, []).append(call.function.arguments)
     used = [block.input for block in message.content if block.type == "tool_use"]
     assert [json.loads("".join(pieces)) for pieces in calls.values()] == used
-    thoughts = [b.to_dict() for b in message.content if b.type in ("thinking", "redacted_thinking")]
-    kept = [block for choice in said for block in getattr(choice.delta, "thinking_blocks", None) or ()]
-    assert kept == thoughts
+    expected = [b.to_dict() for b in message.content if b.type in ("thinking", "redacted_thinking")]
+    thoughts = [
+        block for choice in stream_choices for block in getattr(choice.delta, "thinking_blocks", None) or ()
+    ]
+    assert thoughts == expected
     counted = DIALECT.usage(found[-1])
     usage = message.usage
     assert counted is not None
@@ -311,15 +316,14 @@ def test_a_stream_is_read_as_the_anthropic_package_reads_it(
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_a_body_of_ours_is_one_of_the_anthropic_packages(name: str) -> None:
-    told = json.loads(body(f"{name}.json"))
-    message = anthropic.types.Message.model_validate(told)
+def test_recorded_bodies_have_no_field_unknown_to_the_anthropic_package(name: str) -> None:
+    message = anthropic.types.Message.model_validate(json.loads(body(f"{name}.json")))
     assert list(_unknown(message)) == []
     assert completion(body(f"{name}.json")).id == message.id
 
 
 def _unknown(value: Any) -> Iterator[str]:
-    """Yield what of a body the package's types do not know."""
+    """Yield the names of fields that the package's types do not have."""
     if isinstance(value, list):
         for each in value:
             yield from _unknown(each)

@@ -1,4 +1,4 @@
-"""Chats with Anthropic through the client, sync and async, whole and streamed, and what goes wrong there."""
+"""Chats with Anthropic through the sync and async clients, streamed and not streamed, and their errors."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ async def _read(stream: Any, into: list[str]) -> None:
         into.append(chunk.choices[0].delta.content or "")
 
 
-async def test_streamed_says_uses_and_costs_what_whole_does(openai_server: OpenAIServer) -> None:
+async def test_a_stream_has_the_text_usage_and_cost_of_the_complete_response(
+    openai_server: OpenAIServer,
+) -> None:
     openai_server.script(_whole("text.json"), _streamed("text.sse"))
     async with _client(openai_server) as client:
         whole = await client.chat.completions.create(model=MODEL, messages=ASK)
@@ -59,7 +61,7 @@ async def test_streamed_says_uses_and_costs_what_whole_does(openai_server: OpenA
         rows = client.ledger.rows()
     assert whole.choices[0].message.content == TEXT
     assert "".join(c.choices[0].delta.content or "" for c in found) == TEXT
-    assert all(chunk.choices for chunk in found), "nobody asked for the usage chunk"
+    assert all(chunk.choices for chunk in found), "the usage chunk is yielded only if requested"
     for call in (whole.meta, stream.meta):
         assert (call.usage.prompt, call.usage.cached, call.usage.completion) == (2125, 2000, 12)
         assert call.cost.total is not None
@@ -77,7 +79,7 @@ async def test_streamed_says_uses_and_costs_what_whole_does(openai_server: OpenA
     assert second.json == {**first.json, "stream": True}
 
 
-def test_sync_is_the_same(openai_server: OpenAIServer) -> None:
+def test_the_synchronous_client_gives_the_same_answers(openai_server: OpenAIServer) -> None:
     openai_server.script(_whole("text.json"), _streamed("text.sse"))
     with OpenAI(config=settings(openai_server, prices=PRICES)) as client:
         whole = client.chat.completions.create(model=MODEL, messages=ASK)
@@ -87,7 +89,7 @@ def test_sync_is_the_same(openai_server: OpenAIServer) -> None:
     assert stream.meta.cost == whole.meta.cost
 
 
-async def test_a_whole_answer_where_a_stream_was_asked_for_is_told(openai_server: OpenAIServer) -> None:
+async def test_a_complete_response_to_a_streamed_request_raises(openai_server: OpenAIServer) -> None:
     openai_server.script(_whole("text.json"))
     async with _client(openai_server) as client:
         stream = await client.chat.completions.create(model=MODEL, messages=ASK, stream=True)
@@ -95,7 +97,7 @@ async def test_a_whole_answer_where_a_stream_was_asked_for_is_told(openai_server
             [chunk async for chunk in stream]
 
 
-async def test_usage_for_a_caller_who_asked(openai_server: OpenAIServer) -> None:
+async def test_the_usage_chunk_is_yielded_if_requested(openai_server: OpenAIServer) -> None:
     openai_server.script(_streamed("text.sse"))
     async with _client(openai_server) as client:
         stream = await client.chat.completions.create(
@@ -112,7 +114,7 @@ class _City(pydantic.BaseModel):
     canton: str
 
 
-async def test_parsed_answers(openai_server: OpenAIServer) -> None:
+async def test_structured_output_is_parsed_streamed_or_not(openai_server: OpenAIServer) -> None:
     openai_server.script(_whole("structured.json"), _streamed("structured.sse"))
     async with _client(openai_server) as client:
         whole = await client.chat.completions.parse(model=MODEL, messages=ASK, response_format=_City)
@@ -129,7 +131,7 @@ async def test_parsed_answers(openai_server: OpenAIServer) -> None:
     assert set(form["schema"]["properties"]) == {"city", "canton"}
 
 
-async def test_a_conversation_with_tools_and_thinking(openai_server: OpenAIServer) -> None:
+async def test_thinking_and_tool_calls_are_sent_back(openai_server: OpenAIServer) -> None:
     openai_server.script(_streamed("thinking.sse"), _whole("tools.json"), _whole("text.json"))
     async with _client(openai_server) as client:
         async with client.chat.completions.stream(model=MODEL, messages=ASK) as stream:
@@ -160,7 +162,7 @@ async def test_reasoning_counts_as_the_first_token(openai_server: OpenAIServer) 
 
 
 @pytest.mark.parametrize("how", ["close", "reset", "end"])
-async def test_a_stream_that_is_cut_raises(openai_server: OpenAIServer, how: str) -> None:
+async def test_a_truncated_stream_raises_with_its_partial_text(openai_server: OpenAIServer, how: str) -> None:
     head = body("text.sse").split(b"event: message_delta")[0]
     openai_server.script(events(head) if how == "end" else broken_stream(head, how=how))
     async with _client(openai_server) as client:
@@ -172,7 +174,7 @@ async def test_a_stream_that_is_cut_raises(openai_server: OpenAIServer, how: str
     assert stream.meta.status == "error"
 
 
-async def test_a_stream_whose_end_was_told_is_whole_without_its_last_event(
+async def test_a_stream_with_a_stop_reason_is_complete_without_message_stop(
     openai_server: OpenAIServer,
 ) -> None:
     openai_server.script(events(body("text.sse").split(b"event: message_stop")[0]))
@@ -183,7 +185,7 @@ async def test_a_stream_whose_end_was_told_is_whole_without_its_last_event(
     assert stream.meta.usage.completion == 12
 
 
-async def test_an_error_amid_a_stream(openai_server: OpenAIServer) -> None:
+async def test_an_error_amid_a_stream_is_raised(openai_server: OpenAIServer) -> None:
     openai_server.script(_streamed("overloaded.sse"))
     async with _client(openai_server) as client:
         stream = await client.chat.completions.create(model=MODEL, messages=ASK, stream=True)
@@ -196,11 +198,11 @@ async def test_an_error_amid_a_stream(openai_server: OpenAIServer) -> None:
 
 
 @pytest.mark.parametrize("content", [b"<html> sk-ant-key", b'{"error": {"message": "bad sk-ant-key"}}'])
-async def test_an_error_under_a_status_of_success_tells_its_tries_and_no_key(
+async def test_an_error_with_status_200_has_its_attempts_and_no_key(
     openai_server: OpenAIServer, content: bytes
 ) -> None:
-    again = {"retry-after-ms": "1", "content-type": "application/json"}
-    openai_server.script(reply(529, body("overloaded.json"), again), reply(200, content))
+    headers = {"retry-after-ms": "1", "content-type": "application/json"}
+    openai_server.script(reply(529, body("overloaded.json"), headers), reply(200, content))
     async with _client(openai_server) as client:
         with pytest.raises(APIError) as caught:
             await client.chat.completions.create(model=MODEL, messages=ASK)
@@ -209,9 +211,9 @@ async def test_an_error_under_a_status_of_success_tells_its_tries_and_no_key(
     assert caught.value.attempts == 2
 
 
-async def test_overload_is_tried_again(openai_server: OpenAIServer) -> None:
-    again = {"retry-after-ms": "1", "content-type": "application/json"}
-    openai_server.script(reply(529, body("overloaded.json"), again), _whole("text.json"))
+async def test_an_overloaded_error_is_retried(openai_server: OpenAIServer) -> None:
+    headers = {"retry-after-ms": "1", "content-type": "application/json"}
+    openai_server.script(reply(529, body("overloaded.json"), headers), _whole("text.json"))
     async with _client(openai_server) as client:
         answer = await client.chat.completions.create(model=MODEL, messages=ASK)
     assert answer.meta.attempts == 2
@@ -227,7 +229,7 @@ async def test_overload_is_tried_again(openai_server: OpenAIServer) -> None:
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
-async def test_errors_are_of_their_class(
+async def test_status_errors_have_their_class(
     openai_server: OpenAIServer, status: int, name: str, expected: type[Exception], words: str, stream: bool
 ) -> None:
     openai_server.script(_whole(name, status))
@@ -239,7 +241,7 @@ async def test_errors_are_of_their_class(
     assert caught.value.type == json.loads(body(name))["error"]["type"]  # type: ignore[attr-defined]
 
 
-async def test_a_raw_response_is_anthropics_and_parses_to_openais(openai_server: OpenAIServer) -> None:
+async def test_raw_responses_are_anthropics_and_parse_to_openai_objects(openai_server: OpenAIServer) -> None:
     openai_server.script(_whole("text.json"), _whole("text.json"), _streamed("text.sse"))
     async with _client(openai_server) as client:
         raw = await client.chat.completions.with_raw_response.create(model=MODEL, messages=ASK)
@@ -268,12 +270,12 @@ async def test_models_are_listed(openai_server: OpenAIServer) -> None:
     assert found[0].created == 1784851200
     assert found[0].owned_by == "anthropic"
     assert found[0].display_name == "Claude Opus 5"
-    (asked,) = openai_server.requests
-    assert (asked.path, asked.query) == ("/v1/models", "limit=1000")
-    assert asked.headers["anthropic-version"] == "2023-06-01"
+    (request,) = openai_server.requests
+    assert (request.path, request.query) == ("/v1/models", "limit=1000")
+    assert request.headers["anthropic-version"] == "2023-06-01"
 
 
-async def test_one_model_is_told(openai_server: OpenAIServer) -> None:
+async def test_one_model_is_retrieved(openai_server: OpenAIServer) -> None:
     (row, _) = json.loads(body("models.json"))["data"]
     openai_server.script(reply(200, row), _whole("not_found.json", 404))
     async with AsyncOpenAI(config=settings(openai_server, default_provider="anthropic")) as client:
@@ -281,13 +283,15 @@ async def test_one_model_is_told(openai_server: OpenAIServer) -> None:
         with pytest.raises(NotFoundError, match="claude-none"):
             await client.models.retrieve("claude-none")
     assert (model.id, model.created, model.object) == ("claude-opus-5", 1784851200, "model")
-    assert [asked.path for asked in openai_server.requests] == [
+    assert [request.path for request in openai_server.requests] == [
         "/v1/models/claude-opus-5",
         "/v1/models/claude-none",
     ]
 
 
-async def test_what_is_refused_is_never_sent(openai_server: OpenAIServer) -> None:
+async def test_unsupported_parameters_and_methods_raise_before_a_request_is_sent(
+    openai_server: OpenAIServer,
+) -> None:
     openai_server.script(_whole("text.json"))
     async with _client(openai_server) as client:
         with pytest.raises(UnsupportedParameterError, match="'anthropic' does not take 'seed'"):
@@ -299,7 +303,7 @@ async def test_what_is_refused_is_never_sent(openai_server: OpenAIServer) -> Non
     assert "seed" not in openai_server.requests[0].json
 
 
-async def test_calls_by_path_go_out_with_the_key_and_the_version(openai_server: OpenAIServer) -> None:
+async def test_calls_by_path_are_sent_with_the_key_and_the_version(openai_server: OpenAIServer) -> None:
     openai_server.script(reply(200, {"input_tokens": 14}))
     config = settings(openai_server, default_provider="anthropic")
     async with AsyncOpenAI(config=config) as client:
@@ -309,9 +313,9 @@ async def test_calls_by_path_go_out_with_the_key_and_the_version(openai_server: 
     assert openai_server.requests[0].headers["anthropic-version"] == "2023-06-01"
 
 
-async def test_broken_counts_are_an_estimate_and_not_a_number(openai_server: OpenAIServer) -> None:
-    told = {**json.loads(body("text.json")), "usage": {"input_tokens": "25", "output_tokens": -1}}
-    openai_server.script(reply(200, told))
+async def test_invalid_counts_are_replaced_by_an_estimate(openai_server: OpenAIServer) -> None:
+    invalid = {**json.loads(body("text.json")), "usage": {"input_tokens": "25", "output_tokens": -1}}
+    openai_server.script(reply(200, invalid))
     openai_server.script(
         events(
             sse(

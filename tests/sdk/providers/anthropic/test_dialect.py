@@ -1,4 +1,4 @@
-"""Chats become requests of Anthropic's Messages API; what cannot be expressed is refused by its name."""
+"""Encoding of OpenAI chats as requests of Anthropic's Messages API, and errors that name the parameter."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _turns(*messages: Any) -> Any:
     return sent({"messages": messages})["messages"]
 
 
-def test_where_a_chat_goes_and_with_what() -> None:
+def test_the_url_and_the_headers_of_a_chat() -> None:
     wire = DIALECT.encode(Request(CHAT, "m", {"messages": ASK}), ENDPOINT, "claude-opus-5")
     assert (wire.method, wire.url) == ("POST", "https://api.anthropic.com/v1/messages")
     assert wire.headers["x-api-key"] == KEY
@@ -43,10 +43,10 @@ def test_where_a_chat_goes_and_with_what() -> None:
     assert isinstance(dialect("anthropic"), AnthropicDialect)
 
 
-def test_what_says_nothing_is_left_out() -> None:
+def test_empty_content_is_omitted() -> None:
     empty = {"type": "text", "text": ""}
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    told = sent(
+    encoded = sent(
         {
             "messages": [
                 {"role": "system", "content": ""},
@@ -59,8 +59,8 @@ def test_what_says_nothing_is_left_out() -> None:
             ]
         }
     )
-    assert told["system"] == "s"
-    assert told["messages"] == [
+    assert encoded["system"] == "s"
+    assert encoded["messages"] == [
         {"role": "user", "content": [{"type": "text", "text": "u"}]},
         {"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "f", "input": {}}]},
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1"}]},
@@ -68,7 +68,7 @@ def test_what_says_nothing_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("name", ["anthropic-version", "Anthropic-Version"])
-def test_the_callers_version_wins(name: str) -> None:
+def test_a_version_header_of_the_caller_overrides_the_default(name: str) -> None:
     options = PerCallOptions(headers={name: "2026-10-21"})
     wire = DIALECT.encode(Request(CHAT, "m", {"messages": ASK}, options=options), ENDPOINT, "m")
     assert {k: v for k, v in wire.headers.items() if "version" in k} == {"anthropic-version": "2026-10-21"}
@@ -77,13 +77,13 @@ def test_the_callers_version_wins(name: str) -> None:
     assert wire.headers["anthropic-version"] == "2026-10-21"
 
 
-def test_a_version_that_is_taken_out_stays_out() -> None:
+def test_a_version_header_of_none_is_removed() -> None:
     options = PerCallOptions(headers={"anthropic-version": None})
     wire = DIALECT.encode(Request(CHAT, "m", {"messages": ASK}, options=options), ENDPOINT, "m")
     assert "anthropic-version" not in wire.headers
 
 
-def test_options_of_the_call_go_with_it() -> None:
+def test_the_options_of_the_call_are_applied() -> None:
     options = PerCallOptions(
         query={"beta": "true"}, timeout=3, max_retries=1, deadline_s=9, headers={"x-a": "b"}
     )
@@ -93,27 +93,27 @@ def test_options_of_the_call_go_with_it() -> None:
     assert wire.headers["x-a"] == "b"
 
 
-def test_a_missing_key_is_named() -> None:
+def test_the_error_of_a_missing_key_names_its_variable() -> None:
     endpoint = replace(ENDPOINT, key=None, key_required=True, key_env=("ANTHROPIC_API_KEY",))
     with pytest.raises(ConfigurationError, match="ANTHROPIC_API_KEY"):
         DIALECT.encode(Request(CHAT, "m", {"messages": ASK}), endpoint, "m")
 
 
-def test_instructions_are_the_system_prompt_wherever_they_stand() -> None:
-    told = sent(
+def test_all_system_and_developer_messages_become_the_system_prompt() -> None:
+    encoded = sent(
         {"messages": [{"role": "system", "content": "a"}, *ASK, {"role": "developer", "content": "b"}]}
     )
-    assert told["system"] == [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
-    assert told["messages"] == ASK
+    assert encoded["system"] == [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    assert encoded["messages"] == ASK
     assert sent({"messages": [{"role": "system", "content": "a"}, *ASK]})["system"] == "a"
 
 
-def test_breakpoints_of_the_cache() -> None:
+def test_cache_breakpoints_are_encoded() -> None:
     control = {"type": "ephemeral", "ttl": "1h"}
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b", "cache_control": control}]
-    told = sent({"messages": [{"role": "system", "content": parts}, {**ASK[0], "cache_control": control}]})
-    assert told["system"] == parts
-    assert told["messages"][0]["content"] == [{"type": "text", "text": "u", "cache_control": control}]
+    encoded = sent({"messages": [{"role": "system", "content": parts}, {**ASK[0], "cache_control": control}]})
+    assert encoded["system"] == parts
+    assert encoded["messages"][0]["content"] == [{"type": "text", "text": "u", "cache_control": control}]
     for asked, ours in ({}, {"type": "ephemeral"}), ({"ttl": "30m"}, control):
         part = {"type": "text", "text": "a", "prompt_cache_breakpoint": {"mode": "explicit", **asked}}
         (turn,) = _turns({"role": "user", "content": [part]})
@@ -125,7 +125,7 @@ def test_breakpoints_of_the_cache() -> None:
         _turns({"role": "user", "content": [part]})
 
 
-def test_images_and_files() -> None:
+def test_images_and_files_are_encoded() -> None:
     pdf = base64.b64encode(b"%PDF").decode()
     parts = [
         {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}", "detail": "auto"}},
@@ -156,7 +156,7 @@ def _call(arguments: Any, id_: str = "t1") -> dict[str, Any]:
     return {"id": id_, "type": "function", "function": {"name": "f", "arguments": arguments}}
 
 
-def test_calls_and_their_results() -> None:
+def test_tool_calls_and_results_are_encoded() -> None:
     control = {"type": "ephemeral"}
     turns = _turns(
         *ASK,
@@ -196,7 +196,7 @@ def test_calls_and_their_results() -> None:
 
 
 @pytest.mark.parametrize("arguments", ["{", "[]", '"a"', "null"])
-def test_arguments_that_are_no_object_are_named(arguments: str) -> None:
+def test_tool_arguments_that_are_not_a_json_object_raise(arguments: str) -> None:
     with pytest.raises(
         BadRequestError,
         match=r"messages\[0\].tool_calls\[0\].function.arguments (is not valid|must be a) JSON",
@@ -206,21 +206,21 @@ def test_arguments_that_are_no_object_are_named(arguments: str) -> None:
 
 @pytest.mark.parametrize("name", PAIRS)
 @pytest.mark.parametrize("as_dict", [False, True])
-def test_an_answer_goes_back_as_it_came(name: str, as_dict: bool) -> None:
+def test_a_received_answer_is_sent_back_unchanged(name: str, as_dict: bool) -> None:
     message = completion(body(f"{name}.json")).choices[0].message
     turns = _turns(*ASK, message.to_dict() if as_dict else message, *ASK)
-    came = json.loads(body(f"{name}.json"))["content"]
+    received = json.loads(body(f"{name}.json"))["content"]
     if name in ("thinking", "web_search"):
-        assert turns[1]["content"] == came
+        assert turns[1]["content"] == received
     elif name == "tools":
-        assert turns[1]["content"] == [{k: v for k, v in b.items() if k != "caller"} for b in came]
+        assert turns[1]["content"] == [{k: v for k, v in b.items() if k != "caller"} for b in received]
     elif name == "refusal":
-        assert turns == [*ASK, *ASK], "what says nothing is not sent: Anthropic refuses it"
+        assert turns == [*ASK, *ASK], "an empty message is not sent, because Anthropic refuses it"
     else:
-        assert turns[1]["content"] == "".join(block["text"] for block in came)
+        assert turns[1]["content"] == "".join(block["text"] for block in received)
 
 
-def test_an_answer_that_was_edited_goes_back_as_edited() -> None:
+def test_an_edited_answer_is_sent_back_as_edited() -> None:
     message = completion(body("thinking.json")).choices[0].message.to_dict()
     (turn,) = _turns({**message, "content": "Yes."})
     thoughts = [b for b in json.loads(body("thinking.json"))["content"] if "thinking" in b["type"]]
@@ -230,24 +230,24 @@ def test_an_answer_that_was_edited_goes_back_as_edited() -> None:
     assert turn["content"][-1]["type"] == "tool_use"
 
 
-def test_blocks_without_a_word_are_not_sent_back() -> None:
-    kept = [{"type": "text", "text": ""}, {"type": "thinking", "thinking": "x", "signature": "s"}]
-    (turn,) = _turns({"role": "assistant", "content": "", "content_blocks": kept})
-    assert turn["content"] == kept[1:]
+def test_empty_blocks_are_not_sent_back() -> None:
+    blocks = [{"type": "text", "text": ""}, {"type": "thinking", "thinking": "x", "signature": "s"}]
+    (turn,) = _turns({"role": "assistant", "content": "", "content_blocks": blocks})
+    assert turn["content"] == blocks[1:]
 
 
-def test_an_instruction_between_two_results_does_not_part_them() -> None:
+def test_a_system_message_between_tool_results_does_not_separate_them() -> None:
     results = [{"role": "tool", "tool_call_id": name, "content": name} for name in ("a", "b")]
     (turn,) = _turns(results[0], {"role": "system", "content": "s"}, results[1])
     assert [block["tool_use_id"] for block in turn["content"]] == ["a", "b"]
 
 
-def test_what_nobody_signed_is_not_sent_back() -> None:
+def test_reasoning_without_a_signature_is_not_sent_back() -> None:
     (turn,) = _turns({"role": "assistant", "content": "a", "reasoning_content": "of another model"})
     assert turn == {"role": "assistant", "content": "a"}
 
 
-def test_a_trailing_turn_of_the_assistant_is_a_prefill() -> None:
+def test_a_trailing_assistant_message_is_a_prefill() -> None:
     assert _turns(*ASK, {"role": "assistant", "content": "It is"})[-1] == {
         "role": "assistant",
         "content": "It is",
@@ -273,7 +273,7 @@ def test_a_trailing_turn_of_the_assistant_is_a_prefill() -> None:
         ({"role": "assistant", "tool_calls": [{"type": "custom"}]}, "messages[0].tool_calls[0]"),
     ],
 )
-def test_messages_that_cannot_be_sent_are_named_even_where_parameters_are_dropped(
+def test_the_error_of_an_invalid_message_names_its_place_even_with_drop_params(
     message: Any, place: str
 ) -> None:
     with pytest.raises(BadRequestError) as caught:
@@ -282,16 +282,16 @@ def test_messages_that_cannot_be_sent_are_named_even_where_parameters_are_droppe
 
 
 @pytest.mark.parametrize("messages", ["hi", {"role": "user"}, 5])
-def test_messages_that_are_no_list(messages: Any) -> None:
+def test_messages_that_are_not_a_list_raise(messages: Any) -> None:
     with pytest.raises(BadRequestError, match="messages is a"):
         sent({"messages": messages})
 
 
-def test_the_length_of_an_answer() -> None:
+def test_max_tokens_is_encoded_with_a_default_by_model() -> None:
     assert sent({"messages": ASK})["max_tokens"] == default_max_tokens("claude-opus-5") == 64_000
     assert sent({"messages": ASK, "max_tokens": 5})["max_tokens"] == 5
     assert sent({"messages": ASK, "max_tokens": 5, "max_completion_tokens": 6})["max_tokens"] == 6
-    assert sent({"messages": ASK, "max_tokens": 0})["max_tokens"] == 0, "fills the cache"
+    assert sent({"messages": ASK, "max_tokens": 0})["max_tokens"] == 0, "allowed: it fills the cache only"
     assert default_max_tokens("claude-3-5-haiku-latest") == 8_192
     assert default_max_tokens("anthropic/claude-opus-4-1-20250805") == 32_000
     assert default_max_tokens("somebody-elses") == 8_192
@@ -320,20 +320,20 @@ def test_the_length_of_an_answer() -> None:
         ),
     ],
 )
-def test_how_hard_to_think(effort: str, model: str, expected: dict[str, Any]) -> None:
-    told = sent({"messages": ASK, "reasoning_effort": effort}, model=model)
-    assert {k: told[k] for k in ("thinking", "output_config") if k in told} == expected
+def test_reasoning_effort_is_encoded_by_model(effort: str, model: str, expected: dict[str, Any]) -> None:
+    encoded = sent({"messages": ASK, "reasoning_effort": effort}, model=model)
+    assert {k: encoded[k] for k in ("thinking", "output_config") if k in encoded} == expected
 
 
-def test_a_budget_leaves_half_of_the_answer_to_words() -> None:
+def test_a_thinking_budget_is_at_most_half_of_max_tokens() -> None:
     asked = {"messages": ASK, "reasoning_effort": "high"}
-    told = sent({**asked, "max_tokens": 2 * SMALLEST_BUDGET}, model="claude-haiku-4-5")
-    assert told["thinking"]["budget_tokens"] == SMALLEST_BUDGET
+    encoded = sent({**asked, "max_tokens": 2 * SMALLEST_BUDGET}, model="claude-haiku-4-5")
+    assert encoded["thinking"]["budget_tokens"] == SMALLEST_BUDGET
     with pytest.raises(UnsupportedParameterError, match="2048"):
         sent({**asked, "max_tokens": 2 * SMALLEST_BUDGET - 1}, model="claude-haiku-4-5")
 
 
-def test_tools_and_which_to_call() -> None:
+def test_tools_and_tool_choice_are_encoded() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     function = {"name": "f", "description": "d", "parameters": schema, "strict": True}
     search = {"type": "web_search_20260318", "name": "web_search"}
@@ -343,13 +343,13 @@ def test_tools_and_which_to_call() -> None:
         {"type": "function", "function": {"name": "g"}},
         search,
     ]
-    told = sent({"messages": ASK, "tools": tools})
-    assert told["tools"] == [
+    encoded = sent({"messages": ASK, "tools": tools})
+    assert encoded["tools"] == [
         {"name": "f", "description": "d", "input_schema": schema, "strict": True, "cache_control": control},
         {"name": "g", "input_schema": {"type": "object", "properties": {}}},
         search,
     ]
-    assert "tool_choice" not in told
+    assert "tool_choice" not in encoded
     named = {"type": "function", "function": {"name": "f"}}
     for choice, ours in [
         ("auto", {"type": "auto"}),
@@ -367,11 +367,11 @@ def test_tools_and_which_to_call() -> None:
     assert "tool_choice" not in sent({"messages": ASK, "parallel_tool_calls": False})
 
 
-def test_the_form_of_an_answer() -> None:
+def test_response_format_is_encoded() -> None:
     schema = {"type": "object", "properties": {}, "additionalProperties": False}
     form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema, "description": "d"}}
-    told = sent({"messages": ASK, "response_format": form, "reasoning_effort": "high"})
-    assert told["output_config"] == {
+    encoded = sent({"messages": ASK, "response_format": form, "reasoning_effort": "high"})
+    assert encoded["output_config"] == {
         "effort": "high",
         "format": {"type": "json_schema", "schema": {"description": "d", **schema}},
     }
@@ -383,8 +383,8 @@ def test_the_form_of_an_answer() -> None:
     )
 
 
-def test_other_parameters() -> None:
-    told = sent(
+def test_other_parameters_are_encoded() -> None:
+    encoded = sent(
         {
             "messages": ASK,
             "temperature": 1,
@@ -402,7 +402,7 @@ def test_other_parameters() -> None:
         },
         stream=True,
     )
-    assert told == {
+    assert encoded == {
         "model": "claude-opus-5",
         "max_tokens": 64_000,
         "messages": ASK,
@@ -417,7 +417,7 @@ def test_other_parameters() -> None:
     assert sent({"messages": ASK, "metadata": {"user_id": "m"}, "user": "u"})["metadata"] == {"user_id": "m"}
 
 
-def test_extra_body_is_anthropics_own_and_wins() -> None:
+def test_extra_body_is_sent_unchanged_and_overrides_parameters() -> None:
     extra = {
         "top_k": 3,
         "thinking": {"type": "between_tools"},
@@ -427,7 +427,7 @@ def test_extra_body_is_anthropics_own_and_wins() -> None:
         "stream_options": {"include_usage": True},
     }
     schema = {"type": "object"}
-    told = sent(
+    encoded = sent(
         {
             "messages": ASK,
             "reasoning_effort": "low",
@@ -436,7 +436,7 @@ def test_extra_body_is_anthropics_own_and_wins() -> None:
         },
         body=extra,
     )
-    assert told == {
+    assert encoded == {
         "model": "claude-opus-5",
         "max_tokens": 7,
         "messages": ASK,
@@ -491,7 +491,7 @@ _WITHIN: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize(("name", "value"), _REFUSED, ids=lambda value: str(value)[:30])
-def test_what_cannot_be_expressed_is_refused_or_dropped(name: str, value: Any) -> None:
+def test_unsupported_parameters_raise_or_are_dropped(name: str, value: Any) -> None:
     params = {"messages": ASK, **_WITHIN.get(name, {name: value})}
     with pytest.raises(UnsupportedParameterError) as caught:
         sent(params)
@@ -499,12 +499,12 @@ def test_what_cannot_be_expressed_is_refused_or_dropped(name: str, value: Any) -
     assert repr(name) in str(caught.value)
     assert "drop_params=True" in str(caught.value)
     assert caught.value.param == name
-    told = sent(params, drop_params=True)
-    assert name not in told
-    assert set(told) == {"model", "max_tokens", "messages"}
+    encoded = sent(params, drop_params=True)
+    assert name not in encoded
+    assert set(encoded) == {"model", "max_tokens", "messages"}
 
 
-def test_whose_word_on_dropping_counts() -> None:
+def test_drop_params_of_the_call_overrides_the_endpoint() -> None:
     request = Request(CHAT, "m", {"messages": ASK, "seed": 1})
     dropping = replace(ENDPOINT, drop_params=True)
     assert b"seed" not in DIALECT.encode(request, dropping, "m").content
@@ -513,12 +513,12 @@ def test_whose_word_on_dropping_counts() -> None:
 
 
 @pytest.mark.parametrize("method", [COMPLETION, EMBEDDING, MODERATION, RESPONSE], ids=lambda m: m.operation)
-def test_other_methods_are_not_served(method: ApiMethod) -> None:
+def test_methods_that_anthropic_does_not_serve_raise(method: ApiMethod) -> None:
     with pytest.raises(NotFoundError, match=f"'anthropic' .* not {method.name}"):
         DIALECT.encode(Request(method, "m", {}), ENDPOINT, "m")
 
 
-def test_a_call_by_path_goes_out_as_it_is() -> None:
+def test_a_call_by_path_is_sent_unchanged() -> None:
     method = ApiMethod(name="post", verb="POST", path="/messages/count_tokens", response_type=object)
     wire = DIALECT.encode(Request(method, params={"model": "m", "messages": ASK}), ENDPOINT, "")
     assert wire.url.endswith("/v1/messages/count_tokens")
@@ -526,12 +526,12 @@ def test_a_call_by_path_goes_out_as_it_is() -> None:
     assert wire.headers["anthropic-version"] == VERSION
 
 
-def test_what_has_no_json_form_is_named() -> None:
+def test_the_error_of_a_value_without_a_json_form_names_its_parameter() -> None:
     with pytest.raises(BadRequestError, match=r"'top_p'.*NaN"):
         sent({"messages": ASK, "top_p": float("nan")})
 
 
-def test_a_tool_made_of_a_model() -> None:
+def test_a_tool_from_a_pydantic_model_is_encoded() -> None:
     class Look(pydantic.BaseModel):
         """Looks."""
 

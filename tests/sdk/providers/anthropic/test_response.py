@@ -1,4 +1,4 @@
-"""Anthropic's answers and streams become OpenAI's objects, the same ones, and never a wrong number."""
+"""Decoding of Anthropic's responses and streams to equal OpenAI objects; invalid counts become None."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def _final(stream: bytes) -> Any:
     return state.current_completion_snapshot
 
 
-def _said(answer: Any) -> dict[str, Any]:
-    """Return what an answer says, whichever way it came; arguments as the values they stand for."""
-    told: dict[str, Any] = answer.model_dump(mode="json", exclude_none=True)
-    told.pop("object")
-    told.pop("container", None)  # beside a chunk's choice: the helper takes a choice's message alone
-    for choice in told["choices"]:
+def _content(answer: Any) -> dict[str, Any]:
+    """Return the fields that a stream and a complete response have in common, with parsed arguments."""
+    fields: dict[str, Any] = answer.model_dump(mode="json", exclude_none=True)
+    fields.pop("object")
+    fields.pop("container", None)  # the stream state keeps only the message of a choice
+    for choice in fields["choices"]:
         for name in ("stop_reason", "stop_sequence", "stop_details"):
             choice.pop(name, None)
         message = choice["message"]
@@ -49,17 +49,17 @@ def _said(answer: Any) -> dict[str, Any]:
             call.pop("index", None)
             call["function"].pop("parsed_arguments", None)
         message.pop("parsed", None)
-    return told
+    return fields
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_a_stream_says_what_the_whole_answer_says(name: str) -> None:
-    streamed, whole = _said(_final(body(f"{name}.sse"))), _said(completion(body(f"{name}.json")))
+def test_a_stream_equals_the_complete_response(name: str) -> None:
+    streamed, whole = _content(_final(body(f"{name}.sse"))), _content(completion(body(f"{name}.json")))
     assert streamed == whole
     assert chunks(body(f"{name}.sse"))[-1].usage == completion(body(f"{name}.json")).usage
 
 
-def test_text_and_tokens() -> None:
+def test_text_and_usage_are_decoded() -> None:
     answer = completion(body("text.json"))
     assert answer.choices[0].message.content == "The quick brown fox jumps."
     assert answer.choices[0].finish_reason == "stop"
@@ -76,7 +76,7 @@ def test_text_and_tokens() -> None:
     assert (counted.prompt, counted.cached, counted.cache_write) == (2125, 2000, 100)
 
 
-def test_a_stream_begins_with_the_role_and_ends_with_reason_and_tokens() -> None:
+def test_a_stream_begins_with_the_role_and_ends_with_finish_reason_and_usage() -> None:
     found = chunks(body("text.sse"))
     assert found[0].choices[0].delta.role == "assistant"
     assert [c.choices[0].delta.content for c in found[1:-2]] == ["The quick", " brown", " fox", " jumps."]
@@ -88,7 +88,7 @@ def test_a_stream_begins_with_the_role_and_ends_with_reason_and_tokens() -> None
     }
 
 
-def test_calls_come_in_pieces_with_their_positions() -> None:
+def test_streamed_tool_calls_have_their_indices() -> None:
     calls = [call for c in chunks(body("tools.sse")) for x in c.choices for call in x.delta.tool_calls or ()]
     assert [(c.index, c.id, c.function.name) for c in calls if c.id] == [
         (0, "toolu_1", "get_weather"),
@@ -98,10 +98,10 @@ def test_calls_come_in_pieces_with_their_positions() -> None:
     assert texts == ['{"location": "Zürich", "unit": "celsius"}', "{}"]
     message = completion(body("tools.json")).choices[0].message
     assert message.content == "Let me look."
-    assert message.model_extra == {}, "a call in order needs nothing beside it"
+    assert message.model_extra == {}, "text followed by tool calls needs no content_blocks"
 
 
-def test_thinking_keeps_its_signature_and_its_place() -> None:
+def test_thinking_blocks_keep_their_signature_and_position() -> None:
     message = completion(body("thinking.json")).choices[0].message
     assert message.content == "27 is no prime."
     assert message.reasoning_content == "Is 27 divisible by 3? 27 = 3 * 9."
@@ -115,7 +115,7 @@ def test_thinking_keeps_its_signature_and_its_place() -> None:
     assert reasoning == 120
 
 
-def test_the_servers_tools_are_kept_and_called_by_nobody() -> None:
+def test_server_tools_are_kept_as_blocks_and_are_not_tool_calls() -> None:
     answer = completion(body("web_search.json"))
     choice = answer.choices[0]
     assert choice.message.tool_calls is None
@@ -142,13 +142,13 @@ def test_the_servers_tools_are_kept_and_called_by_nobody() -> None:
         ("of_a_later_day", "of_a_later_day"),
     ],
 )
-def test_reasons_to_stop(reason: str, finish: str) -> None:
-    told = {**json.loads(body("text.json")), "stop_reason": reason, "stop_sequence": "END"}
-    choice = completion(json.dumps(told).encode()).choices[0]
+def test_stop_reasons_become_finish_reasons(reason: str, finish: str) -> None:
+    message_body = {**json.loads(body("text.json")), "stop_reason": reason, "stop_sequence": "END"}
+    choice = completion(json.dumps(message_body).encode()).choices[0]
     assert (choice.finish_reason, choice.stop_reason, choice.stop_sequence) == (finish, reason, "END")
 
 
-def test_a_refusal_says_why() -> None:
+def test_a_refusal_keeps_its_stop_details() -> None:
     assert chunks(body("refusal.sse"))[-2].choices[0].stop_details["category"] == "cyber"
     choice = completion(body("refusal.json")).choices[0]
     assert choice.finish_reason == "content_filter"
@@ -157,34 +157,34 @@ def test_a_refusal_says_why() -> None:
 
 
 @pytest.mark.parametrize("odd", ["12", -3, 1.5, True, float("nan"), [], {}])
-def test_what_is_no_count_is_unknown(odd: Any) -> None:
-    told = json.loads(body("text.json"))
+def test_invalid_counts_are_unknown(odd: Any) -> None:
+    message_body = json.loads(body("text.json"))
     for name in ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"):
-        usage = {**told["usage"], name: odd}
-        counted = DIALECT.usage(completion(json.dumps({**told, "usage": usage}).encode()))
+        usage = {**message_body["usage"], name: odd}
+        counted = DIALECT.usage(completion(json.dumps({**message_body, "usage": usage}).encode()))
         assert counted is not None
         assert (counted.prompt, counted.completion) == (None, 12), name
-    usage = {**told["usage"], "output_tokens": odd, "output_tokens_details": {"thinking_tokens": odd}}
-    counted = DIALECT.usage(completion(json.dumps({**told, "usage": usage}).encode()))
+    usage = {**message_body["usage"], "output_tokens": odd, "output_tokens_details": {"thinking_tokens": odd}}
+    counted = DIALECT.usage(completion(json.dumps({**message_body, "usage": usage}).encode()))
     assert counted is not None
     assert (counted.prompt, counted.completion, counted.reasoning) == (2125, None, None)
 
 
 @pytest.mark.parametrize("usage", [None, "many", {}, {"input_tokens": None, "output_tokens": "7"}])
 def test_an_answer_without_counts_has_no_usage(usage: Any) -> None:
-    told = {**json.loads(body("text.json")), "usage": usage}
-    assert DIALECT.usage(completion(json.dumps(told).encode())) is None
+    message_body = {**json.loads(body("text.json")), "usage": usage}
+    assert DIALECT.usage(completion(json.dumps(message_body).encode())) is None
 
 
-def test_more_thinking_than_answer_is_unknown() -> None:
-    told = json.loads(body("thinking.json"))
-    told["usage"]["output_tokens_details"]["thinking_tokens"] = 151
-    counted = DIALECT.usage(completion(json.dumps(told).encode()))
+def test_more_thinking_tokens_than_output_tokens_are_unknown() -> None:
+    message_body = json.loads(body("thinking.json"))
+    message_body["usage"]["output_tokens_details"]["thinking_tokens"] = 151
+    counted = DIALECT.usage(completion(json.dumps(message_body).encode()))
     assert counted is not None
     assert counted.reasoning is None
 
 
-def test_counts_that_were_not_told_are_unknown_and_not_zero() -> None:
+def test_missing_counts_are_unknown_and_not_zero() -> None:
     counted = DIALECT.usage(completion(body("thinking.json")))
     assert counted is not None
     assert (counted.prompt, counted.cached, counted.cache_write) == (40, None, None)
@@ -206,11 +206,11 @@ def test_counts_that_were_not_told_are_unknown_and_not_zero() -> None:
         ("of_a_later_day", APIError, None),
     ],
 )
-def test_an_error_is_of_its_class_in_a_stream_and_under_200(
+def test_errors_in_streams_and_with_status_200_have_their_class(
     kind: str, expected: type[APIError], status: int | None
 ) -> None:
-    told = {"type": "error", "error": {"type": kind, "message": "no"}}
-    for read in (lambda: chunks(sse(told)), lambda: completion(json.dumps(told).encode())):
+    message_body = {"type": "error", "error": {"type": kind, "message": "no"}}
+    for read in (lambda: chunks(sse(message_body)), lambda: completion(json.dumps(message_body).encode())):
         with pytest.raises(APIError, match=r"^no$") as caught:
             read()
         assert type(caught.value) is expected
@@ -233,7 +233,7 @@ def test_an_error_is_of_its_class_in_a_stream_and_under_200(
         *(b'{"content": {}}', b'{"content": [{"type": "text", "text": 5}]}', b'{"content": null}'),
     ],
 )
-def test_what_is_no_message_is_refused(content: bytes) -> None:
+def test_invalid_responses_raise(content: bytes) -> None:
     with pytest.raises(APIResponseValidationError):
         completion(content)
 
@@ -251,12 +251,12 @@ def test_what_is_no_message_is_refused(content: bytes) -> None:
         b'{"type": "message_delta", "delta": 5}',
     ],
 )
-def test_an_event_of_another_shape_is_refused(event: bytes) -> None:
+def test_invalid_events_raise(event: bytes) -> None:
     with pytest.raises(APIResponseValidationError):
         DIALECT.events(CHAT)(event, None)
 
 
-def test_events_that_say_nothing_are_passed_over() -> None:
+def test_events_without_content_are_skipped() -> None:
     for event in (
         b'{"type": "ping"}',
         b'{"type": "a_later_event"}',
@@ -269,7 +269,7 @@ def test_events_that_say_nothing_are_passed_over() -> None:
         assert DIALECT.events(CHAT)(event, None) is None
 
 
-def test_two_streams_do_not_share_their_memory() -> None:
+def test_concurrent_streams_do_not_share_state() -> None:
     first, second = DIALECT.events(CHAT), DIALECT.events(CHAT)
     events = [b.split(b"data: ")[1].strip() for b in body("tools.sse").split(b"\n\n") if b]
     for event in events[:-2]:
@@ -278,7 +278,7 @@ def test_two_streams_do_not_share_their_memory() -> None:
     assert first(events[-2], None) == second(events[-2], None)
 
 
-def test_an_end_is_told_once_and_counts_until_the_last() -> None:
+def test_the_finish_reason_is_emitted_once_and_the_last_usage_applies() -> None:
     begun = {"type": "message_start", "message": {"usage": {"input_tokens": 1}}}
     other = {
         "type": "content_block_start",
@@ -288,15 +288,15 @@ def test_an_end_is_told_once_and_counts_until_the_last() -> None:
     end = {"type": "message_delta", "delta": {"stop_reason": "max_tokens"}, "usage": {"output_tokens": 2}}
     stop = {"type": "message_stop"}
     found = chunks(sse(begun, other, end, {**end, "usage": {"output_tokens": 3}}, stop))
-    said = [choice for chunk in found for choice in chunk.choices]
-    assert [choice.finish_reason for choice in said] == [None, "length"]
-    assert [choice.delta.content for choice in said] == [None, ""]
+    choices = [choice for chunk in found for choice in chunk.choices]
+    assert [choice.finish_reason for choice in choices] == [None, "length"]
+    assert [choice.delta.content for choice in choices] == [None, ""]
     assert [chunk.usage.completion_tokens for chunk in found if chunk.usage] == [2, 3]
-    untold = chunks(sse(begun, stop))
-    assert [choice.finish_reason for chunk in untold for choice in chunk.choices] == [None, "stop"]
+    without_reason = chunks(sse(begun, stop))
+    assert [choice.finish_reason for chunk in without_reason for choice in chunk.choices] == [None, "stop"]
 
 
-def test_a_tools_arguments_that_came_with_its_beginning() -> None:
+def test_tool_arguments_in_content_block_start_are_read() -> None:
     use = {"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1}}
     stream = sse(
         {"type": "message_start", "message": {}},
@@ -336,16 +336,16 @@ _DELTAS = {"text": ("text_delta", "text"), "thinking": ("thinking_delta", "think
 
 
 @given(_BLOCKS, st.data())
-def test_however_blocks_are_cut_the_message_is_the_same(
+def test_blocks_split_anywhere_give_the_same_message(
     blocks: list[dict[str, Any]], data: st.DataObject
 ) -> None:
     for at, block in enumerate(blocks):
         if "id" in block:
             block["id"] += str(at)
     usage = {"input_tokens": 1, "output_tokens": 2}
-    told = {"id": "m", "model": "c", "content": blocks, "stop_reason": "end_turn", "usage": usage}
+    message_body = {"id": "m", "model": "c", "content": blocks, "stop_reason": "end_turn", "usage": usage}
     events: list[dict[str, Any]] = [
-        {"type": "message_start", "message": {**told, "content": [], "usage": {}}}
+        {"type": "message_start", "message": {**message_body, "content": [], "usage": {}}}
     ]
     for index, block in enumerate(blocks):
         begun = {**block, **_EMPTY[block["type"]]}
@@ -360,7 +360,7 @@ def test_however_blocks_are_cut_the_message_is_the_same(
             events.append({"type": "content_block_delta", "index": index, "delta": delta})
         events.append({"type": "content_block_stop", "index": index})
     events.append({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": usage})
-    assert _said(_final(sse(*events))) == _said(completion(json.dumps(told).encode()))
+    assert _content(_final(sse(*events))) == _content(completion(json.dumps(message_body).encode()))
 
 
 _FIELDS = [
@@ -409,7 +409,7 @@ _DELTA = st.fixed_dictionaries(
 
 
 @given(st.lists(_EVENT | _DELTA, max_size=6))
-def test_whatever_a_stream_holds_it_is_read_or_refused(events: list[Any]) -> None:
+def test_arbitrary_events_are_decoded_or_raise_an_api_error(events: list[Any]) -> None:
     read = DIALECT.events(CHAT)
     for event in events:
         try:
@@ -422,7 +422,7 @@ def test_whatever_a_stream_holds_it_is_read_or_refused(events: list[Any]) -> Non
 
 
 @given(_JSON | _EVENT)
-def test_whatever_an_answer_holds_it_is_read_or_refused(told: Any) -> None:
+def test_arbitrary_responses_are_decoded_or_raise_an_api_error(message_body: Any) -> None:
     with suppress(APIError):
-        counted = DIALECT.usage(completion(json.dumps(told).encode()))
+        counted = DIALECT.usage(completion(json.dumps(message_body).encode()))
         assert counted is None or (counted.prompt or 0) >= 0

@@ -1,4 +1,4 @@
-"""A request written once for this client and once for the google-genai package is the same on the wire."""
+"""The requests of this client equal those of the google-genai package, and both read responses alike."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ PNG_URL = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
 SCHEMA = {"type": "object", "properties": {"title_text": {"type": "string"}}, "required": ["title_text"]}
 HARMLESS = {"category": "HARM_CATEGORY_HARASSMENT", "threshold": "BLOCK_ONLY_HIGH"}
 
-#: What these hold is the user's own: no names of Gemini's.
+#: Fields whose values contain the user's names, not Gemini's.
 _USERS = frozenset({"args", "response", "parametersJsonSchema", "responseJsonSchema"})
-#: Base64, whose two alphabets Gemini reads alike; the package writes the one for URLs.
+#: Base64 fields. Gemini accepts both alphabets; the package writes the URL-safe one.
 _BASE64 = frozenset({"data", "thoughtSignature"})
 
 
-def _one_spelling(value: Any) -> Any:
-    """Return a body with every name as the reference has it: the package writes some as Python does."""
+def _camel_case(value: Any) -> Any:
+    """Return a body with all field names in camel case: the package writes some in snake case."""
     if isinstance(value, list):
-        return [_one_spelling(entry) for entry in value]
+        return [_camel_case(entry) for entry in value]
     if not isinstance(value, dict):
         return value
     found = {}
@@ -42,7 +42,7 @@ def _one_spelling(value: Any) -> Any:
         if wire in _BASE64:
             found[wire] = inner.replace("-", "+").replace("_", "/")
         else:
-            found[wire] = inner if wire in _USERS else _one_spelling(inner)
+            found[wire] = inner if wire in _USERS else _camel_case(inner)
     return found
 
 
@@ -52,16 +52,16 @@ def _package(server: OpenAIServer) -> genai.Client:
 
 
 def _same(ours: WireRequest, theirs: Received) -> None:
-    """Compare two requests: where they go, what carries the key, and every field of the body."""
+    """Compare two requests: the URL, the header of the key, and every field of the body."""
     assert isinstance(ours.content, bytes)
     target = theirs.path + (f"?{theirs.query}" if theirs.query else "")
     assert ours.url == "https://generativelanguage.googleapis.com" + target
     assert (ours.method, ours.headers["x-goog-api-key"]) == (theirs.method, theirs.headers["x-goog-api-key"])
-    expected, sent = _one_spelling(theirs.json), json.loads(ours.content)
+    expected, sent = _camel_case(theirs.json), json.loads(ours.content)
     if not expected.get("generationConfig", True):
         del expected["generationConfig"]  # the package sends an empty one
     for body in (expected, sent):
-        body.get("tools", []).sort(key=str)  # of no tool does it matter where it stands
+        body.get("tools", []).sort(key=str)  # the order of tools is irrelevant
     assert sent == expected
 
 
@@ -238,7 +238,7 @@ CASES: dict[str, tuple[dict[str, Any], Any, types.GenerateContentConfigDict]] = 
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("stream", [False, True])
-def test_chats(openai_server: OpenAIServer, name: str, stream: bool) -> None:
+def test_chat_requests_are_equal(openai_server: OpenAIServer, name: str, stream: bool) -> None:
     ours, contents, config = CASES[name]
     answer: Behaviour = reply(200, json.loads((BODIES / "text.json").read_bytes()))
     if stream:
@@ -252,7 +252,7 @@ def test_chats(openai_server: OpenAIServer, name: str, stream: bool) -> None:
     _same(encode(**ours, stream=stream), openai_server.requests[0])
 
 
-def test_thinking_by_level(openai_server: OpenAIServer) -> None:
+def test_a_thinking_level_is_sent_equally(openai_server: OpenAIServer) -> None:
     openai_server.script(reply(200, json.loads((BODIES / "text.json").read_bytes())))
     thinking = types.ThinkingConfig(thinking_level=types.ThinkingLevel.LOW)
     with _package(openai_server) as client:
@@ -264,7 +264,7 @@ def test_thinking_by_level(openai_server: OpenAIServer) -> None:
     _same(encode(model="gemini-3-pro-preview", reasoning_effort="low"), openai_server.requests[0])
 
 
-def test_embeddings(openai_server: OpenAIServer) -> None:
+def test_embedding_requests_are_equal(openai_server: OpenAIServer) -> None:
     openai_server.script(reply(200, json.loads((BODIES / "embeddings.json").read_bytes())))
     with _package(openai_server) as client:
         client.models.embed_content(
@@ -277,7 +277,7 @@ def test_embeddings(openai_server: OpenAIServer) -> None:
 
 
 @pytest.mark.parametrize("name", ["text", "thinking_tools", "logprobs", "grounded", "structured", "two"])
-def test_answers_are_read_alike(openai_server: OpenAIServer, name: str) -> None:
+def test_responses_are_read_equally(openai_server: OpenAIServer, name: str) -> None:
     openai_server.script(reply(200, json.loads((BODIES / f"{name}.json").read_bytes())))
     with _package(openai_server) as client:
         theirs = client.models.generate_content(model=MODEL, contents="hi")
@@ -290,17 +290,20 @@ def test_answers_are_read_alike(openai_server: OpenAIServer, name: str) -> None:
         )
         thoughts = "".join(part.text for part in parts if part.text and part.thought)
         assert (choice.message.model_extra or {}).get("reasoning_content", "") == thoughts
-        called = [part.function_call for part in parts if part.function_call]
-        made: Any = choice.message.tool_calls or ()
-        assert [(call.function.name, json.loads(call.function.arguments)) for call in made] == [
-            (call.name, call.args) for call in called
+        expected_calls = [part.function_call for part in parts if part.function_call]
+        calls: Any = choice.message.tool_calls or ()
+        assert [(call.function.name, json.loads(call.function.arguments)) for call in calls] == [
+            (call.name, call.args) for call in expected_calls
         ]
         assert choice.index == (candidate.index or 0)
         assert candidate.finish_reason is not None
         assert (choice.model_extra or {})["native_finish_reason"] == candidate.finish_reason.value
-    usage, told = GEMINI.usage(ours), theirs.usage_metadata
+    usage, metadata = GEMINI.usage(ours), theirs.usage_metadata
     assert usage is not None
-    assert told is not None
-    assert usage.prompt == (told.prompt_token_count or 0) + (told.tool_use_prompt_token_count or 0)
-    assert usage.completion == (told.candidates_token_count or 0) + (told.thoughts_token_count or 0)
-    assert (usage.cached, usage.reasoning) == (told.cached_content_token_count, told.thoughts_token_count)
+    assert metadata is not None
+    assert usage.prompt == (metadata.prompt_token_count or 0) + (metadata.tool_use_prompt_token_count or 0)
+    assert usage.completion == (metadata.candidates_token_count or 0) + (metadata.thoughts_token_count or 0)
+    assert (usage.cached, usage.reasoning) == (
+        metadata.cached_content_token_count,
+        metadata.thoughts_token_count,
+    )

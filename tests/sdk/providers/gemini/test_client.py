@@ -1,4 +1,4 @@
-"""Calls to Gemini from the client's surface to a loopback server and back, whole and streamed."""
+"""Calls to Gemini from the client to a loopback server, streamed and not streamed, with their records."""
 
 from __future__ import annotations
 
@@ -75,12 +75,14 @@ async def test_a_chat_and_its_record(openai_server: OpenAIServer, client: AsyncO
 
 
 @pytest.mark.parametrize("name", PAIRS)
-async def test_streamed_equals_whole(openai_server: OpenAIServer, client: AsyncOpenAI, name: str) -> None:
+async def test_a_stream_equals_the_complete_response(
+    openai_server: OpenAIServer, client: AsyncOpenAI, name: str
+) -> None:
     openai_server.script(_whole(name), _stream(name), _stream(name))
     whole = await client.chat.completions.create(model=MODEL, messages=ASK)
     stream = await client.chat.completions.create(model=MODEL, messages=ASK, stream=True)
     chunks = [chunk async for chunk in stream]
-    assert all(chunk.choices for chunk in chunks), "the usage is withheld from a caller who did not ask"
+    assert all(chunk.choices for chunk in chunks), "the usage chunk is yielded only if requested"
     for choice in whole.choices:
         deltas = [c.delta for chunk in chunks for c in chunk.choices if c.index == choice.index]
         assert "".join(delta.content or "" for delta in deltas) == (choice.message.content or "")
@@ -92,14 +94,14 @@ async def test_streamed_equals_whole(openai_server: OpenAIServer, client: AsyncO
         whole.meta.cost,
     )
     assert stream.meta.cost.total
-    asked = await client.chat.completions.create(
+    with_usage = await client.chat.completions.create(
         model=MODEL, messages=ASK, stream=True, stream_options={"include_usage": True}
     )
-    *_, last = [chunk async for chunk in asked]
+    *_, last = [chunk async for chunk in with_usage]
     assert (last.choices, last.usage) == ([], whole.usage)
 
 
-def test_the_synchronous_client(openai_server: OpenAIServer) -> None:
+def test_the_synchronous_client_reads_responses_and_streams(openai_server: OpenAIServer) -> None:
     openai_server.script(_whole("thinking_tools"), _stream("thinking_tools"))
     with OpenAI(config=_settings(openai_server)) as client:
         whole = client.chat.completions.create(model=MODEL, messages=ASK)
@@ -117,14 +119,16 @@ class Book(BaseModel):
     year: int
 
 
-class get_weather(BaseModel):  # named as the tool is to be
+class get_weather(BaseModel):  # the class name is the name of the tool
     """Tell the weather."""
 
     city: str
     days: int = 1
 
 
-async def test_parse_and_stream_helpers(openai_server: OpenAIServer, client: AsyncOpenAI) -> None:
+async def test_structured_output_is_parsed_by_the_parse_and_stream_helpers(
+    openai_server: OpenAIServer, client: AsyncOpenAI
+) -> None:
     openai_server.script(_whole("structured"), _stream("structured"))
     parsed = await client.chat.completions.parse(model=MODEL, messages=ASK, response_format=Book)
     assert parsed.choices[0].message.parsed == Book(title="Dune", year=1965)
@@ -157,7 +161,9 @@ async def test_tools_are_parsed_and_sent_back(openai_server: OpenAIServer, clien
     assert [part["functionResponse"]["name"] for part in user["parts"]] == ["get_weather"] * 2
 
 
-async def test_answers_that_cannot_be_parsed(openai_server: OpenAIServer, client: AsyncOpenAI) -> None:
+async def test_parse_raises_for_blocked_and_truncated_answers(
+    openai_server: OpenAIServer, client: AsyncOpenAI
+) -> None:
     openai_server.script(_whole("blocked"), _whole("cut_while_thinking"))
     with pytest.raises(ContentFilterFinishReasonError):
         await client.chat.completions.parse(model=MODEL, messages=ASK, response_format=Book)
@@ -165,7 +171,9 @@ async def test_answers_that_cannot_be_parsed(openai_server: OpenAIServer, client
         await client.chat.completions.parse(model=MODEL, messages=ASK, response_format=Book)
 
 
-async def test_a_blocked_prompt(openai_server: OpenAIServer, client: AsyncOpenAI) -> None:
+async def test_a_stream_of_a_blocked_prompt_has_a_content_filter_finish_reason(
+    openai_server: OpenAIServer, client: AsyncOpenAI
+) -> None:
     openai_server.script(_stream("blocked"))
     stream = await client.chat.completions.create(model=MODEL, messages=ASK, stream=True)
     (chunk,) = [chunk async for chunk in stream]
@@ -174,7 +182,9 @@ async def test_a_blocked_prompt(openai_server: OpenAIServer, client: AsyncOpenAI
     assert stream.meta.usage == Usage(prompt=6, completion=0)
 
 
-async def test_no_answer_and_no_reason(openai_server: OpenAIServer, client: AsyncOpenAI) -> None:
+async def test_a_response_without_candidates_and_block_reason_raises(
+    openai_server: OpenAIServer, client: AsyncOpenAI
+) -> None:
     nothing = {"candidates": [], "usageMetadata": {"promptTokenCount": 6, "totalTokenCount": 6}}
     openai_server.script(reply(200, nothing), events(b"data: " + json.dumps(nothing).encode() + b"\n\n"))
     with pytest.raises(APIResponseValidationError, match="neither candidates nor a block reason"):
@@ -184,7 +194,9 @@ async def test_no_answer_and_no_reason(openai_server: OpenAIServer, client: Asyn
         [chunk async for chunk in stream]
 
 
-async def test_streams_that_end_badly(openai_server: OpenAIServer, client: AsyncOpenAI) -> None:
+async def test_errors_amid_a_stream_and_truncated_streams_raise(
+    openai_server: OpenAIServer, client: AsyncOpenAI
+) -> None:
     openai_server.script(_stream("error_midway"), _stream("cut"))
     stream = await client.chat.completions.create(model=MODEL, messages=ASK, stream=True)
     assert (await anext(stream)).choices[0].delta.content == "The quick"
@@ -200,12 +212,14 @@ async def test_streams_that_end_badly(openai_server: OpenAIServer, client: Async
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
-async def test_refusals(openai_server: OpenAIServer, client: AsyncOpenAI, wrapped: bool) -> None:
-    def told(name: str, status: int) -> Behaviour:
+async def test_status_errors_are_raised_with_their_class_and_details(
+    openai_server: OpenAIServer, client: AsyncOpenAI, wrapped: bool
+) -> None:
+    def refusal(name: str, status: int) -> Behaviour:
         body = json.loads((BODIES / f"{name}.json").read_bytes())
         return reply(status, [body] if wrapped else body)
 
-    openai_server.script(told("error_key", 400), told("error_model", 404), told("error_rate", 429))
+    openai_server.script(refusal("error_key", 400), refusal("error_model", 404), refusal("error_rate", 429))
     with pytest.raises(BadRequestError, match="API key not valid") as key:
         await client.chat.completions.create(model=MODEL, messages=ASK)
     assert key.value.type == "INVALID_ARGUMENT"
@@ -218,14 +232,16 @@ async def test_refusals(openai_server: OpenAIServer, client: AsyncOpenAI, wrappe
     assert delay_of(rate.value, now=0) == 0.05, "Gemini's RetryInfo"
 
 
-async def test_what_is_refused_for_a_moment_is_tried_again(openai_server: OpenAIServer) -> None:
+async def test_a_rate_limited_request_is_retried(openai_server: OpenAIServer) -> None:
     openai_server.script(_whole("error_rate", 429), _whole("text"))
     async with AsyncOpenAI(config=_settings(openai_server), max_retries=1) as client:
         answer = await client.chat.completions.create(model=MODEL, messages=ASK)
     assert answer.meta.attempts == 2
 
 
-async def test_a_key_that_is_none(openai_server: OpenAIServer, client: AsyncOpenAI) -> None:
+async def test_an_invalid_key_raises_an_authentication_error(
+    openai_server: OpenAIServer, client: AsyncOpenAI
+) -> None:
     body = {
         "error": {"code": 401, "message": "Request had invalid credentials.", "status": "UNAUTHENTICATED"}
     }
@@ -234,7 +250,9 @@ async def test_a_key_that_is_none(openai_server: OpenAIServer, client: AsyncOpen
         await client.chat.completions.create(model=MODEL, messages=ASK)
 
 
-async def test_parameters_are_refused_or_dropped(openai_server: OpenAIServer, client: AsyncOpenAI) -> None:
+async def test_unsupported_parameters_raise_or_are_dropped(
+    openai_server: OpenAIServer, client: AsyncOpenAI
+) -> None:
     with pytest.raises(UnsupportedParameterError, match="provider 'gemini' does not take 'logit_bias'"):
         await client.chat.completions.create(model=MODEL, messages=ASK, logit_bias={"1": 1})
     assert not openai_server.requests
@@ -243,22 +261,19 @@ async def test_parameters_are_refused_or_dropped(openai_server: OpenAIServer, cl
     assert openai_server.requests[0].json.keys() == {"contents"}
 
 
-async def test_embeddings_are_packed_for_a_caller_who_asked(
-    openai_server: OpenAIServer, client: AsyncOpenAI
-) -> None:
+async def test_embeddings_are_base64_if_requested(openai_server: OpenAIServer, client: AsyncOpenAI) -> None:
     openai_server.script(_whole("embeddings"), _whole("embeddings"))
     model = "gemini/gemini-embedding-001"
     plain = await client.embeddings.create(model=model, input=["a", "b"], encoding_format="float")
     packed = await client.embeddings.create(model=model, input=["a", "b"], encoding_format="base64")
     for numbers, text in zip(plain.data, packed.data, strict=True):
-        told: object = text.embedding
-        assert isinstance(told, str)
-        assert list(struct.unpack(f"<{len(numbers.embedding)}f", base64.b64decode(told))) == pytest.approx(
-            numbers.embedding
-        )
+        encoded: object = text.embedding
+        assert isinstance(encoded, str)
+        values = struct.unpack(f"<{len(numbers.embedding)}f", base64.b64decode(encoded))
+        assert list(values) == pytest.approx(numbers.embedding)
 
 
-async def test_embeddings(openai_server: OpenAIServer, client: AsyncOpenAI) -> None:
+async def test_embeddings_and_their_usage(openai_server: OpenAIServer, client: AsyncOpenAI) -> None:
     openai_server.script(_whole("embeddings"), _whole("embeddings_counted"))
     answer = await client.embeddings.create(
         model="gemini/gemini-embedding-001", input=["a", "b"], dimensions=3
@@ -266,12 +281,12 @@ async def test_embeddings(openai_server: OpenAIServer, client: AsyncOpenAI) -> N
     assert [row.embedding for row in answer.data] == [[0.5, -0.25, 1.0], [0.125, 0.0, 0.75]]
     assert openai_server.requests[0].path == "/v1beta/models/gemini-embedding-001:batchEmbedContents"
     assert [r["outputDimensionality"] for r in openai_server.requests[0].json["requests"]] == [3, 3]
-    assert answer.meta.usage.estimated, "Gemini has not told how many"
+    assert answer.meta.usage.estimated, "the response has no token count"
     counted = await client.embeddings.create(model="gemini/gemini-embedding-001", input="a")
     assert counted.meta.usage == Usage(prompt=3, completion=0)
 
 
-async def test_models_and_paths(openai_server: OpenAIServer) -> None:
+async def test_models_are_listed_and_calls_by_path_are_sent(openai_server: OpenAIServer) -> None:
     one = json.loads((BODIES / "models.json").read_bytes())["models"][0]
     openai_server.script(_whole("models"), reply(200, one), reply(200, {"cachedContents": []}))
     settings = _settings(openai_server).model_copy(update={"default_provider": "gemini"})
@@ -289,7 +304,7 @@ async def test_models_and_paths(openai_server: OpenAIServer) -> None:
     assert all(sent.headers["x-goog-api-key"] == "AIza-key" for sent in openai_server.requests)
 
 
-async def test_raw_answers_are_gemini_s_and_parse_to_ours(
+async def test_raw_responses_are_geminis_and_parse_to_openai_objects(
     openai_server: OpenAIServer, client: AsyncOpenAI
 ) -> None:
     openai_server.script(_whole("text"), _stream("text"))
@@ -305,7 +320,9 @@ async def test_raw_answers_are_gemini_s_and_parse_to_ours(
     assert [(row.prompt_tokens, row.completion_tokens, row.status) for row in rows] == [(9, 12, "ok")] * 2
 
 
-async def test_what_gemini_does_not_serve(openai_server: OpenAIServer, client: AsyncOpenAI) -> None:
+async def test_a_method_that_gemini_does_not_serve_raises(
+    openai_server: OpenAIServer, client: AsyncOpenAI
+) -> None:
     with pytest.raises(NotFoundError, match=r"serves chat\.completions\.create.*not completions\.create"):
         await client.completions.create(model=MODEL, prompt="hi")
     assert not openai_server.requests

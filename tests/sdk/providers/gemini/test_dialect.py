@@ -1,4 +1,4 @@
-"""Chats, embeddings and lists of models in OpenAI's shape become requests of Gemini's."""
+"""Encoding of OpenAI chats, embeddings and model lists as requests of the Gemini API."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from specclient.types.usage import Usage
 from specclient.types.wire import WireResponse
 
 
-def test_where_requests_go_and_what_carries_the_key() -> None:
+def test_the_url_and_the_headers_of_a_chat() -> None:
     whole, stream = encode(), encode(stream=True)
     base = "https://generativelanguage.googleapis.com/v1beta/models/gemini-2.5-flash"
     assert (whole.method, whole.url) == ("POST", f"{base}:generateContent")
@@ -35,7 +35,7 @@ def test_where_requests_go_and_what_carries_the_key() -> None:
     assert "AIza" not in repr(whole)
 
 
-def test_a_conversation_with_tools() -> None:
+def test_a_conversation_with_tools_is_encoded() -> None:
     messages = [
         {"role": "developer", "content": "Be brief."},
         {"role": "user", "content": "Weather?"},
@@ -71,7 +71,7 @@ def test_a_conversation_with_tools() -> None:
     ]
 
 
-def test_results_of_two_turns_stay_apart() -> None:
+def test_tool_results_of_two_turns_are_not_merged() -> None:
     def turn(identity: str, content: str) -> list[dict[str, Any]]:
         call = {"id": identity, "type": "function", "function": {"name": "f", "arguments": "{}"}}
         result = {"role": "tool", "tool_call_id": identity, "content": content}
@@ -122,12 +122,12 @@ def test_results_of_two_turns_stay_apart() -> None:
         ({"text": "x", "videoMetadata": {"fps": 1}}, {"text": "x", "videoMetadata": {"fps": 1}}),
     ],
 )
-def test_parts(part: Any, expected: Any) -> None:
+def test_content_parts_are_encoded(part: Any, expected: Any) -> None:
     assert body([{"role": "user", "content": [part]}])["contents"][0]["parts"] == [expected]
 
 
 @pytest.mark.parametrize(
-    ("messages", "named"),
+    ("messages", "message"),
     [
         ("hello", "messages is a str"),
         (["hello"], r"messages\[0\].role is None"),
@@ -173,13 +173,13 @@ def test_parts(part: Any, expected: Any) -> None:
         ),
     ],
 )
-def test_messages_that_are_none_are_named(messages: Any, named: str) -> None:
-    with pytest.raises(BadRequestError, match=named) as caught:
+def test_the_error_of_an_invalid_message_names_its_place(messages: Any, message: str) -> None:
+    with pytest.raises(BadRequestError, match=message) as caught:
         encode(messages)
     assert not isinstance(caught.value, UnsupportedParameterError)
 
 
-def test_settings() -> None:
+def test_sampling_parameters_are_encoded() -> None:
     sent = body(
         temperature=0.5, top_p=0.9, n=2, max_tokens=7, max_completion_tokens=9, stop=["a", "b"], seed=3,
         presence_penalty=0.1, frequency_penalty=-0.2, logprobs=True, top_logprobs=4,
@@ -213,7 +213,7 @@ def test_settings() -> None:
         ("gemini-2.0-flash", "none", None),
     ],
 )
-def test_how_much_a_model_thinks(model: str, effort: str, thinking: Any) -> None:
+def test_reasoning_effort_is_encoded_by_model(model: str, effort: str, thinking: Any) -> None:
     if isinstance(thinking, str):
         with pytest.raises(UnsupportedParameterError, match=thinking) as caught:
             encode(model=model, reasoning_effort=effort)
@@ -254,7 +254,7 @@ def _tool(name: str, **more: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_tool_choices(choice: Any, strict: bool, calling: Any) -> None:
+def test_tools_and_tool_choice_are_encoded(choice: Any, strict: bool, calling: Any) -> None:
     sent = body(
         tools=[_tool("f", description="Does f.", strict=strict), {"googleSearch": {}}], tool_choice=choice
     )
@@ -263,7 +263,7 @@ def test_tool_choices(choice: Any, strict: bool, calling: Any) -> None:
     assert sent.get("toolConfig", {}).get("functionCallingConfig") == calling
 
 
-def test_structured_output() -> None:
+def test_response_format_is_encoded() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string"}}}
     wanted = {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": schema}}
     json_type = {"responseMimeType": "application/json"}
@@ -302,7 +302,7 @@ def test_structured_output() -> None:
         ),
     ],
 )
-def test_what_cannot_be_expressed_is_refused_or_dropped(params: Any, named: str) -> None:
+def test_unsupported_parameters_raise_or_are_dropped(params: Any, named: str) -> None:
     with pytest.raises(UnsupportedParameterError) as caught:
         encode(**params)
     assert caught.value.param == named
@@ -342,18 +342,18 @@ def test_extra_body_is_merged_last() -> None:
         "functionCallingConfig": {"mode": "AUTO"},
         "retrievalConfig": {"languageCode": "de"},
     }
-    assert json.dumps(extra) == before, "what is the caller's stays as it is"
+    assert json.dumps(extra) == before, "the caller's object is not changed"
 
 
 @pytest.mark.parametrize(
     "method", [COMPLETION, RESPONSE, ApiMethod(name="files.list", verb="GET", path="/files")]
 )
-def test_what_gemini_does_not_serve(method: ApiMethod) -> None:
+def test_methods_that_gemini_does_not_serve_raise(method: ApiMethod) -> None:
     with pytest.raises(NotFoundError, match=f"'gemini'.*chat.completions.create, emb.*not {method.name}"):
         GEMINI.encode(Request(method, "gemini-2.5-flash", {}), ENDPOINT, "gemini-2.5-flash")
 
 
-def test_embeddings() -> None:
+def test_embeddings_are_encoded_and_decoded() -> None:
     request = Request(
         EMBEDDING,
         "gemini/gemini-embedding-001",
@@ -384,7 +384,7 @@ def test_embeddings() -> None:
 
 
 @pytest.mark.parametrize("text", [[1, 2], [[1, 2]], [], None, 7])
-def test_embeddings_are_of_texts(text: Any) -> None:
+def test_embedding_inputs_that_are_not_text_raise(text: Any) -> None:
     with pytest.raises(BadRequestError, match="takes no token ids"):
         GEMINI.encode(Request(EMBEDDING, "m", {"input": text}), ENDPOINT, "m")
 
@@ -393,12 +393,12 @@ def test_embeddings_are_of_texts(text: Any) -> None:
     "answer",
     [{}, {"embeddings": []}, {"embeddings": 7}, {"embeddings": [{"values": ["x"]}]}, {"embedding": None}],
 )
-def test_what_is_no_embedding(answer: Any) -> None:
+def test_invalid_embedding_responses_raise(answer: Any) -> None:
     with pytest.raises(APIResponseValidationError, match="it has no embeddings"):
         GEMINI.decode(EMBEDDING, WireResponse(200, {}, json.dumps(answer).encode()))
 
 
-def test_models() -> None:
+def test_model_lists_are_encoded_and_decoded() -> None:
     sent = GEMINI.encode_models(ENDPOINT)
     assert (sent.method, sent.content) == ("GET", None)
     assert sent.url == "https://generativelanguage.googleapis.com/v1beta/models?pageSize=1000"

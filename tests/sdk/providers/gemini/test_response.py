@@ -1,4 +1,4 @@
-"""Answers of Gemini's, recorded and broken ones, become OpenAI's objects or errors, whole as streamed."""
+"""Decoding of Gemini's responses and streams, recorded and invalid, to OpenAI objects or errors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _streamed(content: bytes, sizes: list[int] | None = None) -> list[ChatComple
 
 
 def _summed(chunks: list[ChatCompletionChunk]) -> dict[str, Any]:
-    """Return what chunks add up to, as whole answers are."""
+    """Return the sum of chunks in the form of a complete response."""
     whole: dict[str, Any] = {}
     for chunk in chunks:
         accumulate(whole, chunk.to_dict())
@@ -53,7 +53,7 @@ def _summed(chunks: list[ChatCompletionChunk]) -> dict[str, Any]:
     return whole
 
 
-def test_text() -> None:
+def test_a_text_response_is_decoded() -> None:
     answer = recorded("text.json")
     (choice,) = answer.choices
     assert choice.message.content == "The quick brown fox – a naïve one 🦊 – jumps."
@@ -63,7 +63,7 @@ def test_text() -> None:
     assert GEMINI.usage(answer) == Usage(prompt=9, completion=12, cached=4)
 
 
-def test_thoughts_calls_and_their_way_back() -> None:
+def test_thoughts_and_tool_calls_are_decoded_and_sent_back() -> None:
     answer = recorded("thinking_tools.json")
     message = answer.choices[0].message
     assert answer.choices[0].finish_reason == "tool_calls"
@@ -114,13 +114,13 @@ def test_thoughts_calls_and_their_way_back() -> None:
         ),
     ],
 )
-def test_what_is_not_text_goes_back_as_it_came(name: str, parts: Any) -> None:
+def test_parts_that_are_not_text_are_sent_back_unchanged(name: str, parts: Any) -> None:
     message = recorded(name).choices[0].message
     for sent in (message, message.to_dict()):
         assert body([*ASK, sent, *ASK])["contents"][1] == {"role": "model", "parts": parts}
 
 
-def test_an_image_is_shown_where_users_look_for_it() -> None:
+def test_an_image_is_in_the_images_of_the_message() -> None:
     answer = recorded("image.json")
     (image,) = (answer.choices[0].message.model_extra or {})["images"]
     assert image["image_url"]["url"] == "data:image/png;base64,iVBORw0KGgo="
@@ -138,7 +138,7 @@ def test_an_image_is_shown_where_users_look_for_it() -> None:
         ("malformed_call.json", "malformed_function_call", "MALFORMED_FUNCTION_CALL"),
     ],
 )
-def test_answers_without_text_say_why(name: str, finish: str, native: str) -> None:
+def test_answers_without_text_have_a_finish_reason(name: str, finish: str, native: str) -> None:
     (choice,) = recorded(name).choices
     assert (choice.finish_reason, choice.message.content) == (finish, None)
     assert (choice.model_extra or {})["native_finish_reason"] == native
@@ -148,24 +148,24 @@ def test_answers_without_text_say_why(name: str, finish: str, native: str) -> No
     "reason",
     ["SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY", "IMAGE_RECITATION"],
 )
-def test_what_filters_withhold(reason: str) -> None:
+def test_reasons_of_filters_become_content_filter(reason: str) -> None:
     assert decoded({"candidates": [{"finishReason": reason}]}).choices[0].finish_reason == "content_filter"
 
 
-def test_why_a_prompt_was_blocked_is_kept() -> None:
+def test_the_block_reason_of_a_prompt_is_kept() -> None:
     assert recorded("blocked.json").model_extra == {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}}
 
 
-def test_sources_ratings_and_citations_are_kept() -> None:
+def test_grounding_ratings_and_citations_are_kept() -> None:
     answer = recorded("grounded.json")
     extra = answer.choices[0].model_extra or {}
     assert extra["groundingMetadata"]["webSearchQueries"] == ["who won euro 2024"]
     assert extra["citationMetadata"]["citationSources"][0]["uri"] == "https://uefa.com"
     assert extra["safetyRatings"][0]["probability"] == "NEGLIGIBLE"
-    assert GEMINI.usage(answer) == Usage(prompt=7 + 95, completion=8), "what tools brought in is prompt, too"
+    assert GEMINI.usage(answer) == Usage(prompt=7 + 95, completion=8), "tool results count as prompt"
 
 
-def test_log_probabilities() -> None:
+def test_log_probabilities_are_decoded() -> None:
     logprobs = recorded("logprobs.json").choices[0].logprobs
     assert logprobs is not None
     assert logprobs.content is not None
@@ -174,7 +174,7 @@ def test_log_probabilities() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "usage"),
+    ("metadata", "usage"),
     [
         ({"promptTokenCount": 5, "candidatesTokenCount": 2, "totalTokenCount": 7},
          Usage(prompt=5, completion=2)),
@@ -196,8 +196,8 @@ def test_log_probabilities() -> None:
         ("seven", None),
     ],
 )  # fmt: skip
-def test_half_broken_counts_are_unknown_and_never_wrong(told: Any, usage: Usage | None) -> None:
-    answer = decoded({"candidates": [{"content": {"parts": [{"text": "x"}]}}], "usageMetadata": told})
+def test_invalid_counts_are_unknown(metadata: Any, usage: Usage | None) -> None:
+    answer = decoded({"candidates": [{"content": {"parts": [{"text": "x"}]}}], "usageMetadata": metadata})
     assert GEMINI.usage(answer) == usage
     shown = answer.usage.to_dict() if answer.usage else {}
     known = usage or Usage()
@@ -223,13 +223,13 @@ def test_half_broken_counts_are_unknown_and_never_wrong(told: Any, usage: Usage 
         [{"candidates": [{"content": {"parts": [{"text": "an array, where no stream was asked for"}]}}]}],
     ],
 )
-def test_what_is_no_answer(answer: Any) -> None:
+def test_invalid_responses_raise(answer: Any) -> None:
     with pytest.raises(APIResponseValidationError, match="does not match the API") as caught:
         decoded(answer)
     assert caught.value.status_code == 200
 
 
-def test_errors_show_no_key() -> None:
+def test_keys_are_redacted_from_errors() -> None:
     secrets = Secrets([("x-goog-api-key", "AIza-key")])
     reply = WireResponse(200, {}, b'{"error": {"code": 400, "message": "bad AIza-key"}}', 3, lambda: secrets)
     with pytest.raises(BadRequestError, match="bad \\[redacted\\]") as caught:
@@ -248,7 +248,7 @@ def test_errors_show_no_key() -> None:
         ("a text", APIError),
     ],
 )
-def test_errors_amid_a_stream(error: Any, cls: type[APIError]) -> None:
+def test_errors_amid_a_stream_are_raised_with_their_class(error: Any, cls: type[APIError]) -> None:
     for sent in ({"error": error}, [{"error": error}]):
         with pytest.raises(APIError) as caught:
             GEMINI.events(CHAT)(json.dumps(sent).encode(), None)
@@ -256,14 +256,14 @@ def test_errors_amid_a_stream(error: Any, cls: type[APIError]) -> None:
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_streamed_equals_whole(name: str) -> None:
+def test_a_stream_equals_the_complete_response(name: str) -> None:
     whole = recorded(f"{name}.json")
     chunks = _streamed((BODIES / f"{name}.sse").read_bytes())
     assert [bool(chunk.usage) for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
     assert chunks[-1].choices == []
     expected, found = whole.to_dict(), _summed(chunks)
     for choice in expected["choices"]:
-        choice.pop("avgLogprobs", None)  # told of whole answers alone
+        choice.pop("avgLogprobs", None)  # not in streams
         choice["message"].setdefault("content", None)
     for choice in found["choices"]:
         choice["message"].setdefault("content", None)
@@ -272,7 +272,7 @@ def test_streamed_equals_whole(name: str) -> None:
 
 
 @given(name=st.sampled_from(PAIRS), sizes=st.lists(st.integers(1, 400), max_size=30))
-def test_a_stream_may_be_cut_anywhere(name: str, sizes: list[int]) -> None:
+def test_a_stream_may_be_split_anywhere(name: str, sizes: list[int]) -> None:
     content = (BODIES / f"{name}.sse").read_bytes()
     assert _streamed(content, sizes) == _streamed(content)
 
@@ -285,7 +285,7 @@ _JUNK = st.recursive(
 
 
 def _some(**fields: Any) -> st.SearchStrategy[Any]:
-    """Return objects that have some of these fields; each may be junk as well."""
+    """Return objects with some of these fields; the value of each may also be junk."""
     return st.fixed_dictionaries({}, optional={name: _JUNK | kind for name, kind in fields.items()})
 
 
@@ -326,7 +326,7 @@ _ANSWER = _some(
 
 
 @given(answer=_ANSWER | _JUNK)
-def test_any_json_is_an_answer_or_an_error_of_ours(answer: Any) -> None:
+def test_arbitrary_json_is_decoded_or_raises_an_api_error(answer: Any) -> None:
     with contextlib.suppress(APIError):
         GEMINI.usage(decoded(answer))
     read = GEMINI.events(CHAT)
@@ -336,14 +336,14 @@ def test_any_json_is_an_answer_or_an_error_of_ours(answer: Any) -> None:
                 GEMINI.usage(chunk)
 
 
-def test_marks_of_gateways_say_nothing() -> None:
+def test_events_without_content_are_skipped() -> None:
     read = GEMINI.events(CHAT)
     assert read(b"[DONE]", None) is None
     assert read(b"{}", "ping") is None
     assert read(b'{"usageMetadata": {"promptTokenCount": 4, "totalTokenCount": 4}}', None) == []
 
 
-def test_usage_that_comes_after_the_end() -> None:
+def test_usage_after_the_finish_reason_is_read() -> None:
     read = GEMINI.events(CHAT)
     (last,) = read(b'{"candidates": [{"finishReason": "STOP"}]}', None)
     assert (last.choices[0].finish_reason, last.usage) == ("stop", None)

@@ -1,4 +1,4 @@
-"""OpenAI's wire form, to and fro, on bodies as vendors send them."""
+"""Encoding and decoding of the OpenAI API, with bodies as vendors send them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def chat(**fields: Any) -> dict[str, Any]:
 # --- encode
 
 
-def test_a_chat_request() -> None:
+def test_a_chat_is_encoded() -> None:
     wire = encode({**CHAT, "temperature": 0.5, "max_tokens": None})
     assert (wire.method, wire.url, wire.deployment) == ("POST", "http://host/v1/chat/completions", "mine/m")
     assert json.loads(wire.content) == {"model": "m", **CHAT, "temperature": 0.5, "max_tokens": None}
@@ -70,7 +70,7 @@ def test_a_chat_request() -> None:
     assert wire.headers["user-agent"].startswith("specclient/")
 
 
-def test_a_text_completion_request() -> None:
+def test_a_text_completion_is_encoded() -> None:
     wire = encode({"prompt": "Once"}, method=inference_methods.COMPLETION)
     assert wire.url == "http://host/v1/completions"
     assert json.loads(wire.content) == {"model": "m", "prompt": "Once"}
@@ -81,7 +81,7 @@ def test_text_is_sent_as_utf8_and_not_escaped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("params", "body", "expected", "asked"),
+    ("params", "body", "expected", "requested"),
     [
         ({}, {}, {"include_usage": True}, False),
         ({"stream_options": {"include_usage": True}}, {}, {"include_usage": True}, True),
@@ -99,8 +99,8 @@ def test_text_is_sent_as_utf8_and_not_escaped() -> None:
         ),
     ],
 )
-def test_streams_ask_for_usage_and_remember_who_wanted_it(
-    params: Any, body: Any, expected: Any, asked: bool
+def test_streams_request_usage_and_record_whether_the_caller_did(
+    params: Any, body: Any, expected: Any, requested: bool
 ) -> None:
     request = Request(
         inference_methods.CHAT, "mine/m", {**CHAT, **params}, stream=True, options=PerCallOptions(body=body)
@@ -109,10 +109,10 @@ def test_streams_ask_for_usage_and_remember_who_wanted_it(
     assert json.loads(wire.content)["stream_options"] == expected
     assert json.loads(wire.content)["stream"] is True
     assert wire.headers["accept"] == "application/json"
-    assert usage_requested(request) is asked
+    assert usage_requested(request) is requested
 
 
-def test_an_endpoint_that_refuses_stream_options_gets_none() -> None:
+def test_stream_options_are_not_sent_to_an_endpoint_that_refuses_them() -> None:
     endpoint = Preset("x", "http://h", quirks=Quirks(refused=("stream_options",))).endpoint()
     assert sent(CHAT, endpoint=endpoint, stream=True) == {"model": "m", **CHAT, "stream": True}
     for options in ({"include_usage": True}, {}, None):
@@ -127,7 +127,7 @@ def test_an_endpoint_that_refuses_stream_options_gets_none() -> None:
         assert "stream_options" not in sent(params, endpoint=endpoint, stream=stream, options=dropping)
 
 
-def test_an_endpoint_that_is_not_asked_for_usage_gets_the_other_stream_options() -> None:
+def test_without_requests_usage_the_other_stream_options_are_sent() -> None:
     endpoint = replace(ENDPOINT, requests_usage=False)
     assert "stream_options" not in sent(endpoint=endpoint, stream=True)
     options = {"include_usage": True, "include_obfuscation": False}
@@ -145,13 +145,13 @@ def test_an_endpoint_that_is_not_asked_for_usage_gets_the_other_stream_options()
         ("http://host/v1?a=1", {"b": True, "c": ["x y", 2], "d": None}, None),
     ],
 )
-def test_urls_keep_the_path_and_the_query_of_the_base(base: str, query: Any, url: str | None) -> None:
+def test_urls_keep_the_path_and_the_query_of_the_base_url(base: str, query: Any, url: str | None) -> None:
     endpoint = Preset("x", base).endpoint(query={"z": 1} if url is None else {})
     wire = encode(endpoint=endpoint, options=PerCallOptions(query=query))
     assert wire.url == (url or "http://host/v1/chat/completions?a=1&z=1&b=true&c%5B%5D=x+y&c%5B%5D=2")
 
 
-def test_headers_of_endpoint_and_call_win_and_none_takes_out() -> None:
+def test_headers_of_the_endpoint_and_the_call_override_the_defaults_and_none_removes_them() -> None:
     endpoint = Preset("x", "http://h").endpoint(
         key=SecretStr("k"), organization="org", project="proj", headers={"X-Team": "a", "User-Agent": None}
     )
@@ -165,26 +165,26 @@ def test_headers_of_endpoint_and_call_win_and_none_takes_out() -> None:
     }
 
 
-def test_a_header_of_ones_own_stands_in_for_a_required_key() -> None:
+def test_a_custom_authorization_header_replaces_a_required_key() -> None:
     endpoint = Preset("x", "http://h", ("K",), key_required=True).endpoint(
         headers={"Authorization": "Basic abc"}
     )
     assert encode(endpoint=endpoint).headers["authorization"] == "Basic abc"
 
 
-def test_a_header_that_cannot_be_sent_is_named_and_not_shown() -> None:
+def test_the_error_of_an_invalid_header_does_not_show_its_value() -> None:
     with pytest.raises(ConfigurationError, match="header 'X-Key'") as caught:
         encode(options=PerCallOptions(headers={"X-Key": "sk-1\r\nx: y"}))
     assert "sk-1" not in str(caught.value)
 
 
-def test_the_calls_options_reach_the_wire() -> None:
+def test_the_options_of_the_call_are_applied() -> None:
     wire = encode(options=PerCallOptions(body={"model": "other", "top_k": 3}, timeout=7, max_retries=0))
     assert json.loads(wire.content) == {**CHAT, "model": "other", "top_k": 3}
     assert (wire.timeout, wire.max_retries) == (7, 0)
 
 
-def test_answers_can_be_sent_back_as_they_came() -> None:
+def test_a_received_message_is_sent_back_unchanged() -> None:
     message = ChatCompletionMessage.model_validate_json(
         b'{"role": "assistant", "content": "yo", "vendor": 1}'
     )
@@ -208,7 +208,7 @@ LOOP.append(LOOP)
         ({(1, 2): 3}, "keys must be"),
     ],
 )
-def test_what_has_no_json_form_is_named(value: Any, reason: str) -> None:
+def test_the_error_of_a_value_without_a_json_form_names_its_parameter(value: Any, reason: str) -> None:
     with pytest.raises(
         BadRequestError, match=f"parameter 'stop' cannot be sent as JSON: .*{reason}"
     ) as caught:
@@ -219,7 +219,7 @@ def test_what_has_no_json_form_is_named(value: Any, reason: str) -> None:
 # --- decode
 
 
-def test_whole_answers() -> None:
+def test_complete_responses_are_decoded() -> None:
     answer = DIALECT.decode(inference_methods.CHAT, reply(chat(usage={"prompt_tokens": 1}, vendor={"x": 1})))
     assert isinstance(answer, ChatCompletion)
     assert answer.choices[0].message.content == "yo"
@@ -229,7 +229,7 @@ def test_whole_answers() -> None:
     assert text.choices[0].text == "upon"
 
 
-def test_blank_lines_before_a_body_are_keep_alives() -> None:
+def test_blank_lines_before_a_body_are_ignored() -> None:
     assert DIALECT.decode(inference_methods.CHAT, reply(b"\n\n\n" + json.dumps(chat()).encode()))
 
 
@@ -246,7 +246,7 @@ def test_blank_lines_before_a_body_are_keep_alives() -> None:
         b"\xff\xfe",
     ],
 )
-def test_what_is_no_answer_is_shown_in_part(content: bytes) -> None:
+def test_the_error_of_an_invalid_response_shows_its_beginning(content: bytes) -> None:
     with pytest.raises(APIResponseValidationError, match="does not match the API") as caught:
         DIALECT.decode(inference_methods.CHAT, reply(content))
     assert caught.value.status_code == 200
@@ -270,7 +270,7 @@ def failure_of(answer: WireResponse, method: Any) -> APIError:
         b"x" * 190 + b"sk-secret-key",
     ],
 )
-def test_an_error_about_an_answer_knows_its_tries_and_no_secret(content: bytes, models: bool) -> None:
+def test_the_error_of_a_response_has_its_attempts_and_no_secret(content: bytes, models: bool) -> None:
     answer = WireResponse(200, {}, content, 3, lambda: Secrets([("x-key", "sk-secret-key")]))
     error = failure_of(
         answer, DIALECT.decode_models if models else lambda a: DIALECT.decode(inference_methods.CHAT, a)
@@ -280,7 +280,7 @@ def test_an_error_about_an_answer_knows_its_tries_and_no_secret(content: bytes, 
     assert "sk-secret" not in f"{error} {error!r} {vars(error)}"
 
 
-def test_chunks() -> None:
+def test_chunks_are_decoded() -> None:
     chunk = DIALECT.decode_event(inference_methods.CHAT, b'{"choices": [{"delta": {"content": "y"}}]}')
     assert isinstance(chunk, ChatCompletionChunk)
     assert chunk.choices[0].delta.content == "y"
@@ -334,7 +334,7 @@ EMPTY = "An error without a message: {'type': 'overloaded_error', 'message': ''}
     ],
 )
 @pytest.mark.parametrize("event", [None, "error"])
-def test_errors_amid_a_stream(
+def test_errors_amid_a_stream_are_raised_with_their_class(
     body: Any, cls: type[APIError], status: int | None, message: str, event: Any
 ) -> None:
     with pytest.raises(APIError) as caught:
@@ -344,14 +344,14 @@ def test_errors_amid_a_stream(
     assert str(caught.value) == message
 
 
-def test_an_error_under_status_200_is_an_error() -> None:
+def test_an_error_with_status_200_is_raised() -> None:
     fault = {"message": "slow", "code": 429, "type": "t", "param": "p"}
     with pytest.raises(RateLimitError, match="slow") as caught:
         DIALECT.decode(inference_methods.CHAT, reply({"error": fault}))
     assert (caught.value.code, caught.value.type, caught.value.param) == ("429", "t", "p")
 
 
-def test_a_null_error_beside_an_answer_is_none() -> None:
+def test_a_null_error_field_in_a_response_is_ignored() -> None:
     assert DIALECT.decode(inference_methods.CHAT, reply(chat(error=None)))
 
 
@@ -364,7 +364,7 @@ json_values = st.recursive(
 
 
 @given(st.binary(max_size=60) | json_values.map(lambda value: json.dumps(value).encode()), st.booleans())
-def test_any_bytes_are_an_answer_or_one_of_our_errors(data: bytes, error: bool) -> None:
+def test_arbitrary_bytes_are_decoded_or_raise_an_api_error(data: bytes, error: bool) -> None:
     try:
         chunk = DIALECT.decode_event(inference_methods.CHAT, data, "error" if error else None)
     except OpenAIError:
@@ -409,7 +409,7 @@ def test_any_bytes_are_an_answer_or_one_of_our_errors(data: bytes, error: bool) 
             },
             Usage(prompt=9, completion=40, reasoning=0, accepted_prediction=18, rejected_prediction=10),
         ),
-        (  # xAI: reasoning beside the completion
+        (  # xAI: reasoning tokens in addition to the completion
             {
                 "prompt_tokens": 32,
                 "completion_tokens": 9,
@@ -424,15 +424,15 @@ def test_any_bytes_are_an_answer_or_one_of_our_errors(data: bytes, error: bool) 
         ),
     ],
 )
-def test_usage_in_one_vocabulary(usage: Any, expected: Usage) -> None:
+def test_the_usage_of_vendors_is_read(usage: Any, expected: Usage) -> None:
     assert DIALECT.usage(DIALECT.decode(inference_methods.CHAT, reply(chat(usage=usage)))) == expected
 
 
-def test_usage_that_is_not_there_is_unknown() -> None:
+def test_missing_usage_is_none() -> None:
     assert DIALECT.usage(DIALECT.decode(inference_methods.CHAT, reply(chat()))) is None
 
 
-def test_groqs_usage_of_a_stream() -> None:
+def test_the_usage_of_groqs_streams_is_read() -> None:
     body = {"choices": [], "x_groq": {"id": "r", "usage": {"prompt_tokens": 4, "completion_tokens": 6}}}
     chunk = DIALECT.decode_event(inference_methods.CHAT, json.dumps(body).encode())
     assert DIALECT.usage(chunk) == Usage(prompt=4, completion=6)
@@ -441,7 +441,7 @@ def test_groqs_usage_of_a_stream() -> None:
 # --- models
 
 
-def test_models() -> None:
+def test_model_lists_are_encoded_and_decoded() -> None:
     wire = DIALECT.encode_models(ENDPOINT)
     assert (wire.method, wire.url, wire.content) == ("GET", "http://host/v1/models", None)
     rows = [{"id": "a", "owned_by": "x"}, {"id": "b", "extra": 1}]
@@ -450,6 +450,6 @@ def test_models() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"data": 3}', b'[{"name": "x"}]', b"7"])
-def test_a_list_of_models_that_is_none(content: bytes) -> None:
+def test_invalid_model_lists_raise(content: bytes) -> None:
     with pytest.raises(APIResponseValidationError):
         DIALECT.decode_models(reply(content))
