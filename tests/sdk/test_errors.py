@@ -1,4 +1,4 @@
-"""Every exception of the OpenAI client is here under its name, is made alike, and can be pickled."""
+"""Exceptions: every class of the OpenAI client exists with equal name, bases and arguments, and pickles."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def response(status: int = 429) -> httpx.Response:
 
 
 @pytest.mark.parametrize("name", sorted(THEIR_CLASSES))
-def test_every_class_has_the_bases_and_takes_the_arguments_it_has_there(name: str) -> None:
+def test_every_class_has_the_openai_clients_bases_and_arguments(name: str) -> None:
     cls, ours = THEIR_CLASSES[name], OUR_CLASSES[name]
     bases = [base.__name__ for base in cls.__mro__ if base in THEIR_CLASSES.values() or base is ValueError]
     ours_too = [base.__name__ for base in ours.__mro__ if base.__name__ in {*THEIR_CLASSES, "ValueError"}]
@@ -44,7 +44,7 @@ def test_every_class_has_the_bases_and_takes_the_arguments_it_has_there(name: st
             assert given[parameter.name].kind == parameter.kind
 
 
-def test_the_names_that_package_shows_are_all_here() -> None:
+def test_every_error_name_of_the_openai_package_is_exported() -> None:
     shown = {name for name in dir(openai) if name.endswith("Error") and not name.startswith("_")}
     assert shown <= set(errors.__all__)
 
@@ -82,7 +82,7 @@ SEEN = (
 
 
 @pytest.mark.parametrize(("name", "args", "options"), MADE)
-def test_errors_made_alike_look_alike(name: str, args: Any, options: Any) -> None:
+def test_equal_arguments_give_equal_attributes(name: str, args: Any, options: Any) -> None:
     ours, other = OUR_CLASSES[name](*args, **options), THEIR_CLASSES[name](*args, **options)
     assert (str(ours), ours.args) == (str(other), other.args)
     assert isinstance(ours, errors.OpenAIError) or name == "InvalidWebhookSignatureError"
@@ -106,17 +106,17 @@ EVERY = [*(OUR_CLASSES[name](*args, **options) for name, args, options in MADE),
 
 
 @pytest.mark.parametrize("error", EVERY, ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("travel", [lambda e: pickle.loads(pickle.dumps(e)), copy.copy, copy.deepcopy])
-def test_every_error_can_be_pickled_and_copied(error: Any, travel: Any) -> None:
+@pytest.mark.parametrize("copied", [lambda e: pickle.loads(pickle.dumps(e)), copy.copy, copy.deepcopy])
+def test_every_error_can_be_pickled_and_copied(error: Any, copied: Any) -> None:
     if hasattr(error, "add_note"):
         error.__dict__.pop("__notes__", None)
         error.add_note("seen on the way")
-    arrived = travel(error)
-    assert type(arrived) is type(error)
-    assert (str(arrived), arrived.args, arrived.__notes__) == (str(error), error.args, ["seen on the way"])
+    result = copied(error)
+    assert type(result) is type(error)
+    assert (str(result), result.args, result.__notes__) == (str(error), error.args, ["seen on the way"])
     shown = (httpx.Request, httpx.Response)
     for name, value in vars(error).items():
-        got = getattr(arrived, name)
+        got = getattr(result, name)
         assert type(got) is type(value)
         if isinstance(value, shown):
             assert (str(got.url), got.content) == (str(value.url), value.content)
@@ -124,7 +124,7 @@ def test_every_error_can_be_pickled_and_copied(error: Any, travel: Any) -> None:
             assert got == value
 
 
-def test_ours_are_caught_as_what_they_are() -> None:
+def test_specclients_errors_have_the_documented_bases() -> None:
     late, rests = OF_OURS[0], OF_OURS[1]
     assert isinstance(late, errors.APITimeoutError | errors.SpecClientError)
     assert isinstance(late, errors.SpecClientError)
@@ -133,12 +133,12 @@ def test_ours_are_caught_as_what_they_are() -> None:
     assert not isinstance(rests, errors.APITimeoutError)
 
 
-def test_a_response_made_without_a_request_makes_an_error_all_the_same() -> None:
+def test_a_response_without_a_request_can_make_an_error() -> None:
     error = errors.RateLimitError("said", response=httpx.Response(429), body=None)
     assert (error.request, error.status_code) == (None, 429)
 
 
-def test_what_was_not_sent_over_a_socket_is_in_no_repr() -> None:
+def test_unsent_socket_messages_are_not_in_the_repr() -> None:
     error = errors.WebSocketConnectionClosedError("closed", unsent_messages=["a secret"])
     assert "secret" not in repr(vars(error)) + repr(error)
     assert error.unsent_messages == ["a secret"]

@@ -36,9 +36,7 @@ def test_the_build_reads_the_version_from_the_package():
     assert found["version"] == VERSION == specclient.__version__
 
 
-def test_a_hosted_call_works_from_a_source_tree_that_is_not_installed(
-    openai_server: OpenAIServer, tmp_path: Path
-):
+def test_a_hosted_call_works_from_an_uninstalled_source_tree(openai_server: OpenAIServer, tmp_path: Path):
     for entry in Path(sysconfig.get_path("purelib")).iterdir():
         if not entry.name.startswith(("specclient", "_specclient", "__editable__")):
             (tmp_path / entry.name).symlink_to(entry)

@@ -99,11 +99,8 @@ def test_the_figures_of_one_group_are_computed():
     (line,) = report(rows).lines
     assert line.group == ("openai", "gpt-4.1")
     assert (line.calls, line.tokens_in, line.tokens_out) == (3, 40, 30)
-    assert (line.drafted, line.accepted, line.acceptance_rate) == (
-        10,
-        6,
-        0.6,
-    )  # the third row has no drafted count
+    # The third row has no drafted count, so its accepted tokens do not count.
+    assert (line.drafted, line.accepted, line.acceptance_rate) == (10, 6, 0.6)
     assert line.mean_accepted_length == 1 + 6 / 5
     assert (line.cost_nano, line.cost, line.unpriced) == (1501, Decimal("0.000001501"), 1)
     assert line.latency_p50_s == 2.0

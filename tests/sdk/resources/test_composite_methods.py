@@ -1,4 +1,4 @@
-"""Methods of more than one call make the calls that the OpenAI client makes, and return the same."""
+"""Methods that make several requests make the OpenAI client's requests and return the same results."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ CLIENTS = {
 
 
 def body_of(request):
-    """Return a request's body; theirs says ``stream: false`` where ours says nothing."""
+    """Return a request's body without ``stream: false``, which only the OpenAI client sends."""
     if not request.body.startswith(b"{"):
         return len(request.body) > 0
     return {name: value for name, value in request.json.items() if (name, value) != ("stream", False)}
 
 
 async def outcome(make, server, script, act):
-    """Return what a client's call gave or raised, and what it sent.
+    """Return the result or exception of a client's call, and its requests.
 
-    ``act`` gets the client and returns a result, or what gives it when awaited.
+    ``act`` receives the client and returns a result or an awaitable.
     """
     server.script(*script)
     before = len(server.requests)
@@ -84,7 +84,7 @@ async def outcome(make, server, script, act):
 
 
 async def same(server, script, act):
-    """Check that all four clients do the same, and return what that is."""
+    """Check that all four clients get the same result with the same requests; return both."""
     found = {name: await outcome(make, server, script, act) for name, make in CLIENTS.items()}
     for name, one in found.items():
         assert one == found["theirs"], name
@@ -205,7 +205,7 @@ SCRIPTS = {
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-async def test_same_calls(server, name):
+async def test_all_clients_make_the_same_requests(server, name):
     script, act = SCRIPTS[name]
     if name == "an endless file":
         script = []
@@ -213,7 +213,7 @@ async def test_same_calls(server, name):
     assert len(requests) == len(script)
 
 
-async def test_a_path_in_parts(server, tmp_path):
+async def test_a_file_path_is_uploaded_in_parts(server, tmp_path):
     path = tmp_path / "big.bin"
     path.write_bytes(b"12345")
     script = [reply(200, job("pending")), *[reply(200, {"id": "p"})] * 3, reply(200, job("done"))]
@@ -232,8 +232,8 @@ async def test_a_path_in_parts(server, tmp_path):
     }
 
 
-async def test_uploads_at_the_same_time(server):
-    """Three files two at a time: no more than two connections are ever needed."""
+async def test_concurrent_uploads_are_limited(server):
+    """Uploads three files with at most two at a time."""
     script = [
         *[reply(200, {"id": f"file-{n}"}) for n in range(3)],
         reply(200, counts(1)),
@@ -312,7 +312,7 @@ def plain(value):
 
 
 def recording(base):
-    """Return a handler class that notes every hook, its arguments, and what its properties show."""
+    """Return a handler class that records every hook call with its arguments and the handler's properties."""
 
     def hook(name):
         def note(self, *args):
@@ -346,8 +346,8 @@ STREAMS = {
 }
 
 
-async def followed(name, server, method, run):
-    """Return the log of a recording handler, and what a client sent."""
+async def run_with_handler(name, server, method, run):
+    """Return the log of a recording handler, and the client's request."""
     server.script(events(*frames(run)))
     handler = recording(HANDLERS[name])()
     handler.log = []
@@ -372,8 +372,8 @@ async def followed(name, server, method, run):
 
 
 @pytest.mark.parametrize("method", STREAMS)
-async def test_handlers_hear_the_same(server, method):
-    found = {name: await followed(name, server, method, RUN) for name in HANDLERS}
+async def test_handlers_receive_the_openai_clients_hook_calls(server, method):
+    found = {name: await run_with_handler(name, server, method, RUN) for name in HANDLERS}
     for name, (log, sent) in found.items():
         assert sent == found["theirs"][1], name
         assert len(log) == len(found["theirs"][0]), name
@@ -383,15 +383,17 @@ async def test_handlers_hear_the_same(server, method):
     assert {"on_text_delta", "on_tool_call_done", "on_image_file_done", "on_end"} <= hooks
 
 
-async def test_a_delta_without_a_message(server):
-    found = {name: await followed(name, server, "runs", [message_delta(text(0, "x"))]) for name in HANDLERS}
+async def test_a_delta_without_a_message_is_an_error(server):
+    found = {
+        name: await run_with_handler(name, server, "runs", [message_delta(text(0, "x"))]) for name in HANDLERS
+    }
     for name, (log, _) in found.items():
         assert log[-1] == "Encountered a message delta with no previous snapshot", name
         hooks = [entry[0] for entry in log[:-1]]
         assert hooks == ["on_event", "on_exception", "on_end"], name
 
 
-def test_text_deltas(server):
+def test_text_deltas_are_iterated_and_a_handler_cannot_be_shared(server):
     server.script(events(*frames(RUN)))
     with ours_sync(server.base_url) as client, warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -413,7 +415,7 @@ def signed(body=BODY, stamp=NOW, secret=SECRET):
     return {"Webhook-Signature": signature, "webhook-timestamp": str(stamp), "WEBHOOK-ID": "wh-1"}
 
 
-def test_webhook_is_taken():
+def test_a_valid_webhook_signature_is_accepted():
     webhooks.check(BODY, signed(), secret=SECRET, tolerance=300, now=NOW + 300)
     webhooks.check(BODY.encode(), signed(secret="plain"), secret="plain", tolerance=300, now=NOW - 300)
 
@@ -429,12 +431,12 @@ def test_webhook_is_taken():
         ({**signed(), "Webhook-Signature": "ü"}, NOW, "does not match"),
     ],
 )
-def test_webhook_is_refused(headers, now, message):
+def test_an_invalid_webhook_signature_is_refused(headers, now, message):
     with pytest.raises(InvalidWebhookSignatureError, match=message):
         webhooks.check(BODY, headers, secret=SECRET, tolerance=300, now=now)
 
 
-def test_webhook_without_a_header():
+def test_a_missing_webhook_header_is_named():
     for name in signed():
         headers = {known: value for known, value in signed().items() if known != name}
         with pytest.raises(ValueError, match=name.lower()):
@@ -442,7 +444,7 @@ def test_webhook_without_a_header():
 
 
 @pytest.mark.parametrize("make", [OpenAI, AsyncOpenAI])
-def test_unwrap(make, monkeypatch):
+def test_unwrap_verifies_and_decodes_a_webhook(make, monkeypatch):
     monkeypatch.delenv("OPENAI_WEBHOOK_SECRET", raising=False)
     monkeypatch.setattr(webhooks.time, "time", lambda: NOW)
     client = make(api_key="k", webhook_secret=SECRET, ledger="off")

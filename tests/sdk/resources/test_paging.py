@@ -1,4 +1,4 @@
-"""What resources return in either client: pages, files, raw responses, awaited and iterated."""
+"""Results of both clients' resources: pages, binary content and raw responses, awaited and iterated."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def sync_client(server):
 
 
 def pages():
-    """Answer with two pages of two files each."""
+    """Return responses with two pages of two files each."""
     first = {"object": "list", "data": [{"id": "a"}, {"id": "b"}], "has_more": True}
     last = {"object": "list", "data": [{"id": "c"}, {"id": "d"}], "has_more": False}
     return reply(200, first), reply(200, last)
 
 
-async def test_async_list_iterated(server, client):
+async def test_an_async_list_is_iterated_over_all_pages(server, client):
     server.script(*pages())
     assert [file.id async for file in client.files.list(limit=2)] == ["a", "b", "c", "d"]
     assert [request.query for request in server.requests[-2:]] == ["limit=2", "limit=2&after=b"]
 
 
-async def test_async_list_awaited(server, client):
+async def test_an_awaited_async_list_gives_one_page(server, client):
     server.script(*pages())
     paginator = client.files.list()
     assert isinstance(paginator, AsyncPaginator)
@@ -61,13 +61,13 @@ async def test_async_list_awaited(server, client):
     assert not second.has_next_page()
 
 
-async def test_async_pages(server, client):
+async def test_async_pages_are_iterated(server, client):
     server.script(*pages())
     page = await client.files.list()
     assert [[file.id for file in one.data] async for one in page.iter_pages()] == [["a", "b"], ["c", "d"]]
 
 
-def test_sync_pages(server, sync_client):
+def test_sync_pages_are_iterated_with_the_extra_options(server, sync_client):
     server.script(*pages())
     page = sync_client.files.list(extra_query={"q": "1"}, extra_headers={"x-own": "2"})
     assert isinstance(page, SyncCursorPage)
@@ -78,19 +78,19 @@ def test_sync_pages(server, sync_client):
 
 
 @pytest.mark.parametrize("body", [{"data": None}, {"data": [], "has_more": True}, {}])
-def test_page_of_nothing(server, sync_client, body):
+def test_an_empty_page_has_no_next_page(server, sync_client, body):
     server.script(reply(200, body))
     page = sync_client.files.list()
     assert list(page) == []
     assert not page.has_next_page()
 
 
-def test_bare_list(server, sync_client):
+def test_a_bare_json_list_is_a_page(server, sync_client):
     server.script(reply(200, [{"id": "m"}]))
     assert [model.id for model in sync_client.models.list()] == ["m"]
 
 
-async def test_raw_lists(server, client, sync_client):
+async def test_raw_responses_are_parsed_into_lists(server, client, sync_client):
     server.script(*pages())
     response = sync_client.files.with_raw_response.list()
     assert response.headers["content-type"] == "application/json"
@@ -107,7 +107,7 @@ def file_answer():
     return reply(200, CONTENT, {"content-type": "text/plain; charset=utf-8"})
 
 
-def test_binary(server, sync_client, tmp_path):
+def test_binary_content_is_read_in_every_form(server, sync_client, tmp_path):
     server.script(file_answer())
     content = sync_client.files.content("f")
     assert (content.content, content.read(), content.text) == (CONTENT, CONTENT, CONTENT.decode())
@@ -123,7 +123,7 @@ def test_binary(server, sync_client, tmp_path):
     content.close()
 
 
-async def test_binary_async(server, client, tmp_path):
+async def test_async_binary_content_is_read_in_every_form(server, client, tmp_path):
     server.script(file_answer())
     content = await client.files.content("f")
     assert await content.aread() == CONTENT
@@ -136,19 +136,19 @@ async def test_binary_async(server, client, tmp_path):
     await content.aclose()
 
 
-def test_binary_json(server, sync_client):
+def test_binary_content_decodes_json(server, sync_client):
     server.script(reply(200, {"a": [1]}))
     assert sync_client.files.content("f").json() == {"a": [1]}
 
 
-def test_binary_streamed(server, sync_client, tmp_path):
+def test_streamed_content_is_written_to_a_file(server, sync_client, tmp_path):
     server.script(file_answer())
     with sync_client.files.with_streaming_response.content("f") as response:
         response.stream_to_file(tmp_path / "copy")
     assert (tmp_path / "copy").read_bytes() == CONTENT
 
 
-async def test_files_given_as_paths(server, client, tmp_path):
+async def test_files_may_be_given_as_paths(server, client, tmp_path):
     path = tmp_path / "batch.jsonl"
     path.write_bytes(b"{}")
     server.script(*[reply(200, {"id": "f"})] * 2)
@@ -160,8 +160,8 @@ async def test_files_given_as_paths(server, client, tmp_path):
         await client.files.create(file=tmp_path / "none", purpose="batch")
 
 
-async def test_every_row_is_sent_alike_by_both_clients(server, client, sync_client):
-    """One call of each kind of row: what holds for the sync client's bytes holds for the async one's."""
+async def test_both_clients_send_the_same_bytes(server, client, sync_client):
+    """One call of each kind of table row: checks of the sync client's bytes then hold for the async one."""
     calls = [
         ("batches.create", {"completion_window": "24h", "endpoint": "/v1/x", "input_file_id": "f"}),
         ("vector_stores.files.retrieve", {"file_id": "f", "vector_store_id": "v"}),
@@ -182,7 +182,7 @@ async def test_every_row_is_sent_alike_by_both_clients(server, client, sync_clie
         )
 
 
-def test_classes_are_made_once():
+def test_resource_classes_are_created_once():
     made = table_resource("vector_stores.files", is_async=False)
     assert made is table_resource("vector_stores.files", is_async=False)
     assert made.__name__ == "Files"
@@ -191,7 +191,7 @@ def test_classes_are_made_once():
         table_resource("nonsense", is_async=False)
 
 
-def test_signature_and_doc():
+def test_generated_methods_have_signature_and_docstring():
     create = table_resource("uploads.parts", is_async=False).create
     assert list(inspect.signature(create).parameters)[:3] == ["self", "upload_id", "data"]
     assert create.__qualname__ == "Parts.create"

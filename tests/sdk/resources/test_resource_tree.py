@@ -1,4 +1,4 @@
-"""Every method of the OpenAI client is where users look for it, and takes the same arguments."""
+"""Every method of the OpenAI client exists at the same path with the same parameters."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from specclient.types.inference_methods import CHAT, RESPONSE
 URL = "http://127.0.0.1:9/v1"
 OURS = {"policy", "tags", "session", "deadline_s", "strategy", "drop_params", "idempotency_key", "provider"}
 UNPACKED = re.compile(r"Unpack\[(\w+)\]")
-#: What a hand-shaped method takes in ``**params`` where it is not annotated with their names.
+#: The ``**params`` of hand-written methods whose annotations do not list the names.
 MORE = {"chat.completions.": CHAT, "beta.chat.completions.": CHAT, "responses.": RESPONSE}
 
 
-def taken(path, method):
-    """Return what a method takes: its parameters, and the names its ``**params`` may have, all optional."""
+def accepted_parameters(path, method):
+    """Return a method's parameters, including those of ``**params``, which are all optional."""
     shown = dict(inspect.signature(method).parameters)
     for name, parameter in list(shown.items()):
         if parameter.kind is not parameter.VAR_KEYWORD:
@@ -38,8 +38,8 @@ def taken(path, method):
     return shown
 
 
-def wanted(path, method):
-    """Return what OpenAI's method takes, but ``self``."""
+def expected_parameters(path, method):
+    """Return the parameters of OpenAI's method without ``self``."""
     expected = dict(inspect.signature(method).parameters)
     expected.pop("self")
     return expected
@@ -47,7 +47,7 @@ def wanted(path, method):
 
 @pytest.fixture(scope="module", params=["sync", "async"])
 def pair(request):
-    """Our client and OpenAI's."""
+    """specclient's client and OpenAI's."""
     if request.param == "sync":
         with OpenAI(api_key="k", base_url=URL, ledger="off") as ours, oracle.sync_client(URL) as theirs:
             yield ours, theirs
@@ -55,7 +55,7 @@ def pair(request):
         yield AsyncOpenAI(api_key="k", base_url=URL, ledger="off"), oracle.async_client(URL)
 
 
-def test_every_method_is_there(pair):
+def test_every_method_exists(pair):
     ours, theirs = pair
     paths = [path for path, _ in oracle.methods(theirs)]
     assert len(paths) > 400
@@ -69,7 +69,7 @@ def test_every_method_is_there(pair):
     assert not missing
 
 
-def test_what_is_declared_absent_is(pair):
+def test_methods_declared_absent_do_not_exist(pair):
     ours, theirs = pair
     known = {path for path, _ in oracle.methods(theirs)}
     assert known >= oracle.ABSENT
@@ -83,11 +83,11 @@ def test_parameters_are_the_same(pair):
     for path, function in oracle.methods(theirs):
         if path in oracle.ABSENT:
             continue
-        expected = wanted(path, function)
-        found = taken(path, oracle.at(ours, path))
+        expected = expected_parameters(path, function)
+        found = accepted_parameters(path, oracle.at(ours, path))
         more = (
             {"reasoning_effort"} if path == "beta.threads.runs.create_and_stream" else set()
-        )  # theirs: sync only
+        )  # in OpenAI's sync client only
         assert sorted(found.keys() - OURS - more) == sorted(expected.keys() - OURS - more), path
         for name, parameter in expected.items():
             assert found[name].kind == parameter.kind, (path, name)
@@ -97,11 +97,11 @@ def test_parameters_are_the_same(pair):
             )
 
 
-def test_coroutines_are_the_same(pair):
+def test_the_same_methods_are_coroutine_functions(pair):
     ours, theirs = pair
     for path, function in oracle.methods(theirs):
         if path not in oracle.ABSENT:
-            # a wrapper around a coroutine function is none to `inspect`
+            # `inspect` does not recognize a wrapper around a coroutine function.
             expected = inspect.iscoroutinefunction(inspect.unwrap(function))
             assert inspect.iscoroutinefunction(oracle.at(ours, path)) == expected, path
 
@@ -115,7 +115,7 @@ def test_dir_shows_methods_and_children(pair):
     assert "GET /files" in ours.files.list.__doc__
 
 
-def test_no_such_resource(pair):
+def test_an_unknown_resource_or_method_raises_attribute_error(pair):
     ours, _ = pair
     with pytest.raises(AttributeError, match="nonsense"):
         _ = ours.nonsense

@@ -1,4 +1,4 @@
-"""Every method sends what the OpenAI client sends, where it matters, and reads the answer alike."""
+"""Every method sends the OpenAI client's request, except irrelevant details, and reads responses alike."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ VALUES = (
 
 @pytest.fixture(scope="module")
 def trio():
-    """The server and both clients; one of each for all rows, as connections cost more than calls."""
+    """The server and both clients, shared by all tests because connections cost more than calls."""
     with (
         OpenAIServer() as server,
         OpenAI(
@@ -58,7 +58,7 @@ def trio():
 
 
 def rows(resource="", found=None):
-    """Return every row of the table by its name."""
+    """Return every row of the endpoint table by name."""
     found = {} if found is None else found
     children = index.children_of(resource) if resource else index.roots()
     for child in children:
@@ -72,7 +72,7 @@ ROWS = rows()
 
 
 def arguments(row, turn):
-    """Return generated arguments: every parameter one, of a kind that changes with ``turn``."""
+    """Return a generated argument for every parameter; its type changes with ``turn``."""
     given = {name: f"id-{name}/ü 1:@" for name in row.places}
     for number, name in enumerate(row.params):
         if name == "stream":
@@ -89,7 +89,7 @@ def arguments(row, turn):
 
 
 def call(client, server, path, given, body=ANSWER):
-    """Return what a client's call gave, and what it sent."""
+    """Return the result of a client's call, and its request."""
     server.script(reply(200, body))
     before = len(server.requests)
     with warnings.catch_warnings():
@@ -100,9 +100,9 @@ def call(client, server, path, given, body=ANSWER):
 
 
 def parts(message):
-    """Return the parts of a form in an order of their own."""
+    """Return the parts of a form, sorted."""
     found = BytesParser().parsebytes(message).get_payload()
-    if isinstance(found, str):  # a form without any part
+    if isinstance(found, str):  # a form without parts
         return []
     return sorted(
         (sorted((k, str(v)) for k, v in part.items()), part.get_payload(decode=True)) for part in found
@@ -110,7 +110,7 @@ def parts(message):
 
 
 def sent(received):
-    """Return what matters of a request, for comparison."""
+    """Return the relevant parts of a request, for comparison."""
     kind, _, rest = received.headers.get("content-type", "").partition(";")
     if kind == "multipart/form-data":
         body = parts(f"content-type: {kind};{rest}\r\n\r\n".encode() + received.body)
@@ -129,7 +129,7 @@ def sent(received):
 
 
 def shown(found):
-    """Return an answer in plain Python."""
+    """Return a response as plain Python values."""
     if hasattr(found, "to_dict"):
         return found.to_dict(mode="json", warnings=False)
     return found.content if hasattr(found, "iter_bytes") else found
@@ -137,7 +137,7 @@ def shown(found):
 
 @pytest.mark.parametrize("turn", range(2))
 @pytest.mark.parametrize("name", sorted(name for name, row in ROWS.items() if not row.streams))
-def test_row(trio, name, turn):
+def test_every_method_matches_the_openai_client(trio, name, turn):
     server, ours, theirs = trio
     given = arguments(ROWS[name], turn)
     our_answer, our_request = call(ours, server, name, given)
@@ -147,7 +147,7 @@ def test_row(trio, name, turn):
 
 
 @pytest.mark.parametrize("name", sorted(name for name, row in ROWS.items() if row.page not in ("", "Page")))
-def test_next_page(trio, name):
+def test_the_next_pages_request_matches_the_openai_clients(trio, name):
     server, ours, theirs = trio
     row = ROWS[name]
     given = dict.fromkeys(row.places, "id") | dict.fromkeys(row.required, "x") | {"extra_query": {"q": 1}}
@@ -162,7 +162,7 @@ def test_next_page(trio, name):
     assert requests[0] == requests[1]
 
 
-def test_a_list_in_one_piece_has_no_next_page(trio):
+def test_an_unpaged_list_has_no_next_page(trio):
     server, ours, _ = trio
     page, _ = call(ours, server, "models.list", {})
     assert [model.id for model in page] == ["a", "b"]
@@ -175,7 +175,7 @@ def test_a_list_in_one_piece_has_no_next_page(trio):
 @pytest.mark.parametrize(
     "name", sorted(name for name, row in ROWS.items() if not row.required and row.params)
 )
-def test_nothing_given(trio, name):
+def test_a_call_without_optional_arguments_matches(trio, name):
     server, ours, theirs = trio
     row = ROWS[name]
     given = dict.fromkeys(row.places, "id") | dict.fromkeys((row.either or ((),))[0], "x")
@@ -188,7 +188,7 @@ def test_nothing_given(trio, name):
 @pytest.mark.parametrize(
     "name", ["batches.create", "files.create", "beta.threads.runs.create", "batches.cancel"]
 )
-def test_additions(trio, name, extra):
+def test_extra_options_match(trio, name, extra):
     server, ours, theirs = trio
     given = {**arguments(ROWS[name], 0), **extra, "extra_headers": {"X-Own": "1"}}
     our_request = call(ours, server, name, given)[1]
@@ -207,7 +207,7 @@ PLAIN_EVENTS = [
 
 
 @pytest.mark.parametrize("name", sorted(name for name, row in ROWS.items() if row.event))
-def test_stream(trio, name):
+def test_streamed_events_match(trio, name):
     server, ours, theirs = trio
     row = ROWS[name]
     frames = EVENTS if name.startswith("beta.threads") else PLAIN_EVENTS
@@ -222,14 +222,14 @@ def test_stream(trio, name):
             stream = oracle.at(client, name)(**given)
             found.append([shown(event) for event in stream])
         requests.append(sent(server.requests[-1]))
-        requests[-1].pop("accept")  # theirs asks for JSON
+        requests[-1].pop("accept")  # the OpenAI client accepts JSON here
     assert requests[0] == requests[1]
     assert found[0] == found[1]
     assert len(found[0]) == 2
 
 
 @pytest.mark.parametrize("wanted", ["text", "srt", "vtt", "json", "verbose_json", "diarized_json"])
-def test_transcription_formats(trio, wanted):
+def test_transcription_formats_are_read_alike(trio, wanted):
     server, ours, theirs = trio
     given = {"file": ("a.mp3", b"sound"), "model": "whisper-1", "response_format": wanted}
     body = b"spoken words" if wanted in ("text", "srt", "vtt") else {"text": "spoken words", "segments": []}
@@ -239,7 +239,7 @@ def test_transcription_formats(trio, wanted):
 
 
 def files_in(tmp_path):
-    """Return one file in each form that a caller may give it."""
+    """Return a file in every form that a caller may pass."""
     path = tmp_path / "näme.txt"
     path.write_bytes(b"content")
     return [
@@ -253,7 +253,7 @@ def files_in(tmp_path):
     ]
 
 
-def test_file_forms(trio, tmp_path):
+def test_every_form_of_a_file_is_sent_alike(trio, tmp_path):
     server, ours, theirs = trio
     both = []
     for client in (ours, theirs):
@@ -272,14 +272,14 @@ def test_file_forms(trio, tmp_path):
 
 
 @pytest.mark.parametrize("file", ["a path", 7, {"a": 1}, None])
-def test_no_file(trio, file):
+def test_an_invalid_file_is_refused(trio, file):
     _, ours, theirs = trio
     for client in (ours, theirs):
         with pytest.raises(RuntimeError, match="Expected entry at `file` to be bytes"):
             client.files.create(file=file, purpose="batch")
 
 
-def test_offer_with_session(trio):
+def test_a_realtime_offer_with_a_session_matches(trio):
     server, ours, theirs = trio
     requests = [
         call(
@@ -290,7 +290,7 @@ def test_offer_with_session(trio):
     assert sent(requests[0]) == sent(requests[1])
 
 
-def test_async_name_of_compaction(trio):
+def test_the_reserved_field_name_async_is_sent(trio):
     server, ours, theirs = trio
     given = {"model": "m", "compaction": {"type": "auto", "async_": True}}
     ours_sent = sent(call(ours, server, "beta.agents.create", given)[1])
@@ -313,7 +313,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("path", "args", "kwargs", "error", "message"), WRONG)
-def test_wrong_arguments(trio, path, args, kwargs, error, message):
+def test_wrong_arguments_raise_the_openai_clients_errors(trio, path, args, kwargs, error, message):
     _, ours, theirs = trio
     for client in (ours, theirs):
         with pytest.raises(error) as caught:
@@ -321,7 +321,7 @@ def test_wrong_arguments(trio, path, args, kwargs, error, message):
         assert message in str(caught.value)
 
 
-def test_either_arguments(trio):
+def test_missing_alternative_arguments_raise(trio):
     _, ours, theirs = trio
     for client in (ours, theirs):
         with pytest.raises(TypeError, match=r"(?i)missing required arguments"):

@@ -242,6 +242,6 @@ def test_unresolvable_references_are_errors(schema: dict[str, Any], error: str) 
         strict_schema(schema)
 
 
-def test_a_schema_goes_into_the_methods_own_field() -> None:
+def test_a_boolean_property_schema_is_an_error() -> None:
     with pytest.raises(TypeError, match="is not a JSON schema"):
         strict_schema({"properties": {"a": True}})

@@ -1,4 +1,4 @@
-"""Each dialect becomes one record; what a server does not tell, or tells wrongly, is unknown, never zero."""
+"""Telemetry collection: each format gives one record; missing or impossible figures are unknown, not zero."""
 
 from __future__ import annotations
 
@@ -73,45 +73,45 @@ def predicted(accepted: Any, rejected: Any) -> dict[str, Any]:
     return {"usage": {"completion_tokens": 77, "prompt_tokens": 124, "completion_tokens_details": details}}
 
 
-# --- the recorded bodies
+# --- recorded bodies
 
 
 @cases(lambda case: case.body)
-def test_a_body(case: Case) -> None:
+def test_a_recorded_body_is_read(case: Case) -> None:
     check(extract_speculation(case.body, predicted=case.prediction, headers=case.headers), case.expected)
 
 
 @cases(lambda case: case.operation == "chat" and case.body and not case.record)
-def test_a_decoded_answer_is_read_like_its_body(case: Case) -> None:
+def test_a_decoded_response_is_read_like_its_body(case: Case) -> None:
     answer = ChatCompletion.received(json.dumps(case.body).encode())
     check(extract_speculation(answer, predicted=case.prediction, headers=case.headers), case.expected)
 
 
 @cases(lambda case: case.operation == "chat" and case.events)
-def test_chunks(case: Case) -> None:
+def test_recorded_stream_chunks_are_read(case: Case) -> None:
     seen = TelemetryCollector(predicted=case.prediction)
     for event in case.events:
         seen.add_answer(ChatCompletionChunk.received(json.dumps(event).encode()))
     check(seen.speculation(), case.expected)
 
 
-def test_every_row_of_the_table_is_read_in_some_recorded_body() -> None:
-    untold = set(formats.FORMATS)
+def test_every_format_of_the_table_occurs_in_a_recorded_body() -> None:
+    unread = set(formats.FORMATS)
     for case in CASES:
         seen = TelemetryCollector(predicted=case.prediction)
         seen.add_answer(case.body)
         seen.add_headers(case.headers)
         if case.expected is not None:
-            untold -= {formats.FORMATS[number] for number, _ in seen._reports}
-    assert not untold
-    told = {case.expected["source"] for case in CASES if case.expected is not None}
-    assert set(TELEMETRY_FORMATS) <= told
+            unread -= {formats.FORMATS[number] for number, _ in seen._reports}
+    assert not unread
+    sources = {case.expected["source"] for case in CASES if case.expected is not None}
+    assert set(TELEMETRY_FORMATS) <= sources
 
 
-# --- what each leaves unknown
+# --- figures that a format leaves unknown
 
 
-def test_vllm_positions_are_unknown_where_some_rounds_drafted_less() -> None:
+def test_vllm_positions_are_unknown_if_some_rounds_drafted_fewer_tokens() -> None:
     body = VLLM | {"num_draft_tokens": 8, "per_step_accepted": None}
     found = extract_speculation({"metrics": {"speculative_decoding": body}})
     assert found is not None
@@ -120,27 +120,27 @@ def test_vllm_positions_are_unknown_where_some_rounds_drafted_less() -> None:
 
 @pytest.mark.parametrize("histogram", [None, [2, 1], [1, 1, 1, "x"], "x", [2, 1, 1, 0], [0, 3, 0, 0, 0]])
 @pytest.mark.parametrize("steps", [None, [1], [1, 0, 1], [2, 0, 9], [2, 0, -1], "x", [[1], [2], [3]]])
-def test_unfit_lists_leave_the_rest(histogram: Any, steps: Any) -> None:
+def test_inconsistent_lists_do_not_affect_other_figures(histogram: Any, steps: Any) -> None:
     body = VLLM | {"acceptance_histogram": histogram, "per_step_accepted": steps}
     found = extract_speculation({"metrics": {"speculative_decoding": body}})
     assert found is not None
     assert (found.accepted, found.per_position) == (3, None)
 
 
-def test_a_round_that_kept_more_than_it_drafted_is_not_believed() -> None:
+def test_a_round_that_accepted_more_than_it_drafted_is_ignored() -> None:
     body = VLLM | {"per_step_drafted": [1, 4, 4], "acceptance_histogram": None}
     found = extract_speculation({"metrics": {"speculative_decoding": body}})
     assert found is not None
     assert (found.accepted, found.per_position) == (3, None)
 
 
-def test_more_a_round_than_any_draft_has_is_not_believed() -> None:
+def test_an_impossibly_long_accepted_length_is_ignored() -> None:
     assert extract_speculation({"choices": [{"avg_decoded_tokens_per_iter": 1e9}]}) is None
-    told = {"spec_verify_ct": 7, "spec_num_correct_drafts": 10**9}
-    assert extract_speculation({"sglext": {"spec_tokens_details": told}}) is None
+    details = {"spec_verify_ct": 7, "spec_num_correct_drafts": 10**9}
+    assert extract_speculation({"sglext": {"spec_tokens_details": details}}) is None
 
 
-def test_a_draft_of_absurd_length_is_no_draft() -> None:
+def test_an_impossibly_long_draft_is_ignored() -> None:
     body = VLLM | {
         "per_step_drafted": [10**12, 0, 0],
         "per_step_accepted": [3, 0, 0],
@@ -151,14 +151,14 @@ def test_a_draft_of_absurd_length_is_no_draft() -> None:
     assert found.per_position is None
 
 
-def test_positions_of_rounds_that_reached_them() -> None:
+def test_position_rates_count_only_rounds_that_drafted_the_position() -> None:
     body = VLLM | {"num_draft_tokens": 6, "per_step_drafted": [3, 1, 2]}
     found = extract_speculation({"metrics": {"speculative_decoding": body}})
     assert found is not None
     assert found.per_position == (2 / 3, 1 / 2, 0.0)
 
 
-def test_lm_studio_counts_as_drafted_what_was_verified() -> None:
+def test_lm_studios_drafted_count_is_of_verified_tokens() -> None:
     def drafted(**stats: Any) -> int | None:
         found = extract_speculation({"stats": LM_STUDIO | stats})
         return None if found is None else found.drafted
@@ -167,11 +167,11 @@ def test_lm_studio_counts_as_drafted_what_was_verified() -> None:
     assert drafted(rejected_draft_tokens_count=None) == 56
     assert drafted(ignored_draft_tokens_count=None) == 56
     assert drafted(rejected_draft_tokens_count=None, ignored_draft_tokens_count=None) is None
-    assert drafted(total_draft_tokens_count=50) is None  # fewer than were verified: none of it is believed
+    assert drafted(total_draft_tokens_count=50) is None  # fewer than were verified: inconsistent, so unknown
 
 
 @pytest.mark.parametrize(
-    "told",
+    "shares",
     [
         "0:12/20,2:7/20",
         "0:7/20,1:12/20",
@@ -186,23 +186,23 @@ def test_lm_studio_counts_as_drafted_what_was_verified() -> None:
         "٣:١/٢",
     ],
 )
-def test_fireworks_shares_that_are_none(told: Any) -> None:
-    assert extract_speculation({"perf_metrics": {"speculation-acceptance": told}}) is None
+def test_invalid_fireworks_shares_are_ignored(shares: Any) -> None:
+    assert extract_speculation({"perf_metrics": {"speculation-acceptance": shares}}) is None
 
 
-def test_fireworks_header_by_its_older_name() -> None:
+def test_fireworks_older_header_name_is_read() -> None:
     headers = {"fireworks-speculation-prompt-tokens": "40", "fireworks-speculation-matched-tokens": "33"}
     found = extract_speculation({}, predicted=True, headers=headers)
     assert found is not None
     assert (found.predicted_accepted, found.predicted_rejected) == (33, 7)
 
 
-def test_a_prediction_that_matched_more_than_it_has_is_not_given() -> None:
+def test_a_prediction_with_more_matched_than_sent_tokens_is_ignored() -> None:
     body = {"speculation-prompt-tokens": 5, "speculation-prompt-matched-tokens": 6}
     assert extract_speculation({"perf_metrics": body}, predicted=True) is None
 
 
-def test_a_rate_by_itself_leaves_the_counts_unknown() -> None:
+def test_a_rate_alone_leaves_the_counts_unknown() -> None:
     assert extract_speculation({"usage": {"acceptance_rate": 0.71}}) == Speculation(
         acceptance_rate=0.71, source="sambanova"
     )
@@ -211,7 +211,7 @@ def test_a_rate_by_itself_leaves_the_counts_unknown() -> None:
 # --- predictions
 
 
-def test_predictions_are_kept_apart_from_drafts() -> None:
+def test_predictions_are_separate_from_drafts() -> None:
     assert extract_speculation(predicted(6, 4)) == Speculation(
         method="prediction", predicted_accepted=6, predicted_rejected=4, source="openai"
     )
@@ -226,7 +226,7 @@ def test_predictions_are_kept_apart_from_drafts() -> None:
     )
 
 
-def test_zero_and_zero_mean_something_only_where_a_prediction_was_sent() -> None:
+def test_zero_prediction_counts_are_kept_only_if_a_prediction_was_sent() -> None:
     assert extract_speculation(predicted(0, 0)) is None
     assert extract_speculation(predicted(0, None)) is None
     found = extract_speculation(predicted(0, 0), predicted=True)
@@ -239,10 +239,10 @@ def test_zero_and_zero_mean_something_only_where_a_prediction_was_sent() -> None
     assert (alone.predicted_accepted, alone.source) == (None, "llamacpp")
 
 
-# --- several dialects in one answer
+# --- several formats in one response
 
 
-def test_two_dialects_that_tell_the_same_are_not_added_up() -> None:
+def test_equal_figures_of_two_formats_are_not_added() -> None:
     body = {"metrics": {"speculative_decoding": VLLM}, "timings": {"draft_n": 9, "draft_n_accepted": 3}}
     found = extract_speculation(body)
     assert found is not None
@@ -250,21 +250,21 @@ def test_two_dialects_that_tell_the_same_are_not_added_up() -> None:
     assert found.source == "vllm, llamacpp"
 
 
-def test_no_ratio_is_made_of_two_servers_counts() -> None:
+def test_counts_of_two_formats_are_not_combined_into_a_rate() -> None:
     body = {"timings": {"draft_n": 10}, "sglext": {"spec_tokens_details": {"spec_num_correct_drafts": 12}}}
     found = extract_speculation(body)
     assert found is not None
     assert (found.drafted, found.accepted, found.acceptance_rate) == (None, 12, None)
 
 
-def test_a_ratio_goes_with_the_counts_it_is_of() -> None:
+def test_a_rate_comes_from_the_same_format_as_its_counts() -> None:
     stated = {"draft_acceptance_rate": 0.9}
     found = extract_speculation({"metrics": {"speculative_decoding": stated}, "timings": LLAMA_CPP})
     assert found is not None
     assert (found.acceptance_rate, found.source) == (41 / 60, "vllm, llamacpp")
 
 
-def test_what_one_does_not_know_is_taken_from_the_other() -> None:
+def test_figures_missing_in_one_format_come_from_another() -> None:
     body = {
         "choices": [{"index": 0, "avg_decoded_tokens_per_iter": 2.5}],
         "usage": {"acceptance_rate": 0.5},
@@ -280,7 +280,7 @@ def test_what_one_does_not_know_is_taken_from_the_other() -> None:
     )
 
 
-def test_the_last_of_what_is_told_again_counts_and_null_takes_nothing_back() -> None:
+def test_repeated_figures_keep_the_last_value_and_ignore_null() -> None:
     seen = TelemetryCollector()
     for drafted in (3, 30):
         seen.add_answer({"timings": {"draft_n": drafted, "draft_n_accepted": 2}})
@@ -290,18 +290,18 @@ def test_the_last_of_what_is_told_again_counts_and_null_takes_nothing_back() -> 
     assert found.drafted == 30
 
 
-# --- what cannot be right
+# --- impossible figures
 
 
 @pytest.mark.parametrize(
     "answer",
     [{}, None, [], "text", {"usage": None}, {"timings": []}, {"metrics": "none"}, {"choices": [None, 1]}],
 )
-def test_nothing_told_is_nothing(answer: Any) -> None:
+def test_a_response_without_telemetry_gives_no_record(answer: Any) -> None:
     assert extract_speculation(answer, predicted=True) is None
 
 
-def test_a_drafter_that_drafted_nothing_has_no_rate() -> None:
+def test_zero_drafted_tokens_give_no_acceptance_rate() -> None:
     found = extract_speculation({"timings": {"draft_n": 0, "draft_n_accepted": 0}})
     assert found is not None
     assert (found.drafted, found.acceptance_rate) == (0, None)
@@ -320,33 +320,33 @@ def test_a_drafter_that_drafted_nothing_has_no_rate() -> None:
         {"draft_n": "1_000"},
     ],
 )
-def test_counts_that_cannot_be_right_are_not_given(timings: Any) -> None:
+def test_impossible_counts_are_ignored(timings: Any) -> None:
     assert extract_speculation({"timings": timings}) is None
 
 
 @pytest.mark.parametrize(
-    "told", [-0.1, 1.1, math.nan, math.inf, "high", "71%", True, None, [0.7], {"p": 1}, ""]
+    "rate", [-0.1, 1.1, math.nan, math.inf, "high", "71%", True, None, [0.7], {"p": 1}, ""]
 )
-def test_rates_that_cannot_be_right_are_not_given(told: Any) -> None:
-    assert extract_speculation({"usage": {"acceptance_rate": told}}) is None
+def test_impossible_rates_are_ignored(rate: Any) -> None:
+    assert extract_speculation({"usage": {"acceptance_rate": rate}}) is None
 
 
-@pytest.mark.parametrize("told", [0.99, -3, 0, math.nan, math.inf, "long", True, None, [2.0]])
-def test_lengths_that_cannot_be_right_are_not_given(told: Any) -> None:
-    assert extract_speculation({"choices": [{"avg_decoded_tokens_per_iter": told}]}) is None
+@pytest.mark.parametrize("length", [0.99, -3, 0, math.nan, math.inf, "long", True, None, [2.0]])
+def test_impossible_lengths_are_ignored(length: Any) -> None:
+    assert extract_speculation({"choices": [{"avg_decoded_tokens_per_iter": length}]}) is None
 
 
-def test_tokens_accepted_in_no_round_are_not_believed() -> None:
+def test_accepted_tokens_without_a_round_are_ignored() -> None:
     assert extract_speculation({"metrics": {"speculative_decoding": VLLM | {"num_spec_steps": 0}}}) is None
 
 
-def test_numbers_written_as_text_or_with_a_fraction_of_zero_are_counts() -> None:
+def test_counts_may_be_text_or_whole_floats() -> None:
     found = extract_speculation({"timings": {"draft_n": 4.0, "draft_n_accepted": " 1 "}})
     assert found is not None
     assert found.acceptance_rate == 0.25
 
 
-# --- anything at all
+# --- arbitrary input
 
 numbers = st.integers(-3, 60) | st.floats() | st.sampled_from([10**30, "7", "0.5", "1e3", "nan", True, None])
 anything = st.recursive(
@@ -357,7 +357,7 @@ anything = st.recursive(
 
 
 def like(body: dict[str, Any]) -> st.SearchStrategy[Any]:
-    """Return fields of these names: as they should be, or holding anything."""
+    """Return a strategy of objects with these fields, whose values are valid or arbitrary."""
     each = {name: st.just(value) | anything for name, value in body.items()}
     return st.fixed_dictionaries({}, optional=each) | anything
 
@@ -391,7 +391,7 @@ headers = st.dictionaries(
 
 
 def check_possible(found: Speculation) -> None:
-    """Fail for figures that no speculation can have."""
+    """Assert that the figures are possible."""
     counts = (found.drafted, found.accepted, found.steps, found.predicted_accepted, found.predicted_rejected)
     assert all(count is None or (type(count) is int and count >= 0) for count in counts)
     if found.accepted is not None and found.drafted is not None:
@@ -407,7 +407,7 @@ def check_possible(found: Speculation) -> None:
 
 @given(answer=answers | anything, headers=headers, sent=st.booleans())
 @settings(max_examples=200)
-def test_no_answer_breaks_it_and_no_figure_is_absurd(
+def test_no_response_raises_or_gives_impossible_figures(
     answer: Any, headers: dict[str, str], sent: bool
 ) -> None:
     found = extract_speculation(answer, predicted=sent, headers=headers)
@@ -416,7 +416,7 @@ def test_no_answer_breaks_it_and_no_figure_is_absurd(
 
 
 @given(chunks=st.lists(answers, max_size=4))
-def test_no_stream_breaks_it(chunks: list[Any]) -> None:
+def test_no_stream_raises_or_gives_impossible_figures(chunks: list[Any]) -> None:
     seen = TelemetryCollector()
     for chunk in chunks:
         seen.add_answer(chunk)

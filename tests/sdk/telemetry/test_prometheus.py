@@ -1,4 +1,4 @@
-"""Two readings of a server's counters become what speculation did in between; never a wrong number."""
+"""Prometheus counters: two readings give the speculation in between, or nothing if they are inconsistent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from specclient.types.usage import Speculation
 
 
 def vllm(drafts: float, drafted: float, accepted: float, *positions: float, engine: int = 0) -> str:
-    """Return what vLLM prints (v1/spec_decode/metrics.py), among other metrics."""
+    """Return a vLLM metrics page (v1/spec_decode/metrics.py) with other metrics, too."""
     labels = f'engine="{engine}",model_name="a \\"b\\", position=\\"9\\""'
     return "\n".join(
         [
@@ -62,11 +62,11 @@ def between(before: str, after: str) -> Speculation | None:
         ("https://host/llm/v1?key=x", "https://host/llm/metrics"),
     ],
 )
-def test_where_the_counters_are(base_url: str, url: str) -> None:
+def test_the_metrics_url_is_derived_from_the_base_url(base_url: str, url: str) -> None:
     assert metrics_url(base_url) == url
 
 
-def test_vllm() -> None:
+def test_vllms_counters_are_read() -> None:
     found = between(vllm(10.0, 30.0, 12.0, 7.0, 4.0, 1.0), vllm(20.0, 60.0, 27.0, 15.0, 9.0, 3.0))
     assert found == Speculation(
         drafted=30,
@@ -79,22 +79,22 @@ def test_vllm() -> None:
     )
 
 
-def test_the_engines_of_a_server_are_summed() -> None:
+def test_the_counters_of_a_servers_engines_are_summed() -> None:
     before = vllm(10, 30, 12, 7, 4, 1) + vllm(5, 15, 5, engine=1)
     after = vllm(14, 42, 18, 11, 5, 2) + vllm(6, 18, 7, engine=1)
     found = between(before, after)
     assert found is not None
     assert (found.drafted, found.accepted, found.steps) == (15, 8, 5)
-    assert found.per_position is None  # not all engines tell
+    assert found.per_position is None  # not all engines report positions
 
 
-def test_positions_are_unknown_where_rounds_drafted_less() -> None:
+def test_positions_are_unknown_if_some_rounds_drafted_fewer_tokens() -> None:
     found = between(vllm(0, 0, 0, 0, 0), vllm(10, 15, 9, 6, 3))
     assert found is not None
     assert (found.accepted, found.per_position) == (9, None)
 
 
-def test_vllms_old_engine_meant_other_things_by_the_names() -> None:
+def test_the_differently_defined_counters_of_vllms_old_engine_are_ignored() -> None:
     old = "vllm:spec_decode_num_emitted_tokens_total 5\nvllm:spec_decode_num_draft_tokens_total {}\n"
     assert between(old.format(3), old.format(9)) is None
 
@@ -104,13 +104,13 @@ def llama_cpp(drafts: str, drafted: str, accepted: str) -> str:
     return "".join(f"llamacpp:spec_decode_num_{name}_total {value}\n" for name, value in values.items())
 
 
-def test_llama_cpp() -> None:
+def test_llama_cpps_counters_are_read() -> None:
     found = between(llama_cpp("100", "300", "120"), llama_cpp("120", "360", "161"))
     assert found is not None
     assert (found.drafted, found.accepted, found.steps, found.mean_accepted_length) == (60, 41, 20, 3.05)
 
 
-def test_llama_cpp_prints_large_counters_to_six_digits_which_is_no_count() -> None:
+def test_rounded_large_counters_of_llama_cpp_are_ignored() -> None:
     found = between(llama_cpp("100", "1.23457e+06", "120"), llama_cpp("120", "1.23461e+06", "161"))
     assert found is not None
     assert (found.drafted, found.acceptance_rate, found.accepted) == (None, None, 41)
@@ -122,7 +122,7 @@ def tensorrt(kind: str, *positions: int) -> str:
     return "".join(f'{name}{{token_position="{at}",worker="0"}} {n}\n' for at, n in enumerate(positions))
 
 
-def test_tensorrt_by_finished_request() -> None:
+def test_tensorrts_counters_per_finished_request_are_preferred() -> None:
     before = tensorrt("drafted", 10, 8) + tensorrt("accepted", 9, 1)
     after = tensorrt("drafted", 20, 13) + tensorrt("accepted", 14, 3)
     by_step = "trtllm_spec_decode_num_draft_tokens_total {}\n"
@@ -131,7 +131,7 @@ def test_tensorrt_by_finished_request() -> None:
     )
 
 
-def test_a_position_that_was_never_reached_before() -> None:
+def test_a_position_missing_in_the_first_reading_counts_from_zero() -> None:
     before = tensorrt("drafted", 10) + tensorrt("accepted", 9)
     after = tensorrt("drafted", 20, 4) + tensorrt("accepted", 14, 1)
     found = between(before, after)
@@ -139,21 +139,21 @@ def test_a_position_that_was_never_reached_before() -> None:
     assert (found.drafted, found.accepted, found.per_position) == (14, 6, (0.5, 0.25))
 
 
-def test_tensorrt_by_iteration() -> None:
+def test_tensorrts_counters_per_iteration_are_read() -> None:
     found = between(TENSORRT.format(50, 42), TENSORRT.format(100, 72))
     assert found == Speculation(drafted=50, accepted=30, acceptance_rate=0.6, source="metrics delta")
 
 
-def test_tgi_tells_tokens_won_and_passes() -> None:
+def test_tgi_reports_accepted_tokens_and_passes() -> None:
     found = between(TGI.format(10, 20), TGI.format(40, 40))
     assert found == Speculation(accepted=30, steps=20, mean_accepted_length=2.5, source="metrics delta")
 
 
-def test_sglang_tells_passes_alone() -> None:
+def test_sglang_reports_passes_only() -> None:
     assert between(SGLANG.format(10), SGLANG.format(26)) == Speculation(steps=16, source="metrics delta")
 
 
-def test_every_counter_of_the_table_is_read_on_some_page() -> None:
+def test_every_counter_of_the_table_is_on_a_test_page() -> None:
     pages = (
         vllm(1, 3, 2, 1),
         vllm(1, 3, 2, 1).replace("vllm:", "specclient:"),  # names as in tests/sdk/serving/test_metrics.py
@@ -168,22 +168,22 @@ def test_every_counter_of_the_table_is_read_on_some_page() -> None:
     assert not unread, "add a page of its metrics to this test"
 
 
-def test_a_server_that_began_anew_tells_nothing() -> None:
+def test_a_restarted_server_gives_no_figures() -> None:
     assert between(vllm(10, 30, 12), vllm(2, 6, 3)) is None
     assert between(vllm(10, 30, 12), vllm(11, 33, 11)) is None
     assert between(vllm(10, 30, 12), "") is None
 
 
-def test_nothing_in_between_is_nothing() -> None:
+def test_equal_or_missing_readings_give_no_figures() -> None:
     assert between(vllm(10, 30, 12), vllm(10, 30, 12)) is None
-    assert between("", vllm(10, 30, 12)) is None  # it is not known from where they were counted
+    assert between("", vllm(10, 30, 12)) is None  # the starting values are unknown
     assert between("", "") is None
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-1", "12.5", "many", "1_000", ""])
-def test_a_value_that_is_no_count_is_unknown(value: str) -> None:
+def test_a_value_that_is_not_a_count_is_unknown(value: str) -> None:
     found = between(vllm(10, 30, 12), vllm(20, 60, 27).replace(" 60", f" {value}"))
-    assert found is None  # gone: nothing says that the others are of one life of the server
+    assert found is None  # a vanished counter may mean that the server restarted
     text = vllm(10, 30, 12).replace(" 30", f" {value}")
     found = between(text, vllm(20, 60, 27))
     assert found is not None
@@ -201,7 +201,7 @@ texts = st.lists(noise | st.text(max_size=20), max_size=12).map("\n".join)
 
 @given(before=texts, after=texts)
 @settings(max_examples=300)
-def test_no_text_breaks_it_and_no_figure_is_absurd(before: str, after: str) -> None:
+def test_no_page_raises_or_gives_impossible_figures(before: str, after: str) -> None:
     found = between(before, after)
     if found is None:
         return
@@ -215,10 +215,10 @@ def test_no_text_breaks_it_and_no_figure_is_absurd(before: str, after: str) -> N
     assert found.per_position is None or all(0 <= share <= 1 for share in found.per_position)
 
 
-def test_counters_count_only_where_the_answer_tells_nothing() -> None:
+def test_counters_are_used_only_if_the_response_reports_nothing() -> None:
     before, after = parse_counters(vllm(10, 30, 12)), parse_counters(vllm(20, 60, 27))
 
-    def told(**fields: object) -> Speculation | None:
+    def recorded(**fields: object) -> Speculation | None:
         record = CallRecorder(
             Request(inference_methods.CHAT, "p/m", {"messages": []}),
             Decision("p/m", provider="p", model="m"),
@@ -230,8 +230,8 @@ def test_counters_count_only_where_the_answer_tells_nothing() -> None:
         record.note_counters(before, after)
         return record.snapshot().speculation
 
-    silent, telling = told(), told(timings={"draft_n": 4, "draft_n_accepted": 3})
-    assert silent is not None
-    assert telling is not None
-    assert (silent.drafted, silent.source) == (30, "metrics delta")
-    assert (telling.drafted, telling.source) == (4, "llamacpp")
+    from_counters, from_response = recorded(), recorded(timings={"draft_n": 4, "draft_n_accepted": 3})
+    assert from_counters is not None
+    assert from_response is not None
+    assert (from_counters.drafted, from_counters.source) == (30, "metrics delta")
+    assert (from_response.drafted, from_response.source) == (4, "llamacpp")

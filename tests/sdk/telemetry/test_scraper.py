@@ -1,4 +1,4 @@
-"""A server that tells of speculation by its counters alone is read around each call, over real HTTP."""
+"""Counter scraping: the metrics page is read before and after each call, over real HTTP."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def figures(speculation: Speculation | None) -> dict[str, Any]:
     return {name: getattr(speculation, name) for name in SEEN}
 
 
-def test_a_whole_answer(openai_server: OpenAIServer, client: OpenAI) -> None:
+def test_an_unstreamed_call_gets_the_counters_delta(openai_server: OpenAIServer, client: OpenAI) -> None:
     openai_server.script(metrics(4), reply(200, ANSWER), metrics(7))
     answer = client.chat.completions.create(model="mine/m", messages=ASK)
     assert figures(answer.meta.speculation) == SEEN
@@ -52,14 +52,14 @@ def test_a_whole_answer(openai_server: OpenAIServer, client: OpenAI) -> None:
     assert before.headers["authorization"] == "Bearer sk-metered"
 
 
-def test_a_stream(openai_server: OpenAIServer, client: OpenAI) -> None:
+def test_a_stream_gets_the_counters_delta(openai_server: OpenAIServer, client: OpenAI) -> None:
     openai_server.script(metrics(4), STREAM, metrics(7))
     stream = client.chat.completions.create(model="mine/m", messages=ASK, stream=True)
     assert len(list(stream)) == 1
     assert figures(stream.meta.speculation) == SEEN
 
 
-def test_a_body_that_is_read_as_bytes(openai_server: OpenAIServer, client: OpenAI) -> None:
+def test_a_raw_stream_gets_the_counters_delta(openai_server: OpenAIServer, client: OpenAI) -> None:
     openai_server.script(metrics(4), STREAM, metrics(7))
     create = client.chat.completions.with_streaming_response.create
     with create(model="mine/m", messages=ASK, stream=True) as response:
@@ -68,18 +68,16 @@ def test_a_body_that_is_read_as_bytes(openai_server: OpenAIServer, client: OpenA
     assert (row.drafted, row.accepted, row.steps) == (9, 6, 3)
 
 
-def test_what_an_answer_tells_itself_counts_before_the_counters(
-    openai_server: OpenAIServer, client: OpenAI
-) -> None:
-    told = {**ANSWER, "timings": {"draft_n": 5, "draft_n_accepted": 4}}
-    openai_server.script(metrics(4), reply(200, told), metrics(7))
+def test_the_responses_own_telemetry_takes_precedence(openai_server: OpenAIServer, client: OpenAI) -> None:
+    answer = {**ANSWER, "timings": {"draft_n": 5, "draft_n_accepted": 4}}
+    openai_server.script(metrics(4), reply(200, answer), metrics(7))
     speculation = client.chat.completions.create(model="mine/m", messages=ASK).meta.speculation
     assert speculation is not None
     assert (speculation.drafted, speculation.accepted, speculation.source) == (5, 4, "llamacpp")
 
 
 @pytest.mark.parametrize("broken", [(0, 1), (1, 0), (0, 0)])
-def test_counters_that_cannot_be_read_break_no_call(
+def test_unreadable_counters_do_not_break_a_call(
     openai_server: OpenAIServer, client: OpenAI, broken: tuple[int, int]
 ) -> None:
     gone = reply(500, {"error": {"message": "no metrics"}})
@@ -91,33 +89,36 @@ def test_counters_that_cannot_be_read_break_no_call(
     assert answer.meta.attempts == 1
 
 
-def test_nobody_is_asked_who_was_not_named(openai_server: OpenAIServer) -> None:
+def test_counters_are_not_read_unless_configured(openai_server: OpenAIServer) -> None:
     with OpenAI(providers=[Provider(name="mine", base_url=openai_server.base_url)]) as client:
         openai_server.script(reply(200, ANSWER))
         client.chat.completions.create(model="mine/m", messages=ASK)
     assert [request.method for request in openai_server.requests] == ["POST"]
 
 
-def test_a_key_goes_to_no_other_server(openai_server: OpenAIServer) -> None:
-    with OpenAIServer() as counting:
+def test_the_key_is_not_sent_to_another_metrics_server(openai_server: OpenAIServer) -> None:
+    with OpenAIServer() as metrics_server:
         mine = Provider(
             name="mine",
             base_url=openai_server.base_url,
             key="sk-metered",
             headers={"x-proxy": "sk-other"},
-            metrics=f"{counting.url}/metrics",
+            metrics=f"{metrics_server.url}/metrics",
         )
         with OpenAI(providers=[mine]) as client:
             openai_server.script(reply(200, ANSWER))
-            counting.script(metrics(4), metrics(7))
+            metrics_server.script(metrics(4), metrics(7))
             answer = client.chat.completions.create(model="mine/m", messages=ASK)
         assert figures(answer.meta.speculation) == SEEN
         assert not [
-            header for asked in counting.requests for header in asked.headers.values() if "sk-" in header
+            header
+            for asked in metrics_server.requests
+            for header in asked.headers.values()
+            if "sk-" in header
         ]
 
 
-def test_counters_at_an_address_of_their_own(openai_server: OpenAIServer) -> None:
+def test_counters_may_have_their_own_url(openai_server: OpenAIServer) -> None:
     url = f"{openai_server.url}/prometheus/metrics"
     mine = Provider(name="mine", base_url=openai_server.base_url, metrics=url)
     with OpenAI(providers=[mine]) as client:

@@ -1,4 +1,4 @@
-"""What servers tell of speculation reaches ``meta``: whole and streamed, sync and async, over real HTTP."""
+"""Servers' speculation telemetry reaches ``meta``: unstreamed or streamed, sync or async, over real HTTP."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def client(openai_server: OpenAIServer) -> Iterator[OpenAI]:
 
 
 def calling(client: Any, case: Case) -> tuple[Any, dict[str, Any]]:
-    """Return the method of the case's route, and what to call it with."""
+    """Return the resource of the case's route and the arguments of the call."""
     predicted: dict[str, Any] = {"extra_body": {"prediction": "a b"}} if case.prediction else {}
     if case.operation == "chat":
         if case.prediction:
@@ -72,21 +72,27 @@ def check_call(call: Any, case: Case) -> None:
 
 
 @WHOLE
-def test_a_whole_answer_from_the_sync_client(openai_server: OpenAIServer, client: OpenAI, case: Case) -> None:
+def test_an_unstreamed_call_of_the_sync_client_reports_telemetry(
+    openai_server: OpenAIServer, client: OpenAI, case: Case
+) -> None:
     openai_server.script(whole(case))
     resource, arguments = calling(client, case)
     check_call(resource.create(**arguments).meta, case)
 
 
 @WHOLE
-async def test_a_whole_answer(openai_server: OpenAIServer, aclient: AsyncOpenAI, case: Case) -> None:
+async def test_an_unstreamed_call_of_the_async_client_reports_telemetry(
+    openai_server: OpenAIServer, aclient: AsyncOpenAI, case: Case
+) -> None:
     openai_server.script(whole(case))
     resource, arguments = calling(aclient, case)
     check_call((await resource.create(**arguments)).meta, case)
 
 
 @STREAMED
-def test_a_stream_from_the_sync_client(openai_server: OpenAIServer, client: OpenAI, case: Case) -> None:
+def test_a_stream_of_the_sync_client_reports_telemetry(
+    openai_server: OpenAIServer, client: OpenAI, case: Case
+) -> None:
     openai_server.script(streamed(case))
     resource, arguments = calling(client, case)
     with resource.create(**arguments, stream=True) as stream:
@@ -96,7 +102,9 @@ def test_a_stream_from_the_sync_client(openai_server: OpenAIServer, client: Open
 
 
 @STREAMED
-async def test_a_stream(openai_server: OpenAIServer, aclient: AsyncOpenAI, case: Case) -> None:
+async def test_a_stream_of_the_async_client_reports_telemetry(
+    openai_server: OpenAIServer, aclient: AsyncOpenAI, case: Case
+) -> None:
     openai_server.script(streamed(case))
     resource, arguments = calling(aclient, case)
     stream = await resource.create(**arguments, stream=True)
@@ -106,7 +114,7 @@ async def test_a_stream(openai_server: OpenAIServer, aclient: AsyncOpenAI, case:
 
 
 @cases(lambda case: case.events and case.operation == "chat")
-async def test_a_stream_whose_bytes_pass_by(
+async def test_a_parsed_raw_stream_reports_telemetry(
     openai_server: OpenAIServer, aclient: AsyncOpenAI, case: Case
 ) -> None:
     openai_server.script(streamed(case))
@@ -119,19 +127,19 @@ async def test_a_stream_whose_bytes_pass_by(
 
 
 @pytest.mark.parametrize("extra", [{"prediction": "a b"}, {"speculation": [1, 2]}, {}])
-async def test_a_prediction_sent_as_extra_body_is_one(
+async def test_a_prediction_in_extra_body_counts_as_sent(
     openai_server: OpenAIServer, aclient: AsyncOpenAI, extra: dict[str, Any]
 ) -> None:
     details = {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0}
-    said = {"index": 0, "message": {"role": "assistant", "content": "a"}, "finish_reason": "stop"}
+    choice = {"index": 0, "message": {"role": "assistant", "content": "a"}, "finish_reason": "stop"}
     usage = {"prompt_tokens": 1, "completion_tokens": 1, "completion_tokens_details": details}
-    openai_server.script(reply(200, {"choices": [said], "model": "m", "usage": usage}))
+    openai_server.script(reply(200, {"choices": [choice], "model": "m", "usage": usage}))
     answer = await aclient.chat.completions.create(model="m", messages=ASK, extra_body=extra)
     found = answer.meta.speculation
     assert (None if found is None else found.predicted_accepted) == (0 if extra else None)
 
 
-async def test_an_engines_own_record_goes_before_what_its_answer_repeats() -> None:
+async def test_an_engines_record_takes_precedence_over_its_response() -> None:
     request = Request(inference_methods.CHAT, "local/m", {"messages": [], "prediction": "a b"})
     record = CallRecorder(
         request, Decision("local/m", "local", "m"), Prices(load()), clock=lambda: 0.0, hosted=False
@@ -144,7 +152,9 @@ async def test_an_engines_own_record_goes_before_what_its_answer_repeats() -> No
     assert record.snapshot().speculation == measured
 
 
-async def test_what_a_stream_has_told_so_far(openai_server: OpenAIServer, aclient: AsyncOpenAI) -> None:
+async def test_an_open_stream_reports_the_telemetry_received_so_far(
+    openai_server: OpenAIServer, aclient: AsyncOpenAI
+) -> None:
     chunk = {
         "choices": [{"index": 0, "delta": {"content": "a"}}],
         "timings": {"draft_n": 4, "draft_n_accepted": 3},
@@ -182,11 +192,16 @@ BROKEN = [
 
 @pytest.mark.parametrize("fields", BROKEN)
 @pytest.mark.parametrize("stream", [False, True])
-async def test_half_broken_telemetry_harms_no_answer(
+async def test_broken_telemetry_does_not_break_a_response(
     openai_server: OpenAIServer, aclient: AsyncOpenAI, fields: dict[str, Any], stream: bool
 ) -> None:
-    said = {"role": "assistant", "content": "a"}
-    choice = {"index": 0, "finish_reason": "stop", "delta" if stream else "message": said, "meta_info": "x"}
+    content = {"role": "assistant", "content": "a"}
+    choice = {
+        "index": 0,
+        "finish_reason": "stop",
+        "delta" if stream else "message": content,
+        "meta_info": "x",
+    }
     body = {"id": "1", "choices": [choice], "model": "m", **fields}
     case = Case(
         "", "", None, body=body, events=[body], headers={"fireworks-speculation-prompt-tokens": "nan"}

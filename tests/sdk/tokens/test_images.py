@@ -1,4 +1,4 @@
-"""Images count as their vendors publish, by the pixels that the first bytes of their files tell."""
+"""Image tokens: sizes read from file headers, and counts by the vendors' published rules."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def gif(width: int, height: int) -> bytes:
 
 
 def jpeg(width: int, height: int, beside: int = 20) -> bytes:
-    """As cameras write them: an APP1 segment first, in it bytes that look like a frame."""
+    """Return a camera's JPEG: an APP1 segment comes first and contains bytes like a frame header."""
     noise = (b"\xff\xc0\x00\x11\x08\x00\x01\x00\x01" * (beside // 9 + 1))[:beside]
     app = b"\xff\xe1" + struct.pack(">H", len(noise) + 2) + noise
     frame = b"\xff\xc2" + struct.pack(">HBHHB", 17, 8, height, width, 3) + b"\0" * 9
-    table = b"\xff\xc4\x00\x0b" + b"\x00\x09" * 4 + b"\x00"  # among the frames' markers, and none
+    table = b"\xff\xc4\x00\x0b" + b"\x00\x09" * 4 + b"\x00"  # its marker is in the range of frame markers
     return b"\xff\xd8" + app + b"\xff\xff\xdb\x00\x04\x00\x00" + table + frame
 
 
@@ -60,18 +60,18 @@ def url(data: bytes, kind: str = "png") -> str:
 
 @pytest.mark.parametrize("form", FORMS)
 @given(width=st.integers(1, 8000), height=st.integers(1, 8000))
-def test_sizes(form, width, height):
+def test_sizes_are_read_from_headers(form, width, height):
     data = form(width, height)
     assert size_of(data) == size_of(data + b"\xff" * 1000) == (width, height)
     assert size_in(url(data + b"\0" * 5000)) == (width, height)
 
 
-def test_a_size_after_all_that_a_camera_has_to_say():
+def test_a_size_is_found_after_a_large_metadata_segment():
     assert size_in(url(jpeg(640, 480, beside=60_000), "jpeg")) == (640, 480)
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_less_than_a_header_tells_nothing(form):
+def test_a_truncated_header_gives_no_size(form):
     data = form(640, 480)
     for cut in range(len(data)):
         assert size_of(data[:cut]) in (None, (640, 480))
@@ -82,7 +82,7 @@ def test_less_than_a_header_tells_nothing(form):
     st.binary()
     | st.sampled_from(FORMS).flatmap(lambda form: st.binary().map(lambda end: form(9, 9)[:12] + end))
 )
-def test_no_bytes_break_it(data):
+def test_no_bytes_raise(data):
     assert size_of(data) is None or min(size_of(data)) > 0
     size_in(url(data))
 
@@ -90,11 +90,11 @@ def test_no_bytes_break_it(data):
 @pytest.mark.parametrize(
     "text", ["", "https://host/cat.png", "data:image/png;base64,", "data:,", "file-123", "%%%"]
 )
-def test_what_is_no_image(text):
+def test_text_without_an_image_gives_no_size(text):
     assert size_in(text) is None
 
 
-def test_base64_with_line_breaks_and_without_a_url():
+def test_base64_may_have_line_breaks_and_no_data_url():
     whole = base64.encodebytes(png(30, 40) + b"\0" * 3000).decode()
     assert size_in(whole) == (30, 40)
     assert size_in(f"data:image/png;charset=x;base64,{whole}") == (30, 40)
@@ -112,12 +112,12 @@ def test_base64_with_line_breaks_and_without_a_url():
         ("gpt-5", (1024, 1024), "auto", 70 + 140 * 4),
         ("gpt-4o-mini", (1024, 1024), "high", 2833 + 5667 * 4),
         ("openrouter/openai/gpt-4o", (512, 512), None, 85 + 170),
-        # As users have been billed at the edges (community.openai.com, "Vision pricing calculator").
+        # Edge cases from users' bills (community.openai.com, "Vision pricing calculator").
         ("gpt-4.1", (2049, 513), "high", 85 + 170 * 8),
         ("gpt-4.1", (2050, 513), "high", 85 + 170 * 4),
     ],
 )
-def test_tiles(model, size, detail, tokens):
+def test_openais_tile_rule_is_exact(model, size, detail, tokens):
     assert count_image(size, model, detail=detail) == TokenCount(tokens)
 
 
@@ -126,19 +126,19 @@ def test_tiles(model, size, detail, tokens):
     [
         ("gpt-4.1-mini", (1024, 1024), 1659),  # 1,024 patches at 1.62
         ("gpt-4.1-mini", (1800, 2400), 2353),  # the guide: 1,452 patches
-        ("gpt-4.1-mini", (2048, 768), 2489),  # just the most
+        ("gpt-4.1-mini", (2048, 768), 2489),  # the maximum
         ("o4-mini", (32, 32), 2),
-        # Anthropic: patches of 28 pixels, within 1,568 of them, or 4,784 since 4.7.
+        # Anthropic: patches of 28 pixels, at most 1,568, or 4,784 since version 4.7.
         ("claude-sonnet-4-5", (1000, 1000), 1296),
         ("anthropic/claude-opus-4-20250514", (200, 200), 64),
         ("claude-haiku-4-5", (1092, 1092), 1521),
         ("claude-opus-4-8", (1092, 1092), 1521),
         ("claude-opus-4-8", (2000, 1500), 3888),
-        # Google: one tile for a small one; 960 x 540 is the page's example of six.
+        # Google: one tile for a small image; 960 x 540 is the documentation's example of six tiles.
         ("gemini-2.5-flash", (384, 384), 258),
         ("gemini-2.5-flash", (960, 540), 6 * 258),
         ("gemini-3-pro-preview", (960, 540), 1120),
-        # No rule is known: OpenAI's.
+        # Without a known rule, OpenAI's applies.
         ("my-own", (1024, 1024), 765),
     ],
 )
@@ -148,7 +148,7 @@ def test_other_rules_are_estimates(model, size, tokens):
 
 @pytest.mark.parametrize(("model", "most"), [("claude-sonnet-4-5", 1568), ("claude-opus-4-8", 4784)])
 @given(width=st.integers(1, 8000), height=st.integers(1, 8000))
-def test_no_image_of_claudes_takes_more_than_the_most(model, most, width, height):
+def test_claudes_image_tokens_stay_within_the_maximum(model, most, width, height):
     assert 1 <= count_image((width, height), model).tokens <= most
     if width * height > 4_000_000 and max(width, height) < 2 * min(width, height):
         assert count_image((width, height), model).tokens > most * 0.9
@@ -169,7 +169,7 @@ def test_patches_stay_within_their_budget(width, height):
         {"type": "image", "source": {"type": "base64", "data": base64.b64encode(png(1024, 1024)).decode()}},
     ],
 )
-def test_every_form_of_a_message_s_image(part):
+def test_every_form_of_an_image_part_is_counted(part):
     def count(parts):
         return count_messages([{"role": "user", "content": parts}], "gpt-4o").tokens
 

@@ -1,4 +1,4 @@
-"""A count is exact where the real vocabulary is at hand, else an estimate that says so; it never waits."""
+"""Text tokens: exact with a cached vocabulary, otherwise marked as an estimate; nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ needs_data = pytest.mark.skipif(
 
 @pytest.fixture(autouse=True)
 def no_vocabularies(monkeypatch, tmp_path):
-    """Start from an empty cache folder, and make any attempt to download fail the test."""
+    """Use an empty cache folder, and fail the test on any download."""
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr("tiktoken.load.read_file", lambda path: pytest.fail(f"would download {path}"))
 
@@ -55,7 +55,7 @@ def test_without_a_vocabulary_a_count_is_an_estimate():
     assert count_text("Hello, world!", "gpt-4.1") == TokenCount(4, estimated=True)
 
 
-def test_a_tokenizer_of_the_callers_is_exact():
+def test_the_callers_tokenizer_counts_exactly():
     assert count_text("one two three", "local/demo", encode=words) == TokenCount(3, estimated=False)
 
 
@@ -69,8 +69,8 @@ def test_a_tokenizer_of_the_callers_is_exact():
         ("gpt-3.5-turbo", "cl100k_base"),
     ],
 )
-def test_exact_with_the_models_own_vocabulary(vocabularies, model, encoding):
-    text = "Привет, мир! tiktoken"  # the vocabularies differ on it
+def test_the_models_own_vocabulary_counts_exactly(vocabularies, model, encoding):
+    text = "Привет, мир! tiktoken"  # the vocabularies tokenize it differently
     tokens = len(tiktoken.get_encoding(encoding).encode_ordinary(text))
     assert count_text(text, model) == TokenCount(tokens, estimated=False)
 
@@ -82,35 +82,35 @@ def test_other_models_are_estimated(vocabularies, model):
 
 
 @needs_vocabularies
-def test_text_that_looks_like_control_tokens_is_text(vocabularies):
+def test_control_token_names_are_counted_as_text(vocabularies):
     assert count_text("<|endoftext|>", "gpt-4.1") == TokenCount(7, estimated=False)
 
 
 @needs_vocabularies
-def test_chat_frames_as_documented(vocabularies):
+def test_chat_framing_tokens_are_counted_as_documented(vocabularies):
     messages = [
         {"role": "system", "content": "You are brief."},
         {"role": "user", "name": "ann", "content": "Hi"},
     ]
     words_in_them = sum(count_text(text, "gpt-4o").tokens for m in messages for text in m.values())
-    # 3 for each message, 1 for a name, 3 for the reply (OpenAI cookbook).
+    # 3 per message, 1 per name, 3 for the reply (OpenAI cookbook).
     assert count_messages(messages, "gpt-4o") == TokenCount(words_in_them + 3 + 3 + 1 + 3, estimated=False)
 
 
 def test_a_damaged_vocabulary_is_not_used(tmp_path):
     (tmp_path / O200K).write_bytes(b"aGVsbG8= 0\n")
     assert count_text("hello", "gpt-5-damaged").estimated
-    assert (tmp_path / O200K).exists()  # tiktoken's own loader would have removed it and downloaded
+    assert (tmp_path / O200K).exists()  # tiktoken's own loader would remove the file and download it
 
 
 @pytest.mark.parametrize("folder", ["", "/nowhere/at/all"])
-def test_no_cache_folder_no_vocabulary(monkeypatch, folder):
+def test_without_a_cache_folder_the_count_is_estimated(monkeypatch, folder):
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", folder)
     assert count_text("hello", "gpt-4.1").estimated
 
 
 @needs_vocabularies
-def test_the_older_variable_and_the_default_folder(monkeypatch, tmp_path):
+def test_the_older_variable_and_the_default_folder_are_searched(monkeypatch, tmp_path):
     shutil.copy(VOCABULARIES / O200K, tmp_path / O200K)
     monkeypatch.delenv("TIKTOKEN_CACHE_DIR")
     monkeypatch.setenv("DATA_GYM_CACHE_DIR", str(tmp_path))
@@ -144,7 +144,7 @@ def test_a_huge_text_is_estimated_even_with_a_tokenizer():
         "no message at all",
     ],
 )
-def test_anything_but_plain_text_makes_a_chat_count_an_estimate(message):
+def test_content_other_than_text_makes_a_chat_count_an_estimate(message):
     plain = [{"role": "user", "content": "Hi"}]
     assert not count_messages(plain, "gpt-4o", encode=words).estimated
     assert count_messages([*plain, message], "gpt-4o", encode=words).estimated
@@ -152,7 +152,7 @@ def test_anything_but_plain_text_makes_a_chat_count_an_estimate(message):
     assert more > count_messages(plain, "gpt-4o", encode=words).tokens
 
 
-def test_an_answers_message_can_be_sent_back_as_it_came():
+def test_a_response_message_counts_like_its_mapping():
     answered = ChatCompletionMessage(content="Hi")
     as_mapping = {"role": "assistant", "content": "Hi"}
     assert count_messages([answered], "gpt-4o") == count_messages([as_mapping], "gpt-4o")
@@ -163,7 +163,9 @@ def test_images_do_not_count_as_text():
     text = {"type": "text", "text": "what is this?"}
     alone = count_messages([{"role": "user", "content": [text]}], "gpt-4o").tokens
     both = count_messages([{"role": "user", "content": [text, image]}], "gpt-4o")
-    assert both == TokenCount(alone + 765, estimated=True)  # no size can be read: as of 1024 x 1024 pixels
+    assert both == TokenCount(
+        alone + 765, estimated=True
+    )  # without a readable size, 1024 x 1024 pixels are assumed
 
 
 def test_text_parts_count_like_one_text():
@@ -181,7 +183,7 @@ def test_more_text_is_never_estimated_to_be_fewer_tokens(left, right):
 
 
 @given(st.text(st.characters(categories=["Cs", "L", "N", "Zs", "Cc"])))
-def test_no_text_breaks_a_count(text):
+def test_no_text_raises(text):
     assert count_text(text, "gpt-4.1").tokens >= 0
 
 
@@ -190,7 +192,7 @@ def test_no_text_breaks_a_count(text):
 @pytest.mark.parametrize(
     ("corpus", "median_error", "sum_error"), [("code", 0.08, 0.08), ("prose", 0.06, 0.04)]
 )
-def test_the_estimates_error_is_what_the_documentation_says(vocabularies, corpus, median_error, sum_error):
+def test_the_estimates_error_is_within_the_documented_bounds(vocabularies, corpus, median_error, sum_error):
     if corpus == "code":
         with gzip.open(SHARED / "data" / "HumanEval.jsonl.gz", "rt") as lines:
             texts = [row["prompt"] + row["canonical_solution"] for row in map(json.loads, lines)]
@@ -226,7 +228,7 @@ _shaped = st.recursive(
     method=st.sampled_from([CHAT, COMPLETION, RESPONSE, EMBEDDING]),
     model=st.sampled_from(["gpt-4o", "claude-opus-4-8", "gemini-3-pro", "local/demo", ""]),
 )
-def test_no_request_breaks_the_count(value, other, method, model):
+def test_no_request_raises(value, other, method, model):
     names = (
         "messages",
         "tools",
@@ -242,7 +244,7 @@ def test_no_request_breaks_the_count(value, other, method, model):
         assert count_prompt(Request(method, params=params), model).tokens >= 0
 
 
-def test_no_depth_and_no_circle_breaks_the_count():
+def test_deep_and_circular_values_do_not_raise():
     deep, circle = [], []
     for _ in range(100_000):
         deep = [deep]
@@ -260,7 +262,7 @@ def test_no_depth_and_no_circle_breaks_the_count():
                 assert count_prompt(Request(method, params={name: value}), "gpt-4o").tokens >= 0
 
 
-def test_a_tokenizer_that_fails_makes_an_estimate():
+def test_a_failing_tokenizer_gives_an_estimate():
     def fails(_):
         raise RuntimeError("the tokenizer is broken")
 
@@ -268,7 +270,7 @@ def test_a_tokenizer_that_fails_makes_an_estimate():
 
 
 @needs_vocabularies
-def test_a_model_newer_than_tiktoken_is_counted_as_its_latest(vocabularies):
+def test_a_model_unknown_to_tiktoken_uses_the_latest_vocabulary(vocabularies):
     text = "Привет, мир! tiktoken"
     exact = count_text(text, "gpt-4.1")
     assert count_text(text, "gpt-9-large") == replace(exact, estimated=True)

@@ -1,4 +1,4 @@
-"""The tools a request offers count as the vendors publish, deeper ones as an estimate."""
+"""Tool tokens: counted by the vendors' published rules; nested schemas are estimates."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def vocabularies(monkeypatch):
 @pytest.mark.parametrize(
     ("model", "tokens"), [("gpt-3.5-turbo", 105), ("gpt-4", 105), ("gpt-4o", 101), ("gpt-4o-mini", 101)]
 )
-def test_the_cookbooks_example_counts_as_the_api_counts_it(model, tokens):
+def test_the_cookbooks_example_has_the_apis_count(model, tokens):
     request = Request(CHAT, params={"messages": ASKED, "tools": [WEATHER]})
     assert count_prompt(request, model) == TokenCount(tokens)
 
 
 @needs_vocabularies
-def test_functions_of_old_and_tools_of_responses_count_alike():
+def test_legacy_functions_and_responses_tools_count_like_chat_tools():
     chat = count_tools([WEATHER], "gpt-4o")
     assert count_tools([WEATHER["function"]], "gpt-4o") == chat
     assert count_tools([{"type": "function", **WEATHER["function"]}], "gpt-4o") == chat
@@ -95,16 +95,16 @@ def nested(**more):
         {"function": None},
     ],
 )
-def test_what_is_not_published_is_an_estimate(tool):
+def test_tools_without_a_published_rule_are_estimates(tool):
     assert count_tools([tool], "gpt-4o").estimated
 
 
-def test_more_to_say_counts_more():
+def test_a_longer_description_counts_more():
     less, more = count_tools([nested()], "gpt-4o"), count_tools([nested(description="x " * 100)], "gpt-4o")
     assert more.tokens > less.tokens + 50
 
 
-def test_anthropic_adds_a_prompt_of_its_own():
+def test_anthropics_tool_prompt_is_added():
     free, forced = (count_tools([WEATHER], "claude-sonnet-4-5", choice=each) for each in ("auto", "required"))
     assert free.estimated
     assert free.tokens - forced.tokens == 346 - 313
@@ -115,13 +115,13 @@ def test_anthropic_adds_a_prompt_of_its_own():
 
 
 @pytest.mark.parametrize("tools", [None, [], {}, "tools", 5])
-def test_no_tools_no_tokens(tools):
+def test_no_tools_count_zero(tools):
     assert count_tools(tools, "gpt-4o") == TokenCount(0)
 
 
-def test_a_schema_for_the_answer_is_a_part_of_the_prompt():
+def test_a_response_format_schema_adds_to_the_prompt():
     schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"description": "word " * 50}}}
     plain = count_prompt(Request(CHAT, params={"messages": ASKED}), "gpt-4o")
-    told = count_prompt(Request(CHAT, params={"messages": ASKED, "response_format": schema}), "gpt-4o")
-    assert told.tokens > plain.tokens + 50
-    assert told.estimated
+    with_schema = count_prompt(Request(CHAT, params={"messages": ASKED, "response_format": schema}), "gpt-4o")
+    assert with_schema.tokens > plain.tokens + 50
+    assert with_schema.estimated

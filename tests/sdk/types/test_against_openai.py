@@ -1,4 +1,4 @@
-"""The same bytes become the same object, whether the OpenAI client reads them or we do."""
+"""Response objects read from the same bytes equal the OpenAI client's."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ no_warning = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 
 
 def dumps(answer: Any) -> list[Any]:
-    """Return everything that a caller can make of an answer."""
+    """Return the results of all serialization methods of an answer."""
     return [
         answer.model_dump(),
         answer.model_dump(exclude_unset=True),
@@ -60,7 +60,7 @@ def dumps(answer: Any) -> list[Any]:
 
 def drawn(kind: type[Any], seed: int, *, unknown: bool) -> dict[str, Any]:
     body: dict[str, Any] = body_of(kind, Random(seed), unknown=unknown)
-    for response in (body, body.get("response")):  # what was sent is kept open, so it says less when dumped
+    for response in (body, body.get("response")):  # echoed inputs are untyped here, so their dumps differ
         if isinstance(response, dict) and isinstance(response.get("instructions"), list):
             response["instructions"] = "be brief"
     return body
@@ -69,19 +69,21 @@ def drawn(kind: type[Any], seed: int, *, unknown: bool) -> dict[str, Any]:
 @seeds
 @pytest.mark.parametrize("unknown", [False, True])
 @pytest.mark.parametrize(("theirs", "ours"), PAIRS, ids=lambda cls: cls.__name__)
-def test_answers(theirs: type[Any], ours: type[WireModel], unknown: bool, seed: int) -> None:
+def test_answers_equal_the_openai_clients(
+    theirs: type[Any], ours: type[WireModel], unknown: bool, seed: int
+) -> None:
     body = drawn(theirs, seed, unknown=unknown)
     answer = ours.received(json.dumps(body).encode())
     expected = theirs.construct(**body)
     assert dumps(answer) == dumps(expected)
     assert answer == ours.received(json.dumps(body).encode())
-    if ours is not ModerationCreateResponse:  # where the OpenAI client's text has some keys twice
+    if ours is not ModerationCreateResponse:  # the OpenAI client writes some keys twice
         assert answer.to_json() == expected.to_json()
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("kind", EVENTS)
-def test_stream_events(kind: str, seed: int) -> None:
+def test_stream_events_equal_the_openai_clients(kind: str, seed: int) -> None:
     body = drawn(EVENTS[kind], seed, unknown=True)
     event = read_event(json.dumps(body).encode())
     expected = EVENTS[kind].construct(**body)
@@ -96,9 +98,7 @@ def minimal(kind: type[Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("theirs", "ours"), PAIRS, ids=lambda cls: cls.__name__)
-def test_a_field_that_did_not_come_is_not_in_the_dump_of_what_came(
-    theirs: type[Any], ours: type[WireModel]
-) -> None:
+def test_a_missing_field_is_not_in_the_dump(theirs: type[Any], ours: type[WireModel]) -> None:
     body = minimal(theirs)
     assert ours.received(json.dumps(body).encode()).to_dict() == theirs.construct(**body).to_dict() == body
 
@@ -113,7 +113,7 @@ def fields(kind: type[Any]) -> list[str]:
 @no_warning
 @pytest.mark.parametrize("value", [*ODD, None, [3], {"a": {"b": [1]}}], ids=repr)
 @pytest.mark.parametrize(("theirs", "ours"), [PAIRS[3], PAIRS[5], PAIRS[6]], ids=lambda cls: cls.__name__)
-def test_what_is_of_another_kind_is_kept(theirs: type[Any], ours: type[WireModel], value: Any) -> None:
+def test_values_of_an_unexpected_type_are_kept(theirs: type[Any], ours: type[WireModel], value: Any) -> None:
     for name in fields(theirs):
         body = {**dict.fromkeys(fields(theirs)), name: value}
         answer = ours.received(json.dumps(body).encode())
@@ -126,14 +126,14 @@ def test_what_is_of_another_kind_is_kept(theirs: type[Any], ours: type[WireModel
 @pytest.mark.parametrize("value", ODD, ids=repr)
 @pytest.mark.parametrize("path", ["choices.0", ""], ids=["choice", "answer"])
 @pytest.mark.parametrize(("theirs", "ours"), PAIRS[:3], ids=lambda cls: cls.__name__)
-def test_scalars_of_another_kind_are_kept_in_chats_too(
+def test_scalars_of_an_unexpected_type_are_kept_in_chats(
     theirs: type[Any], ours: type[WireModel], path: str, value: Any
 ) -> None:
     choice = ours.model_fields["choices"].annotation
     inner = get_args(choice)[0] if path else ours
     for name in inner.model_fields:
         if name in {"choices", "delta", "message", "usage"}:
-            continue  # an answer is read by these; of another shape, it is no answer
+            continue  # these must have the right type, or the answer is invalid
         odd = {name: value}
         body = {"choices": [{"index": 0, **odd}]} if path else {"choices": [], **odd}
         answer: Any = ours.received(json.dumps(body).encode())
@@ -143,13 +143,13 @@ def test_scalars_of_another_kind_are_kept_in_chats_too(
 
 
 def converted(value: Any) -> list[Any]:
-    """Return a value as the types that we make of it, where the OpenAI client leaves it as it came."""
+    """Return the types to which specclient converts a value that the OpenAI client leaves unchanged."""
     if value in ("", "weird") or not isinstance(value, str | int | float):
         return []
     return [str(value), int(float(value)), float(value)]
 
 
-def test_construct_makes_objects_of_nested_mappings() -> None:
+def test_construct_converts_nested_mappings_to_objects() -> None:
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     body = {"id": 1, "choices": [{"index": "one", "message": {"tool_calls": [call, {"type": "alien"}]}}]}
     for make in (ChatCompletion.construct, ChatCompletion.model_construct):
@@ -160,7 +160,7 @@ def test_construct_makes_objects_of_nested_mappings() -> None:
 
 
 @pytest.mark.parametrize("cls", [ChatCompletion, openai.types.chat.ChatCompletion])
-def test_copies(cls: type[Any]) -> None:
+def test_answers_can_be_pickled_and_copied(cls: type[Any]) -> None:
     body = {"id": "x", "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}}], "x": [1]}
     answer = cls.model_validate(
         {**body, "created": 1, "model": "m", "object": "chat.completion", "choices": []}
@@ -186,13 +186,13 @@ def test_copies(cls: type[Any]) -> None:
         ],
     ],
 )
-def test_output_text(output: list[Any]) -> None:
+def test_output_text_equals_the_openai_clients(output: list[Any]) -> None:
     body = {"id": "r", "output": output}
     expected = openai.types.responses.Response.construct(**copy.deepcopy(body)).output_text
     assert Response.received(json.dumps(body).encode()).output_text == expected
 
 
-def test_answers_are_equal_whichever_calls_brought_them() -> None:
+def test_equality_ignores_request_id_and_meta() -> None:
     body = b'{"id": "x", "choices": [], "vendor": 1}'
     one, other = ChatCompletion.received(body), ChatCompletion.received(body)
     one._request_id, other._request_id = "req_1", "req_2"

@@ -1,6 +1,6 @@
-"""Answers as servers really send them, and what a reader finds in them.
+"""Irregular answers of real servers, and the values that callers read from them.
 
-Each body here is one that the OpenAI client takes without a word.
+The OpenAI client accepts each of these bodies without an error.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def whole(message: Any = None, **fields: Any) -> dict[str, Any]:
     return {**body, "usage": USAGE, **fields}
 
 
-def called(**call: Any) -> dict[str, Any]:
+def with_tool_call(**call: Any) -> dict[str, Any]:
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}, **call}
     return whole({"role": "assistant", "content": None, "tool_calls": [call]})
 
@@ -59,14 +59,14 @@ Read = Callable[[Any], Any]
         (whole(id=7), lambda a: a.id, "7"),
         (whole(created=1.5), lambda a: a.created, 1),
         (whole(usage={**USAGE, "total_tokens": None}), lambda a: a.usage.total_tokens, 0),
-        (called(id=None), lambda a: a.choices[0].message.tool_calls[0].id, ""),
+        (with_tool_call(id=None), lambda a: a.choices[0].message.tool_calls[0].id, ""),
         (
-            called(function={"name": "f", "arguments": {"a": [1]}}),
+            with_tool_call(function={"name": "f", "arguments": {"a": [1]}}),
             lambda a: a.choices[0].message.tool_calls[0].function.arguments,
             '{"a": [1]}',
         ),
         (
-            called(function={"name": "f", "arguments": None}),
+            with_tool_call(function={"name": "f", "arguments": None}),
             lambda a: a.choices[0].message.tool_calls[0].function.arguments,
             "",
         ),
@@ -75,7 +75,7 @@ Read = Callable[[Any], Any]
         (whole(choices=[]), lambda a: a.choices, []),
     ],
 )
-def test_whole_answers_out_of_the_ordinary(body: Any, read: Read, expected: Any) -> None:
+def test_irregular_answers_are_read(body: Any, read: Read, expected: Any) -> None:
     answer = DIALECT.decode(inference_methods.CHAT, WireResponse(200, {}, json.dumps(body).encode()))
     assert read(answer) == expected
     assert type(read(answer)) is type(expected)
@@ -84,12 +84,12 @@ def test_whole_answers_out_of_the_ordinary(body: Any, read: Read, expected: Any)
 @pytest.mark.parametrize(
     ("body", "read", "expected"),
     [
-        (  # Azure's first, with what its filter found in the prompt
+        (  # Azure's first chunk, with the content filter's results for the prompt
             {"choices": [], "created": 0, "id": "", "model": "", "object": "", "prompt_filter_results": [{}]},
             lambda c: (c.object, c.choices, c.model_extra),
             ("", [], {"prompt_filter_results": [{}]}),
         ),
-        (  # Azure's, with what its asynchronous filter found in the answer
+        (  # Azure's chunk with the asynchronous content filter's results for the answer
             chunk(choices=[{"index": 0, "finish_reason": None, "content_filter_results": {}}]),
             lambda c: c.choices[0].delta.content,
             None,
@@ -117,11 +117,11 @@ def test_whole_answers_out_of_the_ordinary(body: Any, read: Read, expected: Any)
         (chunk(created=1.5, model=None), lambda c: (c.created, c.model), (1, "")),
     ],
 )
-def test_chunks_out_of_the_ordinary(body: Any, read: Read, expected: Any) -> None:
+def test_irregular_chunks_are_read(body: Any, read: Read, expected: Any) -> None:
     assert read(DIALECT.decode_event(inference_methods.CHAT, json.dumps(body).encode())) == expected
 
 
-def test_text_completions_out_of_the_ordinary() -> None:
+def test_irregular_text_completions_are_read() -> None:
     body = {"object": "", "created": 2.5, "model": None, "choices": [{"index": None, "text": None}]}
     for answer in (
         DIALECT.decode(inference_methods.COMPLETION, WireResponse(200, {}, json.dumps(body).encode())),
@@ -146,7 +146,7 @@ def test_text_completions_out_of_the_ordinary() -> None:
         (b"", "ping"),
     ],
 )
-def test_events_that_say_nothing(data: bytes, event: str | None) -> None:
+def test_empty_done_and_ping_events_are_skipped(data: bytes, event: str | None) -> None:
     assert DIALECT.decode_event(inference_methods.CHAT, data, event) is None
 
 
@@ -164,19 +164,19 @@ def test_events_that_say_nothing(data: bytes, event: str | None) -> None:
         whole(),
     ],
 )
-def test_what_is_still_no_chunk(body: Any) -> None:
+def test_an_invalid_chunk_is_an_error(body: Any) -> None:
     with pytest.raises(APIResponseValidationError):
         DIALECT.decode_event(inference_methods.CHAT, json.dumps(body).encode())
 
 
-def test_an_error_without_choices_is_not_taken_for_a_chunk() -> None:
+def test_an_error_object_in_a_stream_raises() -> None:
     body = {"object": "error", "message": "oom", "code": 500, "id": None}
     with pytest.raises(InternalServerError, match="oom"):
         DIALECT.decode_event(inference_methods.CHAT, json.dumps(body).encode())
 
 
 @pytest.mark.parametrize("body", [{"id": "x"}, whole(choices=None), {"detail": "Not Found"}])
-def test_a_whole_answer_has_choices(body: Any) -> None:
+def test_an_answer_without_choices_is_an_error(body: Any) -> None:
     with pytest.raises(APIResponseValidationError, match="no choices"):
         DIALECT.decode(inference_methods.CHAT, WireResponse(200, {}, json.dumps(body).encode()))
 
@@ -188,7 +188,7 @@ def test_a_null_count_is_unknown_and_not_zero() -> None:
     assert answer.to_dict()["usage"] == {"prompt_tokens": 5}
 
 
-def test_models_with_nulls() -> None:
+def test_models_with_null_fields_are_read() -> None:
     rows = {
         "data": [{"id": "a", "created": None, "object": None, "owned_by": None}, {"id": "b", "created": 1.5}]
     }
@@ -196,7 +196,7 @@ def test_models_with_nulls() -> None:
     assert models == [Model(id="a"), Model(id="b", created=1)]
 
 
-def test_an_answer_in_order_keeps_every_field_as_it_came() -> None:
+def test_a_regular_answer_keeps_every_field_unchanged() -> None:
     for cls, body in (
         (ChatCompletion, whole(vendor={"x": None})),
         (ChatCompletionChunk, chunk(vendor=[None])),

@@ -1,4 +1,4 @@
-"""Every name that users import from the OpenAI client's types is under the same path here."""
+"""Every name of the OpenAI client's types can be imported from the same path here."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ def public(module: ModuleType) -> list[str]:
     return [name for name in names if name != "annotations" and not inspect.ismodule(getattr(module, name))]
 
 
-def test_every_name_of_every_module() -> None:
+def test_every_type_name_exists_at_the_same_path() -> None:
     missing = [
         f"{module}.{name}"
         for module in MODULES
         for name in public(importlib.import_module(module))
         if not hasattr(ours(module), name)
     ]
-    # A function of the realtime connection, which is no type.
+    # A function of the realtime connection, not a type.
     assert missing == ["openai.types.websocket_reconnection.is_recoverable_close"]
-    assert len(MODULES) > 1000  # all of them were walked
+    assert len(MODULES) > 1000  # otherwise the walk missed modules
 
 
-def test_models_stay_models_and_parameters_mappings() -> None:
+def test_models_are_models_and_parameters_are_mappings() -> None:
     for package in PACKAGES:
         module = f"openai.types.{package}".rstrip(".")
         for name in public(importlib.import_module(module)):
@@ -67,12 +67,12 @@ def test_models_stay_models_and_parameters_mappings() -> None:
                 assert issubclass(getattr(found, "__origin__", found), dict), name
 
 
-def test_every_field_of_every_type_that_is_written_out() -> None:
+def test_declared_types_have_the_same_fields_aliases_and_type_names() -> None:
     compared = 0
     for module in MODULES:
         for name in public(importlib.import_module(module)):
             theirs, found = getattr(importlib.import_module(module), name), getattr(ours(module), name, None)
-            if _is_written_out(found):
+            if _is_declared(found):
                 assert list(found.model_fields) == list(theirs.model_fields), f"{module}.{name}"
                 aliases = [field.alias for field in theirs.model_fields.values()]
                 assert [field.alias for field in found.model_fields.values()] == aliases, f"{module}.{name}"
@@ -84,27 +84,27 @@ def test_every_field_of_every_type_that_is_written_out() -> None:
 
 
 @pytest.mark.parametrize("package", WRITTEN)
-def test_type_checkers_are_told_of_what_is_there(package: str) -> None:
+def test_the_stub_files_list_every_declared_type(package: str) -> None:
     module = importlib.import_module(package)
     stub = ast.parse(Path(str(module.__file__)).with_suffix(".pyi").read_text(encoding="utf-8"))
-    told = {
+    stub_names = {
         alias.name: node.module
         for node in stub.body
         if isinstance(node, ast.ImportFrom) and node.module != "typing"
         for alias in node.names
     }
-    assert told
-    for name, home in told.items():
+    assert stub_names
+    for name, home in stub_names.items():
         assert getattr(module, name) is getattr(importlib.import_module(str(home)), name), name
-    written = {name for name in module.__all__ if _is_written_out(getattr(module, name))}
-    assert written <= set(told)
+    written = {name for name in module.__all__ if _is_declared(getattr(module, name))}
+    assert written <= set(stub_names)
 
 
-def _is_written_out(kind: Any) -> bool:
+def _is_declared(kind: Any) -> bool:
     return inspect.isclass(kind) and issubclass(kind, WireModel) and not issubclass(kind, OpenObject)
 
 
-def test_names_that_the_openai_client_has_not() -> None:
+def test_unknown_names_and_modules_cannot_be_imported() -> None:
     for module in ("specclient.types", "specclient.types.chat", "specclient.types.beta.threads"):
         with pytest.raises(ImportError, match="NothingLikeIt"):
             exec(f"from {module} import NothingLikeIt")
@@ -115,14 +115,14 @@ def test_names_that_the_openai_client_has_not() -> None:
         importlib.import_module("specclient.types.beta.threads.run").lower_case  # noqa: B018
 
 
-def test_our_own_names_beside_them() -> None:
+def test_specclients_own_types_can_be_imported_too() -> None:
     from specclient.types import Call, Decision, Usage, route
 
     assert {Call.__module__, Usage.__module__} == {"specclient.types.call", "specclient.types.usage"}
-    assert Decision is open_class("Decision") is not route.Decision  # OpenAI's, as its users import it
+    assert Decision is open_class("Decision") is not route.Decision  # the OpenAI type has this name
 
 
-def test_open_objects() -> None:
+def test_open_objects_give_attribute_access_dump_and_pickle() -> None:
     from specclient.types.beta.threads import Run
     from specclient.types.beta.threads.run import RequiredAction
     from specclient.types.beta.threads.run import Run as Deep
@@ -145,7 +145,7 @@ def test_open_objects() -> None:
         run.nothing  # noqa: B018
 
 
-def test_a_union_of_open_classes_is_told_apart_by_a_word() -> None:
+def test_a_union_of_open_classes_is_selected_by_its_tag() -> None:
     from specclient.types.beta.assistant_stream_event import ThreadMessageDelta
 
     read = reader("beta.AssistantStreamEvent")
@@ -177,7 +177,9 @@ def test_unions_have_the_same_members(path: str) -> None:
         (Responses.create, create_params.ResponseCreateParams, set()),
     ],
 )
-def test_every_parameter(create: Any, mine: Any, given: set[str]) -> None:
+def test_create_parameters_equal_the_openai_clients_plus_specclients(
+    create: Any, mine: Any, given: set[str]
+) -> None:
     theirs = set(inspect.signature(create).parameters) - {"self"} - given
     assert set(mine.__annotations__) == theirs | {
         "policy",
@@ -189,14 +191,14 @@ def test_every_parameter(create: Any, mine: Any, given: set[str]) -> None:
     }
 
 
-def test_not_given_and_omit_are_two() -> None:
+def test_not_given_and_omit_are_distinct() -> None:
     assert not params.NOT_GIVEN
     assert not params.omit
     assert type(params.not_given) is type(params.NOT_GIVEN) is params.NotGiven is not params.Omit
     assert repr(params.NOT_GIVEN) == repr(openai.NOT_GIVEN)
 
 
-def test_a_class_costs_only_the_modules_it_needs() -> None:
+def test_importing_a_type_loads_only_its_modules() -> None:
     code = (
         "import sys; from specclient.types.chat import ChatCompletion; "
         "from specclient.types.beta import Assistant; print(*sys.modules)"

@@ -1,4 +1,4 @@
-"""Items and events of several types become the right one, whatever else is odd about them."""
+"""Tagged unions: items and events get the class of their type, even with irregular fields."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def output_of(*items: Any) -> list[Any]:
     return answer.output
 
 
-def test_each_item_by_its_type() -> None:
+def test_each_item_gets_the_class_of_its_type() -> None:
     refusal = {"type": "refusal", "refusal": "no"}
     message, call, alien, typeless = output_of(
         {"type": "message", "content": [refusal, {"type": "hologram", "x": {"y": [1]}}]},
@@ -47,8 +47,8 @@ def test_each_item_by_its_type() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
-def test_an_odd_field_does_not_change_what_an_item_is() -> None:
-    # Its type is also the name of one of its fields, as is that of the part within.
+def test_irregular_fields_do_not_change_an_items_class() -> None:
+    # The item's type is also the name of one of its fields; so is the part's.
     item = {
         "type": "message",
         "message": [1],
@@ -74,7 +74,7 @@ def test_an_odd_field_does_not_change_what_an_item_is() -> None:
         [{"type": "message", "id": [1]}, 3],
     ],
 )
-def test_output_of_another_shape_is_kept(output: Any) -> None:
+def test_output_of_an_unexpected_shape_is_kept(output: Any) -> None:
     answer = Response.received(json.dumps({"id": "r", "output": output}).encode())
     assert answer.output == output
     assert answer.id == "r"
@@ -82,7 +82,7 @@ def test_output_of_another_shape_is_kept(output: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
-def test_events() -> None:
+def test_events_get_the_class_of_their_type() -> None:
     body = {"type": "response.output_text.delta", "delta": "a", "output_index": "first", "logprobs": None}
     event = read_event(json.dumps(body).encode())
     assert type(event) is ResponseTextDeltaEvent
@@ -92,20 +92,20 @@ def test_events() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"3", b"null", b'"x"', b"\xff", b"[" * 10_000])
-def test_what_is_no_object(content: bytes) -> None:
+def test_content_that_is_not_an_object_is_an_error(content: bytes) -> None:
     for read in (read_event, Response.received, ChatCompletion.received):
         with pytest.raises(pydantic.ValidationError):
             read(content)
 
 
-def test_objects_are_taken_as_they_are() -> None:
+def test_existing_objects_are_not_converted() -> None:
     message = ResponseOutputMessage.model_validate({"type": "message", "id": "m", "content": []})
     answer = Response.construct(id="r", output=[message])
     assert answer.output == [message]
     assert answer.to_dict()["output"] == [{"id": "m", "content": [], "type": "message"}]
 
 
-def test_parsed_types() -> None:
+def test_parsed_values_are_typed_and_excluded_from_requests() -> None:
     text = {"type": "output_text", "text": "[1]", "parsed": [1]}
     call = {"type": "function_call", "name": "f", "arguments": "{}", "parsed_arguments": {"a": 1}}
     answer: Any = ParsedResponse[list[int]].model_validate(

@@ -1,4 +1,4 @@
-"""Files of hosted agents' environments are staged as with the OpenAI client, request by request."""
+"""Files of hosted agents' environments: the same requests and results as with the OpenAI client."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def server():
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with two texts and one in a folder of its own."""
+    """A folder with two text files, and a third in a subfolder."""
     root = tmp_path / "root"
     (root / "in").mkdir(parents=True)
     for name in ("a.txt", "b.txt", "in/c.py"):
@@ -63,7 +63,7 @@ def described(value):
 
 
 async def same(server, script, act):
-    """Check that all clients send and get the same; return what came of it, and what was sent."""
+    """Check that all clients get the same result with the same requests; return both."""
     found = {}
     for name, make in CLIENTS.items():
         server.script(*script)
@@ -92,7 +92,7 @@ def uploaded(number):
 REFUSED = reply(400, {"error": {"message": "no"}})
 
 
-async def test_prepare(server, folder):
+async def test_prepare_uploads_each_file(server, folder):
     got, requests = await same(
         server,
         [uploaded(1), uploaded(2)],
@@ -108,7 +108,7 @@ async def test_prepare(server, folder):
     assert b"user_data" in requests[0][4]
 
 
-async def test_an_upload_that_fails(server, folder):
+async def test_a_failed_upload_reports_the_earlier_ones(server, folder):
     got, _ = await same(
         server,
         [uploaded(1), REFUSED],
@@ -137,7 +137,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-async def test_destinations(server, folder, name):
+async def test_an_invalid_destination_is_refused_before_any_request(server, folder, name):
     got, requests = await same(
         server, [], lambda files: files.prepare(dict.fromkeys(BAD[name], folder / "a.txt"))
     )
@@ -145,12 +145,12 @@ async def test_destinations(server, folder, name):
     assert not requests
 
 
-async def test_a_destination_in_the_outputs(server, folder):
+async def test_a_destination_in_the_outputs_folder_is_allowed(server, folder):
     await same(server, [uploaded(1)], lambda files: files.prepare({"/workspace/outputs/a": folder / "a.txt"}))
 
 
 @pytest.mark.parametrize("name", ["missing", "a folder", "a link", "a pipe"])
-async def test_sources(server, folder, name):
+async def test_an_invalid_source_is_refused_before_any_request(server, folder, name):
     source = folder / "source"
     if name == "a folder":
         source.mkdir()
@@ -169,7 +169,7 @@ async def test_sources(server, folder, name):
 
 
 @pytest.mark.parametrize(("count", "keyed"), [(1, True), (2, True), (2, False)])
-async def test_one_key_for_several_uploads(server, folder, count, keyed):
+async def test_one_idempotency_key_for_several_uploads_is_refused(server, folder, count, keyed):
     names = {f"/workspace/{number}": folder / "a.txt" for number in range(count)}
     headers = {"Idempotency-KEY": "k"} if keyed else {}
     got, requests = await same(
@@ -180,7 +180,7 @@ async def test_one_key_for_several_uploads(server, folder, count, keyed):
 
 
 @pytest.mark.parametrize("include", [["**/*"], ["*.txt", "a.*"], ["in/*.py"], ["in"]])
-async def test_a_folder(server, folder, include):
+async def test_prepare_directory_uploads_the_matching_files(server, folder, include):
     got, requests = await same(
         server,
         [uploaded(number) for number in range(3)],
@@ -203,7 +203,7 @@ FOLDERS = {
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-async def test_folders_that_cannot_be_used(server, folder, name):
+async def test_invalid_folder_arguments_are_refused_before_any_request(server, folder, name):
     given = {"destination": "/workspace", **FOLDERS[name]}
     got, requests = await same(server, [], lambda files: files.prepare_directory(folder, **given))
     assert got["class"] == "ValueError"
@@ -211,7 +211,7 @@ async def test_folders_that_cannot_be_used(server, folder, name):
 
 
 @pytest.mark.parametrize("name", ["a link", "a link to a folder", "no folder", "the folder is a link"])
-async def test_links(server, folder, tmp_path, name):
+async def test_links_and_non_folders_are_refused_before_any_request(server, folder, tmp_path, name):
     root = folder
     if name == "a link":
         (folder / "l.txt").symlink_to(folder / "a.txt")
@@ -243,7 +243,7 @@ FILES = {
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("last", [STAGED, REFUSED])
-async def test_upload(server, folder, name, last):
+async def test_upload_accepts_every_form_of_a_file(server, folder, name, last):
     def act(files):
         file = FILES[name](folder)
         return files.upload("env-1", file=file, path="/workspace/a", extra_headers={"X-Mark": "m"})
@@ -264,19 +264,19 @@ async def test_upload(server, folder, name, last):
 
 
 @pytest.mark.parametrize("given", [("", "/workspace/a"), ("env-1", "a")])
-async def test_an_upload_that_cannot_be(server, given):
+async def test_invalid_upload_arguments_are_refused_before_any_request(server, given):
     got, requests = await same(server, [], lambda files: files.upload(given[0], file=b"x", path=given[1]))
     assert got["class"] == "ValueError"
     assert not requests
 
 
-async def test_an_upload_that_is_refused(server):
+async def test_a_refused_upload_raises_without_a_file_id(server):
     got, _ = await same(server, [REFUSED], lambda files: files.upload("e", file=b"x", path="/workspace/a"))
     assert (got["class"], got["upload"]) == ("BadRequestError", None)
 
 
 @pytest.mark.parametrize("change", ["grown", "gone", "another file", "a link"])
-def test_a_file_that_changes(folder, change):
+def test_a_file_changed_after_its_snapshot_is_refused(folder, change):
     path = folder / "a.txt"
     snapshot = file_selection.snapshot_of(path)
     assert snapshot.read() == path.read_bytes()
@@ -296,8 +296,8 @@ def test_a_file_that_changes(folder, change):
 
 
 @pytest.mark.parametrize("make", [CLIENTS["ours"], CLIENTS["ours async"]])
-async def test_a_file_that_changes_between_uploads(server, folder, make, monkeypatch):
-    """What was uploaded before is told, by a synchronous client, too."""
+async def test_a_file_changed_between_uploads_reports_the_earlier_uploads(server, folder, make, monkeypatch):
+    """Both clients report the files that were uploaded before the error."""
     read = file_selection.FileSnapshot.read
 
     def changed(snapshot):
@@ -317,14 +317,14 @@ async def test_a_file_that_changes_between_uploads(server, folder, make, monkeyp
     assert isinstance(raised.value.__cause__, ValueError)
 
 
-async def test_uploads_of_a_cancelled_call_are_told(server, folder):
-    told = []
+async def test_a_cancelled_call_reports_its_uploads(server, folder):
+    prepared = []
 
     async def prepare(files, given):
         try:
             await files.prepare(given)
         except BaseException as error:
-            told.append(error.prepared)
+            prepared.append(error.prepared)
             raise
 
     server.script(uploaded(1), hang)
@@ -336,6 +336,6 @@ async def test_uploads_of_a_cancelled_call_are_told(server, folder):
             while len(server.requests) < before + 2:
                 await anyio.sleep(0.01)
             group.cancel_scope.cancel()
-    assert told == [
+    assert prepared == [
         PreparedAgentFiles([{"type": "file_id", "file_id": "file-1", "path": "/workspace/a"}], ["file-1"])
     ]

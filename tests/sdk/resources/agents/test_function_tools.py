@@ -1,4 +1,4 @@
-"""Tools made of functions and models have the OpenAI client's definitions, and answer as theirs do."""
+"""Tools of functions and models: definitions and outputs equal the OpenAI client's."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Either(pydantic.RootModel[int | str]):
 
 
 def both(make):
-    """Return what each library makes, or the class of what it raises."""
+    """Return each library's result, or the class of its exception."""
     found = []
     for library in (theirs, ours):
         try:
@@ -92,7 +92,7 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_definitions(name):
+def test_a_functions_definition_equals_the_openai_clients(name):
     their, our = both(lambda library: library.function_tool(FUNCTIONS[name]).definition)
     assert our == their
     assert our["parameters"]["additionalProperties"] is False
@@ -101,7 +101,7 @@ def test_definitions(name):
 @pytest.mark.parametrize(
     "given", [{"name": "n"}, {"description": "d"}, {"defer_loading": True}, {"defer_loading": False}]
 )
-def test_decorators(given):
+def test_decorator_options_give_the_openai_clients_definition(given):
     their, our = both(lambda library: library.function_tool(**given)(lookup).definition)
     assert our == their
     their, our = both(
@@ -111,13 +111,13 @@ def test_decorators(given):
 
 
 @pytest.mark.parametrize("model", [Place, Tree, Either])
-def test_models(model):
+def test_a_models_definition_equals_the_openai_clients(model):
     their, our = both(lambda library: library.pydantic_function_tool(model, handler=str).definition)
     assert our == their
     assert (our is TypeError) == (model is Either)
 
 
-def test_a_definition_is_a_copy():
+def test_changing_a_definition_does_not_change_the_tool():
     tool = ours.function_tool(lookup)
     tool.definition["parameters"].clear()
     assert tool.definition["parameters"]
@@ -135,7 +135,7 @@ for function in REFUSED.values():
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_parameters_that_cannot_be(name):
+def test_unsupported_parameters_are_refused(name):
     assert both(lambda library: library.function_tool(REFUSED[name])) == [TypeError, TypeError]
 
 
@@ -164,7 +164,7 @@ OUTPUTS = {
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
-def test_outputs(name):
+def test_outputs_equal_the_openai_clients(name):
     def handler(_):
         return (n for n in (1, 2)) if name == "a generator" else OUTPUTS[name]
 
@@ -173,7 +173,7 @@ def test_outputs(name):
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
-async def test_outputs_of_coroutines(name):
+async def test_outputs_of_coroutines_equal_the_openai_clients(name):
     async def handler(_):
         await anyio.sleep(0)
         return (n for n in (1, 2)) if name == "a generator" else OUTPUTS[name]
@@ -187,7 +187,7 @@ async def test_outputs_of_coroutines(name):
     assert found[1] == found[0]
 
 
-def test_arguments_are_read():
+def test_arguments_are_validated():
     tool = ours.function_tool(lookup)
     assert json.loads(tool({"place": {"city": "Ulm"}, "days": 2})) == {"where": "Ulm", "unit": "c", "days": 2}
     for wrong in ({}, {"place": {"city": "x"}, "days": 0}, {"place": {"city": "x"}, "more": 1}):
@@ -195,7 +195,7 @@ def test_arguments_are_read():
             tool(wrong)
 
 
-def test_the_plain_class_leaves_outputs_alone():
+def test_the_plain_class_does_not_convert_outputs():
     given = {"name": "n", "description": "d"}
     their, our = both(
         lambda library: library.FunctionTool(Place, lambda place: [place], **given)({"city": "x"})
@@ -203,8 +203,8 @@ def test_the_plain_class_leaves_outputs_alone():
     assert our == their == [Place(city="x")]
 
 
-def test_what_is_not_awaited_is_closed():
-    """A synchronous client drops what a coroutine would give, and Python has nothing to warn of."""
+def test_an_unawaited_coroutine_output_can_be_closed():
+    """A synchronous client discards a coroutine's output without a "never awaited" warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         output = ours.function_tool(later)({"place": {"city": "x"}})
@@ -212,20 +212,20 @@ def test_what_is_not_awaited_is_closed():
         output.close()
 
 
-def test_an_unknown_type_is_told():
+def test_an_unknown_annotation_raises():
     def function(a: Nowhere):  # noqa: F821
         return a
 
     assert both(lambda library: library.function_tool(function)) == [NameError, NameError]
 
 
-def test_formats():
+def test_the_text_format_of_a_type_equals_the_openai_clients():
     their, our = both(lambda library: library.agent_text_format(Place))
     assert our == their
     assert both(lambda library: library.agent_text_format(int)) == [TypeError, TypeError]
 
 
-def test_names_are_there():
+def test_every_public_name_exists():
     names = {name for name in vars(theirs) if not name.startswith("_")}
     assert names == set(ours.__all__)
     assert all(inspect.isclass(getattr(ours, name)) or callable(getattr(ours, name)) for name in names)

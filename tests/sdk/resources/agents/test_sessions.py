@@ -1,4 +1,4 @@
-"""New sessions of hosted agents, and a turn's files, go as with the OpenAI client, request by request."""
+"""New sessions of hosted agents and a turn's files: the same requests and results as the OpenAI client."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings(LEFT)]
 def server():
     with OpenAIServer() as running:
         yield running
-    gc.collect()  # what is left behind is told here, and not in a test of another file
+    gc.collect()  # leaked objects warn here and not in another file's test
 
 
 CREATED = [event("agent.session.created", 0, session=session("in_progress")), *GOOD]
@@ -48,7 +48,7 @@ CREATE = {
 }
 
 
-async def test_a_created_session_answers_in_a_form(server):
+async def test_a_created_session_requests_the_output_type(server):
     async def act(side):
         return await side.get(side.sessions.create(**CREATE, output_type=Answer))
 
@@ -60,7 +60,7 @@ async def test_a_created_session_answers_in_a_form(server):
 
 
 async def test_a_created_session_runs_tools(server):
-    told = [
+    agent_events = [
         *CREATED[:2],
         call("add", {"a": 1, "b": 2}, 2),
         waits("add", 3),
@@ -80,25 +80,25 @@ async def test_a_created_session_runs_tools(server):
         assert isinstance(stream, (openai.Stream, openai.AsyncStream, Stream, AsyncStream))
         return await side.get(stream.get_final_result())
 
-    got, requests = await same(server, [follow(*told), reply(202, b"")], act)
+    got, requests = await same(server, [follow(*agent_events), reply(202, b"")], act)
     assert got["parsed"] == ("Answer", 42)
     assert [one[3] for one in requests] == ["of the session", "new 0"]
 
 
 @pytest.mark.parametrize("name", [*ENDINGS, "idle first"])
 @pytest.mark.parametrize("whole", [False, True])
-async def test_created_sessions_end(server, name, whole):
-    told = [CREATED[0], *ENDINGS.get(name, [FIRST, *GOOD])]
+async def test_created_sessions_end_like_the_openai_clients(server, name, whole):
+    agent_events = [CREATED[0], *ENDINGS.get(name, [FIRST, *GOOD])]
 
     async def act(side):
         stream = await side.get(side.sessions.create(**CREATE, stream=True))
         return await (side.get(stream.get_final_result()) if whole else side.all(stream))
 
-    await same(server, [follow(*told)], act)
+    await same(server, [follow(*agent_events)], act)
 
 
-async def test_a_created_session_left_early(server):
-    """After the stream is closed, a call that was read is not answered any more."""
+async def test_a_closed_session_stream_runs_no_more_tools(server):
+    """After the stream is closed, a tool call that was already read is not answered."""
 
     async def act(side):
         stream = await side.get(
@@ -106,16 +106,18 @@ async def test_a_created_session_left_early(server):
         )
         seen = [await side.next(stream) for _ in range(3)]
         await side.get(stream.close())
-        assert not side.ours or await side.all(stream) == []  # theirs goes on with what it has read
+        assert (
+            not side.ours or await side.all(stream) == []
+        )  # the OpenAI client yields the events it has already read
         return seen
 
-    told = [*CREATED[:2], call("add", '{"a": 1, "b": 2}', 2), *GOOD[1:]]
-    _, requests = await same(server, [follow(*told)], act)
+    agent_events = [*CREATED[:2], call("add", '{"a": 1, "b": 2}', 2), *GOOD[1:]]
+    _, requests = await same(server, [follow(*agent_events)], act)
     assert len(requests) == 1
 
 
 @pytest.mark.parametrize("how", ["raw", "streaming"])
-async def test_created_through_a_raw_response(server, how):
+async def test_a_session_can_be_created_through_a_raw_response(server, how):
     async def act(side):
         given = {**CREATE, "stream": True, "tool_handlers": {"add": side.tool(add)}}
         if how == "raw":
@@ -127,8 +129,8 @@ async def test_created_through_a_raw_response(server, how):
 
         return await side.within(side.sessions.with_streaming_response.create(**given), read)
 
-    told = [*CREATED[:2], call("add", '{"a": 1, "b": 2}', 2), *GOOD[1:]]
-    await same(server, [follow(*told), reply(202, b"")], act)
+    agent_events = [*CREATED[:2], call("add", '{"a": 1, "b": 2}', 2), *GOOD[1:]]
+    await same(server, [follow(*agent_events), reply(202, b"")], act)
 
 
 def artifact(number, path="/workspace/outputs/a.txt", turn_id="t-1"):
@@ -148,7 +150,7 @@ LISTS = {
 
 @pytest.mark.parametrize("how", ["content", "download"])
 @pytest.mark.parametrize("name", LISTS)
-async def test_artifacts(server, name, how, tmp_path):
+async def test_a_results_artifact_is_found_by_its_turn_and_path(server, name, how, tmp_path):
     async def act(side):
         library = their_agents.AgentTurnResult
         result = library(turn=OpenObject.model_validate(turn("completed")), messages=[])

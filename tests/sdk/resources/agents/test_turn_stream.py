@@ -1,4 +1,4 @@
-"""Turns of hosted agents go as with the OpenAI client, request by request: their tools, results and ends."""
+"""Turns of hosted agents: the same requests, tool calls, results and endings as with the OpenAI client."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings(LEFT)]
 def server():
     with OpenAIServer() as running:
         yield running
-    gc.collect()  # what is left behind is told here, and not in a test of another file
+    gc.collect()  # leaked objects warn here and not in another file's test
 
 
 @dataclass
@@ -46,8 +46,8 @@ class Plain:
     number: int
 
 
-async def test_a_turn_with_tools(server):
-    told = [FIRST, BEGIN, call("add", '{"a": 1, "b": 2}', 2), waits("add", 3), *GOOD[1:]]
+async def test_a_turn_runs_its_tools(server):
+    agent_events = [FIRST, BEGIN, call("add", '{"a": 1, "b": 2}', 2), waits("add", 3), *GOOD[1:]]
 
     async def act(side):
         stream = side.sessions.stream(
@@ -59,7 +59,7 @@ async def test_a_turn_with_tools(server):
         )
         return await final(side, stream)
 
-    got, requests = await same(server, scripted(*told, posts=1), act)
+    got, requests = await same(server, scripted(*agent_events, posts=1), act)
     assert got["text"] == '{"number": 4}{"number": 5}'
     assert got["parsed"] == ("Answer", 4)
     assert [one[0] for one in requests] == ["GET", "GET", "POST", "POST"]
@@ -73,35 +73,35 @@ OUTPUTS = {
     "nothing": None,
     "an object": {"a": [1]},
     "parts": [{"type": "input_text", "text": "x"}, {"type": "input_image", "image_url": "u"}],
-    "what is no JSON": {"a": object()},
-    "a list of what is no JSON": [object()],
+    "not JSON": {"a": object()},
+    "a list that is not JSON": [object()],
 }
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
-async def test_outputs(server, name):
+async def test_tool_outputs_are_sent_in_the_right_form(server, name):
     async def act(side):
         tools = {"t": side.tool(lambda _: OUTPUTS[name])}
         return await final(side, side.sessions.stream("s-1", input="hi", tool_handlers=tools))
 
-    told = [BEGIN, call("t", {"a": {"b": 1}}, 2), *GOOD[1:]]
-    _, requests = await same(server, scripted(*told, posts=1), act)
-    assert requests[3][5]["events"][0]["success"] == ("no JSON" not in name)
+    agent_events = [BEGIN, call("t", {"a": {"b": 1}}, 2), *GOOD[1:]]
+    _, requests = await same(server, scripted(*agent_events, posts=1), act)
+    assert requests[3][5]["events"][0]["success"] == ("not JSON" not in name)
 
 
 @pytest.mark.parametrize(
     ("arguments", "stage"),
     [("[1]", "arguments"), ("{", "arguments"), ('{"a": 1}', "execution"), ('{"a": 0}', "output")],
 )
-async def test_tools_that_fail(server, arguments, stage):
+async def test_a_failed_tool_is_reported_and_answered_with_an_error(server, arguments, stage):
     def handler(given):
         return {"x": object()} if not given["a"] else given["b"]
 
-    heard = []
+    failures = []
 
     async def act(side):
         def on_error(failure):
-            heard.append(
+            failures.append(
                 (failure.stage, failure.tool_name, failure.session_id, failure.turn_id, failure.call_id)
             )
             raise RuntimeError("ignored")
@@ -111,9 +111,9 @@ async def test_tools_that_fail(server, arguments, stage):
         )
         return await final(side, stream)
 
-    told = [BEGIN, call("t", arguments, 2), *GOOD[1:]]
-    _, requests = await same(server, scripted(*told, posts=1), act)
-    assert heard == [(stage, "t", "s-1", "t-1", "c-1")] * len(CLIENTS)
+    agent_events = [BEGIN, call("t", arguments, 2), *GOOD[1:]]
+    _, requests = await same(server, scripted(*agent_events, posts=1), act)
+    assert failures == [(stage, "t", "s-1", "t-1", "c-1")] * len(CLIENTS)
     assert requests[3][5]["events"][0]["error"] == "Tool handler failed."
 
 
@@ -123,20 +123,20 @@ async def test_an_asynchronous_handler_needs_an_asynchronous_client(server):
 
     async def act(side):
         tools = {"t": handler if not side.is_async else lambda _: {}["missing"]}
-        heard = []
+        failures = []
 
         async def watch(failure):
-            heard.append(type(failure.error).__name__)
+            failures.append(type(failure.error).__name__)
 
         stream = side.sessions.stream("s-1", input="hi", tool_handlers=tools, on_tool_error=watch)
         await final(side, stream)
-        return heard if side.is_async else ["KeyError"]
+        return failures if side.is_async else ["KeyError"]
 
     _, requests = await same(server, scripted(BEGIN, call("t", "{}", 2), *GOOD[1:], posts=1), act)
     assert requests[3][5]["events"][0]["success"] is False
 
 
-async def test_a_result_that_comes_too_early(server):
+async def test_a_result_sent_too_early_is_sent_again(server):
     early = {"message": "Unknown pending tool call: c-1", "code": "invalid_request_error"}
     script = scripted(BEGIN, call("add", '{"a": 1, "b": 2}', 2), *GOOD[1:])
     script += [reply(400, {"error": early}), reply(202, b"")]
@@ -150,7 +150,7 @@ async def test_a_result_that_comes_too_early(server):
     assert [one[3] for one in requests] == [None, None, "new 0", "new 1", "new 1"]
 
 
-async def test_a_result_that_is_refused(server):
+async def test_a_refused_tool_result_ends_the_turn(server):
     script = scripted(BEGIN, call("add", '{"a": 1, "b": 2}', 2), *GOOD[1:])
     script += [reply(400, {"error": {"message": "no", "code": "invalid_request_error"}})]
 
@@ -164,7 +164,7 @@ async def test_a_result_that_is_refused(server):
 
 
 @pytest.mark.parametrize("name", ENDINGS)
-async def test_endings(server, name):
+async def test_every_ending_of_a_turn_gives_its_result_or_reason(server, name):
     async def act(side):
         return await final(side, side.sessions.stream("s-1", input="hi"))
 
@@ -174,14 +174,14 @@ async def test_endings(server, name):
 
 
 @pytest.mark.parametrize("name", ENDINGS)
-async def test_events_as_they_come(server, name):
+async def test_iterated_events_equal_the_openai_clients(server, name):
     async def act(side):
         return await side.within(side.sessions.stream("s-1", input="hi"), side.all)
 
     await same(server, scripted(*ENDINGS[name]), act)
 
 
-async def test_output_that_does_not_fit(server):
+async def test_output_that_does_not_match_the_type_raises(server):
     async def act(side):
         return await final(side, side.sessions.stream("s-1", input="hi", output_type=Answer))
 
@@ -189,7 +189,7 @@ async def test_output_that_does_not_fit(server):
     assert got["class"] == "AgentOutputParseError"
 
 
-async def test_result_again(server):
+async def test_the_result_can_be_read_twice(server):
     async def act(side):
         async def both(stream):
             stream.with_result_collection()
@@ -205,7 +205,7 @@ async def test_result_again(server):
     assert got[2]["parsed"] == ("Answer", 7)
 
 
-async def test_result_too_late(server):
+async def test_collecting_the_result_after_reading_events_is_an_error(server):
     async def act(side):
         async def late(stream):
             await side.next(stream)
@@ -217,7 +217,7 @@ async def test_result_too_late(server):
     assert got["class"] == "RuntimeError"
 
 
-async def test_a_broken_connection(server):
+async def test_a_broken_connection_ends_the_turn(server):
     script = scripted()
     script[1] = broken_stream(f"data: {json.dumps(BEGIN)}\n\n".encode())
 
@@ -240,7 +240,7 @@ INPUTS = {
 
 
 @pytest.mark.parametrize("name", INPUTS)
-async def test_inputs(server, name):
+async def test_every_form_of_input_is_sent(server, name):
     async def act(side):
         given = dict(INPUTS[name])
         if name == "messages":
@@ -266,7 +266,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-async def test_mistakes(server, name):
+async def test_mistaken_arguments_are_refused_before_any_request(server, name):
     async def act(side):
         made = await side.get(MISTAKES[name](side.sessions))
         return await side.next(made)
@@ -277,7 +277,7 @@ async def test_mistakes(server, name):
 
 
 @pytest.mark.parametrize("status", ["in_progress", "failed"])
-async def test_a_session_that_is_not_idle(server, status):
+async def test_a_busy_or_failed_session_is_not_sent_input(server, status):
     async def act(side):
         return await side.within(side.sessions.stream("s-1", input="x"), side.all)
 
@@ -285,7 +285,7 @@ async def test_a_session_that_is_not_idle(server, status):
     assert len(requests) == 1
 
 
-async def test_an_input_that_is_refused(server):
+async def test_a_refused_input_raises_and_the_stream_cannot_be_reused(server):
     async def act(side):
         stream = side.sessions.stream("s-1", input="x")
         try:
@@ -304,8 +304,8 @@ async def test_an_input_that_is_refused(server):
     assert [one["class"] for one in got] == ["ConflictError", "RuntimeError"]
 
 
-def test_ids_are_forgotten():
-    """A stream may be endless: what it has seen must not grow with it."""
+def test_old_event_ids_are_dropped():
+    """A stream may be endless; the set of seen event ids must not grow with it."""
     end = TurnEndDetector()
     seen = [OpenObject.model_validate({"type": "x", "event_id": str(number)}) for number in range(1026)]
     assert all(map(end.is_new, seen))
@@ -313,7 +313,7 @@ def test_ids_are_forgotten():
     assert end.is_new(seen[0])
 
 
-def test_plain_dataclasses_are_types_too(server):
+def test_a_plain_dataclass_can_be_the_output_type(server):
     server.script(*scripted(BEGIN, said('{"number": 3}', 2), END, IDLE))
     with (
         CLIENTS["ours"](server.base_url) as client,
@@ -322,21 +322,21 @@ def test_plain_dataclasses_are_types_too(server):
         assert stream.get_final_result().output_parsed == Plain(3)
 
 
-async def test_a_call_told_twice_runs_once(server):
+async def test_a_repeated_tool_call_runs_once(server):
     ran = []
 
     async def act(side):
         tools = {"t": side.tool(lambda given: ran.append(given) or "x")}
         return await final(side, side.sessions.stream("s-1", input="hi", tool_handlers=tools))
 
-    told = [BEGIN, call("t", "{}", 2), call("t", "{}", 3), call("t", "{}", 4, "c-2"), *GOOD[1:]]
-    _, requests = await same(server, scripted(*told, posts=2), act)
+    agent_events = [BEGIN, call("t", "{}", 2), call("t", "{}", 3), call("t", "{}", 4, "c-2"), *GOOD[1:]]
+    _, requests = await same(server, scripted(*agent_events, posts=2), act)
     assert [one[5]["events"][0]["call_id"] for one in requests[3:]] == ["c-1", "c-2"]
     assert ran == [{}] * 2 * len(CLIENTS)
 
 
-async def test_an_error_stays(server):
-    """What there is no result for is told again, and what comes later does not count."""
+async def test_the_first_error_is_raised_again(server):
+    """Reading a failed result again raises the same error; later events do not change it."""
 
     async def act(side):
         async def twice(stream):
