@@ -114,10 +114,10 @@ def test_cache_breakpoints_are_encoded() -> None:
     encoded = sent({"messages": [{"role": "system", "content": parts}, {**ASK[0], "cache_control": control}]})
     assert encoded["system"] == parts
     assert encoded["messages"][0]["content"] == [{"type": "text", "text": "u", "cache_control": control}]
-    for asked, ours in ({}, {"type": "ephemeral"}), ({"ttl": "30m"}, control):
-        part = {"type": "text", "text": "a", "prompt_cache_breakpoint": {"mode": "explicit", **asked}}
+    for options, expected in ({}, {"type": "ephemeral"}), ({"ttl": "30m"}, control):
+        part = {"type": "text", "text": "a", "prompt_cache_breakpoint": {"mode": "explicit", **options}}
         (turn,) = _turns({"role": "user", "content": [part]})
-        assert turn["content"] == [{"type": "text", "text": "a", "cache_control": ours}]
+        assert turn["content"] == [{"type": "text", "text": "a", "cache_control": expected}]
     part = {"type": "text", "text": "a", "prompt_cache_breakpoint": {"mode": "explicit", "ttl": "12h"}}
     with pytest.raises(
         UnsupportedParameterError, match=r"messages\[0\].content\[0\].prompt_cache_breakpoint"
@@ -326,11 +326,11 @@ def test_reasoning_effort_is_encoded_by_model(effort: str, model: str, expected:
 
 
 def test_a_thinking_budget_is_at_most_half_of_max_tokens() -> None:
-    asked = {"messages": ASK, "reasoning_effort": "high"}
-    encoded = sent({**asked, "max_tokens": 2 * SMALLEST_BUDGET}, model="claude-haiku-4-5")
+    params = {"messages": ASK, "reasoning_effort": "high"}
+    encoded = sent({**params, "max_tokens": 2 * SMALLEST_BUDGET}, model="claude-haiku-4-5")
     assert encoded["thinking"]["budget_tokens"] == SMALLEST_BUDGET
     with pytest.raises(UnsupportedParameterError, match="2048"):
-        sent({**asked, "max_tokens": 2 * SMALLEST_BUDGET - 1}, model="claude-haiku-4-5")
+        sent({**params, "max_tokens": 2 * SMALLEST_BUDGET - 1}, model="claude-haiku-4-5")
 
 
 def test_tools_and_tool_choice_are_encoded() -> None:

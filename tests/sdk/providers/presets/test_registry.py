@@ -26,7 +26,7 @@ HOSTED = {row.name for row in PRESETS.values() if row.key_required}
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
 PREDICTION = {"type": "content", "content": "one two"}
 
-#: Every line of the reference's first table: title, preset, URL of a chat, header of the key.
+#: The first table of the reference: title, preset, URL of a chat, header of the key.
 TABLE = {
     "OpenAI": ("openai", "https://api.openai.com/v1/chat/completions", "authorization"),
     "Azure OpenAI": ("azure", "https://res.openai.azure.com/openai/v1/chat/completions", "api-key"),
@@ -386,14 +386,14 @@ def test_probe_results_replace_unknown_capabilities_only() -> None:
 def test_a_prediction_with_a_conflicting_parameter_raises(conflicting: dict[str, Any], way_out: str) -> None:
     endpoint = preset("openai").endpoint(key=SecretStr("k"))
     predicted = {"type": "content", "content": "x"}
-    asked = {"messages": [], "prediction": predicted, **conflicting}
+    params = {"messages": [], "prediction": predicted, **conflicting}
     (name,) = conflicting
     with pytest.raises(UnsupportedParameterError, match=f"'prediction' together with '{name}'") as caught:
-        dialect_of(endpoint).encode(Request(inference_methods.CHAT, "openai/m", asked), endpoint, "m")
+        dialect_of(endpoint).encode(Request(inference_methods.CHAT, "openai/m", params), endpoint, "m")
     assert way_out in str(caught.value)
     assert caught.value.param == name
     dropping = replace(endpoint, drop_params=True)
-    sent = dialect_of(dropping).encode(Request(inference_methods.CHAT, "openai/m", asked), dropping, "m")
+    sent = dialect_of(dropping).encode(Request(inference_methods.CHAT, "openai/m", params), dropping, "m")
     assert json.loads(sent.content) == {"model": "m", "messages": [], **conflicting}
 
 
@@ -415,14 +415,14 @@ def test_conflicts_are_checked_by_the_names_that_are_sent() -> None:
         sent({**params, "n": 2})
     assert caught.value.param == "n"
     with pytest.raises(UnsupportedParameterError, match="together with 'max_completion_tokens'"):
-        sent(params, {"max_completion_tokens": 5})  # extra_body is sent as it is
+        sent(params, {"max_completion_tokens": 5})  # extra_body is sent unchanged
 
 
 def test_a_prediction_is_sent_with_default_values_and_to_an_unknown_server() -> None:
-    asked = {"messages": [], "prediction": {"type": "content", "content": "x"}, "n": 1, "tools": []}
+    params = {"messages": [], "prediction": {"type": "content", "content": "x"}, "n": 1, "tools": []}
     known = preset("openai").endpoint(key=SecretStr("k"))
     unknown = Endpoint(name="mine", base_url="http://h/v1")
     for endpoint, more in ((known, {}), (unknown, {"n": 2, "tools": [{"type": "function"}]})):
-        request = Request(inference_methods.CHAT, "x/m", {**asked, **more})
+        request = Request(inference_methods.CHAT, "x/m", {**params, **more})
         sent = dialect_of(endpoint).encode(request, endpoint, "m")
-        assert json.loads(sent.content) == {"model": "m", **asked, **more}
+        assert json.loads(sent.content) == {"model": "m", **params, **more}

@@ -1,4 +1,4 @@
-"""The client that does the I/O: the user's or an own one for each event loop, and who closes it."""
+"""The HTTP client of a transport: the user's, which stays open, or one of its own for each event loop."""
 
 from __future__ import annotations
 

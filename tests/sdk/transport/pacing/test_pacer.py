@@ -25,7 +25,7 @@ PLAIN = {
 
 
 class WaitingCaller:
-    """A caller that records the waits it is asked for, and refuses those of ``most`` seconds or more."""
+    """A caller that records the waits of the pacer, and refuses those of ``most`` seconds or more."""
 
     def __init__(self, most: float = float("inf")) -> None:
         self.waits: list[float] = []
