@@ -1,4 +1,4 @@
-"""Fixtures of the command line's tests: a loopback server, tiny models, commands as users run them."""
+"""Fixtures of the command line's tests: a loopback server, tiny models, and runners of commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def openai_server() -> Iterator[OpenAIServer]:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command line in this process; returns its exit code, stdout and stderr."""
+    """Run a command line in this process; return its exit code, stdout and stderr."""
     from specclient_cli.main import run as run_here
 
     def runner(*arguments: str) -> tuple[int, str, str]:
@@ -35,7 +35,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 @pytest.fixture
 def shell() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run a command line as a process of its own, its output piped."""
+    """Run a command line in a subprocess with piped output."""
 
     def runner(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "specclient_cli.main", *arguments]
@@ -47,7 +47,7 @@ def shell() -> Callable[..., subprocess.CompletedProcess[str]]:
 
 @pytest.fixture(autouse=True)
 def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stand in a folder without configuration, with one thread for the engine."""
+    """Change to a folder without configuration, and limit the engine to one thread."""
     folder = tmp_path / "cwd"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -74,7 +74,7 @@ def hosted(openai_server: OpenAIServer, in_empty_folder: Path) -> OpenAIServer:
 
 @pytest.fixture(scope="session")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A random target and a random draft of another seed, with one vocabulary."""
+    """A random target and a random draft with different seeds and the same vocabulary."""
     from tiny_models import write_checkpoint
 
     folder = tmp_path_factory.mktemp("pair")

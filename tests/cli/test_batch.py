@@ -1,4 +1,4 @@
-"""The command ``batch``: files, pipes and terminals, exit codes, Ctrl-C, and kills at any moment."""
+"""``specclient batch``: files, pipes and terminals, exit codes, signals, and kills at random moments."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def prompts(count: int, text: str = "p") -> list[dict]:
     return [{"id": f"id-{i}", "prompt": f"{text} {i}"} for i in range(count)]
 
 
-def test_a_file_into_a_file(run, server: BatchServer) -> None:
+def test_a_file_is_processed_and_resumed(run, server: BatchServer) -> None:
     write_lines(Path("in.jsonl"), [*prompts(3), {"prompt": "fail 400"}, {"prompt": "fail 400"}, 5])
     code, out, err = run("batch", "in.jsonl", "out.jsonl", "--tag", "team=a", "--max-tokens", "9")
     assert (code, out) == (1, "")
@@ -55,7 +55,7 @@ def test_a_file_into_a_file(run, server: BatchServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "told"),
+    ("options", "code", "message"),
     [
         (["--max-cost", "0.01"], 5, "run it again with a higher limit"),
         (["--max-cost", "1", "-m", "mine/other"], 3, "no price is known for mine/other"),
@@ -64,26 +64,28 @@ def test_a_file_into_a_file(run, server: BatchServer) -> None:
         (["--concurrency", "0"], 2, "--concurrency"),
     ],
 )
-def test_exit_codes(run, server: BatchServer, options: list[str], code: int, told: str) -> None:
+def test_errors_have_their_exit_codes(
+    run, server: BatchServer, options: list[str], code: int, message: str
+) -> None:
     write_lines(Path("in.jsonl"), [{**line, "max_tokens": 2} for line in prompts(9)])
     got, _, err = run("batch", "in.jsonl", "out.jsonl", *options)
     assert got == code
-    assert told in err
+    assert message in err
 
 
-def test_files_that_cannot_be_used(run, server: BatchServer) -> None:
+def test_unusable_files_are_errors(run, server: BatchServer) -> None:
     write_lines(Path("in.jsonl"), prompts(1))
-    for arguments, told in (
+    for arguments, message in (
         (("nowhere", "out.jsonl"), "there is no file nowhere"),
         (("in.jsonl", "in.jsonl"), "is the source"),
         (("in.jsonl", "no/folder/out"), "cannot write no/folder/out"),
     ):
         code, _, err = run("batch", *arguments)
         assert code == 3
-        assert told in err
+        assert message in err
 
 
-def test_pipes(shell, server: BatchServer) -> None:
+def test_stdin_and_stdout_can_be_pipes(shell, server: BatchServer) -> None:
     lines = "".join(json.dumps(line) + "\n" for line in prompts(20))
     done = shell("batch", "-", "-", "--ordered", input=lines)
     assert done.returncode == 0
@@ -92,7 +94,7 @@ def test_pipes(shell, server: BatchServer) -> None:
     assert "\x1b" not in done.stderr
 
 
-def test_a_reader_that_goes_away(server: BatchServer) -> None:
+def test_a_closed_output_pipe_ends_the_batch_quietly(server: BatchServer) -> None:
     lines = "".join(json.dumps(line) + "\n" for line in prompts(2000))
     Path("in.jsonl").write_text(lines)
     with subprocess.Popen(
@@ -112,12 +114,12 @@ def test_lines_are_answered_while_stdin_is_open(server: BatchServer) -> None:
             process.stdin.write(json.dumps({"prompt": name}).encode() + b"\n")
             process.stdin.flush()
             assert json.loads(process.stdout.readline())["output"] == name.upper()
-        process.send_signal(signal.SIGINT)  # while it waits for more
+        process.send_signal(signal.SIGINT)  # while it waits for input
         assert process.wait(60) == 130
         assert b"interrupted; run it again" in process.stderr.read()
 
 
-def test_a_terminal_sees_how_it_stands(server: BatchServer) -> None:
+def test_a_terminal_shows_the_progress(server: BatchServer) -> None:
     server.gap = 0.2
     write_lines(Path("in.jsonl"), prompts(30))
     terminal = Terminal("batch", "in.jsonl", "out.jsonl", "--concurrency", "4")
@@ -129,20 +131,20 @@ def test_a_terminal_sees_how_it_stands(server: BatchServer) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_lets_what_is_in_flight_finish(server: BatchServer, number: signal.Signals) -> None:
+def test_a_signal_lets_requests_in_flight_finish(server: BatchServer, number: signal.Signals) -> None:
     server.gap = 0.3
     write_lines(Path("in.jsonl"), prompts(100))
     with subprocess.Popen([*COMMAND, "in.jsonl", "out.jsonl"], stderr=subprocess.PIPE) as process:
         wait_until(lambda: sum(server.asked.values()) >= 12)
         process.send_signal(number)
         assert process.wait(60) == 130
-        told = process.stderr.read().decode()
-    assert "in flight have 30 s" in told
-    assert "interrupted; run it again to resume" in told
+        output = process.stderr.read().decode()
+    assert "in flight have 30 s" in output
+    assert "interrupted; run it again to resume" in output
     assert Counter(r["id"].replace("id-", "p ") for r in records(Path("out.jsonl"))) == server.asked
 
 
-def test_a_second_signal_ends_it_at_once(server: BatchServer) -> None:
+def test_a_second_signal_ends_the_batch_at_once(server: BatchServer) -> None:
     server.gap = 60
     write_lines(Path("in.jsonl"), prompts(10))
     with subprocess.Popen([*COMMAND, "in.jsonl", "out.jsonl"], stderr=subprocess.PIPE) as process:
@@ -154,23 +156,25 @@ def test_a_second_signal_ends_it_at_once(server: BatchServer) -> None:
     assert records(Path("out.jsonl")) == []
 
 
-def kill_and_go_on(server: BatchServer, kills: int, lines: int, concurrency: int, *options: str) -> None:
-    """Kill a batch at random moments, then let it end; see that nothing is lost, and little done twice."""
+def check_kills_and_resume(
+    server: BatchServer, kills: int, lines: int, concurrency: int, *options: str
+) -> None:
+    """Kill a batch at random moments, then finish it; check that no line is lost and few are repeated."""
     server.gap = 0.002
     write_lines(Path("in.jsonl"), [*prompts(lines), {"id": "bad", "prompt": "fail 400"}])
-    chance = random.Random(lines + kills)
+    rng = random.Random(lines + kills)
     command = [*COMMAND, "in.jsonl", "out.jsonl", "--concurrency", str(concurrency), *options]
     killed = 0
     for _ in range(kills):
         before = sum(server.asked.values())
-        wanted = before + chance.randrange(1, max(lines // kills, 2))
+        wanted = before + rng.randrange(1, max(lines // kills, 2))
         with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
             wait_until(lambda n=wanted, p=process: sum(server.asked.values()) >= n or p.poll() is not None)
-            time.sleep(chance.random() * 0.01)
+            time.sleep(rng.random() * 0.01)
             killed += process.poll() is None
             process.kill()
     done = subprocess.run(command, stderr=subprocess.PIPE, check=False)
-    assert done.returncode == 1, done.stderr  # of the line that fails
+    assert done.returncode == 1, done.stderr  # one line fails
     ids = Counter(record["id"] for record in records(Path("out.jsonl")) if record["error"] is None)
     assert ids == Counter(f"id-{i}" for i in range(lines))
     assert len(records(Path("out.jsonl"))) == lines + 1
@@ -181,31 +185,31 @@ def kill_and_go_on(server: BatchServer, kills: int, lines: int, concurrency: int
 
 @pytest.mark.parametrize("options", [[], ["--ordered"]], ids=["as finished", "ordered"])
 def test_kills_lose_nothing_and_repeat_little(server: BatchServer, options: list[str]) -> None:
-    kill_and_go_on(server, 5, 400, 8, *options)
+    check_kills_and_resume(server, 5, 400, 8, *options)
 
 
 @pytest.mark.soak
 def test_many_kills_lose_nothing_and_repeat_little(server: BatchServer) -> None:
-    kill_and_go_on(server, 60, 30_000, 32)
+    check_kills_and_resume(server, 60, 30_000, 32)
 
 
 def test_memory_does_not_grow_with_the_file(server: BatchServer) -> None:
-    """A file whose lines were done before costs reading alone, and hardly any memory."""
+    """Lines that an earlier run finished are only read, and take hardly any memory."""
     wide = "x" * 2000
     with Path("in.jsonl").open("w") as lines, Path("out.jsonl").open("w") as out:
-        for i in range(30_000):  # 60 MB of each
+        for i in range(30_000):  # 60 MB per file
             lines.write(json.dumps({"id": f"id-{i}", "prompt": wide}) + "\n")
             if i >= 100:
                 record = {"id": f"id-{i}", "output": wide, "usage": None, "cost": "0.001", "error": None}
                 out.write(json.dumps(record) + "\n")
     small, _ = peak_memory("small.jsonl", "small.out", lines=100)
-    large, told = peak_memory("in.jsonl", "out.jsonl")
-    assert "100 answered · 0 failed · 29900 done before" in told
+    large, stderr = peak_memory("in.jsonl", "out.jsonl")
+    assert "100 answered · 0 failed · 29900 done before" in stderr
     assert large < small + 12_000_000
 
 
 def peak_memory(source: str, out: str, lines: int = 0) -> tuple[int, str]:
-    """Return the most memory that a batch of its own process had, in bytes, and what it said."""
+    """Run a batch in a subprocess; return its peak memory in bytes, and its stderr."""
     if lines:
         write_lines(Path(source), [{"prompt": "x" * 2000} for _ in range(lines)])
     code = (

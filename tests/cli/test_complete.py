@@ -1,4 +1,4 @@
-"""``specclient complete``: what stands on stdout and stderr, and what it says of failures."""
+"""``specclient complete``: stdout, stderr, options and errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _rows():
     return Ledger(os.environ["SPECCLIENT_LEDGER"]).rows()
 
 
-def test_text_alone_stands_on_stdout(run, hosted) -> None:
+def test_stdout_contains_only_the_text(run, hosted) -> None:
     assert run("complete", "hello", "-m", "mine/m-large") == (0, f"{TEXT}\n", "")
     assert run("complete", "hello", "-m", "mine/m-large", "--no-stream") == (0, f"{TEXT}\n", "")
     streamed, whole = hosted.requests
@@ -49,29 +49,29 @@ def test_options_reach_the_server_and_the_ledger(run, hosted) -> None:
     assert f"${row.cost.normalize():f}"[:6] in err
 
 
-def test_text_form_asks_the_text_endpoint(run, hosted) -> None:
+def test_as_text_uses_the_completions_endpoint(run, hosted) -> None:
     assert run("complete", "once upon", "-m", "mine/m-large", "--as", "text")[1] == f"{TEXT}\n"
     sent = hosted.requests[0]
     assert (sent.path, sent.json["prompt"]) == ("/v1/completions", "once upon")
 
 
-def test_json_is_one_object_with_the_record(run, hosted) -> None:
+def test_json_prints_one_object_with_the_call_record(run, hosted) -> None:
     code, out, _ = run("complete", "hello", "-m", "mine/m-large", "--json")
-    told = json.loads(out)
+    result = json.loads(out)
     assert code == 0
-    assert told["text"] == TEXT
-    assert set(told) == {
+    assert result["text"] == TEXT
+    assert set(result) == {
         "text", "id", "status", "model", "served_model", "route", "usage", "cost", "speculation", "ttft_s",
         "latency_s", "engine_s", "tokens_per_s", "attempts", "tags",
     }  # fmt: skip
     (row,) = _rows()
-    assert (told["id"], told["usage"]["completion"]) == (row.id, row.completion_tokens)
-    assert Decimal(told["cost"]["usd"]) == row.cost
-    assert (told["route"]["chosen"], told["speculation"]) == ("mine/m-large", None)
+    assert (result["id"], result["usage"]["completion"]) == (row.id, row.completion_tokens)
+    assert Decimal(result["cost"]["usd"]) == row.cost
+    assert (result["route"]["chosen"], result["speculation"]) == ("mine/m-large", None)
     assert not hosted.requests[0].json.get("stream")
 
 
-def test_json_stream_is_a_line_for_each_piece_and_one_for_the_record(run, hosted) -> None:
+def test_json_stream_prints_a_line_per_chunk_and_one_for_the_record(run, hosted) -> None:
     _, out, _ = run("complete", "hello", "-m", "mine/m-large", "--json", "--stream")
     *pieces, last = [json.loads(line) for line in out.splitlines()]
     assert len(pieces) > 1
@@ -79,14 +79,14 @@ def test_json_stream_is_a_line_for_each_piece_and_one_for_the_record(run, hosted
     assert (last["text"], last["status"]) == (None, "ok")
 
 
-def test_prompt_from_stdin(run, hosted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prompt_is_read_from_stdin(run, hosted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("from a pipe\n"))
     assert run("complete", "-", "-m", "mine/m-large")[0] == 0
     assert hosted.requests[0].json["messages"][0]["content"] == "from a pipe\n"
 
 
 @pytest.mark.parametrize("utf8_mode", ["0", "1"])
-def test_bytes_that_are_no_text(shell, hosted, utf8_mode: str) -> None:
+def test_a_prompt_that_is_not_utf8_is_an_error(shell, hosted, utf8_mode: str) -> None:
     settings = {"text": False, "env": os.environ | {"PYTHONUTF8": utf8_mode}}
     for words, given, where in (("-", b"\xff\xfe", b"stdin"), (b"\xff\xfe", b"", b"the prompt")):
         done = shell("complete", words, "-m", "mine/m-large", input=given, **settings)
@@ -95,7 +95,7 @@ def test_bytes_that_are_no_text(shell, hosted, utf8_mode: str) -> None:
     assert not hosted.requests
 
 
-def test_policy_options_route(run, hosted) -> None:
+def test_policy_options_choose_the_route(run, hosted) -> None:
     code, out, _ = run("complete", "hello", "--policy", "cheap", "--json")
     assert code == 0
     assert json.loads(out)["route"]["chosen"] == "mine/m-small"
@@ -117,11 +117,11 @@ def test_local_model_continues_text_greedily(run, local) -> None:
     code, out, err = run(
         "complete", "def f", "--max-tokens", "12", "--draft-length", "3", "--json", "--stats"
     )
-    told = json.loads(out)
+    result = json.loads(out)
     assert code == 0
-    assert told["text"] + "\n" == first[1]
-    assert told["speculation"]["drafted"] > 0
-    assert told["cost"]["estimated"]
+    assert result["text"] + "\n" == first[1]
+    assert result["speculation"]["drafted"] > 0
+    assert result["cost"]["estimated"]
     assert "of drafts accepted" in err
     assert "~$" in err
     _, out, _ = run("complete", "def f", "--max-tokens", "12", "--draft-length", "0", "--json")
@@ -145,7 +145,7 @@ def test_local_model_continues_text_greedily(run, local) -> None:
     ],
     ids=["401", "404", "429", "html", "newline"],
 )
-def test_refusals_are_one_line(run, hosted, answer, words: list[str]) -> None:
+def test_a_providers_error_is_printed_as_one_line(run, hosted, answer, words: list[str]) -> None:
     hosted.script(*[answer] * 3)
     code, out, err = run("complete", "hello", "-m", "mine/m-large")
     assert (code, out, err.count("\n")) == (1, "", 1)
@@ -154,7 +154,7 @@ def test_refusals_are_one_line(run, hosted, answer, words: list[str]) -> None:
     assert [row.status for row in _rows()] == ["error"]
 
 
-def test_unreachable_server(run, hosted) -> None:
+def test_an_unreachable_server_is_named(run, hosted) -> None:
     hosted.close()
     code, out, err = run("complete", "hello", "-m", "mine/m-large")
     assert (code, out, err.count("\n")) == (1, "", 1)
@@ -162,14 +162,14 @@ def test_unreachable_server(run, hosted) -> None:
     assert "base_url" in err
 
 
-def test_broken_stream_keeps_what_came(run, hosted) -> None:
+def test_a_broken_stream_keeps_the_received_text(run, hosted) -> None:
     hosted.script(broken_stream(FRAME, FRAME, how="reset"))
     code, out, err = run("complete", "hello", "-m", "mine/m-large")
     assert (code, out, err.count("\n")) == (1, "half half ", 1)
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "named"),
     [
         (["-m", "openai/gpt-4.1"], 3, ["OPENAI_API_KEY"]),
         (["-m", "nobody/gpt"], 1, ["'nobody'", "openai", "[providers.nobody]"]),
@@ -190,16 +190,16 @@ def test_broken_stream_keeps_what_came(run, hosted) -> None:
     ],
     ids=str,
 )
-def test_bad_input_is_named_with_the_way_out(run, local, words, code: int, told: list[str]) -> None:
+def test_invalid_input_is_named_with_a_remedy(run, local, words, code: int, named: list[str]) -> None:
     got, out, err = run("complete", "def f", *words)
     assert (got, out) == (code, "")
-    assert all(word in err for word in told), err
+    assert all(word in err for word in named), err
     assert "Traceback" not in err
     if code != 2:
         assert err.count("\n") == 1
 
 
-def test_prompt_longer_than_the_context(run, local) -> None:
+def test_a_prompt_longer_than_the_context_is_an_error(run, local) -> None:
     code, out, err = run("complete", "word " * 5000)
     assert (code, out, err.count("\n")) == (1, "", 1)
     assert "context of 512" in err
@@ -207,7 +207,7 @@ def test_prompt_longer_than_the_context(run, local) -> None:
     assert (row.status, row.error, row.cost_nano) == ("error", "ContextOverflowError", 0)
 
 
-def test_tokenizers_that_differ(run, local, pair, tmp_path: Path) -> None:
+def test_a_draft_with_another_vocabulary_warns_or_is_refused(run, local, pair, tmp_path: Path) -> None:
     from tiny_models import byte_tokenizer, write_checkpoint
 
     other = write_checkpoint(tmp_path / "other", vocab_size=280, tokenizer=byte_tokenizer(280))
@@ -222,7 +222,7 @@ def test_tokenizers_that_differ(run, local, pair, tmp_path: Path) -> None:
     assert "vocabularies differ" in err
 
 
-def test_ledger_that_cannot_be_written_breaks_no_call(run, hosted, tmp_path: Path, monkeypatch) -> None:
+def test_an_unwritable_ledger_does_not_break_a_call(run, hosted, tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("SPECCLIENT_LEDGER", str(tmp_path / "file" / "ledger"))
     code, out, err = run("complete", "hello", "-m", "mine/m-large")
@@ -239,7 +239,7 @@ def test_debug_shows_the_traceback(run, hosted) -> None:
     assert err.splitlines()[-1].startswith("specclient: 401")
 
 
-def test_key_is_never_shown(run, hosted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_is_never_printed(run, hosted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     monkeypatch.setenv("OPENAI_BASE_URL", hosted.base_url)
     hosted.script(reply(401, {"error": {"message": "the key sk-very-secret is wrong"}}))
@@ -255,7 +255,7 @@ def _start(*words: str, **options: object) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, **options)
 
 
-def test_interrupt_ends_a_stream_and_records_it(hosted) -> None:
+def test_an_interrupt_ends_a_stream_and_records_it(hosted) -> None:
     hosted.script(broken_stream(FRAME, FRAME, how="hang"))
     process = _start()
     assert process.stdout is not None
@@ -268,7 +268,7 @@ def test_interrupt_ends_a_stream_and_records_it(hosted) -> None:
     assert (row.status, row.usage_estimated) == ("cancelled", True)
 
 
-def test_interrupt_before_any_answer(hosted) -> None:
+def test_an_interrupt_before_the_response_is_recorded(hosted) -> None:
     hosted.script(hang)
     process = _start("--no-stream")
     while not hosted.requests:
@@ -279,7 +279,7 @@ def test_interrupt_before_any_answer(hosted) -> None:
     assert [row.status for row in _rows()] == ["cancelled"]
 
 
-def test_closed_pipe_is_quiet(hosted) -> None:
+def test_a_closed_output_pipe_causes_no_error_message(hosted) -> None:
     hosted.script(broken_stream(*[FRAME] * 20000, how="close"))
     process = _start()
     assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""``specclient demo`` on a tiny random pair: piped, in several terminals, as JSON, killed, and broken."""
+"""``specclient demo`` on a tiny random pair: piped, in terminals, as JSON, killed, and with errors."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def _rows():
     return Ledger(os.environ["SPECCLIENT_LEDGER"]).rows()
 
 
-def _check_story(text: str) -> None:
-    """The demonstration tells everything it promises."""
+def _check_demonstration(text: str) -> None:
+    """Check that the output contains every part of the demonstration."""
     assert "plain · local/demo-target" in text
     assert "speculative · local/demo" in text
     assert text.count("48 tokens in") == 2
@@ -39,67 +39,67 @@ def _check_story(text: str) -> None:
     assert "total" in text.split("cost report")[-1]
 
 
-def test_piped_is_plain_text(shell, local) -> None:
+def test_piped_output_is_plain_text(shell, local) -> None:
     done = shell(*SHORT)
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b" not in done.stdout
     assert "\r" not in done.stdout
-    assert "drafted and accepted ·" not in done.stdout, "no legend of colours that are not there"
-    _check_story(done.stdout)
+    assert "drafted and accepted ·" not in done.stdout, "a legend of colours without colours"
+    _check_demonstration(done.stdout)
     plain, speculative = re.findall(r"\ndef read_json\(path\):\n(.*?)\n48 tokens in", done.stdout, re.DOTALL)
     assert plain == speculative != ""
 
 
 @pytest.mark.parametrize(("width", "no_color"), [(40, True), (120, False)])
-def test_in_a_terminal(local, width: int, no_color: bool) -> None:
+def test_terminal_output_fits_the_width_and_respects_no_color(local, width: int, no_color: bool) -> None:
     terminal = Terminal(*SHORT, width=width, height=24, **({"NO_COLOR": "1"} if no_color else {}))
     assert terminal.wait() == 0, terminal.output
     output = terminal.output
     colours = re.findall(r"\x1b\[(?:\d+;)*3[0-7]m", output)
     assert bool(colours) is not no_color
     lines = replay(output, width)
-    _check_story(re.sub(r"\s+", " ", "\n".join(lines)).replace("→ the", "→  the"))
-    beside = any("plain ·" in line and "speculative ·" in line for line in lines)
-    assert beside is (width == 120)
+    _check_demonstration(re.sub(r"\s+", " ", "\n".join(lines)).replace("→ the", "→  the"))
+    side_by_side = any("plain ·" in line and "speculative ·" in line for line in lines)
+    assert side_by_side is (width == 120)
     for line in replay(output, 10_000):
-        assert cell_len(line) <= width, "nothing is folded by the terminal itself"
+        assert cell_len(line) <= width, "a line is wider than the terminal"
     assert output.endswith("\n")
-    assert output.count("\x1b[?25l") == output.count("\x1b[?25h"), "the cursor is shown again"
+    assert output.count("\x1b[?25l") == output.count("\x1b[?25h"), "the cursor was not shown again"
 
 
-def test_in_a_terminal_that_can_nothing(local) -> None:
+def test_a_dumb_terminal_gets_plain_text(local) -> None:
     terminal = Terminal(*SHORT, TERM="dumb")
     assert terminal.wait() == 0
     assert "\x1b[" not in terminal.output
-    _check_story(re.sub(r"\s+", " ", terminal.output).replace("→ the", "→  the"))
+    _check_demonstration(re.sub(r"\s+", " ", terminal.output).replace("→ the", "→  the"))
 
 
-def test_json_and_ledger_tell_the_same(run, local) -> None:
+def test_json_and_ledger_agree(run, local) -> None:
     code, out, _ = run(*SHORT, "--json")
-    told = json.loads(out)
+    result = json.loads(out)
     assert code == 0
-    assert told["identical"]
-    assert told["plain"]["text"] == told["speculative"]["text"]
-    assert told["plain"]["usage"]["completion"] == told["speculative"]["usage"]["completion"] == 48
-    assert told["plain"]["speculation"]["drafted"] == 0
-    assert told["speedup"] == pytest.approx(
-        told["speculative"]["tokens_per_s"] / told["plain"]["tokens_per_s"]
+    assert result["identical"]
+    assert result["plain"]["text"] == result["speculative"]["text"]
+    assert result["plain"]["usage"]["completion"] == result["speculative"]["usage"]["completion"] == 48
+    assert result["plain"]["speculation"]["drafted"] == 0
+    assert result["speedup"] == pytest.approx(
+        result["speculative"]["tokens_per_s"] / result["plain"]["tokens_per_s"]
     )
-    assert len(told["routed"]) == 3
+    assert len(result["routed"]) == 3
     rows = _rows()
-    assert {row.tags["demo"] for row in rows} == {told["run"]}
+    assert {row.tags["demo"] for row in rows} == {result["run"]}
     assert [row.tags["step"] for row in rows] == [
         "load", "warm-up", "warm-up", "plain", "speculative", "routed", "routed", "routed",
     ]  # fmt: skip
     assert all(row.status == "ok" for row in rows)
-    assert {row.id for row in rows} >= {told[name]["id"] for name in ("plain", "speculative")}
-    assert Decimal(told["report"]["total"]["cost"]) == sum(row.cost for row in rows)
-    assert told["report"]["total"]["calls"] == 8
+    assert {row.id for row in rows} >= {result[name]["id"] for name in ("plain", "speculative")}
+    assert Decimal(result["report"]["total"]["cost"]) == sum(row.cost for row in rows)
+    assert result["report"]["total"]["calls"] == 8
 
 
-def test_policies_differ_and_a_limit_rules_something_out(run, local) -> None:
-    told = json.loads(run(*SHORT, "--json")[1])
-    fastest, cheapest, limited = told["routed"]
+def test_the_policies_choose_differently_and_a_limit_refuses_a_route(run, local) -> None:
+    result = json.loads(run(*SHORT, "--json")[1])
+    fastest, cheapest, limited = result["routed"]
     by = [
         {c["route"]: c for c in routed["route"]["candidates"] if c["route"].startswith("local/")}
         for routed in (fastest, cheapest, limited)
@@ -115,7 +115,9 @@ def test_policies_differ_and_a_limit_rules_something_out(run, local) -> None:
     assert [c["verdict"] for c in hosted] == ["unavailable"] * 2
 
 
-def test_a_key_is_not_spent(run, local, openai_server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hosted_providers_are_not_called_even_with_a_key(
+    run, local, openai_server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     monkeypatch.setenv("OPENAI_BASE_URL", openai_server.base_url)
     code, out, _ = run(*SHORT)
@@ -124,7 +126,7 @@ def test_a_key_is_not_spent(run, local, openai_server, monkeypatch: pytest.Monke
     assert out.count("denied by policy.deny") == 6
 
 
-def test_texts_that_differ_fail_the_demo(run, local, pair, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+def test_differing_texts_fail_the_demo(run, local, pair, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     from tiny_models import write_checkpoint
 
     other = write_checkpoint(tmp_path / "other", seed=7, max_position_embeddings=512, eos_token_id=None)
@@ -134,21 +136,21 @@ def test_texts_that_differ_fail_the_demo(run, local, pair, monkeypatch: pytest.M
     assert "the texts differ from character" in err
 
 
-def test_report_can_be_asked_again(run, local) -> None:
+def test_the_printed_report_command_prints_the_same_report(run, local) -> None:
     out = run(*SHORT)[1]
     heading = out.index("specclient cost report")
     command, _, table = out[heading:].partition("\n")
     assert run(*command.split()[1:])[1] == table
 
 
-def test_ledger_that_is_off(run, local, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo_runs_without_a_ledger(run, local, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECCLIENT_LEDGER", "off")
     code, out, _ = run(*SHORT)
     assert code == 0
     assert "The ledger is off" in out
 
 
-def test_prompt_of_ones_own(run, local) -> None:
+def test_a_prompt_can_be_given(run, local) -> None:
     code, out, _ = run("demo", "--prompt", "class Stack:", "--max-tokens", "8")
     assert code == 0
     assert out.count("\nclass Stack:") == 3
@@ -157,7 +159,7 @@ def test_prompt_of_ones_own(run, local) -> None:
 
 
 @pytest.mark.parametrize("moment", ["plain ·", "speculative ·", "the fastest"])
-def test_killed_demo_leaves_a_clean_ledger(local, moment: str) -> None:
+def test_a_killed_demo_leaves_a_consistent_ledger(local, moment: str) -> None:
     command = [sys.executable, "-u", "-m", "specclient_cli.main", "demo", "--max-tokens", "256"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -175,21 +177,21 @@ def test_killed_demo_leaves_a_clean_ledger(local, moment: str) -> None:
     steps = [row.tags["step"] for row in rows]
     expected = ["load", "warm-up", "warm-up", "plain", "speculative", "routed", "routed", "routed"]
     known = {"plain ·": 3, "speculative ·": 4, "the fastest": 6}[moment]
-    assert steps == expected[: len(steps)], "in order, none twice, none half"
-    assert len(steps) >= known, "what a person has seen the end of is in the ledger"
+    assert steps == expected[: len(steps)], "steps must be complete and in order"
+    assert len(steps) >= known, "every step shown as finished must be in the ledger"
     assert all(row.status == "ok" and row.cost_nano is not None for row in rows)
 
 
-def test_interrupted_demo(local, tmp_path: Path) -> None:
+def test_an_interrupted_demo_records_a_cancelled_call(local, tmp_path: Path) -> None:
     from tiny_models import write_checkpoint
 
     big = {"hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 8}
     slow = write_checkpoint(
         tmp_path / "slow", max_position_embeddings=1024, eos_token_id=None, **big
-    )  # answers for seconds
+    )  # an answer takes seconds
     local.write_text(f'[local.models.demo]\npath = "{slow}"\n[local.models.demo-target]\npath = "{slow}"\n')
     terminal = Terminal("demo", "--max-tokens", "900", width=100)
-    terminal.read_until(lambda output: output.count("plain ·") >= 3)  # text has come
+    terminal.read_until(lambda output: output.count("plain ·") >= 3)  # the first text is shown
     terminal.process.send_signal(signal.SIGINT)
     assert terminal.wait() == 130
     assert terminal.output.rstrip().endswith("interrupted")
@@ -201,10 +203,10 @@ def test_interrupted_demo(local, tmp_path: Path) -> None:
     not (Path(demo.__file__).parents[2] / "local/specclient_local/bundled/target/config.json").exists(),
     reason="the bundled pair is not here",
 )
-def test_the_bundled_pair(shell) -> None:
+def test_the_bundled_pair_accepts_drafts(shell) -> None:
     done = shell("demo", "--max-tokens", "96", "--json")
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["identical"]
-    assert told["speculative"]["speculation"]["acceptance_rate"] > 0.3
-    assert told["speculative"]["speculation"]["mean_accepted_length"] > 1.5
+    result = json.loads(done.stdout)
+    assert result["identical"]
+    assert result["speculative"]["speculation"]["acceptance_rate"] > 0.3
+    assert result["speculative"]["speculation"]["mean_accepted_length"] > 1.5

@@ -1,4 +1,4 @@
-"""Every command explains itself, starts without heavy modules, and is completed by the shell."""
+"""All commands: help texts, exit codes, imports at start-up, and shell completion."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ EVERY = _walk(cli)
 
 
 @pytest.mark.parametrize(("path", "command"), EVERY, ids=[" ".join(p) or "specclient" for p, _ in EVERY])
-def test_help_is_worth_reading(path: tuple[str, ...], command: click.Command, run) -> None:
+def test_every_help_page_has_examples_and_explains_its_arguments(
+    path: tuple[str, ...], command: click.Command, run
+) -> None:
     code, out, err = run(*path, "--help")
     assert (code, err) == (0, "")
     assert all(len(line) <= 80 for line in out.splitlines())
@@ -44,7 +46,9 @@ def test_help_is_worth_reading(path: tuple[str, ...], command: click.Command, ru
             assert parameter.help, f"{parameter.opts} has no help"
         else:
             assert parameter.name is not None
-            assert parameter.name.upper() in inspect.cleandoc(command.help or ""), "an argument is explained"
+            assert parameter.name.upper() in inspect.cleandoc(command.help or ""), (
+                "an argument is not explained"
+            )
 
 
 def test_a_group_lists_the_first_line_of_each_command() -> None:
@@ -77,7 +81,7 @@ def test_exit_codes_are_documented(run) -> None:
     "words",
     ["--help", "config show", "cost report", "route explain --help", "models", "local plan --help"],
 )
-def test_engine_is_imported_only_where_it_is_needed(words: str) -> None:
+def test_heavy_modules_are_not_imported_by_other_commands(words: str) -> None:
     code = (
         "import sys; from specclient_cli.main import run\n"
         f"code = run({words.split()!r})\n"
@@ -87,7 +91,7 @@ def test_engine_is_imported_only_where_it_is_needed(words: str) -> None:
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "loaded"), done.stderr
 
 
-def test_help_needs_no_sdk() -> None:
+def test_help_does_not_import_the_sdks_dependencies() -> None:
     code = (
         "import sys; from specclient_cli.main import run; run(['--help'])\n"
         "print('loaded', *sorted({'rich', 'pydantic', 'sqlalchemy', 'httpx'} & set(sys.modules)))"
@@ -97,13 +101,13 @@ def test_help_needs_no_sdk() -> None:
 
 
 @pytest.mark.parametrize("name", completion.SHELLS)
-def test_completion_scripts(name: str, run) -> None:
+def test_completion_scripts_are_printed(name: str, run) -> None:
     code, out, _ = run("completion", name)
     assert code == 0
     assert "_SPECCLIENT_COMPLETE" in out
 
 
-def test_completion_takes_the_shell_of_the_user(run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_completion_uses_the_users_shell(run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHELL", "/usr/bin/fish")
     assert run("completion")[1] == run("completion", "fish")[1]
     monkeypatch.setenv("SHELL", "/bin/tcsh")
@@ -126,7 +130,7 @@ def _complete(shell, words: str) -> list[str]:
     return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
 
 
-def test_words_are_completed(shell, hosted) -> None:
+def test_commands_models_and_options_are_completed(shell, hosted) -> None:
     assert _complete(shell, "co") == ["complete", "cost", "config", "completion"]
     assert {"mine/m-large", "mine/m-small", "mine/"} <= set(_complete(shell, "complete x -m mi"))
     assert "local/demo" in _complete(shell, "complete x -m lo")
@@ -136,7 +140,7 @@ def test_words_are_completed(shell, hosted) -> None:
     assert "providers.mine.base_url" in _complete(shell, "config show prov")
 
 
-def test_completion_survives_a_broken_file(shell, in_empty_folder) -> None:
+def test_completion_works_with_an_invalid_configuration(shell, in_empty_folder) -> None:
     (in_empty_folder / "specclient.toml").write_text("no = [")
     assert "local/demo" in _complete(shell, "complete x -m lo")
     assert _complete(shell, "complete x --policy ") == []

@@ -1,4 +1,4 @@
-"""``specclient config``: what is written, what is shown and where it comes from, what is found wrong."""
+"""``specclient config``: writing the template, showing settings with their sources, and checking them."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from specclient_cli.config.template import TEMPLATE
 from specclient.config import Settings, load
 
 
-def test_init_writes_a_file_that_changes_nothing(run, in_empty_folder) -> None:
+def test_init_writes_a_template_that_changes_no_setting(run, in_empty_folder) -> None:
     code, out, _ = run("config", "init")
     file = in_empty_folder / "specclient.toml"
     assert (code, out) == (0, "wrote specclient.toml\n")
     assert file.read_text() == TEMPLATE
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert load(env={}).model_dump() == Settings().model_dump()
-    assert [p.name for p in in_empty_folder.iterdir()] == ["specclient.toml"], "nothing is left beside it"
+    assert [p.name for p in in_empty_folder.iterdir()] == ["specclient.toml"], "init left another file behind"
 
 
-def test_every_line_of_the_template_can_be_taken_as_it_is(tmp_path: Path) -> None:
+def test_every_commented_setting_of_the_template_is_valid(tmp_path: Path) -> None:
     settable = (line for line in TEMPLATE.splitlines() if line.startswith("#") and line[1] != " ")
     file = tmp_path / "all.toml"
     file.write_text("\n".join(line[1:] for line in settable))
     settings = load(file, env={})
 
-    def left_out(model) -> set[str]:
+    def unset_fields(model) -> set[str]:
         return set(type(model).model_fields) - model.model_fields_set
 
-    assert left_out(settings) == set(), "every setting is explained"
-    assert left_out(settings.local) == set()
-    assert left_out(settings.local.models["big"]) == set()
-    assert left_out(settings.prices["mine/llama"]) == set()
-    assert left_out(settings.policies["fast"]) == set()
-    assert left_out(settings.budgets["team"]) == {"tokens"}
-    assert left_out(settings.providers["mine"]) == {"api_key", "headers", "price_provider"}
+    assert unset_fields(settings) == set(), "a setting is missing in the template"
+    assert unset_fields(settings.local) == set()
+    assert unset_fields(settings.local.models["big"]) == set()
+    assert unset_fields(settings.prices["mine/llama"]) == set()
+    assert unset_fields(settings.policies["fast"]) == set()
+    assert unset_fields(settings.budgets["team"]) == {"tokens"}
+    assert unset_fields(settings.providers["mine"]) == {"api_key", "headers", "price_provider"}
 
 
-def test_init_replaces_only_when_told(run, in_empty_folder) -> None:
+def test_init_replaces_a_file_only_with_force(run, in_empty_folder) -> None:
     file = in_empty_folder / "specclient.toml"
     file.write_text('default_model = "mine"\n')
     code, _, err = run("config", "init")
@@ -51,7 +51,7 @@ def test_init_replaces_only_when_told(run, in_empty_folder) -> None:
     assert file.read_text() == TEMPLATE
 
 
-def test_init_elsewhere(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_init_writes_to_a_given_path(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("config", "init", "--path", str(tmp_path / "new" / "a.toml"))[0] == 0
     assert (tmp_path / "new" / "a.toml").read_text() == TEMPLATE
     assert run("--config", str(tmp_path / "b.toml"), "config", "init")[0] == 0
@@ -64,7 +64,7 @@ def test_init_elsewhere(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert "--path" in err
 
 
-def test_init_that_fails_midway_leaves_what_was_there(run, in_empty_folder, monkeypatch) -> None:
+def test_a_failed_init_keeps_the_old_file(run, in_empty_folder, monkeypatch) -> None:
     file = in_empty_folder / "specclient.toml"
     file.write_text("# mine\n")
 
@@ -79,7 +79,7 @@ def test_init_that_fails_midway_leaves_what_was_there(run, in_empty_folder, monk
     assert [p.name for p in in_empty_folder.iterdir()] == ["specclient.toml"]
 
 
-def test_show_tells_where_each_setting_comes_from(run, in_empty_folder, monkeypatch) -> None:
+def test_show_states_the_source_of_each_setting(run, in_empty_folder, monkeypatch) -> None:
     (in_empty_folder / "specclient.toml").write_text(
         'default_model = "a"\ntransport = "httpx"\n[local]\nslots = 7\n'
         '[providers.mine]\nbase_url = "http://127.0.0.1:1/v1"\napi_key = "sk-very-secret"\n'
@@ -87,10 +87,10 @@ def test_show_tells_where_each_setting_comes_from(run, in_empty_folder, monkeypa
     )
     monkeypatch.setenv("SPECCLIENT_TRANSPORT", "aiohttp")
     code, out, _ = run("config", "show", "--json")
-    told = json.loads(out)
+    shown = json.loads(out)
     assert code == 0
-    assert told["file"] == str(in_empty_folder / "specclient.toml")
-    settings = told["settings"]
+    assert shown["file"] == str(in_empty_folder / "specclient.toml")
+    settings = shown["settings"]
     assert settings["default_model"] == {"value": "a", "source": "file"}
     assert settings["transport"] == {"value": "aiohttp", "source": "SPECCLIENT_TRANSPORT"}
     assert settings["ledger"]["source"] == "SPECCLIENT_LEDGER"
@@ -103,7 +103,7 @@ def test_show_tells_where_each_setting_comes_from(run, in_empty_folder, monkeypa
     assert ["local.slots", "file", "7"] in [line.split() for line in text.splitlines()]
 
 
-def test_show_tells_of_capabilities_what_is_said(run, in_empty_folder) -> None:
+def test_show_lists_only_the_configured_capabilities(run, in_empty_folder) -> None:
     (in_empty_folder / "specclient.toml").write_text(
         '[providers.mine]\nbase_url = "http://h"\ncapabilities = { prefill = false, telemetry = ["vllm"] }\n'
     )
@@ -111,14 +111,14 @@ def test_show_tells_of_capabilities_what_is_said(run, in_empty_folder) -> None:
     assert shown["providers.mine.capabilities"]["value"] == {"prefill": False, "telemetry": ["vllm"]}
 
 
-def test_check_names_an_address_that_is_missing(run, in_empty_folder) -> None:
+def test_check_names_a_missing_base_url(run, in_empty_folder) -> None:
     (in_empty_folder / "specclient.toml").write_text('default_model = "baseten/m"\n')
     code, out, _ = run("config", "check")
     assert code == 3
     assert "baseten: no address: give base_url under [providers.baseten]" in out
 
 
-def test_show_narrowed(run) -> None:
+def test_show_can_be_limited_to_sections(run) -> None:
     code, out, _ = run("config", "show", "local", "transport", "--json")
     assert code == 0
     assert {key.partition(".")[0] for key in json.loads(out)["settings"]} == {"local", "transport"}
@@ -126,21 +126,21 @@ def test_show_narrowed(run) -> None:
     assert (code, "nothing" in err, "candidates" in err) == (2, True, True)
 
 
-def test_show_hides_the_password_of_a_database(run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_show_hides_a_database_password(run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECCLIENT_LEDGER", "postgresql://me:hunter2@db.example/costs")
     _, out, _ = run("config", "show")
     assert "db.example/costs" in out
     assert "hunter2" not in out
 
 
-def test_check_of_a_fresh_installation(run) -> None:
+def test_check_finds_no_problem_in_a_fresh_installation(run) -> None:
     code, out, _ = run("config", "check")
     assert code == 0
     assert "problem" not in out
     assert "openai: no key: set OPENAI_API_KEY" in out
 
 
-def test_check_knows_what_is_bundled(run, in_empty_folder) -> None:
+def test_check_accepts_bundled_models(run, in_empty_folder) -> None:
     (in_empty_folder / "specclient.toml").write_text(
         '[local.models.x]\npath = "demo"\nheads = ["bundled:eagle3", "bundled:medusa"]\n'
         '[local.models.y]\npath = "bundled:target"\ndraft = "bundled:draft"\nheads = "org/heads"\n'
@@ -148,12 +148,12 @@ def test_check_knows_what_is_bundled(run, in_empty_folder) -> None:
     code, out, _ = run("config", "check", "--json")
     assert code == 0
     assert [f["level"] for f in json.loads(out) if f["about"] == "local/x"] == []
-    told = [(f["level"], f["text"]) for f in json.loads(out) if f["about"] == "local/y"]
-    assert told == [("note", "heads 'org/heads' is a hub id, which is not checked")]
+    findings = [(f["level"], f["text"]) for f in json.loads(out) if f["about"] == "local/y"]
+    assert findings == [("note", "heads 'org/heads' is a hub id, which is not checked")]
 
 
 @pytest.mark.parametrize(
-    ("text", "about", "told"),
+    ("text", "about", "message"),
     [
         ("x = [", "file", "not valid TOML"),
         ("colour = 1", "file", "colour"),
@@ -172,13 +172,13 @@ def test_check_knows_what_is_bundled(run, in_empty_folder) -> None:
     ],
     ids=str,
 )
-def test_check_finds_problems(run, in_empty_folder, text: str, about: str, told: str) -> None:
+def test_check_finds_problems(run, in_empty_folder, text: str, about: str, message: str) -> None:
     (in_empty_folder / "specclient.toml").write_text(text + "\n")
     code, out, _ = run("config", "check", "--json")
     assert code == 3
     problems = [f for f in json.loads(out) if f["level"] == "problem"]
     assert [f["about"] for f in problems] == [about]
-    assert told in problems[0]["text"]
+    assert message in problems[0]["text"]
     assert "problem" in run("config", "check")[1]
 
 
@@ -194,7 +194,7 @@ def test_check_finds_a_broken_ledger_and_a_missing_engine(run, tmp_path, monkeyp
     assert "pip install 'specclient[local]'" in problems["local engine"]
 
 
-def test_a_file_that_cannot_be_read_stops_every_command(run, tmp_path: Path) -> None:
+def test_an_unreadable_configuration_stops_every_command(run, tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes(b'default_model = "\xff"\n')
     for words in (["cost", "report"], ["complete", "x"], ["config", "show"], ["models"], ["demo"]):
         code, out, err = run("--config", str(tmp_path / "latin.toml"), *words)
@@ -205,7 +205,7 @@ def test_a_file_that_cannot_be_read_stops_every_command(run, tmp_path: Path) -> 
     assert "specclient config init" in err
 
 
-def test_engine_that_is_not_installed(shell, in_empty_folder) -> None:
+def test_a_missing_engine_names_the_install_command(shell, in_empty_folder) -> None:
     (in_empty_folder / "torch.py").write_text("raise ModuleNotFoundError('no torch here', name='torch')\n")
     done = shell("complete", "x", "-m", "local/demo")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)

@@ -1,4 +1,4 @@
-"""``specclient cost budget``: how every budget stands, for people, scripts and checks."""
+"""``specclient cost budget``: the state of every budget as table, JSON and exit code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ mode = "soft"
 
 @pytest.fixture
 def spent(hosted: OpenAIServer, in_empty_folder: Path) -> OpenAIServer:
-    """Two calls of 4 and 9 tokens, by two teams, of $0.00008 each, and one that is refused."""
+    """Two calls by two teams, each of 4 + 9 tokens and $0.00008, and a third that is refused."""
     file = in_empty_folder / "specclient.toml"
     file.write_text(file.read_text() + BUDGETS)
     ask = {"model": "mine/m-large", "messages": [{"role": "user", "content": "x"}], "max_tokens": 9}
@@ -36,7 +36,7 @@ def spent(hosted: OpenAIServer, in_empty_folder: Path) -> OpenAIServer:
     return hosted
 
 
-def test_budgets_as_a_table(run, spent) -> None:
+def test_budgets_are_shown_as_a_table(run, spent) -> None:
     code, out, err = run("cost", "budget")
     assert (code, err) == (0, "")
     now = datetime.now(UTC)
@@ -50,7 +50,7 @@ def test_budgets_as_a_table(run, spent) -> None:
     assert lines[2:] == [row.format(team).split() for team in "ab"]
 
 
-def test_budgets_as_json(run, spent) -> None:
+def test_budgets_are_printed_as_json(run, spent) -> None:
     _, out, _ = run("cost", "budget", "--json")
     first, second, _ = json.loads(out)["budgets"]
     assert (first["limit"], first["spent"], first["left"]) == ("0.000200000", "0.000160000", "0.000040000")
@@ -63,7 +63,7 @@ def test_budgets_as_json(run, spent) -> None:
 @pytest.mark.parametrize(
     ("check", "code"), [(["--check"], 0), (["--check", "80"], 1), (["--check", "81"], 0)]
 )
-def test_budgets_checked(run, spent, check: list[str], code: int) -> None:
+def test_check_fails_from_the_given_percentage(run, spent, check: list[str], code: int) -> None:
     assert run("cost", "budget", *check)[0] == code
     assert run("cost", "budget", "--json", *check)[0] == code
 
@@ -75,13 +75,13 @@ def test_an_exceeded_budget_fails_the_check(run, spent, in_empty_folder: Path) -
     assert run("cost", "budget")[0] == 0
 
 
-def test_no_budgets(run, hosted) -> None:
+def test_without_budgets_the_command_says_so(run, hosted) -> None:
     code, out, err = run("cost", "budget", "--check")
     assert (code, err) == (0, "")
     assert "No budgets in" in out
 
 
-def test_budgets_without_a_ledger(run, spent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_budgets_without_a_ledger_are_an_error(run, spent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECCLIENT_LEDGER", "off")
     code, _, err = run("cost", "budget", "--check")
     assert code == 3

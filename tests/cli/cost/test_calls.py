@@ -1,4 +1,4 @@
-"""What ``specclient cost top`` says where it has nothing to show."""
+"""``specclient cost top`` without matching calls: the hints that it prints."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _call(hosted: OpenAIServer) -> None:
         client.chat.completions.create(model="mine/m-large", messages=[{"role": "user", "content": "x"}])
 
 
-def test_top_by_tag_of_calls_without_tags_says_how_to_set_one(run, hosted) -> None:
+def test_top_by_tag_without_tagged_calls_explains_how_to_set_a_tag(run, hosted) -> None:
     assert "No calls yet in" in run("cost", "top", "--by", "tag")[1]
     _call(hosted)
     out = " ".join(run("cost", "top", "--by", "tag")[1].split())
@@ -35,7 +35,7 @@ def test_top_by_tag_of_calls_without_tags_says_how_to_set_one(run, hosted) -> No
     assert "omit --since" in run("cost", "top", "--by", "tag", "--provider", "openai")[1]
 
 
-def test_top_names_the_day_that_alone_leaves_calls_out(run) -> None:
+def test_top_says_that_the_default_day_excludes_older_calls(run) -> None:
     then, route = datetime.now(UTC) - timedelta(days=3), Decision("a/b", "a", "b")
     with closing(Ledger(os.environ["SPECCLIENT_LEDGER"])) as ledger:
         ledger.submit(Call(id="1", started_at=then, operation="chat", model="a/b", route=route, status="ok"))

@@ -1,4 +1,4 @@
-"""``specclient cost``, ``route`` and ``models``: the same facts as tables, JSON and CSV."""
+"""``specclient cost``, ``route`` and ``models``: equal figures as tables, JSON and CSV."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from specclient.types.route import Candidate
 
 @pytest.fixture
 def spent(hosted: OpenAIServer) -> OpenAIServer:
-    """Three calls by two teams, one of them failed, and one without a price."""
+    """Four calls by two teams: one failed, and one is without a price."""
     hosted.script(
         reply(200, _body(100, 50)), reply(200, _body(10, 5)), reply(400, {"error": {"message": "no"}})
     )
@@ -45,38 +45,38 @@ def _body(prompt: int, completion: int, predicted: tuple[int, int] | None = None
     return {"id": "x", "choices": [{"index": 0, "message": {"content": "hi"}}], "usage": usage}
 
 
-def test_cost_report_table(run, spent) -> None:
+def test_cost_report_prints_a_table(run, spent) -> None:
     code, out, err = run("cost", "report")
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[0].split()[:4] == ["provider", "model", "calls", "failed"]
     assert lines[1].split()[:4] == ["mine", "mine/m-large", "1", "0"]
     assert lines[1].split()[-1] == "$0.0006"
-    assert lines[3].split()[-1] == "unknown", "and not $0"
+    assert lines[3].split()[-1] == "unknown", "an unknown cost was shown as $0"
     assert "total" in lines[4]
     assert lines[4].split()[-1] == "$0.00063"
-    assert lines[5].split() == ["unpriced", "1", "1", "unknown"], "a line of their own"
+    assert lines[5].split() == ["unpriced", "1", "1", "unknown"], "unpriced calls have no line of their own"
     assert "1 call has no known price" in lines[6]
     assert "\x1b" not in out
 
 
-def test_cost_report_json(run, spent) -> None:
+def test_cost_report_prints_json(run, spent) -> None:
     _, out, _ = run("cost", "report", "--by", "tag:team", "--json")
-    told = json.loads(out)
-    assert set(told) == {"by", "lines", "total", "savings", "ledger"}
-    assert told["savings"] == []
-    assert told["by"] == ["tag:team"]
-    assert [(line["tag:team"], line["calls"], line["errors"]) for line in told["lines"]] == [
+    report = json.loads(out)
+    assert set(report) == {"by", "lines", "total", "savings", "ledger"}
+    assert report["savings"] == []
+    assert report["by"] == ["tag:team"]
+    assert [(line["tag:team"], line["calls"], line["errors"]) for line in report["lines"]] == [
         ("a", 1, 0),
         ("b", 3, 1),
     ]
-    assert sum(Decimal(line["cost"]) for line in told["lines"]) == Decimal(told["total"]["cost"])
-    assert Decimal(told["total"]["cost"]) == Decimal("0.00063")
-    assert told["total"]["unpriced"] == 1
-    assert told["ledger"] == os.environ["SPECCLIENT_LEDGER"]
+    assert sum(Decimal(line["cost"]) for line in report["lines"]) == Decimal(report["total"]["cost"])
+    assert Decimal(report["total"]["cost"]) == Decimal("0.00063")
+    assert report["total"]["unpriced"] == 1
+    assert report["ledger"] == os.environ["SPECCLIENT_LEDGER"]
 
 
-def test_cost_report_csv(run, spent) -> None:
+def test_cost_report_prints_csv(run, spent) -> None:
     _, out, _ = run("cost", "report", "--by", "model", "--csv")
     rows = list(csv.DictReader(io.StringIO(out)))
     assert [(row["model"], row["cost_nano"]) for row in rows][:2] == [
@@ -86,7 +86,7 @@ def test_cost_report_csv(run, spent) -> None:
     assert run("cost", "report", "--csv", "--json")[0] == 2
 
 
-def test_cost_report_markdown(run, spent) -> None:
+def test_cost_report_prints_markdown(run, spent) -> None:
     _, out, _ = run("cost", "report", "--by", "model", "--format", "markdown")
     head, rule, *rows = [line for line in out.splitlines() if line.startswith("|")]
     assert head.startswith("| model | calls |")
@@ -97,7 +97,7 @@ def test_cost_report_markdown(run, spent) -> None:
     assert rows[-1].startswith("| unpriced | 1 |")
 
 
-def test_cost_report_to_a_file(run, spent, tmp_path) -> None:
+def test_cost_report_writes_a_file(run, spent, tmp_path) -> None:
     page, table = tmp_path / "costs.html", tmp_path / "costs.txt"
     assert run("cost", "report", "--format", "html", "-o", str(page)) == (0, "", "")
     assert '<data id="cost" value="0.000630000">$0.00063</data>' in page.read_text(encoding="utf-8")
@@ -111,19 +111,19 @@ def test_cost_report_to_a_file(run, spent, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("words", [("--csv", "--format", "html"), ("--json", "--csv")], ids=str)
-def test_cost_report_takes_one_format(run, words) -> None:
+def test_cost_report_refuses_two_formats(run, words) -> None:
     code, _, err = run("cost", "report", *words)
     assert code == 2
     assert all(word.lstrip("-") in err for word in words if word != "--format")
 
 
-def test_a_page_is_not_printed_to_a_terminal(spent) -> None:
+def test_html_is_not_printed_to_a_terminal(spent) -> None:
     terminal = Terminal("cost", "report", "--format", "html")
     assert terminal.wait() == 2
     assert "-o FILE" in terminal.output
 
 
-def test_cost_report_tells_what_speculation_saved(run, hosted) -> None:
+def test_cost_report_shows_savings_by_speculation(run, hosted) -> None:
     hosted.script(*(reply(200, _body(10, 100)) for _ in range(3)), reply(200, _body(10, 125, (60, 25))))
     with OpenAI() as client:
         for _ in range(4):
@@ -134,12 +134,16 @@ def test_cost_report_tells_what_speculation_saved(run, hosted) -> None:
     assert saved[2].split()[:3] == ["mine/m-large", "1", "−$0.0002"]
     assert "without the rejected prediction" in out
     assert "the median of 3 calls of mine/m-large" in out
-    (told,) = json.loads(run("cost", "report", "--by", "strategy", "--json")[1])["savings"]
-    assert (told["cost_nano"], told["alone_nano"], told["saved"]) == (1_020_000, 820_000, "-0.000200000")
+    (saving,) = json.loads(run("cost", "report", "--by", "strategy", "--json")[1])["savings"]
+    assert (saving["cost_nano"], saving["alone_nano"], saving["saved"]) == (
+        1_020_000,
+        820_000,
+        "-0.000200000",
+    )
 
 
 @pytest.mark.parametrize("width", [30, 44, 80, 200])
-def test_tables_fit_their_terminal(spent, width) -> None:
+def test_tables_fit_the_terminals_width(spent, width) -> None:
     terminal = Terminal("cost", "report", width=width)
     assert terminal.wait() == 0
     lines = re.sub(r"\x1b\[[\d;]*m", "", terminal.output).splitlines()
@@ -147,7 +151,7 @@ def test_tables_fit_their_terminal(spent, width) -> None:
     assert "$0.00063" in next(line for line in lines if line.startswith("total"))
 
 
-def test_cost_top(run, spent) -> None:
+def test_cost_top_lists_the_most_expensive_groups_and_calls(run, spent) -> None:
     _, out, _ = run("cost", "top", "-n", "1")
     assert out.splitlines()[1].split()[0] == "mine/m-large"
     assert "all 3 groups" in out
@@ -163,7 +167,7 @@ def test_cost_top(run, spent) -> None:
     assert "only call or tag" in err
 
 
-def test_cost_tail(run, spent) -> None:
+def test_cost_tail_prints_the_latest_calls(run, spent) -> None:
     _, out, _ = run("cost", "tail", "-n", "3")
     lines = out.splitlines()
     assert [line.split()[4] for line in lines] == ["mine/m-small", "mine/m-small", "mine/m-free"]
@@ -182,11 +186,11 @@ def test_cost_tail_follows_other_processes(hosted) -> None:
             client.chat.completions.create(model="mine/m-small", messages=ASK)
             terminal.read_until(f'"completion_tokens": {number}')
     assert terminal.interrupt() == 130
-    assert terminal.output.count('"id"') == 3, "each once"
+    assert terminal.output.count('"id"') == 3, "a call was not printed exactly once"
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
-def test_cost_export(run, spent, tmp_path, form) -> None:
+def test_cost_export_writes_every_call(run, spent, tmp_path, form) -> None:
     _, out, _ = run("cost", "export", "--format", form)
     read = csv.DictReader(io.StringIO(out)) if form == "csv" else map(json.loads, out.splitlines())
     rows = list(read)
@@ -199,7 +203,7 @@ def test_cost_export(run, spent, tmp_path, form) -> None:
     assert len(file.read_text(encoding="utf-8").splitlines()) == 3 + (form == "csv")
 
 
-def test_cost_prune(run, spent) -> None:
+def test_cost_prune_deletes_only_with_yes(run, spent) -> None:
     assert "No call" in run("cost", "prune", "--before", "1h")[1]
     code, out, err = run("cost", "prune", "--before", "0m")
     assert (code, out) == (2, "")
@@ -210,7 +214,7 @@ def test_cost_prune(run, spent) -> None:
     assert json.loads(run("cost", "report", "--json")[1])["total"]["calls"] == 0
 
 
-def test_cost_report_narrowed(run, spent) -> None:
+def test_cost_report_can_be_filtered(run, spent) -> None:
     _, out, _ = run("cost", "report", "--tag", "team=b", "--json")
     assert json.loads(out)["total"]["calls"] == 3
     _, out, _ = run("cost", "report", "--since", "1h", "--json")
@@ -221,7 +225,7 @@ def test_cost_report_narrowed(run, spent) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "named"),
     [
         (["--by", "colour"], ["'colour'", "provider", "tag:NAME"]),
         (["--since", "yesterday"], ["'yesterday'", "7d"]),
@@ -229,24 +233,26 @@ def test_cost_report_narrowed(run, spent) -> None:
     ],
     ids=str,
 )
-def test_cost_report_refuses(run, words, told) -> None:
+def test_cost_report_names_an_invalid_argument(run, words, named) -> None:
     code, out, err = run("cost", "report", *words)
     assert (code, out) == (2, "")
-    assert all(word in err for word in told)
+    assert all(word in err for word in named)
 
 
-def test_empty_ledger_tells_how_to_begin(run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_ledger_explains_how_to_start(run, monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, _ = run("cost", "report")
     assert code == 0
     assert "No calls yet" in out
     assert "specclient complete" in out
-    assert not Path(os.environ["SPECCLIENT_LEDGER"]).exists(), "reading makes no file"
+    assert not Path(os.environ["SPECCLIENT_LEDGER"]).exists(), "reading created the ledger"
     monkeypatch.setenv("SPECCLIENT_LEDGER", "off")
     assert "ledger is off" in run("cost", "report")[1]
     assert json.loads(run("cost", "report", "--json")[1])["ledger"] == "off"
 
 
-def test_ledger_that_is_no_database(run, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_not_a_ledger_is_an_error_and_is_kept(
+    run, tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broken = tmp_path / "broken"
     broken.write_bytes(b"no database" * 100)
     monkeypatch.setenv("SPECCLIENT_LEDGER", str(broken))
@@ -254,7 +260,7 @@ def test_ledger_that_is_no_database(run, tmp_path, monkeypatch: pytest.MonkeyPat
     assert (code, out, err.count("\n")) == (3, "", 1)
     assert str(broken) in err
     assert "SPECCLIENT_LEDGER" in err
-    assert broken.read_bytes() == b"no database" * 100, "nothing is lost"
+    assert broken.read_bytes() == b"no database" * 100, "the file was changed"
 
 
 def test_route_explain_names_every_candidate_and_sends_nothing(run, spent) -> None:
@@ -273,15 +279,19 @@ def test_route_explain_names_every_candidate_and_sends_nothing(run, spent) -> No
     assert "cheapest" in small
 
 
-def test_route_explain_json(run, spent) -> None:
+def test_route_explain_prints_json(run, spent) -> None:
     _, out, _ = run("route", "explain", "hello", "--policy", "cheap", "--json")
-    told = json.loads(out)
-    assert told["chosen"] == "mine/m-small"
-    assert (told["task"], told["explored"], told["fallbacks"]) == ("chat", False, ["mine/m-large"])
-    large, small = told["candidates"]
+    decision = json.loads(out)
+    assert decision["chosen"] == "mine/m-small"
+    assert (decision["task"], decision["explored"], decision["fallbacks"]) == (
+        "chat",
+        False,
+        ["mine/m-large"],
+    )
+    large, small = decision["candidates"]
     assert [large["route"], small["route"]] == ["mine/m-large", "mine/m-small"]
     named = {field.name for field in dataclasses.fields(Candidate)}
-    assert set(large) == named - {"violations"} | {"broken"}, "the name in JSON stays"
+    assert set(large) == named - {"violations"} | {"broken"}, "the JSON field is still named broken"
     assert Decimal(large["cost"]) > Decimal(small["cost"])
     low, high = map(Decimal, large["cost_range"])
     assert low <= Decimal(large["cost"]) <= high
@@ -289,7 +299,7 @@ def test_route_explain_json(run, spent) -> None:
     assert large["evidence"] == 1
 
 
-def test_route_explain_without_a_route(run, hosted) -> None:
+def test_route_explain_without_a_permitted_route_exits_with_4(run, hosted) -> None:
     code, out, err = run("route", "explain", "hello", "--max-cost", "0")
     assert (code, err.count("\n")) == (4, 1)
     assert out.count("refused") == 2
@@ -324,9 +334,9 @@ def test_every_field_of_a_policy_has_an_option(
     with (in_empty_folder / "specclient.toml").open("a") as file:
         file.write('[quality]\n"mine/m-small" = 0.2\n"mine/m-large" = 0.9\n')
     _, out, _ = run("route", "explain", "hello", "--json", *words.split())
-    told = {c["route"]: c for c in json.loads(out)["candidates"]}
-    assert told[route]["verdict"] == verdict
-    assert reason in told[route]["reason"]
+    candidates = {c["route"]: c for c in json.loads(out)["candidates"]}
+    assert candidates[route]["verdict"] == verdict
+    assert reason in candidates[route]["reason"]
 
 
 def test_no_fallbacks_and_local_only(run, hosted) -> None:
@@ -337,19 +347,19 @@ def test_no_fallbacks_and_local_only(run, hosted) -> None:
     text = Path("specclient.toml").read_text().replace('"mine/m-small"]', '"far/m"]', 1)
     Path("specclient.toml").write_text(text)
     _, out, _ = run("route", "explain", "hello", "--local-only", "--json")
-    told = {c["route"]: c["reason"] for c in json.loads(out)["candidates"]}
-    assert "local_only" in told["far/m"]
-    assert "local_only" not in told["mine/m-large"]  # on loopback
+    reasons = {c["route"]: c["reason"] for c in json.loads(out)["candidates"]}
+    assert "local_only" in reasons["far/m"]
+    assert "local_only" not in reasons["mine/m-large"]  # on loopback
 
 
-def test_weights_that_are_none_are_told_what_is(run, hosted) -> None:
+def test_invalid_weights_name_a_valid_form(run, hosted) -> None:
     for wrong in ("cheap", "cost=1,speed=2", "cost=x", "cost=0"):
         code, _, err = run("route", "explain", "hello", "--minimize", wrong)
         assert code == 2
         assert "cost=1,latency=0.002" in err
 
 
-def test_route_stats(run, spent) -> None:
+def test_route_stats_lists_routes_and_tasks(run, spent) -> None:
     code, out, _ = run("route", "stats")
     assert code == 0
     heading, *lines = out.splitlines()
@@ -357,15 +367,15 @@ def test_route_stats(run, spent) -> None:
     first = next(line for line in lines if line.startswith("mine/m-large"))
     assert first.split()[1:3] == ["all", "1"]
     _, out, _ = run("route", "stats", "--json")
-    told = {(each["route"], each["task"]): each for each in json.loads(out)}
-    assert told["mine/m-large", None]["calls"] == 1
-    estimate = told["mine/m-large", None]["estimate"]
+    stats = {(each["route"], each["task"]): each for each in json.loads(out)}
+    assert stats["mine/m-large", None]["calls"] == 1
+    estimate = stats["mine/m-large", None]["estimate"]
     assert estimate["token_s"] is not None
-    assert {"early", "late", "doubtful", "hopeful"} <= estimate.keys(), "the names in JSON stay"
+    assert {"early", "late", "doubtful", "hopeful"} <= estimate.keys(), "the JSON fields keep their names"
 
 
-def test_route_stats_tell_a_first_token_only_where_one_was_seen(run, hosted) -> None:
-    hosted.script(reply(200, _body(100, 50)))  # and a stream after it
+def test_route_stats_show_ttft_only_if_a_stream_measured_it(run, hosted) -> None:
+    hosted.script(reply(200, _body(100, 50)))  # followed by a stream
     ask = {"model": "mine/m-large", "messages": ASK}
     with OpenAI() as client:
         client.chat.completions.create(**ask)
@@ -379,7 +389,7 @@ def test_route_stats_tell_a_first_token_only_where_one_was_seen(run, hosted) -> 
     assert json.loads(out)[0]["estimate"]["ttft_s"] > 0
 
 
-def test_route_stats_before_the_first_call(run, hosted) -> None:
+def test_route_stats_without_calls_say_so(run, hosted) -> None:
     code, out, _ = run("route", "stats")
     assert code == 0
     assert "The ledger has no calls yet" in out
@@ -390,18 +400,18 @@ def test_default_candidates_without_a_key_are_unavailable(run) -> None:
     assert out.count("no key: set OPENAI_API_KEY") == 2
 
 
-def test_models_tell_keys_by_name_only(run, hosted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_shows_only_whether_a_key_is_set(run, hosted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GROQ_API_KEY", "gsk-very-secret")
     code, out, _ = run("models")
     assert code == 0
     assert "gsk-very-secret" not in out
-    told = {line.split()[0]: line for line in out.splitlines() if line}
-    assert " set " in told["groq"]
-    assert "not set" in told["openai"]
-    assert "OPENAI_API_KEY" in told["openai"]
-    assert "not needed" in told["mine"]
-    assert "draft" in told["local/demo"].split()
-    assert "plain" in told["local/demo-target"].split()
+    lines = {line.split()[0]: line for line in out.splitlines() if line}
+    assert " set " in lines["groq"]
+    assert "not set" in lines["openai"]
+    assert "OPENAI_API_KEY" in lines["openai"]
+    assert "not needed" in lines["mine"]
+    assert "draft" in lines["local/demo"].split()
+    assert "plain" in lines["local/demo-target"].split()
     _, out, _ = run("models", "--json")
     assert "gsk-very-secret" not in out
     values = json.loads(out)
@@ -411,30 +421,30 @@ def test_models_tell_keys_by_name_only(run, hosted, monkeypatch: pytest.MonkeyPa
     assert not hosted.requests
 
 
-def test_models_check_asks_who_can_be_asked(run, hosted, in_empty_folder) -> None:
+def test_models_check_contacts_only_usable_providers(run, hosted, in_empty_folder) -> None:
     (in_empty_folder / "specclient.toml").write_text(
         f'[providers.mine]\nbase_url = "{hosted.base_url}"\n'
         f'[providers.refusing]\nbase_url = "{hosted.base_url}"\n'
         '[providers.gone]\nbase_url = "http://127.0.0.1:9/v1"\n'
     )
     code, out, _ = run("models", "--check", "--json")
-    told = {p["name"]: p["check"] for p in json.loads(out)["providers"]}
+    checks = {p["name"]: p["check"] for p in json.loads(out)["providers"]}
     assert code == 0
-    assert told["mine"] == told["refusing"] == "reachable, 2 models"
-    assert told["gone"] == "unreachable"
-    assert told["openai"] is None
+    assert checks["mine"] == checks["refusing"] == "reachable, 2 models"
+    assert checks["gone"] == "unreachable"
+    assert checks["openai"] is None
     hosted.script(reply(401, {"error": {"message": "who?"}}), reply(401, {"error": {"message": "who?"}}))
     assert "answers 401" in run("models", "--check")[1]
 
 
-def test_models_check_waits_no_longer_than_it_says(run, hosted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_check_times_out(run, hosted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specclient_cli.models.overview.CHECK_TIMEOUT_S", 0.2)
     hosted.script(*[hang] * 3)
     _, out, _ = run("models", "--check", "--json")
     assert "no answer within 0.2 s" in [p["check"] for p in json.loads(out)["providers"]]
 
 
-def test_models_list(run, hosted) -> None:
+def test_models_list_prints_a_providers_models(run, hosted) -> None:
     assert run("models", "list", "mine") == (0, "mine/m-large\nmine/m-small\n", "")
     assert [m["id"] for m in json.loads(run("models", "list", "mine", "--json")[1])] == ["m-large", "m-small"]
     assert run("models", "list", "local")[1] == "local/demo\nlocal/demo-target\n"

@@ -1,4 +1,4 @@
-"""``specclient local export``: scripts for other servers, and their addresses in the configuration."""
+"""``specclient local export``: commands for other servers, and their registration in the configuration."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def test_a_configured_pair_becomes_a_command(run, pair, local) -> None:
     assert f"vllm serve {pair[0]}" in out
     assert f'"model": "{pair[1]}", "num_speculative_tokens": 5' in out
     assert "--served-model-name demo" in out
-    assert "Not checked" not in out, "both tokenizers are here"
+    assert "Not checked" not in out, "both tokenizers are available"
     plain = run("local", "export", "demo-target", "--to", "vllm")[1]
-    assert "--speculative-config" not in plain, "configured as plain"
+    assert "--speculative-config" not in plain, "the model is configured as plain"
 
 
-def test_json_tells_all_of_it(run, pair, local) -> None:
+def test_the_whole_export_is_printed_as_json(run, pair, local) -> None:
     arguments = ("--to", "trtllm", "--tp", "2", "--context", "256", "--dtype", "float16", "--json")
     code, out, _ = run("local", "export", "demo", *arguments)
-    told = json.loads(out)
-    assert (code, told["server"], told["registered"]) == (0, "trtllm", None)
-    assert told["command"][:2] == ["trtllm-serve", str(pair[0])]
-    assert {"--tp_size", "--max_seq_len"} <= set(told["command"])
-    assert 'dtype: "float16"' in told["files"]["trtllm.yaml"]
-    assert told["deployment"]["same_tokenizer"] is True
+    result = json.loads(out)
+    assert (code, result["server"], result["registered"]) == (0, "trtllm", None)
+    assert result["command"][:2] == ["trtllm-serve", str(pair[0])]
+    assert {"--tp_size", "--max_seq_len"} <= set(result["command"])
+    assert 'dtype: "float16"' in result["files"]["trtllm.yaml"]
+    assert result["deployment"]["same_tokenizer"] is True
 
 
 @pytest.mark.parametrize(
@@ -48,19 +48,19 @@ def test_json_tells_all_of_it(run, pair, local) -> None:
         (("--method", "layer_skip", "--to", "sglang"), "with layers of the target"),
     ],
 )
-def test_what_a_server_cannot_do_is_refused(run, arguments, message) -> None:
+def test_a_setup_the_server_does_not_support_is_refused(run, arguments, message) -> None:
     code, out, err = run("local", "export", "org/big", *arguments)
     assert (code, out) == (3, "")
     assert message in err
 
 
-def test_bad_words_are_usage_errors(run) -> None:
+def test_malformed_options_are_usage_errors(run) -> None:
     for arguments in (("--widths", "2,x"), ("--widths", "0"), ("--url", "http://h/v1")):
         code, _, err = run("local", "export", "org/big", "--draft", "a/b", "--to", "sglang", *arguments)
         assert code == 2, err
 
 
-def test_heads_of_another_kind_than_named_are_refused(run, tmp_path: Path) -> None:
+def test_heads_of_another_method_than_given_are_refused(run, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"medusa_num_heads": 2}')
     code, _, err = run(
         "local", "export", "org/big", "--to", "vllm", "--heads", str(tmp_path), "--method", "eagle3"
@@ -69,7 +69,7 @@ def test_heads_of_another_kind_than_named_are_refused(run, tmp_path: Path) -> No
     assert "omit --method" in err
 
 
-def test_what_is_bundled_is_named_by_its_folder(run) -> None:
+def test_bundled_models_are_exported_as_folders(run) -> None:
     command = ("local", "export", "demo", "--heads", "bundled:eagle3", "--to", "vllm")
     for method in ((), ("--method", "eagle3")):
         code, out, err = run(*command, *method)
@@ -85,7 +85,7 @@ def test_what_is_bundled_is_named_by_its_folder(run) -> None:
     assert "bundled are bundled:draft" in err
 
 
-def test_registering_begins_a_file(run, in_empty_folder: Path) -> None:
+def test_registering_creates_a_configuration_file(run, in_empty_folder: Path) -> None:
     code, out, err = run("local", "export", "org/big", "--to", "sglang", "--register", "cluster")
     assert (code, err) == (0, "registered cluster/big in specclient.toml\n")
     assert out.startswith("python3 -m sglang.launch_server")
@@ -98,7 +98,7 @@ def test_registering_begins_a_file(run, in_empty_folder: Path) -> None:
     assert stat.S_IMODE(Path("specclient.toml").stat().st_mode) == 0o600
 
 
-def test_registering_keeps_the_rest_of_a_file(run, in_empty_folder: Path) -> None:
+def test_registering_keeps_the_rest_of_the_file(run, in_empty_folder: Path) -> None:
     file = in_empty_folder / "specclient.toml"
     before = (
         "# mine, with care\n"
@@ -110,7 +110,7 @@ def test_registering_keeps_the_rest_of_a_file(run, in_empty_folder: Path) -> Non
     file.write_text(before)
     file.chmod(0o640)
     arguments = ("local", "export", "org/big", "--to", "vllm", "--register", "cluster")
-    for _ in range(2):  # a second time changes nothing
+    for _ in range(2):  # repeating it changes nothing
         assert run(*arguments, "--url", "http://gpu:8000/v1", "--api-key-env", "CLUSTER_KEY")[0] == 0
         after = file.read_text()
         assert [line for line in before.splitlines() if line not in after.splitlines()] == []
@@ -127,14 +127,14 @@ def test_registering_keeps_the_rest_of_a_file(run, in_empty_folder: Path) -> Non
     assert tomllib.loads(file.read_text())["providers"]["cluster"]["base_url"] == "http://gpu:8000/v1"
 
 
-def test_a_trtllm_servers_counters_move_with_its_address(run) -> None:
+def test_a_trtllm_servers_metrics_url_follows_its_base_url(run) -> None:
     arguments = ("local", "export", "org/big", "--to", "trtllm", "--register", "cluster")
     assert run(*arguments, "--url", "http://gpu:9/v1")[0] == 0
     assert load().providers["cluster"].metrics == "http://gpu:9/prometheus/metrics"
 
 
-def test_what_is_registered_is_called(run, openai_server: OpenAIServer) -> None:
-    """A server at the address answers under the registered route."""
+def test_a_registered_route_can_be_called(run, openai_server: OpenAIServer) -> None:
+    """A server at the registered base URL answers calls of the route."""
     arguments = ("--to", "vllm", "--register", "cluster", "--url", openai_server.base_url)
     assert run("local", "export", "org/big", *arguments)[0] == 0
     with OpenAI() as client:

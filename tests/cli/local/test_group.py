@@ -1,4 +1,4 @@
-"""``specclient local`` on tiny random models: text, tables, JSON, and what goes wrong."""
+"""``specclient local`` on tiny random models: text, tables, JSON, and errors."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ SHORT = ("--count", "2", "--new", "8")
 
 @pytest.fixture(autouse=True)
 def _configured(local) -> None:
-    """``demo`` is the tiny pair everywhere here."""
+    """Configure ``demo`` as the tiny pair for all tests."""
 
 
-def test_generate_writes_text_then_one_line_of_figures(run) -> None:
+def test_generate_prints_text_and_one_line_of_figures(run) -> None:
     code, out, err = run("local", "generate", "def f(x):", "--max-tokens", "12", "--draft-length", "2")
     assert code == 0
     assert out.endswith("\n")
@@ -35,32 +35,32 @@ def test_generate_writes_text_then_one_line_of_figures(run) -> None:
     assert "accepted" not in plain[2]
 
 
-def test_generate_tells_everything_as_json(run, pair) -> None:
+def test_generate_prints_all_results_as_json(run, pair) -> None:
     arguments = ("local", "generate", "def f(x):", "--max-tokens", "9", "--draft-length", "3", "--json")
     code, out, err = run(*arguments)
-    told = json.loads(out)
+    result = json.loads(out)
     assert (code, err) == (0, "")
-    assert (told["model"], told["drafts"]) == (str(pair[0]), [str(pair[1])])
-    assert (told["tokens"], len(told["token_ids"]), told["finish_reason"]) == (9, 9, "length")
-    assert told["speculation"]["method"] == "draft"
-    assert told["speculation"]["steps"] + told["speculation"]["accepted"] >= 9
-    assert 0 < told["ttft_s"] <= told["seconds"]
-    assert told["tokens_per_s"] == pytest.approx(9 / told["seconds"])
+    assert (result["model"], result["drafts"]) == (str(pair[0]), [str(pair[1])])
+    assert (result["tokens"], len(result["token_ids"]), result["finish_reason"]) == (9, 9, "length")
+    assert result["speculation"]["method"] == "draft"
+    assert result["speculation"]["steps"] + result["speculation"]["accepted"] >= 9
+    assert 0 < result["ttft_s"] <= result["seconds"]
+    assert result["tokens_per_s"] == pytest.approx(9 / result["seconds"])
     sampled = [run(*arguments, "--temperature", "1", "--seed", "4")[1] for _ in range(2)]
     assert len({json.loads(each)["text"] for each in sampled}) == 1
 
 
-def test_generate_reads_stdin_and_a_folder(run, pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_generate_reads_stdin_and_loads_a_folder(run, pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("import "))
     code, _, err = run("local", "generate", "-", "-m", str(pair[0]), "--max-tokens", "4")
-    assert (code, err.endswith(" · plain\n")) == (0, True), "a folder brings no draft"
+    assert (code, err.endswith(" · plain\n")) == (0, True), "a folder has no draft"
 
 
-def test_drafted_text_is_marked_in_a_terminal(run, pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accepted_draft_text_is_coloured_in_a_terminal(run, pair, monkeypatch: pytest.MonkeyPatch) -> None:
     own = ("-m", str(pair[0]), "--draft", str(pair[0]), "--draft-length", "3")
     arguments = ("local", "generate", "def f(x):", *own, "--max-tokens", "12", "--show-drafts")
     _, unmarked, _ = run(*arguments)
-    assert "\x1b" not in unmarked, "a pipe gets the text alone"
+    assert "\x1b" not in unmarked, "a pipe gets plain text"
     monkeypatch.setenv("FORCE_COLOR", "1")
     code, out, _ = run(*arguments)
     assert code == 0
@@ -69,9 +69,9 @@ def test_drafted_text_is_marked_in_a_terminal(run, pair, monkeypatch: pytest.Mon
 
 def test_bench_compares_with_plain_decoding(run) -> None:
     code, out, err = run("local", "bench", *SHORT, "--repeat", "2", "--draft-length", "3", "--json")
-    told = json.loads(out)
+    result = json.loads(out)
     assert (code, err) == (0, "")
-    rows = {row["method"]: row for row in told["rows"]}
+    rows = {row["method"]: row for row in result["rows"]}
     assert {"plain", "draft", "ngram"} <= set(rows)
     assert rows["plain"]["speed_up"] == 1.0
     assert rows["plain"]["expected"] is None
@@ -80,7 +80,7 @@ def test_bench_compares_with_plain_decoding(run) -> None:
     assert 0.0 <= rows["draft"]["acceptance_rate"] <= 1.0
 
 
-def test_bench_shows_a_table_of_ones_own_prompts(run, tmp_path: Path) -> None:
+def test_bench_shows_a_table_for_given_prompts(run, tmp_path: Path) -> None:
     file = tmp_path / "prompts.jsonl"
     file.write_text('{"prompt": "def a():"}\n\n{"prompt": "' + "x" * 900 + '"}\n')
     code, out, err = run(
@@ -95,7 +95,7 @@ def test_bench_shows_a_table_of_ones_own_prompts(run, tmp_path: Path) -> None:
     assert [row.split()[0] for row in rows] == ["plain", "draft"]
 
 
-def test_bench_fails_where_texts_differ(run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bench_fails_if_outputs_differ(run, monkeypatch: pytest.MonkeyPatch) -> None:
     right = Speculator._keep
 
     def wrong(self, move, verdict):
@@ -113,13 +113,13 @@ def test_bench_fails_where_texts_differ(run, monkeypatch: pytest.MonkeyPatch) ->
     assert (code, err) == (0, "draft: other tokens than plain decoding, because of rounding in bfloat16\n")
 
 
-def test_profile_adds_up(run) -> None:
-    told = json.loads(run("local", "profile", *SHORT, "--draft-length", "3", "--json")[1])
-    stages = {stage["name"]: stage for stage in told["stages"]}
+def test_profile_shares_add_up_to_one(run) -> None:
+    result = json.loads(run("local", "profile", *SHORT, "--draft-length", "3", "--json")[1])
+    stages = {stage["name"]: stage for stage in result["stages"]}
     assert {"prefill", "draft passes", "target pass", "sampling", "verification", "text"} <= set(stages)
-    assert sum(stage["share"] for stage in told["stages"]) == pytest.approx(1.0)
-    assert stages["target pass"]["calls"] == told["rounds"]
-    assert {(one["model"], one["rows"]) for one in told["passes"]} >= {
+    assert sum(stage["share"] for stage in result["stages"]) == pytest.approx(1.0)
+    assert stages["target pass"]["calls"] == result["rounds"]
+    assert {(one["model"], one["rows"]) for one in result["passes"]} >= {
         ("target", 1),
         ("target", 5),
         ("draft", 1),
@@ -130,12 +130,12 @@ def test_profile_adds_up(run) -> None:
     assert "after 64 tokens" in out
 
 
-def test_what_is_timed_reads_its_prompts(run, tmp_path: Path) -> None:
+def test_profile_prefills_its_prompts_without_a_cached_prefix(run, tmp_path: Path) -> None:
     file = tmp_path / "long.txt"
     file.write_text("".join(chr(97 + i * i % 26) for i in range(400)))
     out = run("local", "profile", "--prompts", str(file), "--new", "4", "--method", "plain", "--json")[1]
     (prefill,) = [stage for stage in json.loads(out)["stages"] if stage["name"] == "prefill"]
-    assert prefill["calls"] == 2, "two chunks of it, though the run before has read it"
+    assert prefill["calls"] == 2, "two prefill chunks: the warm-up's cache is not reused"
 
 
 def test_pick_depth_names_the_fastest(run) -> None:
@@ -143,8 +143,8 @@ def test_pick_depth_names_the_fastest(run) -> None:
     assert code == 0
     assert re.findall(r"^(\d) prompts? at a time", out, re.MULTILINE) == ["1", "2"]
     assert len(re.findall(r"^(?:K = \d is fastest|drafting is slower)", out, re.MULTILINE)) == 2
-    told = json.loads(run("local", "pick-depth", *SHORT, "--lengths", "2", "--repeat", "1", "--json")[1])
-    (table,) = told["batches"]
+    result = json.loads(run("local", "pick-depth", *SHORT, "--lengths", "2", "--repeat", "1", "--json")[1])
+    (table,) = result["batches"]
     assert [row["length"] for row in table["rows"]] == [0, 2]
     assert table["best"] in (0, 2)
     assert table["rows"][0]["measured"] == 1.0
@@ -152,7 +152,7 @@ def test_pick_depth_names_the_fastest(run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (("generate", "x", "-m", "./nowhere"), 1, "./nowhere is not a folder"),
         (("generate", "x", "--method", "magic"), 2, "'magic' is not one of"),
@@ -164,16 +164,16 @@ def test_pick_depth_names_the_fastest(run) -> None:
         (("generate", "x" * 2000), 1, "exceed the context of 512"),
     ],
 )  # fmt: skip
-def test_what_goes_wrong_is_one_line(run, arguments, code, said) -> None:
+def test_errors_are_reported_without_a_traceback(run, arguments, code, message) -> None:
     Path("empty.txt").write_text("\n")
     Path("bad.jsonl").write_text('{"prompt": "a"}\n{"text": "b"}\n')
     found, out, err = run("local", *arguments)
     assert (found, out) == (code, "")
-    assert said in err
+    assert message in err
     assert "Traceback" not in err
 
 
-def test_a_draft_of_another_family_is_refused_where_asked(run, pair, tmp_path: Path) -> None:
+def test_an_incompatible_draft_is_refused_on_request(run, pair, tmp_path: Path) -> None:
     other = write_checkpoint(tmp_path / "other", vocab_size=280)
     asked = ("--draft", str(other), "--draft-vocabulary", "same")
     code, _, err = run("local", "bench", "-m", str(pair[0]), *asked, *SHORT)
@@ -186,6 +186,6 @@ def test_a_draft_of_another_family_is_refused_where_asked(run, pair, tmp_path: P
     assert "method is 'draft'; as loaded, this engine has plain, ngram" in err
 
 
-def test_lists_on_the_command_line() -> None:
+def test_list_options_are_parsed() -> None:
     assert CountList(0, 10).convert("0-2,5,2", None, None) == (0, 1, 2, 5)
     assert MethodList().convert("plain, draft,plain", None, None) == ("plain", "draft")

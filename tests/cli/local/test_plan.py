@@ -1,4 +1,4 @@
-"""``specclient local plan``: what models take, from their shapes alone."""
+"""``specclient local plan``: memory requirements from models' configurations alone."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from tiny_vocabularies import behind_another, lettered
 
 @pytest.fixture
 def shape(pair, tmp_path: Path) -> Path:
-    """A checkpoint of which only the shape is there."""
+    """A checkpoint folder that contains only config.json."""
     folder = tmp_path / "shape"
     folder.mkdir()
     shutil.copy(pair[0] / "config.json", folder)
     return folder
 
 
-def test_a_shape_is_enough(run, shape) -> None:
+def test_a_plan_needs_only_the_configuration(run, shape) -> None:
     code, out, err = run("local", "plan", str(shape), "--slots", "3", "--context", "128", "--json")
-    told = json.loads(out)
+    plan = json.loads(out)
     assert (code, err) == (0, "")
-    (device,) = told["devices"]
+    (device,) = plan["devices"]
     (model,) = device["models"]
-    # Two layers, two heads of eight for keys and as many for values, four bytes a number.
+    # Two layers, each with two heads of 8 for keys and two for values, 4 bytes per number.
     assert model["kv_per_token"] == device["kv_per_token"] == 2 * 2 * 2 * 8 * 4
     assert device["caches"] == 3 * 128 * model["kv_per_token"]
     assert device["weights"] >= 4 * model["parameters"]
@@ -38,7 +38,7 @@ def test_a_shape_is_enough(run, shape) -> None:
     assert 2 * halved["weights"] == device["weights"]
 
 
-def test_room_is_what_the_memory_leaves(run, shape) -> None:
+def test_maximum_context_and_slots_fit_the_memory(run, shape) -> None:
     arguments = ("local", "plan", str(shape), "--context", "512", "--slots", "8", "--json")
     (whole,) = json.loads(run(*arguments)[1])["devices"]
     short = whole["total"] - whole["caches"] // 2
@@ -55,7 +55,7 @@ def test_room_is_what_the_memory_leaves(run, shape) -> None:
     assert not more["fits"]
 
 
-def test_a_pair_is_shown_with_its_sum(run, local, pair) -> None:
+def test_a_pair_is_shown_with_its_total(run, local, pair) -> None:
     code, out, _ = run("local", "plan", "demo")
     assert code == 0
     header, target, draft, together, verdict, room = out.splitlines()
@@ -68,7 +68,9 @@ def test_a_pair_is_shown_with_its_sum(run, local, pair) -> None:
     assert "half-precision dtype or quantized weights" in out
 
 
-def test_of_a_hub_id_only_the_shape_is_fetched(run, shape, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_configuration_of_a_hub_id_is_downloaded(
+    run, shape, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = []
 
     def download(name: str, *, allow_patterns: list[str]) -> str:
@@ -82,7 +84,7 @@ def test_of_a_hub_id_only_the_shape_is_fetched(run, shape, monkeypatch: pytest.M
     ]
 
 
-def test_heads_are_planned_with_the_states_they_read(run, tmp_path: Path) -> None:
+def test_heads_are_planned_with_their_hidden_states(run, tmp_path: Path) -> None:
     from tiny_models import write_checkpoint
 
     target = write_checkpoint(tmp_path / "target", **tiny_heads.TARGET)
@@ -99,7 +101,7 @@ def test_heads_are_planned_with_the_states_they_read(run, tmp_path: Path) -> Non
     ]
     (device,) = json.loads(run(*arguments, "--json")[1])["devices"]
     _, states, medusa, eagle = device["models"]
-    # EAGLE-3 reads after 2 and 1 of four layers, Medusa after all of them: three rows of 32 numbers.
+    # EAGLE-3 reads the states after layers 1 and 2 of four, Medusa after the last: three rows of 32 numbers.
     assert (states["kv_per_token"], states["weights"]) == (3 * 32 * 4, 300 * 32 * 4)
     assert (medusa["kv_per_token"], medusa["weights"]) == (0, 3 * (32 + 300) * 32 * 4)
     assert eagle["kv_per_token"] == 2 * 2 * 8 * 4
@@ -107,7 +109,7 @@ def test_heads_are_planned_with_the_states_they_read(run, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("asked", "way", "said"),
+    ("asked", "way", "message"),
     [
         (
             (),
@@ -122,21 +124,23 @@ def test_heads_are_planned_with_the_states_they_read(run, tmp_path: Path) -> Non
         ),
     ],
 )
-def test_what_becomes_of_a_draft_of_another_vocabulary_is_said(run, pair, tmp_path, asked, way, said) -> None:
+def test_the_handling_of_a_draft_with_another_vocabulary_is_stated(
+    run, pair, tmp_path, asked, way, message
+) -> None:
     target, draft = pair
     other = behind_another(draft, tmp_path / "other")
     arguments = ("local", "plan", str(target), "--draft", str(draft), "--draft", str(other), *asked)
-    told = json.loads(run(*arguments, "--json")[1])
-    assert [(each["draft"], each["way"]) for each in told["other_vocabularies"]] == [(str(other), way)]
+    plan = json.loads(run(*arguments, "--json")[1])
+    assert [(each["draft"], each["way"]) for each in plan["other_vocabularies"]] == [(str(other), way)]
     code, out, _ = run(*arguments)
     flat = " ".join(out.split())
     assert code == 0
-    assert f"{other} has another vocabulary ({told['other_vocabularies'][0]['difference']}" in flat
-    assert said in flat
+    assert f"{other} has another vocabulary ({plan['other_vocabularies'][0]['difference']}" in flat
+    assert message in flat
     assert f"{draft} has another vocabulary" not in flat
 
 
-def test_a_draft_that_shares_nothing_is_refused_with_a_way_out(run, pair, tmp_path) -> None:
+def test_a_draft_without_shared_tokens_is_refused_with_a_remedy(run, pair, tmp_path) -> None:
     from tiny_models import write_checkpoint
 
     other = write_checkpoint(tmp_path / "other", vocab_size=9, tokenizer=lettered("¤αβγδεζηθ"))
@@ -147,7 +151,7 @@ def test_a_draft_that_shares_nothing_is_refused_with_a_way_out(run, pair, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (("nowhere/none",), 1, "nowhere/none is not a local folder and could not be downloaded"),
         (("demo", "--context", "513"), 3, "context is 513; allowed is 2 to 512"),
@@ -155,12 +159,12 @@ def test_a_draft_that_shares_nothing_is_refused_with_a_way_out(run, pair, tmp_pa
         (("demo", "--device", "tpu"), 3, "device is 'tpu'; allowed are auto, cpu"),
     ],
 )
-def test_what_cannot_be_planned(run, local, arguments, code, said) -> None:
+def test_invalid_arguments_of_a_plan_are_errors(run, local, arguments, code, message) -> None:
     found, out, err = run("local", "plan", *arguments)
     assert (found, out) == (code, "")
-    assert said in err
+    assert message in err
 
 
-def test_sizes() -> None:
+def test_memory_sizes_are_parsed() -> None:
     sizes = {"24GiB": 24 * 2**30, "80GB": 80 * 10**9, "1.5 MiB": 3 * 2**19, "512": 512, "2T": 2 * 10**12}
     assert {text: MemorySize().convert(text, None, None) for text in sizes} == sizes

@@ -1,4 +1,4 @@
-"""``specclient models``: what is known of providers and models, and what probes find out and remember."""
+"""``specclient models``: known facts of providers and models, probes, and stored probe results."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from specclient import OpenAI
 from specclient.providers import PRESETS, Endpoint
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight"]
-Told = dict[str, Any]
+Fields = dict[str, Any]
 
 
 class Server:
-    """How a server takes each field that a probe tries; ``behave`` answers one request so.
+    """The behaviour of a server under a probe; calling it answers one request.
 
     Args:
-        counts: what is told of a prediction, by whether the request held a good one; None tells nothing.
-        refuses: fields that are answered with 400.
+        counts: token counts for a prediction, given whether the request has a valid one; None omits them.
+        refuses: fields whose presence is answered with 400.
         checks: whether a malformed prediction is refused.
-        scores: extra fields of an answer to a completion, by its body.
-        beside: extra fields of every answer to a chat.
-        says: the text of an answer, by the request's messages.
+        scores: extra fields of a completion's response, given the request's body.
+        beside: extra fields of every chat response.
+        says: the text of a response, given the request's messages.
     """
 
     def __init__(
         self,
         *,
-        counts: Callable[[bool], Told | None] = lambda _: None,
+        counts: Callable[[bool], Fields | None] = lambda _: None,
         refuses: tuple[str, ...] = (),
         checks: bool = False,
-        scores: Callable[[Any], Told] = lambda _: {},
-        beside: Told | None = None,
+        scores: Callable[[Any], Fields] = lambda _: {},
+        beside: Fields | None = None,
         says: Callable[[Any], str] = lambda _: "one",
         completions: bool = True,
     ) -> None:
@@ -81,19 +81,19 @@ class Server:
         return reply(400, {"error": {"message": words, "type": "invalid_request_error"}})
 
 
-def counts(accepted: Any, rejected: Any) -> Told:
+def counts(accepted: Any, rejected: Any) -> Fields:
     return {"accepted_prediction_tokens": accepted, "rejected_prediction_tokens": rejected}
 
 
-def ranks(asked: Any) -> Told:
-    """vLLM's ``prompt_logprobs``, where they are asked for."""
+def ranks(asked: Any) -> Fields:
+    """vLLM's ``prompt_logprobs``, if the request asks for them."""
     if not asked.get("prompt_logprobs"):
         return {}
     row = {"7": {"logprob": -0.5, "rank": 1, "decoded_token": "x"}}
     return {"prompt_logprobs": [None, *[row] * (len(WORDS) - 1)]}
 
 
-def echoed(asked: Any) -> Told:
+def echoed(asked: Any) -> Fields:
     """The legacy ``echo`` with ``logprobs``."""
     if not asked.get("echo"):
         return {}
@@ -104,18 +104,18 @@ def echoed(asked: Any) -> Told:
     }
 
 
-def last_echoed(asked: Any) -> Told:
+def last_echoed(asked: Any) -> Fields:
     """Fireworks' ``echo_last``."""
     return {"logprobs": {"token_logprobs": [-0.5] * (asked.get("echo_last", 0) + 1)}}
 
 
 @pytest.fixture
 def probe(run, hosted: OpenAIServer, in_empty_folder: Path) -> Callable[..., Any]:
-    """Probe a server that behaves so, and return what is printed as JSON."""
+    """Probe a server of the given behaviour; return the printed JSON."""
 
     now: list[Server] = []
 
-    async def as_it_is_now(received: Received, wire: Wire) -> None:
+    async def current_server(received: Received, wire: Wire) -> None:
         await now[-1](received, wire)
 
     def probing(server: Server, *arguments: str, model: str = "mine/m-large", capabilities: str = "") -> Any:
@@ -123,7 +123,7 @@ def probe(run, hosted: OpenAIServer, in_empty_folder: Path) -> Callable[..., Any
         file = in_empty_folder / "specclient.toml"
         if capabilities:
             file.write_text(f"{file.read_text()}[providers.mine.capabilities]\n{capabilities}\n")
-        hosted.script(*[as_it_is_now] * 6)
+        hosted.script(*[current_server] * 6)
         code, out, err = run("models", "probe", model, "--json", *arguments)
         assert code == 0, err
         return json.loads(out)
@@ -131,12 +131,12 @@ def probe(run, hosted: OpenAIServer, in_empty_folder: Path) -> Callable[..., Any
     return probing
 
 
-def outcome(told: Any, name: str = "prediction") -> str:
-    found: str = told["findings"][name]["outcome"]
+def outcome(report: Any, name: str = "prediction") -> str:
+    found: str = report["findings"][name]["outcome"]
     return found
 
 
-# --- of a prediction
+# --- predictions
 
 
 @pytest.mark.parametrize(
@@ -147,8 +147,12 @@ def outcome(told: Any, name: str = "prediction") -> str:
         (Server(counts=lambda _: counts(0, 0), checks=True), "honoured", True),
         (Server(), "ignored", False),
         (Server(counts=lambda _: counts(0, 0)), "ignored", False),  # a gateway's zeros
-        (Server(counts=lambda _: counts(8, 1)), "ignored", False),  # told of any request
-        (Server(counts=lambda good: counts(900, 1) if good else None), "ignored", False),  # of 12 tokens
+        (Server(counts=lambda _: counts(8, 1)), "ignored", False),  # reported for any request
+        (
+            Server(counts=lambda good: counts(900, 1) if good else None),
+            "ignored",
+            False,
+        ),  # more than the 12 generated tokens
         (Server(counts=lambda _: counts("many", None)), "ignored", False),
         (Server(counts=lambda _: counts(-3, 4)), "ignored", False),
         (Server(checks=True), "untelemetered", None),
@@ -170,20 +174,22 @@ def outcome(told: Any, name: str = "prediction") -> str:
         "refused anyway",
     ],
 )
-def test_what_becomes_of_a_prediction(probe, server: Server, expected: str, known: bool | None) -> None:
-    told = probe(server)
-    assert outcome(told) == expected, told
-    assert told["capabilities"].get("prediction") == known
-    assert expected == "honoured" or "telemetry" not in told["capabilities"]
-    assert told["requests"] <= 5
+def test_a_prediction_probe_reports_the_servers_behaviour(
+    probe, server: Server, expected: str, known: bool | None
+) -> None:
+    report = probe(server)
+    assert outcome(report) == expected, report
+    assert report["capabilities"].get("prediction") == known
+    assert expected == "honoured" or "telemetry" not in report["capabilities"]
+    assert report["requests"] <= 5
 
 
-def test_a_refusal_is_told_in_the_servers_words(probe) -> None:
-    told = probe(Server(refuses=("prediction",)))
-    assert told["findings"]["prediction"]["evidence"] == "400: unknown field prediction"
+def test_a_refusal_quotes_the_servers_message(probe) -> None:
+    report = probe(Server(refuses=("prediction",)))
+    assert report["findings"]["prediction"]["evidence"] == "400: unknown field prediction"
 
 
-# --- of the scores of a prompt
+# --- scores of a prompt
 
 
 @pytest.mark.parametrize(
@@ -198,7 +204,7 @@ def test_a_refusal_is_told_in_the_servers_words(probe) -> None:
             ),
             "honoured",
             "echo",
-        ),  # Together's
+        ),  # Together's form
         (Server(), "ignored", False),
         (Server(scores=lambda _: {"logprobs": {"token_logprobs": [-0.1]}}), "ignored", False),
         (Server(scores=lambda asked: {"text": f"{asked['prompt']} nine"}), "ignored", False),
@@ -212,75 +218,84 @@ def test_a_refusal_is_told_in_the_servers_words(probe) -> None:
         (Server(refuses=("prompt",)), "refused", False),
     ],
 )
-def test_whether_a_prompt_is_scored(probe, server: Server, expected: str, form: str | bool) -> None:
-    told = probe(server)
-    assert outcome(told, "verification") == expected, told
-    assert told["capabilities"]["verification"] == form
+def test_a_verification_probe_finds_the_form_of_prompt_scores(
+    probe, server: Server, expected: str, form: str | bool
+) -> None:
+    report = probe(server)
+    assert outcome(report, "verification") == expected, report
+    assert report["capabilities"]["verification"] == form
 
 
-def test_a_known_form_is_tried_alone_and_a_known_no_not_at_all(probe, hosted: OpenAIServer) -> None:
-    told = probe(Server(scores=last_echoed), capabilities='verification = "echo_last"')
-    assert (outcome(told, "verification"), told["capabilities"]["verification"]) == ("honoured", "echo_last")
+def test_only_the_known_form_of_verification_is_probed(probe, hosted: OpenAIServer) -> None:
+    report = probe(Server(scores=last_echoed), capabilities='verification = "echo_last"')
+    assert (outcome(report, "verification"), report["capabilities"]["verification"]) == (
+        "honoured",
+        "echo_last",
+    )
     assert [request.json.get("echo_last") for request in hosted.requests][-1] == 4
 
 
-@pytest.mark.parametrize("said", ["false", '"tgi"'])
-def test_what_needs_no_asking_is_not_paid_for(probe, hosted: OpenAIServer, said: str) -> None:
-    told = probe(Server(), capabilities=f"verification = {said}")
-    assert outcome(told, "verification") == "unknown"
-    assert "verification" not in told["capabilities"]
+@pytest.mark.parametrize("configured", ["false", '"tgi"'])
+def test_verification_is_not_probed_if_its_absence_or_form_is_known(
+    probe, hosted: OpenAIServer, configured: str
+) -> None:
+    report = probe(Server(), capabilities=f"verification = {configured}")
+    assert outcome(report, "verification") == "unknown"
+    assert "verification" not in report["capabilities"]
     assert {request.path for request in hosted.requests} == {"/v1/chat/completions"}
 
 
-def test_a_language_without_completions_is_asked_for_none(
+def test_a_dialect_without_completions_is_not_probed_for_verification(
     run, hosted: OpenAIServer, in_empty_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
     (in_empty_folder / "specclient.toml").write_text(
         f'[providers.anthropic]\nbase_url = "{hosted.base_url}"\n'
     )
-    said = {"id": "m", "type": "message", "role": "assistant", "content": [], "stop_reason": "end_turn"}
+    answer = {"id": "m", "type": "message", "role": "assistant", "content": [], "stop_reason": "end_turn"}
     refused = {"type": "error", "error": {"type": "invalid_request_error", "message": "extra inputs"}}
-    hosted.script(reply(400, refused), reply(200, said))
+    hosted.script(reply(400, refused), reply(200, answer))
     code, out, err = run("models", "probe", "anthropic/m", "--json")
     assert code == 0, err
-    told = json.loads(out)
-    assert (outcome(told), outcome(told, "verification")) == ("refused", "unknown")
-    assert told["requests"] == len(hosted.requests) == 2
+    report = json.loads(out)
+    assert (outcome(report), outcome(report, "verification")) == ("refused", "unknown")
+    assert report["requests"] == len(hosted.requests) == 2
 
 
-# --- of telemetry and of an unfinished turn
+# --- telemetry and unfinished turns
 
 
-def test_telemetry_that_arrives_is_named(probe) -> None:
-    told = probe(Server(beside={"timings": {"draft_n": 10, "draft_n_accepted": 7}}))
-    assert told["capabilities"]["telemetry"] == ["llamacpp"]
+def test_received_telemetry_is_named(probe) -> None:
+    report = probe(Server(beside={"timings": {"draft_n": 10, "draft_n_accepted": 7}}))
+    assert report["capabilities"]["telemetry"] == ["llamacpp"]
     broken = probe(Server(beside={"timings": {"draft_n": "ten", "draft_n_accepted": -7}}))
     assert "telemetry" not in broken["capabilities"]
-    assert outcome(broken, "telemetry") == "unknown", "silence is no proof"
+    assert outcome(broken, "telemetry") == "unknown", "missing telemetry proves nothing"
 
 
 @pytest.mark.parametrize(
     ("says", "expected", "known"),
     [
         ("seven eight nine ten", "honoured", "assistant"),
-        ("Sure: four five six seven eight", "honoured", "assistant"),  # llama.cpp may hand the prefill back
+        ("Sure: four five six seven eight", "honoured", "assistant"),  # llama.cpp may repeat the prefill
         ("one two three", "ignored", False),
         ("", "ignored", False),
     ],
 )
-def test_whether_an_unfinished_turn_is_continued(probe, says: str, expected: str, known: Any) -> None:
-    told = probe(Server(says=lambda _: says), "--prefill")
-    assert outcome(told, "prefill") == expected
-    assert told["capabilities"]["prefill"] == known
-    assert told["requests"] == 5
+def test_a_prefill_probe_finds_whether_an_unfinished_turn_is_continued(
+    probe, says: str, expected: str, known: Any
+) -> None:
+    report = probe(Server(says=lambda _: says), "--prefill")
+    assert outcome(report, "prefill") == expected
+    assert report["capabilities"]["prefill"] == known
+    assert report["requests"] == 5
 
 
-# --- what it costs, and what goes wrong
+# --- costs and errors
 
 
-def test_calls_are_in_the_ledger_with_their_tag(probe, run, hosted: OpenAIServer) -> None:
-    told = probe(Server(scores=ranks))
+def test_probe_calls_are_in_the_ledger_with_their_tag(probe, run, hosted: OpenAIServer) -> None:
+    report = probe(Server(scores=ranks))
     with OpenAI() as client:
         rows = client.ledger.rows()
     assert [row.tags for row in rows] == [
@@ -288,7 +303,7 @@ def test_calls_are_in_the_ledger_with_their_tag(probe, run, hosted: OpenAIServer
         {"probe": "malformed prediction"},
         {"probe": "prompt_logprobs"},
     ]
-    assert float(told["cost"]) == pytest.approx(sum(float(row.cost) for row in rows))
+    assert float(report["cost"]) == pytest.approx(sum(float(row.cost) for row in rows))
     assert sum(request.json["max_tokens"] for request in hosted.requests) <= 5 * 16
 
 
@@ -300,14 +315,14 @@ def test_calls_are_in_the_ledger_with_their_tag(probe, run, hosted: OpenAIServer
         (reply(200, b"<html>"), 1, "does not match the API"),
     ],
 )
-def test_what_is_no_answer_about_the_model_is_an_error(
+def test_a_failed_probe_is_an_error_and_stores_nothing(
     run, hosted: OpenAIServer, clean_home: Path, behaviour: Any, code: int, words: str
 ) -> None:
     hosted.script(*[behaviour] * 6)
     found, out, err = run("models", "probe", "mine/m-large")
     assert (found, out) == (code, "")
     assert words in err
-    assert not list(clean_home.rglob("probes.json")), "nothing is known, so nothing is remembered"
+    assert not list(clean_home.rglob("probes.json")), "a failed probe must store nothing"
 
 
 @pytest.mark.parametrize(
@@ -321,18 +336,18 @@ def test_what_is_no_answer_about_the_model_is_an_error(
         ("auto", 2, "auto stands for several models"),
     ],
 )
-def test_models_that_cannot_be_probed(run, model: str, code: int, words: str) -> None:
+def test_a_model_that_cannot_be_probed_is_an_error(run, model: str, code: int, words: str) -> None:
     found, out, err = run("models", "probe", model)
     assert (found, out) == (code, "")
     assert words in err
 
 
-# --- what is remembered
+# --- stored results
 
 
-def test_an_answer_is_remembered_by_url_and_model(probe, run, hosted: OpenAIServer, clean_home: Path) -> None:
-    told = probe(Server(counts=lambda good: counts(8, 1) if good else counts(0, 0), scores=ranks))
-    file = Path(told["file"])
+def test_a_result_is_stored_by_url_and_model(probe, run, hosted: OpenAIServer, clean_home: Path) -> None:
+    report = probe(Server(counts=lambda good: counts(8, 1) if good else counts(0, 0), scores=ranks))
+    file = Path(report["file"])
     assert file.is_relative_to(clean_home)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert list(json.loads(file.read_text())) == [hosted.base_url]
@@ -345,13 +360,13 @@ def test_an_answer_is_remembered_by_url_and_model(probe, run, hosted: OpenAIServ
     assert place.capabilities_of("m-small").prediction is None
     _, out, _ = run("models", "show", "mine/m-large")
     assert "honoured: 8 predicted tokens accepted, 1 rejected" in out
-    assert told["at"][:10] in out
+    assert report["at"][:10] in out
     shown = json.loads(run("models", "show", "mine/m-large", "--json")[1])
     assert shown["capabilities"]["prediction"] is True
-    assert shown["probe"]["at"] == told["at"]
+    assert shown["probe"]["at"] == report["at"]
 
 
-def test_a_later_answer_takes_the_place_of_the_one_before(probe) -> None:
+def test_a_later_result_replaces_the_earlier_one(probe) -> None:
     assert probe(Server(scores=ranks))["capabilities"]["verification"] == "prompt_logprobs"
     probe(Server())
     with OpenAI() as client:
@@ -360,7 +375,7 @@ def test_a_later_answer_takes_the_place_of_the_one_before(probe) -> None:
     assert place.capabilities_of("m-large").verification is False
 
 
-def test_what_is_known_stands_over_what_was_found(probe) -> None:
+def test_configured_capabilities_override_probe_results(probe) -> None:
     probe(Server(), capabilities="prediction = true")
     with OpenAI() as client:
         place = client.pipeline.destinations.get("mine")
@@ -368,7 +383,9 @@ def test_what_is_known_stands_over_what_was_found(probe) -> None:
     assert place.capabilities_of("m-large").prediction is True
 
 
-def test_another_file_or_none(probe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run, hosted) -> None:
+def test_the_results_file_can_be_changed_or_turned_off(
+    probe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run, hosted
+) -> None:
     monkeypatch.setenv("SPECCLIENT_PROBES", str(tmp_path / "new" / "mine.json"))
     assert probe(Server())["file"] == str(tmp_path / "new" / "mine.json")
     monkeypatch.setenv("SPECCLIENT_PROBES", "OFF")
@@ -395,7 +412,7 @@ def test_another_file_or_none(probe, tmp_path: Path, monkeypatch: pytest.MonkeyP
         "[" * 100_000,
     ],
 )
-def test_a_file_that_says_nothing_harms_nothing(
+def test_an_invalid_results_file_is_ignored(
     run, hosted: OpenAIServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     file = tmp_path / "probes.json"
@@ -410,10 +427,10 @@ def test_a_file_that_says_nothing_harms_nothing(
         )
 
 
-# --- what is shown
+# --- output
 
 
-def test_every_provider_with_what_it_exposes(run) -> None:
+def test_every_provider_is_listed_with_its_capabilities(run) -> None:
     code, out, _ = run("models")
     assert code == 0
     lines = {line.split()[0]: line for line in out.splitlines() if line}
@@ -429,13 +446,13 @@ def test_every_provider_with_what_it_exposes(run) -> None:
     assert values["anthropic"]["dialect"] == "anthropic"
 
 
-def test_an_address_that_is_missing_is_told(run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_base_url_is_reported(run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BASETEN_API_KEY", "k")
     values = {row["name"]: row for row in json.loads(run("models", "--check", "--json")[1])["providers"]}
     assert (values["baseten"]["key"], values["baseten"]["check"]) == ("set, no base URL", None)
 
 
-def test_prices_of_ones_own_are_told(run, hosted: OpenAIServer) -> None:
+def test_configured_prices_are_shown(run, hosted: OpenAIServer) -> None:
     values = {row["name"]: row for row in json.loads(run("models", "--json")[1])["providers"]}
     assert values["mine"]["prices"] == "own"
     shown = json.loads(run("models", "show", "mine/m-large", "--json")[1])
@@ -448,7 +465,7 @@ def test_prices_of_ones_own_are_told(run, hosted: OpenAIServer) -> None:
     assert not hosted.requests
 
 
-def test_a_model_of_the_engine_is_shown(run, local: Path) -> None:
+def test_a_local_model_is_shown(run, local: Path) -> None:
     assert "method   draft" in run("models", "show", "local/demo")[1]
     assert json.loads(run("models", "show", "local/demo", "--json")[1])["method"] == "draft"
     code, _, err = run("models", "show", "local/none")
@@ -458,7 +475,7 @@ def test_a_model_of_the_engine_is_shown(run, local: Path) -> None:
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 280])
 @pytest.mark.parametrize("words", ["models", "models show openai/gpt-4.1"])
-def test_narrow_terminals_stay_readable(width: int, words: str) -> None:
+def test_tables_fit_narrow_terminals(width: int, words: str) -> None:
     terminal = Terminal(*words.split(), width=width, height=60, NO_COLOR="1")
     assert terminal.wait() == 0
     lines = [line for line in replay(terminal.output, width) if line]
@@ -468,21 +485,21 @@ def test_narrow_terminals_stay_readable(width: int, words: str) -> None:
         assert ("base URL" in terminal.output) == (width >= 280)
 
 
-def test_a_probe_in_a_terminal_and_in_a_pipe(run, hosted: OpenAIServer) -> None:
+def test_a_probe_prints_a_table_in_a_pipe_and_in_a_terminal(run, hosted: OpenAIServer) -> None:
     hosted.script(*[Server(scores=ranks)] * 6)
     code, out, _ = run("models", "probe", "mine/m-large")
     assert code == 0
-    told = {line.split()[0]: line for line in out.splitlines() if line}
-    assert told["prediction"].split()[1] == "ignored"
-    assert told["verification"].split()[1] == "honoured"
-    assert told["3"].startswith("3 requests for $")
+    report = {line.split()[0]: line for line in out.splitlines() if line}
+    assert report["prediction"].split()[1] == "ignored"
+    assert report["verification"].split()[1] == "honoured"
+    assert report["3"].startswith("3 requests for $")
     hosted.script(*[Server(scores=ranks)] * 6)
     terminal = Terminal("models", "probe", "mine/m-large", width=40, NO_COLOR="1")
     assert terminal.wait() == 0
     assert all(len(line) <= 40 for line in replay(terminal.output, 40))
 
 
-def test_options_of_a_command_stand_after_its_name(run) -> None:
+def test_options_before_a_subcommand_are_a_usage_error(run) -> None:
     code, _, err = run("models", "--json", "show", "openai/x")
     assert code == 2
     assert "put the options of `models show` after its name" in err
@@ -490,7 +507,7 @@ def test_options_of_a_command_stand_after_its_name(run) -> None:
 
 @pytest.mark.parametrize("words", ["models", "models show mine/m", "config show", "config check"])
 @pytest.mark.parametrize("form", [[], ["--json"]])
-def test_a_key_in_an_address_is_shown_nowhere(
+def test_a_key_in_a_base_url_is_never_shown(
     run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, form: list[str]
 ) -> None:
     file = tmp_path / "keyed.toml"

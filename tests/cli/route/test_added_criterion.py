@@ -1,4 +1,4 @@
-"""A criterion added by one object is an option and a column of ``specclient route``."""
+"""A criterion added as one object becomes an option and a column of ``specclient route``."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def co2():
         yield
 
 
-def test_explain_shows_it(run, hosted) -> None:
+def test_explain_shows_an_added_criterion(run, hosted) -> None:
     code, out, _ = run("route", "explain", "hi", *ARGUMENTS)
     assert (code, "co2 g" in out, "g CO2" in out) == (0, True, True)
-    told = json.loads(run("route", "explain", "hi", *ARGUMENTS, "--json")[1])
-    large, small = (candidate["figures"]["co2_g"] for candidate in told["candidates"])
+    decision = json.loads(run("route", "explain", "hi", *ARGUMENTS, "--json")[1])
+    large, small = (candidate["figures"]["co2_g"] for candidate in decision["candidates"])
     assert large == 2 * small > 0
-    assert told["chosen"] == "mine/m-small"
-    assert "least co2 g: " in told["reason"]
+    assert decision["chosen"] == "mine/m-small"
+    assert "least co2 g: " in decision["reason"]
 
 
-def test_a_limit_on_it_refuses(run, hosted) -> None:
+def test_a_limit_of_an_added_criterion_refuses_routes(run, hosted) -> None:
     code, out, err = run("route", "explain", "hi", "--limit", "max_co2_g=0.001")
     assert (code, "exceeds max_co2_g 0.001" in " ".join(out.split())) == (4, True)
     assert "change max_co2_g from 0.001 to" in " ".join(err.split())
@@ -45,12 +45,12 @@ def test_a_limit_on_it_refuses(run, hosted) -> None:
     assert (code, "one of max_cost_usd, max_latency_s, deadline_s" in " ".join(err.split())) == (2, True)
 
 
-def test_simulate_shows_it(run) -> None:
+def test_simulate_shows_an_added_criterion(run) -> None:
     world = ("route", "simulate", "--world", "mixed", "--calls", "200", *ARGUMENTS)
     code, out, _ = run(*world)
     assert (code, "co2 g" in out, "g CO2" in out) == (0, True, True)
-    told = json.loads(run(*world, "--json")[1])
-    assert told["policy"]["figures"]["co2_g"] > 0
+    result = json.loads(run(*world, "--json")[1])
+    assert result["policy"]["figures"]["co2_g"] > 0
 
 
 #: A program that adds a criterion with an option of its own, and then runs the command line.

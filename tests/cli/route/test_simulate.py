@@ -1,4 +1,4 @@
-"""``specclient route simulate``: worlds and traces as users run them."""
+"""``specclient route simulate``: simulated worlds and traces."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ def test_a_world_is_compared_and_saved_and_replayed(run, tmp_path: Path) -> None
     assert len(file.read_text().splitlines()) == 200
     code, out, err = run("route", "simulate", str(file), "--minimize", "latency", "--json")
     assert (code, err) == (0, "")
-    told = json.loads(out)
-    assert (told["name"], told["calls"], len(told["fixed"])) == (str(file), 200, 8)
-    assert told["policy"]["p95_s"] < told["clairvoyant"]["p95_s"] * 5
+    result = json.loads(out)
+    assert (result["name"], result["calls"], len(result["fixed"])) == (str(file), 200, 8)
+    assert result["policy"]["p95_s"] < result["clairvoyant"]["p95_s"] * 5
     code, out, _ = run("route", "simulate", str(file), "--deny", "own/")
     assert code == 0
     assert "always own/" not in out
     assert "drawn from their nearest calls in the trace" in out
 
 
-def test_what_is_asked_wrongly_is_said(run, tmp_path: Path) -> None:
+def test_wrong_arguments_are_named(run, tmp_path: Path) -> None:
     (tmp_path / "bad.jsonl").write_text('{"at": 1}\n')
-    for arguments, said in (
+    for arguments, message in (
         ((), "Give either a TRACE or --world NAME"),
         (("--world", "flat"), "There is no world 'flat'; the worlds are: mixed."),
         ((str(tmp_path / "bad.jsonl"),), "bad.jsonl:1: prompt_tokens is None"),
@@ -35,7 +35,7 @@ def test_what_is_asked_wrongly_is_said(run, tmp_path: Path) -> None:
     ):
         code, _, err = run("route", "simulate", *arguments)
         assert code != 0
-        assert said in " ".join(err.split())
+        assert message in " ".join(err.split())
 
 
 def test_a_policy_without_an_answer_is_not_compared(run) -> None:

@@ -1,4 +1,4 @@
-"""``specclient serve`` as a process of its own: it says how to use it, serves, and ends in order."""
+"""``specclient serve`` as a subprocess: its printed instructions, serving, and orderly shutdown."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Start = Callable[..., "Serving"]
 
 
 class Serving:
-    """A running ``specclient serve``; ``said`` is what it printed before it took requests."""
+    """A running ``specclient serve``; ``output`` is what it printed before it accepted requests."""
 
     def __init__(self, *arguments: str, **environment: str) -> None:
         command = [sys.executable, "-m", "specclient_cli.main", "serve", "--port", "0", *arguments]
@@ -36,19 +36,19 @@ class Serving:
         self._timer = threading.Timer(120, self.process.kill)
         self._timer.start()
         assert self.process.stdout is not None
-        self.said = ""
+        self.output = ""
         for line in self.process.stdout:
-            self.said += line
+            self.output += line
             if line.startswith("    try "):
                 break
         else:
-            pytest.fail(f"ended: {self.said} {self.process.communicate()}")
-        found = re.search(r"http://\S+/v1", self.said)
+            pytest.fail(f"ended: {self.output} {self.process.communicate()}")
+        found = re.search(r"http://\S+/v1", self.output)
         assert found
         self.url = found.group()
 
     def end(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
-        """Send a signal and return exit code and what was printed after ``said``."""
+        """Send a signal; return the exit code and what was printed after ``output``."""
         if self.process.poll() is None:
             self.process.send_signal(number)
         try:
@@ -60,7 +60,7 @@ class Serving:
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Start servers; those that a test leaves running are ended."""
+    """Start servers; kill those that the test leaves running."""
     with ExitStack() as stack:
 
         def started(*arguments: str, **environment: str) -> Serving:
@@ -82,10 +82,10 @@ def _ids(serving: Serving, key: str = "") -> list[str]:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
-def test_the_line_it_prints_works(start: Start, local: Path) -> None:
+def test_the_printed_curl_command_works(start: Start, local: Path) -> None:
     serving = start("--model", "local/demo-target")
-    assert serving.said.startswith("Serving local/demo-target\n")
-    line = serving.said.partition("try ")[2].strip()
+    assert serving.output.startswith("Serving local/demo-target\n")
+    line = serving.output.partition("try ")[2].strip()
     done = subprocess.run(["sh", "-c", f"{line} --silent"], capture_output=True, check=True, timeout=60)
     answer = json.loads(done.stdout)
     assert answer["usage"]["completion_tokens"] == 32
@@ -95,11 +95,11 @@ def test_the_line_it_prints_works(start: Start, local: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
-def test_a_key_is_named_and_not_shown(start: Start, local: Path) -> None:
+def test_the_key_is_not_printed_and_is_required(start: Start, local: Path) -> None:
     serving = start("--host", "0.0.0.0", SPECCLIENT_SERVER_KEY="open-sesame")
-    assert "open-sesame" not in serving.said
+    assert "open-sesame" not in serving.output
     assert serving.url.startswith("http://127.0.0.1:")
-    line = serving.said.partition("try ")[2].strip().replace("local/demo ", "local/demo-target ")
+    line = serving.output.partition("try ")[2].strip().replace("local/demo ", "local/demo-target ")
     assert _ids(serving, "open-sesame")[:2] == ["local/demo", "local/demo-target"]
     with pytest.raises(urllib.error.HTTPError, match="401"):
         _ids(serving)
@@ -111,7 +111,7 @@ def test_a_key_is_named_and_not_shown(start: Start, local: Path) -> None:
     assert serving.end()[0] == 0
 
 
-def test_a_gateway_to_what_is_configured(start: Start, hosted: OpenAIServer) -> None:
+def test_configured_providers_are_served(start: Start, hosted: OpenAIServer) -> None:
     serving = start()
     assert {"mine/m-large", "mine/m-small", "local/demo", "auto"} == set(_ids(serving)) - {
         "local/demo-target"
@@ -124,7 +124,7 @@ def test_a_gateway_to_what_is_configured(start: Start, hosted: OpenAIServer) -> 
 
 
 @pytest.mark.parametrize("options", [("--log-format", "json"), ("--log-format", "json", "--workers", "2")])
-def test_a_line_of_json_for_each_request(
+def test_each_request_is_logged_as_one_json_line(
     start: Start, hosted: OpenAIServer, options: tuple[str, ...]
 ) -> None:
     serving = start(*options)
@@ -140,13 +140,15 @@ def test_a_line_of_json_for_each_request(
     assert "secret" not in err
 
 
-def test_its_own_configuration_file(start: Start, tmp_path: Path, openai_server: OpenAIServer) -> None:
+def test_another_configuration_file_can_be_given(
+    start: Start, tmp_path: Path, openai_server: OpenAIServer
+) -> None:
     file = tmp_path / "other.toml"
     file.write_text(f'[providers.other]\nbase_url = "{openai_server.base_url}"\nmodels = ["m-large"]\n')
     assert "other/m-large" in _ids(start("--config", str(file)))
 
 
-def test_a_signal_lets_a_stream_end(start: Start, hosted: OpenAIServer) -> None:
+def test_a_signal_lets_a_stream_finish(start: Start, hosted: OpenAIServer) -> None:
     chunk = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
     chunk["choices"] = [{"index": 0, "delta": {"content": "a"}, "finish_reason": None}]
     frame = b"data: " + json.dumps(chunk).encode() + b"\n\n"
@@ -163,24 +165,24 @@ def test_a_signal_lets_a_stream_end(start: Start, hosted: OpenAIServer) -> None:
     assert serving.end()[:2] == (0, "Stopped.\n")
 
 
-def test_a_checkpoint_s_folder_with_its_draft(start: Start, pair: tuple[Path, Path]) -> None:
+def test_a_checkpoint_folder_is_served_with_a_draft(start: Start, pair: tuple[Path, Path]) -> None:
     target, draft = pair
     serving = start("--model", str(target), "--draft", str(draft), "--preload")
-    assert serving.said.startswith("Loading …\nServing local/target\n")
+    assert serving.output.startswith("Loading …\nServing local/target\n")
     body = {"model": "local/target", "prompt": "def f", "max_tokens": 4, "temperature": 0}
     request = urllib.request.Request(
         f"{serving.url}/completions", json.dumps(body).encode(), {"x-specclient-meta": "1"}
     )
     with urllib.request.urlopen(request, timeout=60) as answer:
-        told = json.loads(answer.read())["specclient"]
-    assert told["speculation"]["method"] == "draft"
+        meta = json.loads(answer.read())["specclient"]
+    assert meta["speculation"]["method"] == "draft"
 
 
 @pytest.mark.parametrize("model", ["demo", "bundled:target", "owner/name"])
-def test_what_may_be_a_checkpoint_is_taken_without_a_look(run, model: str) -> None:
+def test_bundled_and_hub_models_are_not_checked_before_the_start(run, model: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         code, _, err = run("serve", "--model", model, "--port", str(taken.getsockname()[1]))
-    assert (code, "is in use" in err) == (3, True), "all else was fine"
+    assert (code, "is in use" in err) == (3, True), "the model was refused before the port"
 
 
 @pytest.mark.parametrize(
@@ -201,12 +203,14 @@ def test_what_may_be_a_checkpoint_is_taken_without_a_look(run, model: str) -> No
         (["--config", "missing.toml"], 3, "missing.toml"),
     ],
 )
-def test_what_cannot_be_served_is_refused(run, arguments: list[str], code: int, words: str) -> None:
+def test_arguments_that_cannot_be_served_are_refused(
+    run, arguments: list[str], code: int, words: str
+) -> None:
     found, _, err = run("serve", "--port", "0", *arguments)
     assert (found, words in err) == (code, True), err
 
 
-def test_a_port_in_use(run) -> None:
+def test_a_port_in_use_is_an_error(run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         code, out, err = run("serve", "--port", str(taken.getsockname()[1]))
     assert code == 3
@@ -221,7 +225,7 @@ def test_nothing_heavy_is_imported_before_a_request() -> None:
         "from specclient_cli.main import run\n"
         "def end():\n"
         "    while True: time.sleep(0.5); os.kill(os.getpid(), signal.SIGTERM)\n"
-        "signal.signal(signal.SIGTERM, lambda *_: None)  # one that comes too early is followed by another\n"
+        "signal.signal(signal.SIGTERM, lambda *_: None)  # may come too early, so it is repeated\n"
         "threading.Thread(target=end, daemon=True).start()\n"
         "code = run(['serve', '--port', '0'])\n"
         "heavy = {'torch', 'transformers', 'tokenizers', 'tiktoken', 'genai_prices'}\n"

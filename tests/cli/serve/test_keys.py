@@ -1,4 +1,4 @@
-"""``specclient serve keys``: what is made, shown and ended, and what a server makes of it."""
+"""``specclient serve keys``: creating, listing and revoking keys, and their effect on ``serve``."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def _listed(run, *more: str) -> list[dict]:
     return json.loads(out)["keys"]
 
 
-def test_a_key_is_printed_once_and_kept_nowhere(run) -> None:
+def test_a_key_is_printed_once_and_not_stored(run) -> None:
     code, out, err = run("serve", "keys", "create", "alice")
     assert code == 0
-    assert KEY.fullmatch(out), "a script can take it from stdout"
+    assert KEY.fullmatch(out), "stdout must contain the key only, for scripts"
     assert "shown only now" in err
     secret = out.strip()[12:]
     _, table, _ = run("serve", "keys", "list")
@@ -34,7 +34,7 @@ def test_a_key_is_printed_once_and_kept_nowhere(run) -> None:
     assert secret.encode() not in held
 
 
-def test_what_is_granted_is_listed(run) -> None:
+def test_a_keys_limits_are_listed(run) -> None:
     words = ["--budget", "5/day", "--requests-per-minute", "60", "--tokens-per-minute", "90000"]
     words += ["-m", "openai/*", "-m", "local/demo", "--tag", "team=web", "--expires", "90d"]
     assert run("serve", "keys", "create", "ci", *words)[0] == 0
@@ -53,11 +53,11 @@ def test_what_is_granted_is_listed(run) -> None:
         "models": ["openai/*", "local/demo"], "tags": {"team": "web"}, "revoked_at": None, "used_at": None,
     }  # fmt: skip
     _, table, _ = run("serve", "keys", "list")
-    for told in ("$5.00/day", "90,000", "openai/* local/demo", "team=web", "never"):
-        assert told in table
+    for cell in ("$5.00/day", "90,000", "openai/* local/demo", "team=web", "never"):
+        assert cell in table
 
 
-def test_a_revoked_key_is_gone_from_the_list(run) -> None:
+def test_a_revoked_key_is_no_longer_listed(run) -> None:
     run("serve", "keys", "create", "alice")
     (alice,) = _listed(run)
     assert run("serve", "keys", "revoke", alice["prefix"])[:2] == (0, f"revoked alice ({alice['prefix']}…)\n")
@@ -69,7 +69,7 @@ def test_a_revoked_key_is_gone_from_the_list(run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "message"),
     [
         (["create"], 2, "NAME"),
         (["create", "a b"], 3, "1 to 64 letters"),
@@ -84,9 +84,9 @@ def test_a_revoked_key_is_gone_from_the_list(run) -> None:
         (["revoke", "nobody"], 3, "no key has the name or prefix 'nobody'"),
     ],
 )
-def test_what_cannot_be_is_named(run, words: list[str], code: int, told: str) -> None:
+def test_invalid_arguments_are_named(run, words: list[str], code: int, message: str) -> None:
     found, out, err = run("serve", "keys", *words)
-    assert (found, told in err, out) == (code, True, ""), err
+    assert (found, message in err, out) == (code, True, ""), err
 
 
 def test_keys_need_a_ledger(run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +95,7 @@ def test_keys_need_a_ledger(run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (code, "keys are stored in the ledger" in err) == (3, True)
 
 
-def test_a_configuration_named_before_keys_holds_for_them(run, tmp_path: Path, monkeypatch) -> None:
+def test_config_given_to_serve_applies_to_keys(run, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.delenv("SPECCLIENT_LEDGER")
     file = tmp_path / "other.toml"
     file.write_text(f'ledger = "{tmp_path / "other.sqlite3"}"\n')
@@ -103,14 +103,14 @@ def test_a_configuration_named_before_keys_holds_for_them(run, tmp_path: Path, m
     assert (tmp_path / "other.sqlite3").exists()
 
 
-def test_a_stored_key_lets_a_server_listen_to_other_machines(run) -> None:
-    """Port 1 with a name that is no address: what is refused first is what is missing."""
+def test_a_stored_key_permits_listening_on_other_addresses(run) -> None:
+    """The host is not an address of this machine: without a key, the command fails before it binds."""
     serve = ("serve", "--host", "203.0.113.1", "--port", "0")
     code, _, err = run(*serve)
     assert (code, "serve keys create NAME" in err) == (3, True)
     run("serve", "keys", "create", "alice")
     code, _, err = run(*serve)
-    assert (code, "cannot listen on" in err) == (3, True), "the key is there; the address is not"
+    assert (code, "cannot listen on" in err) == (3, True), "a key exists, but the address does not"
     run("serve", "keys", "revoke", "alice")
     code, _, err = run(*serve)
     assert (code, "there is no key" in err) == (3, True)
@@ -120,7 +120,7 @@ def test_a_stored_key_lets_a_server_listen_to_other_machines(run) -> None:
     "words",
     [["--model", "local/demo"], ["--model", "mine/x", "--preload", "-m", "local/demo"], ["--preload"]],
 )
-def test_a_local_model_is_not_loaded_by_each_worker_unasked(run, words: list[str]) -> None:
+def test_loading_a_local_model_per_worker_needs_an_option(run, words: list[str]) -> None:
     Path("specclient.toml").write_text('[providers.mine]\nbase_url = "http://127.0.0.1:9/v1"\n')
     code, out, err = run("serve", "--port", "0", "--workers", "2", *words)
     assert (code, out) == (2, "")
@@ -129,19 +129,19 @@ def test_a_local_model_is_not_loaded_by_each_worker_unasked(run, words: list[str
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("[server]\nredis_url = 'nonsense://:open-sesame@h'", "redis://HOST"),
         ("[server]\nredis_url = 5", "server.redis_url"),
     ],
 )
-def test_a_redis_url_that_is_none_is_refused_and_not_repeated(run, text: str, told: str) -> None:
+def test_an_invalid_redis_url_is_refused_and_not_repeated(run, text: str, message: str) -> None:
     Path("specclient.toml").write_text(text)
     code, _, err = run("serve", "--port", "0")
-    assert (code, told in err, "open-sesame" in err) == (3, True, False), err
+    assert (code, message in err, "open-sesame" in err) == (3, True, False), err
 
 
-def test_the_environment_stands_over_the_file_and_neither_is_shown(run, monkeypatch) -> None:
+def test_the_redis_url_of_the_environment_overrides_the_file_and_is_hidden(run, monkeypatch) -> None:
     Path("specclient.toml").write_text("[server]\nredis_url = 'redis://:open-sesame@h'\n")
     assert run("config", "show", "server.redis_url", "--json")[1].count('"source": "file"') == 1
     monkeypatch.setenv("SPECCLIENT_REDIS_URL", "redis://:swordfish@h")

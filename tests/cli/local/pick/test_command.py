@@ -1,4 +1,4 @@
-"""``specclient local pick`` on tiny random models: table, chart, JSON, and the file it writes."""
+"""``specclient local pick`` on tiny random models: table, chart, JSON, and the configuration it writes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def prompts(tmp_path: Path) -> Path:
     return file
 
 
-def test_candidates_are_told_as_a_table_bars_and_a_verdict(run, local, pair, prompts, tmp_path) -> None:
+def test_candidates_are_shown_as_a_table_with_bars_and_a_recommendation(
+    run, local, pair, prompts, tmp_path
+) -> None:
     chart = tmp_path / "pick.png"
     arguments = ("local", "pick", "--data", str(prompts), "--candidates", f"{pair[1]},ngram", *QUICK)
     code, out, err = run(*arguments, "--save", str(chart))
@@ -39,20 +41,20 @@ def test_candidates_are_told_as_a_table_bars_and_a_verdict(run, local, pair, pro
     assert chart.read_bytes().startswith(b"\x89PNG")
 
 
-def test_everything_is_told_as_json(run, local, pair, prompts) -> None:
+def test_all_results_are_printed_as_json(run, local, pair, prompts) -> None:
     code, out, _ = run(
         "local", "pick", "--data", str(prompts), "--candidates", str(pair[1]), *QUICK, "--json"
     )
-    told = json.loads(out)
+    result = json.loads(out)
     assert code == 0
-    (one,) = told["candidates"]
+    (one,) = result["candidates"]
     assert (one["name"], one["method"]) == (str(pair[1]), "draft")
-    assert set(one["by_task"]) == {"chat", "code"}, "a row's own task, and else what the router says"
+    assert set(one["by_task"]) == {"chat", "code"}, "a row's own task, or else the router's classification"
     assert one["refused"].startswith(f"acceptance {one['alpha']:.2f} is under the break-even")
-    assert told["recommended"] is None
+    assert result["recommended"] is None
 
 
-def test_what_is_refused_is_not_written(run, local, pair, prompts) -> None:
+def test_a_refused_candidate_is_not_written(run, local, pair, prompts) -> None:
     before = local.read_text()
     code, _, err = run(
         "local", "pick", "--data", str(prompts), "--candidates", str(pair[1]), *QUICK, "--write", str(local)
@@ -63,7 +65,7 @@ def test_what_is_refused_is_not_written(run, local, pair, prompts) -> None:
     assert local.read_text() == before
 
 
-def test_what_does_not_fit_is_left_out_or_named(run, local, tmp_path) -> None:
+def test_prompts_that_exceed_the_context_are_an_error(run, local, tmp_path) -> None:
     file = tmp_path / "long.jsonl"
     file.write_text(json.dumps({"prompt": "x" * 4000}) + "\n")
     code, _, err = run("local", "pick", "--data", str(file), "--candidates", "ngram", *QUICK)
@@ -71,8 +73,8 @@ def test_what_does_not_fit_is_left_out_or_named(run, local, tmp_path) -> None:
     assert "no prompt of" in err
 
 
-def test_the_choice_is_written_for_engine_and_router(run, local, prompts) -> None:
-    """The bundled draft of the bundled target pays on any machine that compiles passes, or is refused."""
+def test_the_choice_is_written_for_the_engine_and_the_router(run, local, prompts) -> None:
+    """Skipped where the bundled draft does not pay off, as on machines that cannot compile passes."""
     models = ("--target", str(BUNDLED / "target"), "--candidates", str(BUNDLED / "draft"))
     arguments = ("local", "pick", "--data", str(prompts), *models, *QUICK)
     code, _, err = run(*arguments, "--write", str(local), "--name", "code")
@@ -88,7 +90,9 @@ def test_the_choice_is_written_for_engine_and_router(run, local, prompts) -> Non
     local.write_text('candidates = ["local/code"]\n' + local.read_text())
     _, out, _ = run("route", "explain", "Hello there", "--json")
     (explained,) = json.loads(out)["candidates"]
-    assert explained["acceptance_rate"] == pytest.approx(pair.acceptance["chat"]), "begins with the measured"
+    assert explained["acceptance_rate"] == pytest.approx(pair.acceptance["chat"]), (
+        "the router starts with the measured acceptance"
+    )
 
 
 TEXT = """# mine
@@ -99,7 +103,7 @@ path = "a" # why
 """
 
 
-def test_a_choice_is_written_and_all_else_is_kept(tmp_path: Path) -> None:
+def test_writing_a_choice_keeps_the_rest_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "specclient.toml"
     file.write_text(TEXT)
     file.chmod(0o640)
@@ -126,7 +130,7 @@ def test_a_choice_is_written_and_all_else_is_kept(tmp_path: Path) -> None:
     assert "# why" in file.read_text()
 
 
-def test_a_file_is_begun_and_one_that_is_no_toml_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_created_and_invalid_toml_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "new.toml"
     write_pair_tables(file, "mine", "demo", {"heads": "h", "method": "eagle"}, {})
     assert tomllib.loads(file.read_text()) == {

@@ -1,4 +1,4 @@
-"""``specclient local train draft`` on tiny random models: a draft, its figures, what goes wrong."""
+"""``specclient local train draft`` on tiny random models: training, figures and errors."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def test_a_draft_is_trained_and_used(run, local, folder, tmp_path: Path) -> None
     assert "training 4/4 · loss " in lines[-1]
     assert "of sampled and" in lines[-1]
     again = run("local", "train", "draft", "--data", str(folder), "--out", str(out), *QUICK, "--json")
-    told = json.loads(again[1])
-    assert told["bytes"] > 0
-    assert set(told["before"]) == set(told["after"]) == {"drawn", "greedy", "tokens_per_round"}
+    result = json.loads(again[1])
+    assert result["bytes"] > 0
+    assert set(result["before"]) == set(result["after"]) == {"drawn", "greedy", "tokens_per_round"}
     code, _, err = run("local", "generate", "def f(x):", "--draft", str(out), "--max-tokens", "8")
     assert (code, err.endswith(" · draft\n")) == (0, True)
 
 
-def test_the_bar_of_a_terminal_tells_the_same(run, local, folder, tmp_path, monkeypatch) -> None:
+def test_a_terminal_shows_a_progress_bar(run, local, folder, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "160")
     arguments = ("local", "train", "draft", "--data", str(folder), "--out", str(tmp_path / "out"), *QUICK)
@@ -68,11 +68,11 @@ def test_the_bar_of_a_terminal_tells_the_same(run, local, folder, tmp_path, monk
     assert "training" in err
 
 
-def test_texts_come_of_files_folders_and_lists_of_prompts(folder, tmp_path: Path) -> None:
+def test_texts_are_read_from_files_folders_and_prompt_lists(folder, tmp_path: Path) -> None:
     learnt, held, whole = load_texts(str(folder))
     assert (len(learnt) + len(held), whole) == (6, False)
     assert held
-    assert (learnt, held, whole) == load_texts(str(folder)), "the same are held out every time"
+    assert (learnt, held, whole) == load_texts(str(folder)), "the held-out texts must be the same every time"
     rows = tmp_path / "prompts.jsonl"
     rows.write_text("".join(f'{{"prompt": "number {i}"}}\n' for i in range(40)))
     learnt, held, whole = load_texts(str(rows))
@@ -80,7 +80,7 @@ def test_texts_come_of_files_folders_and_lists_of_prompts(folder, tmp_path: Path
     assert 0 < len(held) < 12
     assert sorted(learnt + held) == sorted(f"number {i}" for i in range(40))
     (folder / "more.jsonl").write_text(rows.read_text())
-    assert load_texts(str(folder))[2], "prompts that are there stand over texts to cut them out of"
+    assert load_texts(str(folder))[2], "prompt lists take precedence over texts"
 
 
 @pytest.mark.parametrize(
@@ -101,14 +101,14 @@ def test_too_little_data_is_refused(tmp_path: Path, made, named) -> None:
 @pytest.mark.parametrize(
     ("data", "named"), [("./nowhere", "which does not exist"), ("nobody/nothing", "data set could not be")]
 )
-def test_data_that_is_not_there_is_named(run, local, tmp_path, data, named) -> None:
+def test_missing_data_is_named(run, local, tmp_path, data, named) -> None:
     code, _, err = run("local", "train", "draft", "--data", data, "--out", str(tmp_path / "out"))
     assert code == 3
     assert named in err
     assert not (tmp_path / "out").exists()
 
 
-def test_a_target_without_a_draft_is_named(run, pair, folder, tmp_path) -> None:
+def test_a_target_without_a_draft_is_an_error(run, pair, folder, tmp_path) -> None:
     code, _, err = run(
         "local", "train", "draft", "-m", str(pair[0]), "--data", str(folder), "--out", str(tmp_path / "out")
     )

@@ -1,4 +1,4 @@
-"""``specclient local train heads`` on a tiny random model: figures, JSON, heads that draft, and errors."""
+"""``specclient local train heads`` on a tiny random model: training, JSON, drafting, and errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ QUICK = (
 
 @pytest.fixture(autouse=True)
 def _configured(local) -> None:
-    """``demo`` is the tiny pair everywhere here."""
+    """Configure ``demo`` as the tiny pair for all tests."""
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def texts(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["medusa", "eagle", "eagle3"])
-def test_heads_are_trained_saved_and_drafted_with(run, target, texts, tmp_path, kind: str) -> None:
+def test_heads_are_trained_saved_and_used_for_drafting(run, target, texts, tmp_path, kind: str) -> None:
     out = tmp_path / "heads"
     taps = ("--taps", "1,2,4") if kind == "eagle3" else ()
     arguments = (
@@ -64,19 +64,19 @@ def test_heads_are_trained_saved_and_drafted_with(run, target, texts, tmp_path, 
         *taps,
         *QUICK,
     )
-    code, said, err = run(*arguments, "--data", str(texts))
+    code, text, err = run(*arguments, "--data", str(texts))
     assert code == 0, err
-    assert f"{kind} heads of " in said
-    assert "tokens per round" in said
+    assert f"{kind} heads of " in text
+    assert "tokens per round" in text
     lines = err.splitlines()
     assert lines[0].startswith("collect 24/24")
     assert lines[-1].startswith("train 6/6 · loss ")
     assert "first token accepted" in lines[-1]
     code, again, _ = run(*arguments, "--data", str(texts), "--json")
-    told = json.loads(again)
-    assert (code, told["kind"], told["out"]) == (0, kind, str(out)), "a run that is done goes on to its end"
-    assert told["bytes"] == sum(path.stat().st_size for path in out.glob("*.safetensors"))
-    assert told["tokens_per_round"] == pytest.approx(1 + sum(told["accepted"]), abs=1e-3)
+    result = json.loads(again)
+    assert (code, result["kind"], result["out"]) == (0, kind, str(out)), "repeating a finished run completes"
+    assert result["bytes"] == sum(path.stat().st_size for path in out.glob("*.safetensors"))
+    assert result["tokens_per_round"] == pytest.approx(1 + sum(result["accepted"]), abs=1e-3)
     generate = ("local", "generate", "def f(x):", "-m", str(target), "--max-tokens", "12", "--json")
     plain = json.loads(run(*generate, "--method", "plain")[1])
     drafted = json.loads(run(*generate, "--heads", str(out), "--draft-length", "2")[1])
@@ -88,12 +88,12 @@ def test_prompts_are_read_from_lines(run, target, tmp_path) -> None:
     path = tmp_path / "prompts.jsonl"
     path.write_text("".join(json.dumps({"prompt": f"def f{i}(x): return x"}) + "\n" for i in range(12)))
     out = str(tmp_path / "out")
-    code, said, _ = run(
+    code, text, _ = run(
         *("local", "train", "heads", "-m", str(target), "--kind", "medusa", "--out", out, *QUICK),
         *("--data", str(path), "--json"),
     )
     assert code == 0
-    assert len(json.loads(said)["accepted"]) == 2
+    assert len(json.loads(text)["accepted"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_prompts_are_read_from_lines(run, target, tmp_path) -> None:
         (("--kind", "medusa", "--new", "500"), 3, "exceed the target's context of 128"),
     ],
 )
-def test_what_cannot_be_trained_is_said(
+def test_invalid_training_arguments_are_named(
     run, target, texts, tmp_path, arguments, code: int, named: str
 ) -> None:
     given = ("-m", str(target), "--data", str(texts), "--out", str(tmp_path / "out"))
@@ -114,7 +114,7 @@ def test_what_cannot_be_trained_is_said(
     assert named in err
 
 
-def test_a_single_text_is_not_enough(run, target, tmp_path) -> None:
+def test_a_single_training_text_is_an_error(run, target, tmp_path) -> None:
     (tmp_path / "few").mkdir()
     (tmp_path / "few" / "one.py").write_text("x = 1\n")
     given = (
