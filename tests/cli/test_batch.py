@@ -135,20 +135,20 @@ def test_a_signal_lets_requests_in_flight_finish(server: BatchServer, number: si
     server.gap = 0.3
     write_lines(Path("in.jsonl"), prompts(100))
     with subprocess.Popen([*COMMAND, "in.jsonl", "out.jsonl"], stderr=subprocess.PIPE) as process:
-        wait_until(lambda: sum(server.asked.values()) >= 12)
+        wait_until(lambda: sum(server.request_counts.values()) >= 12)
         process.send_signal(number)
         assert process.wait(60) == 130
         output = process.stderr.read().decode()
     assert "in flight have 30 s" in output
     assert "interrupted; run it again to resume" in output
-    assert Counter(r["id"].replace("id-", "p ") for r in records(Path("out.jsonl"))) == server.asked
+    assert Counter(r["id"].replace("id-", "p ") for r in records(Path("out.jsonl"))) == server.request_counts
 
 
 def test_a_second_signal_ends_the_batch_at_once(server: BatchServer) -> None:
     server.gap = 60
     write_lines(Path("in.jsonl"), prompts(10))
     with subprocess.Popen([*COMMAND, "in.jsonl", "out.jsonl"], stderr=subprocess.PIPE) as process:
-        wait_until(lambda: sum(server.asked.values()) >= 8)
+        wait_until(lambda: sum(server.request_counts.values()) >= 8)
         process.send_signal(signal.SIGINT)
         assert b"stopping" in process.stderr.readline() + process.stderr.readline()
         process.send_signal(signal.SIGINT)
@@ -166,10 +166,12 @@ def check_kills_and_resume(
     command = [*COMMAND, "in.jsonl", "out.jsonl", "--concurrency", str(concurrency), *options]
     killed = 0
     for _ in range(kills):
-        before = sum(server.asked.values())
+        before = sum(server.request_counts.values())
         wanted = before + rng.randrange(1, max(lines // kills, 2))
         with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
-            wait_until(lambda n=wanted, p=process: sum(server.asked.values()) >= n or p.poll() is not None)
+            wait_until(
+                lambda n=wanted, p=process: sum(server.request_counts.values()) >= n or p.poll() is not None
+            )
             time.sleep(rng.random() * 0.01)
             killed += process.poll() is None
             process.kill()
@@ -178,7 +180,7 @@ def check_kills_and_resume(
     ids = Counter(record["id"] for record in records(Path("out.jsonl")) if record["error"] is None)
     assert ids == Counter(f"id-{i}" for i in range(lines))
     assert len(records(Path("out.jsonl"))) == lines + 1
-    again = sum(count - 1 for prompt, count in server.asked.items() if prompt != "fail 400")
+    again = sum(count - 1 for prompt, count in server.request_counts.items() if prompt != "fail 400")
     assert killed
     assert again <= killed * concurrency
 

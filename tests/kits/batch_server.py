@@ -24,45 +24,47 @@ class _Always(deque[Behaviour]):
 class BatchServer(OpenAIServer):
     """Answers every prompt with the same text in capitals.
 
-    A prompt ``fail N`` is refused with status N until ``mended`` is true. A prompt with ``slow`` takes 0.2 s.
+    A prompt ``fail N`` is refused with status N until ``recovered`` is true. One with ``slow`` takes 0.2 s.
     Usage is one token per word.
 
     Args:
         gap: the time per answer in seconds.
 
     Attributes:
-        asked: number of requests by prompt.
-        most: the largest number of concurrent calls.
+        request_counts: number of requests by prompt.
+        max_running: the largest number of concurrent calls.
     """
 
     def __init__(self, gap: float = 0.0) -> None:
         super().__init__()
-        self.asked: Counter[str] = Counter()
-        self.running = self.most = 0
+        self.request_counts: Counter[str] = Counter()
+        self.running = self.max_running = 0
         self.gap = gap
-        self.mended = False
+        self.recovered = False
         self._script = _Always(self._behave)
 
     async def _behave(self, received: Received, wire: Wire) -> None:
-        asked = received.json
+        request = received.json
         prompt = (
-            asked["messages"][-1]["content"]
-            if "messages" in asked
-            else asked.get("prompt", asked.get("input"))
+            request["messages"][-1]["content"]
+            if "messages" in request
+            else request.get("prompt", request.get("input"))
         )
-        self.asked[prompt] += 1
+        self.request_counts[prompt] += 1
         self.running += 1
-        self.most = max(self.most, self.running)
+        self.max_running = max(self.max_running, self.running)
         try:
             await asyncio.sleep(0.2 if "slow" in prompt else self.gap)
         finally:
             self.running -= 1
-        if prompt.startswith("fail") and not self.mended:
+        if prompt.startswith("fail") and not self.recovered:
             error = {"message": f"no {prompt}", "type": "invalid_request_error", "param": None, "code": "bad"}
             return await reply(int(prompt.split()[1]), {"error": error}, {"x-request-id": "req-f"})(
                 received, wire
             )
-        return await reply(200, body(asked, received.path, prompt), {"x-request-id": "req-1"})(received, wire)
+        return await reply(200, body(request, received.path, prompt), {"x-request-id": "req-1"})(
+            received, wire
+        )
 
     def configuration(self, folder: Path) -> Path:
         """Write a configuration in which this server is ``mine/m``, at a dollar per thousand tokens."""
@@ -74,10 +76,10 @@ class BatchServer(OpenAIServer):
         return file
 
 
-def body(asked: Any, path: str, prompt: str) -> dict[str, Any]:
+def body(request: Any, path: str, prompt: str) -> dict[str, Any]:
     words = len(prompt.split())
     usage = {"prompt_tokens": words, "completion_tokens": words, "total_tokens": 2 * words}
-    base = {"id": "x", "created": 1, "model": asked["model"], "usage": usage}
+    base = {"id": "x", "created": 1, "model": request["model"], "usage": usage}
     text = prompt.upper()
     if path.endswith("/embeddings"):
         row = {"object": "embedding", "index": 0, "embedding": [0.5, 1.0]}
@@ -96,12 +98,12 @@ def body(asked: Any, path: str, prompt: str) -> dict[str, Any]:
             "status": "completed",
             "content": [part],
         }
-        told = {"input_tokens": words, "output_tokens": words, "total_tokens": 2 * words}
+        counts = {"input_tokens": words, "output_tokens": words, "total_tokens": 2 * words}
         return {**base, "object": "response", "created_at": 1, "output": [message], "status": "completed",
-                "parallel_tool_calls": True, "tool_choice": "auto", "tools": [], "usage": told}  # fmt: skip
+                "parallel_tool_calls": True, "tool_choice": "auto", "tools": [], "usage": counts}  # fmt: skip
     if path.endswith("/chat/completions"):
         message = {"role": "assistant", "content": text}
-        if asked.get("tools"):
+        if request.get("tools"):
             call = {"id": "t", "type": "function", "function": {"name": "f", "arguments": "{}"}}
             message = {"role": "assistant", "content": None, "tool_calls": [call]}
         choice = {"index": 0, "finish_reason": "stop", "message": message}

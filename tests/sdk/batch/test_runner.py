@@ -138,7 +138,7 @@ async def test_records_are_in_order_if_requested_and_concurrency_is_limited(
     lines = [{"prompt": f"{'slow' if i == 0 else 'p'} {i}"} for i in range(20)]
     found = await collect(lines, client=client, concurrency=4, ordered=ordered)
     assert sorted(record.number for record in found) == list(range(1, 21))
-    assert server.most == 4
+    assert server.max_running == 4
     numbers = [record.number for record in found]
     assert (numbers == sorted(numbers)) is ordered
     if not ordered:
@@ -150,7 +150,7 @@ async def test_duplicate_ids_are_errors_and_are_not_sent(client: AsyncOpenAI, se
     first, second, third = sorted(await collect(lines, client=client), key=lambda r: r.number)
     assert (first.ok, second.ok, third.ok) == (True, False, True)
     assert "'a' of line 1" in second.reason
-    assert server.asked == {"one": 1, "x": 1}
+    assert server.request_counts == {"one": 1, "x": 1}
 
 
 async def test_paths_files_and_iterators_can_be_sources(client: AsyncOpenAI, tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ async def test_max_cost_is_not_exceeded(client: AsyncOpenAI, server: BatchServer
     spent = sum(record.cost for record in found)
     assert all(record.ok for record in found)
     assert Decimal("0.40") < spent <= Decimal("0.5")
-    assert len(found) == sum(server.asked.values())
+    assert len(found) == sum(server.request_counts.values())
 
 
 async def test_max_cost_requires_known_prices_and_a_positive_number(
@@ -213,7 +213,7 @@ async def test_max_cost_requires_known_prices_and_a_positive_number(
         ConfigurationError, match=r'no price is known for mine/other.*\[prices."mine/other"\]'
     ):
         await collect([{"prompt": "x", "model": "mine/other"}], client=client, max_cost=1)
-    assert not server.asked
+    assert not server.request_counts
     for wrong in (-1, "much", float("nan"), float("inf")):
         with pytest.raises(ConfigurationError, match="max_cost is"):
             await collect([{"prompt": "x"}], client=client, max_cost=wrong)
@@ -221,7 +221,7 @@ async def test_max_cost_requires_known_prices_and_a_positive_number(
 
 async def test_a_budget_of_the_client_ends_the_batch(server: BatchServer) -> None:
     def key() -> str:
-        if sum(server.asked.values()) >= 3:
+        if sum(server.request_counts.values()) >= 3:
             raise BudgetExceededError("nothing is left")
         return "k"
 
@@ -247,7 +247,7 @@ async def test_after_stop_the_running_lines_are_finished(client: AsyncOpenAI, se
         stop.set()
     assert 5 <= len(found) <= 10
     assert all(record.ok for record in found)
-    assert len(found) == sum(server.asked.values())
+    assert len(found) == sum(server.request_counts.values())
 
 
 async def test_after_stop_running_lines_are_cancelled_after_the_grace_period(
@@ -267,7 +267,7 @@ async def test_closing_the_iterator_cancels_all_tasks(client: AsyncOpenAI, serve
     await records.aclose()
     await asyncio.sleep(0)
     assert asyncio.all_tasks() == before
-    assert sum(server.asked.values()) <= 8
+    assert sum(server.request_counts.values()) <= 8
 
 
 async def test_invalid_arguments_raise(client: AsyncOpenAI) -> None:

@@ -79,11 +79,11 @@ async def test_a_second_run_skips_answered_lines_and_retries_failed_ones(
     assert line_counts(summary) == (0, 2, 3, 0)
     assert sorted(map(str, records(out))) == sorted(map(str, first))
 
-    server.mended = True
+    server.recovered = True
     summary = await run_file(lines, out, client=client)
     assert line_counts(summary) == (1, 1, 3, 0)
     assert summary.cost == Decimal("0.010"), "the cost includes earlier runs"
-    assert server.asked == {"one": 1, "two": 1, "four": 1, "fail 400": 3}
+    assert server.request_counts == {"one": 1, "two": 1, "four": 1, "fail 400": 3}
     assert len(records(out)) == 5
 
 
@@ -101,7 +101,7 @@ async def test_a_truncated_last_record_is_removed_and_its_line_run_again(
     )  # -1: only the newline is missing
     assert {str(r.get("custom_id", r["id"])) for r in records(out)} == {"1", "2", "3", "5"}
     assert len(records(out)) == 5
-    assert server.asked["two"] == (1 if keep == -1 else 2)
+    assert server.request_counts["two"] == (1 if keep == -1 else 2)
 
 
 async def test_of_two_records_of_a_line_the_first_is_kept(
@@ -138,7 +138,7 @@ async def test_files_that_are_no_batch_output_are_not_overwritten(
     with pytest.raises(ConfigurationError, match="there is no file"):
         await run_file(tmp_path / "nowhere", tmp_path / "new", client=client)
     assert not (tmp_path / "new").exists()
-    assert not server.asked
+    assert not server.request_counts
 
 
 async def test_an_output_file_is_locked_by_its_batch(
@@ -173,7 +173,7 @@ async def test_duplicates_remain_errors_in_later_runs(
     for retry in (False, False, True, True):
         await run_file(lines, out, client=client, retry_failed=retry)
         assert sorted(str(r["output"]) for r in records(out)) == ["None", "SLOW ONE"]
-    assert server.asked == {"slow one": 1}
+    assert server.request_counts == {"slow one": 1}
 
 
 async def test_streams_and_devices_can_be_outputs(client: AsyncOpenAI, lines: Path) -> None:
@@ -192,13 +192,13 @@ async def test_a_batch_stopped_by_max_cost_resumes_with_a_higher_one(
     summary = await run_file(lines, out, client=client, max_cost="0.02")
     assert "run it again with a higher limit" in summary.stopped
     assert summary.cost <= Decimal("0.02")
-    sent = sum(server.asked.values())
+    sent = sum(server.request_counts.values())
     assert sent == summary.answered == len(records(out)) > 0
     summary = await run_file(lines, out, client=client, max_cost="0.02")
     assert summary.answered == 0, "max_cost includes the cost of earlier runs"
     summary = await run_file(lines, out, client=client, max_cost="0.2")
     assert (summary.stopped, summary.answered + summary.skipped) == (None, 30)
-    assert set(server.asked.values()) == {1}
+    assert set(server.request_counts.values()) == {1}
 
 
 async def test_the_summary_of_an_interrupted_batch_states_it(client: AsyncOpenAI, tmp_path: Path) -> None:

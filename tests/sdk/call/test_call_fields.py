@@ -51,7 +51,7 @@ def record(*parts: Call) -> Call:
 
 
 def names(rule: str) -> list[str]:
-    return [name for name, given in MERGE_RULES.items() if given == rule]
+    return [name for name, known in MERGE_RULES.items() if known == rule]
 
 
 def test_every_field_has_a_rule() -> None:
@@ -59,18 +59,22 @@ def test_every_field_has_a_rule() -> None:
     assert set(request_fields(REQUEST)) == set(names("request"))
 
 
-def test_a_record_follows_the_rules() -> None:
+def test_a_record_is_merged_by_the_rules() -> None:
     last = part(ROUTE, 2)
     merged = record(part(ROUTE, 1), last, part(OTHER, 3))
-    given = {name: getattr(merged, name) for name in names("request")}
-    assert given == request_fields(REQUEST)
-    assert (given["metadata"], given["session"], given["tags"]) == ({"a": "b"}, "s", {"team": "red"})
+    request_values = {name: getattr(merged, name) for name in names("request")}
+    assert request_values == request_fields(REQUEST)
+    assert (request_values["metadata"], request_values["session"], request_values["tags"]) == (
+        {"a": "b"},
+        "s",
+        {"team": "red"},
+    )
     for name in names("final"):
         assert getattr(merged, name) == getattr(last, name) is not None, name
     assert (merged.parent, merged.purpose, merged.lost_attempts) == (None, "call", ())
     assert merged.attempts == 3
 
 
-def test_a_call_without_a_part_on_its_route_has_no_values_of_one() -> None:
+def test_without_a_sub_call_on_its_route_a_record_has_none_of_its_values() -> None:
     merged = record(part(OTHER, 1))
     assert (merged.pair, merged.served_model, merged.counts, merged.speculation) == (None, None, {}, None)
