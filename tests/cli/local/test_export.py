@@ -114,9 +114,9 @@ def test_registering_keeps_the_rest_of_the_file(run, in_empty_folder: Path) -> N
         assert run(*arguments, "--url", "http://gpu:8000/v1", "--api-key-env", "CLUSTER_KEY")[0] == 0
         after = file.read_text()
         assert [line for line in before.splitlines() if line not in after.splitlines()] == []
-        said = tomllib.loads(after)
-        assert said["candidates"] == ["local/demo", "cluster/big"]
-        assert said["providers"]["cluster"]["api_key_env"] == "CLUSTER_KEY"
+        written = tomllib.loads(after)
+        assert written["candidates"] == ["local/demo", "cluster/big"]
+        assert written["providers"]["cluster"]["api_key_env"] == "CLUSTER_KEY"
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
     assert run(*arguments, "--url", "http://gpu:8000/v1", "--served-name", "second")[0] == 0
     assert load().providers["cluster"].models == ("big", "second")

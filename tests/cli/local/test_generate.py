@@ -1,4 +1,4 @@
-"""The options of ``specclient local generate`` follow from the engine's parameters."""
+"""The options of ``specclient local generate`` are derived from the engine's parameters."""
 
 import click
 import pytest
@@ -32,5 +32,5 @@ def test_a_new_parameter_gets_an_option_by_its_rule(monkeypatch):
         own["tail_cut"].type.convert("0", None, None)
 
 
-def test_the_keyword_arguments_are_the_fields():
+def test_the_keyword_arguments_equal_the_fields_of_sampling_params():
     assert set(params.Parameters.__annotations__) == set(params.SamplingParams.__dataclass_fields__)

@@ -53,7 +53,7 @@ def test_simulate_shows_an_added_criterion(run) -> None:
     assert result["policy"]["figures"]["co2_g"] > 0
 
 
-#: A program that adds a criterion with an option of its own, and then runs the command line.
+#: A program that adds a criterion with its own option, and then runs the command line.
 PROGRAM = """
 import sys
 from specclient.types.criterion import CRITERIA, Bound, Criterion
@@ -73,19 +73,19 @@ def with_water(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_its_flag_is_an_option_of_every_policy(hosted) -> None:
+def test_an_added_criterions_flag_is_an_option_of_every_command_with_a_policy(hosted) -> None:
     explained = ("route", "explain", "hi", "--max-tokens", "100", "--json")
     large, small = json.loads(with_water(*explained).stdout)["candidates"]
     limit = (large["figures"]["water_l"] + small["figures"]["water_l"]) / 2
     done = with_water(*explained, "--max-water", str(limit))
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["chosen"] == "mine/m-small"
-    assert "exceeds max_water_l" in told["candidates"][0]["reason"]
+    decision = json.loads(done.stdout)
+    assert decision["chosen"] == "mine/m-small"
+    assert "exceeds max_water_l" in decision["candidates"][0]["reason"]
     assert "--max-water" in with_water("complete", "--help").stdout
 
 
-def test_its_flag_adds_to_the_limits_of_a_named_policy(hosted) -> None:
+def test_an_added_criterions_flag_adds_to_a_named_policys_limits(hosted) -> None:
     done = with_water("route", "explain", "hi", "--policy", "cheap", "--max-water", "0.001")
     assert done.returncode == 4, done.stderr
     assert "change max_water_l from 0.001 to" in " ".join(done.stderr.split())

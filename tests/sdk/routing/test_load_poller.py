@@ -136,7 +136,7 @@ def test_no_page_raises(text: str) -> None:
     assert reading is None or reading.load.running >= 0
 
 
-def serving(page: Behaviour) -> Behaviour:
+def with_metrics_page(page: Behaviour) -> Behaviour:
     """Answer as an OpenAI-compatible server with a metrics page."""
 
     async def run(received: Any, wire: Any) -> None:
@@ -145,13 +145,13 @@ def serving(page: Behaviour) -> Behaviour:
     return run
 
 
-def asked(server: OpenAIServer) -> list[str]:
+def metrics_requests(server: OpenAIServer) -> list[str]:
     return [each.path for each in server.requests if each.path.endswith("/metrics")]
 
 
-async def until(true: Any) -> None:
+async def wait_until(condition: Any) -> None:
     for _ in range(500):
-        if true():
+        if condition():
             return
         await asyncio.sleep(0.01)
     raise AssertionError("the condition did not become true within five seconds")
@@ -170,16 +170,16 @@ async def until(true: Any) -> None:
 async def test_a_candidates_load_is_read_concurrently_with_a_routed_call(
     name: str, text: str, path: str
 ) -> None:
-    with OpenAIServer(serving(reply(200, text.encode()))) as server:
+    with OpenAIServer(with_metrics_page(reply(200, text.encode()))) as server:
         places = [Provider(name=name, base_url=server.base_url, key="sk-mine")]
         async with AsyncOpenAI(providers=places, candidates=[f"{name}/m-small"], ledger="off") as client:
             await client.chat.completions.create(model=f"{name}/m-small", messages=ASK)
-            assert asked(server) == [], "a named model needs no load"
+            assert metrics_requests(server) == [], "a named model needs no load"
             estimates = client.core.shared.estimates
             for _ in range(3):
                 await client.chat.completions.create(model="auto", messages=ASK)
-            await until(lambda: estimates.load(f"{name}/m-small") is not None)
-            assert asked(server) == [path], "one reading per interval, however many calls are made"
+            await wait_until(lambda: estimates.load(f"{name}/m-small") is not None)
+            assert metrics_requests(server) == [path], "one reading per interval, however many calls are made"
             reading = read_load(text)
             assert reading is not None
             assert estimates.load(f"{name}/m-small") == reading.load
@@ -191,34 +191,34 @@ async def test_a_candidates_load_is_read_concurrently_with_a_routed_call(
 @pytest.mark.parametrize("page", [hang, reply(404, b"no"), reply(200, b"\xff\xfe not a page"), reply(500)])
 async def test_an_unreadable_page_neither_delays_nor_breaks_a_call(page: Behaviour) -> None:
     before = asyncio.all_tasks()
-    with OpenAIServer(serving(page)) as server:
+    with OpenAIServer(with_metrics_page(page)) as server:
         places = [Provider(name="vllm", base_url=server.base_url)]
         async with AsyncOpenAI(providers=places, candidates=["vllm/m-small"], ledger="off") as client:
             for _ in range(3):
                 answer = await client.chat.completions.create(model="auto", messages=ASK)
                 assert answer.choices[0].message.content
-            await until(lambda: asked(server))
+            await wait_until(lambda: metrics_requests(server))
             assert client.core.shared.estimates.load("vllm/m-small") is None
             (read,) = client.core.shared.polls._pages.values()
-        assert len(asked(server)) == 1
+        assert len(metrics_requests(server)) == 1
         assert read.failures == (page is not hang), "a hanging reading is cancelled with the client"
     assert asyncio.all_tasks() == before
 
 
 @pytest.mark.anyio
 async def test_one_reading_serves_all_copies_of_a_client() -> None:
-    with OpenAIServer(serving(reply(200, VLLM.encode()))) as server:
+    with OpenAIServer(with_metrics_page(reply(200, VLLM.encode()))) as server:
         places = [Provider(name="vllm", base_url=server.base_url)]
         async with AsyncOpenAI(providers=places, candidates=["vllm/m-small"], ledger="off") as client:
             copies = [client.with_options(timeout=n + 5) for n in range(4)]
             for copy in (client, *copies):
                 await copy.chat.completions.create(model="auto", messages=ASK)
-            await until(lambda: client.core.shared.estimates.load("vllm/m-small") is not None)
-            assert len(asked(server)) == 1
+            await wait_until(lambda: client.core.shared.estimates.load("vllm/m-small") is not None)
+            assert len(metrics_requests(server)) == 1
 
 
 def test_load_is_read_for_the_synchronous_client_too() -> None:
-    with OpenAIServer(serving(reply(200, VLLM.encode()))) as server:
+    with OpenAIServer(with_metrics_page(reply(200, VLLM.encode()))) as server:
         places = [Provider(name="vllm", base_url=server.base_url)]
         with OpenAI(providers=places, candidates=["vllm/m-small"], ledger="off") as client:
             client.chat.completions.create(model="auto", messages=ASK, policy=Policy())
@@ -236,7 +236,7 @@ async def test_the_load_of_a_specclient_server_is_read(openai_server: OpenAIServ
         route = "specclient/mine/m-small"
         async with AsyncOpenAI(providers=places, candidates=[route], ledger="off") as client:
             await client.chat.completions.create(model="auto", messages=ASK)
-            await until(lambda: client.core.shared.estimates.load(route) is not None)
+            await wait_until(lambda: client.core.shared.estimates.load(route) is not None)
             load = client.core.shared.estimates.load(route)
             assert load is not None
             assert load.waiting == 0
@@ -253,7 +253,7 @@ class Clock:
 @pytest.mark.anyio
 async def test_readings_have_jittered_intervals_that_grow_with_failures() -> None:
     clock = Clock()
-    with OpenAIServer(serving(reply(404, b"no"))) as server:
+    with OpenAIServer(with_metrics_page(reply(404, b"no"))) as server:
         places = [Provider(name="vllm", base_url=server.base_url)]
         async with AsyncOpenAI(providers=places, candidates=["vllm/m-small"], ledger="off") as client:
             core = client.core
@@ -264,7 +264,7 @@ async def test_readings_have_jittered_intervals_that_grow_with_failures() -> Non
                 (page,) = reads._pages.values()
                 assert page.task is not None
                 await page.task
-                assert len(asked(server)) == count
+                assert len(metrics_requests(server)) == count
                 waits.append(page.next_at - clock.now)
                 clock.now = page.next_at - 0.01
                 reads.call_routed(core.pipeline.router, core.pipeline.transport)

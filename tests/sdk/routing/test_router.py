@@ -43,7 +43,7 @@ def router(**changes):
     return core(**changes).pipeline.router
 
 
-def asks(text="hello", model="auto", method=inference_methods.CHAT, **values):
+def request_for(text="hello", model="auto", method=inference_methods.CHAT, **values):
     params = (
         {"messages": [{"role": "user", "content": text}]}
         if method is inference_methods.CHAT
@@ -55,13 +55,13 @@ def asks(text="hello", model="auto", method=inference_methods.CHAT, **values):
 def test_a_calls_policy_overrides_the_clients_and_the_default():
     policies = {"dear": {"allow": ["mine/large"]}, "weighed": {"minimize": {"cost": 1, "latency": 0.002}}}
     found = router(policies=policies)
-    assert found.decide(asks()).chosen == "mine/small"
-    assert found.decide(asks(policy="dear")).chosen == "mine/large"
-    assert found.decide(asks(policy=Policy(deny=("mine/small",)))).chosen == "mine/large"
-    assert found.decide(asks(policy="weighed")).policy.weights == {"cost": 1.0, "latency": 0.002}
+    assert found.decide(request_for()).chosen == "mine/small"
+    assert found.decide(request_for(policy="dear")).chosen == "mine/large"
+    assert found.decide(request_for(policy=Policy(deny=("mine/small",)))).chosen == "mine/large"
+    assert found.decide(request_for(policy="weighed")).policy.weights == {"cost": 1.0, "latency": 0.002}
     with pytest.raises(ConfigurationError, match="no policy named 'none'"):
-        found.decide(asks(policy="none"))
-    assert router(policies=policies, options={"policy": "dear"}).decide(asks()).chosen == "mine/large"
+        found.decide(request_for(policy="none"))
+    assert router(policies=policies, options={"policy": "dear"}).decide(request_for()).chosen == "mine/large"
 
 
 def test_every_field_of_a_policy_can_be_configured():
@@ -86,26 +86,30 @@ def test_every_field_of_a_policy_can_be_configured():
 
 def test_a_named_model_comes_before_the_policys_listed_fallbacks():
     found = router()
-    decision = found.decide(asks(model="mine/large", policy=Policy(fallbacks=("mine/small", "local/demo"))))
+    decision = found.decide(
+        request_for(model="mine/large", policy=Policy(fallbacks=("mine/small", "local/demo")))
+    )
     assert (decision.chosen, decision.taken.route) == ("mine/large", "mine/large")
     assert [other.route for other in decision.alternatives] == ["mine/small", "local/demo"]
     assert "named by the caller" in decision.reason
     with pytest.raises(ConfigurationError, match="list the model's fallbacks"):
-        found.decide(asks(model="mine/large", policy=Policy()))
+        found.decide(request_for(model="mine/large", policy=Policy()))
     with pytest.raises(NoRouteError, match="leaves this machine"):
-        found.decide(asks(model="mine/large", policy=Policy(fallbacks=("mine/small",), local_only=True)))
-    listed = found.decide(asks(policy=Policy(fallbacks=("local/demo", "mine/large"))))
+        found.decide(
+            request_for(model="mine/large", policy=Policy(fallbacks=("mine/small",), local_only=True))
+        )
+    listed = found.decide(request_for(policy=Policy(fallbacks=("local/demo", "mine/large"))))
     assert listed.chosen == "mine/small"
     assert [other.route for other in listed.alternatives] == ["local/demo", "mine/large"]
 
 
 def test_a_named_model_gives_a_decision_with_one_candidate():
-    decision = router().decide(asks(model="mine/anything"))
+    decision = router().decide(request_for(model="mine/anything"))
     assert (decision.provider, decision.model, decision.taken, list(decision.alternatives)) == (
         "mine", "anything", None, [],
     )  # fmt: skip
     with pytest.raises(NotFoundError, match="unknown provider"):
-        router().decide(asks(model="nobody/x"))
+        router().decide(request_for(model="nobody/x"))
 
 
 def test_local_only_permits_loopback_addresses_and_engines():
@@ -117,9 +121,9 @@ def test_local_only_permits_loopback_addresses_and_engines():
         "far": {"base_url": "https://127.0.0.1.example/v1"},
     }
     routes = [f"{place}/m" for place in places] + ["local/demo"]
-    decision = router(providers=places, candidates=routes).decide(asks(policy=Policy(local_only=True)))
-    told = {c.route: c.verdict for c in decision.candidates}
-    assert told == {
+    decision = router(providers=places, candidates=routes).decide(request_for(policy=Policy(local_only=True)))
+    verdicts = {c.route: c.verdict for c in decision.candidates}
+    assert verdicts == {
         "here/m": "left", "named/m": "left", "six/m": "left", "lan/m": "refused", "far/m": "refused",
         "local/demo": "chosen",
     }  # fmt: skip
@@ -127,13 +131,15 @@ def test_local_only_permits_loopback_addresses_and_engines():
 
 def test_an_invalid_or_unusable_candidate_states_the_reason():
     with pytest.raises(ConfigurationError, match="candidate 'bare' is not a route"):
-        router(candidates=["bare"]).decide(asks())
+        router(candidates=["bare"]).decide(request_for())
     decision = router(
         candidates=["local/none", "nobody/x", "openai/gpt-4.1", "mine/small"], options={"api_key": None}
     )
-    told = {c.route: c.reason for c in decision.decide(asks()).candidates if c.verdict == "unavailable"}
-    assert "no model 'none' in local" in told["local/none"]
-    assert "unknown provider" in told["nobody/x"]
+    reasons = {
+        c.route: c.reason for c in decision.decide(request_for()).candidates if c.verdict == "unavailable"
+    }
+    assert "no model 'none' in local" in reasons["local/none"]
+    assert "unknown provider" in reasons["nobody/x"]
 
 
 @pytest.mark.parametrize(
@@ -142,12 +148,12 @@ def test_an_invalid_or_unusable_candidate_states_the_reason():
 @pytest.mark.parametrize("policy", [None, Policy(fallbacks=False), Policy(fallbacks=("local/demo",))])
 def test_a_local_engine_gets_no_methods_it_does_not_serve(method, policy):
     found = router(candidates=["local/demo", "mine/small"])
-    assert found.decide(asks()).chosen == "local/demo"  # it is free
-    decision = found.decide(asks(method=method, policy=policy))
+    assert found.decide(request_for()).chosen == "local/demo"  # it is free
+    decision = found.decide(request_for(method=method, policy=policy))
     assert (decision.chosen, list(decision.alternatives)) == ("mine/small", [])
     assert "serves only chat.completions.create and completions.create" in decision.candidates[0].reason
     with pytest.raises(NoRouteError, match="add a hosted provider's route"):
-        router(candidates=["local/demo"]).decide(asks(method=method))
+        router(candidates=["local/demo"]).decide(request_for(method=method))
 
 
 @pytest.mark.parametrize(
@@ -164,7 +170,7 @@ def test_a_vendor_gets_no_methods_its_api_does_not_serve(method, served, monkeyp
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
     monkeypatch.setenv("GEMINI_API_KEY", "k")
     routes = ["anthropic/claude-sonnet-4-0", "gemini/gemini-2.5-flash", "mine/small"]
-    decision = router(candidates=routes).decide(asks(method=method))
+    decision = router(candidates=routes).decide(request_for(method=method))
     left = {c.route.partition("/")[0]: c.reason for c in decision.candidates if c.verdict == "unavailable"}
     assert {route.partition("/")[0] for route in routes} - set(left) == served
     assert all("alone" in reason for reason in left.values())
@@ -172,38 +178,38 @@ def test_a_vendor_gets_no_methods_its_api_does_not_serve(method, served, monkeyp
 
 def test_an_engine_without_room_for_the_answer_is_not_chosen():
     found = router(candidates=["local/demo", "mine/small"])
-    assert found.decide(asks(params={"max_tokens": 900})).chosen == "local/demo"
-    decision = found.decide(asks(params={"max_tokens": 4000}))
+    assert found.decide(request_for(params={"max_tokens": 900})).chosen == "local/demo"
+    decision = found.decide(request_for(params={"max_tokens": 4000}))
     assert decision.chosen == "mine/small"
     assert "plus room for 4000 more" in decision.candidates[0].reason
     for body in ({"overflow": "slide"}, {"specclient": {"overflow": "slide"}}):
-        sliding = asks(params={"max_tokens": 4000}, options=PerCallOptions(body=body))
+        sliding = request_for(params={"max_tokens": 4000}, options=PerCallOptions(body=body))
         assert found.decide(sliding).chosen == "local/demo"
 
 
 def test_a_cost_limit_on_an_unpriced_route_names_the_remedy():
     with pytest.raises(NoRouteError, match=r"max_cost_usd 1 cannot be kept; set its price under \[prices\]"):
-        router(prices={}).decide(asks(policy=Policy(max_cost_usd=1)))
+        router(prices={}).decide(request_for(policy=Policy(max_cost_usd=1)))
 
 
 def test_the_cache_of_per_call_route_lists_is_bounded(monkeypatch):
     monkeypatch.setattr("specclient.routing.choose.option_catalogue._MOST", 8)
     found = router()
     for number in range(40):
-        found.decide(asks(model=f"mine/{number}", policy=Policy(fallbacks=("mine/small",))))
+        found.decide(request_for(model=f"mine/{number}", policy=Policy(fallbacks=("mine/small",))))
     assert len(found._catalogue._made) <= 8
 
 
 def test_the_decisions_task_comes_from_the_policy_or_the_prompt():
     found = router()
-    assert found.decide(asks("Write a Python function that adds.")).task == "code"
-    assert found.decide(asks("hello", policy=Policy(task="document"))).task == "document"
+    assert found.decide(request_for("Write a Python function that adds.")).task == "code"
+    assert found.decide(request_for("hello", policy=Policy(task="document"))).task == "document"
 
 
 def test_learning_changes_the_next_decision():
     made = core()
     found = made.pipeline.router
-    fast = asks(policy=Policy(minimize="latency"))
+    fast = request_for(policy=Policy(minimize="latency"))
     for route, latency_s in (("mine/small", 4.0), ("mine/large", 1.0)):
         for k in range(10):
             at = datetime.now(UTC).timestamp() - 10 + k
@@ -227,14 +233,14 @@ def test_prompt_sizes_follow_the_routes_measured_token_counts():
     made = core()
     found = made.pipeline.router
     text = "word " * 400
-    before = found.decide(asks(text))
+    before = found.decide(request_for(text))
     for _ in range(30):
         call = Call(
             id="x", started_at=datetime.now(UTC), operation="chat", model="auto", route=before, status="ok",
             usage=Usage(prompt=2 * before.prompt_tokens, completion=10),
         )  # fmt: skip
         made.shared.sizes.observe(call)
-    after = found.decide(asks(text, policy=Policy(explore=0)))
+    after = found.decide(request_for(text, policy=Policy(explore=0)))
     costs = [{c.route: c.cost for c in each.candidates} for each in (before, after)]
     assert costs[1]["mine/small"] > costs[0]["mine/small"] * Decimal("1.2")
     assert costs[1]["mine/large"] == costs[0]["mine/large"]
@@ -267,7 +273,7 @@ def test_tiered_prices_follow_the_prompt_length():
     vendor = found.destinations.get("gemini").price_provider
     assert prices.prompt_tiers("gemini", "gemini-2.5-pro", vendor) == (200_000,)
     for text in ("hello", "word " * 300_000, "hello"):
-        decision = found.decide(asks(text, params={"max_tokens": 10}, policy=Policy(explore=0)))
+        decision = found.decide(request_for(text, params={"max_tokens": 10}, policy=Policy(explore=0)))
         expected = prices.predict(
             decision.prompt_tokens, 10, "gemini", "gemini-2.5-pro", price_provider=vendor
         )
@@ -288,17 +294,17 @@ class TestStrategies:
         return {c.strategy: (c.verdict, c.draft) for c in decision.candidates}
 
     def test_a_pair_adds_a_prediction_where_the_endpoint_supports_one(self):
-        assert self.routes(asks()) == {None: ("chosen", None)}
-        told = self.routes(asks(), prediction=True)
-        assert told == {
+        assert self.routes(request_for()) == {None: ("chosen", None)}
+        verdicts = self.routes(request_for(), prediction=True)
+        assert verdicts == {
             None: ("chosen", None),
             "prediction": ("left", "mine/small"),
         }  # more expensive: both models are paid
 
     def test_remote_verification_is_for_greedy_completions_only(self):
-        greedy = asks(method=inference_methods.COMPLETION, params={"temperature": 0})
+        greedy = request_for(method=inference_methods.COMPLETION, params={"temperature": 0})
         assert self.routes(greedy, verification="echo")["remote"] == ("left", "mine/small")
-        assert self.routes(asks(), verification="echo")["remote"] == ("unavailable", "mine/small")
+        assert self.routes(request_for(), verification="echo")["remote"] == ("unavailable", "mine/small")
 
     def test_a_prediction_is_chosen_where_it_is_faster(self):
         providers = {"mine": {"base_url": "https://models.example/v1", "capabilities": {"prediction": True}}}
@@ -311,7 +317,7 @@ class TestStrategies:
                         route=route, at=now - 10 + k, ttft_s=0.1, latency_s=latency_s, completion_tokens=300
                     )
                 )
-        decision = made.pipeline.router.decide(asks(policy=Policy(minimize="latency")))
+        decision = made.pipeline.router.decide(request_for(policy=Policy(minimize="latency")))
         assert decision.chosen == "mine/large"
         assert (decision.taken.strategy.kind, decision.taken.strategy.draft) == ("prediction", "mine/small")
         assert list(decision.alternatives) == []  # the same route without the prediction would fail, too
@@ -319,7 +325,7 @@ class TestStrategies:
     def test_a_policys_strategy_excludes_all_others(self):
         providers = {"mine": {"base_url": "https://models.example/v1", "capabilities": {"prediction": True}}}
         made = router(**PAIRED, providers=providers)
-        decision = made.decide(asks(policy=Policy(strategy="direct")))
+        decision = made.decide(request_for(policy=Policy(strategy="direct")))
         assert [c.strategy for c in decision.candidates] == ["direct"]
 
 
@@ -331,7 +337,7 @@ class TestDepth:
         made = core(providers=providers)
         place = made.pipeline.destinations.get("mine")
         decision = decided("mine/m", depth)
-        request = asks(options=PerCallOptions(body=body or {}), **values)
+        request = request_for(options=PerCallOptions(body=body or {}), **values)
         record = CallRecorder(request, decision, made.shared.prices, clock=lambda: 0.0, hosted=True)
         wire = encode_request(request, decision, place, record)
         import json
@@ -360,7 +366,7 @@ class TestDepth:
         ],
     )
     def test_only_depth_zero_is_sent_to_the_engine(self, depth, params, expected):
-        request = engine_request(asks(params=params), decided("local/demo", depth))
+        request = engine_request(request_for(params=params), decided("local/demo", depth))
         assert request.params.get("specclient", {}).get("draft_length") == expected
 
     @pytest.mark.parametrize(("depth", "drafts"), [(0, False), (4, True)])
@@ -369,7 +375,7 @@ class TestDepth:
         pytest.importorskip("torch")
         made = core()
         backend = made.pipeline.destinations.get("local")
-        asked = asks(
+        asked = request_for(
             "def f(x):", method=inference_methods.COMPLETION, params={"max_tokens": 24, "temperature": 0}
         )
         _, measured = await backend.complete(engine_request(asked, decided("local/demo", depth)), "demo")
@@ -377,7 +383,7 @@ class TestDepth:
         await made.shared.close()
 
     def test_requests_for_named_models_are_unchanged(self):
-        request = asks(model="local/demo")
+        request = request_for(model="local/demo")
         assert engine_request(request, named_decision("local/demo", "local", "demo")).params == request.params
 
 
@@ -391,7 +397,7 @@ def test_equal_seeds_explore_the_same_routes():
         made = core(candidates=[f"mine/{i}" for i in range(6)], prices={"mine/*": {"per_call": 1}})
         found = made.pipeline.router
         found._explorer._dice = random.Random(seed)
-        request = asks(policy=Policy(minimize="latency", explore=0.5))
+        request = request_for(policy=Policy(minimize="latency", explore=0.5))
         return [found.decide(request).chosen for _ in range(40)]
 
     assert chosen(3) == chosen(3)

@@ -1,4 +1,4 @@
-"""The gateway's clients learn when to retry, in whatever form the upstream states it."""
+"""The gateway passes on an upstream's retry delay to its clients, whatever form it has."""
 
 from __future__ import annotations
 

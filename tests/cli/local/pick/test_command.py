@@ -124,7 +124,9 @@ def test_writing_a_choice_keeps_the_rest_of_the_file(tmp_path: Path) -> None:
     assert settings.local.models[settings.pairs["code"].draft.removeprefix("local/")].path == "small"
     write_pair_tables(file, "code", "big", {"method": "ngram"}, {})
     again = tomllib.loads(file.read_text())
-    assert again["local"]["models"]["code"] == {"path": "big", "method": "ngram"}, "replaced, not mixed"
+    assert again["local"]["models"]["code"] == {"path": "big", "method": "ngram"}, (
+        "the old table must be replaced, not merged"
+    )
     assert again["local"]["models"]["other"] == {"path": "a"}
     assert again["candidates"] == ["local/demo"]
     assert "# why" in file.read_text()

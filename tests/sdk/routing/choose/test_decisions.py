@@ -95,9 +95,9 @@ def test_a_refusal_names_the_limit_and_the_excess():
         (option("x/dear", "0.0035"), known(0.1)),
     )
     assert decision.chosen == "x/ok"  # a value equal to the limit is allowed
-    told = reasons(decision)
-    assert told["x/slow"] == ("refused", "predicted 4.2 s exceeds max_latency_s 2 by 2.2 s")
-    assert told["x/dear"] == ("refused", "predicted $0.0035 exceeds max_cost_usd 0.001 by $0.0025")
+    verdicts = reasons(decision)
+    assert verdicts["x/slow"] == ("refused", "predicted 4.2 s exceeds max_latency_s 2 by 2.2 s")
+    assert verdicts["x/dear"] == ("refused", "predicted $0.0035 exceeds max_cost_usd 0.001 by $0.0025")
     (missed,) = decision.candidates[1].violations
     assert (missed.constraint, missed.limit, missed.predicted) == ("max_latency_s", 2, 4.2)
     assert missed.over == pytest.approx(2.2)
@@ -134,10 +134,10 @@ def test_deny_allow_and_local_only():
     )
     assert ask(Policy(deny=("openai/gpt-4.1",)), *options).chosen == "local/demo"
     assert ask(Policy(allow=("openai/",), deny=("openai/gpt-4.1-mini",)), *options).chosen == "openai/o3"
-    told = reasons(ask(Policy(allow=("local/",)), *options))
-    assert told["openai/o3"] == ("refused", "not among policy.allow 'local/'")
-    told = reasons(ask(Policy(deny=("openai/o3", "openai/g")), *options))
-    assert told["openai/gpt-4.1-mini"] == ("refused", "denied by policy.deny 'openai/g'")
+    verdicts = reasons(ask(Policy(allow=("local/",)), *options))
+    assert verdicts["openai/o3"] == ("refused", "not among policy.allow 'local/'")
+    verdicts = reasons(ask(Policy(deny=("openai/o3", "openai/g")), *options))
+    assert verdicts["openai/gpt-4.1-mini"] == ("refused", "denied by policy.deny 'openai/g'")
     decision = ask(Policy(local_only=True), *options)
     assert decision.chosen == "local/demo"
     assert reasons(decision)["openai/o3"] == (
@@ -154,10 +154,10 @@ def test_low_or_unknown_quality_is_refused_under_min_quality():
     )
     decision = ask(Policy(min_quality=0.5), *options)
     assert decision.chosen == "x/good"
-    told = reasons(decision)
-    assert told["x/low"] == ("refused", "quality 0.4 is below min_quality 0.5 by 0.1")
-    assert "its quality is unknown" in told["x/unknown"][1]
-    assert "[quality]" in told["x/unknown"][1]
+    verdicts = reasons(decision)
+    assert verdicts["x/low"] == ("refused", "quality 0.4 is below min_quality 0.5 by 0.1")
+    assert "its quality is unknown" in verdicts["x/unknown"][1]
+    assert "[quality]" in verdicts["x/unknown"][1]
 
 
 def test_an_unavailable_route_states_the_remedy():
@@ -259,9 +259,9 @@ def test_the_suggested_change_makes_the_route_permitted(cost, seconds, quality):
     policy = Policy(max_cost_usd=0.00001, max_latency_s=0.001, min_quality=0.95)
     with pytest.raises(NoRouteError) as raised:
         ask(policy, only)
-    told = raised.value.decision.reason.rpartition("change ")[2].removesuffix(", or add candidates")
+    suggestion = raised.value.decision.reason.rpartition("change ")[2].removesuffix(", or add candidates")
     changes = dict.fromkeys(("max_cost_usd", "max_latency_s", "min_quality"))
-    for change in told.split(" and "):
+    for change in suggestion.split(" and "):
         changes[change.split()[0]] = float(change.split()[-1])
     assert ask(Policy(**changes), only).chosen == "x/y"
 
@@ -317,11 +317,11 @@ def test_a_given_order_is_kept_and_only_latency_limits_are_ignored():
 
 def test_a_decision_is_an_immutable_snapshot_that_can_be_pickled():
     policy, options = Policy(), [option("x/a", 1), option("x/b", 2)]
-    slate = ScoreTable(policy, options, "chat")
-    slate.update([known(1), known(1)])
-    early = slate.decide(ASKED)
-    slate.update([known(5), known(7)])
-    assert [c.latency_s for c in slate.decide(ASKED).candidates] == [5, 7]
+    table = ScoreTable(policy, options, "chat")
+    table.update([known(1), known(1)])
+    early = table.decide(ASKED)
+    table.update([known(5), known(7)])
+    assert [c.latency_s for c in table.decide(ASKED).candidates] == [5, 7]
     assert [c.latency_s for c in early.candidates] == [1, 1]  # evaluated lazily, after the update
     copied = pickle.loads(pickle.dumps(early))
     assert copied == early
@@ -344,19 +344,19 @@ class TestExploring:
         explorer = Explorer(random.Random(7))
         policy = policy or Policy(minimize="latency", explore=share)
         options = [each for each, _ in listed]
-        slate = ScoreTable(policy, options, "chat")
-        slate.update([estimate for _, estimate in listed])
-        return [slate.decide(ASKED, explorer) for _ in range(calls)]
+        table = ScoreTable(policy, options, "chat")
+        table.update([estimate for _, estimate in listed])
+        return [table.decide(ASKED, explorer) for _ in range(calls)]
 
     best = (option("x/best", 1), known(1))
 
     def test_the_explored_share_matches_the_policy_and_is_marked(self):
         unknown = option("x/unknown", 1), known()
-        told = self.choices(0.1, self.best, unknown)
-        explored = [each for each in told if each.explored]
+        decisions = self.choices(0.1, self.best, unknown)
+        explored = [each for each in decisions if each.explored]
         assert {each.chosen for each in explored} == {"x/unknown"}
-        assert {each.chosen for each in told if not each.explored} == {"x/best"}
-        assert 0.08 < len(explored) / len(told) < 0.12
+        assert {each.chosen for each in decisions if not each.explored} == {"x/best"}
+        assert 0.08 < len(explored) / len(decisions) < 0.12
         assert "tried to learn more about it" in explored[0].reason
         assert not any(each.explored for each in self.choices(0.0, self.best, unknown))
 
@@ -373,24 +373,26 @@ class TestExploring:
         ids=lambda each: each[0].route if isinstance(each, tuple) else "",
     )
     def test_a_forbidden_or_hopeless_route_is_never_explored(self, other, policy):
-        told = self.choices(1.0, self.best, other, policy=Policy(minimize="latency", explore=1.0, **policy))
-        assert {each.chosen for each in told} == {"x/best"}
+        decisions = self.choices(
+            1.0, self.best, other, policy=Policy(minimize="latency", explore=1.0, **policy)
+        )
+        assert {each.chosen for each in decisions} == {"x/best"}
 
     def test_an_unpriced_route_is_not_explored_to_learn_its_price(self):
-        told = self.choices(1.0, self.best, (option("x/unpriced"), known()), policy=Policy(explore=1.0))
-        assert {each.chosen for each in told} == {"x/best"}
+        decisions = self.choices(1.0, self.best, (option("x/unpriced"), known()), policy=Policy(explore=1.0))
+        assert {each.chosen for each in decisions} == {"x/best"}
 
     def test_exploration_never_leaves_a_free_route(self):
         free = option("local/free", 0, local=True), known(9)
-        told = self.choices(1.0, free, (option("x/unknown", 1), known()), policy=Policy(explore=1.0))
-        assert {each.chosen for each in told} == {"local/free"}
+        decisions = self.choices(1.0, free, (option("x/unknown", 1), known()), policy=Policy(explore=1.0))
+        assert {each.chosen for each in decisions} == {"local/free"}
 
     def test_a_slow_route_due_for_a_retry_is_tried_once_at_its_earlier_speed(self):
         slow = known(20, uncertain=True, retry=True, optimistic_speedup=40.0)
         policy = Policy(max_latency_s=5, minimize="latency", explore=1e-6)
-        told = self.choices(0, self.best, (option("x/slow", 1), slow), policy=policy, calls=300)
-        assert [each.chosen for each in told].count("x/slow") == 1
-        assert told[0].chosen == "x/slow"
+        decisions = self.choices(0, self.best, (option("x/slow", 1), slow), policy=policy, calls=300)
+        assert [each.chosen for each in decisions].count("x/slow") == 1
+        assert decisions[0].chosen == "x/slow"
         dear = self.choices(
             0, self.best, (option("x/slow", 9), slow), policy=Policy(max_cost_usd=5, minimize="latency")
         )
@@ -406,8 +408,8 @@ class TestExploring:
             (option(f"x/dear-{n}", 2 + n), known(9, uncertain=True, retry=True, optimistic_speedup=2.0))
             for n in range(50)
         ]
-        told = self.choices(0.0, self.best, *dear, policy=Policy(explore=1e-6), calls=20)
-        assert {each.chosen for each in told} == {"x/best"}
+        decisions = self.choices(0.0, self.best, *dear, policy=Policy(explore=1e-6), calls=20)
+        assert {each.chosen for each in decisions} == {"x/best"}
         assert not judged
 
     def test_the_same_seed_gives_the_same_choices(self):
@@ -455,14 +457,14 @@ policies = st.builds(
 )
 
 
-def decided(policy, listed, explorer=None):
+def decide_or_refuse(policy, listed, explorer=None):
     try:
         return ask(policy, *listed, explorer=explorer)
     except NoRouteError as error:
         return error.decision
 
 
-def keeps(policy, option, estimate, times=1.0):
+def meets_policy(policy, option, estimate, times=1.0):
     """Return whether a route meets the policy's limits: an independent statement of the rule under test."""
     cost = None if option.tariff is None else option.tariff.quote.rates.per_call
     if policy.max_cost_usd is not None and (cost is None or cost > Decimal(str(policy.max_cost_usd))):
@@ -481,13 +483,13 @@ def keeps(policy, option, estimate, times=1.0):
 
 @given(policy=policies, listed=listed_options)
 def test_exactly_the_routes_that_meet_the_policy_are_chosen_or_alternatives(policy, listed):
-    decision = decided(policy, listed)
+    decision = decide_or_refuse(policy, listed)
     assert [c.route for c in decision.candidates] == [option.route for option, _ in listed]
     for candidate, pair in zip(decision.candidates, listed, strict=True):
-        assert (candidate.verdict in ("chosen", "left")) == keeps(policy, *pair)
+        assert (candidate.verdict in ("chosen", "left")) == meets_policy(policy, *pair)
         assert candidate.reason
     chosen_ones = [c.route for c in decision.candidates if c.verdict == "chosen"]
-    assert chosen_ones == ([decision.chosen] if any(keeps(policy, *pair) for pair in listed) else [])
+    assert chosen_ones == ([decision.chosen] if any(meets_policy(policy, *pair) for pair in listed) else [])
     assert {c.route for c in decision.candidates if c.verdict == "left"} == {
         other.route for other in decision.alternatives
     }
@@ -495,38 +497,43 @@ def test_exactly_the_routes_that_meet_the_policy_are_chosen_or_alternatives(poli
 
 @given(policy=policies, listed=listed_options, seed=st.integers(0, 99))
 def test_exploring_never_breaks_a_limit_and_is_deterministic(policy, listed, seed):
-    decision = decided(policy, listed, Explorer(random.Random(seed)))
+    decision = decide_or_refuse(policy, listed, Explorer(random.Random(seed)))
     chosen = {option.route: (option, estimate) for option, estimate in listed}.get(decision.chosen)
     if chosen is not None:
         # An explored route is checked against its optimistic estimate; its usual one ranked it lower.
-        assert keeps(policy, *chosen, times=chosen[1].optimistic_speedup if decision.explored else 1.0)
-    assert decided(policy, listed, Explorer(random.Random(seed))) == decision
+        assert meets_policy(policy, *chosen, times=chosen[1].optimistic_speedup if decision.explored else 1.0)
+    assert decide_or_refuse(policy, listed, Explorer(random.Random(seed))) == decision
 
 
 @given(policy=policies, pair=listed_options.filter(lambda listed: len(listed) == 1))
 def test_a_single_permitted_candidate_is_always_chosen(policy, pair):
-    decision = decided(policy, pair, Explorer(random.Random(1)))
+    decision = decide_or_refuse(policy, pair, Explorer(random.Random(1)))
     # An explored route must meet the limits by its optimistic estimate only.
-    permitted = keeps(policy, *pair[0], times=pair[0][1].optimistic_speedup if decision.explored else 1.0)
+    permitted = meets_policy(
+        policy, *pair[0], times=pair[0][1].optimistic_speedup if decision.explored else 1.0
+    )
     assert decision.chosen == (pair[0][0].route if permitted else "")
 
 
 @given(policy=policies, listed=listed_options, seed=st.integers(0, 3), less=st.decimals(0, 5, places=3))
 def test_a_lower_price_or_a_rivals_higher_price_never_makes_a_route_lose(policy, listed, seed, less):
-    before = decided(policy, listed).chosen
+    before = decide_or_refuse(policy, listed).chosen
     for index, (one, estimate) in enumerate(listed):
         if one.route != before or one.tariff is None:
             continue
         cost = one.tariff.quote.rates.per_call
         cheaper = option(one.route, max(cost - less, Decimal(0)), local=one.local, quality=one.quality)
-        assert decided(policy, [*listed[:index], (cheaper, estimate), *listed[index + 1 :]]).chosen == before
+        assert (
+            decide_or_refuse(policy, [*listed[:index], (cheaper, estimate), *listed[index + 1 :]]).chosen
+            == before
+        )
         dearer = [
-            (option(o.route, o.tariff.quote.rates.per_call + less, **_kept(o)), e)
+            (option(o.route, o.tariff.quote.rates.per_call + less, **attributes_of(o)), e)
             if o.route != before and o.tariff is not None
             else (o, e)
             for o, e in listed
         ]
-        assert decided(policy, dearer).chosen == before
+        assert decide_or_refuse(policy, dearer).chosen == before
 
 
 per_token = st.builds(
@@ -572,7 +579,7 @@ def test_the_ranking_agrees_with_the_candidates_figures(listed, minimize, prompt
     assert order == pytest.approx(sorted(order), rel=1e-6, abs=1e-8)
 
 
-def _kept(one):
+def attributes_of(one):
     return {"local": one.local, "quality": one.quality, "unavailable": one.unavailable}
 
 
@@ -580,13 +587,13 @@ def _kept(one):
 @given(policy=policies, listed=listed_options, changed=st.lists(estimates, min_size=4, max_size=4))
 def test_an_updated_score_table_decides_like_a_new_one(policy, listed, changed):
     options = [one for one, _ in listed]
-    slate = ScoreTable(policy, options, "chat")
-    slate.update([estimate for _, estimate in listed])
+    table = ScoreTable(policy, options, "chat")
+    table.update([estimate for _, estimate in listed])
     for count in range(len(listed) + 1):
         now = [*changed[:count], *(estimate for _, estimate in listed[count:])][: len(listed)]
-        slate.update(now)
+        table.update(now)
         try:
-            told = slate.decide(ASKED).chosen
+            chosen = table.decide(ASKED).chosen
         except NoRouteError:
-            told = ""
-        assert told == decided(policy, list(zip(options, now, strict=True))).chosen
+            chosen = ""
+        assert chosen == decide_or_refuse(policy, list(zip(options, now, strict=True))).chosen

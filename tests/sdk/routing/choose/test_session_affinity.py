@@ -222,7 +222,7 @@ async def test_a_session_stays_with_the_route_that_answered_after_failover(
     async with kit(tmp_path) as made:
         made.servers[0].script(status(500), answering("free"))
         made.servers[1].script(*([answering("x")] * 2 if stream else [reply(200, _body(0))] * 2))
-        said = []
+        chosen_routes = []
         decide = made.decide
         # Both routes cost the same, so the cache decides.
         made.client.router.decide = lambda request: replace(  # type: ignore[method-assign]
@@ -235,6 +235,6 @@ async def test_a_session_stays_with_the_route_that_answered_after_failover(
             )
             if stream:
                 [chunk async for chunk in answer]
-            said.append((session, answer.meta.route.chosen))
-        assert said == [("s", "s1/m"), ("s", "s1/m"), ("t", "s0/m")]
+            chosen_routes.append((session, answer.meta.route.chosen))
+        assert chosen_routes == [("s", "s1/m"), ("s", "s1/m"), ("t", "s0/m")]
         assert made.request_counts() == [2, 2]

@@ -100,7 +100,7 @@ def test_a_call_that_cannot_be_judged_is_not_counted():
     assert kept_limits(CallSample(route="x/y", at=0.0, failed=True, latency_s=0.1), alone) is False
 
 
-def learnt(estimates, at, seconds, policy):
+def record_calls(estimates, at, seconds, policy):
     """Record one finished call on each of two routes: a cheap one of varying speed, and a fast one."""
     for route, took in (("cheap/m", seconds), ("fast/m", 0.5)):
         estimates.learn(
@@ -122,7 +122,7 @@ def test_a_cheap_route_is_used_only_while_few_calls_miss_their_limit():
     estimates = Estimator(priors={}, now=lambda: clock[0])
     rng = Random(3)
     for at in range(300):
-        learnt(estimates, at, rng.lognormvariate(0.0, 0.3), None)
+        record_calls(estimates, at, rng.lognormvariate(0.0, 0.3), None)
     clock[0] = datetime.fromtimestamp(START.timestamp() + 300, UTC)
 
     def limit(share):
@@ -131,14 +131,14 @@ def test_a_cheap_route_is_used_only_while_few_calls_miss_their_limit():
 
     policy = Policy(minimize="latency", max_latency_s=(limit(0.95) + limit(0.9)) / 2, deny=("fast/",))
     routes = (RouteOption("cheap/m", "cheap", "m"), RouteOption("fast/m", "fast", "m"))
-    slate = ScoreTable(policy, routes, "chat")
+    table = ScoreTable(policy, routes, "chat")
     asked = RouteRequest("chat", 100, AnswerLength(50, 50, 50))
     margin = estimates.margin(policy)
 
     def chosen():
         share = margin.percentile
-        slate.update(estimates.all_of(slate.routes, "chat", share, 100), share=share)
-        return slate.decide(asked)
+        table.update(estimates.all_of(table.routes, "chat", share, 100), share=share)
+        return table.decide(asked)
 
     with pytest.raises(NoRouteError, match="exceeds max_latency_s"):
         chosen()
@@ -163,7 +163,7 @@ def test_finished_calls_count_for_equal_policies_only():
     estimates = Estimator(priors={}, now=lambda: START)
     policy, other = Policy(max_latency_s=2.0), Policy(max_latency_s=3.0)
     for at in range(300):
-        learnt(estimates, at, 1.0, policy)
+        record_calls(estimates, at, 1.0, policy)
     assert estimates.margin(Policy(max_latency_s=2.0)).percentile < 0.95
     assert estimates.margin(other).percentile == 0.95
 

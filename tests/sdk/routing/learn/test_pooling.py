@@ -11,7 +11,7 @@ from specclient.routing.learn.pooling import shrunken_quantile
 from specclient.routing.learn.quantile_sketch import QuantileSketch, pooled_log_quantile
 
 
-def drawn(rng, count, middle=1.0, spread=0.5):
+def random_sketch(rng, count, middle=1.0, spread=0.5):
     seen = QuantileSketch()
     for _ in range(count):
         seen.add(rng.lognormvariate(math.log(middle), spread))
@@ -23,7 +23,7 @@ def test_a_small_group_borrows_from_similar_groups():
     truth = 0.5 * 1.645
     errors, alone = [], []
     for _ in range(40):
-        groups = [drawn(rng, count) for count in (30, 400, 400, 400)]
+        groups = [random_sketch(rng, count) for count in (30, 400, 400, 400)]
         log, behind = shrunken_quantile(groups[0], groups, 0.95, 0.0)
         errors.append(abs(log - truth))
         alone.append(abs(groups[0].log_quantile(0.95) - truth))
@@ -33,14 +33,14 @@ def test_a_small_group_borrows_from_similar_groups():
 
 def test_groups_that_differ_keep_their_own_quantiles():
     rng = random.Random(2)
-    groups = [drawn(rng, 300, middle) for middle in (0.5, 1.0, 2.0, 4.0)]
+    groups = [random_sketch(rng, 300, middle) for middle in (0.5, 1.0, 2.0, 4.0)]
     for own in groups:
         assert shrunken_quantile(own, groups, 0.5, 0.0)[0] == pytest.approx(own.log_quantile(0.5), abs=0.05)
 
 
 def test_an_empty_group_uses_the_others_quantile():
     rng = random.Random(3)
-    other = drawn(rng, 200, 3.0)
+    other = random_sketch(rng, 200, 3.0)
     assert shrunken_quantile(QuantileSketch(), [QuantileSketch(), other], 0.5, 0.0) == (
         other.log_quantile(0.5),
         0.0,

@@ -29,7 +29,7 @@ def exact(weighted, share):
     return ordered[-1][0]
 
 
-def near(quantile, weighted, share):
+def is_near(quantile, weighted, share):
     """Return whether a quantile is within the relative error, allowing for rounded weights."""
     low, high = exact(weighted, max(share - 1e-6, 0)), exact(weighted, min(share + 1e-6, 1))
     return low * (1 - 1.001 * ERROR) <= quantile <= high * (1 + 1.001 * ERROR)
@@ -40,7 +40,7 @@ def test_quantiles_are_within_the_relative_error(values, share):
     seen = QuantileSketch()
     for value in values:
         seen.add(value)
-    assert near(seen.quantile(share), [(v, 1.0) for v in values], share)
+    assert is_near(seen.quantile(share), [(v, 1.0) for v in values], share)
     assert seen.weight() == pytest.approx(len(values))
 
 
@@ -60,7 +60,7 @@ def test_weights_halve_after_the_half_life_in_calls_and_in_seconds(steps, calls,
         (value, 2 ** (-(len(times) - 1 - n) / calls - (at - when) / seconds))
         for n, (value, when) in enumerate(times)
     ]
-    assert near(seen.quantile(share), weighted, share)
+    assert is_near(seen.quantile(share), weighted, share)
     assert seen.weight() == pytest.approx(sum(w for _, w in weighted), rel=1e-4)
     assert seen.weight(at + seconds) == pytest.approx(seen.weight() / 2)
 
@@ -93,7 +93,7 @@ def test_a_merged_sketch_equals_one_of_all_values(some, others, share):
         other.add(value)
     one.merge(other)
     if some or others:
-        assert near(one.quantile(share), [(v, 1.0) for v in (*some, *others)], share)
+        assert is_near(one.quantile(share), [(v, 1.0) for v in (*some, *others)], share)
     assert one.weight() == pytest.approx(len(some) + len(others))
 
 

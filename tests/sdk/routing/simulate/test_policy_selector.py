@@ -100,20 +100,22 @@ def test_recovery_counts_the_calls_until_choices_are_good_again() -> None:
     world = World(MIXED_WORLD, 1, calls=900)
     judge = GroundTruth(world, Policy())
     played = replay_calls(world, Oracle(judge), judge)
-    assert not find_recoveries(_Only(world), judge, played)
-    change = next((c for c in world.changes if find_recoveries(_Only(world, c), judge, played)), None)
+    assert not find_recoveries(_WorldWithChanges(world), judge, played)
+    change = next(
+        (c for c in world.changes if find_recoveries(_WorldWithChanges(world, c), judge, played)), None
+    )
     assert change is not None, "no change of this seed moves the best choice; use another seed"
     start = next(i for i, step in enumerate(played.steps) if step.call.at >= change.at)
     steps = [replace(s, good=not start <= i < start + 30) for i, s in enumerate(played.steps)]
-    (told,) = find_recoveries(_Only(world, change), judge, ReplayResult("x", tuple(steps)))
-    assert told.calls is not None
-    assert 25 <= told.calls <= 30
-    assert told.rarer == (1.0, 1.0, 1.0, 0.0, 0.0), (
+    (recovery,) = find_recoveries(_WorldWithChanges(world, change), judge, ReplayResult("x", tuple(steps)))
+    assert recovery.calls is not None
+    assert 25 <= recovery.calls <= 30
+    assert recovery.rarer == (1.0, 1.0, 1.0, 0.0, 0.0), (
         "compared with the later half, in which all choices were good"
     )
 
 
-class _Only:
+class _WorldWithChanges:
     """A world that lists only the given changes."""
 
     def __init__(self, world: World, *changes: RouteChange) -> None:
@@ -133,4 +135,6 @@ def test_the_router_reaches_the_targets_over_ten_seeds() -> None:
     counts = [each.calls for run in runs for each in run.settled]
     assert sum(calls is not None and calls <= 50 for calls in counts) >= 0.8 * len(counts)
     after = [each.rarer for run in runs for each in run.settled if each.rarer]
-    assert all(mean(tens) <= 0.05 for tens in list(zip(*after, strict=True))[3:]), "back before the 31st call"
+    assert all(mean(tens) <= 0.05 for tens in list(zip(*after, strict=True))[3:]), (
+        "choices recover before the 31st call"
+    )

@@ -45,9 +45,9 @@ def test_a_world_saved_as_a_trace_gives_the_same_outcomes(tmp_path: Path) -> Non
             its.task, its.prompt_tokens, its.completion_tokens, its.max_latency_s,
         )  # fmt: skip
         for route in world.routes:
-            told, true = trace.outcome(mine, route, mine.at), world.outcome(its, route, its.at)
-            assert told.failed is true.failed
-            assert told.latency_s == pytest.approx(true.latency_s, abs=1e-4)
+            traced, true = trace.outcome(mine, route, mine.at), world.outcome(its, route, its.at)
+            assert traced.failed is true.failed
+            assert traced.latency_s == pytest.approx(true.latency_s, abs=1e-4)
     for route, rates in world.rates.items():
         assert trace.rates[route].prompt == pytest.approx(rates.prompt, rel=0.01)
         assert trace.rates[route].completion == pytest.approx(rates.completion, rel=0.01)

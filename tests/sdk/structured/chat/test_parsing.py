@@ -115,8 +115,8 @@ def test_a_plain_json_schema_gives_decoded_json() -> None:
     body = json.dumps(BODIES[0]).encode()
     parsed = parse_chat_completion(ChatCompletion.received(body), response_format=schema)
     assert parsed.choices[0].message.parsed == {"name": "Ulm"}
-    told = parse_chat_completion(ChatCompletion.received(body), response_format=chat_format(schema))
-    assert told.choices[0].message.parsed is None
+    unparsed = parse_chat_completion(ChatCompletion.received(body), response_format=chat_format(schema))
+    assert unparsed.choices[0].message.parsed is None
 
 
 @pytest.mark.parametrize(
