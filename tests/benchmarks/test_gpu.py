@@ -55,7 +55,7 @@ def test_the_closed_form(gpu):
 
 
 def test_a_share_of_nothing_makes_target_and_draft_one(gpu):
-    bench = gpu.Bench(gpu.TRIED, gpu.Results(Path("unwritten"), 0.0, lambda: 0.0), tiny=True)
+    bench = gpu.Bench(gpu.TINY_PLAN, gpu.Results(Path("unwritten"), 0.0, lambda: 0.0), tiny=True)
     bench.pair.share(0.0)
     whole = bench.decode(1, 3, forget=True)
     assert whole["tokens"] == 4 * whole["rounds"]

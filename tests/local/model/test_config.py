@@ -125,7 +125,7 @@ def test_broken_files_are_named(tmp_path):
     with pytest.raises(CheckpointError, match=r"config\.json is not readable JSON"):
         read_config(tmp_path)
     (tmp_path / "config.json").write_text("[]")
-    with pytest.raises(CheckpointError, match="holds a list"):
+    with pytest.raises(CheckpointError, match="contains a list"):
         read_config(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
     with pytest.raises(CheckpointError, match="'num_attention_heads' is missing"):
