@@ -44,7 +44,7 @@ def event(kind, number, **more):
     return {"type": kind, "event_id": f"e-{number}", "session_id": "s-1", **more}
 
 
-def turned(status, number, **more):
+def turn_event(status, number, **more):
     kind = "created" if status == "in_progress" else status
     return event(f"agent.session.turn.{kind}", number, turn_id="t-1", turn=turn(status, **more))
 
@@ -55,13 +55,13 @@ def call(name, arguments, number, call_id="c-1"):
     return event("agent.session.turn.item.added", number, item=item, output_index=number)
 
 
-def said(text, number, phase="final_answer", status="completed"):
+def message_done(text, number, phase="final_answer", status="completed"):
     item = {"id": f"i-{number}", "type": "message", "turn_id": "t-1", "role": "assistant", "phase": phase}
     item |= {"status": status, "content": [{"type": "output_text", "text": text, "annotations": []}]}
     return event("agent.session.turn.item.done", number, item=item, output_index=number, turn_id="t-1")
 
 
-def waits(name, number, kind="function_call"):
+def requires_action(name, number, kind="function_call"):
     actions = [{"type": kind, "name": name, "call_id": "c-1", "turn_id": "t-1"}]
     held = session("requires_action", required_actions=actions)
     return event("agent.session.requires_action", number, session=held)
@@ -71,12 +71,12 @@ FIRST = event("agent.session.idle", 89, session=session())
 IDLE = event("agent.session.idle", 90, session=session())
 FAILED = event("agent.session.failed", 91, session=session("failed"))
 ERROR = event("error", 92, error={"message": "odd", "code": "x"})
-BEGIN, END = turned("in_progress", 1), turned("completed", 80)
-GOOD = [BEGIN, said('{"number": 5}', 6), said('{"number": 4}', 5), END, IDLE]
+BEGIN, END = turn_event("in_progress", 1), turn_event("completed", 80)
+GOOD = [BEGIN, message_done('{"number": 5}', 6), message_done('{"number": 4}', 5), END, IDLE]
 
 
-def follow(*told):
-    return events(*[f"event: {one['type']}\ndata: {json.dumps(one)}\n\n".encode() for one in told])
+def follow(*agent_events):
+    return events(*[f"event: {one['type']}\ndata: {json.dumps(one)}\n\n".encode() for one in agent_events])
 
 
 def plain(value):
@@ -167,7 +167,7 @@ def run(coroutine):
         coroutine.send(None)
     except StopIteration as end:
         return end.value
-    raise AssertionError("it waits")
+    raise AssertionError("the coroutine suspended")
 
 
 class Side:
@@ -211,10 +211,10 @@ def add(arguments):
     return str(arguments["a"] + arguments["b"])
 
 
-def scripted(*told, posts=0, status="idle"):
+def scripted(*agent_events, posts=0, status="idle"):
     """Return the server's answers to: session status, event stream, input, and ``posts`` tool results."""
     accepted = reply(202, b"")
-    return [reply(200, session(status)), follow(*told), accepted, *[accepted] * posts]
+    return [reply(200, session(status)), follow(*agent_events), accepted, *[accepted] * posts]
 
 
 async def final(side, stream):
@@ -224,13 +224,18 @@ async def final(side, stream):
 SUB = event("agent.session.turn.created", 3, turn_id="t-9", turn={**turn(), "id": "t-9", "subagent_id": "a"})
 ENDINGS = {
     "well": GOOD,
-    "a commentary": [BEGIN, said("x", 2, "commentary"), said("y", 3, status="incomplete"), *GOOD[1:]],
-    "a failed turn": [BEGIN, said("x", 2), turned("failed", 80, error={"message": "m"}), IDLE],
-    "a cancelled turn": [BEGIN, turned("cancelled", 80), IDLE],
-    "a failed session": [BEGIN, said("x", 2), FAILED],
-    "a tool nobody has": [BEGIN, call("t", "{}", 2), waits("t", 3), IDLE],
-    "an approval": [BEGIN, waits("t", 3, "computer_use_approval"), IDLE],
-    "a cut": [BEGIN, said("x", 2)],
+    "a commentary": [
+        BEGIN,
+        message_done("x", 2, "commentary"),
+        message_done("y", 3, status="incomplete"),
+        *GOOD[1:],
+    ],
+    "a failed turn": [BEGIN, message_done("x", 2), turn_event("failed", 80, error={"message": "m"}), IDLE],
+    "a cancelled turn": [BEGIN, turn_event("cancelled", 80), IDLE],
+    "a failed session": [BEGIN, message_done("x", 2), FAILED],
+    "a tool without a handler": [BEGIN, call("t", "{}", 2), requires_action("t", 3), IDLE],
+    "an approval": [BEGIN, requires_action("t", 3, "computer_use_approval"), IDLE],
+    "a cut": [BEGIN, message_done("x", 2)],
     "an error event": [BEGIN, ERROR, *GOOD[1:]],
     "events twice": [BEGIN, BEGIN, GOOD[1], GOOD[1], *GOOD[2:]],
     "a subagent": [
@@ -249,7 +254,7 @@ REASONS = {
     "a failed turn": "failed",
     "a cancelled turn": "cancelled",
     "a failed session": "failed",
-    "a tool nobody has": "requires_action",
+    "a tool without a handler": "requires_action",
     "an approval": "requires_action",
     "a cut": "observation_failed",
 }

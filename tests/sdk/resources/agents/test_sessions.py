@@ -18,11 +18,11 @@ from agents_scenarios import (
     call,
     event,
     follow,
-    said,
+    message_done,
+    requires_action,
     same,
     session,
     turn,
-    waits,
 )
 from loopback_server import OpenAIServer, reply
 from openai.lib.beta import agents as their_agents
@@ -63,8 +63,8 @@ async def test_a_created_session_runs_tools(server):
     agent_events = [
         *CREATED[:2],
         call("add", {"a": 1, "b": 2}, 2),
-        waits("add", 3),
-        said('{"number": 42}', 5),
+        requires_action("add", 3),
+        message_done('{"number": 42}', 5),
         END,
         IDLE,
     ]

@@ -21,10 +21,10 @@ from agents_scenarios import (
     add,
     call,
     final,
-    said,
+    message_done,
+    requires_action,
     same,
     scripted,
-    waits,
 )
 from loopback_server import OpenAIServer, broken_stream, reply
 
@@ -47,7 +47,7 @@ class Plain:
 
 
 async def test_a_turn_runs_its_tools(server):
-    agent_events = [FIRST, BEGIN, call("add", '{"a": 1, "b": 2}', 2), waits("add", 3), *GOOD[1:]]
+    agent_events = [FIRST, BEGIN, call("add", '{"a": 1, "b": 2}', 2), requires_action("add", 3), *GOOD[1:]]
 
     async def act(side):
         stream = side.sessions.stream(
@@ -185,7 +185,7 @@ async def test_output_that_does_not_match_the_type_raises(server):
     async def act(side):
         return await final(side, side.sessions.stream("s-1", input="hi", output_type=Answer))
 
-    got, _ = await same(server, scripted(BEGIN, said("no number", 2), END, IDLE), act)
+    got, _ = await same(server, scripted(BEGIN, message_done("no number", 2), END, IDLE), act)
     assert got["class"] == "AgentOutputParseError"
 
 
@@ -201,7 +201,7 @@ async def test_the_result_can_be_read_twice(server):
 
         return await side.within(side.sessions.stream("s-1", input="hi"), both)
 
-    got, _ = await same(server, scripted(BEGIN, said('{"number": 7}', 2), END, IDLE), act)
+    got, _ = await same(server, scripted(BEGIN, message_done('{"number": 7}', 2), END, IDLE), act)
     assert got[2]["parsed"] == ("Answer", 7)
 
 
@@ -314,7 +314,7 @@ def test_old_event_ids_are_dropped():
 
 
 def test_a_plain_dataclass_can_be_the_output_type(server):
-    server.script(*scripted(BEGIN, said('{"number": 3}', 2), END, IDLE))
+    server.script(*scripted(BEGIN, message_done('{"number": 3}', 2), END, IDLE))
     with (
         CLIENTS["ours"](server.base_url) as client,
         client.beta.agents.sessions.stream("s-1", input="x", output_type=Plain) as stream,
@@ -352,5 +352,7 @@ async def test_the_first_error_is_raised_again(server):
 
         return await side.within(side.sessions.stream("s-1", input="hi"), twice)
 
-    got, _ = await same(server, scripted(BEGIN, said("x", 2), waits("t", 3), *GOOD[1:]), act)
+    got, _ = await same(
+        server, scripted(BEGIN, message_done("x", 2), requires_action("t", 3), *GOOD[1:]), act
+    )
     assert [one["reason"] for one in got] == ["requires_action"] * 2
