@@ -54,13 +54,13 @@ def test_the_closed_form(gpu):
     assert gpu.theory(1.0, 3, 0.5) == pytest.approx(4 / 2.5)
 
 
-def test_a_share_of_nothing_makes_target_and_draft_one(gpu):
+def test_target_and_draft_agree_when_the_upper_layers_are_scaled_to_zero(gpu):
     bench = gpu.Bench(gpu.TINY_PLAN, gpu.Results(Path("unwritten"), 0.0, lambda: 0.0), tiny=True)
-    bench.pair.share(0.0)
-    whole = bench.decode(1, 3, forget=True)
-    assert whole["tokens"] == 4 * whole["rounds"]
-    bench.pair.share(1.0)
-    assert bench.decode(1, 3, forget=True)["tokens"] < 4 * whole["rounds"]
+    bench.pair.scale_upper_layers(0.0)
+    agreeing = bench.decode(1, 3, forget=True)
+    assert agreeing["tokens"] == 4 * agreeing["rounds"]
+    bench.pair.scale_upper_layers(1.0)
+    assert bench.decode(1, 3, forget=True)["tokens"] < 4 * agreeing["rounds"]
 
 
 @torch.inference_mode()
