@@ -78,7 +78,7 @@ def test_methods_declared_absent_do_not_exist(pair):
             oracle.at(ours, path)
 
 
-def test_parameters_are_the_same(pair):
+def test_every_methods_parameters_are_the_same(pair):
     ours, theirs = pair
     for path, function in oracle.methods(theirs):
         if path in oracle.ABSENT:

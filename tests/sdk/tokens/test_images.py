@@ -142,7 +142,7 @@ def test_openais_tile_rule_is_exact(model, size, detail, tokens):
         ("my-own", (1024, 1024), 765),
     ],
 )
-def test_other_rules_are_estimates(model, size, tokens):
+def test_counts_by_patches_and_other_rules_are_estimates(model, size, tokens):
     assert count_image(size, model) == TokenCount(tokens, estimated=True)
 
 

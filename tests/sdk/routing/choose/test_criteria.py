@@ -193,7 +193,7 @@ def test_an_added_criterion_is_simulated(co2):
     assert limited.oracle.violations > found.oracle.violations
 
 
-def test_sums_in_tokens():
+def test_token_sums_support_linear_arithmetic_only():
     tokens = TokenSum(1.0, 2.0, 3.0)
     total = as_token_sum(1 - (2 * tokens + 4) / 2 + Decimal(1))
     assert (total.base, total.by_prompt, total.by_answer) == (-1.0, -2.0, -3.0)

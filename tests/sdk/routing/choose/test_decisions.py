@@ -126,7 +126,7 @@ def test_a_limit_is_compared_exactly():
         ask(Policy(max_cost_usd=0.1), (option("x/y", "0.1000000000000000001"), known()))
 
 
-def test_deny_allow_and_local_only():
+def test_deny_allow_and_local_only_refuse_routes():
     options = (
         (option("openai/gpt-4.1-mini", 1), known()),
         (option("local/demo", 2, local=True), known()),

@@ -320,7 +320,7 @@ def test_stats_are_listed_by_route_and_task():
     assert made.stats()[2].slow
 
 
-def test_memory_is_bounded(monkeypatch):
+def test_the_estimators_memory_is_bounded(monkeypatch):
     monkeypatch.setattr(module, "ROUTES", 20)
     monkeypatch.setattr(module, "_KEPT", 50)
     clock = Clock()
