@@ -1,4 +1,4 @@
-"""The backend behind the pipeline: OpenAI answers and chunks, one load, clear refusals."""
+"""The local backend: OpenAI responses and chunks, loading once, and errors for unsupported requests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def make(folder, **models):
 
 @pytest.fixture(scope="module")
 def backend(folder):
-    """One for all tests: each of them runs in an event loop of its own."""
+    """Create one backend for all tests; each test runs in a separate event loop."""
     made = make(folder, pair={"draft": folder}, alone={})
     yield made
     anyio.run(made.aclose)
@@ -73,7 +73,7 @@ def test_importing_and_listing_needs_no_torch(folder):
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_models_say_what_runs(backend, folder):
+def test_models_lists_target_draft_method_and_options(backend, folder):
     rows = {row.id: row for row in backend.models()}
     assert rows["pair"] == BackendModel("pair", folder, folder, "draft", 128, {"threads": 1})
     assert rows["alone"] == BackendModel("alone", folder, None, "plain", 128, {"threads": 1})
@@ -82,7 +82,7 @@ def test_models_say_what_runs(backend, folder):
     assert rows["demo-target"].target == rows["demo"].target
 
 
-async def test_a_chat(backend):
+async def test_a_chat_completion_has_openais_fields(backend):
     answer, measured = await backend.complete(chat(seed=1), "pair")
     assert answer.object == "chat.completion"
     assert answer.id.startswith("chatcmpl-")
@@ -107,7 +107,7 @@ async def test_text_parts_are_joined(backend):
     assert joined.usage.prompt_tokens == whole.usage.prompt_tokens
 
 
-async def test_a_chat_in_chunks_is_the_same_chat(backend):
+async def test_a_streamed_chat_equals_the_whole_one(backend):
     whole, _ = await backend.complete(chat(), "pair")
     *chunks, usage, measured = await collect(backend, chat(stream_options={"include_usage": True}))
     assert chunks[0].choices[0].delta.role == "assistant"
@@ -127,7 +127,7 @@ async def test_without_include_usage_there_is_no_usage_chunk(backend):
     assert isinstance(measured, EngineTelemetry)
 
 
-async def test_a_completion_whole_and_in_chunks(backend):
+async def test_a_streamed_completion_equals_the_whole_one(backend):
     whole, _ = await backend.complete(completion(), "pair")
     assert whole.id.startswith("cmpl-")
     assert whole.usage.completion_tokens == 16
@@ -136,7 +136,7 @@ async def test_a_completion_whole_and_in_chunks(backend):
     assert chunks[-1].choices[0].finish_reason == whole.choices[0].finish_reason == "length"
 
 
-async def test_prompts_in_every_form(backend):
+async def test_prompts_are_accepted_as_text_ids_and_lists(backend):
     text, _ = await backend.complete(completion(), "pair")
     ids = backend.engine_for("pair").tokenizer.encode("def f")
     for prompt in (["def f"], ids, [ids]):
@@ -144,7 +144,7 @@ async def test_prompts_in_every_form(backend):
         assert same.choices[0].text == text.choices[0].text
 
 
-async def test_origins_come_with_the_chunks_that_ask_for_them(backend):
+async def test_chunks_have_drafted_segments_if_origins_are_requested(backend):
     extension = {"origins": True, "draft_length": 4}
     *chunks, measured = await collect(backend, chat(specclient=extension))
     segments = [s for c in chunks for s in c.choices[0].to_dict().get("specclient", {}).get("segments", [])]
@@ -153,7 +153,7 @@ async def test_origins_come_with_the_chunks_that_ask_for_them(backend):
     assert measured.speculation.drafted > 0
 
 
-async def test_the_extension_reaches_the_engine(backend):
+async def test_the_specclient_extension_selects_method_and_draft_length(backend):
     for extension, method, drafted in (
         ({"method": "plain"}, "plain", False),
         ({"draft_length": 2}, "draft", True),
@@ -163,7 +163,7 @@ async def test_the_extension_reaches_the_engine(backend):
         assert (measured.speculation.method, measured.speculation.drafted > 0) == (method, drafted)
 
 
-async def test_parameters_of_sampling_reach_the_engine(backend):
+async def test_sampling_parameters_reach_the_engine(backend):
     async def text(**params):
         answer, _ = await backend.complete(completion(**params), "pair")
         return answer.choices[0].text
@@ -213,7 +213,7 @@ async def test_parameters_without_effect_are_accepted(backend):
         ("a_new_one", 1),
     ],
 )
-async def test_what_would_change_the_answer_is_refused_by_name(backend, name, value):
+async def test_unsupported_parameters_that_would_change_the_answer_are_rejected(backend, name, value):
     with pytest.raises(UnsupportedParameterError) as caught:
         await backend.complete(chat(**{name: value}), "pair")
     assert caught.value.param == name
@@ -262,31 +262,31 @@ async def test_what_would_change_the_answer_is_refused_by_name(backend, name, va
         ({"specclient": {"draft_length": 99}}, "draft_length"),
     ],
 )
-async def test_bad_values_are_named(backend, params, param):
+async def test_invalid_values_raise_with_the_parameters_name(backend, params, param):
     with pytest.raises(BadRequestError) as caught:
         await backend.complete(chat(**params), "pair")
     assert caught.value.param == param
 
 
 @pytest.mark.parametrize("prompt", [None, 3, [1, "x"], [True]])
-async def test_bad_prompts_are_named(backend, prompt):
+async def test_invalid_prompts_raise_with_the_parameters_name(backend, prompt):
     with pytest.raises(BadRequestError) as caught:
         await backend.complete(completion(prompt=prompt), "pair")
     assert caught.value.param == "prompt"
 
 
-async def test_an_unknown_model_is_named_with_those_there_are(backend):
+async def test_an_unknown_model_raises_with_the_known_ones(backend):
     with pytest.raises(NotFoundError, match="local/nope is unknown; known are local/demo, "):
         await backend.complete(chat("nope"), "nope")
 
 
-async def test_a_folder_is_a_model(backend, folder):
+async def test_a_folder_can_be_used_as_a_model_name(backend, folder):
     answer, measured = await backend.complete(completion(folder), folder)
     assert answer.model == folder
     assert measured.speculation.method == "plain"
 
 
-async def test_a_prompt_that_fails_stops_those_beside_it(backend):
+async def test_a_failing_prompt_stops_the_other_prompts_of_its_call(backend):
     with pytest.raises(ContextOverflowError):
         await collect(backend, completion(prompt=["a", [7] * 200, "b"], max_tokens=100))
     engine = backend.engine_for("pair")
@@ -295,7 +295,7 @@ async def test_a_prompt_that_fails_stops_those_beside_it(backend):
             await anyio.sleep(0.01)
 
 
-async def test_too_long_a_prompt_is_an_error_before_the_first_chunk(backend):
+async def test_a_prompt_that_is_too_long_raises_before_the_first_chunk(backend):
     with pytest.raises(ContextOverflowError, match="exceed the context of 128"):
         await collect(backend, completion(prompt=[7] * 200))
 
@@ -317,7 +317,7 @@ async def test_concurrent_first_calls_load_once(folder, monkeypatch):
     await backend.aclose()
 
 
-async def test_rows_of_the_same_checkpoints_share_an_engine(folder):
+async def test_models_with_the_same_checkpoints_share_an_engine(folder):
     backend = make(folder, a={"draft": folder}, b={"draft": folder, "method": "plain"})
     assert backend.engine_for("a") is backend.engine_for("b")
     drafted, one = await backend.complete(completion("a"), "a")
@@ -329,7 +329,7 @@ async def test_rows_of_the_same_checkpoints_share_an_engine(folder):
     await backend.aclose()
 
 
-async def test_a_models_own_depth_is_that_of_requests_that_say_none(folder):
+async def test_a_models_draft_length_is_the_default_of_its_requests(folder):
     row = {"draft": folder, "method": "draft"}
     backend = make(folder, two={**row, "draft_length": 2}, wide={**row, "draft_tree": [3]})
 
@@ -340,9 +340,9 @@ async def test_a_models_own_depth_is_that_of_requests_that_say_none(folder):
 
     assert (await deepest("two"))[0] == 2
     assert (await deepest("two", method="draft"))[0] == 2
-    assert (await deepest("two", draft_length=3))[0] == 3, "a request's own word counts"
+    assert (await deepest("two", draft_length=3))[0] == 3, "a request's draft_length takes precedence"
     assert (await deepest("two", method="plain"))[1] == 0
-    # A sampled request with a seed: its depth does not follow measured costs, by which drafting may not pay.
+    # A seeded request's draft length ignores measured costs, which could otherwise disable drafting.
     depth, drafted = await deepest("wide", sampling={"temperature": 1.0, "seed": 7})
     assert depth == 1
     assert drafted % 3 == 0
@@ -350,7 +350,7 @@ async def test_a_models_own_depth_is_that_of_requests_that_say_none(folder):
 
 
 @pytest.mark.parametrize("choices", [1, 6])
-async def test_closing_a_stream_early_stops_the_work(backend, choices):
+async def test_closing_a_stream_early_cancels_its_requests(backend, choices):
     stream = backend.stream(chat(max_tokens=None, n=choices), "pair")
     async for _ in stream:
         break

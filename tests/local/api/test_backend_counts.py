@@ -1,4 +1,4 @@
-"""A backend counts prompts by the model's own tokenizer, without its weights, as it then reads them."""
+"""Prompt token counts by the model's tokenizer, without loading weights."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def folder(checkpoint):
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=["chat", "text", "ids"])
-async def test_a_count_is_what_the_answer_s_usage_says(folder, request_):
+async def test_a_count_equals_the_prompt_tokens_in_the_usage(folder, request_):
     backend = create({"models": {"m": {"path": folder}}, "threads": 1})
     assert isinstance(backend, SupportsTokenCount)
     before = backend.count(request_, "m")
@@ -39,7 +39,7 @@ async def test_a_count_is_what_the_answer_s_usage_says(folder, request_):
     await backend.aclose()
 
 
-def test_no_weights_are_loaded_for_it(folder):
+def test_counting_does_not_import_torch(folder):
     code = (
         "import sys; from specclient_local.api.backend import create;"
         "from specclient.types import inference_methods;"
@@ -60,13 +60,13 @@ def test_no_weights_are_loaded_for_it(folder):
         {"messages": [{"role": "user", "content": "hi"}], "max_tokens": -1},
     ],
 )
-def test_a_request_that_it_cannot_lay_out_has_no_count(folder, params):
+def test_counting_an_invalid_request_does_not_raise(folder, params):
     backend = create({"models": {"m": {"path": folder}}})
     count = backend.count(Request(inference_methods.CHAT, "local/m", params), "m")
     assert count is None or count > 0
 
 
-def test_a_checkpoint_that_is_not_here_is_not_fetched_for_it(tmp_path):
+def test_counting_downloads_no_checkpoint(tmp_path):
     backend = create({"models": {"far": {"path": "owner/name"}, "empty": {"path": str(tmp_path)}}})
     assert backend.count(REQUESTS[0], "far") is None
     assert backend.count(REQUESTS[0], "empty") is None

@@ -1,4 +1,4 @@
-"""A backend tells how busy its engines are, and loads nothing for it."""
+"""The load of a backend's engines, reported without loading a model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def chat(**params):
     return Request(inference_methods.CHAT, "local/m", {"messages": messages, "temperature": 0, **params})
 
 
-async def test_running_and_waiting_requests_are_told(checkpoint):
+async def test_current_load_reports_running_and_waiting_requests(checkpoint):
     backend = create(
         {"models": {"m": {"path": str(checkpoint(eos_token_id=None)), "slots": 2}}, "threads": 1}
     )

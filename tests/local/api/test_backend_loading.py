@@ -1,4 +1,4 @@
-"""What the backend loads: settings checked at once, each model under its own lock, closed with the rest."""
+"""Loading by the backend: settings are checked on creation, and each model has its own lock."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def completion(model):
         ({"threads": -1}, "threads is -1"),
     ],
 )
-def test_settings_are_checked_when_the_backend_is_made(settings, message):
+def test_settings_are_checked_when_the_backend_is_created(settings, message):
     with pytest.raises(ConfigurationError, match=message):
         create(settings)
 
 
-def test_a_listing_says_how_each_model_is_loaded(folder):
+def test_models_lists_each_models_load_options(folder):
     backend = create(
         {
             "slots": 2,
@@ -74,7 +74,7 @@ def test_a_listing_says_how_each_model_is_loaded(folder):
     assert (rows["text"].method, rows["text"].options) == ("ngram", {"runner": "hf", "slots": 2})
 
 
-async def test_every_option_of_a_row_is_loaded_with(folder):
+async def test_all_options_of_a_model_are_used_when_it_is_loaded(folder):
     options = {"layer_skip": 1, "context": 64, "slots": 1, "runner": "own", "prefix_cache": False}
     backend = create({"models": {"m": {"path": folder, **options}}, "threads": 1})
     answer, measured = await backend.complete(completion("m"), "m")
@@ -85,8 +85,8 @@ async def test_every_option_of_a_row_is_loaded_with(folder):
     await backend.aclose()
 
 
-async def test_a_load_holds_up_neither_other_models_nor_the_event_loop(folder, tmp_path, monkeypatch):
-    """While one model is being loaded, a loaded one answers; closing waits for the load and closes it too."""
+async def test_loading_a_model_blocks_neither_other_models_nor_the_event_loop(folder, tmp_path, monkeypatch):
+    """While a model is loading, a loaded one answers; closing waits for the load to end."""
     shutil.copytree(folder, tmp_path / "slow")
     backend = create(
         {"models": {"quick": {"path": folder}, "slow": {"path": str(tmp_path / "slow")}}, "threads": 1}
@@ -104,7 +104,7 @@ async def test_a_load_holds_up_neither_other_models_nor_the_event_loop(folder, t
     monkeypatch.setattr(engine_module.Engine, "load", loading)
 
     async def slow():
-        with contextlib.suppress(EngineError):  # closed before or after it could ask
+        with contextlib.suppress(EngineError):  # the engine may close before or after the request is queued
             await backend.complete(completion("slow"), "slow")
 
     async with anyio.create_task_group() as group:

@@ -1,4 +1,4 @@
-"""What a request can ask of a local model's sampling, by the names users know, seen in what comes out."""
+"""Sampling parameters of local models, by their API names, and their effect on the output."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def tokens(client, **params):
     return complete(client, **params).choices[0].token_ids
 
 
-def test_penalties_drive_repeats_out(client):
+def test_penalties_reduce_repetition(client):
     free = tokens(client, max_tokens=40)
     assert len(set(free)) < 40, "without repeats the penalties would have nothing to do"
     for name in ("frequency_penalty", "presence_penalty"):
@@ -49,13 +49,13 @@ def test_penalties_drive_repeats_out(client):
     assert repeated == tokens(client, max_tokens=40, extra_body={"specclient": {"repetition_penalty": 50.0}})
 
 
-def test_a_bias_forbids_or_forces_tokens_by_openai_s_text_keys(client):
+def test_logit_bias_forbids_or_forces_tokens(client):
     first = tokens(client)[0]
     assert first not in tokens(client, logit_bias={str(first): -100})
     assert set(tokens(client, logit_bias={"77": 100})) == {77}
 
 
-def test_what_cuts_the_distribution_leaves_the_likeliest(client):
+def test_truncating_parameters_keep_the_most_likely_tokens(client):
     greedy, free = tokens(client), tokens(client, temperature=1.5, seed=3)
     assert greedy != free
     for cut in ({"min_p": 1.0}, {"top_k": 1}):
@@ -65,8 +65,8 @@ def test_what_cuts_the_distribution_leaves_the_likeliest(client):
     assert tokens(client, temperature=1.5, seed=3, extra_body={"typical_p": 1.0, "top_k": -1}) == free
 
 
-def test_an_answer_slides_over_its_context_where_that_is_asked(client):
-    """The way out that the error names is open to who got it."""
+def test_overflow_slide_continues_an_answer_beyond_the_context(client):
+    """The option that the error message recommends works."""
     with pytest.raises(ContextOverflowError, match="overflow='slide'"):
         tokens(client, model="two", max_tokens=100)
     slid = tokens(client, model="two", max_tokens=100, extra_body={"specclient": {"overflow": "slide"}})
@@ -74,7 +74,7 @@ def test_an_answer_slides_over_its_context_where_that_is_asked(client):
     assert slid[:90] == tokens(client, model="two", max_tokens=90)
 
 
-def test_ends_and_words(client):
+def test_stop_token_ids_min_tokens_and_bad_words(client):
     free = complete(client).choices[0]
     stopped = complete(client, extra_body={"stop_token_ids": [free.token_ids[3]]}).choices[0]
     end = free.token_ids.index(free.token_ids[3])
@@ -87,7 +87,7 @@ def test_ends_and_words(client):
     assert len(forced.choices[0].token_ids) == 6
 
 
-def test_drafting_is_the_same_answer_by_every_way(client):
+def test_every_drafting_option_gives_the_same_greedy_answer(client):
     plain, seen = tokens(client, extra_body={"specclient": {"method": "plain"}}), {}
     ways = {
         "draft": {"draft_length": 2},
@@ -101,13 +101,15 @@ def test_drafting_is_the_same_answer_by_every_way(client):
         assert answer.choices[0].token_ids == plain, name
         seen[name] = answer.meta.speculation
     assert {name: s.method for name, s in seen.items() if s.method != "draft"} == {"ngram": "ngram"}
-    assert seen["tree"].drafted > seen["draft"].drafted, "a tree of widths 2, 2 has six guesses a round"
+    assert seen["tree"].drafted > seen["draft"].drafted, (
+        "a tree of widths 2, 2 has six drafted tokens per round"
+    )
     both = complete(client, model="two")
     assert both.choices[0].token_ids == plain
     assert both.meta.speculation.method == "union"
 
 
-def test_several_answers_to_one_prompt(client):
+def test_n_choices_use_consecutive_seeds_and_sum_their_usage(client):
     alone = [tokens(client, temperature=1.0, seed=5 + i) for i in range(3)]
     answer = complete(client, temperature=1.0, seed=5, n=3)
     assert [choice.index for choice in answer.choices] == [0, 1, 2]
@@ -125,7 +127,7 @@ def test_several_answers_to_one_prompt(client):
         complete(client, n=2, best_of=3)
 
 
-def test_usage_tells_what_another_request_had_read(client):
+def test_usage_counts_cached_prompt_tokens(client):
     prompt = "a prompt of its own, read by no other test"
     first, again = complete(client, prompt), complete(client, prompt, n=2)
     assert first.usage.prompt_tokens_details.cached_tokens == 0
@@ -136,7 +138,7 @@ def test_usage_tells_what_another_request_had_read(client):
     assert last.usage == complete(client, prompt).usage
 
 
-def test_several_answers_in_chunks(client):
+def test_streamed_choices_equal_whole_ones(client):
     whole = client.chat.completions.create(
         model="local/pair", messages=MESSAGES, n=2, seed=1, max_tokens=9, logprobs=True
     )
@@ -153,14 +155,14 @@ def test_several_answers_in_chunks(client):
         assert own[0].delta.role == "assistant"
         assert "".join(part.delta.content or "" for part in own) == choice.message.content
         assert [part.finish_reason for part in own] == [None] * (len(own) - 1) + ["length"]
-        told = [entry for part in own if part.logprobs for entry in part.logprobs.content]
-        assert told == choice.logprobs.content
+        entries = [entry for part in own if part.logprobs for entry in part.logprobs.content]
+        assert entries == choice.logprobs.content
     order = [chunk.choices[0].index for chunk in chunks]
-    assert order != sorted(order), "both are written at the same time"
+    assert order != sorted(order), "the choices' chunks alternate"
     assert usage.usage.completion_tokens == whole.usage.completion_tokens == 18
 
 
-def test_several_prompts_in_one_call(client):
+def test_several_prompts_in_one_call_equal_single_calls(client):
     prompts = ["def f", "x = [", "class A:"]
     alone = [[tokens(client, prompt=p, temperature=1.0, seed=2 + i) for i in (0, 1)] for p in prompts]
     answer = complete(client, prompt=prompts, temperature=1.0, seed=2, n=2)
@@ -180,10 +182,10 @@ def test_several_prompts_in_one_call(client):
     assert list(texts.values()) == [complete(client, prompt=prompt).choices[0].text for prompt in prompts]
 
 
-def test_one_bad_prompt_refuses_the_call(client):
+def test_one_invalid_prompt_rejects_the_whole_call(client):
     with pytest.raises(BadRequestError, match="prompt is 999; allowed is text, or token ids from 0 to 299"):
         complete(client, prompt=[[1, 2], [999]])
-    assert tokens(client)  # nothing is left of the others
+    assert tokens(client)  # the engine still works
 
 
 @pytest.mark.parametrize(
@@ -205,7 +207,7 @@ def test_one_bad_prompt_refuses_the_call(client):
     ],
     ids=lambda asked: next(iter(asked)) if isinstance(asked, dict) else "",
 )
-def test_an_answer_has_the_form_that_is_asked_for(client, asked, fits):
+def test_answers_follow_the_requested_format(client, asked, fits):
     sampling = {"temperature": 1.0, "seed": 1, "max_tokens": 60}
     choice = complete(client, model="ends", extra_body=asked, **sampling).choices[0]
     assert fits(choice.text), choice.text
@@ -216,12 +218,12 @@ def test_an_answer_has_the_form_that_is_asked_for(client, asked, fits):
     ("name", "value"),
     [("guided_regex", "(("), ("guided_grammar", "start: )"), ("guided_json", {"type": "odd"})],
 )
-def test_a_form_that_cannot_be_used_is_named_as_it_was_asked_for(client, name, value):
+def test_an_invalid_format_raises_with_the_parameters_name(client, name, value):
     with pytest.raises(BadRequestError, match=f"{name} cannot be used") as caught:
         complete(client, extra_body={name: value})
     assert caught.value.param == name
 
 
-def test_settings_of_a_row_reach_the_engine(client):
+def test_a_models_context_setting_reaches_the_engine(client):
     with pytest.raises(ContextOverflowError, match="exceed the context of 96"):
         complete(client, model="two", max_tokens=100)

@@ -1,4 +1,4 @@
-"""Several streams as one: all run at once, and end together."""
+"""Merging streams: all run concurrently, and end together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Source:
-    """A stream that gives items as they are put, and knows that it was closed."""
+    """A stream that yields items as they are put and records whether it was closed."""
 
     def __init__(self):
         self.items, self.closed = asyncio.Queue(), False
@@ -26,7 +26,7 @@ class Source:
             self.closed = True
 
 
-async def test_items_come_as_they_are_ready():
+async def test_items_are_yielded_in_order_of_arrival():
     one, other = Source(), Source()
     found, stream = [], merge_streams([one.stream(), other.stream()])
     for source, item in ((other, "a"), (one, "b"), (other, "c")):
@@ -41,7 +41,7 @@ async def test_items_come_as_they_are_ready():
     assert other.closed
 
 
-async def test_closing_it_waits_for_none_of_them():
+async def test_closing_the_merged_stream_closes_pending_sources_without_waiting():
     sources = [Source() for _ in range(3)]
     sources[1].items.put_nowait("a")
     stream = merge_streams([source.stream() for source in sources])
@@ -50,9 +50,9 @@ async def test_closing_it_waits_for_none_of_them():
     assert all(source.closed for source in sources)
 
 
-async def test_what_one_raises_ends_the_others():
+async def test_an_exception_in_one_source_closes_the_others():
     sources = [Source() for _ in range(3)]
-    sources[0].items.put_nowait("never told")
+    sources[0].items.put_nowait("never yielded")
     sources[2].items.put_nowait(ValueError("of the third"))
     with pytest.raises(ValueError, match="of the third"):
         [item async for item in merge_streams([source.stream() for source in sources])]

@@ -1,7 +1,7 @@
 """Tools, schemas and parsed answers on local models, through the client and through the server.
 
-The models are random; grammars make real calls of what they write. The templates are short ones of our own
-in each family's form.
+The models are random; grammars make their output valid calls. The templates are short imitations of each
+family's format.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def words():
 
 @pytest.fixture(scope="module")
 def folders(checkpoint, tmp_path_factory):
-    """A checkpoint a family: the same weights, and a template of its own."""
+    """Write one checkpoint per family, with the same weights and the family's chat template."""
     base, made = checkpoint(max_position_embeddings=1024), {}
     for name, template in TEMPLATES.items():
         made[name] = tmp_path_factory.mktemp(name) / name
@@ -99,7 +99,7 @@ def ask(client, family, **params):
 
 
 def checked(call):
-    """Return a call's name and arguments, which must be what its tool takes."""
+    """Return a call's name and arguments, after checking them against its tool's schema."""
     arguments = json.loads(call.function.arguments)
     if call.function.name == "now":
         assert arguments == {}
@@ -111,7 +111,7 @@ def checked(call):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_required_call_comes_whole_and_in_deltas(client, family):
+def test_a_required_call_is_returned_whole_and_streamed(client, family):
     params = {"tool_choice": "required", "parallel_tool_calls": False}
     choice = ask(client, family, **params).choices[0]
     (call,) = choice.message.tool_calls
@@ -128,8 +128,8 @@ def test_a_required_call_comes_whole_and_in_deltas(client, family):
     assert "".join(d.function.arguments for d in deltas) == call.function.arguments
 
 
-def test_a_call_that_comes_in_one_round_ends_the_answer_as_a_call(client):
-    """Arguments that are no object are known at their end alone, here with the answer's last round."""
+def test_a_call_completed_in_the_last_round_has_finish_reason_tool_calls(client):
+    """Arguments that are not an object are only recognised at their end, here in the answer's last round."""
     only = [{"type": "function", "function": {"name": "n", "parameters": {"const": 1}}}]
     params = {"tools": only, "tool_choice": "required", "parallel_tool_calls": False}
     ends = set()
@@ -142,7 +142,7 @@ def test_a_call_that_comes_in_one_round_ends_the_answer_as_a_call(client):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_named_call_is_of_that_tool(client, family):
+def test_tool_choice_selects_the_named_tool(client, family):
     for name in ("sky", "now"):
         named = {"type": "function", "function": {"name": name}}
         calls = ask(client, family, tool_choice=named).choices[0].message.tool_calls
@@ -152,7 +152,7 @@ def test_a_named_call_is_of_that_tool(client, family):
     assert {call.function.name for call in calls} == {"now"}
 
 
-def test_several_answers_call_each_for_itself(client):
+def test_each_of_n_choices_has_its_own_calls(client):
     answer = ask(client, "hermes", tool_choice="required", parallel_tool_calls=False, n=3)
     calls = [choice.message.tool_calls[0] for choice in answer.choices]
     assert len({call.id for call in calls}) == 3
@@ -165,11 +165,11 @@ def test_several_answers_call_each_for_itself(client):
     assert streamed == {i: call.function.arguments for i, call in enumerate(calls)}
 
 
-def test_a_model_that_chooses_calls_or_talks(client):
+def test_tool_choice_auto_allows_calls_and_text(client):
     talk = ask(client, "mistral", tool_choice="auto", max_tokens=8).choices[0]
     assert (talk.message.tool_calls, talk.finish_reason) == (None, "length")
     assert talk.message.content
-    # The mark of a call, made likely, and a strict tool: the rest is held to the schema.
+    # A bias makes the start marker of a call likely; a strict tool constrains the rest to its schema.
     strict = [{"type": "function", "function": {**TOOLS[0]["function"], "strict": True}}]
     mark = words().token_to_id("[TOOL_CALLS]")
     called = ask(client, "mistral", tools=strict, logit_bias={str(mark): 100}).choices[0]
@@ -177,12 +177,12 @@ def test_a_model_that_chooses_calls_or_talks(client):
     assert [checked(call)[0] for call in called.message.tool_calls] == ["sky"] * len(
         called.message.tool_calls
     )
-    # Without a grammar a mark that nothing follows up is content, mark and all.
+    # Without a grammar, a start marker without a call is returned as content.
     loose = ask(client, "mistral", logit_bias={str(mark): 100}, max_tokens=2).choices[0]
     assert loose.message.content == "[TOOL_CALLS]" * 2
 
 
-def test_tools_are_in_the_prompt_unless_ruled_out(client):
+def test_tools_are_in_the_prompt_unless_tool_choice_is_none(client):
     bare = ask(client, "hermes", tools=None, max_tokens=1).usage.prompt_tokens
     assert ask(client, "hermes", max_tokens=1).usage.prompt_tokens > bare + 100
     assert ask(client, "hermes", tool_choice="none", max_tokens=1).usage.prompt_tokens == bare
@@ -196,7 +196,7 @@ def test_tools_are_in_the_prompt_unless_ruled_out(client):
         ("mistral", '[TOOL_CALLS][{"name": "sky", "arguments": {"city": "Ulm"}, "id": "abc123def"}]'),
     ],
 )
-def test_calls_and_results_are_laid_out_by_the_template(client, folders, family, laid):
+def test_calls_and_results_are_rendered_by_the_chat_template(client, folders, family, laid):
     function = {"name": "sky", "arguments": '{"city": "Ulm"}'}
     call = {"id": "abc123def", "type": "function", "function": function}
     messages = [
@@ -213,7 +213,7 @@ def test_calls_and_results_are_laid_out_by_the_template(client, folders, family,
     assert answer.usage.prompt_tokens == len(ids)
 
 
-def test_parsed_answers_and_parsed_calls(client):
+def test_parse_and_stream_return_parsed_answers_and_arguments(client):
     seen = set()
     for seed in range(4):
         completion = client.chat.completions.parse(
@@ -233,7 +233,7 @@ def test_parsed_answers_and_parsed_calls(client):
         assert stream.get_final_completion().choices[0].message.parsed.mood in ("good", "bad")
 
 
-def test_json_of_any_kind_and_a_schema_without_strictness(client):
+def test_json_object_and_non_strict_json_schema_formats(client):
     params = {"tools": None, "max_tokens": 300}
     free = ask(client, "silent", response_format={"type": "json_object"}, **params).choices[0]
     assert free.finish_reason == "length" or isinstance(json.loads(free.message.content), dict)
@@ -245,7 +245,7 @@ def test_json_of_any_kind_and_a_schema_without_strictness(client):
     )
 
 
-def test_an_answer_beside_tools_keeps_its_schema(client):
+def test_a_response_format_applies_to_answers_without_calls(client):
     form = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"const": "me"}}}
     kinds = set()
     for seed in range(8):
@@ -294,13 +294,13 @@ def test_an_answer_beside_tools_keeps_its_schema(client):
         ),
     ],
 )
-def test_what_cannot_be_called_is_refused_by_name(client, family, params, error, message):
+def test_invalid_tool_parameters_raise_with_the_parameters_name(client, family, params, error, message):
     with pytest.raises(error, match=message) as caught:
         ask(client, family, **params)
     assert caught.value.param.startswith(("tool", "parallel"))
 
 
-def test_broken_calls_of_earlier_turns_are_named(client):
+def test_invalid_arguments_in_an_earlier_call_are_rejected(client):
     call = {"id": "1", "type": "function", "function": {"name": "sky", "arguments": "{"}}
     messages = [{"role": "assistant", "tool_calls": [call]}]
     with pytest.raises(BadRequestError, match="the JSON text of an object") as caught:
@@ -314,10 +314,10 @@ def test_the_official_client_calls_tools_over_http(settings):
         params |= {"tool_choice": "required", "parallel_tool_calls": False}
         answer = official.chat.completions.create(n=2, **params)
         assert [choice.finish_reason for choice in answer.choices] == ["tool_calls"] * 2
-        told = [checked(choice.message.tool_calls[0]) for choice in answer.choices]
+        first_calls = [checked(choice.message.tool_calls[0]) for choice in answer.choices]
         with official.chat.completions.stream(n=2, **params) as stream:
             final = stream.get_final_completion()
-        assert [checked(choice.message.tool_calls[0]) for choice in final.choices] == told
+        assert [checked(choice.message.tool_calls[0]) for choice in final.choices] == first_calls
         messages = [*MESSAGES, answer.choices[0].message, {
             "role": "tool", "tool_call_id": answer.choices[0].message.tool_calls[0].id, "content": "sun",
         }]  # fmt: skip

@@ -46,7 +46,7 @@ needs_compiler = pytest.mark.skipif(library() is None, reason="there is no C com
 
 
 def first_largest(row):
-    """The tie rule, stated once more: the first NaN, else the first of the largest logits."""
+    """Return the index chosen by the tie rule: the first NaN, otherwise the first of the largest logits."""
     values = [float(value) for value in row]
     for index, value in enumerate(values):
         if value != value:
@@ -55,7 +55,7 @@ def first_largest(row):
 
 
 def favour(row, token):
-    """Make a token the first of the largest logits of a row; ties behind it stay."""
+    """Make a token the first of the largest logits of a row; later ties remain."""
     while (best := first_largest(row)) != token:
         row[[best, token]] = row[[token, best]]
         if best < token and first_largest(row) != token:
@@ -63,7 +63,7 @@ def favour(row, token):
 
 
 def greedy_cases(nan=True):
-    """Chains of each length, accepted in part, with ties and values that are not finite."""
+    """Return partly accepted chains of each length, with ties and non-finite values."""
     rng = np.random.default_rng(0)
     cases = []
     for number in range(BATCH):
@@ -107,7 +107,7 @@ def expected_greedy(cases):
 
 
 def padded(cases):
-    """Logits [S, K + 1, V] and drafts of the cases as one batch."""
+    """Return logits [S, K + 1, V] and drafts of the cases as one batch."""
     logits = torch.zeros(len(cases), DEPTH + 1, VOCAB)
     tokens = torch.zeros(len(cases), DEPTH, dtype=torch.long)
     for i, (rows, own) in enumerate(cases):
@@ -137,7 +137,7 @@ def device_sampled_at_temperature_0(cases):
 
 
 def compiled_verify(cases):
-    """``specclient_verify`` over logits that are there already: the pass has no rows to compute."""
+    """Run ``specclient_verify`` on given logits: the pass has no rows to compute."""
     logits = np.concatenate([rows for rows, _ in cases])
     spans, ids, first = (SpanStruct * len(cases))(), [], 0
     for span, (rows, tokens) in zip(spans, cases, strict=True):
@@ -192,7 +192,7 @@ class LookupModel:
 
 
 def compiled_round(cases):
-    """``specclient_round``: the draft's logits give the chain, the target's those of the case."""
+    """Run ``specclient_round`` with lookup models: the draft's logits give the chain, the target's the case."""
     run = library().specclient_round
     run.argtypes, run.restype = [POINTER(RoundStruct)], None
     found = []
@@ -220,14 +220,14 @@ def compiled_round(cases):
 
 
 @pytest.mark.parametrize("implementation", [device_greedy, device_sampled_at_temperature_0])
-def test_greedy_chains_on_the_device(implementation):
+def test_device_results_of_greedy_chains_equal_verify(implementation):
     cases = greedy_cases()
     assert implementation(cases) == expected_greedy(cases)
 
 
 @needs_compiler
 @pytest.mark.parametrize(("implementation", "nan"), [(compiled_verify, True), (compiled_round, False)])
-def test_greedy_chains_in_compiled_code(implementation, nan):
+def test_compiled_results_of_greedy_chains_equal_verify(implementation, nan):
     cases = greedy_cases(nan)  # a NaN in a matrix would reach all rows of the lookup model
     assert implementation(cases) == expected_greedy(cases)
 
@@ -241,7 +241,7 @@ def test_the_greedy_cases_cover_every_outcome():
 
 
 @pytest.mark.parametrize("compiled", [pytest.param(True, marks=needs_compiler), False])
-def test_the_tie_rule_of_argmax(monkeypatch, compiled):
+def test_argmax_follows_the_tie_rule(monkeypatch, compiled):
     rows = [torch.from_numpy(logits) for logits, _ in greedy_cases()]
     if compiled:
         places, values = native_argmax(rows)
@@ -258,7 +258,7 @@ def test_the_tie_rule_of_argmax(monkeypatch, compiled):
 
 
 class CountingStream(RandomStream):
-    """A random stream that counts the numbers taken."""
+    """A random stream that counts the numbers used."""
 
     taken = 0
 
@@ -268,7 +268,7 @@ class CountingStream(RandomStream):
 
 
 def sampled_batch(seed):
-    """A batch for the device, and what verify.py makes of each request: accepted, token, numbers used."""
+    """Return a batch for the device, and verify.py's (accepted, token, numbers used) for each request."""
     rng = np.random.default_rng(seed)
     certain = rng.random(BATCH) < 0.2
     p, q = rng.dirichlet(np.full(VOCAB, 0.5), (2, BATCH, DEPTH + 1))
@@ -301,7 +301,7 @@ def sampled_batch(seed):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_sampled_chains_on_the_device(seed):
+def test_device_results_of_sampled_chains_equal_verify(seed):
     batch, expected = sampled_batch(seed)
     result = accept_sampled(*batch)
     columns = result.accepted.tolist(), result.token.tolist(), result.used.tolist()
@@ -309,7 +309,7 @@ def test_sampled_chains_on_the_device(seed):
     assert 0 < sum(accepted for accepted, _, _ in expected) < BATCH * DEPTH
 
 
-def test_draws_invert_the_cumulative_distribution_in_both_places():
+def test_host_and_device_draw_the_same_tokens():
     rng = np.random.default_rng(5)
     p = rng.dirichlet(np.full(VOCAB, 0.3), BATCH)
     p[rng.random(p.shape) < 0.3] = 0.0
@@ -322,7 +322,7 @@ def test_draws_invert_the_cumulative_distribution_in_both_places():
 
 
 @pytest.mark.parametrize("number", [0.0, 0.25, 0.5])
-def test_a_number_on_a_boundary_draws_no_token_of_probability_zero(number):
+def test_a_random_number_on_a_boundary_draws_no_token_of_probability_zero(number):
     class Fixed(RandomStream):
         def uniform(self):
             return number
@@ -335,7 +335,7 @@ def test_a_number_on_a_boundary_draws_no_token_of_probability_zero(number):
     ]
 
 
-# ---- trees: only verify.py descends them; two other places prepare their siblings ----
+# ---- trees: only verify.py walks them; two other modules prepare their siblings ----
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -368,7 +368,7 @@ def test_siblings_drawn_without_replacement_keep_the_distribution_of_the_target(
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_merging_an_equal_picked_sibling_changes_no_greedy_outcome(seed):
+def test_merging_equal_picked_siblings_changes_no_greedy_outcome(seed):
     rng = np.random.default_rng(seed)
     one, other = rng.integers(0, VOCAB, (2, 3)).tolist()
     merged, apart = TokenTree(), TokenTree()
@@ -386,18 +386,18 @@ def test_merging_an_equal_picked_sibling_changes_no_greedy_outcome(seed):
     assert emitted[0] == emitted[1]
 
 
-def test_equal_drawn_siblings_stay_apart():
-    """Each was drawn on its own, so verify tries each against its own q."""
+def test_equal_drawn_siblings_are_not_merged():
+    """They were drawn independently, so verify tries each with its own q."""
     union, q = TokenTree(), np.full(VOCAB, 1 / VOCAB)
     for _ in range(2):
         add_to_union(union, TokenTree.chain([4], [q]))
     assert union.tokens == [4, 4]
 
 
-# ---- statistics that assume the rule ----
+# ---- training statistics that depend on the acceptance rule ----
 
 
-def test_the_chance_of_acceptance_in_training():
+def test_acceptance_chance_in_training_equals_the_rules_expectation():
     logits = torch.randn(2, 6, VOCAB, generator=torch.manual_seed(0))
     p, q = (torch.softmax(own, -1).double().numpy() for own in logits)
     expected = [
@@ -407,7 +407,7 @@ def test_the_chance_of_acceptance_in_training():
     np.testing.assert_allclose(acceptance_chance(logits[1], logits[0]).numpy(), expected, atol=1e-6)
 
 
-def test_greedy_rounds_replayed_in_training():
+def test_replayed_greedy_rounds_in_training_equal_verify():
     rng = np.random.default_rng(1)
     answer = rng.integers(0, VOCAB, 60).tolist()
     drafted = [token if rng.random() < 0.7 else (token + 1) % VOCAB for token in answer]
@@ -421,7 +421,7 @@ def test_greedy_rounds_replayed_in_training():
     assert replay_greedy(agrees, DEPTH) == (rounds, first, tokens)
 
 
-def test_every_place_that_verify_lists_exists():
+def test_every_implementation_listed_in_verifys_docstring_exists():
     package, text = Path(specclient_local.__file__).parent, rule.__doc__
     paths = [path for path in re.findall(r"``([\w/]+/\w+\.(?:py|c|h))``", text) if "tests" not in path]
     sources = "\n".join((package / path).read_text(encoding="utf-8") for path in paths)

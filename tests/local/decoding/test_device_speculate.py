@@ -1,4 +1,4 @@
-"""Rounds on the device against the host's: the same tokens of the same numbers, in any company."""
+"""Device rounds against host rounds: equal random numbers give equal tokens, in any batch."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def static(folder, slots, context=96):
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """A target whose second layer adds little, and as its draft the first layer, of fewer tokens."""
+    """Write a target whose second layer changes little, and its first layer as a draft with fewer tokens."""
     folder = tmp_path_factory.mktemp("device")
     target = write_checkpoint(folder / "target", spread=0.15, tie_word_embeddings=True)
     draft = Path(shutil.copytree(target, folder / "draft"))
@@ -78,7 +78,7 @@ def device(folders):
 
 @pytest.fixture
 def alone(host):
-    """Answer as the host does with the request alone."""
+    """Return a function that runs a single request on the host."""
 
     def answer(*given, **settings):
         request = sequence(*given, **settings)
@@ -90,7 +90,7 @@ def alone(host):
 
 
 def together(speculator, requests):
-    """Run requests in the same rounds until the last one has ended."""
+    """Run requests in common rounds until all have ended."""
     for request in requests:
         while not speculator.prefill(request):
             pass
@@ -113,7 +113,7 @@ def never(*args, **kwargs):
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: "-".join(s) or "greedy")
-def test_a_draft_models_rounds_are_the_hosts(alone, device, monkeypatch, settings):
+def test_device_rounds_with_a_draft_model_equal_the_hosts(alone, device, monkeypatch, settings):
     asked = [{**settings, "max_tokens": 30, "draft_length": length} for length in range(0, 9, 2)]
     expected = [alone(PROMPT, **own) for own in asked]
     monkeypatch.setattr(Speculator, "round", never)
@@ -125,8 +125,8 @@ def test_a_draft_models_rounds_are_the_hosts(alone, device, monkeypatch, setting
     assert sum(tally.accepted for _, tally in expected) > 20
 
 
-def company():
-    """Requests of every kind that may share a round, and of kinds that may not."""
+def mixed_requests():
+    """Return requests that can share a device round, and others that cannot."""
     likely = [*PROMPT, *PROMPT, *PROMPT]
     return [
         (PROMPT, {"draft_length": 3}),
@@ -138,16 +138,17 @@ def company():
     ]
 
 
-def test_each_in_a_mixed_batch_gets_what_it_gets_alone(alone, device):
-    expected = [alone(tokens, max_tokens=25, **asked)[0] for tokens, asked in company()]
+def test_requests_in_a_mixed_batch_get_the_answers_they_get_alone(alone, device):
+    expected = [alone(tokens, max_tokens=25, **asked)[0] for tokens, asked in mixed_requests()]
     requests = [
-        sequence(tokens, slot=slot, max_tokens=25, **asked) for slot, (tokens, asked) in enumerate(company())
+        sequence(tokens, slot=slot, max_tokens=25, **asked)
+        for slot, (tokens, asked) in enumerate(mixed_requests())
     ]
     together(device, requests)
     assert [request.new_tokens for request in requests] == expected
 
 
-def test_depths_differ_within_a_round_and_seeds_do_not_share(alone, device, monkeypatch):
+def test_a_round_mixes_draft_lengths_but_seeded_requests_run_alone(alone, device, monkeypatch):
     sizes = []
     asked = DeviceRounds.run
     monkeypatch.setattr(DeviceRounds, "run", lambda self, asks: sizes.append(len(asks)) or asked(self, asks))
@@ -165,8 +166,8 @@ def test_depths_differ_within_a_round_and_seeds_do_not_share(alone, device, monk
     assert set(sizes[:3]) == {3, 1}
 
 
-def test_a_round_leaves_alone_what_the_draft_holds_for_others(folders):
-    """Requests that ask the draft for nothing share rounds, and slots, with what earlier ones left in it."""
+def test_a_round_keeps_the_drafts_cache_of_slots_that_do_not_draft(folders):
+    """Requests without draft-model tokens reuse slots whose draft cache still has earlier requests' rows."""
     target, draft = (static(folder, slots=3) for folder in folders)
     speculator = DeviceSpeculator(target, {"draft": DraftModel(draft, 300)})
     for slot in (0, 1):
@@ -185,7 +186,7 @@ def test_a_round_leaves_alone_what_the_draft_holds_for_others(folders):
         assert draft.cache.rows[:, slot, :, : rows.shape[2]].equal(rows)
 
 
-def test_seeds_do_not_share_passes_where_rules_take_them_from_the_device_either(alone, device, monkeypatch):
+def test_seeded_requests_with_logits_processors_run_alone_on_the_host_path(alone, device, monkeypatch):
     sizes = []
     passed = StaticRunner.run_pass
     monkeypatch.setattr(
@@ -202,7 +203,7 @@ def test_seeds_do_not_share_passes_where_rules_take_them_from_the_device_either(
         assert request.new_tokens == alone(PROMPT, max_tokens=8, **own)[0]
 
 
-def test_a_round_that_breaks_fails_those_in_it_and_no_others(device, monkeypatch):
+def test_an_exception_in_a_round_fails_only_its_requests(device, monkeypatch):
     honest = DeviceRounds.run
     monkeypatch.setattr(
         DeviceRounds, "run", lambda self, asks: 1 / 0 if asks[0].params.seed == 5 else honest(self, asks)
@@ -227,7 +228,7 @@ def compare_with_a_prefill(runner, slot, tokens):
     runner.truncate(4, 0)
 
 
-def test_caches_are_those_of_a_fresh_prefill(device):
+def test_caches_equal_a_fresh_prefill(device):
     kept = 0
     for seed in range(4):
         request = sequence(PROMPT, slot=2, max_tokens=30, temperature=0.6, seed=seed, draft_length=1 + seed)
@@ -240,7 +241,7 @@ def test_caches_are_those_of_a_fresh_prefill(device):
     assert kept > 10
 
 
-def test_a_draft_left_behind_by_other_rounds_catches_up(alone, device):
+def test_a_draft_catches_up_after_rounds_without_it(alone, device):
     expected = alone(PROMPT, max_tokens=30, draft_length=0)[0]
     request = sequence(PROMPT, slot=1, max_tokens=30, draft_length=0)
     while not device.prefill(request):
@@ -255,14 +256,14 @@ def test_a_draft_left_behind_by_other_rounds_catches_up(alone, device):
     device.end(request)
 
 
-def test_a_context_is_filled_to_its_end(alone, device):
+def test_a_context_can_be_filled_completely(alone, device):
     tokens = [(3 * i) % 280 for i in range(80)]
     request = sequence(tokens, slot=0, max_tokens=16, draft_length=8)
     together(device, [request])
     assert request.new_tokens == alone(tokens, max_tokens=16, draft_length=8)[0]
 
 
-def test_who_breaks_is_told_and_the_others_go_on(alone, folders):
+def test_non_finite_logits_fail_only_their_own_request(alone, folders):
     speculator = DeviceSpeculator(static(folders[0], slots=2), share=False)
     good, bad = (sequence(PROMPT, slot=slot, method="plain", max_tokens=5) for slot in range(2))
     for request in (good, bad):
@@ -275,7 +276,7 @@ def test_who_breaks_is_told_and_the_others_go_on(alone, folders):
     assert "not finite" in str(error)
 
 
-def test_a_draft_that_breaks_costs_guesses_alone(alone, folders):
+def test_non_finite_draft_logits_only_cost_drafted_tokens(alone, folders):
     target, draft = (static(folder, slots=1) for folder in folders)
     speculator = DeviceSpeculator(target, {"draft": DraftModel(draft, 300)}, share=False)
     for settings in SETTINGS:
@@ -292,7 +293,7 @@ def test_a_draft_that_breaks_costs_guesses_alone(alone, folders):
         assert not draft.cache.rows.isnan().any()
 
 
-def test_a_round_waits_for_nothing_but_its_result(device, monkeypatch):
+def test_a_round_reads_no_tensor_values_before_its_result(device, monkeypatch):
     asked = []
     replay = DeviceRounds._replay
     monkeypatch.setattr(
@@ -315,8 +316,8 @@ def test_a_round_waits_for_nothing_but_its_result(device, monkeypatch):
 VOCAB, SAMPLES, PAD = 8, 3000, 60
 
 
-def law_of_rounds(tmp_path, params):
-    """Chi-square of the first two tokens of many rounds of a tiny pair against the target's own law."""
+def p_value_of_rounds(tmp_path, params):
+    """Return the chi-square p-value of the first two tokens of many rounds against the target's distribution."""
     shape = {
         "vocab_size": VOCAB,
         "hidden_size": 16,
@@ -362,12 +363,12 @@ def law_of_rounds(tmp_path, params):
 
 
 @pytest.mark.parametrize("settings", [{}, {"top_p": 0.8}, {"top_k": 5}], ids=lambda s: "-".join(s) or "all")
-def test_rounds_have_the_targets_law(tmp_path, settings):
-    assert law_of_rounds(tmp_path, SamplingParams(temperature=0.9, **settings)) > 0.001
+def test_device_rounds_follow_the_targets_distribution(tmp_path, settings):
+    assert p_value_of_rounds(tmp_path, SamplingParams(temperature=0.9, **settings)) > 0.001
 
 
 @pytest.mark.parametrize("mutant", ["accept always", "claim a wrong q"])
-def test_the_same_test_finds_wrong_rounds(tmp_path, monkeypatch, mutant):
+def test_the_chi_square_test_detects_wrong_rounds(tmp_path, monkeypatch, mutant):
     right = rounds.accept_sampled
 
     def wrong(p, q, drafts, certain, uniform):
@@ -376,11 +377,11 @@ def test_the_same_test_finds_wrong_rounds(tmp_path, monkeypatch, mutant):
         return right(p, q, drafts, certain, torch.zeros_like(uniform))
 
     monkeypatch.setattr(rounds, "accept_sampled", wrong)
-    assert law_of_rounds(tmp_path, SamplingParams(temperature=0.9)) < 1e-6
+    assert p_value_of_rounds(tmp_path, SamplingParams(temperature=0.9)) < 1e-6
 
 
-def test_an_engine_answers_the_same_with_static_shapes(folders, monkeypatch):
-    """Through batching, shared prompts and answers that end at different times; rounds are the device's."""
+def test_an_engine_gives_the_same_answers_with_graphs_on_and_off(folders, monkeypatch):
+    """The requests are batched, share prompts and end at different times."""
     asked = [
         ("def f(x):", {}),
         ("def f(x):", {"temperature": 1.0, "seed": 1}),
@@ -406,7 +407,7 @@ def test_an_engine_answers_the_same_with_static_shapes(folders, monkeypatch):
     assert answers["on"] == answers["off"]
 
 
-def test_a_device_without_the_numbers_that_draws_take_is_refused(folders, monkeypatch):
+def test_graphs_on_a_device_without_float64_are_rejected(folders, monkeypatch):
     monkeypatch.setattr(opening, "resolve_device", torch.device)
     with pytest.raises(ConfigurationError, match="graphs is 'on', but mps has no float64"):
         opening.load_model(folders[0], opening.ModelPlacement(device="mps", graphs="on"), slots=1, context=64)
@@ -414,8 +415,8 @@ def test_a_device_without_the_numbers_that_draws_take_is_refused(folders, monkey
         load(*folders, graphs="always")
 
 
-def test_what_the_device_leaves_alone_is_all_that_shapes_an_answer_otherwise():
-    """A parameter added to the engine is either read by the device's rounds or sends a request elsewhere."""
+def test_every_sampling_parameter_is_handled_or_listed_as_unsupported_on_the_device():
+    """A new parameter must either be read by device rounds or make its requests use the host's."""
     read = {"temperature", "top_p", "top_k"}
     by_host = {"max_tokens", "min_tokens", "seed", "stop", "stop_token_ids", "overflow"}
     by_host |= {"draft_length", "method", "prediction"}

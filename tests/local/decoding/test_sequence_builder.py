@@ -1,4 +1,4 @@
-"""What a request asks of its answer: which rules it gets, what it is refused for, and what ends it."""
+"""Building a sequence: its logits processors, invalid parameters, and what ends its answer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def rules(requests, **params):
     return requests.sequence(0, "def f", SamplingParams(max_tokens=8, **params)).logits_processor
 
 
-def test_a_request_that_asks_for_nothing_has_no_rules(requests):
+def test_a_request_without_logits_parameters_has_no_logits_processor(requests):
     assert rules(requests, temperature=0.7, top_p=0.9, min_p=0.1, typical_p=0.5, stop="x", seed=3) is None
 
 
@@ -45,7 +45,7 @@ def test_a_request_that_asks_for_nothing_has_no_rules(requests):
     ],
     ids=str,
 )
-def test_a_request_gets_the_rules_it_asks_for_and_no_others(requests, asked, parts):
+def test_a_request_gets_only_the_logits_processors_it_needs(requests, asked, parts):
     got = rules(requests, **asked)
     assert tuple(part is not None for part in (got.penalties, got.masks, got.grammar)) == parts
 
@@ -59,7 +59,7 @@ def test_a_request_gets_the_rules_it_asks_for_and_no_others(requests, asked, par
         ({"json_schema": {"type": "nothing"}}, "json_schema cannot be used: Invalid type: nothing"),
     ],
 )
-def test_what_does_not_fit_the_model_is_refused_before_anything_is_queued(folder, asked, message):
+def test_parameters_that_do_not_fit_the_model_are_rejected_before_queueing(folder, asked, message):
     events = []
     with load(folder) as engine:
         with pytest.raises(BadRequestError, match=f"(?s){message}") as refused:
@@ -69,12 +69,12 @@ def test_what_does_not_fit_the_model_is_refused_before_anything_is_queued(folder
     assert not events
 
 
-def test_a_minimum_that_the_context_cannot_hold_is_refused(requests):
+def test_min_tokens_beyond_the_context_is_rejected(requests):
     with pytest.raises(ContextOverflowError, match="at least 39 new ones exceed the context of 40"):
         requests.sequence(0, "def f", SamplingParams(min_tokens=39, max_tokens=None))
 
 
-def test_bad_words_are_masked_with_and_without_a_space_before_them_but_no_end_token_is(requests):
+def test_bad_words_are_masked_with_and_without_a_leading_space_but_end_tokens_are_not(requests):
     masks = rules(requests, bad_words=["turn", " if", "<|eos|>"]).masks
     encode = requests.tokenizer.encode
     sequences = {
@@ -100,8 +100,8 @@ def test_a_stop_id_ends_the_answer(folder):
     assert later.token_ids[at] != free.token_ids[at]
 
 
-def answered(tokenizer, text, **params):
-    """Push a text letter by letter; return what came out, and why it ended."""
+def push_letters(tokenizer, text, **params):
+    """Push a text letter by letter; return the answer's text and finish reason."""
     request = sequence(tokenizer.encode("def f"), max_tokens=30, eos=[1], **params)
     answer = AnswerText.begin(request, tokenizer, RequestClock(0.0))
     out = ""
@@ -117,24 +117,24 @@ def answered(tokenizer, text, **params):
 @pytest.mark.parametrize(
     ("min_tokens", "text"), [(0, "x"), (3, "x"), (4, "xaby"), (6, "xaby"), (7, "xabyabzq"), (8, "xabyabzq")]
 )
-def test_a_stop_string_complete_before_the_minimum_is_text(requests, min_tokens, text):
+def test_a_stop_string_completed_before_min_tokens_is_part_of_the_text(requests, min_tokens, text):
     """The stop string is complete after the third and after the sixth letter."""
-    got = answered(requests.tokenizer, "xabyabzqab", stop="ab", min_tokens=min_tokens)
+    got = push_letters(requests.tokenizer, "xabyabzqab", stop="ab", min_tokens=min_tokens)
     assert got == (text, "stop")
 
 
-def test_a_stop_string_may_begin_in_what_an_early_one_left(requests):
+def test_a_stop_string_may_overlap_an_ignored_earlier_one(requests):
     tokenizer = requests.tokenizer
-    assert answered(tokenizer, "aaab", stop=["aa", "ab"], min_tokens=4) == ("aa", "stop")
-    assert answered(tokenizer, "ababab", stop=["ab", "aba"], min_tokens=5) == ("abab", "stop")
+    assert push_letters(tokenizer, "aaab", stop=["aa", "ab"], min_tokens=4) == ("aa", "stop")
+    assert push_letters(tokenizer, "ababab", stop=["ab", "aba"], min_tokens=5) == ("abab", "stop")
 
 
 @pytest.mark.parametrize(
     ("stops", "first"),
     [(["bo", "na", "cx"], "bona"), (["bona", "c", "x"], "bonac"), (["ona", "a", "cx"], "bona")],
 )
-def test_several_early_stop_strings_in_one_token_all_pass(requests, stops, first):
-    """A token that brings two of them, and perhaps the beginning of a third."""
+def test_several_stop_strings_in_one_token_before_min_tokens_are_ignored(requests, stops, first):
+    """The token contains two of them, and possibly the beginning of a third."""
     (token,) = (t for t in range(300) if requests.tokenizer.piece(t) == b"bonac")
     request = sequence([5], max_tokens=9, stop=stops, min_tokens=2)
     answer = AnswerText.begin(request, requests.tokenizer, RequestClock(0.0))

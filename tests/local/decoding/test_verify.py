@@ -1,4 +1,4 @@
-"""The verification walk against exact enumeration: every outcome, with its probability."""
+"""The verification walk against an exact enumeration of all outcomes and their probabilities."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def chain(rng, length):
 
 
 def picked_chain(rng, length):
-    """Tokens not drawn but picked, as an n-gram drafter or a greedy head does: one-hot q."""
+    """Return a chain of picked, not drawn, tokens, as from an n-gram drafter or a greedy head: q is one-hot."""
     tokens = rng.integers(0, VOCAB, length).tolist()
     return lambda choose: TokenTree.chain(tokens)
 
 
 def independent_siblings(rng, length):
-    """Two drafters that do not know of each other; equal draws happen, and stay apart."""
+    """Return siblings drawn independently by two drafters; equal draws are not merged."""
     one, other = random_distribution(rng), random_distribution(rng)
 
     def propose(choose):
@@ -58,8 +58,8 @@ def siblings_without_replacement(rng, width):
     return propose
 
 
-def bushy(rng, _):
-    """Siblings without replacement, one of them with a child, beside a picked sibling."""
+def mixed_tree(rng, _):
+    """Return siblings drawn without replacement, one of them with a drawn child, and a picked sibling."""
     drafts = Target(rng)
 
     def propose(choose):
@@ -84,20 +84,20 @@ FAMILIES = [
     (independent_siblings, 2),
     (siblings_without_replacement, 2),
     (siblings_without_replacement, 3),
-    (bushy, 0),
+    (mixed_tree, 0),
 ]
 
 
 @pytest.mark.parametrize(("family", "size"), FAMILIES, ids=lambda v: getattr(v, "__name__", str(v)))
 @pytest.mark.parametrize("greedy", [False, True])
-def test_the_walk_has_the_targets_law(family, size, greedy):
+def test_the_walk_yields_the_targets_distribution(family, size, greedy):
     for seed in range(25):
         rng = np.random.default_rng(seed)
         propose, target = family(rng, size), Target(rng, greedy=greedy)
         assert worst_error(propose, target, horizon=3) < 1e-12
 
 
-def claim_nothing_renormalised(rng, width):
+def claim_unnormalised_q(rng, width):
     honest = siblings_without_replacement(rng, width)
 
     def propose(choose):
@@ -120,17 +120,17 @@ def merged_equal_draws(rng, length):
     return propose
 
 
-def pick_that_claims_a_draw(rng, _):
+def picked_token_with_drawn_q(rng, _):
     q = random_distribution(rng)
     return lambda choose: TokenTree.chain([int(q.argmax())], [q])
 
 
 @pytest.mark.parametrize(
     ("family", "size"),
-    [(claim_nothing_renormalised, 2), (merged_equal_draws, 2), (pick_that_claims_a_draw, 1)],
+    [(claim_unnormalised_q, 2), (merged_equal_draws, 2), (picked_token_with_drawn_q, 1)],
     ids=lambda v: getattr(v, "__name__", str(v)),
 )
-def test_a_drafter_that_tells_a_wrong_q_is_found_out(family, size):
+def test_the_enumeration_detects_a_drafter_with_a_wrong_q(family, size):
     wrong = 0
     for seed in range(25):
         rng = np.random.default_rng(seed)
@@ -143,14 +143,14 @@ def test_a_drafter_that_tells_a_wrong_q_is_found_out(family, size):
     ("name", "mutant"),
     [("acceptance_probability", lambda p, q, token: 1.0), ("residual", lambda p, q: p)],
 )
-def test_a_wrong_walk_is_found_out(monkeypatch, name, mutant):
+def test_the_enumeration_detects_a_wrong_walk(monkeypatch, name, mutant):
     rng = np.random.default_rng(0)
     propose, target = chain(rng, 2), Target(rng)
     monkeypatch.setattr(module, name, mutant)
     assert worst_error(propose, target, horizon=2) > 1e-3
 
 
-def test_acceptance_is_the_ratio_capped_at_one():
+def test_acceptance_probability_is_p_over_q_capped_at_one():
     p, q = np.array([0.5, 0.5, 0.0]), np.array([0.25, 0.0, 0.75])
     assert acceptance_probability(p, q, 0) == 1.0
     assert acceptance_probability(p, q, 2) == 0.0
@@ -159,7 +159,7 @@ def test_acceptance_is_the_ratio_capped_at_one():
     assert acceptance_probability(1, q, 2) == 0.0
 
 
-def test_what_is_left_is_normalised_also_where_rounding_leaves_nothing():
+def test_the_residual_is_normalised_even_if_p_equals_q():
     p, q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.6, 0.2])
     np.testing.assert_allclose(residual(p, q), [1.0, 0.0, 0.0])
     np.testing.assert_allclose(residual(p, 0), [0.0, 0.6, 0.4])

@@ -1,4 +1,4 @@
-"""Requests that share passes: each as alone, bit for bit, and the passes' seconds shared out in full."""
+"""Batched requests: answers are bit for bit those of requests run alone; pass times are fully attributed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ METHODS = ("plain", "draft", "prediction")
 
 
 def answers(engine, requests):
-    """Run all requests at once; their events' last generations."""
+    """Run all requests in one batch, and return their generations."""
     sinks = [[] for _ in requests]
     for (prompt, params), sink in zip(requests, sinks, strict=True):
         engine.add(prompt, sink.append, **params)
@@ -48,8 +48,8 @@ def pair():
         yield engine
 
 
-def held_to_plain(engine, prompts, lengths, new):
-    """Greedy answers by every method, draft length and batch size are those of plain decoding alone."""
+def check_against_plain_decoding(engine, prompts, lengths, new):
+    """Check that every method, draft length and batch size gives plain decoding's greedy answers."""
     plain = [engine.generate(p, max_tokens=new, method="plain").token_ids for p in prompts]
     kept = 0
     for batch in (1, 4):
@@ -67,25 +67,25 @@ def held_to_plain(engine, prompts, lengths, new):
     return kept
 
 
-def test_every_method_in_every_batch_is_plain_decoding_of_a_tiny_model(tiny):
+def test_batched_greedy_answers_equal_plain_decoding_on_a_tiny_model(tiny):
     prompts = [[7, 8, 9], "def f(x):", [5] * 20, "import os\nclass A:"]
-    assert held_to_plain(tiny, prompts, (1, 4, 8, None), 24) > 100
+    assert check_against_plain_decoding(tiny, prompts, (1, 4, 8, None), 24) > 100
 
 
-def test_every_method_in_every_batch_is_plain_decoding_of_the_bundled_pair(pair):
+def test_batched_greedy_answers_equal_plain_decoding_on_the_bundled_pair(pair):
     prompts = ["def fibonacci(n):\n", "import os\n\n", "class Stack:\n    def", "for i in range("]
-    assert held_to_plain(pair, prompts, (1, 4), 16) > 100
+    assert check_against_plain_decoding(pair, prompts, (1, 4), 16) > 100
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-def test_every_method_in_every_batch_is_plain_decoding_over_long_answers(pair):
+def test_batched_greedy_answers_equal_plain_decoding_over_long_answers(pair):
     prompts = [f"def {name}(self, x):\n    " for name in ("run", "add", "close", "get", "f", "join", "read")]
-    assert held_to_plain(pair, prompts, (*range(1, 9), None), 128) > 1000
+    assert check_against_plain_decoding(pair, prompts, (*range(1, 9), None), 128) > 1000
 
 
 def test_requests_of_different_methods_share_a_batch(pair):
-    """Plain, drafting, predicted, sampled, scored and told log-probabilities, all in the same passes."""
+    """Plain, drafting, predicted, sampled, scored, and with log-probabilities, all in the same passes."""
     text = "def fibonacci(n):\n"
     requests = [
         (text, {"method": "plain", "max_tokens": 30, "logprobs": 2}),
@@ -100,7 +100,7 @@ def test_requests_of_different_methods_share_a_batch(pair):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_seed_gives_the_same_tokens_alone_and_in_company(pair, method):
+def test_a_seed_gives_the_same_tokens_alone_and_in_a_batch(pair, method):
     requests = [
         (
             "def f(x):\n",
@@ -116,8 +116,8 @@ def test_a_seed_gives_the_same_tokens_alone_and_in_company(pair, method):
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_rows_of_several_slots_are_bit_for_bit_those_scored_alone(threads):
-    """Of different lengths, over block boundaries, with chains and real trees, whatever the threads."""
+def test_batched_rows_are_bit_identical_to_rows_scored_alone(threads):
+    """Slots have different lengths, across block boundaries, and score chains and branching trees."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -149,7 +149,7 @@ def test_rows_of_several_slots_are_bit_for_bit_those_scored_alone(threads):
         torch.set_num_threads(before)
 
 
-def test_rows_are_shared_out_over_passes():
+def test_sequences_are_grouped_into_passes_within_the_row_limit():
     shared = passes._passes
     assert shared([1, 1, 1], 64) == [[0, 1, 2]]
     assert shared([5, 17, 6, 256, 6], 16) == [[0, 2], [1], [3], [4]]
@@ -160,8 +160,8 @@ def test_rows_are_shared_out_over_passes():
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2**32), st.booleans())
-def test_caches_in_a_batch_are_those_of_a_fresh_prefill(checkpoint, seed, greedy):
-    """After random accepts and refusals of requests that come and go at random."""
+def test_batched_caches_equal_a_fresh_prefill(checkpoint, seed, greedy):
+    """After rounds of random subsets of the requests, with random accepted and rejected tokens."""
     rng = random.Random(seed)
     target, draft = (
         DecoderRunner.load(
@@ -199,7 +199,7 @@ def test_caches_in_a_batch_are_those_of_a_fresh_prefill(checkpoint, seed, greedy
             runner.truncate(3, 0)
 
 
-def test_seconds_of_all_requests_add_up_to_the_engines(checkpoint):
+def test_the_engine_seconds_of_requests_sum_to_the_engines_busy_time(checkpoint):
     now = [0.0]
 
     def clock():
@@ -226,12 +226,12 @@ def test_seconds_of_all_requests_add_up_to_the_engines(checkpoint):
 
 @pytest.fixture
 def unstarted(checkpoint):
-    """An engine without a worker thread: it takes the steps that a test takes, and no others."""
+    """Load an engine whose worker thread is not started; tests call ``step`` themselves."""
     with load(checkpoint(eos_token_id=None), checkpoint(eos_token_id=None, seed=4), slots=4) as engine:
         yield engine
 
 
-def test_what_breaks_in_a_pass_fails_those_in_it_and_the_engine_goes_on(unstarted, monkeypatch):
+def test_an_exception_in_a_pass_fails_only_the_requests_in_that_pass(unstarted, monkeypatch):
     tiny = unstarted
     want = answers(tiny, [("x", {"max_tokens": 5})])[0].token_ids
     events = [[], [], []]
@@ -253,7 +253,7 @@ def test_what_breaks_in_a_pass_fails_those_in_it_and_the_engine_goes_on(unstarte
     assert len(tiny._worker.batch.scheduler._free) == 4
 
 
-def test_a_sinks_interrupt_reaches_who_steps_and_loses_nothing(unstarted):
+def test_a_keyboard_interrupt_in_a_sink_propagates_from_step_and_loses_no_tokens(unstarted):
     tiny = unstarted
     want = answers(tiny, [("x", {"max_tokens": 9})])[0].token_ids
     good = []
@@ -271,8 +271,8 @@ def test_a_sinks_interrupt_reaches_who_steps_and_loses_nothing(unstarted):
     assert [i for piece in good for i in piece.token_ids] == want
 
 
-def test_larger_batches_than_one_pass_holds_run_as_well(checkpoint):
-    """Twelve requests of sixteen rows each are two passes a round; costs are extrapolated."""
+def test_batches_larger_than_one_pass_are_split(checkpoint):
+    """Twelve requests of sixteen rows each need two passes per round; their cost is extrapolated."""
     folder = checkpoint(eos_token_id=None)
     with load(folder, checkpoint(eos_token_id=None, seed=4), slots=12) as engine:
         plain = engine.generate([5, 6], max_tokens=60, method="plain").token_ids
@@ -281,7 +281,7 @@ def test_larger_batches_than_one_pass_holds_run_as_well(checkpoint):
             assert got.token_ids == plain
 
 
-def test_prompts_are_read_in_turn_within_a_steps_rows():
+def test_prefills_take_turns_within_the_rows_per_step():
     scheduler = Scheduler(4)
     long, short, other, third = (sequence([1], slot=None) for _ in range(4))
     rows = {long.id: PROMPT_ROWS_PER_STEP, short.id: 10, other.id: 200, third.id: 60}
@@ -299,7 +299,7 @@ def test_prompts_are_read_in_turn_within_a_steps_rows():
     assert scheduler.readers(lambda s: rows[s.id]) == [third]
 
 
-def test_more_than_the_memory_is_refused_with_numbers(checkpoint):
+def test_a_cache_larger_than_memory_is_rejected_with_its_size(checkpoint):
     with pytest.raises(
         ConfigurationError, match=r"1000000000 slots of 128 positions take \d+\.\d GiB"
     ) as error:
@@ -307,7 +307,7 @@ def test_more_than_the_memory_is_refused_with_numbers(checkpoint):
     assert "fewer slots, a smaller context" in str(error.value)
 
 
-def test_a_batch_of_one_slot_still_runs(checkpoint):
+def test_an_engine_with_one_slot_runs_requests_in_turn(checkpoint):
     with load(checkpoint(eos_token_id=None), checkpoint(eos_token_id=None, seed=4), slots=1) as engine:
         assert engine.costs["draft"].slots == 1
         assert len(answers(engine, [([5], {"max_tokens": 6})] * 2)[1].token_ids) == 6

@@ -1,4 +1,4 @@
-"""The engine as its callers see it: answers, streams, stops, limits, slots, cancelling, crashes."""
+"""The engine's public interface: answers, streams, stops, limits, slots, cancellation, errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def engine(checkpoint):
 
 @pytest.fixture
 def unstarted(checkpoint):
-    """An engine without a worker thread: it takes the steps that a test takes, and no others."""
+    """Load an engine whose worker thread is not started; tests call ``step`` themselves."""
     with load(checkpoint(eos_token_id=None), slots=2) as engine:
         yield engine
 
@@ -36,7 +36,7 @@ def drain(engine):
         pass
 
 
-def test_a_stream_in_sum_is_the_answer(engine):
+def test_stream_pieces_join_to_the_answer(engine):
     pieces = list(engine.stream("def f(x):", max_tokens=30, draft_length=3))
     whole = pieces[-1].generation
     assert [p.generation for p in pieces[:-1]] == [None] * (len(pieces) - 1)
@@ -49,7 +49,7 @@ def test_a_stream_in_sum_is_the_answer(engine):
     assert len(pieces) == whole.speculation.steps
 
 
-def test_origins_tell_drafted_tokens_from_the_targets_own(checkpoint):
+def test_pieces_mark_which_tokens_were_drafted(checkpoint):
     same = checkpoint(eos_token_id=None)
     with load(same, same) as engine:
         pieces = list(engine.stream("x", max_tokens=11, draft_length=4))
@@ -60,7 +60,7 @@ def test_origins_tell_drafted_tokens_from_the_targets_own(checkpoint):
     assert pieces[-1].generation.speculation.mean_accepted_length == 1 + 8 / 3
 
 
-def test_rounds_are_accounted_for(engine):
+def test_new_tokens_equal_steps_plus_accepted_tokens(engine):
     for options in ({"method": "plain"}, {"draft_length": 0}, {"draft_length": 5}, {}):
         answer = engine.generate("import", max_tokens=25, **options)
         figures = answer.speculation
@@ -73,7 +73,7 @@ def test_timings_add_up(engine):
     assert 0 <= timings.queue_s <= timings.ttft_s
 
 
-def test_an_end_token_ends_the_answer_without_text(checkpoint, engine):
+def test_an_end_token_ends_the_answer_and_adds_no_text(checkpoint, engine):
     plain = engine.generate("def f(x):", max_tokens=30).token_ids
     end = plain[7]
     with load(checkpoint(eos_token_id=end), checkpoint(eos_token_id=end, seed=4)) as ending:
@@ -84,7 +84,7 @@ def test_an_end_token_ends_the_answer_without_text(checkpoint, engine):
             assert answer.text == engine.tokenizer.decode(plain[: plain.index(end)])
 
 
-def test_a_stop_string_is_not_in_the_text_nor_ever_shown(engine):
+def test_a_stop_string_appears_in_neither_answer_nor_stream(engine):
     free = engine.generate("def f(x):", max_tokens=40)
     stop = free.text[9:13]
     for length in (0, 4):
@@ -108,7 +108,7 @@ def test_the_context_is_never_exceeded(engine):
         engine.generate([7] * 128, max_tokens=None)
 
 
-def test_an_empty_prompt_is_the_start_token_alone(engine, checkpoint):
+def test_an_empty_prompt_becomes_the_start_token(engine, checkpoint):
     assert engine.generate("", max_tokens=5).token_ids == engine.generate([0], max_tokens=5).token_ids
     assert engine.generate([], max_tokens=5).prompt_tokens == 1
     with (
@@ -119,18 +119,18 @@ def test_an_empty_prompt_is_the_start_token_alone(engine, checkpoint):
 
 
 @pytest.mark.parametrize("prompt", [[1, 300], [-1], ["x"], [True], [1.0], 5, None])
-def test_a_prompt_of_unknown_ids_is_named(engine, prompt):
+def test_a_prompt_with_invalid_token_ids_is_rejected(engine, prompt):
     with pytest.raises(BadRequestError, match=r"prompt is .*token ids from 0 to 299"):
         engine.generate(prompt)
 
 
-def test_integers_of_other_libraries_are_ids(engine):
+def test_numpy_and_torch_integers_are_accepted_as_token_ids(engine):
     expected = engine.generate([5, 6], max_tokens=3).token_ids
     assert engine.generate(np.array([5, 6]), max_tokens=3).token_ids == expected
     assert engine.generate(torch.tensor([5, 6]), max_tokens=3).token_ids == expected
 
 
-def test_a_method_the_engine_has_not_is_named(checkpoint):
+def test_an_unavailable_method_is_rejected_with_how_to_load_it(checkpoint):
     with load(checkpoint()) as plain:
         assert plain.method == "plain"
         for method, way in (
@@ -160,7 +160,7 @@ def test_loading_checks_its_arguments(checkpoint, options, message):
         load(checkpoint(), **options)
 
 
-def test_waiting_requests_get_slots_in_order_and_cancelling_frees_one_in_the_same_step(unstarted):
+def test_waiting_requests_get_slots_in_order_and_cancellation_frees_a_slot_at_once(unstarted):
     engine = unstarted
     events = {i: [] for i in range(4)}
     numbers = [engine.add([7] * 3, events[i].append, max_tokens=60, method="plain") for i in range(4)]
@@ -181,7 +181,7 @@ def test_waiting_requests_get_slots_in_order_and_cancelling_frees_one_in_the_sam
     assert engine.generate("x", max_tokens=3).finish_reason == "length"
 
 
-def test_a_crash_fails_its_request_and_no_other(engine, monkeypatch):
+def test_an_exception_fails_only_its_own_request(engine, monkeypatch):
     honest = Speculator._keep
 
     def crashing(self, move, verdict):
@@ -203,7 +203,7 @@ def test_a_crash_fails_its_request_and_no_other(engine, monkeypatch):
     assert engine.generate("x", max_tokens=20).token_ids == good[-1].generation.token_ids
 
 
-def test_a_sink_that_fails_stops_its_request_alone(engine, caplog):
+def test_a_failing_sink_stops_only_its_own_request(engine, caplog):
     def failing(event):
         raise ValueError("no reader")
 
@@ -266,7 +266,7 @@ def test_a_stream_closed_early_frees_its_slot(engine):
     assert engine.generate("x", max_tokens=3).finish_reason == "length"
 
 
-def test_the_worker_leaves_when_there_is_no_work_and_comes_back(engine, monkeypatch):
+def test_the_worker_thread_ends_when_idle_and_restarts_on_demand(engine, monkeypatch):
     monkeypatch.setattr("specclient_local.engine.worker._LINGER_S", 0.01)
     engine.generate("x", max_tokens=2)
     deadline = time.monotonic() + 30
@@ -276,7 +276,7 @@ def test_the_worker_leaves_when_there_is_no_work_and_comes_back(engine, monkeypa
     assert engine.generate("x", max_tokens=2).finish_reason == "length"
 
 
-def test_closing_fails_what_is_unfinished_and_refuses_what_is_new(checkpoint):
+def test_closing_fails_unfinished_requests_and_rejects_new_ones(checkpoint):
     engine, events = load(checkpoint()), []
     engine.add("x", events.append, max_tokens=50)
     engine.step()
@@ -288,7 +288,7 @@ def test_closing_fails_what_is_unfinished_and_refuses_what_is_new(checkpoint):
         engine.generate("x", max_tokens=5)
 
 
-def test_a_long_prefill_does_not_hold_up_the_others(checkpoint, monkeypatch):
+def test_a_long_prefill_does_not_delay_other_requests(checkpoint, monkeypatch):
     folder = checkpoint(max_position_embeddings=2048, eos_token_id=None)
     rows = []
     honest = DecoderRunner.run_pass
@@ -313,12 +313,12 @@ def test_a_long_prefill_does_not_hold_up_the_others(checkpoint, monkeypatch):
         assert long[-1].generation is not None
 
 
-def test_a_draft_that_never_helps_is_left_alone(engine):
+def test_a_draft_that_is_never_accepted_is_soon_no_longer_used(engine):
     answer = engine.generate("def f(x):", max_tokens=100)
     assert answer.speculation.drafted < 40
 
 
-def test_a_prompt_too_long_for_the_draft_costs_no_draft_prefill(checkpoint):
+def test_a_prompt_longer_than_the_drafts_context_is_not_prefilled_in_the_draft(checkpoint):
     with load(checkpoint(), checkpoint(max_position_embeddings=24)) as engine:
         engine.add([7] * 40, lambda event: None, max_tokens=20)
         engine.step()

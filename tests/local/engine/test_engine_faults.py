@@ -1,4 +1,4 @@
-"""The engine when things go wrong: forks, dead workers, sinks that fail or close, overflow, threads."""
+"""Faults in the engine: forks, dead workers, sinks that raise or close it, overflow, thread counts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def drain(engine):
 
 
 def stepped(engine, **params):
-    """Answer without the engine's own thread, which would take steps between a test's own."""
+    """Run a request by calling ``step``, without the engine's worker thread."""
     sink = []
     engine.add("x" * 9, sink.append, **params)
     drain(engine)
@@ -43,14 +43,14 @@ def stepped(engine, **params):
 def test_a_forked_child_can_generate(checkpoint, busy):
     with load(checkpoint(eos_token_id=None), slots=1) as engine:
         expected = engine.generate("x", max_tokens=5).token_ids
-        if busy:  # a request of the parent's holds the only slot, and a lock is taken
+        if busy:  # a request of the parent holds the only slot, and the worker's lock is held
             engine.add("y", lambda event: None, max_tokens=50)
             engine.step()
             engine._worker._changed.acquire()
         child = os.fork()
         if child == 0:
             status = 1
-            try:  # whatever happens, the child does not go on with the tests
+            try:  # the child must never continue with the tests
                 signal.alarm(30)
                 status = int(engine.generate("x", max_tokens=5).token_ids != expected)
             finally:
@@ -61,16 +61,16 @@ def test_a_forked_child_can_generate(checkpoint, busy):
 
 
 def ask(engine, **params):
-    """Generate in another thread, so that a test of a hang fails instead of hanging."""
+    """Generate in another thread with a time limit, so that a deadlock fails the test."""
     answer: concurrent.futures.Future = concurrent.futures.Future()
 
-    def asking():
+    def run():
         try:
             answer.set_result(engine.generate("x", **params))
         except EngineError as error:
             answer.set_exception(error)
 
-    threading.Thread(target=asking, daemon=True).start()
+    threading.Thread(target=run, daemon=True).start()
     return answer.result(20)
 
 
@@ -83,7 +83,7 @@ def test_a_worker_that_died_is_replaced(checkpoint):
         assert ask(engine, max_tokens=2).finish_reason
 
 
-def test_a_sink_that_exits_stops_its_request_alone(checkpoint, caplog):
+def test_a_sink_that_raises_system_exit_stops_only_its_own_request(checkpoint, caplog):
     def leaving(event):
         raise SystemExit
 
@@ -93,7 +93,7 @@ def test_a_sink_that_exits_stops_its_request_alone(checkpoint, caplog):
     assert "its sink failed" in caplog.text
 
 
-def test_a_step_that_breaks_fails_what_is_there_and_nothing_later(checkpoint, monkeypatch):
+def test_an_exception_in_a_step_fails_present_requests_and_no_later_ones(checkpoint, monkeypatch):
     with load(checkpoint()) as engine:
         monkeypatch.setattr(engine._worker.batch.scheduler, "admit", lambda place: 1 / 0)
         with pytest.raises(EngineError, match="ZeroDivisionError"):
@@ -103,8 +103,8 @@ def test_a_step_that_breaks_fails_what_is_there_and_nothing_later(checkpoint, mo
 
 
 @pytest.mark.parametrize("call", ["step", "generate", "generate_many", "stream"])
-def test_a_sink_that_would_wait_for_itself_is_told(checkpoint, call):
-    told = []
+def test_a_blocking_call_from_a_sink_raises_instead_of_deadlocking(checkpoint, call):
+    messages = []
 
     def waiting(event):
         try:
@@ -115,7 +115,7 @@ def test_a_sink_that_would_wait_for_itself_is_told(checkpoint, call):
                     getattr(engine, call)("x", **({"n": 2} if call == "generate_many" else {}), max_tokens=2)
                 )
         except EngineError as error:
-            told.append(str(error))
+            messages.append(str(error))
 
     with load(checkpoint()) as engine:
         engine.add("x", waiting, max_tokens=3)
@@ -123,9 +123,9 @@ def test_a_sink_that_would_wait_for_itself_is_told(checkpoint, call):
         stepping.start()
         stepping.join(20)
         assert not stepping.is_alive(), "the sink never came back"
-        assert len(told) == 3
-        assert f"{call}()" in told[0]
-        assert "called from a sink" in told[0]
+        assert len(messages) == 3
+        assert f"{call}()" in messages[0]
+        assert "called from a sink" in messages[0]
         assert ask(engine, max_tokens=2).finish_reason
 
 
@@ -151,7 +151,7 @@ def test_a_sink_may_close_the_engine(checkpoint, by):
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_logits_that_are_not_finite_fail_their_request_and_no_other(checkpoint, at_once):
+def test_non_finite_logits_fail_only_their_own_request(checkpoint, at_once):
     shape = {"eos_token_id": None, "tie_word_embeddings": False}
     with load(checkpoint(**shape), checkpoint(**shape, seed=4), slots=2) as engine:
         speculator = engine.speculator
@@ -165,7 +165,7 @@ def test_logits_that_are_not_finite_fail_their_request_and_no_other(checkpoint, 
         assert engine.generate([5, 12], max_tokens=1).token_ids == want
 
 
-def test_all_hear_of_a_slot_that_could_not_be_chosen(checkpoint, monkeypatch):
+def test_an_exception_while_choosing_a_slot_fails_all_requests(checkpoint, monkeypatch):
     with load(checkpoint(eos_token_id=None), slots=1) as engine:
         sinks = [[], []]
         for sink in sinks:
@@ -179,7 +179,7 @@ def test_all_hear_of_a_slot_that_could_not_be_chosen(checkpoint, monkeypatch):
 
 
 @pytest.mark.parametrize("always", [True, False])
-def test_rules_that_break_over_a_draft_cost_their_request_alone(checkpoint, monkeypatch, always):
+def test_a_failing_logits_processor_affects_only_its_own_request(checkpoint, monkeypatch, always):
     shape = {"eos_token_id": None}
     with load(checkpoint(**shape), checkpoint(**shape, seed=4), slots=2) as engine:
         ruled = {"max_tokens": 12, "draft_length": 3, "logit_bias": {7: 1.0}}
@@ -207,12 +207,14 @@ def test_rules_that_break_over_a_draft_cost_their_request_alone(checkpoint, monk
     assert sinks[1][-1].generation.token_ids == want[1]
     if always:
         assert "ZeroDivisionError" in str(sinks[0][-1])
-    else:  # without a draft the answer is the same
+    else:  # it fails only while drafting: the answer is completed without a draft, unchanged
         assert sinks[0][-1].generation.token_ids == want[0]
         assert sinks[0][-1].generation.speculation.drafted == 0
 
 
-def test_a_slot_that_cannot_be_wiped_is_free_again_and_shares_nothing(checkpoint, monkeypatch, caplog):
+def test_a_slot_whose_cache_could_not_be_erased_is_reused_but_not_for_prefix_sharing(
+    checkpoint, monkeypatch, caplog
+):
     with load(checkpoint(eos_token_id=None), slots=1) as engine:
         want = stepped(engine, max_tokens=5, method="ngram").token_ids
         sink = []

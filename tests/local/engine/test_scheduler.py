@@ -1,4 +1,4 @@
-"""Slots first come, first served; a request's random stream; and the figures of its rounds."""
+"""Slot assignment in order of arrival, a request's random stream, and its speculation counts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def first(sequence, free):
     return free[0]
 
 
-def test_slots_go_to_the_first_come():
+def test_slots_are_assigned_in_order_of_arrival():
     scheduler = Scheduler(2)
     requests = [sequence([1], slot=None) for _ in range(4)]
     for request in requests:
@@ -33,7 +33,7 @@ def test_slots_go_to_the_first_come():
     assert not scheduler.waiting
 
 
-def test_a_sequence_without_a_slot_says_so():
+def test_the_cache_slot_of_a_sequence_without_a_slot_raises():
     with pytest.raises(RuntimeError, match="holds no cache slot"):
         _ = sequence([1], slot=None).cache_slot
 
@@ -50,7 +50,7 @@ def test_a_sequence_ends_at_an_end_token_or_its_limit():
     assert (ended.finish_reason, ended.new_tokens) == ("stop", [9])
 
 
-def test_dice_depend_on_their_seed_alone():
+def test_a_random_stream_depends_only_on_its_seed():
     assert RandomStream(3).uniform() == RandomStream(3).uniform()
     one, other = RandomStream(3), RandomStream(3)
     RandomStream(4).uniform()
@@ -58,37 +58,37 @@ def test_dice_depend_on_their_seed_alone():
     assert RandomStream(None).uniform() != RandomStream(None).uniform()
 
 
-def test_every_seed_of_the_range_has_a_stream_of_its_own():
+def test_distinct_64_bit_seeds_give_distinct_streams():
     seeds = [1, 1 + 2**32, 1 + 2**63, -1, 2**64 - 1, -(2**63), 0]
     assert len({RandomStream(seed).uniform() for seed in seeds}) == len(seeds)
 
 
-def test_draws_have_the_law_of_the_distribution_and_never_probability_zero():
+def test_draws_follow_the_distribution_and_never_have_probability_zero():
     p = np.array([0.0, 0.2, 0.0, 0.5, 0.3, 0.0])
-    dice = RandomStream(0)
-    counts = np.bincount([dice.draw(p) for _ in range(5000)], minlength=6)
+    random_stream = RandomStream(0)
+    counts = np.bincount([random_stream.draw(p) for _ in range(5000)], minlength=6)
     assert counts[[0, 2, 5]].sum() == 0
     assert stats.chisquare(counts[[1, 3, 4]], 5000 * p[[1, 3, 4]]).pvalue > 0.001
-    accepted = sum(dice.accept(0.25) for _ in range(5000))
+    accepted = sum(random_stream.accept(0.25) for _ in range(5000))
     assert stats.binomtest(accepted, 5000, 0.25).pvalue > 0.001
 
 
 @pytest.mark.parametrize("number", [0.0, 1.0 - 2**-53])
-def test_the_ends_of_the_unit_interval_draw_possible_tokens(number):
-    dice = RandomStream(0)
-    dice._buffer = [number]
-    assert dice.draw(np.array([0.0, 0.4, 0.6, 0.0])) == (1 if number == 0.0 else 2)
+def test_uniform_numbers_at_both_ends_of_the_interval_draw_possible_tokens(number):
+    random_stream = RandomStream(0)
+    random_stream._buffer = [number]
+    assert random_stream.draw(np.array([0.0, 0.4, 0.6, 0.0])) == (1 if number == 0.0 else 2)
 
 
-def test_certain_outcomes_consume_no_randomness():
-    dice, fresh = RandomStream(1), RandomStream(1)
-    assert dice.accept(1.0)
-    assert not dice.accept(0.0)
-    assert dice.draw(7) == 7
-    assert dice.uniform() == fresh.uniform()
+def test_certain_outcomes_consume_no_random_numbers():
+    random_stream, fresh = RandomStream(1), RandomStream(1)
+    assert random_stream.accept(1.0)
+    assert not random_stream.accept(0.0)
+    assert random_stream.draw(7) == 7
+    assert random_stream.uniform() == fresh.uniform()
 
 
-def test_figures_of_rounds():
+def test_speculation_counts_give_rates_and_lengths():
     tally = SpeculationCounts()
     for depth, drafted, accepted in [(3, 3, 3), (3, 3, 1), (2, 2, 0), (0, 0, 0)]:
         tally.count(depth, drafted, accepted)
@@ -100,7 +100,7 @@ def test_figures_of_rounds():
     assert (figures.method, figures.source) == ("draft", "engine")
 
 
-def test_plain_decoding_claims_no_rates():
+def test_plain_decoding_has_no_acceptance_figures():
     tally = SpeculationCounts()
     tally.count(0, 0, 0)
     figures = tally.speculation("plain")

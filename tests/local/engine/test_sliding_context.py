@@ -1,4 +1,4 @@
-"""Answers longer than the context, by choice: each stretch is a fresh request over what is left."""
+"""overflow="slide": when the context is full, generation continues as a new request over its newest half."""
 
 from __future__ import annotations
 
@@ -17,21 +17,23 @@ def engine(checkpoint):
         yield engine
 
 
-def stretches(engine, prompt, count, **params):
-    """The definition: whenever the context is full, ask again with its newest half."""
-    context, told = list(prompt), []
-    while len(told) < count:
+def generate_by_definition(engine, prompt, count, **params):
+    """Generate by the definition: whenever the context is full, send its newest half as a new request."""
+    context, generated = list(prompt), []
+    while len(generated) < count:
         if len(context) >= WINDOW:
             context = context[-(WINDOW - WINDOW // 2) :]
-        more = engine.generate(context, max_tokens=min(WINDOW - len(context), count - len(told)), **params)
-        told += more.token_ids
+        more = engine.generate(
+            context, max_tokens=min(WINDOW - len(context), count - len(generated)), **params
+        )
+        generated += more.token_ids
         context += more.token_ids
-    return told
+    return generated
 
 
 @pytest.mark.parametrize("prompt", [[5], list(range(2, 45)), list(range(2, 50)), list(range(2, 150))])
-def test_an_answer_goes_on_as_a_fresh_request_over_the_newest_half(engine, prompt):
-    want = stretches(engine, prompt, 120, method="plain")
+def test_a_sliding_answer_equals_new_requests_over_the_newest_half(engine, prompt):
+    want = generate_by_definition(engine, prompt, 120, method="plain")
     for method in set(engine.methods) - {"prediction"}:
         got = engine.generate(prompt, max_tokens=120, method=method, draft_length=4, overflow="slide")
         assert got.token_ids == want, method
@@ -42,7 +44,7 @@ def test_an_answer_goes_on_as_a_fresh_request_over_the_newest_half(engine, promp
     assert engine.tokenizer.decode(want) == got.text
 
 
-def test_sampled_and_penalised_answers_slide_the_same_in_any_company(engine):
+def test_sampled_and_penalised_sliding_answers_do_not_depend_on_the_batch(engine):
     requests = [
         ([7 + i] * (5 + 40 * i), {"temperature": 0.9, "seed": i, "repetition_penalty": 1.2, "logprobs": 1})
         for i in range(4)
@@ -61,12 +63,12 @@ def test_sampled_and_penalised_answers_slide_the_same_in_any_company(engine):
     assert sorted(engine._worker.batch.scheduler._free) == [0, 1, 2]
 
 
-def test_what_fits_is_as_without_the_choice(engine):
+def test_sliding_changes_no_answer_that_fits_the_context(engine):
     want = engine.generate([5, 6], max_tokens=46)
     assert engine.generate([5, 6], max_tokens=46, overflow="slide").token_ids == want.token_ids
 
 
-def test_sliding_is_a_choice_and_needs_an_end(engine):
+def test_sliding_is_opt_in_and_requires_max_tokens(engine):
     with pytest.raises(ContextOverflowError, match="overflow='slide'"):
         engine.generate([5], max_tokens=48)
     with pytest.raises(
@@ -75,7 +77,7 @@ def test_sliding_is_a_choice_and_needs_an_end(engine):
         engine.generate([5], max_tokens=None, overflow="slide")
     with pytest.raises(BadRequestError, match="overflow is 'wrap'; allowed is 'error' or 'slide'"):
         engine.generate([5], overflow="wrap")
-    with pytest.raises(ContextOverflowError):  # a prompt that is cut cannot be scored whole
+    with pytest.raises(ContextOverflowError):  # a truncated prompt cannot be scored completely
         engine.generate([5] * 60, max_tokens=2, prompt_logprobs=1, overflow="slide")
 
 

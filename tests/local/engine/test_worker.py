@@ -1,4 +1,4 @@
-"""Requests that wait, run and are given up: who is refused, who holds up whom, and what is left of each."""
+"""The worker's queue: its limit, fairness, cancellation, and the cleanup after failures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def unstarted(checkpoint):
-    """An engine without a worker thread: it takes the steps that a test takes, and no others."""
+    """Load an engine whose worker thread is not started; tests call ``step`` themselves."""
     with load(checkpoint(eos_token_id=None, max_position_embeddings=1024), slots=2) as engine:
         yield engine
 
@@ -28,11 +28,11 @@ def drain(engine):
         pass
 
 
-def free(engine):
+def free_slots(engine):
     return sorted(engine._worker.batch.scheduler._free)
 
 
-def test_more_than_may_wait_are_refused_with_the_figure(checkpoint):
+def test_requests_beyond_max_waiting_are_rejected_with_the_count(checkpoint):
     with load(checkpoint(eos_token_id=None), slots=2, max_waiting=1) as engine:
         numbers = [engine.add("x", lambda event: None, max_tokens=20) for _ in range(3)]
         for _ in range(2):
@@ -48,7 +48,7 @@ def test_more_than_may_wait_are_refused_with_the_figure(checkpoint):
         load(checkpoint(), max_waiting=-1)
 
 
-def test_several_answers_are_those_of_seeds_in_a_row(checkpoint):
+def test_generate_many_uses_consecutive_seeds(checkpoint):
     params = {"max_tokens": 12, "temperature": 0.9}
     with load(checkpoint(eos_token_id=None), slots=2) as engine:
         several = engine.generate_many("def f(x):", 3, seed=5, **params)
@@ -61,27 +61,27 @@ def test_several_answers_are_those_of_seeds_in_a_row(checkpoint):
         with pytest.raises(BadRequestError, match="seed is 18446744073709551616"):
             engine.generate_many("x", 2, seed=2**64 - 1, **params)
         drain(engine)
-        assert free(engine) == [0, 1]
+        assert free_slots(engine) == [0, 1]
 
 
-async def test_a_reader_who_does_not_read_holds_up_nobody(checkpoint):
+async def test_an_unread_stream_does_not_block_other_streams(checkpoint):
     with load(checkpoint(eos_token_id=None), slots=2) as engine:
         slow = engine.astream("x", max_tokens=100)
         await anext(slow)
         others = [engine.astream("x", max_tokens=100) for _ in range(2)]
         for other in others:
             assert [piece async for piece in other][-1].generation is not None
-        while engine.unfinished:  # it needs no reader to end
+        while engine.unfinished:  # an unread stream finishes, too
             await asyncio.sleep(0.01)
         assert len([piece async for piece in slow]) == 99
 
 
 @pytest.mark.parametrize("state", ["waiting", "reading", "ready"])
-def test_giving_up_frees_what_is_held_in_the_next_step(unstarted, state):
-    engine, heard, other = unstarted, [], []
+def test_a_cancelled_request_leaves_queue_and_slot_in_the_next_step(unstarted, state):
+    engine, received, other = unstarted, [], []
     scheduler = engine._worker.batch.scheduler
     held = [engine.add([7] * 5, lambda event: None, max_tokens=200) for _ in range(2 * (state == "waiting"))]
-    number = engine.add([9] * 900, heard.append, max_tokens=50)
+    number = engine.add([9] * 900, received.append, max_tokens=50)
     sequence = engine._worker.jobs[number].sequence
     while (
         sequence
@@ -93,18 +93,18 @@ def test_giving_up_frees_what_is_held_in_the_next_step(unstarted, state):
     waits = engine.add([5], other.append, max_tokens=1)
     if state == "waiting":
         engine.cancel(held[0])
-    before = len(heard)
+    before = len(received)
     engine.step()
     assert sequence.slot is None
     assert sequence not in [*scheduler.waiting, *scheduler.running, *scheduler._unread, *scheduler.ready]
     assert waits not in scheduler.waiting
     drain(engine)
-    assert len(heard) == before
+    assert len(received) == before
     assert other[-1].generation is not None
-    assert free(engine) == [0, 1]
+    assert free_slots(engine) == [0, 1]
 
 
-def test_short_prompts_take_turns_with_a_long_one(unstarted):
+def test_short_prompts_are_not_delayed_by_a_long_one(unstarted):
     engine, order = unstarted, []
     engine.add([9] * 1000, lambda event: order.append("long"), max_tokens=1)
     for i in range(3):
@@ -114,10 +114,8 @@ def test_short_prompts_take_turns_with_a_long_one(unstarted):
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-def test_numbers_that_are_not_finite_fail_their_request_and_stay_in_no_slot(
-    checkpoint, monkeypatch, compiled
-):
-    """A masked position is multiplied by zero, and zero times NaN is NaN: what is left must be wiped."""
+def test_non_finite_logits_fail_their_request_and_are_erased_from_its_slot(checkpoint, monkeypatch, compiled):
+    """A masked position is multiplied by zero, and zero times NaN is NaN, so the slot must be erased."""
     if not compiled:
         monkeypatch.setattr("specclient_local.model.decoder.native_passes", lambda *given: None)
     with load(checkpoint(eos_token_id=None, seed=9), slots=1) as engine:
@@ -130,7 +128,7 @@ def test_numbers_that_are_not_finite_fail_their_request_and_stay_in_no_slot(
             assert engine.generate([5], max_tokens=20).token_ids == want
 
 
-def test_rules_that_break_fail_their_request_and_no_other(unstarted, monkeypatch):
+def test_an_exception_in_a_logits_processor_fails_only_its_request(unstarted, monkeypatch):
     engine, bad, good = unstarted, [], []
     number = engine.add("x", bad.append, max_tokens=20, repetition_penalty=1.5)
     engine.add("x", good.append, max_tokens=20, repetition_penalty=1.5)
@@ -147,7 +145,7 @@ def test_rules_that_break_fail_their_request_and_no_other(unstarted, monkeypatch
     assert len(good[-1].generation.token_ids) == 20
 
 
-def test_a_pass_without_memory_fails_those_in_it_with_the_way_out(unstarted, monkeypatch):
+def test_running_out_of_memory_fails_the_requests_of_the_pass_with_advice(unstarted, monkeypatch):
     engine, events, later = unstarted, [[], []], []
     for sink in events:
         engine.add("x", sink.append, max_tokens=20)
@@ -164,4 +162,4 @@ def test_a_pass_without_memory_fails_those_in_it_with_the_way_out(unstarted, mon
         assert "fewer slots, a smaller context or a half-precision dtype" in str(sink[-1])
         assert sink[-1].__cause__.__traceback__ is None
     assert later[-1].generation is not None
-    assert free(engine) == [0, 1]
+    assert free_slots(engine) == [0, 1]

@@ -1,4 +1,4 @@
-"""What the backend tells beside the text: token ids and log-probabilities in OpenAI's and vLLM's forms."""
+"""Token ids and log-probabilities in responses, in OpenAI's and vLLM's formats."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def chunks(backend, method, **params):
     return [item for item in found if not isinstance(item, EngineTelemetry)]
 
 
-async def test_token_ids_are_told_where_asked_for(backend):
+async def test_token_ids_are_returned_if_requested(backend):
     choice = (await complete(backend, return_token_ids=True))["choices"][0]
     assert choice["prompt_token_ids"] == tokenizer(backend).encode(PROMPT)
     assert len(choice["token_ids"]) == 6
@@ -62,44 +62,44 @@ async def test_token_ids_are_told_where_asked_for(backend):
 
 
 @pytest.mark.parametrize("top", [0, 1, 20])
-async def test_prompt_logprobs_as_vllm_has_them(backend, top):
+async def test_prompt_logprobs_have_vllms_format(backend, top):
     answer = await complete(backend, prompt_logprobs=top, max_tokens=1, return_token_ids=True)
     choice = answer["choices"][0]
     first, *others = choice["prompt_logprobs"]
     assert first is None
     assert len(others) == len(choice["prompt_token_ids"]) - 1
-    for token, told in zip(choice["prompt_token_ids"][1:], others, strict=True):
-        assert next(iter(told)) == str(token)
-        assert top <= len(told) <= top + 1
-        ranks = sorted(entry["rank"] for entry in told.values())
+    for token, returned in zip(choice["prompt_token_ids"][1:], others, strict=True):
+        assert next(iter(returned)) == str(token)
+        assert top <= len(returned) <= top + 1
+        ranks = sorted(entry["rank"] for entry in returned.values())
         assert ranks[:top] == list(range(1, top + 1))
-        assert told[str(token)]["rank"] == ranks[-1] or len(told) == top
-        by_rank = sorted(told.values(), key=lambda entry: entry["rank"])
+        assert returned[str(token)]["rank"] == ranks[-1] or len(returned) == top
+        by_rank = sorted(returned.values(), key=lambda entry: entry["rank"])
         assert [e["logprob"] for e in by_rank] == sorted((e["logprob"] for e in by_rank), reverse=True)
-        assert set(told[str(token)]) == {"logprob", "rank", "decoded_token"}
+        assert set(returned[str(token)]) == {"logprob", "rank", "decoded_token"}
     assert len(choice["token_ids"]) == 1
 
 
-async def test_a_greedy_continuation_is_of_rank_one_all_along(backend):
-    """What a remote verification reads: rank 1 is accepted, and the new token comes with it."""
+async def test_greedy_tokens_have_rank_one_in_prompt_logprobs(backend):
+    """Remote verification relies on it: a drafted token of rank 1 is accepted, and one new token follows."""
     free = (await complete(backend, return_token_ids=True))["choices"][0]
     prompt, new = free["prompt_token_ids"], free["token_ids"]
-    told = await complete(
+    returned = await complete(
         backend, prompt=prompt + new[:4], max_tokens=1, prompt_logprobs=1, return_token_ids=True
     )
-    choice = told["choices"][0]
+    choice = returned["choices"][0]
     assert [entry[str(t)]["rank"] for t, entry in zip(new, choice["prompt_logprobs"][-4:], strict=False)] == [
         1
     ] * 4
     assert choice["token_ids"] == new[4:5]
     wrong = [*new[:2], (new[2] + 1) % 300, new[3]]
-    told = await complete(backend, prompt=prompt + wrong, max_tokens=1, prompt_logprobs=1)
-    entry = told["choices"][0]["prompt_logprobs"][len(prompt) + 2]
+    returned = await complete(backend, prompt=prompt + wrong, max_tokens=1, prompt_logprobs=1)
+    entry = returned["choices"][0]["prompt_logprobs"][len(prompt) + 2]
     assert entry[str(wrong[2])]["rank"] > 1
     assert entry[str(new[2])]["rank"] == 1
 
 
-async def test_no_new_tokens_at_all(backend):
+async def test_max_tokens_zero_scores_or_echoes_the_prompt(backend):
     for params in ({"echo": True}, {"prompt_logprobs": 0}, {"echo": True, "logprobs": 2}):
         answer = await complete(backend, max_tokens=0, **params)
         choice = answer["choices"][0]
@@ -122,26 +122,26 @@ async def test_an_echo_begins_with_the_prompt(backend):
 async def test_legacy_logprobs(backend, echo):
     answer = await complete(backend, logprobs=2, echo=echo, return_token_ids=True)
     choice = answer["choices"][0]
-    told, new = choice["logprobs"], choice["token_ids"]
+    returned, new = choice["logprobs"], choice["token_ids"]
     ids = [*choice["prompt_token_ids"], *new] if echo else new
-    assert told["token_ids"] == ids
-    assert {len(told[name]) for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset")} == {
+    assert returned["token_ids"] == ids
+    assert {len(returned[name]) for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset")} == {
         len(ids)
     }
-    assert [told["token_logprobs"][0] is None, told["top_logprobs"][0] is None] == [echo, echo]
+    assert [returned["token_logprobs"][0] is None, returned["top_logprobs"][0] is None] == [echo, echo]
     for token, logprob, top in list(
-        zip(told["tokens"], told["token_logprobs"], told["top_logprobs"], strict=True)
+        zip(returned["tokens"], returned["token_logprobs"], returned["top_logprobs"], strict=True)
     )[echo:]:
         assert len(top) + (token == "\ufffd") >= 2
         assert token in top
         assert -math.inf < logprob <= max(top.values()) <= 0
-    for i, (token, at) in enumerate(zip(told["tokens"], told["text_offset"], strict=True)):
+    for i, (token, at) in enumerate(zip(returned["tokens"], returned["text_offset"], strict=True)):
         if "\ufffd" not in token:
             assert choice["text"][at : at + len(token)] == token, i
-    assert told["text_offset"] == sorted(told["text_offset"])
+    assert returned["text_offset"] == sorted(returned["text_offset"])
 
 
-async def test_logprobs_of_a_chat(backend):
+async def test_chat_logprobs_do_not_depend_on_drafting(backend):
     plain = await chat(backend, logprobs=True, top_logprobs=3, specclient={"method": "plain"})
     drafted = await chat(backend, logprobs=True, top_logprobs=3, specclient={"draft_length": 4})
     assert len(plain.logprobs.content) == len(drafted.logprobs.content) == 9
@@ -158,17 +158,17 @@ async def test_logprobs_of_a_chat(backend):
         assert (await chat(backend, **off)).logprobs is None
 
 
-async def test_a_streamed_chat_tells_the_same(backend):
+async def test_a_streamed_chat_has_the_same_logprobs(backend):
     params = {"messages": [{"role": "user", "content": "hi"}], "logprobs": True, "top_logprobs": 2}
     whole = await chat(backend, max_tokens=6, logprobs=True, top_logprobs=2)
     parts = await chunks(backend, inference_methods.CHAT, **params)
-    told = [e for c in parts if c.choices[0].logprobs for e in c.choices[0].logprobs.content]
-    assert told == whole.logprobs.content
+    returned = [e for c in parts if c.choices[0].logprobs for e in c.choices[0].logprobs.content]
+    assert returned == whole.logprobs.content
     assert "".join(c.choices[0].delta.content or "" for c in parts) == whole.message.content
 
 
 @pytest.mark.parametrize("echo", [False, True])
-async def test_a_streamed_completion_tells_the_same(backend, echo):
+async def test_a_streamed_completion_has_the_same_fields(backend, echo):
     params = {"prompt": PROMPT, "logprobs": 1, "echo": echo, "return_token_ids": True, "prompt_logprobs": 1}
     whole = (await complete(backend, **params))["choices"][0]
     parts = [
@@ -183,7 +183,7 @@ async def test_a_streamed_completion_tells_the_same(backend, echo):
         assert [v for part in parts if part.get("logprobs") for v in part["logprobs"][name]] == values, name
 
 
-async def test_an_answer_with_nulls_is_dumped_and_read_without_complaint(backend):
+async def test_a_response_with_null_logprobs_survives_a_json_round_trip(backend):
     from specclient.types.completion import Completion
 
     params = {"prompt": PROMPT, "temperature": 0, "max_tokens": 1, "echo": True, "logprobs": 1}
@@ -206,7 +206,7 @@ async def test_an_answer_with_nulls_is_dumped_and_read_without_complaint(backend
         ("max_tokens", -1),
     ],
 )
-async def test_bad_values_are_named(backend, name, value):
+async def test_invalid_values_raise_with_the_parameters_name(backend, name, value):
     with pytest.raises(BadRequestError) as caught:
         await complete(backend, **{name: value})
     assert caught.value.param == name

@@ -1,4 +1,4 @@
-"""What an answer's text says of tool calls, in each family's form, however the text is cut into pieces."""
+"""Parsing of tool calls in each family's format, however the text is split into pieces, and call grammars."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ F, G = ParsedToolCall("f", '{"a": 1}'), ParsedToolCall("g", "{}")
 
 
 def read(form, text, *, most=None, cuts=None):
-    """Read a text cut into pieces of these lengths, or whole."""
+    """Parse a text, split into pieces of lengths ``cuts``, or whole."""
     reader, deltas, at = ToolCallParser(form, {"f", "g"}, most), [], 0
     for size in cuts or [len(text)]:
         deltas += reader.push(text[at : at + size])
@@ -89,13 +89,13 @@ def read(form, text, *, most=None, cuts=None):
         ("split", "[TOOL_CALLS]f{}", "[TOOL_CALLS]f{}", []),
     ],
 )
-def test_calls_are_read_however_the_text_is_cut(form, text, content, calls):
+def test_parsed_calls_do_not_depend_on_how_the_text_is_split(form, text, content, calls):
     chance = random.Random(0)
     for cuts in (None, [1] * len(text), *([chance.randint(1, 9) for _ in text] for _ in range(5))):
         assert collect_deltas(read(FORMATS[form], text, cuts=cuts)) == (content, calls), cuts
 
 
-def test_arguments_go_out_while_they_are_written():
+def test_arguments_are_streamed_as_they_are_generated():
     reader = ToolCallParser(HERMES, {"f"})
     assert reader.push('<tool_call>{"name": "f", "arg') == []
     begun, first = reader.push('uments": {"a": "b')
@@ -105,14 +105,14 @@ def test_arguments_go_out_while_they_are_written():
     assert reader.push("call>") == reader.flush() == []
 
 
-def test_text_waits_only_where_a_call_may_begin():
+def test_text_is_held_back_only_if_a_call_may_begin():
     reader = ToolCallParser(HERMES, {"f"})
     assert [d.content for d in reader.push("a <b")] == ["a <b"]
     assert reader.push("<tool_") == []
     assert [d.content for d in reader.push("x")] == ["<tool_x"]
 
 
-def test_calls_beyond_the_most_are_left_out():
+def test_calls_beyond_the_limit_are_omitted():
     text = '[TOOL_CALLS][{"name": "f", "arguments": {"a": 1}}, {"name": "g", "arguments": {}}]'
     assert collect_deltas(read(MISTRAL, text, most=1, cuts=[1] * len(text))) == ("", [F])
 
@@ -126,7 +126,7 @@ def test_calls_beyond_the_most_are_left_out():
         ('{% if tools %}{"name": …, "parameters": …}{% endif %}', LLAMA),
     ],
 )
-def test_a_template_tells_the_form(template, form):
+def test_the_format_is_detected_from_the_chat_template(template, form):
     assert tool_call_format(template, "m") is form
 
 
@@ -137,13 +137,13 @@ def test_a_template_tells_the_form(template, form):
         ("{{ tools }}<tool_call><function=f>", "in an unknown format; supported are Hermes's"),
     ],
 )
-def test_a_template_without_a_known_form_is_refused(template, message):
+def test_a_template_without_a_known_format_is_rejected(template, message):
     with pytest.raises(UnsupportedParameterError, match=message) as caught:
         tool_call_format(template, "m")
     assert caught.value.param == "tools"
 
 
-# What a grammar lets a model write is read back as what it was to call.
+# Output allowed by a call grammar is parsed as the calls that the grammar describes.
 
 
 def tool(name, schema=None, **more):
@@ -162,7 +162,7 @@ TOOLS = [tool("f", ONE), tool("g")]
 
 @pytest.fixture(scope="module")
 def words(tmp_path_factory):
-    """A tokenizer with the marks of all forms, some of them special, and the engine's grammars over it."""
+    """Return a tokenizer with the markers of all formats, some of them special, and a grammar compiler."""
     made, folder = byte_tokenizer(290), tmp_path_factory.mktemp("words")
     plain = ["<tool_call>", "</tool_call>"]
     made.add_tokens([AddedToken(name, special=False, normalized=False) for name in plain])
@@ -173,7 +173,7 @@ def words(tmp_path_factory):
 
 
 def written(words, tools, form, seed, most=200):
-    """Write at random what is allowed, marks and the end sooner than other tokens; whether it ended."""
+    """Generate random allowed tokens, often markers or the end; return the text and whether it ended."""
     tokenizer, grammars = words
     lark = tool_call_grammar(tools, form, tokenizer.added)
     rule, chance, ids = grammars.grammar(SamplingParams(grammar=lark), [1]), random.Random(seed), []
@@ -198,7 +198,7 @@ def written(words, tools, form, seed, most=200):
     ],
     ids=["any", "named", "one"],
 )
-def test_a_required_call_is_a_call(words, form, choice):
+def test_a_required_call_grammar_generates_valid_calls(words, form, choice):
     tools = ToolSettings(TOOLS, **choice)
     names, counts = set(), set()
     for seed in range(16):
@@ -216,7 +216,7 @@ def test_a_required_call_is_a_call(words, form, choice):
 
 
 @pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
-def test_a_strict_tool_is_held_to_its_schema_where_it_is_called(words, form):
+def test_calls_of_a_strict_tool_follow_its_schema(words, form):
     tools = ToolSettings([tool("f", ONE, strict=True)])
     kinds = set()
     for seed in range(30):
@@ -230,7 +230,7 @@ def test_a_strict_tool_is_held_to_its_schema_where_it_is_called(words, form):
     assert tool_call_grammar(ToolSettings(TOOLS), form, words[0].added) is None
 
 
-def test_no_text_spells_the_mark_of_a_call(words):
+def test_plain_text_cannot_spell_the_start_marker(words):
     tokenizer, grammars = words
     lark = tool_call_grammar(ToolSettings([tool("f", ONE, strict=True)]), HERMES, tokenizer.added)
     rule = grammars.grammar(SamplingParams(grammar=lark), [1])
@@ -247,7 +247,7 @@ def test_no_text_spells_the_mark_of_a_call(words):
     assert not allows(">")
 
 
-def test_an_answer_that_is_no_call_keeps_its_own_schema(words):
+def test_an_answer_without_calls_follows_the_response_schema(words):
     tools = ToolSettings(TOOLS, schema={"const": "me"})
     texts = {written(words, tools, MISTRAL, seed)[0] for seed in range(8)}
     assert '"me"' in texts
