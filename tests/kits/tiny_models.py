@@ -160,7 +160,7 @@ def enumerate_outcomes(run):
         replay = [at for at, _ in taken[:-1]] + [taken[-1][0] + 1]
 
 
-def law_of_rounds(speculator, prompt, **params):
+def distribution_of_rounds(speculator, prompt, **params):
     """Return the exact distribution of a speculator's first two tokens.
 
     Returns:
@@ -189,7 +189,7 @@ def law_of_rounds(speculator, prompt, **params):
     return law, kept
 
 
-def table_of(law, vocab):
+def as_table(law, vocab):
     """Return a distribution of two tokens as an array, [vocab, vocab]."""
     table = np.zeros((vocab, vocab))
     for pair, weight in law.items():

@@ -192,7 +192,7 @@ class LookupModel:
 
 
 def compiled_round(cases):
-    """Run ``specclient_round`` with lookup models: the draft's logits give the chain, the target's the case."""
+    """Run ``specclient_round`` with lookup models: the draft's gives the chain, the target's the logits."""
     run = library().specclient_round
     run.argtypes, run.restype = [POINTER(RoundStruct)], None
     found = []

@@ -317,7 +317,7 @@ VOCAB, SAMPLES, PAD = 8, 3000, 60
 
 
 def p_value_of_rounds(tmp_path, params):
-    """Return the chi-square p-value of the first two tokens of many rounds against the target's distribution."""
+    """Return the chi-square p-value of two tokens won in many rounds against the target's distribution."""
     shape = {
         "vocab_size": VOCAB,
         "hidden_size": 16,

@@ -23,12 +23,14 @@ def requests(folder):
     return SequenceBuilder(Tokenizer(folder), read_config(folder), 40, "plain", ("plain",))
 
 
-def rules(requests, **params):
+def processor_of(requests, **params):
     return requests.sequence(0, "def f", SamplingParams(max_tokens=8, **params)).logits_processor
 
 
 def test_a_request_without_logits_parameters_has_no_logits_processor(requests):
-    assert rules(requests, temperature=0.7, top_p=0.9, min_p=0.1, typical_p=0.5, stop="x", seed=3) is None
+    assert (
+        processor_of(requests, temperature=0.7, top_p=0.9, min_p=0.1, typical_p=0.5, stop="x", seed=3) is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -46,7 +48,7 @@ def test_a_request_without_logits_parameters_has_no_logits_processor(requests):
     ids=str,
 )
 def test_a_request_gets_only_the_logits_processors_it_needs(requests, asked, parts):
-    got = rules(requests, **asked)
+    got = processor_of(requests, **asked)
     assert tuple(part is not None for part in (got.penalties, got.masks, got.grammar)) == parts
 
 
@@ -75,7 +77,7 @@ def test_min_tokens_beyond_the_context_is_rejected(requests):
 
 
 def test_bad_words_are_masked_with_and_without_a_leading_space_but_end_tokens_are_not(requests):
-    masks = rules(requests, bad_words=["turn", " if", "<|eos|>"]).masks
+    masks = processor_of(requests, bad_words=["turn", " if", "<|eos|>"]).masks
     encode = requests.tokenizer.encode
     sequences = {
         (*before, last) for known in masks._after.values() for before in known for last in known[before]

@@ -26,7 +26,7 @@ def chain(rng, length):
 
 
 def picked_chain(rng, length):
-    """Return a chain of picked, not drawn, tokens, as from an n-gram drafter or a greedy head: q is one-hot."""
+    """Return a chain of picked (not drawn) tokens with one-hot q, as from n-gram drafters or greedy heads."""
     tokens = rng.integers(0, VOCAB, length).tolist()
     return lambda choose: TokenTree.chain(tokens)
 

@@ -1,4 +1,4 @@
-"""The draft model: the q it claims, its catch-up, its vocabulary, the end of its context."""
+"""The draft model: its q, catching up, its vocabulary, and the end of its context."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def runner(folder, context=64, **options):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_q_is_what_the_draft_was_drawn_from(checkpoint, temperature):
-    drafter, judge = DraftModel(runner(checkpoint(), exact=False), 300), runner(checkpoint())
+def test_q_is_the_distribution_that_tokens_were_drawn_from(checkpoint, temperature):
+    drafter, reference = DraftModel(runner(checkpoint(), exact=False), 300), runner(checkpoint())
     request = sequence([5, 6, 7], temperature=temperature, seed=1)
     drafter.begin(request)
     (tree,) = drafter.propose([request], [chain(4)])
     assert tree.is_chain
-    expected = distributions(judge.score(0, [5, 6, 7], tree), request.params)
+    expected = distributions(reference.score(0, [5, 6, 7], tree), request.params)
     for q, p in zip(tree.q, expected[:-1], strict=True):
         np.testing.assert_allclose(q, p, atol=1e-6)
 
 
-def test_all_accepted_leaves_one_token_to_catch_up_and_it_goes_with_the_next_step(checkpoint):
+def test_after_full_acceptance_the_last_token_is_read_with_the_next_draft(checkpoint):
     drafter = DraftModel(runner(checkpoint()), 300)
     request = sequence([5, 6, 7])
     drafter.begin(request)
@@ -43,7 +43,7 @@ def test_all_accepted_leaves_one_token_to_catch_up_and_it_goes_with_the_next_ste
     assert drafter.runner.length(0) == len(request.tokens)
 
 
-def test_what_was_refused_is_forgotten(checkpoint):
+def test_rejected_tokens_are_removed_from_the_drafts_cache(checkpoint):
     drafter = DraftModel(runner(checkpoint()), 300)
     request = sequence([5, 6, 7])
     drafter.begin(request)
@@ -51,10 +51,10 @@ def test_what_was_refused_is_forgotten(checkpoint):
     drafter.commit(request, tree, [0])
     assert drafter.runner.length(0) == 4
     drafter.end(request)
-    assert drafter.runner.length(0) == 3, "no more than the request's own tokens may serve others"
+    assert drafter.runner.length(0) == 3, "only the request's own tokens may be shared"
 
 
-def test_numbers_that_are_not_finite_stay_in_no_slot(checkpoint):
+def test_non_finite_values_are_erased_from_the_slot(checkpoint):
     drafter = DraftModel(runner(checkpoint(seed=9)), 300)
     with torch.inference_mode():
         drafter.runner.decoder.embedding[13] = torch.nan
@@ -66,11 +66,11 @@ def test_numbers_that_are_not_finite_stay_in_no_slot(checkpoint):
     assert drafter.runner.cache.rows.isfinite().all()
 
 
-def test_a_draft_left_behind_by_more_than_a_pass_catches_up(checkpoint):
+def test_a_draft_catches_up_on_more_tokens_than_fit_in_one_pass(checkpoint):
     drafter, fresh = (DraftModel(runner(checkpoint(seed=9), context=400), 300) for _ in range(2))
     behind, abreast = sequence([5, 13, 7]), sequence([5, 13, 7])
     drafter.begin(behind)
-    for request in (behind, abreast):  # the load kept it from drafting while the answer grew
+    for request in (behind, abreast):  # as if load had prevented drafting while the answer grew
         request.tokens += [2 + 7 * i % 290 for i in range(MAX_PASS_ROWS + 40)]
     while not fresh.begin(abreast):
         pass
@@ -79,8 +79,8 @@ def test_a_draft_left_behind_by_more_than_a_pass_catches_up(checkpoint):
     assert drafter.runner.length(0) == fresh.runner.length(0)
 
 
-class Fulfilled:
-    """Rules that let nothing follow the first guess, as a grammar does that is fulfilled there."""
+class EndsAfterOneToken:
+    """A logits processor that allows nothing after the first drafted token, like a completed grammar."""
 
     ended = False
 
@@ -93,10 +93,10 @@ class Fulfilled:
         pass
 
 
-def test_a_guess_that_ends_the_answer_leaves_what_was_read_to_others(checkpoint):
+def test_a_drafted_token_that_ends_the_answer_leaves_the_prompt_shareable(checkpoint):
     drafter = DraftModel(runner(checkpoint(seed=9)), 300)
     request = sequence([5, 13, 7])
-    request.logits_processor = Fulfilled()
+    request.logits_processor = EndsAfterOneToken()
     drafter.begin(request)
     assert len(drafter.propose([request], [chain(4)])[0]) == 1
     drafter.end(request)
@@ -104,8 +104,8 @@ def test_a_guess_that_ends_the_answer_leaves_what_was_read_to_others(checkpoint)
 
 
 @pytest.mark.parametrize("draft_vocab", [320, 290])
-def test_vocabularies_padded_differently_still_fit(checkpoint, draft_vocab):
-    """No id that the target has not is proposed; ids that the draft has not get probability 0."""
+def test_vocabularies_padded_to_different_sizes_are_compatible(checkpoint, draft_vocab):
+    """Ids beyond the target's vocabulary are not drafted; ids that the draft lacks get probability 0."""
     target, draft = runner(checkpoint()), runner(checkpoint(vocab_size=draft_vocab, seed=3))
     drafter = DraftModel(draft, 300)
     for temperature in (0.0, 1.5):
@@ -120,7 +120,7 @@ def test_vocabularies_padded_differently_still_fit(checkpoint, draft_vocab):
         speculator.end(request)
 
 
-def test_a_draft_with_a_shorter_context_falls_silent_at_its_end(checkpoint):
+def test_a_draft_with_a_shorter_context_stops_drafting_at_its_end(checkpoint):
     short = checkpoint(max_position_embeddings=24)
     with load(checkpoint(), short) as engine:
         plain = engine.generate([7] * 12, max_tokens=60, method="plain")

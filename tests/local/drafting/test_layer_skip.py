@@ -1,4 +1,4 @@
-"""Layers that are searched while requests run: exact whatever is found, within their share of the time."""
+"""Searching for skipped layers while requests run: answers stay exact, and trials have a time limit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,15 @@ from specclient_local.drafting.layer_skip import SEARCH_TIME_SHARE, LayerSkipDra
 from specclient_local.loading.options import EngineOptions
 from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.layer_subset import LayerSubsetRunner
-from tiny_models import law_of_rounds, letter_tokenizer, load, run, sequence, table_of, write_checkpoint
+from tiny_models import (
+    as_table,
+    distribution_of_rounds,
+    letter_tokenizer,
+    load,
+    run,
+    sequence,
+    write_checkpoint,
+)
 
 from specclient.errors import ConfigurationError
 
@@ -24,7 +32,7 @@ PROMPT = [3, 1, 4, 1, 5]
 
 @pytest.fixture(scope="module")
 def letters(tmp_path_factory):
-    """A target of four layers over eight letters."""
+    """Write a target with four layers over eight letters."""
     shape = {"vocab_size": VOCAB, "hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1}
     return write_checkpoint(
         tmp_path_factory.mktemp("letters") / "t",
@@ -40,13 +48,13 @@ def letters(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def bytes_target(tmp_path_factory):
-    """A target of six layers over bytes."""
+    """Write a target with six layers over bytes."""
     folder = tmp_path_factory.mktemp("bytes")
     return write_checkpoint(folder / "t", seed=1, spread=0.12, num_hidden_layers=6, eos_token_id=None)
 
 
 class Clock:
-    """Seconds that pass when they are asked for."""
+    """A clock that advances by ``step`` seconds per call."""
 
     def __init__(self, step=1.0):
         self.now, self.step = 0.0, step
@@ -56,15 +64,15 @@ class Clock:
         return self.now
 
 
-class Restless(LayerSearch):
-    """A search that takes other layers at every turn."""
+class ChangingSearch(LayerSearch):
+    """A search that changes the layers in every round."""
 
     def candidate(self):
         self.best = self._changed(self.best)
         return self.best
 
     def learn(self, layers, right, seen):
-        """Keep them."""
+        """Ignore the result."""
 
 
 def speculator(target, search=None, clock=None):
@@ -73,14 +81,14 @@ def speculator(target, search=None, clock=None):
     return Speculator(runner, {"layer_skip": drafter}), drafter
 
 
-def law_of(target, **params):
+def round_distribution(target, **params):
     speculating, _ = speculator(target)
-    law, kept = law_of_rounds(speculating, PROMPT, method="layer_skip", **params)
-    return table_of(law, VOCAB), kept
+    law, kept = distribution_of_rounds(speculating, PROMPT, method="layer_skip", **params)
+    return as_table(law, VOCAB), kept
 
 
-def joint(folder, temperature, top_k):
-    """The target's exact law of two tokens by transformers' own model."""
+def target_distribution(folder, temperature, top_k):
+    """Return the target's exact distribution of two tokens, computed with transformers' model."""
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
@@ -100,36 +108,36 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_rounds_have_the_targets_law(letters, shape, monkeypatch):
-    least = 0.3 if shape == "chain" else 0.0  # a chain stops in some places and in others not
+def test_rounds_follow_the_targets_distribution(letters, shape, monkeypatch):
+    least = 0.3 if shape == "chain" else 0.0  # chains end early at some positions only
     monkeypatch.setattr(
         LayerSkipDrafter, "worth", lambda self, draft, logits: float(logits.softmax(-1).amax()) > least
     )
-    law, kept = law_of(letters, temperature=1.1, top_k=3, **SHAPES[shape])
-    np.testing.assert_allclose(law, joint(letters, 1.1, 3), atol=1e-5)
+    law, kept = round_distribution(letters, temperature=1.1, top_k=3, **SHAPES[shape])
+    np.testing.assert_allclose(law, target_distribution(letters, 1.1, 3), atol=1e-5)
     assert kept > 0
 
 
-def test_the_same_rounds_find_a_drafter_that_lies(letters, monkeypatch):
+def test_the_comparison_detects_a_drafter_with_a_wrong_q(letters, monkeypatch):
     propose = LayerSkipDrafter.propose
 
-    def lying(self, requests, shapes):
+    def with_uniform_q(self, requests, shapes):
         trees = propose(self, requests, shapes)
         for tree in trees:
             tree.q = [np.full(VOCAB, 1.0 / VOCAB) for _ in tree.q]
         return trees
 
-    monkeypatch.setattr(LayerSkipDrafter, "propose", lying)
+    monkeypatch.setattr(LayerSkipDrafter, "propose", with_uniform_q)
     monkeypatch.setattr(LayerSkipDrafter, "worth", lambda *_: True)
-    law, _ = law_of(letters, temperature=1.1, top_k=3, draft_length=2)
-    assert np.abs(law - joint(letters, 1.1, 3)).max() > 1e-3
+    law, _ = round_distribution(letters, temperature=1.1, top_k=3, draft_length=2)
+    assert np.abs(law - target_distribution(letters, 1.1, 3)).max() > 1e-3
 
 
 @pytest.mark.parametrize("tree", [None, (2, 2, 1), "grow"], ids=str)
-def test_greedy_answers_are_the_targets_own_while_layers_change(bytes_target, tree, monkeypatch):
-    """Other layers in every round, a trial over the target's own rows before each."""
+def test_greedy_answers_and_caches_equal_plain_decoding_while_layers_change(bytes_target, tree, monkeypatch):
+    """Each round uses other layers, after a trial over the target's cached rows."""
     monkeypatch.setattr("specclient_local.drafting.layer_skip.SEARCH_TIME_SHARE", 1e9)
-    speculating, drafter = speculator(bytes_target, Restless(6, random.Random(3)))
+    speculating, drafter = speculator(bytes_target, ChangingSearch(6, random.Random(3)))
     plain = Speculator(DecoderRunner.load(bytes_target, dtype="float32", slots=1, context=128))
     sets = set()
     for prompt in ([5, 6, 7, 8] * 16, [9] * 70, list(range(2, 80))):
@@ -148,7 +156,7 @@ def test_greedy_answers_are_the_targets_own_while_layers_change(bytes_target, tr
     assert len(sets) > 1
 
 
-def test_a_trial_leaves_the_targets_rows_bit_for_bit(bytes_target):
+def test_a_trial_leaves_the_targets_cache_bit_identical(bytes_target):
     target = DecoderRunner.load(bytes_target, dtype="float32", slots=2, context=128)
     tokens = list(range(2, 90))
     target.prefill(1, tokens)
@@ -157,16 +165,16 @@ def test_a_trial_leaves_the_targets_rows_bit_for_bit(bytes_target):
     assert torch.equal(target.cache.rows, before)
     assert target.length(1) == len(tokens)
     fresh = DecoderRunner.load(bytes_target, dtype="float32", slots=1, context=128)
-    assert all_layers == fresh.read(0, tokens)[40:80].argmax(-1).tolist(), "all layers are the target"
+    assert all_layers == fresh.read(0, tokens)[40:80].argmax(-1).tolist(), "with all layers, it is the target"
     LayerSubsetRunner(target, (0, 5)).predict_tokens(1, 40, tokens[40:80])
     assert torch.equal(target.cache.rows, before)
 
 
-def test_sampled_continuations_have_the_targets_law(letters):
+def test_sampled_continuations_follow_the_targets_distribution(letters):
     counts, long = np.zeros((VOCAB, VOCAB)), [1, 2, 3, 4, 5, 6, 7] * 9
     with load(letters, layer_skip="search", slots=4) as engine:
         assert engine.method == "layer_skip"
-        engine.generate(long, max_tokens=40)  # searches
+        engine.generate(long, max_tokens=40)  # runs a search
         for first in range(0, 400, 4):
             sinks = [[] for _ in range(4)]
             for i, sink in enumerate(sinks):
@@ -177,7 +185,7 @@ def test_sampled_continuations_have_the_targets_law(letters):
             for sink in sinks:
                 one, two, *_ = sink[-1].generation.token_ids
                 counts[one, two] += 1
-    expected = joint(letters, 1.0, VOCAB).ravel() * 400
+    expected = target_distribution(letters, 1.0, VOCAB).ravel() * 400
     small = expected < 5.0
     seen = np.append(counts.ravel()[~small], counts.ravel()[small].sum())
     wanted = np.append(expected[~small], expected[small].sum())
@@ -192,17 +200,17 @@ def test_a_seed_gives_the_same_answer_before_and_after_a_search(bytes_target):
         assert engine.generate([5, 6, 7, 8] * 20, **asked).token_ids == before
 
 
-def test_trials_take_no_more_than_their_share(bytes_target):
-    """A clock that stands still but for rounds (10 s) and trials (1 s each)."""
+def test_trials_take_no_more_than_their_time_share(bytes_target):
+    """The clock advances only by 1 s per round and 1 s per trial."""
     clock, trials = Clock(step=0.0), []
 
-    class Counted(LayerSearch):
+    class TimedSearch(LayerSearch):
         def learn(self, layers, right, seen):
             clock.now += 1.0
             trials.append(clock.now)
             super().learn(layers, right, seen)
 
-    speculating, _ = speculator(bytes_target, Counted(6, random.Random(0)), clock)
+    speculating, _ = speculator(bytes_target, TimedSearch(6, random.Random(0)), clock)
     request = sequence([5, 6, 7, 8] * 20, max_tokens=40, method="layer_skip", draft_length=1)
     while not speculating.prefill(request):
         pass
@@ -213,24 +221,24 @@ def test_trials_take_no_more_than_their_share(bytes_target):
     assert 1 <= len(trials) <= 1 + SEARCH_TIME_SHARE * clock.now
 
 
-def test_the_better_layers_are_found():
-    """Of five layers two matter: a set foretells as many tokens as it has of these."""
-    dice = random.Random(1)
-    search = LayerSearch(5, dice)
+def test_the_search_finds_the_best_layers():
+    """Two of five layers matter: the more of them a set has, the more tokens it predicts."""
+    rng = random.Random(1)
+    search = LayerSearch(5, rng)
 
     def right(layers, seen=48):
         chance = 0.2 + 0.35 * ((1 in layers) + (3 in layers))
-        return sum(dice.random() < chance for _ in range(seen))
+        return sum(rng.random() < chance for _ in range(seen))
 
-    begun = search.speed(search.best)
+    initial_speed = search.speed(search.best)
     for _ in range(120):
         layers = search.candidate()
         search.learn(layers, right(layers), 48)
     assert search.best == (1, 3)
-    assert search.speed(search.best) > begun
+    assert search.speed(search.best) > initial_speed
 
 
-def test_a_lucky_window_is_not_taken_for_a_good_set():
+def test_a_few_lucky_tokens_do_not_replace_the_best_layers():
     search = LayerSearch(8, random.Random(0))
     for _ in range(8):
         search.learn(search.best, 40, 48)
@@ -240,11 +248,11 @@ def test_a_lucky_window_is_not_taken_for_a_good_set():
 
 
 @pytest.mark.parametrize(("layers", "first"), [(2, (0,)), (3, (0, 2)), (7, (0, 2, 4, 6)), (8, (0, 2, 5, 7))])
-def test_a_search_begins_with_half_of_the_layers(layers, first):
+def test_a_search_starts_with_half_of_the_layers(layers, first):
     assert first_layers(layers) == first
 
 
-def test_what_may_be_asked_for():
+def test_layer_skip_accepts_search_and_rejects_other_words():
     assert EngineOptions(layer_skip="search", method="layer_skip").layer_skip == "search"
     with pytest.raises(ConfigurationError, match=r"layer_skip is 'best'; allowed .*'search'"):
         EngineOptions(layer_skip="best")

@@ -1,4 +1,4 @@
-"""Drafters without a model are in one table, which the speculator, the loader and the comparison read."""
+"""Drafters without a model: the table of them, and their length policies."""
 
 import pytest
 from specclient_local.decoding.speculate import Speculator
@@ -22,7 +22,7 @@ def test_every_speculator_has_the_drafters_without_a_model(checkpoint):
     assert "prediction" not in modelless.MODELLESS_ENGINE_METHODS
 
 
-def test_a_method_without_a_drafter_is_an_error_that_names_those_there_are(checkpoint):
+def test_a_method_without_a_drafter_raises_with_the_available_ones(checkpoint):
     speculator = Speculator(DecoderRunner.load(checkpoint(), dtype="float32", slots=1, context=64))
     with pytest.raises(
         BadRequestError, match="method is 'draft'; allowed is one of plain, prediction, ngram"
@@ -34,7 +34,7 @@ def test_a_method_without_a_drafter_is_an_error_that_names_those_there_are(check
     ("length", "policy"),
     [("adaptive", AdaptiveLength), ("doubling", DoublingLength), ("own", DrafterChosenLength)],
 )
-def test_a_drafter_says_how_its_length_is_chosen(length, policy):
+def test_a_drafters_length_attribute_selects_its_policy(length, policy):
     drafter = type("Chains", (Drafter,), {"length": length})()
     assert not drafter.adaptive_trees
     assert not drafter.device_rounds

@@ -1,4 +1,4 @@
-"""Look-up in a sequence's own past: what it finds, how far it goes, what a token of it costs."""
+"""N-gram look-up in a sequence's own tokens: matches, draft lengths, time and memory."""
 
 from __future__ import annotations
 
@@ -16,59 +16,59 @@ from specclient_local.model.pass_input import MAX_PASS_ROWS
 from tiny_models import run, sequence
 
 
-def past_of(tokens):
+def index_of(tokens):
     past = NgramIndex()
     for token in tokens:
         past.append(token)
     return past
 
 
-def matching(tokens, place):
-    """By comparing: how many tokens before ``place`` are those at the end."""
+def match_length(tokens, place):
+    """Return how many tokens before ``place`` equal the last tokens, by direct comparison."""
     most = min(place, LONGEST_MATCH)
     return next((n for n in range(most) if tokens[place - 1 - n] != tokens[len(tokens) - 1 - n]), most)
 
 
-def test_a_match_is_the_longest_and_of_equal_ones_the_latest():
-    dice = random.Random(0)
+def test_find_returns_the_longest_and_then_latest_match():
+    rng = random.Random(0)
     for _ in range(500):
-        # few enough places that none is left out
-        tokens = [dice.randrange(5) for _ in range(dice.randrange(14))]
-        matches = [(matching(tokens, place), place) for place in range(1, len(tokens))]
+        # few enough occurrences that all are examined
+        tokens = [rng.randrange(5) for _ in range(rng.randrange(14))]
+        matches = [(match_length(tokens, place), place) for place in range(1, len(tokens))]
         longest, place = max(matches, default=(0, 0))
-        assert past_of(tokens).find() == ((place, longest) if longest else None)
+        assert index_of(tokens).find() == ((place, longest) if longest else None)
 
 
-def test_a_match_is_followed_back_no_further_than_need_be():
-    assert past_of([*range(40), *range(40)]).find() == (40, LONGEST_MATCH)
+def test_match_lengths_are_limited():
+    assert index_of([*range(40), *range(40)]).find() == (40, LONGEST_MATCH)
 
 
-def test_what_repeats_goes_on_repeating():
-    assert past_of([1, 2, 3, 1, 2]).next(2, 7) == [3, 1, 2, 3, 1, 2, 3]
-    assert past_of([1, 2, 3, 1, 2]).next(2, 2) == [3, 1]
-    assert past_of([4, 4]).next(1, 3) == [4, 4, 4]
+def test_a_draft_continues_a_repetition():
+    assert index_of([1, 2, 3, 1, 2]).next(2, 7) == [3, 1, 2, 3, 1, 2, 3]
+    assert index_of([1, 2, 3, 1, 2]).next(2, 2) == [3, 1]
+    assert index_of([4, 4]).next(1, 3) == [4, 4, 4]
 
 
 @pytest.mark.parametrize("kinds", [1, 50])
-def test_a_token_of_a_long_context_costs_what_one_of_a_short_one_does(monkeypatch, kinds):
-    """A hundred thousand tokens: places looked at are counted, not seconds."""
-    dice, looked = random.Random(1), []
+def test_the_cost_per_token_does_not_grow_with_the_context(monkeypatch, kinds):
+    """The test counts examined positions after a hundred thousand tokens, not seconds."""
+    rng, looked = random.Random(1), []
     honest = NgramIndex._matching
     monkeypatch.setattr(NgramIndex, "_matching", lambda self, *at: looked.append(at) or honest(self, *at))
-    past = past_of(dice.randrange(kinds) for _ in range(100_000))
+    past = index_of(rng.randrange(kinds) for _ in range(100_000))
     assert not looked
     for _ in range(1000):
-        past.append(dice.randrange(kinds))
+        past.append(rng.randrange(kinds))
         past.find()
     assert len(looked) <= 8 * 1000
 
 
-def test_a_long_context_is_held_in_little_memory():
-    dice = random.Random(1)
-    tokens = [dice.randrange(30_000) for _ in range(20_000)]
+def test_the_index_uses_less_than_800_bytes_per_token():
+    rng = random.Random(1)
+    tokens = [rng.randrange(30_000) for _ in range(20_000)]
     tracemalloc.start()
     try:
-        past = past_of(tokens)
+        past = index_of(tokens)
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -83,7 +83,7 @@ def drafting(tokens, **params):
     return request, drafter
 
 
-def test_a_prompt_is_read_in_chunks_and_picked_from():
+def test_a_long_prompt_is_indexed_in_chunks_and_proposals_are_picked():
     tokens = [*range(2, 2 + MAX_PASS_ROWS), 5, 6, 7]
     request, drafter = sequence(tokens, method="ngram"), NgramDrafter()
     assert not drafter.begin(request)
@@ -97,7 +97,7 @@ def test_a_prompt_is_read_in_chunks_and_picked_from():
     assert len(drafter.propose([request], [chain(4)])[0]) == 0
 
 
-def test_a_match_is_followed_as_far_as_its_like_have_been_right():
+def test_draft_lengths_follow_the_acceptance_of_matches_of_the_same_length():
     request, drafter = drafting([1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2])
     asked = []
     shape = DrafterChosenChain(15, lambda alpha: asked.append(alpha) or round(10 * alpha))
@@ -111,13 +111,13 @@ def test_a_match_is_followed_as_far_as_its_like_have_been_right():
     assert length() < first
     assert asked == sorted(asked, reverse=True)
     refused = asked[-1]
-    # a longer match is judged by itself
+    # a longer match has a separate acceptance rate
     request.tokens += [3, 4, 5, 6]
     length()
     assert asked[-1] > 0.6 > refused
 
 
-def test_matches_that_never_pay_are_tried_now_and_then():
+def test_unprofitable_matches_are_probed_occasionally():
     request, drafter = drafting([1, 2, 3, 1])
     lengths = [
         len(drafter.propose([request], [DrafterChosenChain(15, lambda alpha: 0)])[0]) for _ in range(32)
@@ -125,7 +125,7 @@ def test_matches_that_never_pay_are_tried_now_and_then():
     assert [n for n in lengths if n] == [2, 2]
 
 
-def test_requests_do_not_see_each_others_past():
+def test_requests_do_not_match_each_others_tokens():
     one, other = (sequence(tokens, slot=i, method="ngram") for i, tokens in enumerate(([1, 2, 1], [1, 3, 1])))
     drafter = NgramDrafter()
     assert drafter.begin(one)
@@ -136,7 +136,7 @@ def test_requests_do_not_see_each_others_past():
     assert drafter.begin(sequence([1, 4, 1], slot=0, method="ngram"))
 
 
-def test_no_engine_is_without_it(checkpoint):
+def test_ngram_drafting_is_always_available(checkpoint):
     target = DecoderRunner.load(checkpoint(eos_token_id=None), dtype="float32", slots=1, context=128)
     speculator = Speculator(target)
     answer = partial(sequence, [5, 6, 5, 6], max_tokens=60)
@@ -153,14 +153,14 @@ def test_no_engine_is_without_it(checkpoint):
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-def test_a_hundred_thousand_tokens_are_looked_up_at_an_even_pace(record_property):
-    """Processor seconds of the first and the last tenth of a long sequence, ten thousand tokens each."""
-    dice, past, taken = random.Random(2), NgramIndex(), []
-    text = [dice.randrange(2000) for _ in range(500)]
+def test_look_up_times_over_a_hundred_thousand_tokens(record_property):
+    """Record the processor time of each tenth of a long sequence, ten thousand tokens each."""
+    rng, past, taken = random.Random(2), NgramIndex(), []
+    text = [rng.randrange(2000) for _ in range(500)]
     for _ in range(10):
         begun = time.process_time()
         for _ in range(10_000):
-            past.append(dice.choice(text) if dice.random() < 0.3 else text[len(past.tokens) % 500])
+            past.append(rng.choice(text) if rng.random() < 0.3 else text[len(past.tokens) % 500])
             past.find()
         taken.append(time.process_time() - begun)
     record_property("microseconds_a_token", [round(1e2 * seconds, 1) for seconds in taken])

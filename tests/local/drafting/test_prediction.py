@@ -1,4 +1,4 @@
-"""A user's prediction as draft: finding the place, going on from it, counting what became of it."""
+"""Drafting from a user's prediction: matching, following, and counting accepted and rejected tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tiny_models import run, sequence
 
 
 def longest(tokens, context):
-    """By trying every place: the length of the longest end of ``context`` in ``tokens``."""
+    """Return the length of the longest suffix of ``context`` in ``tokens``, by trying every position."""
     return max(
         (
             next((n for n in range(min(i, len(context))) if tokens[i - 1 - n] != context[-1 - n]), None)
@@ -29,7 +29,7 @@ def longest(tokens, context):
     )
 
 
-def test_a_match_is_one_and_the_longest_where_there_are_few():
+def test_find_returns_the_longest_match():
     rng = random.Random(0)
     for _ in range(300):
         tokens = [rng.randrange(6) for _ in range(rng.randrange(12))]
@@ -43,7 +43,7 @@ def test_a_match_is_one_and_the_longest_where_there_are_few():
         assert matched == longest(tokens, context)
 
 
-def test_of_equal_matches_the_nearest_wins_and_the_later_of_two_as_near():
+def test_of_equal_matches_the_nearest_and_then_later_one_is_returned():
     index = SuffixIndex([1, 2, 9, 1, 2, 8, 1, 2, 7])
     assert index.find([1, 2], near=0) == (2, 2)
     assert index.find([1, 2], near=6) == (5, 2)
@@ -57,37 +57,37 @@ def test_of_equal_matches_the_nearest_wins_and_the_later_of_two_as_near():
     assert index.find([], near=0) is None
 
 
-def test_a_match_is_followed_back_no_further_than_need_be():
+def test_match_lengths_are_limited():
     tokens = list(range(100))
     assert SuffixIndex(tokens).find(tokens[:90], near=0) == (90, LONGEST_CONTEXT)
 
 
-def test_a_search_looks_at_few_places_however_many_there_are(monkeypatch):
-    index, looked = SuffixIndex([7] * 20_000), []
+def test_a_search_examines_a_limited_number_of_positions(monkeypatch):
+    index, examined = SuffixIndex([7] * 20_000), []
     honest = SuffixIndex._matching
     monkeypatch.setattr(
-        SuffixIndex, "_matching", lambda self, c, place: looked.append(place) or honest(self, c, place)
+        SuffixIndex, "_matching", lambda self, c, place: examined.append(place) or honest(self, c, place)
     )
     assert index.find([7] * 50, near=10_000) == (10_000, LONGEST_CONTEXT)
-    assert len(looked) <= 16
+    assert len(examined) <= 16
 
 
 def place(prediction):
     return PredictionCursor(list(prediction), 0)
 
 
-def test_the_answer_is_followed_and_found_again():
+def test_the_cursor_follows_the_answer_and_recovers_after_edits():
     text = list(range(100, 140))
     at = place(text)
     assert at.next(4) == text[:4]
     answer = text[:6]
     at.follow(answer)
     assert at.next(3) == text[6:9]
-    # one token in the place of another: the next is tried at once
+    # one token is replaced: the cursor continues with the next
     answer += [1]
     at.follow(answer)
     assert at.next(2) == text[7:9]
-    # something inserted: lost until the answer comes back to the text
+    # tokens are inserted: no draft until the answer matches the text again
     at.record(0)
     answer += [2, 3]
     at.follow(answer)
@@ -95,18 +95,18 @@ def test_the_answer_is_followed_and_found_again():
     answer += text[7:9]
     at.follow(answer)
     assert at.next(2) == text[9:11]
-    # something left out
+    # tokens are deleted
     at.record(2)
     answer += text[9:11] + text[20:21]
     at.follow(answer)
     assert at.next(2) == text[21:23]
-    # back to an earlier part
+    # an earlier part is repeated
     answer += text[2:8]
     at.follow(answer)
     assert at.next(2) == text[8:10]
 
 
-def test_the_end_of_a_prediction_is_silence():
+def test_nothing_is_drafted_after_the_end_of_a_prediction():
     at = place([5, 6])
     at.follow([5, 6])
     assert at.next(4) == []
@@ -115,18 +115,18 @@ def test_the_end_of_a_prediction_is_silence():
     assert place([]).next(3) == []
 
 
-def test_places_that_proved_wrong_are_trusted_less():
+def test_rejected_drafts_raise_the_required_match_length():
     at = place([*range(10, 30), 1, 2, 3, 4, 50])
     at.follow([90])
     at.record(0)
     at.record(0)
     at.follow([90, 1, 2])
-    assert at.next(1) == []  # two tokens alike are too few by now
+    assert at.next(1) == []  # two equal tokens are no longer enough
     at.follow([90, 1, 2, 3])
     assert at.next(1) == [4]
     at.record(1)
     at.follow([90, 1, 2, 3, 4, 91, 11])
-    assert at.next(1) == []  # one token alike, but far from where it was
+    assert at.next(1) == []  # one equal token, far from the last position
     at.follow([90, 1, 2, 3, 4, 91, 11, 12])
     assert at.next(1) == [13]
 
@@ -137,7 +137,7 @@ def test_each_predicted_token_counts_once():
     predicted.appear(2)
     assert (predicted.accepted, predicted.rejected) == (2, 2)
     predicted.count(range(2, 5), 3)
-    predicted.appear(1)  # the answer ended within what was kept
+    predicted.appear(1)  # the answer ended within the accepted tokens
     assert (predicted.accepted, predicted.rejected) == (3, 2)
     predicted.count(range(2), 2)
     predicted.appear(2)
@@ -145,7 +145,7 @@ def test_each_predicted_token_counts_once():
     assert (predicted.accepted, predicted.rejected) == (3, 2)
 
 
-def test_drafts_grow_while_they_are_kept():
+def test_doubling_length_grows_while_drafts_are_accepted():
     length = DoublingLength()
     lengths = []
     for accepted in (7, 15, 15, 4, 0, 1, 3, 7):
@@ -160,7 +160,7 @@ def learn(length, drafted, accepted):
     length.update(TokenTree.chain([0] * drafted), list(range(accepted)))
 
 
-def test_drafts_are_no_longer_than_pays():
+def test_doubling_length_is_limited_by_costs():
     dear = RoundCosts(
         0.0, tuple(1.0 + 0.4 * k for k in range(16)), 4, 0.0, tuple(2.0 + 3 * k for k in range(16))
     )
@@ -173,7 +173,7 @@ def test_drafts_are_no_longer_than_pays():
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
-def test_what_is_counted_adds_up(checkpoint, temperature):
+def test_new_tokens_do_not_exceed_steps_plus_accepted_tokens(checkpoint, temperature):
     target = DecoderRunner.load(checkpoint(eos_token_id=None), dtype="float32", slots=1, context=128)
     speculator = Speculator(target)
     options = {"max_tokens": 60, "temperature": temperature, "seed": 3}
@@ -187,7 +187,7 @@ def test_what_is_counted_adds_up(checkpoint, temperature):
     speculator.end(request)
 
 
-def test_requests_do_not_see_each_others_predictions(checkpoint):
+def test_requests_use_only_their_own_predictions(checkpoint):
     drafter = PredictionDrafter()
     one = sequence([5], slot=0, method="prediction", predicted=[1, 2, 3])
     other = sequence([5], slot=1, method="prediction", predicted=[7, 8])
@@ -202,7 +202,7 @@ def test_requests_do_not_see_each_others_predictions(checkpoint):
     assert drafter.propose([again], [chain(2)])[0].tokens == [4]
 
 
-def test_a_proposal_is_picked_not_drawn():
+def test_proposals_are_picked_and_have_no_q():
     drafter = PredictionDrafter()
     request = sequence([5], method="prediction", predicted=[1, 2, 3])
     drafter.begin(request)
@@ -211,16 +211,16 @@ def test_a_proposal_is_picked_not_drawn():
     assert tree.q == [None] * 3
 
 
-def test_a_long_prediction_costs_each_token_alike(monkeypatch):
-    """A hundred thousand tokens, lost again and again: look-ups are counted, not seconds."""
+def test_the_cost_per_token_does_not_grow_with_the_prediction(monkeypatch):
+    """The test counts examined positions, not seconds, in 100,000 tokens with frequent mismatches."""
     rng = random.Random(1)
     text = [rng.randrange(50) for _ in range(100_000)]
-    looked = []
+    examined = []
     honest = SuffixIndex._matching
-    monkeypatch.setattr(SuffixIndex, "_matching", lambda self, c, p: looked.append(p) or honest(self, c, p))
+    monkeypatch.setattr(SuffixIndex, "_matching", lambda self, c, p: examined.append(p) or honest(self, c, p))
     at, answer = place(text), []
     for i in range(500):
         answer.append(rng.randrange(50) if i % 5 == 0 else text[i])
         at.follow(answer)
         at.record(i % 2)
-    assert len(looked) <= 16 * 500
+    assert len(examined) <= 16 * 500

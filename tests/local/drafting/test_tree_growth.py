@@ -1,6 +1,6 @@
-"""Trees as the drafters grow and join them, against exact enumeration: every draw, every acceptance.
+"""Grown and joined draft trees against exact enumeration of every draw and acceptance.
 
-The draft's laws are random ones for every context; growing, drawing, joining and verifying are the engine's.
+The draft's distributions are random for every context; growing, joining and verifying are the engine's code.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from specclient_local.request.token_tree import ROOT, TokenTree
 
 
 def grow(shape, drafts, choose):
-    """Grow a tree as the draft model does, its laws being those of ``drafts``."""
+    """Grow a tree as the draft model does, with the distributions of ``drafts``."""
     growth, nodes = growing.tree_growth_for(shape), [ROOT]
     while growth.going and nodes:
         laws = [drafts(path_to(growth.scored, node)) for node in nodes]
@@ -51,7 +51,7 @@ def grown(depth, nodes):
 
 
 def two_models(rng):
-    """Draft models with laws of their own: a tree of one, a chain of the other."""
+    """Return a joined tree of one draft model and chain of another, with different distributions."""
     one, other = Target(rng), Target(rng)
     return lambda choose: joined(grow((2,), one, choose), grow((1,), other, choose))
 
@@ -86,7 +86,7 @@ FAMILIES = {
 
 @pytest.mark.parametrize("greedy", [False, True])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_drafters_trees_leave_the_targets_law_as_it_is(name, greedy):
+def test_drafted_trees_yield_the_targets_distribution(name, greedy):
     family, seeds = FAMILIES[name]
     for seed in range(seeds):
         rng = np.random.default_rng(seed)
@@ -94,7 +94,7 @@ def test_drafters_trees_leave_the_targets_law_as_it_is(name, greedy):
         assert worst_error(propose, target, horizon=3) < 1e-12
 
 
-def found_out(family, seeds=12):
+def is_detected(family, seeds=12):
     wrong = 0
     for seed in range(seeds):
         rng = np.random.default_rng(seed)
@@ -103,7 +103,7 @@ def found_out(family, seeds=12):
     return wrong > seeds / 2
 
 
-def picks_that_claim_draws(rng):
+def picked_tokens_with_drawn_q(rng):
     drafts = Target(rng)
 
     def propose(choose):
@@ -114,7 +114,7 @@ def picks_that_claim_draws(rng):
     return propose
 
 
-def what_is_left_unscaled(p, q):
+def unnormalised_residual(p, q):
     rest = np.maximum(p - q, 0.0)
     return rest if rest.any() else p
 
@@ -125,7 +125,7 @@ def what_is_left_unscaled(p, q):
         (walk, "acceptance_probability", lambda p, q, token: 1.0, static(2)),
         (walk, "acceptance_probability", lambda p, q, token: 1.0, grown(2, 4)),
         (walk, "residual", lambda p, q: p, two_models),
-        (walk, "residual", what_is_left_unscaled, two_models),
+        (walk, "residual", unnormalised_residual, two_models),
         (union, "_picked", lambda q, token: True, two_models),
         (growing, "without_token", lambda q, token: q, static(3)),
     ],
@@ -138,16 +138,16 @@ def what_is_left_unscaled(p, q):
         "drawn with replacement",
     ],
 )
-def test_the_same_enumeration_finds_what_is_wrong(monkeypatch, module, name, mutant, family):
-    assert not found_out(family)
+def test_the_enumeration_detects_wrong_implementations(monkeypatch, module, name, mutant, family):
+    assert not is_detected(family)
     if name == "without_token":
-        # Siblings drawn with replacement that say they were drawn without.
-        monkeypatch.setattr(TokenTree, "branch", claiming_no_replacement)
+        # Siblings are drawn with replacement, but have the q of draws without replacement.
+        monkeypatch.setattr(TokenTree, "branch", branch_without_replacement_q)
     monkeypatch.setattr(module, name, mutant)
-    assert found_out(family)
+    assert is_detected(family)
 
 
-def claiming_no_replacement(tree, parent, tokens, q):
+def branch_without_replacement_q(tree, parent, tokens, q):
     left = q
     for token in tokens:
         tree.add(parent, token, left)
@@ -156,23 +156,23 @@ def claiming_no_replacement(tree, parent, tokens, q):
         left = rest / rest.sum() if rest.sum() else left
 
 
-def test_the_same_enumeration_finds_picks_that_claim_to_be_drawn():
-    assert found_out(picks_that_claim_draws)
+def test_the_enumeration_detects_picked_tokens_with_a_drawn_q():
+    assert is_detected(picked_tokens_with_drawn_q)
 
 
-def test_a_grown_tree_keeps_the_likeliest_guesses_of_all_it_looked_at():
+def test_a_grown_tree_keeps_the_most_likely_of_the_scored_tokens():
     drafts = Target(np.random.default_rng(3))
     tree = grow(GrownTree(3, 6), drafts, None)
-    looked_at = {}
+    values = {}
 
     def look(path, value, depth):
         for token in np.argsort(-drafts(path))[: growing.GROWN_TREE_BREADTH]:
             below = (*path, int(token))
-            looked_at[below] = value * drafts(path)[token]
+            values[below] = value * drafts(path)[token]
             if depth < 3:
-                look(below, looked_at[below], depth + 1)
+                look(below, values[below], depth + 1)
 
     look((), 1.0, 1)
-    best = set(sorted(looked_at, key=lambda path: -looked_at[path])[:6])
+    best = set(sorted(values, key=lambda path: -values[path])[:6])
     assert {path_to(tree, node) for node in range(len(tree))} == best
     assert tree.q == [None] * 6

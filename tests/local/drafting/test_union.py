@@ -1,4 +1,4 @@
-"""Several drafters' trees as one: what is joined, what stays apart, who hears of what was accepted."""
+"""The union of several drafters' trees: merging, separate siblings, and reporting accepted paths."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ def joined(*trees):
     return union, [add_to_union(union, tree) for tree in trees]
 
 
-def test_picked_guesses_that_are_equal_are_one():
+def test_equal_picked_tokens_are_merged():
     union, places = joined(TokenTree.chain([1, 2, 3]), TokenTree.chain([1, 2, 4, 5]))
     assert union.tokens == [1, 2, 3, 4, 5]
     assert union.parents == [ROOT, 0, 1, 1, 3]
     assert places == [[0, 1, 2], [0, 1, 3, 4]]
 
 
-def test_drawn_guesses_that_are_equal_stay_apart():
+def test_equal_drawn_tokens_are_not_merged():
     union, places = joined(TokenTree.chain([1, 2], [Q, Q]), TokenTree.chain([1, 2], [Q, Q]))
     assert union.tokens == [1, 2, 1, 2]
     assert union.parents == [ROOT, 0, ROOT, 2]
     assert places == [[0, 1], [2, 3]]
 
 
-def test_a_picked_guess_is_an_equal_one_drawn_before_it_but_not_after_it():
+def test_a_picked_token_merges_with_an_equal_earlier_draw_but_not_with_a_later_one():
     union, _ = joined(TokenTree.chain([1], [Q]), TokenTree.chain([1, 7]))
     assert union.tokens == [1, 7]
     assert union.q[0] is Q
@@ -51,7 +51,7 @@ def test_a_picked_guess_is_an_equal_one_drawn_before_it_but_not_after_it():
     assert union.tokens == [1, 7, 1]
 
 
-def test_each_hears_of_the_part_of_the_path_that_is_its_own():
+def test_each_member_gets_its_own_part_of_the_accepted_path():
     first, second = TokenTree.chain([1, 2, 3]), TokenTree.chain([1, 2, 4, 5])
     union, places = joined(first, second)
     path = [0, 1, 3, 4]
@@ -61,29 +61,29 @@ def test_each_hears_of_the_part_of_the_path_that_is_its_own():
     assert UnionMember(second, places[1]).path([]) == []
 
 
-class Always:
-    """Proposes the same chain for everyone, and notes what it hears."""
+class FixedChain:
+    """Proposes the same chain for every request, and records the calls it gets."""
 
     def __init__(self, tokens):
-        self.tokens, self.heard, self.asked = tokens, [], []
+        self.tokens, self.received, self.asked = tokens, [], []
 
     def begin(self, request):
-        self.heard.append("begin")
-        return self.heard.count("begin") > 1
+        self.received.append("begin")
+        return self.received.count("begin") > 1
 
     def propose(self, requests, shapes):
         self.asked += shapes
         return [TokenTree.chain(self.tokens[: len(shape)]) for shape in shapes]
 
     def commit(self, request, tree, path):
-        self.heard.append((len(tree), path))
+        self.received.append((len(tree), path))
 
     def end(self, request):
-        self.heard.append("end")
+        self.received.append("end")
 
 
-def test_a_union_asks_all_and_tells_all():
-    models = [Always([1, 2, 3]), Always([1, 9])]
+def test_a_union_calls_all_its_drafters():
+    models = [FixedChain([1, 2, 3]), FixedChain([1, 9])]
     drafter, request = UnionDrafter(models, NgramDrafter()), sequence([4, 1, 2, 8, 4])
     assert not drafter.begin(request)
     assert drafter.begin(request)
@@ -91,13 +91,13 @@ def test_a_union_asks_all_and_tells_all():
     assert [shape for model in models for shape in model.asked] == [chain(2), chain(2)]
     assert sorted(map(tuple, tree.paths()[1:])) == [(1,), (1, 2), (1, 2, 8), (1, 2, 8, 4), (1, 9)]
     drafter.commit(request, tree, [tree.tokens.index(token) for token in (1, 2, 8)])
-    assert [model.heard[-1] for model in models] == [(2, [0, 1]), (2, [0])]
+    assert [model.received[-1] for model in models] == [(2, [0, 1]), (2, [0])]
     drafter.end(request)
-    assert [model.heard[-1] for model in models] == ["end", "end"]
+    assert [model.received[-1] for model in models] == ["end", "end"]
 
 
-def test_a_union_of_many_wide_trees_is_cut_to_the_rows_of_one_pass(checkpoint):
-    # Drawn guesses that are equal stay apart, so five trees of 63 guesses would be 315 rows.
+def test_a_union_of_wide_trees_is_limited_to_the_rows_of_one_pass(checkpoint):
+    # Equal drawn tokens are not merged, so five trees of 63 tokens would need 315 rows.
     target, *drafts = (
         DecoderRunner.load(checkpoint(eos_token_id=None, seed=seed), dtype="float32", slots=1, context=400)
         for seed in range(6)
@@ -120,11 +120,11 @@ def test_a_union_of_many_wide_trees_is_cut_to_the_rows_of_one_pass(checkpoint):
         (UnionShape(chain(6), chain(9), 2), UnionShape(chain(4), chain(4), 2)),
     ],
 )
-def test_a_shape_is_cut_to_what_answer_and_context_have_room_for(shape, expected):
+def test_clip_shape_limits_depth_and_size(shape, expected):
     assert clip_shape(shape, 4, 12) == expected
 
 
-def test_no_shape_is_larger_than_its_room():
+def test_clipped_shapes_never_exceed_their_limits():
     judged = DrafterChosenChain(15, lambda alpha: 15)
     shapes = [chain(10), (7, 8), (2, 2, 2), GrownTree(5, 15), judged, UnionShape((3, 2, 1), judged, 2)]
     for shape in shapes:

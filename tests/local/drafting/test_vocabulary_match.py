@@ -1,4 +1,4 @@
-"""Drafts of another vocabulary: the target's tokens when greedy, its law when sampled, and who is refused."""
+"""Drafts with another vocabulary: greedy tokens, sampled distributions, and unsuitable drafts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from specclient_local.loading.drafter_set import drafter_for_model
 from specclient_local.model.config import read_config
 from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.tokenizer import Tokenizer
-from tiny_models import law_of_rounds, load, sequence, write_checkpoint
+from tiny_models import distribution_of_rounds, load, sequence, write_checkpoint
 from tiny_vocabularies import behind_another, lettered, trained
 
 from specclient.errors import CheckpointError, ConfigurationError
@@ -30,7 +30,7 @@ WAYS = ("shared", "retokenised")
 
 @pytest.fixture(scope="module")
 def letters(tmp_path_factory):
-    """A target over eight letters, and a draft of six of them, in another order, beside three others."""
+    """Write a target over eight letters, and a draft with six of these and three others, in another order."""
     folder = tmp_path_factory.mktemp("letters")
     shape = {**SMALL, "eos_token_id": None}
     target = write_checkpoint(
@@ -41,8 +41,8 @@ def letters(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def cut_otherwise(tmp_path_factory):
-    """A target and a draft whose byte-level tokenizers learned their merges of different texts."""
+def other_tokenizer_pair(tmp_path_factory):
+    """Write a target and a draft with byte-level tokenizers trained on different texts."""
     folder = tmp_path_factory.mktemp("bytes")
     shape = {**SMALL, "eos_token_id": None, "max_position_embeddings": 256}
     target = write_checkpoint(
@@ -54,7 +54,7 @@ def cut_otherwise(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def bundled(tmp_path_factory):
-    """The bundled draft behind other ids, and behind tokenizers with a quarter of the merges and with few."""
+    """Write copies of the bundled draft: with other ids, a quarter of the merges, and few merges."""
     folder = tmp_path_factory.mktemp("bundled")
     source = BUNDLED / "draft"
     return {
@@ -65,7 +65,7 @@ def bundled(tmp_path_factory):
 
 
 def speculator(target, draft, way):
-    """A speculator with one draft of another vocabulary, without an engine around it."""
+    """Return a speculator with one draft with another vocabulary, without an engine."""
     runner = DecoderRunner.load(target, dtype="float32", slots=1, context=64)
     small = DecoderRunner.load(draft, dtype="float32", slots=1, context=64, exact=False)
     configs = runner.config, small.config
@@ -73,12 +73,12 @@ def speculator(target, draft, way):
     return Speculator(runner, {"draft": drafter_for_model(small, configs[0].vocab_size, other)}), small
 
 
-def law_of(target, draft, way, prompt, **params):
-    return law_of_rounds(speculator(target, draft, way)[0], prompt, **params)
+def distribution_of_pairs(target, draft, way, prompt, **params):
+    return distribution_of_rounds(speculator(target, draft, way)[0], prompt, **params)
 
 
-def joint(folder, prompt, temperature, top_k):
-    """The target's exact law of two tokens by transformers' own model."""
+def target_distribution(folder, prompt, temperature, top_k):
+    """Return the target's exact distribution of two tokens, computed with transformers' model."""
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
@@ -98,7 +98,7 @@ def joint(folder, prompt, temperature, top_k):
     }
 
 
-def apart(found, wanted):
+def largest_difference(found, wanted):
     return max(abs(found.get(pair, 0.0) - wanted.get(pair, 0.0)) for pair in {*found, *wanted})
 
 
@@ -111,39 +111,41 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_guesses_of_common_tokens_leave_the_targets_law(letters, shape):
-    law, kept = law_of(*letters, "shared", PROMPT, temperature=1.1, top_k=3, **SHAPES[shape])
-    assert apart(law, joint(letters[0], PROMPT, 1.1, 3)) < 1e-5
+def test_a_shared_vocabulary_draft_yields_the_targets_distribution(letters, shape):
+    law, kept = distribution_of_pairs(*letters, "shared", PROMPT, temperature=1.1, top_k=3, **SHAPES[shape])
+    assert largest_difference(law, target_distribution(letters[0], PROMPT, 1.1, 3)) < 1e-5
     assert kept > 0
 
 
-def test_a_draft_that_says_it_drew_from_its_whole_vocabulary_is_found(letters, monkeypatch):
-    """Without renormalising over the common tokens the same rounds have another law."""
+def test_the_comparison_detects_a_q_that_is_not_renormalised(letters, monkeypatch):
+    """Without renormalisation over the common tokens, rounds have another distribution."""
 
-    def lying(self, q, ids):
+    def without_renormalisation(self, q, ids):
         if isinstance(q, int):
             return ids[q]
         law = np.zeros(self._vocab)
         law[self._common.target] = 0.6 * q[self._common.draft]
         return law
 
-    monkeypatch.setattr(SharedVocabularyDrafter, "_translated_distribution", lying)
-    law, _ = law_of(*letters, "shared", PROMPT, temperature=1.1, top_k=3, draft_length=2)
-    assert apart(law, joint(letters[0], PROMPT, 1.1, 3)) > 1e-3
+    monkeypatch.setattr(SharedVocabularyDrafter, "_translated_distribution", without_renormalisation)
+    law, _ = distribution_of_pairs(*letters, "shared", PROMPT, temperature=1.1, top_k=3, draft_length=2)
+    assert largest_difference(law, target_distribution(letters[0], PROMPT, 1.1, 3)) > 1e-3
 
 
-def test_retokenised_guesses_leave_the_targets_law(cut_otherwise):
+def test_a_retokenised_draft_yields_the_targets_distribution(other_tokenizer_pair):
     for seed_text in ("def fib", "the ", "return n"):
-        prompt = Tokenizer(cut_otherwise[0]).encode(seed_text)
-        law, _ = law_of(*cut_otherwise, "retokenised", prompt, temperature=1.5, top_k=4, draft_length=2)
-        assert apart(law, joint(cut_otherwise[0], prompt, 1.5, 4)) < 1e-5
+        prompt = Tokenizer(other_tokenizer_pair[0]).encode(seed_text)
+        law, _ = distribution_of_pairs(
+            *other_tokenizer_pair, "retokenised", prompt, temperature=1.5, top_k=4, draft_length=2
+        )
+        assert largest_difference(law, target_distribution(other_tokenizer_pair[0], prompt, 1.5, 4)) < 1e-5
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_sampled_continuations_have_the_targets_law(cut_otherwise, way):
-    target, draft = cut_otherwise
+def test_sampled_continuations_follow_the_targets_distribution(other_tokenizer_pair, way):
+    target, draft = other_tokenizer_pair
     prompt = Tokenizer(target).encode("return ")
-    wanted = joint(target, prompt, 1.0, 3)
+    wanted = target_distribution(target, prompt, 1.0, 3)
     counts = dict.fromkeys(wanted, 0)
     with load(target, draft, draft_vocabulary=way, slots=4) as engine:
         for first in range(0, 400, 4):
@@ -173,9 +175,9 @@ PROMPTS = ["def f(x):", "import ", "the words of", "x = [1, 2]\n" * 6, "Grüße,
 
 @pytest.mark.parametrize("batch", [1, 4])
 @pytest.mark.parametrize("way", WAYS)
-def test_greedy_answers_are_the_targets_own(cut_otherwise, way, batch):
+def test_greedy_answers_equal_plain_decoding(other_tokenizer_pair, way, batch):
     drafted = 0
-    with load(*cut_otherwise, draft_vocabulary=way, slots=batch) as engine:
+    with load(*other_tokenizer_pair, draft_vocabulary=way, slots=batch) as engine:
         plain = [engine.generate(p, max_tokens=32, method="plain").token_ids for p in PROMPTS]
         for length in (1, 3, None):
             for begin in range(0, len(PROMPTS), batch):
@@ -204,23 +206,23 @@ def figures(engine, prompts, **params):
     return [a.token_ids for a in answers], sum(a.speculation.accepted for a in answers) / drafted
 
 
-def test_the_same_draft_behind_other_ids_is_accepted_as_often(bundled):
-    """Nothing is trained: what the bundled draft says in its own ids it says in others."""
+def test_a_draft_with_permuted_ids_has_the_same_acceptance_rate(bundled):
+    """The copy is not trained: it drafts the same text with other ids."""
     prompts = code(4)
     with load(BUNDLED / "target", BUNDLED / "draft") as engine:
         wanted, rate = figures(engine, prompts)
     with load(BUNDLED / "target", bundled["ids"], draft_vocabulary="shared") as engine:
         tokens, own = figures(engine, prompts)
     assert tokens == wanted
-    assert own == pytest.approx(rate, abs=1e-9), "token for token the same guesses"
+    assert own == pytest.approx(rate, abs=1e-9), "the drafted tokens are equal"
     with load(BUNDLED / "target", bundled["ids"], draft_vocabulary="retokenised") as engine:
         tokens, own = figures(engine, prompts)
     assert tokens == wanted
-    assert own > 0.8 * rate, "cut alike, it loses where texts end within a token"
+    assert own > 0.8 * rate, "it only loses where the text ends within a token"
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_draft_that_cuts_text_otherwise_is_accepted(bundled, way, record_property):
+def test_a_draft_with_other_merges_has_accepted_tokens(bundled, way, record_property):
     prompts = code(4)
     with load(BUNDLED / "target", bundled["merges"], draft_vocabulary=way) as engine:
         tokens, rate = figures(engine, prompts)
@@ -232,9 +234,9 @@ def test_a_draft_that_cuts_text_otherwise_is_accepted(bundled, way, record_prope
 
 @pytest.mark.parametrize("random", [False, True])
 @pytest.mark.parametrize("way", WAYS)
-def test_the_drafts_cache_holds_what_was_said(bundled, cut_otherwise, way, random):
-    """After each round its rows are those of a fresh pass over the same tokens, whatever was refused."""
-    target, draft = cut_otherwise if random else (BUNDLED / "target", bundled["merges"])
+def test_the_drafts_cache_equals_a_fresh_prefill(bundled, other_tokenizer_pair, way, random):
+    """After each round, its rows equal those of a fresh pass over the same tokens."""
+    target, draft = other_tokenizer_pair if random else (BUNDLED / "target", bundled["merges"])
     speculating, small = speculator(target, draft, way)
     fresh = DecoderRunner.load(draft, dtype="float32", slots=1, context=64, exact=False)
     drafter = speculating.drafters["draft"]
@@ -258,8 +260,8 @@ def test_the_drafts_cache_holds_what_was_said(bundled, cut_otherwise, way, rando
     speculating.end(request)
 
 
-def test_what_is_cut_otherwise_with_more_text_leaves_the_drafts_cache(bundled):
-    """An answer that grows letter by letter: the draft's last tokens merge into others again and again."""
+def test_tokens_that_merge_with_later_text_are_replaced_in_the_drafts_cache(bundled):
+    """The answer grows letter by letter, so the draft's last tokens are often merged into others."""
     target, draft = BUNDLED / "target", bundled["merges"]
     speculating, small = speculator(target, draft, "retokenised")
     fresh = DecoderRunner.load(draft, dtype="float32", slots=1, context=64, exact=False)
@@ -284,17 +286,17 @@ def test_what_is_cut_otherwise_with_more_text_leaves_the_drafts_cache(bundled):
         for own, new in zip(small.cache.views(0), fresh.cache.views(0), strict=True):
             got, want = (each.narrow(_position_axis(each, small), 0, len(tokens)) for each in (own, new))
             torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
-    assert cut > 3, "tokens that stood were cut otherwise"
+    assert cut > 3, "earlier tokens were replaced"
     speculating.end(request)
 
 
 def _position_axis(view, runner):
-    """Which axis of a view of the cache counts positions."""
+    """Return the axis of a cache view that counts positions."""
     sizes = [i for i, size in enumerate(view.shape) if size >= runner.context]
     return sizes[0]
 
 
-def test_text_is_cut_as_the_target_would(bundled):
+def test_drafted_text_is_encoded_as_by_the_target(bundled):
     tokenizer = Tokenizer(BUNDLED / "target")
     whole = tokenizer.encode("for name in values:\n    print(name)")
     for end in range(1, len(whole)):
@@ -303,12 +305,12 @@ def test_text_is_cut_as_the_target_would(bundled):
         assert tokenizer.decode([*whole[:end], *found]) == tokenizer.decode(whole)
         assert found == whole[end:]
     assert retokenised_prefix(tokenizer, whole, "") == []
-    # Within a word the tokens that stand are not cut again: what follows is encoded by itself.
+    # Within a word, existing tokens are kept, and only the following text is encoded.
     inside = tokenizer.encode("retur")
     assert tokenizer.decode([*inside, *retokenised_prefix(tokenizer, inside, "n x")]) == "return x"
 
 
-def test_which_way_is_chosen_and_said(letters, cut_otherwise, bundled, caplog):
+def test_the_matching_method_is_chosen_and_logged(letters, other_tokenizer_pair, bundled, caplog):
     def way(target, draft, asked="auto"):
         configs = read_config(target), read_config(draft)
         return match_vocabularies(Tokenizer(target), Tokenizer(draft), configs, asked).way
@@ -331,7 +333,7 @@ def test_which_way_is_chosen_and_said(letters, cut_otherwise, bundled, caplog):
         load(BUNDLED / "target", bundled["ids"], draft_vocabulary="same")
 
 
-def test_what_neither_way_can_do_is_refused(letters, cut_otherwise, tmp_path):
+def test_incompatible_vocabularies_are_rejected(letters, other_tokenizer_pair, tmp_path):
     target, other = letters
     with pytest.raises(CheckpointError, match=r"do not both reproduce text.*omit draft_vocabulary"):
         load(target, other, draft_vocabulary="retokenised")
@@ -344,7 +346,7 @@ def test_what_neither_way_can_do_is_refused(letters, cut_otherwise, tmp_path):
         load(target, nothing, draft_vocabulary="shared")
 
 
-def test_drafts_of_several_vocabularies_draft_together(bundled):
+def test_a_union_of_drafts_with_several_vocabularies(bundled):
     prompts = code(2)
     drafts = [BUNDLED / "draft", bundled["ids"], bundled["few"]]
     with load(BUNDLED / "target", drafts) as engine:
@@ -357,8 +359,8 @@ def test_drafts_of_several_vocabularies_draft_together(bundled):
     assert rate > 0.0
 
 
-def test_rules_of_a_request_reach_the_draft_in_its_own_tokens(letters):
-    """What the request forbids is not guessed; what the draft alone has neither."""
+def test_logits_processors_apply_to_the_drafts_tokens(letters):
+    """Tokens that the request forbids, and tokens that only the draft has, are not drafted."""
     tokenizers = [Tokenizer(folder) for folder in letters]
     configs = tuple(read_config(folder) for folder in letters)
     common = match_vocabularies(*tokenizers, configs, "shared").common

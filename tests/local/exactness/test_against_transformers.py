@@ -1,4 +1,4 @@
-"""Greedy answers of the bundled target against transformers: every token its likeliest, or tied with it."""
+"""Greedy answers of the bundled target against transformers: each token is the most likely, up to ties."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from specclient_local.engine.engine import Engine
 
 TARGET = BUNDLED / "target"
 TIE = 1e-4
-"""Logits so near that rounding may order them either way: float32 sums of a few hundred products differ by so
-much between two libraries."""
+"""The largest difference of logits that counts as a tie: between two libraries, float32 sums of a few hundred
+products differ by this much, so rounding may order them either way."""
 
 
 @pytest.fixture(scope="module")
 def engine():
-    # More prompts than slots: answers come from shared passes, too.
+    # Fewer slots than prompts, so that requests share passes.
     with Engine.load(TARGET, BUNDLED / "draft", threads=1, slots=4) as engine:
         yield engine
 
@@ -28,22 +28,22 @@ def reference():
     return AutoModelForCausalLM.from_pretrained(TARGET, dtype=torch.float32).eval()
 
 
-def together(engine, ids, **params):
-    """Answer prompts of token ids, as many at once as there are slots."""
+def generate_batched(engine, ids, **params):
+    """Return the answers to prompts of token ids, run in batches of the engine's slots."""
     events = [[] for _ in ids]
-    for one, heard in zip(ids, events, strict=True):
-        engine.add(one, heard.append, **params)
+    for one, received in zip(ids, events, strict=True):
+        engine.add(one, received.append, **params)
     while engine.step():
         pass
-    return [heard[-1].generation.token_ids for heard in events]
+    return [received[-1].generation.token_ids for received in events]
 
 
 @torch.inference_mode()
-def judge(model, prompt, answer):
+def gaps(model, prompt, answer):
     """Score an answer with transformers in one forward.
 
     Returns:
-        For each token that is not the likeliest, its place and how far its logit is below.
+        For each token that is not the most likely one, its index and the difference to the largest logit.
     """
     logits = model(torch.tensor([[*prompt, *answer]])).logits[0, len(prompt) - 1 : -1]
     below = logits.max(-1).values - logits.gather(1, torch.tensor(answer)[:, None])[:, 0]
@@ -51,7 +51,7 @@ def judge(model, prompt, answer):
 
 
 def generated(model, prompt, new):
-    """What transformers itself generates."""
+    """Return the greedy answer that transformers generates."""
     ids = torch.tensor([prompt])
     made = model.generate(
         ids, attention_mask=torch.ones_like(ids), max_new_tokens=new, do_sample=False, pad_token_id=0
@@ -60,25 +60,25 @@ def generated(model, prompt, new):
 
 
 def first_difference(model, prompt, ours, theirs):
-    """Return where two answers part, and how far apart their tokens' logits are there; None if nowhere."""
+    """Return the index of the first difference and its logit difference; None if the answers are equal."""
     at = next((i for i, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]), None)
     if at is None:
-        assert len(ours) == len(theirs), "one of them goes on"
+        assert len(ours) == len(theirs), "one is a prefix of the other"
         return None
     with torch.inference_mode():
         logits = model(torch.tensor([[*prompt, *theirs[:at]]])).logits[0, -1]
     return at, abs(float(logits[ours[at]] - logits[theirs[at]]))
 
 
-def test_every_greedy_token_is_the_likeliest_of_transformers(engine, reference, record_property):
+def test_every_greedy_token_is_transformers_most_likely_token(engine, reference, record_property):
     chosen = prompts()[:42]
     ids = [prompt.ids(engine.tokenizer, 48) for prompt in chosen]
     assert {prompt.kind for prompt in chosen} == {"library", "humaneval", "prose"}
     ties = 0
-    for prompt, given, answer in zip(chosen, ids, together(engine, ids, max_tokens=20), strict=True):
+    for prompt, given, answer in zip(chosen, ids, generate_batched(engine, ids, max_tokens=20), strict=True):
         assert answer
-        for place, gap in judge(reference, given, answer):
-            assert gap < TIE, f"{prompt.id}: token {place} is {gap:.2e} below the likeliest"
+        for place, gap in gaps(reference, given, answer):
+            assert gap < TIE, f"{prompt.id}: token {place} is {gap:.2e} below the most likely"
             ties += 1
     record_property("ties", ties)
     print(f"{ties} ties over {len(chosen)} prompts")
@@ -86,7 +86,7 @@ def test_every_greedy_token_is_the_likeliest_of_transformers(engine, reference, 
 
 
 @pytest.mark.parametrize("kind", ["library", "humaneval", "prose"])
-def test_answers_are_those_that_transformers_generates(engine, reference, kind):
+def test_greedy_answers_equal_those_of_transformers(engine, reference, kind):
     chosen = [prompt for prompt in prompts() if prompt.kind == kind][-1:]
     for prompt in chosen:
         given = prompt.ids(engine.tokenizer)
@@ -97,25 +97,25 @@ def test_answers_are_those_that_transformers_generates(engine, reference, kind):
             assert parted is None or parted[1] < TIE, f"{prompt.id}, {method}: {parted}"
 
 
-def test_a_wrong_token_is_seen(engine, reference):
+def test_the_comparison_detects_a_wrong_token(engine, reference):
     given = prompts()[0].ids(engine.tokenizer)
     answer = engine.generate(given, max_tokens=12).token_ids
     wrong = [*answer[:6], (answer[6] + 1) % 4096, *answer[7:]]
-    assert max(gap for _, gap in judge(reference, given, wrong)) > TIE
+    assert max(gap for _, gap in gaps(reference, given, wrong)) > TIE
     at, gap = first_difference(reference, given, wrong, answer)
     assert (at, gap > TIE) == (6, True)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-def test_two_hundred_answers_are_those_that_transformers_generates(engine, reference):
+def test_two_hundred_greedy_answers_equal_those_of_transformers(engine, reference):
     ids = [prompt.ids(engine.tokenizer) for prompt in prompts()]
     theirs = [generated(reference, given, 128) for given in ids]
     ties = {}
     for method in engine.methods:
         if method == "prediction":
             continue
-        answers = together(engine, ids, max_tokens=128, method=method)
+        answers = generate_batched(engine, ids, max_tokens=128, method=method)
         for prompt, given, ours, wanted in zip(prompts(), ids, answers, theirs, strict=True):
             parted = first_difference(reference, given, ours, wanted)
             assert parted is None or parted[1] < TIE, f"{prompt.id}, {method}: {parted}"

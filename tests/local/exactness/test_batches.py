@@ -1,4 +1,4 @@
-"""Requests of every kind in one batch, some cancelled: each as alone, and nothing left behind."""
+"""Mixed requests in one batch, some cancelled: answers equal those of single requests; state is freed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ CONTEXT = 700
 STEMS = [[(7 * i * i + stem) % 298 + 2 for i in range(640)] for stem in range(4)]
 
 
-def asked(rng, seed, methods):
-    """A prompt and parameters at random: of any method, under any rules, scored or not, too long or not."""
+def random_request(rng, seed, methods):
+    """Return a random prompt and parameters: any method, any logits parameters, with and without scoring."""
     prompt = rng.choice(STEMS)[: rng.choice([1, 3, 30, 255, 256, 257, 600])]
     prompt = [*prompt, *(rng.randrange(2, 300) for _ in range(rng.choice([0, 0, 1, 9])))]
     params = {
@@ -22,7 +22,7 @@ def asked(rng, seed, methods):
         "method": rng.choice([None, *methods]),
         "temperature": rng.choice([0.0, 0.0, 0.8]),
         "seed": seed,
-    } | ruled(rng)
+    } | logits_parameters(rng)
     if params["prompt_logprobs"] is None:
         params["max_tokens"] = max(1, params["max_tokens"])
         if rng.random() < 0.15:
@@ -35,8 +35,8 @@ def asked(rng, seed, methods):
     return prompt, params
 
 
-def ruled(rng):
-    """What shapes the logits of some requests."""
+def logits_parameters(rng):
+    """Return random parameters that change logits, for some of the requests."""
     rules = {
         "top_p": 0.9,
         "top_k": 30,
@@ -53,32 +53,32 @@ def ruled(rng):
 
 
 def may_branch(params):
-    """Whether a request's trees may have branches and depend on the load.
+    """Return whether a request's trees may branch, depending on the load.
 
-    Where torch computes, a guess beside others stands elsewhere in the cache than in a chain, and sums over
-    the cache have other last bits then: the tokens are the same, their log-probabilities but for these.
+    In torch's passes, a drafted token in a branch has another cache position than in a chain, so sums over
+    the cache differ in their last bits: the tokens are equal, but log-probabilities only approximately.
     """
     settled = params["temperature"] > 0.0 or params["method"] in ("plain", "ngram", "prediction")
     return not settled and (params["draft_tree"] is not None or not isinstance(params["draft_length"], int))
 
 
-def give_up(engine, rng, given_up):
-    """Cancel some of the requests that are to be, and see that none is heard of again."""
-    for number, heard in given_up:
+def cancel_some(engine, rng, cancellable):
+    """Cancel some of these requests, and check that they receive no further events."""
+    for number, received in cancellable:
         if rng.random() < 0.3:
             engine.cancel(number)
             engine.step()
-            before = len(heard)
+            before = len(received)
             assert number not in engine._worker.jobs
             engine.step()
-            assert len(heard) == before
-    return [(number, heard) for number, heard in given_up if number in engine._worker.jobs]
+            assert len(received) == before
+    return [(number, received) for number, received in cancellable if number in engine._worker.jobs]
 
 
 @pytest.mark.parametrize(
     "count", [20, pytest.param(2000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])]
 )
-def test_each_request_is_answered_as_alone(checkpoint, count):
+def test_batched_requests_get_the_answers_they_get_alone(checkpoint, count):
     shape = {"max_position_embeddings": 1024, "spread": 0.2, "eos_token_id": None}
     target = checkpoint(**shape)
     drafts = [checkpoint(**shape | {"max_position_embeddings": 512}, seed=3), checkpoint(**shape, seed=4)]
@@ -88,16 +88,16 @@ def test_each_request_is_answered_as_alone(checkpoint, count):
         load(target, drafts, slots=1, prefix_cache=False, **options) as alone,
     ):
         rng = random.Random(0)
-        requests = [(*asked(rng, seed, engine.methods), []) for seed in range(count)]
-        waiting, given_up = requests[::-1], []
+        requests = [(*random_request(rng, seed, engine.methods), []) for seed in range(count)]
+        waiting, cancellable = requests[::-1], []
         while waiting or engine.unfinished:
             for prompt, params, events in waiting[len(waiting) - rng.choice([0, 0, 0, 1, 2, 5]) :][::-1]:
                 waiting.pop()
                 engine.add(prompt, events.append, **params)
                 if rng.random() < 0.25:
-                    heard = []
-                    given_up.append((engine.add(prompt, heard.append, **params), heard))
-            given_up = give_up(engine, rng, given_up)
+                    received = []
+                    cancellable.append((engine.add(prompt, received.append, **params), received))
+            cancellable = cancel_some(engine, rng, cancellable)
             engine.step()
         drafting = {"draft_length", "draft_tree", "prediction", "method"}
         for prompt, params, events in requests:

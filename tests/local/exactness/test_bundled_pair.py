@@ -1,4 +1,4 @@
-"""The bundled pair on held-out source: greedy speculation gives, token for token, greedy decoding."""
+"""The bundled pair on held-out source code: greedy speculation gives the tokens of greedy decoding."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def pair():
 
 @pytest.fixture(scope="module")
 def prompts(pair):
-    """Two hundred cuts of held-out modules: from some line on, 32 to 64 tokens, the start token first."""
-    dice, cuts = random.Random(0), []
+    """Return two hundred excerpts of held-out modules: the start token and text, 32 to 64 tokens in all."""
+    rng, cuts = random.Random(0), []
     sources = [module.text for module in split_modules("heldout")]
     while len(cuts) < PROMPTS:
-        lines = dice.choice(sources).splitlines(keepends=True)
-        ids = pair.tokenizer.encode("".join(lines[dice.randrange(len(lines)) :][:40]))
-        length = dice.randint(32, 64)
+        lines = rng.choice(sources).splitlines(keepends=True)
+        ids = pair.tokenizer.encode("".join(lines[rng.randrange(len(lines)) :][:40]))
+        length = rng.randint(32, 64)
         if len(ids) > length:
             cuts.append(ids[:length])
     return cuts
@@ -39,13 +39,13 @@ def prompts(pair):
 
 @pytest.fixture(scope="module")
 def plain(pair, prompts):
-    """What plain decoding answers to a prompt, by its place among them."""
+    """Return a cached function from a prompt's index to its answer by plain decoding."""
     return cache(lambda i: pair.generate(prompts[i], max_tokens=NEW_TOKENS, method="plain").token_ids)
 
 
 @pytest.mark.parametrize("length", range(1, 9))
-def test_greedy_speculation_is_greedy_decoding(pair, prompts, plain, length, record_property):
-    """Every prompt at one of the eight lengths; at all of them, and to longer answers, in the soak."""
+def test_greedy_speculation_equals_greedy_decoding(pair, prompts, plain, length, record_property):
+    """Each prompt is tested with one of eight draft lengths; the soak test uses all, and longer answers."""
     drafted = accepted = 0
     for i in range(length % 8, PROMPTS, 8):
         answer = pair.generate(prompts[i], max_tokens=NEW_TOKENS, draft_length=length)
@@ -58,8 +58,8 @@ def test_greedy_speculation_is_greedy_decoding(pair, prompts, plain, length, rec
 
 
 @pytest.fixture(scope="module")
-def headed():
-    """The bundled target with the heads that are shipped for it."""
+def engine_with_heads():
+    """Load the bundled target with its bundled heads."""
     with Engine.load("demo", heads=["bundled:eagle3", "bundled:medusa"], threads=1) as engine:
         yield engine
 
@@ -72,11 +72,11 @@ HEADS = {
 
 
 @pytest.mark.parametrize("way", HEADS)
-def test_the_shipped_heads_draft_well_and_change_no_answer(headed, prompts, plain, way):
-    """Counts are the same on every machine: greedy answers, drafted for by the same numbers."""
+def test_bundled_heads_have_good_acceptance_and_change_no_answer(engine_with_heads, prompts, plain, way):
+    """Counts are the same on every machine, since the answers are greedy and the draft settings fixed."""
     tokens = rounds = 0
     for i, prompt in enumerate(prompts[:12]):
-        answer = headed.generate(prompt, max_tokens=NEW_TOKENS, **HEADS[way])
+        answer = engine_with_heads.generate(prompt, max_tokens=NEW_TOKENS, **HEADS[way])
         assert answer.token_ids == plain(i)
         tokens += len(answer.token_ids)
         rounds += answer.speculation.steps
@@ -84,12 +84,12 @@ def test_the_shipped_heads_draft_well_and_change_no_answer(headed, prompts, plai
     assert tokens > 2.0 * rounds
 
 
-def test_the_shipped_heads_are_small():
+def test_the_bundled_heads_are_at_most_6_mb():
     sizes = [p.stat().st_size for name in ("eagle3", "medusa") for p in (BUNDLED / name).iterdir()]
     assert sum(sizes) <= 6_000_000
 
 
-def test_what_is_not_bundled_is_said():
+def test_unknown_bundled_heads_are_rejected_with_the_known_ones():
     with pytest.raises(CheckpointError, match=r"bundled are .*bundled:eagle3, bundled:medusa"):
         Engine.load("demo", heads="bundled:eagle4")
 
@@ -97,16 +97,16 @@ def test_what_is_not_bundled_is_said():
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("way", HEADS)
-def test_shipped_heads_change_no_long_answer(headed, prompts, way):
+def test_bundled_heads_change_no_long_answer(engine_with_heads, prompts, way):
     for i, prompt in enumerate(prompts):
-        expected = headed.generate(prompt, max_tokens=128, method="plain").token_ids
-        answer = headed.generate(prompt, max_tokens=128, **HEADS[way])
+        expected = engine_with_heads.generate(prompt, max_tokens=128, method="plain").token_ids
+        answer = engine_with_heads.generate(prompt, max_tokens=128, **HEADS[way])
         assert answer.token_ids == expected, f"prompt {i}, {way}"
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-def test_greedy_speculation_is_greedy_decoding_over_long_answers(pair, prompts):
+def test_greedy_speculation_equals_greedy_decoding_over_long_answers(pair, prompts):
     for i, prompt in enumerate(prompts):
         expected = pair.generate(prompt, max_tokens=128, method="plain").token_ids
         for length in (*range(1, 9), None):
@@ -114,8 +114,8 @@ def test_greedy_speculation_is_greedy_decoding_over_long_answers(pair, prompts):
             assert answer.token_ids == expected, f"prompt {i}, draft length {length}"
 
 
-def test_it_is_without_a_compiler_too(prompts, monkeypatch):
-    """Where torch computes the passes, row by row as the kernels it chose compute them."""
+def test_greedy_speculation_equals_greedy_decoding_without_a_compiler(prompts, monkeypatch):
+    """Here torch computes the passes, with the kernels chosen for it."""
     monkeypatch.setattr(decoder, "native_passes", lambda *given: None)
     with Engine.load(BUNDLED / "target", BUNDLED / "draft", threads=1) as engine:
         assert not engine._speculator.target.decoder.exact_rows
@@ -125,7 +125,7 @@ def test_it_is_without_a_compiler_too(prompts, monkeypatch):
             assert drafted.token_ids == plain.token_ids
 
 
-def test_the_pair_speculates_better_than_chance(pair):
+def test_the_pair_has_a_mean_accepted_length_above_1_5(pair):
     answer = pair.generate("def fibonacci(n):\n", max_tokens=64, draft_length=4)
     assert answer.speculation.mean_accepted_length > 1.5
 

@@ -1,4 +1,4 @@
-"""Every method against plain decoding: the same tokens when greedy, the same caches, the same by a seed."""
+"""Every method against plain decoding: greedy tokens, caches, and seeded answers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NEW = 24
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """A target of three layers, and two drafts that are the target with its weights disturbed."""
+    """Write a target with three layers, and two drafts, which are the target with noise in its weights."""
     folder = tmp_path_factory.mktemp("every")
     target = write_checkpoint(folder / "t", seed=1, spread=0.2, eos_token_id=None, num_hidden_layers=3)
     return target, disturbed(target, folder / "a", 0.02), disturbed(target, folder / "b", 0.03)
@@ -51,8 +51,8 @@ def plain(engine):
     return [engine.generate(prompt, max_tokens=NEW, method="plain").token_ids for prompt in PROMPTS]
 
 
-def told(engine, requests):
-    """Answer requests at once, and return what each came to."""
+def generate_batched(engine, requests):
+    """Run requests in one batch, and return their generations."""
     answers = []
     for prompt, params in requests:
         answers.append([])
@@ -64,8 +64,8 @@ def told(engine, requests):
     return [events[-1].generation for events in answers]
 
 
-def asked(method, length, expected, **more):
-    """The parameters of a greedy answer; what is predicted is half right."""
+def greedy_params(method, length, expected, **more):
+    """Return the parameters of a greedy request; half of its prediction is right."""
     params = {"max_tokens": NEW, "method": method, "draft_length": length, **more}
     if method == "prediction":
         params["prediction"] = [*expected[: NEW // 2], 1, *expected[NEW // 2 :]]
@@ -74,12 +74,12 @@ def asked(method, length, expected, **more):
 
 @pytest.mark.parametrize("batch", [1, 4])
 @pytest.mark.parametrize("method", METHODS)
-def test_greedy_answers_are_those_of_plain_decoding(engine, plain, method, batch):
+def test_greedy_answers_of_every_method_equal_plain_decoding(engine, plain, method, batch):
     kept = 0
     for turn, length in enumerate((*range(1, 9), None, "step")):
         at = [(turn + i) % 4 for i in range(batch)]
-        requests = [(PROMPTS[i], asked(method, length, plain[i])) for i in at]
-        for i, answer in zip(at, told(engine, requests), strict=True):
+        requests = [(PROMPTS[i], greedy_params(method, length, plain[i])) for i in at]
+        for i, answer in zip(at, generate_batched(engine, requests), strict=True):
             assert answer.token_ids == plain[i], f"{method}, draft length {length}, prompt {i}"
             assert answer.speculation.method == method
             kept += (answer.speculation.accepted or 0) + (answer.speculation.predicted_accepted or 0)
@@ -87,16 +87,16 @@ def test_greedy_answers_are_those_of_plain_decoding(engine, plain, method, batch
 
 
 @pytest.mark.parametrize("tree", TREES[1:], ids=str)
-def test_greedy_trees_give_the_answers_of_plain_decoding(engine, plain, tree):
-    """All methods in one batch, and by themselves."""
+def test_greedy_tree_answers_equal_plain_decoding(engine, plain, tree):
+    """Requests of all methods run in one batch, and alone."""
     kept = 0
     for length in (1, 3, None):
         requests = [
-            (prompt, asked(method, length, tokens, draft_tree=tree))
+            (prompt, greedy_params(method, length, tokens, draft_tree=tree))
             for prompt, tokens, method in zip(PROMPTS, plain, ("draft", "union", "layer_skip"), strict=False)
         ]
-        together = told(engine, requests)
-        alone = [told(engine, [request])[0] for request in requests]
+        together = generate_batched(engine, requests)
+        alone = [generate_batched(engine, [request])[0] for request in requests]
         for answers in (together, alone):
             for answer, tokens in zip(answers, plain, strict=False):
                 assert answer.token_ids == tokens, f"draft length {length}"
@@ -104,8 +104,8 @@ def test_greedy_trees_give_the_answers_of_plain_decoding(engine, plain, tree):
     assert kept > 4 * NEW
 
 
-def test_a_tree_of_many_guesses_gives_the_answer_of_plain_decoding(folders):
-    """More rows than share a pass with others', and an answer that fills its context."""
+def test_a_tree_larger_than_a_requests_share_of_a_pass_gives_plain_decodings_answer(folders):
+    """The tree has more rows than a request may have in a shared pass, and the answer fills the context."""
     with load(folders[0], folders[1], slots=1) as engine:
         prompt = [7, 8, 9] * 4
         plain = engine.generate(prompt, max_tokens=None, method="plain").token_ids
@@ -116,7 +116,7 @@ def test_a_tree_of_many_guesses_gives_the_answer_of_plain_decoding(folders):
 
 
 @pytest.mark.parametrize("tree", [None, "grow"], ids=str)
-def test_a_seed_gives_the_same_answer_in_any_company(engine, tree):
+def test_a_seed_gives_the_same_answer_in_any_batch(engine, tree):
     settings = {"temperature": 1.0, "seed": 7, "max_tokens": NEW}
     requests = [
         (PROMPTS[0], {**settings, "method": method, "draft_tree": tree, "draft_length": length})
@@ -124,16 +124,16 @@ def test_a_seed_gives_the_same_answer_in_any_company(engine, tree):
     ]
     predicted = [*engine.generate(PROMPTS[0], max_tokens=NEW).token_ids]
     requests.append((PROMPTS[0], {**settings, "prediction": predicted}))
-    alone = [told(engine, [request])[0].token_ids for request in requests]
+    alone = [generate_batched(engine, [request])[0].token_ids for request in requests]
     others = [(prompt, {"max_tokens": NEW, "temperature": 1.0}) for prompt in PROMPTS[1:]]
     for i in range(0, len(requests), 2):
-        together = told(engine, [*requests[i : i + 2], *others])
+        together = generate_batched(engine, [*requests[i : i + 2], *others])
         own = alone[i : i + 2]
         assert [answer.token_ids for answer in together[: len(own)]] == own
 
 
 def drafters(target, folders):
-    """Every drafter over the same models, and the runners whose caches it fills."""
+    """Return each method's drafter over the same models, and the runners whose caches it fills."""
     drafts = [
         DecoderRunner.load(folder, dtype="float32", slots=1, context=128, exact=False)
         for folder in folders[1:]
@@ -148,19 +148,19 @@ def drafters(target, folders):
 
 
 @pytest.mark.parametrize("method", ["draft", "layer_skip", "union"])
-def test_caches_are_those_of_a_fresh_prefill_whatever_was_refused(folders, method):
-    dice = random.Random(5)
+def test_caches_equal_a_fresh_prefill_after_rejected_tokens(folders, method):
+    rng = random.Random(5)
     target = DecoderRunner.load(folders[0], dtype="float32", slots=1, context=128)
     drafter, runners = drafters(target, folders)[method]
     speculator, accepted = Speculator(target, {method: drafter}), 0
     for seed, tree in enumerate(TREES * 2):
         request = sequence(
-            [dice.randrange(2, 300) for _ in range(6)],
+            [rng.randrange(2, 300) for _ in range(6)],
             method=method,
             max_tokens=30,
-            temperature=dice.choice([0.0, 0.7]),
+            temperature=rng.choice([0.0, 0.7]),
             seed=seed,
-            draft_length=dice.randrange(1, 5),
+            draft_length=rng.randrange(1, 5),
             draft_tree=tree,
         )
         run(speculator, request)
@@ -179,7 +179,7 @@ def test_caches_are_those_of_a_fresh_prefill_whatever_was_refused(folders, metho
     assert accepted > 20
 
 
-def test_figures_count_nodes_and_go_by_depth(engine):
+def test_speculation_figures_of_trees_count_nodes_and_are_per_depth(engine):
     answer = engine.generate(PROMPTS[0], max_tokens=NEW, method="draft", draft_tree=(3, 2), draft_length=2)
     speculation = answer.speculation
     assert speculation.method == "draft"
@@ -193,12 +193,12 @@ def test_figures_count_nodes_and_go_by_depth(engine):
 
 
 def long_prompts(engine, count):
-    """Held-out library code, HumanEval's prompts and prose where they are at hand, cut to 32 to 64 tokens."""
-    dice, texts = random.Random(0), []
+    """Return held-out library code, and HumanEval prompts and prose if available, cut to 32 to 64 tokens."""
+    rng, texts = random.Random(0), []
     sources = [module.text for module in split_modules("heldout")]
     for _ in range(4 * count):
-        lines = dice.choice(sources).splitlines(keepends=True)
-        texts.append("".join(lines[dice.randrange(len(lines)) :][:40]))
+        lines = rng.choice(sources).splitlines(keepends=True)
+        texts.append("".join(lines[rng.randrange(len(lines)) :][:40]))
     data = SHARED_DATA
     if (data / "HumanEval.jsonl.gz").is_file():
         with gzip.open(data / "HumanEval.jsonl.gz", "rt") as file:
@@ -206,15 +206,15 @@ def long_prompts(engine, count):
     if (data / "spec_bench_question.jsonl").is_file():
         lines = (data / "spec_bench_question.jsonl").read_text().splitlines()
         texts[: count // 3] = [json.loads(line)["turns"][0] for line in lines[:: max(1, len(lines) // count)]]
-    dice.shuffle(texts)
-    cuts = ((engine.tokenizer.encode(text), dice.randint(32, 64)) for text in texts)
+    rng.shuffle(texts)
+    cuts = ((engine.tokenizer.encode(text), rng.randint(32, 64)) for text in texts)
     return [ids[:length] for ids, length in cuts if len(ids) > length][:count]
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("batch", [1, 4])
-def test_greedy_answers_of_the_bundled_pair_are_those_of_plain_decoding(batch):
+def test_greedy_answers_of_the_bundled_pair_equal_plain_decoding(batch):
     with Engine.load(BUNDLED / "target", BUNDLED / "draft", layer_skip=3, threads=1) as engine:
         prompts = long_prompts(engine, 200)
         assert len(prompts) == 200
@@ -222,6 +222,8 @@ def test_greedy_answers_of_the_bundled_pair_are_those_of_plain_decoding(batch):
         for method, length in itertools.product(METHODS, range(1, 9)):
             for first in range(0, len(prompts), batch):
                 at = range(first, first + batch)
-                answers = told(engine, [(prompts[i], asked(method, length, plain[i])) for i in at])
+                answers = generate_batched(
+                    engine, [(prompts[i], greedy_params(method, length, plain[i])) for i in at]
+                )
                 for i, answer in zip(at, answers, strict=True):
                     assert answer.token_ids == plain[i], f"{method}, draft length {length}, prompt {i}"

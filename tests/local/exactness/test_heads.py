@@ -1,4 +1,4 @@
-"""Medusa and EAGLE heads in the running engine: the target's tokens when greedy, its law when sampling."""
+"""Medusa and EAGLE heads in the engine: greedy tokens and sampled distributions equal the target's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specclient_local.loading.drafter_set import drafter_for_heads
 from specclient_local.loading.model_loader import ModelPlacement, load_model
 from specclient_local.model.config import read_config
 from specclient_local.model.heads.checkpoint import required_hidden_layers
-from tiny_models import law_of_rounds, letter_tokenizer, load, table_of, write_checkpoint
+from tiny_models import as_table, distribution_of_rounds, letter_tokenizer, load, write_checkpoint
 
 VOCAB = 8
 PROMPT = [3, 1, 4, 1, 5]
@@ -24,7 +24,7 @@ TREES = (None, (2, 2, 1), "grow")
 
 
 def letter_heads(folder, kind):
-    """Heads over eight letters, whose guesses are kept now and then."""
+    """Write heads over eight letters, some of whose drafted tokens are accepted."""
     if kind == "medusa":
         return tiny_heads.medusa(folder, hidden=16, vocab=VOCAB, spread=0.2)
     if kind == "eagle":
@@ -34,7 +34,7 @@ def letter_heads(folder, kind):
 
 @pytest.fixture(scope="module")
 def letters(tmp_path_factory):
-    """A target over eight letters, and heads of each kind."""
+    """Write a target over eight letters, and heads of each kind."""
     folder = tmp_path_factory.mktemp("letters")
     shape = {
         "vocab_size": VOCAB,
@@ -52,7 +52,7 @@ def letters(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def byte_heads(tmp_path_factory):
-    """A target over bytes, and heads of each kind and layout."""
+    """Write a target over bytes, and heads of each kind and layout."""
     folder = tmp_path_factory.mktemp("bytes")
     heads = {
         "medusa": tiny_heads.medusa(folder / "medusa", spread=0.02),
@@ -65,7 +65,7 @@ def byte_heads(tmp_path_factory):
 
 
 def speculator(target, heads, slots=1):
-    """A speculator that drafts by heads, without an engine around it."""
+    """Return a speculator that drafts with heads, without an engine."""
     taps = required_hidden_layers(heads, read_config(target))
     runner = load_model(target, ModelPlacement(), slots=slots, context=64, taps=taps)
     method, drafter = drafter_for_heads(runner, heads)
@@ -74,7 +74,7 @@ def speculator(target, heads, slots=1):
 
 @pytest.mark.parametrize("batch", [1, 4])
 @pytest.mark.parametrize("name", ["medusa", "medusa shared", "eagle", "eagle3", "eagle3 wide"])
-def test_greedy_answers_are_the_targets_own(byte_heads, name, batch):
+def test_greedy_answers_equal_plain_decoding(byte_heads, name, batch):
     target, heads = byte_heads
     prompts = [
         "def f(x):",
@@ -105,8 +105,8 @@ def test_greedy_answers_are_the_targets_own(byte_heads, name, batch):
     assert accepted > 0
 
 
-def joint(folder, temperature, top_k):
-    """The target's exact law of two tokens, [V, V], by transformers' own model."""
+def target_distribution(folder, temperature, top_k):
+    """Return the target's exact distribution of two tokens, [V, V], computed with transformers' model."""
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
@@ -120,10 +120,10 @@ def joint(folder, temperature, top_k):
     return (p[0, -2][:, None] * p[:, -1]).numpy()
 
 
-def law_of(target, heads, **params):
+def round_distribution(target, heads, **params):
     speculating, method = speculator(target, heads)
-    law, kept = law_of_rounds(speculating, PROMPT, method=method, **params)
-    return table_of(law, VOCAB), kept
+    law, kept = distribution_of_rounds(speculating, PROMPT, method=method, **params)
+    return as_table(law, VOCAB), kept
 
 
 SHAPES = {
@@ -135,36 +135,36 @@ SHAPES = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_rounds_have_the_targets_law(letters, kind, shape):
+def test_rounds_follow_the_targets_distribution(letters, kind, shape):
     target, heads = letters
-    law, kept = law_of(target, heads[kind], temperature=1.1, top_k=3, **SHAPES[shape])
-    np.testing.assert_allclose(law, joint(target, 1.1, 3), atol=1e-5)
+    law, kept = round_distribution(target, heads[kind], temperature=1.1, top_k=3, **SHAPES[shape])
+    np.testing.assert_allclose(law, target_distribution(target, 1.1, 3), atol=1e-5)
     assert kept > 0
 
 
-def lie(propose):
-    """Wrap a drafter's ``propose``: it drafts as before and says it drew from the uniform distribution."""
+def with_uniform_q(propose):
+    """Wrap a drafter's ``propose`` so that it returns a uniform q instead of the actual one."""
 
-    def lying(self, requests, shapes):
+    def wrapped(self, requests, shapes):
         trees = propose(self, requests, shapes)
         for tree in trees:
             tree.q = [np.full(VOCAB, 1.0 / VOCAB) for _ in tree.q]
         return trees
 
-    return lying
+    return wrapped
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_same_rounds_find_a_drafter_that_lies(letters, monkeypatch, kind):
+def test_the_comparison_detects_a_drafter_with_a_wrong_q(letters, monkeypatch, kind):
     target, heads = letters
     drafter = MedusaDrafter if kind == "medusa" else EagleDrafter
-    monkeypatch.setattr(drafter, "propose", lie(drafter.propose))
-    law, _ = law_of(target, heads[kind], temperature=1.1, top_k=3, **SHAPES["chain"])
-    assert np.abs(law - joint(target, 1.1, 3)).max() > 1e-3
+    monkeypatch.setattr(drafter, "propose", with_uniform_q(drafter.propose))
+    law, _ = round_distribution(target, heads[kind], temperature=1.1, top_k=3, **SHAPES["chain"])
+    assert np.abs(law - target_distribution(target, 1.1, 3)).max() > 1e-3
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_sampled_continuations_have_the_targets_law(letters, kind):
+def test_sampled_continuations_follow_the_targets_distribution(letters, kind):
     target, heads = letters
     counts = np.zeros((VOCAB, VOCAB))
     with load(target, heads=heads[kind], slots=4) as engine:
@@ -180,7 +180,7 @@ def test_sampled_continuations_have_the_targets_law(letters, kind):
                 one, two, *_ = sink[-1].generation.token_ids
                 counts[one, two] += 1
     assert counts.sum() == 400
-    expected = joint(target, 1.0, 0).ravel() * 400
+    expected = target_distribution(target, 1.0, 0).ravel() * 400
     small = expected < 5.0
     seen = np.append(counts.ravel()[~small], counts.ravel()[small].sum())
     wanted = np.append(expected[~small], expected[small].sum())
@@ -188,7 +188,7 @@ def test_sampled_continuations_have_the_targets_law(letters, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_seed_gives_the_same_answer_alone_and_in_company(byte_heads, kind):
+def test_a_seed_gives_the_same_answer_alone_and_in_a_batch(byte_heads, kind):
     target, heads = byte_heads
     with load(target, heads=heads[kind], slots=3) as engine:
         alone = engine.generate("def f(x):", max_tokens=20, temperature=1.0, seed=4)

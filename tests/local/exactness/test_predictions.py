@@ -1,4 +1,4 @@
-"""Predicted outputs through the engine and its backend: the answer as without, faster, and accounted for."""
+"""Predicted outputs in the engine and its backend: unchanged answers, fewer passes, and usage counts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROMPTS = ["def f(x):", "import os\n", "x", "", "\u00e9\u4e2d\U0001f600 text"]
 
 
 def edited(ids, rate, rng, vocab=300):
-    """Ids with some replaced, some inserted and some left out."""
+    """Return ids with some of them replaced, inserted and deleted at random."""
     out = []
     for token in ids:
         kind = rng.random() / rate
@@ -33,7 +33,7 @@ def edited(ids, rate, rng, vocab=300):
 
 
 def decoys(ids, rng, vocab=300):
-    """Pairs of the answer's tokens, each going on wrongly: a place is found again and again, in vain."""
+    """Return pairs of the answer's tokens with wrong continuations: matches that are always rejected."""
     return [t for i in range(len(ids) - 1) for t in (ids[i], ids[i + 1], rng.randrange(vocab))]
 
 
@@ -60,7 +60,7 @@ def engine(checkpoint):
 
 
 @pytest.mark.parametrize("prompt", PROMPTS)
-def test_greedy_answers_are_those_of_plain_decoding(engine, prompt):
+def test_greedy_answers_with_predictions_equal_plain_decoding(engine, prompt):
     plain = engine.generate(prompt, max_tokens=60, method="plain", logprobs=2)
     for name, prediction in predictions(plain.token_ids, random.Random(0)).items():
         for length in (None, 0, 2, 8) if name == "edited a little" else (None,):
@@ -79,13 +79,13 @@ def test_greedy_answers_are_those_of_plain_decoding(engine, prompt):
             assert figures.mean_accepted_length == pytest.approx(60 / figures.steps, rel=0.35)
             if name == "perfect" and length is None:
                 assert figures.predicted_rejected == 0
-                assert figures.steps <= 12  # how many rows a pass is worth is measured, on a busy machine too
+                assert figures.steps <= 12  # draft lengths depend on measured costs
                 assert figures.predicted_accepted >= 60 - figures.steps
             if name in ("random", "nothing") or length == 0:
                 assert figures.steps > 50
 
 
-def test_a_prediction_in_words(engine):
+def test_a_prediction_can_be_text(engine):
     plain = engine.generate(PROMPTS[0], max_tokens=40)
     answer = engine.generate(PROMPTS[0], max_tokens=40, prediction=plain.text)
     assert answer.token_ids == plain.token_ids
@@ -94,7 +94,7 @@ def test_a_prediction_in_words(engine):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_seed_gives_one_answer_however_often(engine, temperature):
+def test_a_seed_gives_the_same_answer_and_figures_again(engine, temperature):
     options = {"max_tokens": 40, "temperature": temperature, "seed": 5}
     plain = engine.generate("x", **options)
     prediction = edited(plain.token_ids, 0.1, random.Random(2))
@@ -103,7 +103,7 @@ def test_a_seed_gives_one_answer_however_often(engine, temperature):
     assert one.speculation == other.speculation
 
 
-def test_what_a_stop_cuts_off_has_not_appeared(engine):
+def test_predicted_tokens_after_a_stop_are_not_counted_as_accepted(engine):
     plain = engine.generate("def f(x):", max_tokens=40)
     stop = plain.text[8:11]
     answer = engine.generate("def f(x):", max_tokens=40, prediction=plain.token_ids, stop=stop)
@@ -112,7 +112,7 @@ def test_what_a_stop_cuts_off_has_not_appeared(engine):
     assert answer.speculation.predicted_accepted <= len(answer.token_ids)
 
 
-def test_methods_are_chosen_by_request(engine, checkpoint):
+def test_the_method_is_chosen_by_the_request(engine, checkpoint):
     for method, expected in ((None, "prediction"), ("plain", "plain"), ("draft", "draft")):
         answer = engine.generate("x", max_tokens=20, prediction=[1, 2], method=method)
         assert answer.speculation.method == expected
@@ -124,13 +124,13 @@ def test_methods_are_chosen_by_request(engine, checkpoint):
 
 
 @pytest.mark.parametrize("prediction", [[300], [-1], [True], ["x"], 5, [1.0]])
-def test_a_prediction_of_unknown_ids_is_named(engine, prediction):
+def test_a_prediction_with_invalid_ids_is_rejected(engine, prediction):
     with pytest.raises(BadRequestError, match=r"prediction is .*token ids from 0 to 299") as caught:
         engine.generate("x", max_tokens=5, prediction=prediction)
     assert caught.value.param == "prediction"
 
 
-def test_predictions_run_beside_others(engine):
+def test_requests_with_and_without_predictions_share_a_batch(engine):
     alone = [engine.generate(p, max_tokens=30, method="plain").token_ids for p in PROMPTS]
     events = [[] for _ in PROMPTS]
     for i, prompt in enumerate(PROMPTS):
@@ -154,7 +154,7 @@ def pair():
         yield engine
 
 
-def cuts(engine, count):
+def excerpts(engine, count):
     rng, found = random.Random(3), []
     sources = [module.text for module in split_modules("heldout")]
     while len(found) < count:
@@ -166,7 +166,7 @@ def cuts(engine, count):
 
 
 def check(pair, prompts, new_tokens, each):
-    """Compare with plain decoding, ``each`` kinds of prediction a prompt, all kinds in turn."""
+    """Compare with plain decoding, with ``each`` kinds of prediction per prompt, in rotation."""
     rng, accepted = random.Random(4), 0
     for i, prompt in enumerate(prompts):
         plain = pair.generate(prompt, max_tokens=new_tokens, method="plain").token_ids
@@ -178,18 +178,18 @@ def check(pair, prompts, new_tokens, each):
     assert accepted > len(prompts) * new_tokens * each / 10
 
 
-def test_the_bundled_pair_answers_as_without_a_prediction(pair):
-    check(pair, cuts(pair, 36), 32, each=2)
+def test_predictions_change_no_answer_of_the_bundled_pair(pair):
+    check(pair, excerpts(pair, 36), 32, each=2)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-def test_the_bundled_pair_answers_as_without_a_prediction_at_length(pair):
-    check(pair, cuts(pair, 200), 160, each=11)
+def test_predictions_change_no_long_answer_of_the_bundled_pair(pair):
+    check(pair, excerpts(pair, 200), 160, each=11)
 
 
-def test_a_right_prediction_saves_most_passes(pair):
-    prompt = cuts(pair, 1)[0]
+def test_a_right_prediction_needs_less_than_an_eighth_of_the_passes(pair):
+    prompt = excerpts(pair, 1)[0]
     plain = pair.generate(prompt, max_tokens=96, method="plain")
     answer = pair.generate(prompt, max_tokens=96, prediction=plain.token_ids)
     assert answer.speculation.steps * 8 < plain.speculation.steps
@@ -207,7 +207,7 @@ def backend(checkpoint):
     anyio.run(made.aclose)
 
 
-def asking(method, **params):
+def request_for(method, **params):
     prompt = {"prompt": "def f"} if method is inference_methods.COMPLETION else {"messages": [MESSAGE]}
     return Request(method, "local/pair", {"temperature": 0, "max_tokens": 24, **prompt, **params})
 
@@ -226,14 +226,14 @@ def text_of(answer):
 @pytest.mark.anyio
 @BOTH
 @pytest.mark.parametrize("model", ["pair", "alone"])
-async def test_counts_are_in_the_usage(backend, method, model):
-    plain, _ = await backend.complete(asking(method), model)
+async def test_prediction_counts_are_in_the_usage(backend, method, model):
+    plain, _ = await backend.complete(request_for(method), model)
     assert plain.usage.completion_tokens_details is None
     half = len(text_of(plain)) // 2
     parts = [{"type": "text", "text": text_of(plain)[:half]}, {"type": "text", "text": text_of(plain)[half:]}]
     for content in (text_of(plain), parts):
         prediction = {"type": "content", "content": content}
-        answer, measured = await backend.complete(asking(method, prediction=prediction), model)
+        answer, measured = await backend.complete(request_for(method, prediction=prediction), model)
         assert text_of(answer) == text_of(plain)
         details = answer.usage.completion_tokens_details
         assert details.accepted_prediction_tokens == measured.speculation.predicted_accepted
@@ -241,7 +241,7 @@ async def test_counts_are_in_the_usage(backend, method, model):
         assert answer.usage.completion_tokens == 24
         assert answer.usage.total_tokens == answer.usage.prompt_tokens + 24
         assert measured.speculation.method == "prediction"
-        request = asking(method, prediction=prediction, stream_options={"include_usage": True})
+        request = request_for(method, prediction=prediction, stream_options={"include_usage": True})
         *_, usage, telemetry = [item async for item in backend.stream(request, model)]
         assert isinstance(telemetry, EngineTelemetry)
         assert usage.usage == answer.usage
@@ -249,14 +249,14 @@ async def test_counts_are_in_the_usage(backend, method, model):
 
 
 @pytest.mark.anyio
-async def test_nothing_right_is_nothing_accepted(backend):
+async def test_a_wrong_prediction_has_no_accepted_tokens(backend):
     prediction = {"type": "content", "content": "never ever like this"}
-    answer, _ = await backend.complete(asking(inference_methods.CHAT, prediction=prediction), "pair")
+    answer, _ = await backend.complete(request_for(inference_methods.CHAT, prediction=prediction), "pair")
     details = answer.usage.completion_tokens_details
     assert details.accepted_prediction_tokens == 0
     assert details.rejected_prediction_tokens > 0
     answer, measured = await backend.complete(
-        asking(inference_methods.CHAT, prediction=prediction, specclient={"method": "plain"}), "pair"
+        request_for(inference_methods.CHAT, prediction=prediction, specclient={"method": "plain"}), "pair"
     )
     assert (measured.speculation.method, answer.usage.completion_tokens_details) == ("plain", None)
 
@@ -280,8 +280,8 @@ async def test_nothing_right_is_nothing_accepted(backend):
     ],
     ids=repr,
 )
-async def test_a_prediction_of_another_shape_is_named(backend, method, prediction):
+async def test_a_malformed_prediction_is_rejected_with_its_value(backend, method, prediction):
     with pytest.raises(BadRequestError) as caught:
-        await backend.complete(asking(method, prediction=prediction), "pair")
+        await backend.complete(request_for(method, prediction=prediction), "pair")
     assert caught.value.param == "prediction"
     assert repr(prediction) in str(caught.value)

@@ -1,4 +1,4 @@
-"""Rules under speculation: the walk's exact law, the running engine's law, and its greedy tokens."""
+"""Logits processors under speculation: the walk's exact distribution, sampled tokens and greedy tokens."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ASKED = {
 
 
 class RandomModel:
-    """Random float64 logits after every context, made when first asked for."""
+    """Random float64 logits for every context, created on first use."""
 
     def __init__(self, seed):
         self.rng, self.known = np.random.default_rng(seed), {}
@@ -59,7 +59,7 @@ def grammars(tmp_path_factory):
 
 
 def reference(logits, params, answer):
-    """The law of the next token, from the definition of each rule, one token at a time."""
+    """Return the distribution of the next token, computed from the definition of each parameter."""
     shaped = []
     for token, given in enumerate(logits.tolist()):
         logit, count = given + params.logit_bias.get(token, 0.0), answer.count(token)
@@ -85,7 +85,7 @@ def _in_language(regex, answer, token):
     return any(re.fullmatch(regex, begun + end) for end in ends)
 
 
-def finished(params, answer):
+def is_finished(params, answer):
     if len(answer) == HORIZON or answer[-1:] == (END,):
         return True
     if params.regex is None:
@@ -93,12 +93,12 @@ def finished(params, answer):
     return not any(_in_language(params.regex, answer, token) for token in range(END))
 
 
-def exact(model, params):
-    """The law of whole answers by plain decoding."""
+def exact_distribution(model, params):
+    """Return the distribution of whole answers by plain decoding."""
     law, open_ones = {}, {(): 1.0}
     while open_ones:
         answer, weight = open_ones.popitem()
-        if finished(params, answer):
+        if is_finished(params, answer):
             law[answer] = weight
             continue
         for token, p in enumerate(reference(model(answer), params, answer)):
@@ -108,9 +108,9 @@ def exact(model, params):
 
 
 class Rounds:
-    """The engine's rounds over a random model: its rules, its sampling and its walk.
+    """The engine's rounds over a random model, with its logits processors, sampling and verification walk.
 
-    The rows of a tree depend on the tokens taken and the tree alone, so they are computed once.
+    The rows of a tree depend only on the answer so far and the tree, so they are cached.
     """
 
     def __init__(self, model, draft, params, rules):
@@ -129,11 +129,11 @@ class Rounds:
 
     def answer(self, choose, propose):
         answer = ()
-        while not finished(self.params, answer):
+        while not is_finished(self.params, answer):
             tree = propose(self, choose, answer, HORIZON - len(answer) - 1)
             verdict = walk.verify(tree, self.rows(self.model, answer, tree.paths()), choose)
             for token in (*(tree.tokens[node] for node in verdict.path), verdict.token):
-                if not finished(self.params, answer):
+                if not is_finished(self.params, answer):
                     answer = (*answer, token)
         return answer
 
@@ -155,7 +155,7 @@ def drawn_chain(rounds, choose, answer, depth):
 
 
 def siblings(rounds, choose, answer, depth):
-    """Two draws without replacement, each with a child that was picked."""
+    """Return two siblings drawn without replacement, each with a picked child."""
     tree = TokenTree()
     if depth:
         (q,) = rounds.rows(rounds.draft, answer, [[]])
@@ -168,7 +168,7 @@ def siblings(rounds, choose, answer, depth):
 
 
 def picked_tree(rounds, choose, answer, depth):
-    """Every token below the root, and below the first two the same again: allowed or not."""
+    """Return a tree of picked tokens: all at the root, allowed or not, and children of the first two."""
     tree = TokenTree()
     for token in range(VOCAB) if depth else ():
         node = tree.add(ROOT, token)
@@ -183,13 +183,13 @@ def worst_error(params, propose, rules, seed):
     law = defaultdict(float)
     for weight, answer in enumerate_outcomes(lambda choose: rounds.answer(choose, propose)):
         law[answer] += weight
-    wanted = exact(model, params)
+    wanted = exact_distribution(model, params)
     assert abs(sum(wanted.values()) - 1.0) < 1e-12
     return max(abs(law[answer] - wanted.get(answer, 0.0)) for answer in law.keys() | wanted.keys())
 
 
-def rules_for(params, grammars):
-    """Build rules as a request of these three given tokens gets them."""
+def processor_builder(params, grammars):
+    """Return a function that builds the logits processor of a request with the prompt ``GIVEN``."""
 
     def build():
         masks = TokenMasks([END], params.min_tokens, BAD if params.bad_words else (), GIVEN)
@@ -200,15 +200,15 @@ def rules_for(params, grammars):
 
 @pytest.mark.parametrize("propose", [drawn_chain, siblings, picked_tree], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("name", ASKED)
-def test_the_walk_under_rules_has_the_targets_law(name, propose, grammars):
+def test_the_walk_with_logits_processors_yields_the_targets_distribution(name, propose, grammars):
     for seed in range(3):
         params = SamplingParams(temperature=0.9, **ASKED[name])
-        assert worst_error(params, propose, rules_for(params, grammars), seed) < 1e-12
+        assert worst_error(params, propose, processor_builder(params, grammars), seed) < 1e-12
 
 
 @pytest.mark.parametrize("mutant", ["the path is ignored", "nothing is taken", "every guess is kept"])
 @pytest.mark.parametrize("name", ASKED)
-def test_the_same_enumeration_finds_what_is_wrong(name, mutant, grammars, monkeypatch):
+def test_the_enumeration_detects_wrong_implementations(name, mutant, grammars, monkeypatch):
     honest = RequestLogitsProcessor.process
     if mutant == "the path is ignored":
         monkeypatch.setattr(
@@ -219,7 +219,7 @@ def test_the_same_enumeration_finds_what_is_wrong(name, mutant, grammars, monkey
     else:
         monkeypatch.setattr(walk, "acceptance_probability", lambda p, q, token: 1.0)
     params = SamplingParams(temperature=0.9, **ASKED[name])
-    assert worst_error(params, drawn_chain, rules_for(params, grammars), 0) > 1e-3
+    assert worst_error(params, drawn_chain, processor_builder(params, grammars), 0) > 1e-3
 
 
 LETTERS = 8
@@ -229,7 +229,7 @@ SAMPLES = 320
 
 @pytest.fixture(scope="module")
 def letter_pair(tmp_path_factory):
-    """A target and a draft over eight letters, alike enough that about half the drafts are kept."""
+    """Write a target and a draft over eight letters, of which about half the drafted tokens are accepted."""
     shape = {
         "vocab_size": LETTERS,
         "hidden_size": 16,
@@ -259,8 +259,8 @@ RUNNING = {
 SECOND = {**dict.fromkeys("abcd", "efgh"), **dict.fromkeys("ef", "abc"), "h": "abcdefgh", "g": ""}
 
 
-def joint(folder, asked):
-    """The target's exact law of two tokens, [V, V], by transformers' model, processors and warpers."""
+def target_distribution(folder, asked):
+    """Return the target's exact distribution of two tokens, [V, V], computed with transformers' classes."""
     from transformers import (
         AutoModelForCausalLM,
         RepetitionPenaltyLogitsProcessor,
@@ -291,7 +291,7 @@ def joint(folder, asked):
 
 
 def p_value(counts, law):
-    """Chi-square of counts against a law; cells with few expected are taken together."""
+    """Return the chi-square p-value of counts against a distribution; cells with few expected are pooled."""
     expected, counts = law.ravel() * counts.sum(), counts.ravel()
     if counts[expected < 1e-9].any():
         return 0.0
@@ -302,7 +302,7 @@ def p_value(counts, law):
 
 
 def sample(pair, asked, samples=SAMPLES):
-    """Draw two-token continuations with the engine, eight at a time, a seed each; count those that failed."""
+    """Sample two-token continuations with the engine, one per seed; return counts and number of failures."""
     counts, kept, ended = np.zeros((LETTERS, LETTERS)), 0, {seed: [] for seed in range(samples)}
     with load(*pair, slots=8) as engine:
         for seed, events in ended.items():
@@ -325,10 +325,10 @@ LONG = pytest.param(20_000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])
 
 @pytest.mark.parametrize("samples", [SAMPLES, LONG])
 @pytest.mark.parametrize("name", RUNNING)
-def test_the_running_engine_has_the_law_that_the_rules_ask_for(letter_pair, name, samples, record_property):
+def test_sampled_continuations_follow_the_processed_distribution(letter_pair, name, samples, record_property):
     counts, failed = sample(letter_pair, RUNNING[name], samples)
     assert not failed
-    p = p_value(counts, joint(letter_pair[0], RUNNING[name]))
+    p = p_value(counts, target_distribution(letter_pair[0], RUNNING[name]))
     record_property("p_value", p)
     print(f"chi-square with {name} and top-p: p = {p:.3f} over {samples} continuations")
     assert p > 0.001
@@ -342,7 +342,9 @@ def test_the_running_engine_has_the_law_that_the_rules_ask_for(letter_pair, name
         ("penalties", "accept always"),
     ],
 )
-def test_the_same_test_finds_a_wrong_rule(letter_pair, name, mutant, monkeypatch, record_property):
+def test_the_chi_square_test_detects_wrong_implementations(
+    letter_pair, name, mutant, monkeypatch, record_property
+):
     honest = RequestLogitsProcessor.process
     if mutant == "the path is ignored":
         monkeypatch.setattr(
@@ -351,7 +353,7 @@ def test_the_same_test_finds_a_wrong_rule(letter_pair, name, mutant, monkeypatch
     else:
         monkeypatch.setattr(walk, "acceptance_probability", lambda p, q, token: 1.0)
     counts, _ = sample(letter_pair, RUNNING[name])
-    p = p_value(counts, joint(letter_pair[0], RUNNING[name]))
+    p = p_value(counts, target_distribution(letter_pair[0], RUNNING[name]))
     record_property("p_value", p)
     print(f"chi-square with a rule that is wrong ({name}, {mutant}): p = {p:.1e}")
     assert p < 1e-6
@@ -359,7 +361,7 @@ def test_the_same_test_finds_a_wrong_rule(letter_pair, name, mutant, monkeypatch
 
 @pytest.fixture(scope="module")
 def byte_engine(tmp_path_factory):
-    """A random target whose answers go round in circles, and a draft that is the target but for noise."""
+    """Load a random target with repetitive answers, and a draft with the same weights."""
     folder = tmp_path_factory.mktemp("bytes")
     target = write_checkpoint(folder / "target", seed=1, eos_token_id=[1, 7])
     draft = write_checkpoint(folder / "draft", seed=1, eos_token_id=[1, 7])
@@ -386,7 +388,7 @@ GREEDY = {
 
 
 @pytest.mark.parametrize("name", GREEDY)
-def test_greedy_answers_under_rules_are_those_of_plain_decoding(byte_engine, name):
+def test_greedy_answers_with_logits_processors_equal_plain_decoding(byte_engine, name):
     engine, _ = byte_engine
     asked = {"max_tokens": 20, **GREEDY[name]}
     plain = engine.generate("def f(n):", method="plain", **asked)
@@ -405,7 +407,7 @@ def test_greedy_answers_under_rules_are_those_of_plain_decoding(byte_engine, nam
         assert drafted.speculation.accepted or drafts["method"] != "draft"
 
 
-def test_plain_answers_under_rules_are_those_of_transformers(byte_engine):
+def test_plain_answers_with_logits_processors_equal_those_of_transformers(byte_engine):
     from transformers import AutoModelForCausalLM
 
     engine, folder = byte_engine
@@ -444,7 +446,7 @@ SCHEMAS = [
 
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=["object", "array", "either"])
-def test_answers_to_a_schema_parse_and_validate(byte_engine, schema):
+def test_answers_with_a_json_schema_validate_against_it(byte_engine, schema):
     engine, _ = byte_engine
     whole = 0
     for seed in range(10):

@@ -1,4 +1,4 @@
-"""The running engine against the target alone: its law when sampling, its tokens when greedy, its caches."""
+"""Speculation against the target alone: sampled distributions, greedy tokens and caches."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from specclient_local.loading.drafter_set import layer_skip_runner
 from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.request.token_tree import ROOT, TokenTree, without_token
 from tiny_models import (
+    as_table,
+    distribution_of_rounds,
     disturbed,
-    law_of_rounds,
     letter_tokenizer,
     load,
     run,
     sequence,
-    table_of,
     write_checkpoint,
 )
 
@@ -34,12 +34,12 @@ VOCAB = 8
 PROMPT = [3, 1, 4, 1, 5]
 SAMPLES = 1000
 FEWER = 500
-"""Where the same drafters' laws are enumerated as well."""
+"""Used for drafters whose distributions are also enumerated exactly."""
 
 
 @pytest.fixture(scope="module")
 def tiny_pair(tmp_path_factory):
-    """A target and a draft over eight letters, alike enough that drafts are kept about half the time."""
+    """Write a target and a draft over eight letters, of which about half the drafted tokens are accepted."""
     shape = {
         "vocab_size": VOCAB,
         "hidden_size": 16,
@@ -56,8 +56,8 @@ def tiny_pair(tmp_path_factory):
     )
 
 
-def joint(folder, temperature, top_p, top_k, prompt=PROMPT):
-    """The target's exact law of two tokens, [V, V], by transformers' own model and warpers."""
+def target_distribution(folder, temperature, top_p, top_k, prompt=PROMPT):
+    """Return the target's exact distribution of two tokens, [V, V], computed with transformers' classes."""
     from transformers import (
         AutoModelForCausalLM,
         LogitsProcessorList,
@@ -81,7 +81,7 @@ def joint(folder, temperature, top_p, top_k, prompt=PROMPT):
 
 
 def p_value(counts, law):
-    """Chi-square of counts against a law; cells with few expected are taken together."""
+    """Return the chi-square p-value of counts against a distribution; cells with few expected are pooled."""
     expected = law.ravel() * counts.sum()
     counts = counts.ravel()
     if counts[expected < 1e-9].any():
@@ -95,7 +95,7 @@ def p_value(counts, law):
 
 
 def sample(engine, samples=SAMPLES, **params):
-    """Draw two-token continuations with the engine, two at a time, a seed each."""
+    """Sample two-token continuations with the engine, two at a time, one per seed."""
     counts, last = np.zeros((VOCAB, VOCAB)), []
     for seed in range(samples):
         events = []
@@ -121,9 +121,11 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_sampled_continuations_have_the_targets_law(tiny_pair, name, record_property):
+def test_sampled_continuations_follow_the_targets_distribution(tiny_pair, name, record_property):
     settings = SETTINGS[name]
-    law = joint(tiny_pair[0], settings["temperature"], settings.get("top_p", 1.0), settings.get("top_k", 0))
+    law = target_distribution(
+        tiny_pair[0], settings["temperature"], settings.get("top_p", 1.0), settings.get("top_k", 0)
+    )
     with load(*tiny_pair) as engine:
         counts, _ = sample(engine, max_tokens=3, draft_length=2, **settings)
     p = p_value(counts, law)
@@ -141,7 +143,7 @@ def accept_always(p, q, token):
 
 
 def claim_uniform(propose):
-    """Wrap a drafter's ``propose``: it draws as before and says it drew from the uniform distribution."""
+    """Wrap a drafter's ``propose`` so that it returns a uniform q instead of the actual one."""
 
     def claiming(self, requests, shapes):
         trees = propose(self, requests, shapes)
@@ -153,7 +155,7 @@ def claim_uniform(propose):
 
 
 @pytest.mark.parametrize("mutant", ["accept always", "resample from p", "claim a wrong q"])
-def test_the_same_test_finds_a_wrong_verifier(tiny_pair, monkeypatch, mutant, record_property):
+def test_the_chi_square_test_detects_a_wrong_verifier(tiny_pair, monkeypatch, mutant, record_property):
     with load(*tiny_pair) as engine:
         if mutant == "accept always":
             monkeypatch.setattr(walk, "acceptance_probability", accept_always)
@@ -162,14 +164,14 @@ def test_the_same_test_finds_a_wrong_verifier(tiny_pair, monkeypatch, mutant, re
         else:
             monkeypatch.setattr(DraftModel, "propose", claim_uniform(DraftModel.propose))
         counts, _ = sample(engine, max_tokens=3, draft_length=2, temperature=1.0)
-    p = p_value(counts, joint(tiny_pair[0], 1.0, 1.0, 0))
+    p = p_value(counts, target_distribution(tiny_pair[0], 1.0, 1.0, 0))
     record_property("p_value", p)
     print(f"chi-square with a verifier that is wrong ({mutant}): p = {p:.1e}")
     assert p < 1e-6
 
 
 class RandomTrees(Drafter):
-    """Proposes trees of arbitrary shape: siblings without replacement, independent ones, picked ones."""
+    """Proposes random trees, each level with siblings drawn without replacement and a picked one."""
 
     def __init__(self, vocab, seed):
         self.vocab, self.rng = vocab, np.random.default_rng(seed)
@@ -192,15 +194,15 @@ class RandomTrees(Drafter):
             leaves = [child for leaf in leaves for child in self._below(tree, leaf, request.random)][:3]
         return tree
 
-    def _below(self, tree, leaf, dice):
+    def _below(self, tree, leaf, random_stream):
         q = self.rng.dirichlet(np.ones(self.vocab))
-        first = dice.draw(q)
-        second = dice.draw(without_token(q, first))
+        first = random_stream.draw(q)
+        second = random_stream.draw(without_token(q, first))
         nodes = tree.branch(leaf, [first, second], q)
         return [*nodes, tree.add(leaf, int(self.rng.integers(self.vocab)))]
 
 
-def test_random_trees_have_the_targets_law_too(tiny_pair, record_property):
+def test_random_trees_yield_the_targets_distribution(tiny_pair, record_property):
     target = DecoderRunner.load(tiny_pair[0], dtype="float32", slots=1, context=64)
     speculator = Speculator(target, {"draft": RandomTrees(VOCAB, seed=0)})
     counts, kept = np.zeros((VOCAB, VOCAB)), 0
@@ -210,7 +212,7 @@ def test_random_trees_have_the_targets_law_too(tiny_pair, record_property):
         counts[first, second] += 1
         kept += request.counts.accepted
         speculator.end(request)
-    p = p_value(counts, joint(tiny_pair[0], 1.0, 1.0, 0))
+    p = p_value(counts, target_distribution(tiny_pair[0], 1.0, 1.0, 0))
     record_property("p_value", p)
     print(f"chi-square random trees: p = {p:.3f}, {kept / SAMPLES:.2f} drafts kept a continuation")
     assert kept > SAMPLES / 2
@@ -227,11 +229,11 @@ DRAFTERS = {
     "union grown": {"method": "union", "draft_tree": "grow", "draft_length": 2},
 }
 AGAIN = [3, 1, 4, 1, 5, 3, 1]
-"""A prompt whose end stood in it before."""
+"""A prompt whose last tokens already occurred in it."""
 
 
 def drafting(pair):
-    """A speculator that has every drafter, over the tiny pair."""
+    """Return a speculator with all drafters over the tiny pair."""
     target, draft = (DecoderRunner.load(folder, dtype="float32", slots=1, context=64) for folder in pair)
     one = DraftModel(draft, VOCAB)
     methods = {
@@ -242,30 +244,30 @@ def drafting(pair):
     return Speculator(target, methods)
 
 
-def law_of(speculator, prompt, **params):
-    law, kept = law_of_rounds(speculator, prompt, **params)
-    return table_of(law, VOCAB), kept
+def round_distribution(speculator, prompt, **params):
+    law, kept = distribution_of_rounds(speculator, prompt, **params)
+    return as_table(law, VOCAB), kept
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
-def test_every_drafters_rounds_have_the_targets_law(tiny_pair, name):
-    # Fewer tokens where the guesses are drawn: every pair of them is an outcome.
+def test_every_drafters_rounds_follow_the_targets_distribution(tiny_pair, name):
+    # Fewer tokens if siblings are drawn: each pair of them is a separate outcome.
     top_k = 4 if name in ("draft tree", "union") else 6
     settings = {"temperature": 1.1, "top_k": top_k}
-    law, kept = law_of(drafting(tiny_pair), AGAIN, **DRAFTERS[name], **settings)
-    np.testing.assert_allclose(law, joint(tiny_pair[0], 1.1, 1.0, top_k, AGAIN), atol=1e-5)
+    law, kept = round_distribution(drafting(tiny_pair), AGAIN, **DRAFTERS[name], **settings)
+    np.testing.assert_allclose(law, target_distribution(tiny_pair[0], 1.1, 1.0, top_k, AGAIN), atol=1e-5)
     assert kept > 0
 
 
 @pytest.mark.parametrize("mutant", ["accept always", "resample from p", "merge equal draws", "claim a draw"])
-def test_the_same_rounds_find_what_is_wrong(tiny_pair, monkeypatch, mutant):
+def test_the_comparison_detects_wrong_implementations(tiny_pair, monkeypatch, mutant):
     params, methods = DRAFTERS["draft grown"], drafting(tiny_pair)
     if mutant == "accept always":
         monkeypatch.setattr(walk, "acceptance_probability", accept_always)
     elif mutant == "resample from p":
         monkeypatch.setattr(walk, "residual", resample_from_p)
     elif mutant == "merge equal draws":
-        # Of two draft models alike, equal draws are frequent.
+        # Two identical draft models often draw equal tokens.
         model = methods.drafters["draft"]
         other = DraftModel(DecoderRunner.load(tiny_pair[1], dtype="float32", slots=1, context=64), VOCAB)
         methods.drafters["union"] = UnionDrafter([model, other], NgramDrafter())
@@ -273,17 +275,17 @@ def test_the_same_rounds_find_what_is_wrong(tiny_pair, monkeypatch, mutant):
         monkeypatch.setattr(union, "_picked", lambda q, token: True)
     else:
         monkeypatch.setattr(DraftModel, "propose", claim_uniform(DraftModel.propose))
-    law, _ = law_of(methods, AGAIN, temperature=1.0, top_k=3, **params)
-    assert np.abs(law - joint(tiny_pair[0], 1.0, 1.0, 3, AGAIN)).max() > 1e-3
+    law, _ = round_distribution(methods, AGAIN, temperature=1.0, top_k=3, **params)
+    assert np.abs(law - target_distribution(tiny_pair[0], 1.0, 1.0, 3, AGAIN)).max() > 1e-3
 
 
 @pytest.mark.parametrize("name", ["tree", "union"])
-def test_the_running_engines_trees_have_the_targets_law(tiny_pair, name, record_property):
-    """By chi-square, where there are too many outcomes to enumerate."""
+def test_sampled_trees_of_the_engine_follow_the_targets_distribution(tiny_pair, name, record_property):
+    """These trees have too many outcomes to enumerate, so the test is a chi-square test."""
     params = {"method": "draft", "draft_tree": (3, 2)} if name == "tree" else {"method": "union"}
     with load(tiny_pair[0], [tiny_pair[1]] * 2) as engine:
         counts, figures = sample(engine, FEWER, max_tokens=3, draft_length=2, temperature=1.0, **params)
-    p = p_value(counts, joint(tiny_pair[0], 1.0, 1.0, 0))
+    p = p_value(counts, target_distribution(tiny_pair[0], 1.0, 1.0, 0))
     record_property("p_value", p)
     print(f"chi-square {name}: p = {p:.3f} over {FEWER} continuations")
     assert figures.drafted > 2 * figures.steps - 2
@@ -300,42 +302,42 @@ PREDICTIONS = {
 }
 
 
-def law_under_prediction(folder, prediction, settings):
-    """As :func:`law_of` for requests with a prediction."""
+def distribution_with_prediction(folder, prediction, settings):
+    """Return the distribution of :func:`round_distribution` for requests with a prediction."""
     speculator = Speculator(DecoderRunner.load(folder, dtype="float32", slots=1, context=64))
-    return law_of(speculator, PROMPT, method="prediction", predicted=prediction, **settings)
+    return round_distribution(speculator, PROMPT, method="prediction", predicted=prediction, **settings)
 
 
 @pytest.mark.parametrize("draft_length", [1, 4, None])
 @pytest.mark.parametrize("prediction", PREDICTIONS)
-def test_predictions_leave_the_targets_law_as_it_is(tiny_pair, prediction, draft_length):
+def test_predictions_do_not_change_the_targets_distribution(tiny_pair, prediction, draft_length):
     accepted = 0
     for settings in SETTINGS.values():
-        expected = joint(
+        expected = target_distribution(
             tiny_pair[0], settings["temperature"], settings.get("top_p", 1.0), settings.get("top_k", 0)
         )
         options = {**settings, "draft_length": draft_length}
-        law, kept = law_under_prediction(tiny_pair[0], PREDICTIONS[prediction], options)
+        law, kept = distribution_with_prediction(tiny_pair[0], PREDICTIONS[prediction], options)
         np.testing.assert_allclose(law, expected, atol=1e-5)
         accepted += kept
     assert (accepted > 0) == (prediction != "nothing")
 
 
 @pytest.mark.parametrize("mutant", ["accept always", "resample from p", "claim a wrong q"])
-def test_the_same_enumeration_finds_a_wrong_verifier(tiny_pair, monkeypatch, mutant):
+def test_the_enumeration_detects_a_wrong_verifier(tiny_pair, monkeypatch, mutant):
     if mutant == "accept always":
         monkeypatch.setattr(walk, "acceptance_probability", accept_always)
     elif mutant == "resample from p":
         monkeypatch.setattr(walk, "residual", resample_from_p)
     else:
         monkeypatch.setattr(PredictionDrafter, "propose", claim_uniform(PredictionDrafter.propose))
-    law, _ = law_under_prediction(tiny_pair[0], [6, 2, 2], {"temperature": 1.0})
-    assert np.abs(law - joint(tiny_pair[0], 1.0, 1.0, 0)).max() > 1e-3
+    law, _ = distribution_with_prediction(tiny_pair[0], [6, 2, 2], {"temperature": 1.0})
+    assert np.abs(law - target_distribution(tiny_pair[0], 1.0, 1.0, 0)).max() > 1e-3
 
 
 @pytest.fixture(scope="module")
 def byte_pair(tmp_path_factory):
-    """A target and a draft that is the target with its weights disturbed: most drafts are right."""
+    """Write a target, and a copy with noise in its weights as its draft: most drafted tokens are right."""
     folder = tmp_path_factory.mktemp("bytes")
     target = write_checkpoint(folder / "target", seed=1, spread=0.2, eos_token_id=None)
     return target, disturbed(target, folder / "draft", 0.02)
@@ -351,7 +353,7 @@ PROMPTS = [
 ]
 
 
-def test_greedy_speculation_is_greedy_decoding(byte_pair):
+def test_greedy_speculation_equals_greedy_decoding(byte_pair):
     kept = 0
     with load(*byte_pair) as engine:
         for prompt in PROMPTS:
@@ -365,7 +367,7 @@ def test_greedy_speculation_is_greedy_decoding(byte_pair):
     assert kept > 500
 
 
-def test_greedy_decoding_is_transformers_greedy_decoding(byte_pair):
+def test_greedy_decoding_equals_that_of_transformers(byte_pair):
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(byte_pair[0], dtype=torch.float32).eval()
@@ -376,22 +378,22 @@ def test_greedy_decoding_is_transformers_greedy_decoding(byte_pair):
     assert got.token_ids == expected[0, ids.shape[1] :].tolist()
 
 
-def test_greedy_decoding_with_random_trees_is_greedy_decoding(byte_pair):
+def test_greedy_speculation_with_random_trees_equals_greedy_decoding(byte_pair):
     target = DecoderRunner.load(byte_pair[0], dtype="float32", slots=1, context=128)
     plain = Speculator(target)
     for seed in range(4):
         prompt = np.random.default_rng(seed).integers(0, 300, 12).tolist()
         expected = run(plain, sequence(prompt, method="plain", max_tokens=30))
         target.truncate(0, 0)
-        # A drafter that knows the answer, hidden among random siblings, so that paths inside trees are kept.
-        speculator = Speculator(target, {"draft": Knowing(300, seed, expected)})
+        # The drafter adds the right tokens among random siblings, so that paths inside trees are accepted.
+        speculator = Speculator(target, {"draft": RandomTreesWithAnswer(300, seed, expected)})
         request = sequence(prompt, max_tokens=30, draft_length=3)
         assert run(speculator, request) == expected
         assert request.counts.accepted > 10
         target.truncate(0, 0)
 
 
-class Knowing(RandomTrees):
+class RandomTreesWithAnswer(RandomTrees):
     """Random trees with the right token as the last sibling of every level."""
 
     def __init__(self, vocab, seed, answer):
@@ -407,7 +409,7 @@ class Knowing(RandomTrees):
 
 
 @pytest.mark.parametrize("drafter", ["draft", "trees"])
-def test_caches_are_those_of_a_fresh_prefill_whatever_was_refused(byte_pair, drafter):
+def test_caches_equal_a_fresh_prefill_after_rejected_tokens(byte_pair, drafter):
     target = DecoderRunner.load(byte_pair[0], dtype="float32", slots=2, context=128)
     draft = DecoderRunner.load(byte_pair[1], dtype="float32", slots=2, context=128)
     accepted = collections.Counter()
@@ -416,7 +418,7 @@ def test_caches_are_those_of_a_fresh_prefill_whatever_was_refused(byte_pair, dra
         if drafter == "trees" and seed % 2:
             known = run(Speculator(target), sequence([7, 8, 9], slot=1, method="plain", max_tokens=40))
             target.truncate(1, 0)
-            source = Knowing(300, seed, known)
+            source = RandomTreesWithAnswer(300, seed, known)
         speculator = Speculator(target, {"draft": source})
         temperature = 0.0 if seed % 2 else 0.7
         request = sequence(
@@ -435,7 +437,7 @@ def test_caches_are_those_of_a_fresh_prefill_whatever_was_refused(byte_pair, dra
     assert accepted[drafter] > 20
 
 
-def test_a_seed_gives_the_same_answer_alone_and_in_company(byte_pair):
+def test_a_seed_gives_the_same_answer_alone_and_in_a_batch(byte_pair):
     with load(*byte_pair) as engine:
         alone = engine.generate("def f(x):", max_tokens=30, temperature=1.0, seed=4)
         events: dict[int, list] = {i: [] for i in range(3)}
@@ -448,11 +450,11 @@ def test_a_seed_gives_the_same_answer_alone_and_in_company(byte_pair):
     assert answers[1] != alone.token_ids
 
 
-def test_the_samples_of_the_sampling_transform_are_compared_over_all_cells(tiny_pair):
-    """The reference law is a law, and the restricting settings do leave tokens out."""
+def test_reference_distributions_sum_to_one_and_exclude_truncated_tokens(tiny_pair):
+    """The reference is a distribution, and top-k leaves tokens out."""
     for settings in SETTINGS.values():
-        law = joint(
+        law = target_distribution(
             tiny_pair[0], settings["temperature"], settings.get("top_p", 1.0), settings.get("top_k", 0)
         )
         assert abs(law.sum() - 1.0) < 1e-9
-    assert (joint(tiny_pair[0], 1.3, 1.0, 3) == 0).sum() == 64 - 9
+    assert (target_distribution(tiny_pair[0], 1.3, 1.0, 3) == 0).sum() == 64 - 9

@@ -1,4 +1,4 @@
-"""What an engine drafts with, by what it was loaded with, and what that is measured to cost."""
+"""An engine's drafters: available methods, skipped layers, trees, and measured costs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def runner(folder, slots=2, context=128, **options):
         (1, {"layer_skip": 1}, "draft", {"plain", "prediction", "ngram", "draft", "union", "layer_skip"}),
     ],
 )
-def test_methods_are_those_that_the_models_allow(checkpoint, drafts, options, default, methods):
+def test_available_methods_depend_on_the_loaded_models(checkpoint, drafts, options, default, methods):
     with load(checkpoint(), [checkpoint(seed=3), checkpoint(seed=4)][:drafts] or None, **options) as engine:
         assert engine.method == default
         assert set(engine.methods) == methods
@@ -57,12 +57,12 @@ def test_methods_are_those_that_the_models_allow(checkpoint, drafts, options, de
         ({"layer_skip": 0}, "layer_skip is 0"),
     ],
 )
-def test_what_cannot_be_loaded_is_said(checkpoint, options, named):
+def test_methods_without_their_models_are_rejected(checkpoint, options, named):
     with pytest.raises(ConfigurationError, match=named):
         load(checkpoint(), **options)
 
 
-def test_layers_are_the_first_ones_or_those_named():
+def test_kept_layers_are_the_first_n_or_the_given_ones():
     assert kept_layers(3, 7) == (0, 1, 2)
     assert kept_layers((0, 2, 6), 7) == (0, 2, 6)
     for wrong in (7, 0, -1, (), (2, 1), (1, 1), (0, 7), range(7)):
@@ -70,7 +70,7 @@ def test_layers_are_the_first_ones_or_those_named():
             kept_layers(wrong, 7)
 
 
-def test_skipped_layers_share_the_weights_and_nothing_else(checkpoint):
+def test_a_layer_skip_runner_shares_weights_but_not_the_cache(checkpoint):
     target = runner(checkpoint(num_hidden_layers=3, spread=0.2))
     skipped = layer_skip_runner(target, (0, 2), 2)
     assert skipped.config.layers == 2
@@ -80,22 +80,22 @@ def test_skipped_layers_share_the_weights_and_nothing_else(checkpoint):
     target.prefill(0, [5, 6, 7])
     assert skipped.length(0) == 0
     skipped.prefill(0, [5, 6, 7])
-    # the first layer sees what the target's first one sees
+    # the first layer has the same input as the target's first layer
     assert torch.equal(skipped.cache.rows[0, 0, :, :3], target.cache.rows[0, 0, :, :3])
     assert not torch.equal(skipped.cache.rows[1, 0, :, :3], target.cache.rows[1, 0, :, :3])
 
 
 @pytest.mark.parametrize("shape", [(2, 2), (3, 1, 1), GrownTree(3, 6)], ids=str)
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
-def test_each_node_of_a_tree_says_what_it_was_drawn_from(checkpoint, shape, temperature):
-    drafter, judge = DraftModel(runner(checkpoint(), exact=False), 300), runner(checkpoint())
+def test_each_tree_node_has_the_distribution_it_was_drawn_from(checkpoint, shape, temperature):
+    drafter, reference = DraftModel(runner(checkpoint(), exact=False), 300), runner(checkpoint())
     request = sequence([5, 6, 7], temperature=temperature, seed=1, top_k=20)
     drafter.begin(request)
     (tree,) = drafter.propose([request], [shape])
-    laws = distributions(judge.score(0, [5, 6, 7], tree), request.params)
+    p = distributions(reference.score(0, [5, 6, 7], tree), request.params)
     assert max(tree.depths()) == len(shape) or isinstance(shape, GrownTree)
     for parent in {ROOT, *tree.parents}:
-        left = laws[parent + 1]
+        left = p[parent + 1]
         for node in tree.children(parent):
             if temperature == 0.0 or isinstance(shape, GrownTree):
                 assert tree.q[node] in (None, tree.tokens[node])
@@ -105,10 +105,10 @@ def test_each_node_of_a_tree_says_what_it_was_drawn_from(checkpoint, shape, temp
     firsts = [tree.tokens[node] for node in tree.children(ROOT)]
     assert len(set(firsts)) == len(firsts)
     if temperature == 0.0:
-        assert firsts[0] == laws[0]
+        assert firsts[0] == p[0]
 
 
-def test_a_tree_accepted_and_refused_leaves_the_draft_a_sequence(checkpoint):
+def test_after_a_partly_accepted_tree_the_drafts_cache_equals_a_fresh_prefill(checkpoint):
     drafter = DraftModel(runner(checkpoint(), slots=1), 300)
     request = sequence([5, 6, 7])
     drafter.begin(request)
@@ -117,7 +117,7 @@ def test_a_tree_accepted_and_refused_leaves_the_draft_a_sequence(checkpoint):
     below = tree.children(second)[1]
     last = tree.children(below)[0]
     drafter.commit(request, tree, [second, below, last])
-    # the last level has not been through the draft
+    # the draft has not read the last level
     assert drafter.runner.length(0) == 3 + 2
     request.tokens += [tree.tokens[second], tree.tokens[below], tree.tokens[last], 9]
     used = drafter.runner.cache.rows[:, 0, :, :5].clone()
@@ -126,8 +126,8 @@ def test_a_tree_accepted_and_refused_leaves_the_draft_a_sequence(checkpoint):
     torch.testing.assert_close(drafter.runner.cache.rows[:, 0, :, :5], used, atol=1e-5, rtol=0)
 
 
-def test_a_grown_trees_nodes_are_found_in_the_cache_wherever_they_were_scored(checkpoint):
-    """Guesses scored and then left out of the tree stand between those of the path."""
+def test_after_a_grown_tree_the_drafts_cache_equals_a_fresh_prefill(checkpoint):
+    """The cache has rows of scored tokens that are not in the tree between those of the path."""
     drafter = DraftModel(runner(checkpoint(spread=0.3), slots=1), 300)
     moved = 0
     for first in range(2, 22):
@@ -150,7 +150,7 @@ def test_a_grown_trees_nodes_are_found_in_the_cache_wherever_they_were_scored(ch
     assert moved > 0
 
 
-def test_a_vocabulary_smaller_than_the_widths_is_no_trouble(checkpoint):
+def test_tree_widths_may_exceed_the_vocabulary(checkpoint):
     tiny = checkpoint(vocab_size=3, tokenizer=letter_tokenizer(3), eos_token_id=None, bos_token_id=None)
     with load(tiny, tiny) as engine:
         plain = engine.generate([1, 2], max_tokens=20, method="plain")
@@ -162,8 +162,8 @@ def test_a_vocabulary_smaller_than_the_widths_is_no_trouble(checkpoint):
 
 
 @pytest.mark.parametrize("context", [2, 5, 20])
-def test_drafts_fit_contexts_however_small(checkpoint, context):
-    """Trees with more guesses than there is room for, a draft whose own context ends sooner."""
+def test_drafting_works_in_very_small_contexts(checkpoint, context):
+    """Trees are larger than the remaining context, and the draft's context is shorter than the target's."""
     with load(checkpoint(), checkpoint(max_position_embeddings=4), context=context, layer_skip=1) as engine:
         plain = engine.generate([5], max_tokens=None, method="plain").token_ids
         for method, tree, length in itertools.product(
@@ -173,8 +173,8 @@ def test_drafts_fit_contexts_however_small(checkpoint, context):
             assert engine.generate([5], max_tokens=None, **params).token_ids == plain, params
 
 
-class Ticking:
-    """A clock that a model's passes move: so much for each pass and for each row."""
+class PassClock:
+    """A clock that advances by ``a_pass`` seconds per pass and ``a_row`` seconds per row."""
 
     def __init__(self, a_pass, a_row):
         self.now, self.a_pass, self.a_row, self.rows = 0.0, a_pass, a_row, 0
@@ -197,8 +197,8 @@ class Ticking:
 
 
 @pytest.mark.parametrize(("a_pass", "most"), [(0.001, 10.0), (0.1, 2.5), (1.0, 8.0)])
-def test_measuring_takes_few_passes_of_a_slow_model(checkpoint, monkeypatch, a_pass, most):
-    clock = Ticking(a_pass, 0.1 * a_pass)
+def test_calibration_of_a_slow_model_takes_few_passes(checkpoint, monkeypatch, a_pass, most):
+    clock = PassClock(a_pass, 0.1 * a_pass)
     target = clock.watch(runner(checkpoint(max_position_embeddings=1024), slots=4, context=1024), monkeypatch)
     cost = Calibration(target, 4, clock).target
     assert clock.now < most
@@ -210,8 +210,8 @@ def test_measuring_takes_few_passes_of_a_slow_model(checkpoint, monkeypatch, a_p
     assert all(target.length(slot) == 0 for slot in range(4))
 
 
-def test_a_drafts_steps_are_measured_beside_the_targets(checkpoint, monkeypatch):
-    clock = Ticking(0.01, 0.0)
+def test_calibration_measures_draft_passes_relative_to_the_targets(checkpoint, monkeypatch):
+    clock = PassClock(0.01, 0.0)
     target = clock.watch(runner(checkpoint(max_position_embeddings=1024), slots=4, context=1024), monkeypatch)
     draft = clock.watch(runner(checkpoint(seed=3), slots=4), monkeypatch)
     measured = Calibration(target, 4, clock)
@@ -225,13 +225,13 @@ def test_a_drafts_steps_are_measured_beside_the_targets(checkpoint, monkeypatch)
     assert all(draft.length(slot) == 0 for slot in range(4))
 
 
-def test_what_trees_and_drawn_guesses_take_beyond_their_passes_is_measured(checkpoint, monkeypatch):
+def test_calibration_measures_the_overhead_of_trees_and_of_drawing(checkpoint, monkeypatch):
     monkeypatch.setattr(NativeRounds, "for_target", lambda target: None)  # compiled calls are not timed
-    clock = Ticking(0.01, 0.0)
+    clock = PassClock(0.01, 0.0)
     target = clock.watch(runner(checkpoint(), slots=2), monkeypatch)
     draft = clock.watch(runner(checkpoint(seed=3), slots=2), monkeypatch)
 
-    def takes(owner, name, seconds):
+    def slow_down(owner, name, seconds):
         honest = getattr(owner, name)
 
         def slow(*given, **more):
@@ -240,8 +240,8 @@ def test_what_trees_and_drawn_guesses_take_beyond_their_passes_is_measured(check
 
         monkeypatch.setattr(owner, name, slow)
 
-    takes(draft_model, "all_distributions", 0.002)
-    takes(TokenTree, "ancestors", 0.003)
+    slow_down(draft_model, "all_distributions", 0.002)
+    slow_down(TokenTree, "ancestors", 0.003)
     measured = Calibration(target, 2, clock)
     assert measured.target.tree_overhead == pytest.approx(0.3)
     cost = measured.draft(draft)
@@ -252,7 +252,7 @@ def test_what_trees_and_drawn_guesses_take_beyond_their_passes_is_measured(check
     assert cost.at(10_000).level == cost.level
 
 
-def test_several_drafts_cost_what_they_cost_together():
+def test_costs_of_several_drafts_are_summed():
     one = RoundCosts(
         0.1, tuple(1.0 + 0.1 * k for k in range(11)), far=RoundCosts(0.2, (2.0,) * 11, context=500)
     )
@@ -262,12 +262,12 @@ def test_several_drafts_cost_what_they_cost_together():
     assert both.far.draft == 0.4
 
 
-def test_nothing_is_measured_where_nothing_is_drafted(checkpoint):
+def test_plain_decoding_is_not_calibrated(checkpoint):
     assert build_drafters(runner(checkpoint()), [], method="plain", slots=2).costs == {}
 
 
-def test_what_a_round_takes_beside_its_pass_is_measured_and_counted(checkpoint, monkeypatch):
-    clock = Ticking(0.01, 0.0)
+def test_calibration_measures_the_overhead_of_a_round(checkpoint, monkeypatch):
+    clock = PassClock(0.01, 0.0)
     target = clock.watch(runner(checkpoint(), slots=2), monkeypatch)
     honest = speculate.verify
 

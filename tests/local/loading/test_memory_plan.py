@@ -1,4 +1,4 @@
-"""What models and caches take: planned bytes are those that are there, and what does not fit is refused."""
+"""Memory plans: planned bytes equal allocated bytes, and models that do not fit are rejected."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def llama(checkpoint):
-    """The shape of Llama 3.1 8B, of which no weights are needed."""
+    """Return the configuration of Llama 3.1 8B; weights are not needed."""
     tiny = read_config(checkpoint())
     return replace(
         tiny,
@@ -48,8 +48,8 @@ def llama(checkpoint):
     )
 
 
-def test_a_model_everyone_knows_takes_what_everyone_knows(llama):
-    """Meta's model card: 8.03 billion parameters; 2 · 32 layers · 8 heads · 128 numbers a token."""
+def test_llama_3_1_8b_has_its_published_size(llama):
+    """Meta's model card: 8.03 billion parameters; 2 · 32 layers · 8 heads · 128 values per cached token."""
     model = ModelMemory("target", llama, "bfloat16", copies_head=False)
     assert model.weights == pytest.approx(8.03e9 * 2, rel=1e-3)
     assert model.kv_per_token == 128 * 1024
@@ -59,7 +59,7 @@ def test_a_model_everyone_knows_takes_what_everyone_knows(llama):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("tied", [True, False])
-def test_the_plan_is_what_a_loaded_model_holds(checkpoint, tied, dtype):
+def test_planned_bytes_equal_those_of_a_loaded_model(checkpoint, tied, dtype):
     folder = checkpoint(hidden_size=128, intermediate_size=512, tie_word_embeddings=tied, vocab_size=640)
     runner = load_model(folder, ModelPlacement(dtype, "cpu"), slots=3, context=100)
     options = EngineOptions(dtype=dtype, device="cpu", slots=3)
@@ -73,7 +73,7 @@ def test_the_plan_is_what_a_loaded_model_holds(checkpoint, tied, dtype):
         assert model.weights == pytest.approx(sum(held.values()), rel=0.02)
 
 
-def test_room_is_found_for_contexts_and_slots(llama):
+def test_the_plan_computes_the_largest_context_and_slot_count(llama):
     model = ModelMemory("target", llama, "bfloat16", copies_head=False)
     draft = ModelMemory("draft", replace(llama, layers=2, sliding=(False,) * 2, context=8192), "bfloat16")
     plan = DeviceMemoryPlan((model, draft), slots=4, context=4096, memory=40 * GIB)
@@ -90,7 +90,7 @@ def test_room_is_found_for_contexts_and_slots(llama):
     assert (unknown.max_context, unknown.max_slots, unknown.fits) == (None, None, True)
 
 
-def test_what_does_not_fit_is_refused_with_all_its_figures(llama):
+def test_a_plan_that_does_not_fit_raises_with_all_sizes(llama):
     plan = DeviceMemoryPlan(
         (ModelMemory("target", llama, "bfloat16", copies_head=False),), 64, 32768, 80 * GIB
     )
@@ -106,7 +106,7 @@ def test_what_does_not_fit_is_refused_with_all_its_figures(llama):
         assert part in str(error.value)
 
 
-def test_each_device_has_a_plan_of_its_own(checkpoint):
+def test_models_on_one_device_share_a_plan(checkpoint):
     folder, draft = checkpoint(), checkpoint(num_hidden_layers=1)
     options = EngineOptions(draft=(str(draft),), layer_skip=1, device="cpu", slots=2)
     both = memory_plans(folder, [draft], options, 64, lambda device: None)
@@ -115,8 +115,8 @@ def test_each_device_has_a_plan_of_its_own(checkpoint):
 
 
 @pytest.mark.parametrize("kind", ["medusa", "eagle", "eagle3", "speculators_eagle3"])
-def test_heads_take_what_loaded_ones_hold(checkpoint, tmp_path, kind):
-    """The numbers of the matrices in their file, the head's own cache, the hidden states kept for it."""
+def test_planned_bytes_of_heads_equal_those_of_loaded_ones(checkpoint, tmp_path, kind):
+    """The plan has the heads' matrices, their cache, and the hidden states stored for them."""
     folder = checkpoint(**tiny_heads.TARGET, max_position_embeddings=256)
     heads = getattr(tiny_heads, kind)(tmp_path, **({"own_width": 24} if kind.startswith("spec") else {}))
     plan = memory_plans(
@@ -149,14 +149,14 @@ def test_heads_take_what_loaded_ones_hold(checkpoint, tmp_path, kind):
     assert plan.total > without.total + own.weights + states.caches(3, 100)
 
 
-def test_a_loading_that_does_not_fit_names_the_free_memory(checkpoint, monkeypatch):
+def test_loading_a_model_that_does_not_fit_raises_with_the_free_memory(checkpoint, monkeypatch):
     monkeypatch.setattr("specclient_local.loading.engine_loader.free_memory", lambda device: 10 * 2**20)
     load(checkpoint(max_position_embeddings=2048)).close()
     with pytest.raises(ConfigurationError, match=r"cpu has 10\.0 MiB free. There is room for .* 1\d slots"):
         load(checkpoint(max_position_embeddings=2048), slots=64)
 
 
-def test_free_memory_is_the_least_that_any_source_tells(tmp_path):
+def test_free_memory_is_read_from_the_system_and_the_cgroup(tmp_path):
     (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemFree: 1 kB\nMemAvailable:      5 kB\n")
     assert _system_available(tmp_path / "meminfo") == 5 * 1024
     assert _system_available(tmp_path / "none") is None

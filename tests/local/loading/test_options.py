@@ -1,4 +1,4 @@
-"""How a model is to be loaded: each unusable setting is refused by name, before torch is imported."""
+"""Load options: invalid settings are rejected by name, without importing torch."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from specclient.errors import ConfigurationError
         ({"methd": "plain"}, "'methd' is not an option of a model; allowed are draft, method, dtype"),
     ],
 )
-def test_an_unusable_setting_is_named_with_what_is_allowed(settings, message):
+def test_an_invalid_setting_raises_with_the_allowed_values(settings, message):
     with pytest.raises(ConfigurationError, match=message):
         EngineOptions.read(settings)
 
 
-def test_drafts_are_one_or_several_and_equal_options_are_equal_keys():
+def test_a_draft_may_be_a_list_and_equal_options_hash_equally():
     read = EngineOptions.read
     assert EngineOptions().draft == read({"draft": None}).draft == ()
     assert (
@@ -58,6 +58,6 @@ def test_drafts_are_one_or_several_and_equal_options_are_equal_keys():
     assert len({EngineOptions(("a",)), read({"draft": "a"}), EngineOptions(("a",), device="cuda:1")}) == 2
 
 
-def test_no_torch_is_imported_for_them():
+def test_load_options_do_not_import_torch():
     code = "import sys, specclient_local.loading.options; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""What is measured is what happened: counts, stages, turns, and the closed form beside a simulation."""
+"""Measurements: acceptance counts, stage times, alternating runs, and the closed form."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def engine(checkpoint):
         yield engine
 
 
-def answered(rounds, reason="length", seconds=1.0, ttft=0.5):
+def timed_answer(rounds, reason="length", seconds=1.0, ttft=0.5):
     tokens = sum(rounds) + len(rounds)
     tally = SpeculationCounts()
     for kept in rounds:
@@ -54,9 +54,9 @@ def answered(rounds, reason="length", seconds=1.0, ttft=0.5):
     return TimedAnswer(generation, seconds, tuple(rounds))
 
 
-def test_acceptance_counts_what_was_tried_and_what_was_kept():
-    # 4 drafted in each round but the last: of nine tokens wanted eight are there, so nothing is left to draft
-    counted = acceptance([TimedRun(1.0, (answered([4, 2, 0]),))], 4, 9)
+def test_acceptance_counts_tried_and_accepted_tokens_per_position():
+    # 4 drafted tokens per round except the last: eight of nine tokens exist then, so nothing is drafted
+    counted = acceptance([TimedRun(1.0, (timed_answer([4, 2, 0]),))], 4, 9)
     assert counted.tried == (2, 2, 2, 1)
     assert counted.kept == (2, 2, 1, 1)
     assert counted.rounds == 3
@@ -65,17 +65,17 @@ def test_acceptance_counts_what_was_tried_and_what_was_kept():
     assert counted.mean_accepted_length == 3.0
 
 
-def test_a_round_that_an_end_token_cut_is_left_out():
-    assert acceptance([TimedRun(1.0, (answered([1, 3], "stop"),))], 4, 99).tried == (1, 1, 0, 0)
+def test_a_round_cut_by_an_end_token_is_excluded():
+    assert acceptance([TimedRun(1.0, (timed_answer([1, 3], "stop"),))], 4, 99).tried == (1, 1, 0, 0)
     assert acceptance([], 4, 99).alpha is None
 
 
 @pytest.mark.parametrize(("alpha", "length"), [(0.0, 4), (0.35, 1), (0.7, 4), (0.7, 8), (0.95, 6), (1.0, 5)])
-def test_the_closed_form_is_what_coins_give(alpha, length):
-    dice = random.Random(3)
+def test_the_closed_form_equals_a_simulation(alpha, length):
+    rng = random.Random(3)
 
     def won():
-        return 1 + next((i for i in range(length) if dice.random() >= alpha), length)
+        return 1 + next((i for i in range(length) if rng.random() >= alpha), length)
 
     rounds = 40_000
     mean = sum(won() for _ in range(rounds)) / rounds
@@ -86,7 +86,7 @@ def test_the_closed_form_is_what_coins_give(alpha, length):
         assert implied_alpha(tokens_per_round(alpha, length), length) == pytest.approx(alpha)
 
 
-def test_a_stopwatch_counts_the_innermost_stage():
+def test_a_stopwatch_attributes_time_to_the_innermost_stage():
     ticks = itertools.chain([0.0, 1.0, 4.0, 9.0, 10.0], itertools.repeat(10.0))
     watch = Stopwatch(lambda: next(ticks))
     with watch.stage("outer"):
@@ -97,7 +97,7 @@ def test_a_stopwatch_counts_the_innermost_stage():
     assert watch.calls == {"outer": 1, "inner": 1}
 
 
-def test_a_profile_sees_every_stage_and_leaves_no_trace(engine):
+def test_a_profile_times_every_stage_and_removes_its_patches(engine):
     before = (DecoderRunner.score_all, speculate.verify, speculate.all_distributions)
     run, stages = profile_stages(engine, PROMPTS, {"max_tokens": 12, "draft_length": 2})
     assert before == (DecoderRunner.score_all, speculate.verify, speculate.all_distributions)
@@ -106,11 +106,11 @@ def test_a_profile_sees_every_stage_and_leaves_no_trace(engine):
     assert by_name["target pass"].calls == by_name["verification"].calls == run.steps
     assert by_name["text"].calls == run.steps
     assert 0 < by_name["draft passes"].calls <= run.drafted, "a chain may take one call"
-    assert by_name["prefill"].calls == 2 * len(PROMPTS), "of both models"
+    assert by_name["prefill"].calls == 2 * len(PROMPTS), "one per prompt and model"
     assert sum(stage.seconds for stage in stages) <= run.seconds * 1.5
 
 
-def test_rounds_on_the_device_are_one_stage(checkpoint):
+def test_device_rounds_are_profiled_as_one_stage(checkpoint):
     shape = {"max_position_embeddings": 256, "eos_token_id": None}
     pair = checkpoint(**shape), checkpoint(**shape, num_hidden_layers=1)
     with load(*pair, slots=1, graphs="on") as engine:
@@ -120,7 +120,7 @@ def test_rounds_on_the_device_are_one_stage(checkpoint):
     assert "verification" not in calls
 
 
-def test_runs_tell_what_the_engine_did(engine):
+def test_run_figures_agree_with_the_engines_answers(engine):
     run = run_prompts(engine, PROMPTS, {"max_tokens": 10, "draft_length": 3}, batch=3)
     assert run.tokens == 30
     assert run.accepted == sum(sum(one.rounds) for one in run.answers)
@@ -141,18 +141,18 @@ def test_a_failing_request_is_raised(engine, monkeypatch):
         run_prompts(engine, PROMPTS, {"max_tokens": 4})
 
 
-def test_ways_take_turns_and_the_first_turn_only_warms_up():
-    order, told = [], []
-    ways = {name: lambda name=name: order.append(name) or len(order) for name in "ab"}
-    assert run_alternating(ways, 2, told.append) == {"a": [3, 5], "b": [4, 6]}
+def test_runs_alternate_after_one_warm_up_each():
+    order, messages = [], []
+    functions = {name: lambda name=name: order.append(name) or len(order) for name in "ab"}
+    assert run_alternating(functions, 2, messages.append) == {"a": [3, 5], "b": [4, 6]}
     assert order == list("ababab")
-    assert told[0] == "a: warming up"
-    assert told[-1] == "b: run 2 of 2"
+    assert messages[0] == "a: warming up"
+    assert messages[-1] == "b: run 2 of 2"
 
 
-def test_ratios_are_those_within_a_turn():
+def test_the_median_ratio_is_taken_over_ratios_within_a_turn():
     slow, fast = (
-        [TimedRun(s, (answered([0, 0], seconds=s),)) for s in seconds]
+        [TimedRun(s, (timed_answer([0, 0], seconds=s),)) for s in seconds]
         for seconds in ((1.0, 9.0, 3.0), (0.5, 3.0, 0.75))
     )
     assert median_ratio(fast, slow) == 3.0
@@ -161,7 +161,7 @@ def test_ratios_are_those_within_a_turn():
     )
 
 
-def test_bench_sets_each_method_beside_plain_decoding(engine):
+def test_bench_compares_each_method_with_plain_decoding(engine):
     rows = bench(engine, PROMPTS, ["draft"], {"max_tokens": 12, "draft_length": 3}, repeat=1)
     assert [row.method for row in rows] == ["plain", "draft"]
     plain, draft = rows
@@ -173,7 +173,7 @@ def test_bench_sets_each_method_beside_plain_decoding(engine):
         bench(engine, PROMPTS, ["layer_skip"], {"max_tokens": 4})
 
 
-def test_bench_sees_other_tokens(engine, monkeypatch):
+def test_bench_detects_different_tokens(engine, monkeypatch):
     from specclient_local.decoding.verify import AcceptedPath
 
     right = speculate.Speculator._keep
@@ -187,7 +187,7 @@ def test_bench_sees_other_tokens(engine, monkeypatch):
     assert not draft.identical
 
 
-def test_depths_are_timed_and_computed(engine):
+def test_the_depth_sweep_has_measured_and_closed_form_speed_ups(engine):
     found = sweep_depths(engine, PROMPTS, lengths=[3, 1], new=12, repeat=1, batch=3)
     assert [row.length for row in found.rows] == [0, 1, 3]
     assert found.rows[0].measured == 1.0
@@ -198,7 +198,7 @@ def test_depths_are_timed_and_computed(engine):
         sweep_depths(engine, PROMPTS, method="layer_skip")
 
 
-def test_passes_are_timed_by_rows_and_context(engine):
+def test_passes_are_timed_per_row_count_and_context(engine):
     found = time_passes(engine, repeats=1)
     assert {one.context for one in found} == {64, 239}
     assert {one.rows for one in found if one.model == "target"} == {1, 2, 3, 5, 9, 11, 17}
@@ -207,7 +207,7 @@ def test_passes_are_timed_by_rows_and_context(engine):
     assert engine.speculator.target.length(0) == 0
 
 
-def test_contexts_reach_nearly_the_longest():
+def test_timed_contexts_reach_almost_the_maximum():
     assert timed_contexts(32) == [15]
     assert timed_contexts(300) == [64, 256]
     assert timed_contexts(8192) == [64, 256, 1024, 4096, 8175] or timed_contexts(8192) == [
@@ -218,7 +218,7 @@ def test_contexts_reach_nearly_the_longest():
     ]
 
 
-def test_prompts_of_a_file_and_of_the_library(engine, tmp_path):
+def test_prompts_are_read_from_files_and_the_held_out_library(engine, tmp_path):
     whole = tmp_path / "one.py"
     whole.write_text("def f():\n    pass\n")
     assert read_prompts(whole) == ["def f():\n    pass\n"]

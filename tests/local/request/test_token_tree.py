@@ -1,4 +1,4 @@
-"""Trees: shape, order, masks, and the q of siblings."""
+"""Token trees: parents and children, ancestor masks, and the q of siblings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_children_depths_and_ancestors():
     assert not tree.is_chain
 
 
-def test_an_empty_tree_and_a_chain_are_thin_trees():
+def test_an_empty_tree_and_a_chain_count_as_chains():
     assert TokenTree().is_chain
     assert TokenTree().ancestors().tolist() == [[True]]
     chain = TokenTree.chain([4, 4, 4])
@@ -50,7 +50,7 @@ def test_a_parent_must_come_before_its_child(parent):
         TokenTree().add(parent, 1)
 
 
-def test_siblings_without_replacement_get_what_the_earlier_ones_left():
+def test_siblings_without_replacement_get_the_renormalised_rest_of_q():
     q = np.array([0.5, 0.3, 0.2])
     tree = TokenTree()
     tree.branch(ROOT, [1, 0], q)
@@ -65,7 +65,7 @@ def test_siblings_without_replacement_get_what_the_earlier_ones_left():
         TokenTree().branch(ROOT, [1, 2], 1)
 
 
-def test_one_hot_distributions_are_their_token():
+def test_an_integer_stands_for_a_one_hot_distribution():
     assert probability_of(3, 3) == 1.0
     assert probability_of(3, 2) == 0.0
     assert without_token(3, 3) is None

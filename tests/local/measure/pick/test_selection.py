@@ -1,4 +1,4 @@
-"""Choosing what drafts: predictions against sums written out, and tiny models of known acceptance."""
+"""Choosing a drafter: predicted speed-ups against hand-computed values, and tiny models."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ def target(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def draft(tmp_path_factory) -> Path:
-    """A draft that knows nothing of the target."""
+    """Write a draft that is unrelated to the target."""
     return write_checkpoint(tmp_path_factory.mktemp("draft"), seed=5, num_hidden_layers=1)
 
 
-def asked(**changes) -> PickSettings:
+def pick_settings(**changes) -> PickSettings:
     prompts = [[0, 70, 71, 72, 73, 74], [0, 90, 91, 92], [0, 70, 71, 72, 73, 75]]
     return PickSettings(prompts, ["code", "chat", "code"], **{"new": 24, "depth": 3, "repeat": 1, **changes})
 
 
-def fared(**changes) -> CandidateResult:
+def candidate_result(**changes) -> CandidateResult:
     values = {
         "name": "one", "method": "draft", "alpha": 0.7, "by_position": (0.8, 0.6), "by_task": {}, "cost": 0.2,
         "memory": 0, "depth": 2, "expected": 1.3, "closed_form": 1.4, "break_even": 0.5, "measured": {},
@@ -54,8 +54,8 @@ def fared(**changes) -> CandidateResult:
     return CandidateResult(**{**values, **changes})
 
 
-def test_break_even_is_the_least_acceptance_that_pays_at_any_depth() -> None:
-    # One guess wins 1 + α tokens at 0.2 + 1.1 plain steps; deeper drafts need more of each guess.
+def test_break_even_is_the_smallest_profitable_acceptance_at_any_depth() -> None:
+    # One drafted token gives 1 + α tokens for 0.2 + 1.1 plain steps; deeper drafts need a higher acceptance.
     assert break_even(COSTS, 1) == pytest.approx(0.3, abs=1e-6)
     assert break_even(COSTS, 3) == pytest.approx(0.3, abs=1e-6)
     cheap = RoundCosts(draft=0.0, verify=(1.0, 1.5, 1.5, 1.5))
@@ -63,11 +63,11 @@ def test_break_even_is_the_least_acceptance_that_pays_at_any_depth() -> None:
     assert 1 + found + found**2 + found**3 == pytest.approx(1.5, abs=1e-6)
     assert found < break_even(cheap, 1)
     assert break_even(RoundCosts(draft=2.0, verify=(1.0, 1.0, 1.0)), 2) == 1.0, (
-        "a draft dearer than its target"
+        "a draft that costs more than its target"
     )
 
 
-def test_the_depth_is_where_tokens_over_costs_are_most() -> None:
+def test_the_best_depth_maximises_tokens_per_cost() -> None:
     counted = PositionAcceptance(tried=(100, 80, 40), kept=(80, 40, 4), rounds=100)
     ups = [1.8 / 1.3, (1 + 0.8 + 0.4) / 1.6, (1 + 0.8 + 0.4 + 0.04) / 1.9]
     depth, expected = picking._best_depth(counted, COSTS, 1.0)
@@ -76,7 +76,7 @@ def test_the_depth_is_where_tokens_over_costs_are_most() -> None:
     assert picking._best_depth(deeper, COSTS, 1.0)[0] == 2
 
 
-def test_a_look_up_verifies_only_what_it_finds() -> None:
+def test_the_cost_of_a_look_up_round_counts_only_found_tokens() -> None:
     look_up = RoundCosts(draft=0.0, verify=(1.0, 1.1, 1.2, 1.3))
     assert picking._round_cost(look_up, 2, 0.5) == pytest.approx(1.1)
     assert picking._round_cost(look_up, 2, 1.0) == pytest.approx(1.2)
@@ -92,12 +92,12 @@ def test_a_look_up_verifies_only_what_it_finds() -> None:
         ({"expected": 0.98, "measured": {"chain": 1.1}}, None),
     ],
 )
-def test_a_refusal_names_the_numbers(changes, wanted) -> None:
+def test_the_rejection_reason_has_the_figures(changes, wanted) -> None:
     import re
 
-    told = rejection_reason(fared(**changes))
-    assert (told is None) == (wanted is None)
-    assert wanted is None or re.match(wanted, told)
+    reason = rejection_reason(candidate_result(**changes))
+    assert (reason is None) == (wanted is None)
+    assert wanted is None or re.match(wanted, reason)
 
 
 @pytest.mark.parametrize(
@@ -108,17 +108,17 @@ def test_a_refusal_names_the_numbers(changes, wanted) -> None:
         ({"chain": 1.2, ADAPTIVE: 1.3, "2,1": 1.4}, (2, 1)),
     ],
 )
-def test_the_fastest_way_is_recommended(measured, widths) -> None:
-    assert picking._fastest_widths(fared(measured=measured)) == widths
+def test_the_fastest_tree_widths_are_recommended(measured, widths) -> None:
+    assert picking._fastest_widths(candidate_result(measured=measured)) == widths
 
 
-def picked(target, names, **changes) -> PickResult:
+def pick_among(target, names, **changes) -> PickResult:
     candidates = [parse_candidate(name, target, context=64) for name in names]
-    return pick(candidates, lambda each: load(target, slots=1, **each.load_options), asked(**changes))
+    return pick(candidates, lambda each: load(target, slots=1, **each.load_options), pick_settings(**changes))
 
 
-def test_a_draft_that_is_never_right_is_refused_and_one_that_always_is_is_known(target, draft) -> None:
-    found = picked(target, [str(draft), str(target), "ngram"])
+def test_a_useless_draft_is_rejected_and_a_perfect_one_has_acceptance_one(target, draft) -> None:
+    found = pick_among(target, [str(draft), str(target), "ngram"])
     by_name = {one.name: one for one in found.results}
     wrong, right = by_name[str(draft)], by_name[str(target)]
     assert wrong.alpha < 0.2
@@ -135,16 +135,14 @@ def test_a_draft_that_is_never_right_is_refused_and_one_that_always_is_is_known(
     assert [one.expected for one in found.results] == sorted(
         (one.expected for one in found.results), reverse=True
     )
-    assert [bool(one.measured) for one in found.results] == [True, True, False], (
-        "the best two alone are timed"
-    )
+    assert [bool(one.measured) for one in found.results] == [True, True, False], "only the best two are timed"
     assert found.best is None or found.best.worth
     assert found.speed_up >= 1.0
 
 
-def test_layers_and_heads_are_candidates_too(target, tmp_path) -> None:
+def test_skipped_layers_and_heads_can_be_candidates(target, tmp_path) -> None:
     heads = medusa(tmp_path / "heads")
-    found = picked(target, ["layer_skip:1", str(heads)])
+    found = pick_among(target, ["layer_skip:1", str(heads)])
     methods = {one.name: one for one in found.results}
     assert methods["layer_skip:1"].method == "layer_skip"
     own = methods[str(heads)]
@@ -157,13 +155,13 @@ def test_layers_and_heads_are_candidates_too(target, tmp_path) -> None:
     }
 
 
-def test_half_of_the_layers_draft_where_no_number_is_given(target) -> None:
+def test_layer_skip_without_a_number_uses_half_of_the_layers(target) -> None:
     assert parse_candidate("layer_skip", target, context=64).load_options == {"layer_skip": 2}
     assert read_config(target).layers == 4
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_candidates_memory_is_what_a_loaded_one_takes(target, dtype) -> None:
+def test_a_candidates_memory_equals_that_of_a_loaded_one(target, dtype) -> None:
     placed, context = ModelPlacement(dtype, "cpu"), 128
     skipping = parse_candidate("layer_skip:1", target, context=context, dtype=dtype)
     caches = load_model(target, placed, slots=1, context=context).cache.rows.nbytes
@@ -182,11 +180,11 @@ def test_a_candidates_memory_is_what_a_loaded_one_takes(target, dtype) -> None:
         ("./nowhere", CheckpointError, "nowhere is not a folder"),
     ],
 )
-def test_what_is_no_candidate_is_named(target, name, error, named) -> None:
+def test_an_invalid_candidate_raises_with_its_name(target, name, error, named) -> None:
     with pytest.raises(error, match=named):
         parse_candidate(name, target, context=64)
 
 
-def test_no_candidates_are_none(target) -> None:
+def test_an_empty_list_of_candidates_raises(target) -> None:
     with pytest.raises(ConfigurationError, match="there are no candidates"):
-        picked(target, [])
+        pick_among(target, [])
