@@ -52,15 +52,15 @@ def test_a_draft_continues_a_repetition():
 @pytest.mark.parametrize("kinds", [1, 50])
 def test_the_cost_per_token_does_not_grow_with_the_context(monkeypatch, kinds):
     """The test counts examined positions after a hundred thousand tokens, not seconds."""
-    rng, looked = random.Random(1), []
+    rng, lookups = random.Random(1), []
     honest = NgramIndex._matching
-    monkeypatch.setattr(NgramIndex, "_matching", lambda self, *at: looked.append(at) or honest(self, *at))
+    monkeypatch.setattr(NgramIndex, "_matching", lambda self, *at: lookups.append(at) or honest(self, *at))
     past = index_of(rng.randrange(kinds) for _ in range(100_000))
-    assert not looked
+    assert not lookups
     for _ in range(1000):
         past.append(rng.randrange(kinds))
         past.find()
-    assert len(looked) <= 8 * 1000
+    assert len(lookups) <= 8 * 1000
 
 
 def test_the_index_uses_less_than_800_bytes_per_token():

@@ -1,4 +1,4 @@
-"""Pairs turned into other servers' commands: every option against what the servers' own pages have."""
+"""Launch commands for other servers: every option against the servers' documentation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tiny_models import write_checkpoint
 from specclient.errors import CheckpointError, ConfigurationError
 from specclient.providers import PRESETS
 
-#: What the pages in each row's ``sources`` list, read in November 2026.
+#: Options on the pages in each row's ``sources``, as of November 2026.
 DOCUMENTED = {
     "vllm": {
         # docs.vllm.ai: configuration/engine_args, cli/serve; features/speculative_decoding/acceptance_metrics
@@ -82,7 +82,9 @@ def _value(found: LaunchPlan, option: str) -> str:
 
 @pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize("method", DEPLOYMENT_METHODS)
-def test_a_method_is_documented_or_refused_with_a_way_out(server: str, method: str) -> None:
+def test_commands_use_documented_options_and_unsupported_methods_raise_with_advice(
+    server: str, method: str
+) -> None:
     asked = replace(
         _asked(method), context=2048, dtype="bfloat16", tensor_parallel=2, host="0.0.0.0", port=9000
     )
@@ -98,11 +100,11 @@ def test_a_method_is_documented_or_refused_with_a_way_out(server: str, method: s
         if words[0] == "python3":
             assert {word for word in words if word.startswith("-")} <= CONVERT
     assert _value(found, "--port") == "9000"
-    assert found.base_url == "http://127.0.0.1:9000/v1", "0.0.0.0 is listened on, not asked"
+    assert found.base_url == "http://127.0.0.1:9000/v1", "clients do not connect to 0.0.0.0"
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_every_method_has_a_name_or_a_reason(server: str) -> None:
+def test_every_method_is_supported_or_has_a_reason(server: str) -> None:
     row = SERVERS[server]
     assert set(row.methods) | set(row.missing) | {"none"} == set(DEPLOYMENT_METHODS)
     assert not set(row.methods) & set(row.missing)
@@ -111,11 +113,11 @@ def test_every_method_has_a_name_or_a_reason(server: str) -> None:
     assert all(source.startswith("https://") for source in row.sources)
 
 
-def test_vllm_takes_an_object_of_documented_keys() -> None:
+def test_vllms_speculative_config_has_only_documented_keys() -> None:
     for method in SERVERS["vllm"].methods:
-        said = json.loads(_value(launch("vllm", _asked(method)), "--speculative-config"))
-        assert set(said) <= VLLM_KEYS
-        assert said["num_speculative_tokens"] == 5
+        written = json.loads(_value(launch("vllm", _asked(method)), "--speculative-config"))
+        assert set(written) <= VLLM_KEYS
+        assert written["num_speculative_tokens"] == 5
     assert json.loads(_value(launch("vllm", DRAFTED), "--speculative-config")) == {
         "method": "draft_model",
         "model": "org/small",
@@ -124,10 +126,10 @@ def test_vllm_takes_an_object_of_documented_keys() -> None:
     assert "--speculative-config" not in launch("vllm", _asked("none")).command
 
 
-def test_different_tokenizers_go_where_they_are_served_and_nowhere_else() -> None:
+def test_different_tokenizers_are_exported_only_to_servers_that_support_them() -> None:
     asked = replace(DRAFTED, same_tokenizer=False)
-    said = json.loads(_value(launch("vllm", asked), "--speculative-config"))
-    assert said["use_heterogeneous_vocab"] is True
+    written = json.loads(_value(launch("vllm", asked), "--speculative-config"))
+    assert written["use_heterogeneous_vocab"] is True
     for server in ("sglang", "trtllm", "llama.cpp"):
         with pytest.raises(ConfigurationError, match=r"different tokenizers.*export to vllm"):
             launch(server, asked)
@@ -136,7 +138,7 @@ def test_different_tokenizers_go_where_they_are_served_and_nowhere_else() -> Non
 
 
 @pytest.mark.parametrize("parameter", ["min_p", "logit_bias"])
-def test_vllm_refuses_sampling_that_it_would_answer_with_400(parameter: str) -> None:
+def test_sampling_parameters_that_vllm_rejects_raise(parameter: str) -> None:
     asked = replace(DRAFTED, sampling=("top_k", parameter))
     with pytest.raises(ConfigurationError, match=rf"{parameter}.*400.*--method none"):
         launch("vllm", asked)
@@ -144,36 +146,40 @@ def test_vllm_refuses_sampling_that_it_would_answer_with_400(parameter: str) -> 
     launch("sglang", asked)
 
 
-def test_trees_have_the_sizes_of_each_servers_own_terms() -> None:
-    asked = replace(_asked("eagle3"), depth=3, widths=(4, 2, 1))  # 4 + 8 + 8 guesses
+def test_tree_sizes_are_converted_to_each_servers_options() -> None:
+    asked = replace(_asked("eagle3"), depth=3, widths=(4, 2, 1))  # 4 + 8 + 8 drafted tokens
     found = launch("sglang", asked)
     options = ("--speculative-num-steps", "--speculative-eagle-topk", "--speculative-num-draft-tokens")
-    assert [_value(found, option) for option in options] == ["3", "4", "21"], "the root counts there"
-    wide = launch("sglang", replace(asked, widths=(4, 4, 4)))  # 84 guesses, but 4 + 16 + 16 are scored
+    assert [_value(found, option) for option in options] == ["3", "4", "21"], "SGLang counts the root"
+    wide = launch(
+        "sglang", replace(asked, widths=(4, 4, 4))
+    )  # 84 drafted tokens, of which 4 + 16 + 16 are scored
     assert _value(wide, options[2]) == "37"
-    said = yaml.safe_load(launch("trtllm", asked).files["trtllm.yaml"])["speculative_config"]
-    assert said["use_dynamic_tree"] is True
-    assert (said["dynamic_tree_max_topK"], said["max_total_draft_tokens"]) == (4, 12), "topK × depth at most"
+    written = yaml.safe_load(launch("trtllm", asked).files["trtllm.yaml"])["speculative_config"]
+    assert written["use_dynamic_tree"] is True
+    assert (written["dynamic_tree_max_topK"], written["max_total_draft_tokens"]) == (4, 12), (
+        "topK × depth at most"
+    )
     for server in ("vllm", "llama.cpp"):
         with pytest.raises(ConfigurationError, match="only chains"):
             launch(server, asked)
         launch(server, replace(asked, widths=(1, 1, 1)))
 
 
-def test_trtllm_reads_yaml_of_documented_keys() -> None:
+def test_trtllms_yaml_has_only_documented_keys() -> None:
     for method in SERVERS["trtllm"].methods:
         text = launch("trtllm", replace(_asked(method), draft='it\'s: a "path" é', dtype="float16")).files
-        said = yaml.safe_load(text["trtllm.yaml"])
-        assert set(said) <= TRTLLM_KEYS
-        assert set(said["speculative_config"]) <= TRTLLM_SPECULATIVE
-        assert said["dtype"] == "float16"
+        written = yaml.safe_load(text["trtllm.yaml"])
+        assert set(written) <= TRTLLM_KEYS
+        assert set(written["speculative_config"]) <= TRTLLM_SPECULATIVE
+        assert written["dtype"] == "float16"
         if method != "ngram":
-            assert said["speculative_config"]["speculative_model"] == 'it\'s: a "path" é'
+            assert written["speculative_config"]["speculative_model"] == 'it\'s: a "path" é'
     metrics = launch("trtllm", replace(DRAFTED, port=9000)).metrics
     assert metrics == "http://127.0.0.1:9000/prometheus/metrics"
 
 
-def test_pipelines_are_refused_where_speculation_does_not_run_over_them() -> None:
+def test_pipeline_parallelism_is_rejected_if_speculation_does_not_support_it() -> None:
     over = replace(DRAFTED, pipeline_parallel=2)
     for server, way_out in (("vllm", "eagle3"), ("sglang", "none")):
         with pytest.raises(ConfigurationError, match=f"pipeline_parallel is 2.*--method {way_out}"):
@@ -188,10 +194,10 @@ def test_pipelines_are_refused_where_speculation_does_not_run_over_them() -> Non
         launch("llama.cpp", replace(over, tensor_parallel=2))
 
 
-def test_llamacpp_fetches_and_converts_what_is_no_gguf() -> None:
+def test_llamacpp_downloads_and_converts_models_that_are_not_gguf() -> None:
     found = launch("llama.cpp", replace(DRAFTED, target="org/m", draft="other/m", dtype="bfloat16"))
     made = [words[words.index("--outfile") + 1] for words in found.before if "--outfile" in words]
-    assert len(set(made)) == 2, "two models of one name are two files"
+    assert len(set(made)) == 2, "models with equal names get different files"
     assert [_value(found, "--model"), _value(found, "--spec-draft-model")] == made
     assert found.before[0] == ("hf", "download", "org/m", "--local-dir", "m")
     assert all("bf16" in words for words in found.before if "--outfile" in words)
@@ -205,8 +211,8 @@ def test_llamacpp_fetches_and_converts_what_is_no_gguf() -> None:
 
 @pytest.mark.skipif(shutil.which("sh") is None, reason="no POSIX shell")
 @pytest.mark.parametrize("server", SERVERS)
-def test_a_shell_runs_the_script_word_for_word(server: str, tmp_path: Path) -> None:
-    """Programs of those names write down what they are called with."""
+def test_the_script_passes_arguments_unchanged_through_a_shell(server: str, tmp_path: Path) -> None:
+    """Stub programs with the commands' names record their arguments."""
     odd = '/models/it\'s $(touch broken) "b" `c` \\ *'
     asked = replace(DRAFTED, target=odd, draft=odd + "2", name="a b;c")
     found = launch(server, asked)
@@ -227,7 +233,7 @@ def test_a_shell_runs_the_script_word_for_word(server: str, tmp_path: Path) -> N
     assert {path.name for path in work.iterdir()} == set(found.files)
 
 
-def test_what_cannot_be_is_refused_before_a_server_is_chosen() -> None:
+def test_inconsistent_deployments_are_rejected() -> None:
     with pytest.raises(ConfigurationError, match="add --draft"):
         Deployment(target="org/big", method="draft")
     with pytest.raises(ConfigurationError, match="add --heads"):
@@ -236,7 +242,7 @@ def test_what_cannot_be_is_refused_before_a_server_is_chosen() -> None:
         replace(DRAFTED, widths=(2, 2))
 
 
-def test_folders_tell_their_heads_tokenizers_and_sampling(tmp_path: Path) -> None:
+def test_heads_tokenizers_and_sampling_defaults_are_read_from_folders(tmp_path: Path) -> None:
     target = write_checkpoint(tmp_path / "target")
     other = write_checkpoint(tmp_path / "other", vocab_size=280)
     assert same_tokenizer(str(target), str(target)) is True
@@ -263,7 +269,7 @@ def test_folders_tell_their_heads_tokenizers_and_sampling(tmp_path: Path) -> Non
         heads_method("org/heads")
 
 
-def test_foreign_heads_are_said_to_be_foreign() -> None:
+def test_notes_warn_about_heads_in_another_format() -> None:
     asked = replace(_asked("eagle3"), format="speculators")
     assert not launch("vllm", asked).notes[1:]
     for server in ("sglang", "trtllm", "llama.cpp"):

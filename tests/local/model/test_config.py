@@ -1,4 +1,4 @@
-"""Reading config.json, and checking sampling parameters: each refusal names value and way out."""
+"""Reading config.json, and checking sampling parameters: errors have the value and the allowed ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read(tmp_path, generation=None, **changes):
     return read_config(tmp_path)
 
 
-def test_defaults_are_the_familys(tmp_path):
+def test_defaults_are_those_of_the_model_family(tmp_path):
     config = read(tmp_path)
     assert (config.kv_heads, config.head_dim, config.tied, config.norm_eps) == (4, 8, False, 1e-6)
     assert (config.qkv_bias, config.o_bias, config.mlp_bias, config.qk_norm) == (False, False, False, False)
@@ -51,17 +51,17 @@ def test_defaults_are_the_familys(tmp_path):
         {"rope_parameters": {"rope_theta": 5e5, "rope_type": "linear", "factor": 2.0}},
     ],
 )
-def test_both_generations_of_rope_settings_read_alike(tmp_path, written):
+def test_old_and_new_rope_settings_are_equivalent(tmp_path, written):
     rope = read(tmp_path, **written).rope
     assert (rope.theta, rope.kind, rope.factor) == (5e5, "linear", 2.0)
 
 
-def test_end_tokens_come_from_both_files(tmp_path):
+def test_end_tokens_are_read_from_both_files(tmp_path):
     assert read(tmp_path, generation={"eos_token_id": [2, 7]}, eos_token_id=2).eos == (2, 7)
     assert read(tmp_path, generation={}, eos_token_id=[3]).eos == (3,)
 
 
-def test_which_layers_slide_is_read_as_each_family_writes_it(tmp_path):
+def test_sliding_layers_are_read_in_each_familys_format(tmp_path):
     def sliding(kind, **changes):
         config = read(tmp_path, model_type=kind, **({"sliding_window": 32} | changes))
         assert config.context == 128
@@ -72,14 +72,14 @@ def test_which_layers_slide_is_read_as_each_family_writes_it(tmp_path):
     assert sliding("mistral") == (32, (True, True))
     assert sliding("mistral", sliding_window=None) == (None, (False, False))
     assert sliding("qwen2", use_sliding_window=False) == (None, (False, False))
-    assert sliding("qwen2", **on) == (None, (False, False))  # from layer 28 on, where nothing else is said
+    assert sliding("qwen2", **on) == (None, (False, False))  # from layer 28 on by default
     assert sliding("qwen2", max_window_layers=1, **on) == (32, (False, True))
     assert sliding("qwen3", max_window_layers=0, **on) == (32, (True, True))
     assert sliding("qwen3", layer_types=["sliding_attention", "full_attention"], **on) == (32, (True, False))
     assert read(tmp_path, model_type="mistral").window == 4096
 
 
-def test_a_stretched_model_serves_what_its_rope_reaches(tmp_path):
+def test_rope_scaling_extends_the_context(tmp_path):
     yarn = {"rope_type": "yarn", "factor": 4.0}
     assert read(tmp_path, rope_scaling=yarn).context == 512
     assert read(tmp_path, rope_scaling=yarn | {"original_max_position_embeddings": 32}).context == 128
@@ -113,12 +113,12 @@ def test_a_stretched_model_serves_what_its_rope_reaches(tmp_path):
         ),
     ],
 )
-def test_what_is_not_supported_is_named(tmp_path, changes, message):
+def test_unsupported_settings_raise_with_the_supported_ones(tmp_path, changes, message):
     with pytest.raises(CheckpointError, match=message):
         read(tmp_path, **changes)
 
 
-def test_broken_files_are_named(tmp_path):
+def test_invalid_files_raise_with_the_reason(tmp_path):
     with pytest.raises(CheckpointError, match=r"config\.json is missing"):
         read_config(tmp_path)
     (tmp_path / "config.json").write_text("{")
@@ -163,7 +163,7 @@ def test_broken_files_are_named(tmp_path):
         ("method", "magic"),
     ],
 )
-def test_a_bad_parameter_is_named_with_its_value(name, value):
+def test_an_invalid_parameter_raises_with_its_name_and_value(name, value):
     with pytest.raises(BadRequestError) as caught:
         SamplingParams(**{name: value})
     assert caught.value.param == name
@@ -172,7 +172,7 @@ def test_a_bad_parameter_is_named_with_its_value(name, value):
     assert str(caught.value).startswith(f"{name} is {shown!r}; allowed is ")
 
 
-def test_good_parameters_pass():
+def test_valid_parameters_are_accepted():
     params = SamplingParams(
         max_tokens=None,
         temperature=0,
@@ -188,7 +188,7 @@ def test_good_parameters_pass():
     assert SamplingParams(stop=["a", "b"], seed=2**64 - 1).stop == ("a", "b")
 
 
-def test_the_package_says_what_to_install_where_torch_is_missing(monkeypatch):
+def test_without_torch_the_error_names_the_package_to_install(monkeypatch):
     monkeypatch.delitem(sys.modules, "specclient_local.request.sequence", raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(
@@ -198,7 +198,7 @@ def test_the_package_says_what_to_install_where_torch_is_missing(monkeypatch):
     assert caught.value.name == "torch"
 
 
-def test_the_bundled_pair_is_known_by_its_route_too():
+def test_the_bundled_pair_can_be_named_by_its_route():
     for name in ("demo", "local/demo"):
         assert resolve_pair_name(name, None) == (BUNDLED / "target", BUNDLED / "draft")
         assert resolve_pair_name(name, "own")[1] == "own"

@@ -1,4 +1,4 @@
-"""The decoder's logits against transformers', over the options a Llama-family config can have."""
+"""The decoder's logits against transformers', for the options of Llama-family configurations."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def random_ids(count, vocab=300, seed=1):
 
 @pytest.fixture(params=VARIANTS, scope="module")
 def pair(request, checkpoint):
-    """A runner and the reference; a window there is, is shorter than what the tests read."""
+    """Return a runner and the reference; sliding windows are shorter than the tests' inputs."""
     folder = checkpoint(**VARIANTS[request.param])
     return load(folder, context=64), reference(folder)
 
@@ -118,7 +118,7 @@ def test_one_pass_over_many_rows_equals_transformers(pair):
 
 
 @torch.inference_mode()
-def test_a_tree_under_the_mask_equals_each_path_alone(pair):
+def test_tree_logits_equal_those_of_each_path_alone(pair):
     runner, model = pair
     prompt, tree = random_ids(30), TokenTree()
     for parent, token in [(-1, 7), (-1, 8), (0, 9), (0, 10), (1, 9), (2, 11), (5, 12), (4, 13)]:
@@ -136,7 +136,7 @@ def test_a_tree_under_the_mask_equals_each_path_alone(pair):
 
 
 @torch.inference_mode()
-def test_a_prefill_longer_than_a_chunk_equals_one_pass(checkpoint):
+def test_a_prefill_in_several_passes_equals_transformers(checkpoint):
     folder = checkpoint(max_position_embeddings=1024)
     runner, model = load(folder, context=MAX_PASS_ROWS * 2 + 40), reference(folder)
     ids = random_ids(MAX_PASS_ROWS * 2 + 30)
@@ -147,8 +147,8 @@ def test_a_prefill_longer_than_a_chunk_equals_one_pass(checkpoint):
 @pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("window", [None, 24])
 @torch.inference_mode()
-def test_rows_are_bit_for_bit_those_scored_alone(checkpoint, window, native, monkeypatch):
-    """The shape of the bundled target; every draft length, across a block boundary of the cache."""
+def test_chain_rows_are_bit_identical_to_rows_scored_alone(checkpoint, window, native, monkeypatch):
+    """The model has the bundled target's shape; drafts of all lengths cross a cache block boundary."""
     folder = checkpoint(
         hidden_size=320, intermediate_size=896, num_attention_heads=5, num_key_value_heads=5, vocab_size=512,
         spread=0.05, kind="mistral", sliding_window=window,
@@ -172,8 +172,8 @@ def test_rows_are_bit_for_bit_those_scored_alone(checkpoint, window, native, mon
 
 
 @torch.inference_mode()
-def test_a_window_far_from_the_first_tokens_sees_what_transformers_sees(checkpoint):
-    """Whole blocks of the cache lie before it, all of them closed."""
+def test_a_sliding_window_far_into_the_context_equals_transformers(checkpoint):
+    """Whole cache blocks before the window are masked."""
     folder = checkpoint(kind="mistral", sliding_window=24, max_position_embeddings=1200)
     runner, model = load(folder, context=1200), reference(folder)
     ids = random_ids(1108)
@@ -197,13 +197,13 @@ def test_half_precision_stays_close_to_float32(checkpoint, dtype):
     assert (got.float() - expected).abs().max() < 0.05 * expected.abs().max()
 
 
-def test_a_slot_refuses_more_than_it_holds(checkpoint):
+def test_more_positions_than_a_slots_context_raise(checkpoint):
     runner = load(checkpoint(), context=8)
     with pytest.raises(ValueError, match="9 positions exceed the 8"):
         runner.prefill(0, list(range(9)))
 
 
-def test_a_pass_has_no_more_rows_than_its_mask(checkpoint):
+def test_more_rows_than_one_pass_allows_raise(checkpoint):
     runner = load(checkpoint(), context=MAX_PASS_ROWS + 40)
     with pytest.raises(ValueError, match="257 rows exceed the 256 of one pass"):
         runner.read(0, [5] * (MAX_PASS_ROWS + 1))

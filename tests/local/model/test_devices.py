@@ -1,4 +1,4 @@
-"""Where models are and in which types they compute: named devices, every tensor on its own, types mixed."""
+"""Devices and dtypes: device names, placement of tensors, and mixed dtypes of draft and target."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def accelerators(monkeypatch, cuda=0, mps=False):
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
 
 
-def test_auto_is_the_first_cuda_device_or_the_processor_and_never_mps(monkeypatch):
+def test_auto_is_the_first_cuda_device_or_the_cpu_but_never_mps(monkeypatch):
     accelerators(monkeypatch, mps=True)
     assert available_devices() == ("cpu", "mps")
     assert resolve_device("auto") == torch.device("cpu")
@@ -34,7 +34,7 @@ def test_auto_is_the_first_cuda_device_or_the_processor_and_never_mps(monkeypatc
 
 
 @pytest.mark.parametrize("name", ["cuda:2", "mps", "cuda:07"])
-def test_a_device_that_is_not_here_is_refused_with_those_that_are(monkeypatch, name):
+def test_an_unavailable_device_is_rejected_with_the_available_ones(monkeypatch, name):
     accelerators(monkeypatch, cuda=2)
     with pytest.raises(
         ConfigurationError, match=f"device is '{name}', .*; available are cpu, cuda:0, cuda:1"
@@ -42,7 +42,7 @@ def test_a_device_that_is_not_here_is_refused_with_those_that_are(monkeypatch, n
         resolve_device(name)
 
 
-def test_the_engine_refuses_a_device_of_either_model(checkpoint, monkeypatch):
+def test_the_engine_checks_the_devices_of_target_and_draft(checkpoint, monkeypatch):
     accelerators(monkeypatch)
     folder = checkpoint(eos_token_id=None)
     with pytest.raises(
@@ -56,8 +56,8 @@ def test_the_engine_refuses_a_device_of_either_model(checkpoint, monkeypatch):
 @pytest.mark.parametrize("window", [None, 24])
 @torch.inference_mode()
 def test_every_tensor_of_a_pass_is_on_the_models_device(checkpoint, monkeypatch, window):
-    """On a device of no memory, where an operation with a tensor of another one fails."""
-    monkeypatch.setattr(weights, "check_values", lambda *_: None)  # there are no values there
+    """The device is ``meta``, on which an operation with a tensor of another device fails."""
+    monkeypatch.setattr(weights, "check_values", lambda *_: None)  # meta tensors have no values
     folder = checkpoint(kind="mistral", sliding_window=window)
     runner = DecoderRunner.load(folder, dtype="bfloat16", slots=2, context=96, device="meta")
     tree = TokenTree()
@@ -74,7 +74,7 @@ def test_every_tensor_of_a_pass_is_on_the_models_device(checkpoint, monkeypatch,
 @pytest.mark.parametrize(
     ("dtype", "draft_dtype"), [("float32", "bfloat16"), ("bfloat16", "float32"), ("float16", "bfloat16")]
 )
-def test_draft_and_target_compute_each_in_its_own_type(checkpoint, dtype, draft_dtype):
+def test_draft_and_target_can_have_different_dtypes(checkpoint, dtype, draft_dtype):
     folder = checkpoint(intermediate_size=64, spread=0.2)
     target = load_model(folder, ModelPlacement(dtype), slots=1, context=64)
     draft = load_model(folder, ModelPlacement(draft_dtype), slots=1, context=64, exact=False)

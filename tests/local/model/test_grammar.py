@@ -1,4 +1,4 @@
-"""Grammars as masks: against every sentence of small languages, along trees, for any set of end tokens."""
+"""Grammars as token masks: against all sentences of small languages, along trees, and with end tokens."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ def tokens(tmp_path_factory):
 
 
 def allowed(grammar, paths, columns):
-    """Which columns the grammar leaves after each path."""
+    """Return the columns that the grammar allows after each path."""
     rows = torch.zeros(len(paths), columns)
     grammar.apply(rows, paths)
     return [set(row.isfinite().nonzero().flatten().tolist()) for row in rows]
 
 
 @pytest.mark.parametrize("regex", ["ab?c", "(ab|ba)*c", "a{2,3}", "[ab]*d|c", "a[^a]"])
-def test_a_token_is_allowed_where_it_begins_a_sentence(letters, regex):
-    """All sentences of up to six letters, by Python's own regular expressions, say what may follow."""
+def test_a_token_is_allowed_if_it_continues_towards_a_sentence(letters, regex):
+    """The expected tokens come from all sentences of up to six letters, matched by Python's ``re``."""
     grammars = GrammarCompiler(letters, LETTERS, [END])
     texts = ["".join(t) for n in range(7) for t in itertools.product("abcde", repeat=n)]
     sentences = [text for text in texts if re.fullmatch(regex, text)]
@@ -62,14 +62,14 @@ def test_a_token_is_allowed_where_it_begins_a_sentence(letters, regex):
         grammar = grammars.grammar(SamplingParams(regex=regex), [END])
         for token in (ord(letter) - 97 for letter in text):
             grammar.take(token)
-        going_on = {ord(s[len(text)]) - 97 for s in sentences if s.startswith(text) and s != text}
+        continuing = {ord(s[len(text)]) - 97 for s in sentences if s.startswith(text) and s != text}
         ending = {END} if text in sentences else set()
-        assert allowed(grammar, [[]], LETTERS) == [going_on | ending]
-        assert grammar.ended == (not going_on)
+        assert allowed(grammar, [[]], LETTERS) == [continuing | ending]
+        assert grammar.ended == (not continuing)
 
 
-def walked(rng, grammar, taken, end):
-    """Paths of random tokens, allowed ones and others."""
+def random_paths(rng, grammar, taken, end):
+    """Return paths of random tokens, both allowed and forbidden."""
     paths = [()]
     for _ in range(6):
         path = paths[rng.integers(len(paths))]
@@ -80,13 +80,13 @@ def walked(rng, grammar, taken, end):
 
 
 @pytest.mark.parametrize("schema", [PERSON, {"type": "object"}, {"enum": ["alpha", "alphabet", 12]}])
-def test_along_any_tree_each_row_is_what_a_parser_of_its_own_says(tokens, schema):
+def test_masks_along_a_tree_equal_those_of_a_separate_parser_per_path(tokens, schema):
     grammars, asked = GrammarCompiler(tokens, 300, [0, 1]), SamplingParams(json_schema=schema)
     for seed in range(2):
         rng, taken = np.random.default_rng(seed), []
         grammar = grammars.grammar(asked, [0, 1])
         while not grammar.ended and len(taken) < 12:
-            paths = walked(rng, grammar, taken, (0, 1))
+            paths = random_paths(rng, grammar, taken, (0, 1))
             for path, row in zip(paths, allowed(grammar, paths, 300), strict=True):
                 alone, reachable = grammars.grammar(asked, [0, 1]), True
                 for token in [*taken, *path]:
@@ -99,7 +99,7 @@ def test_along_any_tree_each_row_is_what_a_parser_of_its_own_says(tokens, schema
             taken.append(token)
 
 
-def test_guesses_seen_by_the_draft_are_not_asked_again_for_the_target(tokens, monkeypatch):
+def test_masks_computed_for_the_draft_are_reused_for_the_target(tokens, monkeypatch):
     from specclient_local.model.grammar import GrammarState
 
     asked, honest = [], GrammarState._ask
@@ -118,7 +118,7 @@ def test_guesses_seen_by_the_draft_are_not_asked_again_for_the_target(tokens, mo
 
 
 @pytest.mark.parametrize("ends", [[], [END], [1, END]], ids=str)
-def test_an_answer_may_end_with_any_end_token_or_by_itself(letters, ends):
+def test_a_complete_answer_may_end_with_any_end_token_or_without_one(letters, ends):
     grammars = GrammarCompiler(letters, LETTERS, ends)
     grammar = grammars.grammar(SamplingParams(regex="ac?"), ends)
     assert allowed(grammar, [[], [0], [0, 2], [0, END]], LETTERS) == [
@@ -138,8 +138,8 @@ def test_an_answer_may_end_with_any_end_token_or_by_itself(letters, ends):
     assert other.ended
 
 
-def test_a_stop_that_is_no_text_may_end_the_answer_too(tokens):
-    """Special token 0 ends this request's answer only; a stop that is text must fit the grammar."""
+def test_a_special_stop_token_may_end_the_answer(tokens):
+    """Special token 0 is a stop token of this request; a stop token that is text must match the grammar."""
     text = tokens.encode("b")
     grammar = GrammarCompiler(tokens, 300, [1]).grammar(SamplingParams(regex="a"), [0, 1, *text])
     grammar.take(*tokens.encode("a"))
@@ -154,8 +154,8 @@ def test_logits_may_be_wider_than_the_tokenizer_and_narrower_in_a_draft(letters)
     assert allowed(grammar, [[5]], 1) == [set()]
 
 
-def test_what_breaks_one_answer_breaks_no_other_of_the_same_grammar(letters):
-    """A lexeme that may be empty and ends as soon as it can makes the library panic, once it comes to it."""
+def test_a_parser_failure_affects_only_its_own_answer(letters):
+    """The library panics when it reaches a lazy lexeme that may be empty."""
     lark = 'start: "a" lazy "c" | "b" "d"\nlazy[lazy]: /b*/'
     grammars, asked = GrammarCompiler(letters, LETTERS, [END]), SamplingParams(grammar=lark)
     one, other = grammars.grammar(asked, [END]), grammars.grammar(asked, [END])
@@ -166,12 +166,12 @@ def test_what_breaks_one_answer_breaks_no_other_of_the_same_grammar(letters):
     assert allowed(grammars.grammar(asked, [END]), [[]], LETTERS) == [{0, 1}]
 
 
-def test_what_the_model_cannot_begin_is_refused(letters):
+def test_a_grammar_that_no_token_can_begin_is_rejected(letters):
     with pytest.raises(BadRequestError, match="regex cannot be used: the model's tokens cannot write"):
         GrammarCompiler(letters, LETTERS, [END]).grammar(SamplingParams(regex="1a"), [END])
 
 
-def test_what_cannot_be_written_leaves_nothing_there_and_all_else_as_it_is(letters):
+def test_a_dead_end_allows_no_token_and_leaves_other_paths_unchanged(letters):
     grammar = GrammarCompiler(letters, LETTERS, [END]).grammar(SamplingParams(regex="a1|bc"), [END])
     assert allowed(grammar, [[0], [], [1]], LETTERS) == [set(), {0, 1}, {2}]
     grammar.take(1)
@@ -206,13 +206,13 @@ def test_a_lark_grammar_may_name_special_tokens(tokens):
         ({"json_schema": {"maximum": float("inf")}}, "json_schema is .* not JSON compliant"),
     ],
 )
-def test_what_the_library_cannot_use_is_refused_by_name(tokens, asked, message):
+def test_invalid_grammars_raise_with_the_parameters_name(tokens, asked, message):
     with pytest.raises(BadRequestError, match=f"(?s){message}") as refused:
         GrammarCompiler(tokens, 300, [1]).grammar(SamplingParams(**asked), [1])
     assert refused.value.param == next(iter(asked))
 
 
-def test_without_the_library_the_error_says_how_to_get_it(tokens, monkeypatch):
+def test_without_llguidance_the_error_names_the_package_to_install(tokens, monkeypatch):
     honest = builtins.__import__
 
     def lacking(name, *rest):
@@ -239,7 +239,7 @@ def test_white_space_in_json_is_bounded(tokens):
     assert space not in after
 
 
-def test_text_is_cut_as_the_tokenizer_cuts_it_or_longest_first(tokens, letters):
+def test_text_is_tokenized_as_by_the_tokenizer_or_by_longest_match(tokens, letters):
     cut = GrammarVocabulary(tokens, 300, [1])
     assert cut(b"def fibonacci") == tokens.encode("def fibonacci")
     assert b"".join(cut.tokens[i] for i in cut("é<|eos|>".encode())) == "é<|eos|>".encode()
@@ -248,7 +248,7 @@ def test_text_is_cut_as_the_tokenizer_cuts_it_or_longest_first(tokens, letters):
     assert GrammarVocabulary(letters, LETTERS, [])(b"ab1c") == [0, 1]
 
 
-def test_sentences_of_a_schema_are_json_that_validates(tokens):
+def test_a_json_schema_grammar_accepts_a_valid_document(tokens):
     schema = {"type": "object", "properties": {"a": {"enum": [1, "x", None]}}, "required": ["a"]}
     grammar = GrammarCompiler(tokens, 300, [1]).grammar(SamplingParams(json_schema=json.dumps(schema)), [1])
     written = tokens.encode('{"a": "x"}')

@@ -1,4 +1,4 @@
-"""What heads draft from, and how: hidden states after any history, trees of picks, prompts of any length."""
+"""Hidden states for heads, and drafting from them: caches, Medusa's trees, and prompts of any length."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def runner(target, request, monkeypatch) -> HiddenStateRunner:
     return opened
 
 
-def by_transformers(target, tokens):
-    """Hidden states after each of ``DEPTHS``, ``[N, depths, hidden]``, the last before its norm."""
+def transformers_states(target, tokens):
+    """Return hidden states after ``DEPTHS`` layers, ``[N, depths, hidden]``, the last before its norm."""
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32).eval()
@@ -52,16 +52,16 @@ def by_transformers(target, tokens):
     return torch.stack([states[0][0], states[1][0], states[3][0], last[0]], dim=1)
 
 
-def test_hidden_states_are_those_of_transformers(target, runner):
+def test_hidden_states_equal_those_of_transformers(target, runner):
     tokens = [5, 17, 120, 33, 80, 201, 9]
     runner.prefill(0, tokens[:4])
     runner.score_all([SlotInput(1, [7, 8]), SlotInput(0, tokens[4:])])
     found = runner.features(0, 0, 7, DEPTHS)
-    torch.testing.assert_close(found, by_transformers(target, tokens), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(found, transformers_states(target, tokens), atol=1e-4, rtol=1e-4)
     assert torch.equal(runner.features(0, 2, 7, (3,)), found[2:, 2:3])
 
 
-def test_hidden_states_follow_what_is_kept_copied_and_forgotten(runner):
+def test_hidden_states_are_kept_copied_and_erased_with_the_cache(runner):
     tree = TokenTree()
     first, second = tree.add(ROOT, 40), tree.add(ROOT, 41)
     tree.add(first, 42)
@@ -87,7 +87,7 @@ def test_hidden_states_follow_what_is_kept_copied_and_forgotten(runner):
 
 
 @pytest.mark.parametrize("make", [tiny_heads.eagle, tiny_heads.eagle3], ids=["eagle", "eagle3"])
-def test_a_heads_cache_is_that_of_a_fresh_one_whatever_was_refused(target, tmp_path, make):
+def test_a_heads_cache_equals_a_fresh_prefill_after_rejected_tokens(target, tmp_path, make):
     folder = make(tmp_path)
     opened = load_model(target, ModelPlacement(), slots=2, context=128, taps=_taps(folder, target))
     _, drafter = drafter_for_heads(opened, folder)
@@ -136,7 +136,7 @@ def medusa_trees(target, folder, shape, **params):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
-def test_medusas_tree_is_static_and_made_of_picks(target, tmp_path, temperature):
+def test_medusas_tree_has_fixed_widths_and_picked_tokens(target, tmp_path, temperature):
     tree, likeliest = medusa_trees(target, tmp_path, (3, 2, 1, 1), temperature=temperature)
     assert tree.depths() == sorted(tree.depths())
     assert max(tree.depths()) == 3, "there are three heads"
@@ -146,8 +146,8 @@ def test_medusas_tree_is_static_and_made_of_picks(target, tmp_path, temperature)
     assert all(q in (None, token) for q, token in zip(tree.q, tree.tokens, strict=True))
 
 
-def test_medusas_grown_tree_keeps_the_likeliest(target, tmp_path):
-    """Each head's say weighed with what the next one said one place before, of the same token."""
+def test_medusas_grown_tree_combines_predictions_of_two_positions(target, tmp_path):
+    """A head's prediction is combined with the next head's at the previous position (the same token)."""
     opened = load_model(target, ModelPlacement(), slots=1, context=128, taps=(4,))
     _, drafter = drafter_for_heads(opened, tiny_heads.medusa(tmp_path, spread=0.1))
     request = sequence([7, 8, 9], method="medusa", temperature=0.9)
@@ -163,8 +163,8 @@ def test_medusas_grown_tree_keeps_the_likeliest(target, tmp_path):
 
 
 @pytest.mark.parametrize("shape", [GrownTree(3, 1), GrownTree(3, 20), GrownTree(2, 63), GrownTree(3, 63)])
-def test_a_sparse_tree_has_the_likeliest_paths_of_all(shape):
-    """Compared with all paths written out; one token of a level is forbidden."""
+def test_a_sparse_tree_has_the_most_likely_paths(shape):
+    """The expected paths come from an enumeration; one token of a level is forbidden."""
     rows = torch.randn(3, 5, generator=torch.Generator().manual_seed(3)) * 2.0
     rows[1, 2] = -torch.inf
     shares = torch.softmax(rows.double(), -1)
@@ -177,12 +177,12 @@ def test_a_sparse_tree_has_the_likeliest_paths_of_all(shape):
     assert all(q is None for q in tree.q)
 
 
-def test_heads_that_say_nothing_finite_draft_nothing():
+def test_non_finite_head_logits_give_an_empty_tree():
     assert len(sparse_tree(torch.full((2, 5), torch.nan), GrownTree(2, 8))) == 0
     assert len(sparse_tree(torch.zeros(0, 5), GrownTree(0, 8))) == 0
 
 
-def test_a_grown_tree_of_medusas_is_as_large_as_trees_may_be(target, tmp_path):
+def test_medusas_grown_trees_use_the_maximum_tree_size(target, tmp_path):
     with load(target, heads=tiny_heads.medusa(tmp_path)) as engine:
         answer = engine.generate("def f(x):", max_tokens=12, draft_tree="grow", draft_length=3)
         wanted = engine.generate("def f(x):", max_tokens=12, method="plain")
@@ -191,7 +191,7 @@ def test_a_grown_tree_of_medusas_is_as_large_as_trees_may_be(target, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["medusa", "eagle", "eagle3"])
-def test_prompts_of_any_length_and_with_scores_are_drafted_for(target, tmp_path, kind):
+def test_heads_draft_after_prompts_of_any_length_and_with_prompt_scores(target, tmp_path, kind):
     folder = getattr(tiny_heads, kind)(tmp_path)
     with load(target, heads=folder, slots=2) as engine:
         for length in (1, 2, MAX_PASS_ROWS, MAX_PASS_ROWS + 1, 2 * MAX_PASS_ROWS + 3):
@@ -204,7 +204,7 @@ def test_prompts_of_any_length_and_with_scores_are_drafted_for(target, tmp_path,
 
 
 @pytest.mark.parametrize("kind", ["medusa", "eagle3"])
-def test_rules_and_sliding_contexts_go_with_heads(target, tmp_path, kind):
+def test_heads_work_with_logits_processors_and_sliding_contexts(target, tmp_path, kind):
     folder = getattr(tiny_heads, kind)(tmp_path)
     with load(target, heads=folder, context=40) as engine:
         for params in (

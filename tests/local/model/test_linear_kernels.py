@@ -1,4 +1,4 @@
-"""Every kernel computes the product, and the chooser prefers rows that do not depend on their company."""
+"""Linear kernels: correct products, and a chooser that prefers kernels with batch-independent rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specclient_local.model.linear_kernels import KERNELS, KernelChooser, is_row
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize(("out", "width"), [(48, 32), (1024, 64), (700, 64), (7, 3)])
 @pytest.mark.parametrize("rows", [1, 2, 5, 33])
-def test_every_kernel_is_a_linear_layer(name, out, width, rows):
+def test_every_kernel_computes_a_linear_layer(name, out, width, rows):
     weight, bias, x = torch.randn(out, width), torch.randn(out), torch.randn(rows, width)
     expected = x.double() @ weight.double().T
     with torch.inference_mode():
@@ -19,14 +19,14 @@ def test_every_kernel_is_a_linear_layer(name, out, width, rows):
     torch.testing.assert_close(got, expected + bias.double(), atol=1e-4, rtol=1e-4)
 
 
-def stateful(kernel):
-    """A kernel whose rows do depend on their company."""
+def batch_dependent(kernel):
+    """Return a kernel whose rows depend on the number of rows in the call."""
     return lambda weight, bias: lambda x: kernel(weight, bias)(x) + 1e-6 * len(x)
 
 
-def test_a_target_never_gets_a_kernel_whose_rows_differ_if_there_is_another(monkeypatch):
+def test_a_target_gets_a_kernel_with_batch_independent_rows_if_there_is_one(monkeypatch):
     for name in ("plain", "columns"):
-        monkeypatch.setitem(KERNELS, name, stateful(KERNELS[name]))
+        monkeypatch.setitem(KERNELS, name, batch_dependent(KERNELS[name]))
     weight = torch.randn(64, 32)
     assert not is_row_stable(KERNELS["plain"](weight, None), weight)
     monkeypatch.setitem(KERNELS, "packed", lambda weight, bias: lambda x: torch.zeros(len(x), len(weight)))
@@ -35,7 +35,7 @@ def test_a_target_never_gets_a_kernel_whose_rows_differ_if_there_is_another(monk
     assert choose.chosen == {(64, 32): "packed"}
 
 
-def test_a_draft_gets_the_fastest(monkeypatch):
+def test_a_draft_gets_the_fastest_kernel(monkeypatch):
     now = [0.0]
 
     def slow(seconds, kernel):
@@ -49,13 +49,13 @@ def test_a_draft_gets_the_fastest(monkeypatch):
         return build
 
     for name, seconds in (("plain", 3.0), ("packed", 2.0), ("columns", 1.0)):
-        monkeypatch.setitem(KERNELS, name, slow(seconds, stateful(KERNELS[name])))
+        monkeypatch.setitem(KERNELS, name, slow(seconds, batch_dependent(KERNELS[name])))
     choose = KernelChooser(exact=False, clock=lambda: now[0])
     choose(torch.randn(8, 4))
     assert choose.chosen == {(8, 4): "columns"}
 
 
-def test_a_kernel_this_machine_has_not_is_passed_over(monkeypatch):
+def test_a_kernel_that_the_machine_does_not_support_is_skipped(monkeypatch):
     def missing(weight, bias):
         raise RuntimeError("no such kernel")
 
@@ -65,9 +65,9 @@ def test_a_kernel_this_machine_has_not_is_passed_over(monkeypatch):
     assert choose.chosen[8, 4] != "packed"
 
 
-def test_where_no_kernel_keeps_rows_apart_they_are_computed_one_by_one(monkeypatch):
+def test_rows_are_computed_one_by_one_if_no_kernel_has_batch_independent_rows(monkeypatch):
     for name in ("plain", "packed", "columns"):
-        monkeypatch.setitem(KERNELS, name, stateful(KERNELS["plain"]))
+        monkeypatch.setitem(KERNELS, name, batch_dependent(KERNELS["plain"]))
     weight, bias = torch.randn(700, 320), torch.randn(700)
     choose = KernelChooser()
     assert is_row_stable(choose(weight, bias), weight)

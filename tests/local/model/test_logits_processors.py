@@ -32,8 +32,8 @@ def logits(vocab=VOCAB):
     return torch.randn(len(PATHS), vocab, generator=torch.Generator().manual_seed(1), dtype=torch.float64) * 2
 
 
-def rules_of(params, prompt=PROMPT):
-    """The rules of a request, without a tokenizer around them."""
+def processor_of(params, prompt=PROMPT):
+    """Return the logits processor of a request, built without a tokenizer."""
     weights = LogitPenalties(params, prompt) if LogitPenalties.needed(params) else None
     words = BAD if params.bad_words else ()
     masks = TokenMasks(ENDS, params.min_tokens, words, prompt) if words or params.min_tokens else None
@@ -41,7 +41,7 @@ def rules_of(params, prompt=PROMPT):
 
 
 def expected(row, params, answer):
-    """One row as transformers' processors have it, and OpenAI's formula."""
+    """Return a row processed by transformers' processors and OpenAI's formula."""
     from transformers import (
         MinNewTokensLengthLogitsProcessor,
         NoBadWordsLogitsProcessor,
@@ -64,92 +64,93 @@ def expected(row, params, answer):
 
 @pytest.mark.parametrize("vocab", [VOCAB, 9], ids=["whole", "a draft's fewer ids"])
 @pytest.mark.parametrize("name", ASKED)
-def test_each_row_is_what_plain_decoding_sees_there(name, vocab):
+def test_each_tree_row_equals_that_of_plain_decoding(name, vocab):
     params, rows = SamplingParams(**ASKED[name]), logits(vocab)
-    rules, untouched = rules_of(params), rows.clone()
+    logits_processor, untouched = processor_of(params), rows.clone()
     for taken in range(len(ANSWER) + 1):
-        got = rules.process(rows, PATHS)
+        got = logits_processor.process(rows, PATHS)
         for row, path in enumerate(PATHS):
             wanted = expected(rows[row], params, [*ANSWER[:taken], *path])
             torch.testing.assert_close(got[row], wanted, atol=1e-14, rtol=0)
         for token in ANSWER[taken : taken + 1]:
-            rules.take(token)
+            logits_processor.take(token)
     assert torch.equal(rows, untouched)
     assert not torch.equal(got, rows)
-    assert not rules.ended
+    assert not logits_processor.ended
 
 
-def test_a_bias_is_added_before_the_repetition_penalty_scales():
+def test_the_bias_is_added_before_the_repetition_penalty():
     params = SamplingParams(logit_bias={3: 2.0}, repetition_penalty=2.0, presence_penalty=0.5)
-    rules = rules_of(params)
-    rules.take(3)
+    logits_processor = processor_of(params)
+    logits_processor.take(3)
     rows = torch.full((1, VOCAB), -1.0)
-    assert rules.process(rows, [[]])[0, 3] == (-1.0 + 2.0) / 2.0 - 0.5
-    assert rules.process(rows, [[]])[0, 9] == -2.0
+    assert logits_processor.process(rows, [[]])[0, 3] == (-1.0 + 2.0) / 2.0 - 0.5
+    assert logits_processor.process(rows, [[]])[0, 9] == -2.0
 
 
-def test_half_precision_is_shaped_in_single():
-    rules = rules_of(SamplingParams(frequency_penalty=0.001))
-    rules.take(4)
+def test_half_precision_logits_are_processed_in_float32():
+    logits_processor = processor_of(SamplingParams(frequency_penalty=0.001))
+    logits_processor.take(4)
     rows = torch.full((1, VOCAB), 100.0, dtype=torch.bfloat16)
-    got = rules.process(rows, [[4]])
+    got = logits_processor.process(rows, [[4]])
     assert got.dtype == torch.float32
     assert got[0, 4] == pytest.approx(99.998, abs=1e-5)
 
 
-def test_ids_that_only_pad_the_logits_stay_as_they_are():
-    rules = rules_of(SamplingParams(**ASKED["all"]))
-    got = rules.process(logits(VOCAB + 4), PATHS)
+def test_padding_ids_beyond_the_vocabulary_are_unchanged():
+    logits_processor = processor_of(SamplingParams(**ASKED["all"]))
+    got = logits_processor.process(logits(VOCAB + 4), PATHS)
     assert torch.equal(got[:, VOCAB:], logits(VOCAB + 4)[:, VOCAB:])
-    assert torch.equal(got[:, :VOCAB], rules.process(logits(VOCAB + 4)[:, :VOCAB], PATHS))
+    assert torch.equal(got[:, :VOCAB], logits_processor.process(logits(VOCAB + 4)[:, :VOCAB], PATHS))
 
 
-def test_any_number_of_different_tokens_is_penalised_however_they_came():
-    """Some stand in the prompt, some come one by one, between rounds and several a round."""
+def test_penalties_do_not_depend_on_when_tokens_were_added():
+    """Tokens are in the prompt, or are added singly or several at a time between calls."""
     tokens = torch.randperm(400, generator=torch.Generator().manual_seed(2)).tolist()
     params = SamplingParams(repetition_penalty=1.5, frequency_penalty=0.25)
-    rules, rows = RequestLogitsProcessor(LogitPenalties(params, tokens[:40])), logits(400)[:1]
+    logits_processor, rows = RequestLogitsProcessor(LogitPenalties(params, tokens[:40])), logits(400)[:1]
     for i, token in enumerate(tokens[20:250]):
-        rules.take(token)
+        logits_processor.take(token)
         if i % 3 == 0 or i > 220:
-            got = rules.process(rows, [[]])
+            got = logits_processor.process(rows, [[]])
     whole = RequestLogitsProcessor(LogitPenalties(params, tokens[:40]))
     for token in tokens[20:250]:
         whole.take(token)
-    assert torch.equal(rules.process(rows, [[]]), whole.process(rows, [[]]))
+    assert torch.equal(logits_processor.process(rows, [[]]), whole.process(rows, [[]]))
     assert (got != rows).sum() == 250
 
 
-def test_what_is_kept_does_not_grow_with_the_answer():
-    rules = rules_of(SamplingParams(**ASKED["all"]))
+def test_a_processors_state_does_not_grow_with_the_answer():
+    logits_processor = processor_of(SamplingParams(**ASKED["all"]))
     for step in range(500):
-        rules.take(step % VOCAB)
-    assert len(rules.masks._tail) == 3
-    rules.process(logits(), PATHS)
-    rules.take(3)
-    ((_, costs),) = rules.penalties._tables.values()
+        logits_processor.take(step % VOCAB)
+    assert len(logits_processor.masks._tail) == 3
+    logits_processor.process(logits(), PATHS)
+    logits_processor.take(3)
+    ((_, costs),) = logits_processor.penalties._tables.values()
     assert costs.stale == {3}
 
 
-def test_a_bad_word_may_begin_in_the_prompt_and_on_the_path():
-    rules = rules_of(SamplingParams(bad_words=["stands for BAD"]))
+def test_a_bad_word_may_begin_in_the_prompt_or_on_the_path():
+    logits_processor = processor_of(SamplingParams(bad_words=["stands for BAD"]))
     rows = torch.zeros(3, VOCAB)
     forbidden = [
-        set(row.isinf().nonzero().flatten().tolist()) for row in rules.process(rows, [[], [5], [2, 1, 1]])
+        set(row.isinf().nonzero().flatten().tolist())
+        for row in logits_processor.process(rows, [[], [5], [2, 1, 1]])
     ]
     assert forbidden == [{0, 4, 1}, {0, 4, 2}, {0, 4, 3, 10}]
 
 
-def test_rules_may_be_asked_inside_inference_mode_and_outside():
-    rules = rules_of(SamplingParams(**ASKED["all"]))
+def test_a_processor_works_inside_and_outside_inference_mode():
+    logits_processor = processor_of(SamplingParams(**ASKED["all"]))
     with torch.inference_mode():
-        inside = rules.process(logits(), PATHS)
-    rules.take(3)
-    outside = rules.process(logits(), PATHS)
+        inside = logits_processor.process(logits(), PATHS)
+    logits_processor.take(3)
+    outside = logits_processor.process(logits(), PATHS)
     assert not torch.equal(inside, outside)
 
 
-def test_without_end_tokens_a_minimum_masks_nothing():
+def test_min_tokens_without_end_tokens_masks_nothing():
     masks = TokenMasks((), 5, (), PROMPT)
     rows = logits()
     masks.apply(rows, PATHS)

@@ -1,4 +1,4 @@
-"""Beginnings of prompts that requests share: nothing about an answer tells whether there was one."""
+"""Shared prompt prefixes: what is reused, and answers that do not depend on it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def drain(engine):
 
 
 def answer(engine, prompt, **params):
-    """Run one request alone, by hand."""
+    """Run one request alone by calling ``step``."""
     events = []
     engine.add(prompt, events.append, **params)
     drain(engine)
@@ -36,15 +36,15 @@ def folders(checkpoint):
 
 @pytest.fixture(params=GRAINS)
 def engine(folders, request, monkeypatch):
-    """An engine whose passes keep rows apart at any count, and one whose prompts are read in chunks."""
-    _grained(monkeypatch, request.param)
+    """Load an engine with compiled passes, which shares single tokens, and one that shares whole chunks."""
+    _set_granularity(monkeypatch, request.param)
     with load(*folders, slots=3) as engine:
         if engine._speculator.target.prefix_granularity != request.param:
             pytest.skip("no compiled passes on this machine")
         yield engine
 
 
-def _grained(monkeypatch, grain):
+def _set_granularity(monkeypatch, grain):
     if grain > 1:
         monkeypatch.setattr("specclient_local.model.decoder.native_passes", lambda *given: None)
 
@@ -53,7 +53,7 @@ def rows(runner, slot):
     return runner.cache.rows[:, slot, :, : runner.length(slot)]
 
 
-def test_a_prompt_that_begins_as_an_earlier_one_is_read_from_there_on(engine):
+def test_a_prompt_reuses_the_common_prefix_of_an_earlier_one(engine):
     grain = engine._speculator.target.prefix_granularity
     first = answer(engine, STEM[:600], max_tokens=4)
     assert first.cached_tokens == 0
@@ -66,8 +66,8 @@ def test_a_prompt_that_begins_as_an_earlier_one_is_read_from_there_on(engine):
     assert first.token_ids == again.token_ids
 
 
-def test_a_running_request_shares_what_it_has_read(engine):
-    """Two that arrive together read their common beginning once, chunk by chunk, and wait for nothing."""
+def test_concurrent_requests_prefill_their_common_prefix_once(engine):
+    """Two requests that arrive together read it once, chunk by chunk, without waiting for each other."""
     sinks = [[], []]
     for sink in sinks:
         engine.add(STEM, sink.append, max_tokens=3)
@@ -77,16 +77,16 @@ def test_a_running_request_shares_what_it_has_read(engine):
     assert one.cached_tokens + other.cached_tokens == len(STEM) - 1
 
 
-def test_an_answer_is_shared_where_rows_keep_their_bits(engine):
-    """The next turn of a conversation begins with the last prompt and its answer."""
+def test_an_answers_rows_are_reused_if_rows_are_bit_identical_in_any_pass(engine):
+    """A conversation's next prompt begins with the previous prompt and its answer."""
     grain = engine._speculator.target.prefix_granularity
-    told = answer(engine, STEM[:300], max_tokens=40, method="plain")
-    turn = answer(engine, [*STEM[:300], *told.token_ids, 9, 8, 7], max_tokens=4)
+    answered = answer(engine, STEM[:300], max_tokens=40, method="plain")
+    turn = answer(engine, [*STEM[:300], *answered.token_ids, 9, 8, 7], max_tokens=4)
     assert turn.cached_tokens == (300 + 39 if grain == 1 else 256)
 
 
-def test_rows_that_were_moved_are_not_shared(engine):
-    """A tree's kept guesses stand elsewhere than they were computed: their last bits may differ."""
+def test_rows_moved_within_the_cache_are_not_shared(engine):
+    """A tree's accepted nodes are moved after their computation, so their last bits may differ."""
     runner = engine._speculator.target
     runner.truncate(0, 0)
     runner.prefill(0, STEM[:10])
@@ -98,8 +98,8 @@ def test_rows_that_were_moved_are_not_shared(engine):
     assert runner.unmoved_length(0) == 9
 
 
-def test_shared_rows_have_the_bits_of_rows_read(engine):
-    """After turns of many lengths over the same few stems, some answered by drafts, some cut short."""
+def test_shared_rows_are_bit_identical_to_a_fresh_prefill(engine):
+    """After requests of various lengths with common prefixes, some with drafts and some cancelled."""
     rng, runner = random.Random(5), engine._speculator.target
     for _ in range(12):
         prompt = [*STEM[: rng.randrange(1, 690)], *(rng.randrange(2, 6) for _ in range(rng.randrange(4)))]
@@ -121,7 +121,7 @@ def test_shared_rows_have_the_bits_of_rows_read(engine):
         drain(engine)
 
 
-def test_the_draft_reads_a_common_beginning_once_too(engine, monkeypatch):
+def test_the_draft_reuses_common_prefixes(engine, monkeypatch):
     answer(engine, STEM[:600], max_tokens=2, draft_length=1)
     rows, draft = [], engine._speculator.drafters["draft"].runner
     honest = draft.prefill
@@ -136,7 +136,7 @@ def test_the_draft_reads_a_common_beginning_once_too(engine, monkeypatch):
     assert sum(rows) == 0
 
 
-def test_a_prompt_that_is_scored_is_read_whole_and_lends_what_it_read(engine):
+def test_a_scored_prompt_reuses_no_prefix_but_can_be_reused(engine):
     grain = engine._speculator.target.prefix_granularity
     answer(engine, STEM[:600], max_tokens=2)
     scored = answer(engine, STEM[:600], max_tokens=2, prompt_logprobs=1)
@@ -150,7 +150,7 @@ def test_a_prompt_that_is_scored_is_read_whole_and_lends_what_it_read(engine):
     assert lent.cached_tokens == (599 if grain == 1 else 512)
 
 
-def test_the_least_recently_used_slot_is_given_away():
+def test_the_least_recently_used_slot_is_reassigned():
     slots = Slots(3)
     prefixes = PrefixCache(slots)
 
@@ -161,17 +161,17 @@ def test_the_least_recently_used_slot_is_given_away():
         return slot
 
     assert [serve([i, 5, 5, 5]) for i in range(3)] == [0, 1, 2]
-    assert serve([1, 5, 5, 8, 8]) == 1, "it holds the beginning and nothing more"
-    assert serve([2, 5, 9, 9]) == 0, "it holds more: a copy goes where the oldest was"
-    assert serve([6, 6, 6, 6]) == 1, "2 was copied from since"
-    assert serve([2, 5, 5, 5, 5]) == 2, "and still has its beginning"
-    assert serve([7, 7, 7, 7], free=(1, 2)) == 1, "0 is not free"
+    assert serve([1, 5, 5, 8, 8]) == 1, "it has only the prefix"
+    assert serve([2, 5, 9, 9]) == 0, "it has more than the prefix, which is copied to the oldest slot"
+    assert serve([6, 6, 6, 6]) == 1, "slot 2 was copied from later"
+    assert serve([2, 5, 5, 5, 5]) == 2, "it still has its prefix"
+    assert serve([7, 7, 7, 7], free=(1, 2)) == 1, "slot 0 is not free"
     assert not slots.wiped
 
 
 @pytest.mark.parametrize(("rows", "moved", "shared"), [(6, 9, 5), (4, 9, 4), (6, 3, 3)])
-def test_what_is_shared_is_tokens_of_the_answer_computed_where_they_stand(rows, moved, shared):
-    """An answer may end before the draft that was kept, and what was moved is left out."""
+def test_only_unmoved_rows_of_the_answers_tokens_are_shared(rows, moved, shared):
+    """An answer may end within the accepted draft tokens, and moved rows are excluded."""
     slots = Slots(2)
     prefixes = PrefixCache(slots)
     tokens = [1, 2, 3]
@@ -184,14 +184,14 @@ def test_what_is_shared_is_tokens_of_the_answer_computed_where_they_stand(rows, 
 
 
 @pytest.mark.parametrize("at", [0, 1, 7, 63, 64, 99, 100])
-def test_the_common_beginning_ends_at_the_first_difference(at):
+def test_the_common_prefix_ends_at_the_first_difference(at):
     one, other = list(range(100)), [*range(at), -1, *range(at + 1, 120)]
     assert _equal(one, other[: max(100, at)], min(100, len(other))) == at
     assert _equal(one, other, min(at, 50)) == min(at, 50)
 
 
 class Slots:
-    """Slots of a runner without a model."""
+    """A runner's slots without a model."""
 
     prefix_granularity = 1
 
@@ -222,9 +222,9 @@ class Slots:
 
 @pytest.mark.parametrize("grain", GRAINS)
 @pytest.mark.parametrize("count", [30, pytest.param(1000, marks=pytest.mark.soak)])
-def test_an_answer_is_the_same_with_and_without_shared_beginnings(folders, monkeypatch, grain, count):
-    """Of prompts with random common beginnings, some cancelled; greedy, sampled, drafted, predicted."""
-    _grained(monkeypatch, grain)
+def test_answers_do_not_depend_on_prefix_sharing(folders, monkeypatch, grain, count):
+    """Prompts have random common prefixes; requests are greedy, sampled, drafted, and some are cancelled."""
+    _set_granularity(monkeypatch, grain)
     rng = random.Random(grain)
     stems = [[rng.randrange(2, 300) for _ in range(600)] for _ in range(3)]
     requests = []

@@ -1,4 +1,4 @@
-"""Quantised weights: only the weight is rounded, rows stay exact, a quantised target's answers are kept."""
+"""Quantised weights: rounding of weights only, batch-independent rows, and unchanged speculation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytest.importorskip("torchao", reason="the extra quant is not installed")
 
 
 def rounded(weight):
-    """A weight as int8 with a scale a row holds it."""
+    """Return a weight after int8 quantisation with one scale per row."""
     numbers, scale = int8_parts(quantize_weight(weight, "int8"))
     return numbers.float() * scale[:, None].float()
 
@@ -42,7 +42,7 @@ def test_int8_rounds_to_256_steps_of_each_row():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @torch.inference_mode()
-def test_products_round_the_weight_alone_and_keep_rows(dtype):
+def test_int8_products_round_only_the_weight_and_have_batch_independent_rows(dtype):
     weight, x = matrix().to(dtype), torch.randn(9, 32, generator=torch.Generator().manual_seed(2)).to(dtype)
     bias = torch.arange(48).to(dtype)
     held = quantize_weight(weight, "int8")
@@ -63,8 +63,8 @@ VARIANTS = {
 
 @pytest.mark.parametrize("name", VARIANTS)
 @torch.inference_mode()
-def test_a_quantised_model_is_the_model_of_rounded_weights(checkpoint, name):
-    """The reference is transformers' model, each matrix replaced by what int8 made of it."""
+def test_a_quantised_model_equals_one_with_rounded_weights(checkpoint, name):
+    """The reference is transformers' model, with each matrix replaced by its int8 rounding."""
     from transformers import AutoModelForCausalLM
 
     folder = checkpoint(**VARIANTS[name])
@@ -82,7 +82,7 @@ def test_a_quantised_model_is_the_model_of_rounded_weights(checkpoint, name):
     assert torch.equal(alone, together[1:])
 
 
-def test_the_head_of_a_tied_model_is_quantised_and_its_embedding_is_not(checkpoint):
+def test_a_tied_models_head_is_quantised_but_its_embedding_is_not(checkpoint):
     folder = checkpoint(kind="qwen2", tie_word_embeddings=True)
     weights = load_weights(folder, read_config(folder), quantize="int8")
     assert type(weights.embedding) is torch.Tensor
@@ -91,8 +91,8 @@ def test_the_head_of_a_tied_model_is_quantised_and_its_embedding_is_not(checkpoi
 
 
 @pytest.mark.parametrize("runner", ["own", "hf"])
-def test_greedy_answers_of_a_quantised_target_are_its_plain_ones(checkpoint, runner):
-    """Drafted for by the model it was made of, and the other way round."""
+def test_greedy_speculation_with_quantised_models_equals_plain_decoding(checkpoint, runner):
+    """A quantised target with the original model as its draft, and vice versa."""
     folder = checkpoint(intermediate_size=64, spread=0.2)
 
     def opened(quantize, exact):
@@ -116,7 +116,7 @@ def test_greedy_answers_of_a_quantised_target_are_its_plain_ones(checkpoint, run
             draft.truncate(0, 0)
 
 
-def test_gpt2_whose_layers_are_transposed_is_quantised_too(checkpoint):
+def test_gpt2_with_transposed_layers_is_quantised(checkpoint):
     folder = checkpoint(kind="gpt2", n_embd=32, n_layer=2, n_head=4, n_positions=128, spread=0.3)
     ids = list(range(40, 60))
     plain, held = (
@@ -127,7 +127,7 @@ def test_gpt2_whose_layers_are_transposed_is_quantised_too(checkpoint):
     assert 1e-4 < difference < 0.1 * plain.read(0, ids).abs().max()
 
 
-def test_what_the_device_has_not_is_refused_with_what_has_it(checkpoint):
+def test_quantisation_unsupported_by_the_device_is_rejected_with_advice(checkpoint):
     for kind in ("int4", "fp8"):
         with pytest.raises(
             ConfigurationError, match=f"quantize is '{kind}', which cpu does not support; int8 .* CUDA"
@@ -135,7 +135,7 @@ def test_what_the_device_has_not_is_refused_with_what_has_it(checkpoint):
             load(checkpoint(), quantize=kind)
 
 
-def test_without_the_library_the_extra_is_named(monkeypatch):
+def test_without_torchao_the_error_names_the_extra_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchao", None)
     with pytest.raises(
         ConfigurationError, match=r"torchao is not installed: pip install 'specclient\[quant\]'"

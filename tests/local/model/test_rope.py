@@ -1,4 +1,4 @@
-"""Rotary frequencies against those of transformers, at the sizes of published models."""
+"""Rotary frequencies against those of transformers, for published models' sizes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SHAPES = {
 
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("stretched", [False, True])
-def test_frequencies_and_magnitude_are_those_of_transformers(tmp_path, name, stretched):
+def test_frequencies_and_attention_factor_equal_transformers(tmp_path, name, stretched):
     shape, most, theta, table = SHAPES[name]
     settings = {
         "vocab_size": 64,
@@ -62,7 +62,7 @@ def test_frequencies_and_magnitude_are_those_of_transformers(tmp_path, name, str
         assert not torch.equal(other, frequencies(rope, shape["head_dim"], served))
 
 
-def test_turns_have_the_magnitude():
+def test_rotations_have_the_attention_factor_as_magnitude():
     table = turns(Rope(attention_factor=1.25), 8, 6)
     assert table.shape == (6, 1, 4)
     torch.testing.assert_close(table.abs(), torch.full((6, 1, 4), 1.25))

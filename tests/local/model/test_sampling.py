@@ -19,7 +19,7 @@ def logits(rows=5, vocab=50, seed=0):
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5])
 @pytest.mark.parametrize("top_k", [0, 1, 7, 50, 99])
 @pytest.mark.parametrize("top_p", [1.0, 0.9, 0.4, 1e-9])
-def test_it_equals_the_warpers_of_transformers(temperature, top_k, top_p):
+def test_temperature_top_k_and_top_p_equal_transformers_warpers(temperature, top_k, top_p):
     from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
     expected = TemperatureLogitsWarper(temperature)(None, logits().double())
@@ -59,20 +59,20 @@ def test_min_p_and_typical_p_follow_top_k_and_top_p_as_in_transformers(
     torch.testing.assert_close(got, torch.softmax(expected, -1), atol=1e-12, rtol=0)
 
 
-def test_where_nothing_is_asked_nothing_is_sorted(monkeypatch):
+def test_nothing_is_sorted_without_truncating_parameters(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "sort", lambda *_, **__: pytest.fail("sorted"))
     monkeypatch.setattr(torch.Tensor, "masked_fill", lambda *_, **__: pytest.fail("masked"))
     (row,) = distributions(logits(rows=1), SamplingParams(temperature=1.0))
     assert (row > 0).all()
 
 
-def test_temperature_zero_is_the_first_of_the_largest():
+def test_temperature_zero_picks_the_first_of_the_largest_logits():
     rows = torch.tensor([[1.0, 3.0, 3.0], [5.0, 0.0, 1.0]])
     assert distributions(rows, SamplingParams(temperature=0.0)) == [1, 0]
 
 
 @pytest.mark.parametrize("temperature", [1e-3, 1e-30, 1e-308, 5e-324])
-def test_it_is_also_the_limit_of_small_temperatures(temperature):
+def test_very_small_temperatures_equal_temperature_zero(temperature):
     rows = distributions(logits(), SamplingParams(temperature=temperature))
     for row, greedy in zip(rows, distributions(logits(), SamplingParams()), strict=True):
         assert row[greedy] == 1.0
@@ -86,8 +86,8 @@ def test_a_large_temperature_is_nearly_uniform():
 
 @pytest.mark.parametrize("top_p", [0.999, 0.9, 0.5, 1e-9])
 @pytest.mark.parametrize("levels", [2, 7, 1000])
-def test_the_nucleus_is_that_of_a_full_stable_sort(top_p, levels):
-    """Rounded logits tie exactly, also at the edge of the nucleus."""
+def test_the_nucleus_equals_that_of_a_full_stable_sort(top_p, levels):
+    """Rounded logits have exact ties, also at the boundary of the nucleus."""
     for seed in range(20):
         rows = (logits(rows=3, vocab=400, seed=seed) * levels / 20).round() * 20 / levels
         p = torch.softmax(rows.double(), -1)
@@ -98,7 +98,7 @@ def test_the_nucleus_is_that_of_a_full_stable_sort(top_p, levels):
         assert torch.equal(got, expected / expected.sum(-1, keepdim=True))
 
 
-def test_the_nucleus_sorts_few_tokens_of_many(monkeypatch):
+def test_the_nucleus_computation_sorts_only_a_part_of_the_vocabulary(monkeypatch):
     sizes, honest = [], torch.Tensor.sort
     monkeypatch.setattr(torch.Tensor, "sort", lambda t, **kw: sizes.append(t.numel()) or honest(t, **kw))
     probabilities(logits(rows=2, vocab=5000) * 3, SamplingParams(temperature=1.0, top_p=0.9))
@@ -107,7 +107,7 @@ def test_the_nucleus_sorts_few_tokens_of_many(monkeypatch):
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_logits_that_are_not_finite_are_refused(bad, temperature):
+def test_non_finite_logits_raise(bad, temperature):
     rows = logits()
     rows[2, 7] = bad
     with pytest.raises(EngineError, match="logits are not finite; load with float32 or bfloat16"):
@@ -118,7 +118,7 @@ def test_logits_that_are_not_finite_are_refused(bad, temperature):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_row_in_which_nothing_is_allowed_is_an_error_only_where_it_is_reached(temperature):
+def test_a_row_without_allowed_tokens_raises_only_if_it_is_used(temperature):
     rows, asked = logits(), SamplingParams(temperature=temperature)
     rows[2] = -torch.inf
     with pytest.raises(EngineError, match=r"no token may come next.*loosen one"):

@@ -1,4 +1,4 @@
-"""How likely the engine holds tokens: against transformers, against its own greedy choices, in every mode."""
+"""Token scores: against transformers, against the engine's greedy choices, and with every method."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def engine(checkpoint):
 
 
 @pytest.fixture(scope="module")
-def kept(checkpoint):
-    """A draft that is the target: everything it proposes is kept."""
+def identical_pair(checkpoint):
+    """Load an engine whose draft is the target, so that every drafted token is accepted."""
     folder = checkpoint(eos_token_id=None)
     with load(folder, folder) as engine:
         yield engine
 
 
-def passes(monkeypatch):
-    """Count the rows of each pass of the models."""
+def pass_rows(monkeypatch):
+    """Return a list that gets the row count of each pass."""
     rows, honest = [], DecoderRunner.run_pass
 
     def counting(self, parts, **options):
@@ -48,30 +48,30 @@ def expected(folder, ids):
 
 
 @pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3"])
-def test_scores_are_transformers_log_softmax(checkpoint, kind):
+def test_scores_equal_transformers_log_softmax(checkpoint, kind):
     folder = checkpoint(kind=kind, spread=0.2)
     ids = torch.randint(0, 300, (60,), generator=torch.Generator().manual_seed(1)).tolist()
-    law = expected(folder, ids)
+    reference = expected(folder, ids)
     with load(folder) as engine:
         scored = engine.score(ids, top=5)
     assert scored.token_ids == ids
     assert scored.scores[0] is None
     for i, score in enumerate(scored.scores[1:], 1):
         assert score.token == ids[i]
-        assert score.logprob == pytest.approx(law[i - 1, ids[i]].item(), abs=1e-4)
-        values, tokens = law[i - 1].topk(5)
+        assert score.logprob == pytest.approx(reference[i - 1, ids[i]].item(), abs=1e-4)
+        values, tokens = reference[i - 1].topk(5)
         assert [token for token, _ in score.top] == tokens.tolist()
         assert [logprob for _, logprob in score.top] == pytest.approx(values.tolist(), abs=1e-4)
-        ahead = law[i - 1] - law[i - 1, ids[i]]  # what is as likely to the last bits may stand on either side
+        ahead = reference[i - 1] - reference[i - 1, ids[i]]  # tokens within rounding may rank on either side
         assert int((ahead > 1e-4).sum()) < score.rank <= int((ahead >= -1e-4).sum())
 
 
 @pytest.mark.parametrize("length", [2, 17, 256, 257, 258, 511, 513, 700])
-def test_long_prompts_are_scored_chunk_by_chunk(checkpoint, length):
+def test_long_prompts_are_scored_in_several_passes(checkpoint, length):
     folder = checkpoint(max_position_embeddings=1024, spread=0.2)
     ids = torch.randint(0, 300, (length,), generator=torch.Generator().manual_seed(2)).tolist()
-    law = expected(folder, ids)
-    want = [law[i - 1, ids[i]].item() for i in range(1, length)]
+    reference = expected(folder, ids)
+    want = [reference[i - 1, ids[i]].item() for i in range(1, length)]
     with load(folder) as engine:
         plain = engine.generate(ids, max_tokens=3)
         for scored in (
@@ -97,7 +97,7 @@ def test_greedy_continuations_have_rank_one(engine):
         assert score.top[0][0] == whole[answer.prompt_tokens + 3]
 
 
-def test_equal_logits_rank_by_id_as_the_greedy_choice_does():
+def test_equal_logits_are_ranked_by_id_like_the_greedy_choice():
     logits = torch.tensor([[1.0, 3.0, 3.0, 0.0, 3.0]]).repeat(5, 1)
     scores = token_scores(logits, [0, 1, 2, 3, 4], 1)
     assert [score.rank for score in scores] == [4, 1, 2, 5, 3]
@@ -105,13 +105,13 @@ def test_equal_logits_rank_by_id_as_the_greedy_choice_does():
     assert logits[0].argmax() == 1
 
 
-def test_more_alternatives_than_tokens_are_all_of_them():
+def test_alternatives_are_limited_to_the_vocabulary():
     assert len(token_scores(torch.zeros(1, 4), [2], 20)[0].top) == 4
 
 
 def test_a_prompt_is_scored_in_the_pass_that_gives_the_first_token(engine, monkeypatch):
     ids = engine.tokenizer.encode(PROMPT)
-    rows = passes(monkeypatch)
+    rows = pass_rows(monkeypatch)
     answer = engine.generate(ids, max_tokens=1, prompt_logprobs=1)
     assert rows == [len(ids)]
     assert len(answer.scored.scores) == len(ids)
@@ -122,8 +122,8 @@ def test_a_prompt_is_scored_in_the_pass_that_gives_the_first_token(engine, monke
     assert engine.generate(ids, max_tokens=1).token_ids == answer.token_ids
 
 
-def test_a_scored_prompt_is_answered_as_any_other(engine, kept):
-    for one in (engine, kept):
+def test_scoring_a_prompt_does_not_change_its_answer(engine, identical_pair):
+    for one in (engine, identical_pair):
         plain = one.generate(PROMPT, max_tokens=40, method="plain")
         for method in ("plain", "draft"):
             scored = one.generate(PROMPT, max_tokens=40, method=method, prompt_logprobs=2)
@@ -137,8 +137,8 @@ def test_a_scored_prompt_is_answered_as_any_other(engine, kept):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_logprobs_are_the_models_own_whatever_the_method(engine, kept, temperature):
-    for one in (engine, kept):
+def test_logprobs_equal_prompt_scores_for_every_draft_length(engine, identical_pair, temperature):
+    for one in (engine, identical_pair):
         for length in (0, 1, 3, 8):
             answer = one.generate(
                 PROMPT, max_tokens=30, draft_length=length, temperature=temperature, seed=5, logprobs=3
@@ -152,10 +152,10 @@ def test_logprobs_are_the_models_own_whatever_the_method(engine, kept, temperatu
                 assert [token for token, _ in got.top] == [token for token, _ in expected.top]
 
 
-def test_logprobs_of_speculative_decoding_are_those_of_plain_decoding(kept):
-    plain = kept.generate(PROMPT, max_tokens=40, method="plain", logprobs=20)
+def test_logprobs_of_speculative_decoding_equal_plain_decoding(identical_pair):
+    plain = identical_pair.generate(PROMPT, max_tokens=40, method="plain", logprobs=20)
     for length in (1, 4, 8, None):
-        drafted = kept.generate(PROMPT, max_tokens=40, draft_length=length, logprobs=20)
+        drafted = identical_pair.generate(PROMPT, max_tokens=40, draft_length=length, logprobs=20)
         assert length is None or drafted.speculation.accepted > 10
         for got, want in zip(drafted.logprobs, plain.logprobs, strict=True):
             assert (got.token, got.rank) == (want.token, want.rank)
@@ -163,21 +163,21 @@ def test_logprobs_of_speculative_decoding_are_those_of_plain_decoding(kept):
             assert dict(got.top) == pytest.approx(dict(want.top), abs=1e-5)
 
 
-def test_a_stream_tells_the_same(kept):
-    whole = kept.generate(PROMPT, max_tokens=20, draft_length=4, logprobs=1, prompt_logprobs=1)
-    pieces = list(kept.stream(PROMPT, max_tokens=20, draft_length=4, logprobs=1, prompt_logprobs=1))
+def test_a_stream_has_the_same_scores(identical_pair):
+    whole = identical_pair.generate(PROMPT, max_tokens=20, draft_length=4, logprobs=1, prompt_logprobs=1)
+    pieces = list(identical_pair.stream(PROMPT, max_tokens=20, draft_length=4, logprobs=1, prompt_logprobs=1))
     assert [score for piece in pieces for score in piece.logprobs] == whole.logprobs
     assert pieces[0].prompt_token_ids == whole.prompt_token_ids
     assert pieces[0].scored == whole.scored
     assert {(piece.prompt_token_ids, piece.scored) for piece in pieces[1:]} == {(None, None)}
 
 
-def test_logprobs_end_with_the_answer(kept):
-    free = kept.generate(PROMPT, max_tokens=20, logprobs=0)
-    stopped = kept.generate(PROMPT, max_tokens=20, logprobs=0, draft_length=8, stop=free.text[3:6])
+def test_logprobs_end_with_the_answer(identical_pair):
+    free = identical_pair.generate(PROMPT, max_tokens=20, logprobs=0)
+    stopped = identical_pair.generate(PROMPT, max_tokens=20, logprobs=0, draft_length=8, stop=free.text[3:6])
     assert [score.token for score in stopped.logprobs] == stopped.token_ids
     assert len(stopped.token_ids) < 20
-    assert kept.generate(PROMPT, max_tokens=3).logprobs is None
+    assert identical_pair.generate(PROMPT, max_tokens=3).logprobs is None
 
 
 def test_a_prompt_of_one_token_has_nothing_to_score(engine):
@@ -187,7 +187,7 @@ def test_a_prompt_of_one_token_has_nothing_to_score(engine):
     assert answer.token_ids == engine.generate([7], max_tokens=2).token_ids
 
 
-def test_the_whole_context_can_be_scored_and_no_more(engine):
+def test_prompts_up_to_the_context_length_can_be_scored(engine):
     assert len(engine.score([7] * 128).scores) == 128
     with pytest.raises(ContextOverflowError, match="129 prompt tokens and 0 new ones exceed"):
         engine.score([7] * 129)
@@ -214,7 +214,7 @@ def test_scoring_waits_for_a_slot_and_can_be_cancelled(checkpoint):
         assert len(engine.score([7] * 3).scores) == 3
 
 
-def test_logits_that_are_not_finite_are_an_error_of_that_request(checkpoint, monkeypatch):
+def test_non_finite_logits_fail_only_that_request(checkpoint, monkeypatch):
     with load(checkpoint()) as engine:
         decoder = engine._speculator.target.decoder
         forward = decoder.forward
@@ -236,7 +236,7 @@ def test_logits_that_are_not_finite_are_an_error_of_that_request(checkpoint, mon
         ({"prompt_logprobs": "1"}, "prompt_logprobs"),
     ],
 )
-def test_bad_values_are_named(engine, params, name):
+def test_invalid_values_raise_with_the_parameters_name(engine, params, name):
     with pytest.raises(BadRequestError) as caught:
         engine.generate("x", **params)
     assert caught.value.param == name

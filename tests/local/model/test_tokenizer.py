@@ -1,4 +1,4 @@
-"""Text in increments: never half a character, never part of a stop string, and in sum the decoded whole."""
+"""Incremental detokenization, stop strings, chat templates and tokenizer files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def tokenizer(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def spaced(tmp_path_factory):
-    """A tokenizer of the SentencePiece kind: words begin with a mark, the first space is dropped."""
+    """Return a SentencePiece-style tokenizer: words begin with a marker, and the first space is dropped."""
     words = ["<unk>", "\u2581a", "\u2581b", "c", "\u2581", "<0xE4>", "<0xB8>", "<0xAD>"]
     library = Library(
         models.BPE({w: i for i, w in enumerate(words)}, [], unk_token="<unk>", byte_fallback=True)
@@ -49,7 +49,7 @@ def increments(tokenizer, ids, prompt=()):
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_increments_join_to_the_whole(tokenizer, text):
+def test_increments_join_to_the_decoded_text(tokenizer, text):
     ids = tokenizer.encode(text)
     parts = increments(tokenizer, ids)
     assert "".join(parts) == tokenizer.decode(ids) == text
@@ -61,36 +61,36 @@ def test_no_increment_ends_inside_a_character(tokenizer):
     assert increments(tokenizer, ids) == ["", "", "", "\U0001f600", "", "", "\u4e2d", ""]
 
 
-def test_random_bytes_join_to_the_whole_and_what_is_unfinished_comes_last(tokenizer):
-    dice = random.Random(0)
+def test_increments_of_random_tokens_join_and_incomplete_bytes_come_last(tokenizer):
+    rng = random.Random(0)
     for _ in range(200):
-        ids = [dice.randrange(2, 300) for _ in range(dice.randrange(1, 30))]
+        ids = [rng.randrange(2, 300) for _ in range(rng.randrange(1, 30))]
         assert "".join(increments(tokenizer, ids)) == tokenizer.decode(ids)
     cut = tokenizer.encode("a\U0001f600")[:3]
     assert increments(tokenizer, cut) == ["a", "", "", "\ufffd"]
 
 
-def test_which_tokenizers_are_read_byte_by_byte(tokenizer, spaced):
+def test_byte_level_tokenizers_are_recognised(tokenizer, spaced):
     assert (tokenizer.bytewise, spaced.bytewise) == (True, False)
 
 
-def test_added_tokens_are_written_as_the_library_does(tmp_path):
+def test_added_tokens_are_decoded_as_by_the_library(tmp_path):
     library = byte_tokenizer()
     names = ["plain", "two words", "\u00e9", "\u4e2d", "<tool_call>", "<hidden>"]
     library.add_tokens(names[:4])
     library.add_special_tokens(names[4:])
     library.save(str(tmp_path / "tokenizer.json"))
-    tokenizer, dice = Tokenizer(tmp_path), random.Random(2)
+    tokenizer, rng = Tokenizer(tmp_path), random.Random(2)
     added = [tokenizer.added(name) for name in names]
     for _ in range(100):
-        ids = [dice.choice([*added, *range(2, 120)]) for _ in range(12)]
+        ids = [rng.choice([*added, *range(2, 120)]) for _ in range(12)]
         assert "".join(increments(tokenizer, ids)) == tokenizer.decode(ids)
 
 
-def test_a_character_that_the_prompt_begins_is_ended_by_the_answer(tokenizer):
+def test_an_answer_can_complete_a_character_begun_in_the_prompt(tokenizer):
     ids = tokenizer.encode("a\U0001f600b")
     assert increments(tokenizer, ids[3:], prompt=ids[:3]) == ["", "\U0001f600", "b", ""]
-    assert increments(tokenizer, ids[5:], prompt=ids[:3]) == ["b", ""], "what comes to nothing"
+    assert increments(tokenizer, ids[5:], prompt=ids[:3]) == ["b", ""], "an incomplete character is dropped"
     assert increments(tokenizer, ids[3:4], prompt=ids[:3]) == ["", ""]
 
 
@@ -105,7 +105,7 @@ def test_special_tokens_give_no_text(tokenizer):
     assert "".join(increments(tokenizer, ids)) == "x"
 
 
-def filtered(stops, parts):
+def filter_parts(stops, parts):
     stop_filter, out = StopStringFilter(stops), []
     for part in parts:
         text, stopped = stop_filter.push(part)
@@ -115,24 +115,24 @@ def filtered(stops, parts):
     return [*out, stop_filter.flush()], False
 
 
-def test_a_stop_string_across_pieces_never_shows():
-    assert filtered(["\n\n"], ["a\n", "b\n", "\nc"]) == (["a", "\nb", ""], True)
-    assert filtered(["END"], ["xE", "N", "x", "EN", "D"]) == (["x", "", "ENx", "", ""], True)
-    assert filtered(["END"], ["xE", "N"]) == (["x", "", "EN"], False)
-    assert filtered([], ["END"]) == (["END", ""], False)
+def test_a_stop_string_across_pieces_is_never_shown():
+    assert filter_parts(["\n\n"], ["a\n", "b\n", "\nc"]) == (["a", "\nb", ""], True)
+    assert filter_parts(["END"], ["xE", "N", "x", "EN", "D"]) == (["x", "", "ENx", "", ""], True)
+    assert filter_parts(["END"], ["xE", "N"]) == (["x", "", "EN"], False)
+    assert filter_parts([], ["END"]) == (["END", ""], False)
 
 
-def test_where_a_text_stops_does_not_depend_on_how_it_was_cut():
-    dice = random.Random(1)
+def test_where_a_text_stops_does_not_depend_on_how_it_is_split():
+    rng = random.Random(1)
     for _ in range(500):
-        text = "".join(dice.choice("ab") for _ in range(12))
-        stops = ["".join(dice.choice("ab") for _ in range(dice.randrange(1, 5))) for _ in range(3)]
-        whole, letters = filtered(stops, [text]), filtered(stops, list(text))
+        text = "".join(rng.choice("ab") for _ in range(12))
+        stops = ["".join(rng.choice("ab") for _ in range(rng.randrange(1, 5))) for _ in range(3)]
+        whole, letters = filter_parts(stops, [text]), filter_parts(stops, list(text))
         assert "".join(whole[0]) == "".join(letters[0])
         assert whole[1] == letters[1] == any(stop in text for stop in stops)
 
 
-def test_a_tokenizer_that_cannot_be_read_is_named(tmp_path):
+def test_a_missing_or_invalid_tokenizer_file_raises(tmp_path):
     with pytest.raises(CheckpointError, match=r"tokenizer\.json is missing; save the tokenizer"):
         Tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{}")
@@ -140,7 +140,7 @@ def test_a_tokenizer_that_cannot_be_read_is_named(tmp_path):
         Tokenizer(tmp_path)
 
 
-def test_differences_are_put_in_words(tmp_path, tokenizer):
+def test_differences_between_tokenizers_are_described(tmp_path, tokenizer):
     raw = json.loads((tokenizer.folder / "tokenizer.json").read_text())
     assert tokenizer.difference(Tokenizer(tokenizer.folder)) is None
     swapped = dict(raw["model"]["vocab"])
@@ -153,7 +153,7 @@ def test_differences_are_put_in_words(tmp_path, tokenizer):
     assert tokenizer.difference(Tokenizer(tmp_path)) == "290 tokens against 280"
 
 
-def test_a_chat_is_laid_out_by_the_template(tmp_path):
+def test_a_chat_is_rendered_by_the_template(tmp_path):
     folder = write_checkpoint(tmp_path)
     tokenizer = Tokenizer(folder)
     ids = tokenizer.chat([{"role": "user", "content": "hi"}])
@@ -172,7 +172,7 @@ def test_a_chat_is_laid_out_by_the_template(tmp_path):
 
 @pytest.fixture(scope="module")
 def bytewise(tmp_path_factory):
-    """A tokenizer of the SentencePiece kind that spells all but a few letters in bytes."""
+    """Return a SentencePiece-style tokenizer that encodes all but a few letters as bytes."""
     words = ["<unk>", "a", "b", *(f"<0x{byte:02X}>" for byte in range(256))]
     library = Library(
         models.BPE({w: i for i, w in enumerate(words)}, [], unk_token="<unk>", byte_fallback=True)
@@ -185,7 +185,7 @@ def bytewise(tmp_path_factory):
     return Tokenizer(folder)
 
 
-def test_a_prompt_is_neither_cut_nor_padded(bytewise):
+def test_a_prompt_is_neither_truncated_nor_padded(bytewise):
     assert bytewise.encode("abababab") == [1, 2] * 4
 
 
@@ -193,9 +193,9 @@ LONG = ["\U0001f600" * 3, "\u8a9ec", "\u00e9" * 9, "\u8a9ea\U0001f600\U0001f600b
 
 
 @pytest.mark.parametrize("prompt", ["", "a", "a\U0001f600\U0001f600", "\u8a9e\U0001f600\u00e9b\u8a9e"])
-def test_characters_spelled_in_bytes_stay_whole(bytewise, prompt):
-    dice = random.Random(0)
-    random_texts = ["".join(dice.choices("a\u00e9\u8a9e\U0001f600", k=12)) for _ in range(50)]
+def test_characters_encoded_as_bytes_are_never_split(bytewise, prompt):
+    rng = random.Random(0)
+    random_texts = ["".join(rng.choices("a\u00e9\u8a9e\U0001f600", k=12)) for _ in range(50)]
     bytewise._library.no_truncation()
     bytewise._library.no_padding()
     for text in [*LONG, *random_texts]:
@@ -222,8 +222,8 @@ assert len(found) == 6 and len(set(found)) == 1, found
 """
 
 
-def test_the_first_chats_of_a_program_may_come_together() -> None:
-    """The library makes its names when they are first asked for, which two threads must not do at once."""
+def test_the_first_chats_of_a_process_may_run_concurrently() -> None:
+    """The library creates its attributes on first use, which two threads must not do concurrently."""
     folder = BUNDLED / "target"
     program = _FIRST_CHATS.replace("FOLDER", f"__import__('pathlib').Path({str(folder)!r})")
     ended = subprocess.run(

@@ -1,4 +1,4 @@
-"""Checkpoint folders: every layout on disk that is read, and one clear error for each that is not."""
+"""Checkpoint folders: supported layouts, and errors for the others."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rewrite(folder, change):
     save_file(tensors, path, metadata={"format": "pt"})
 
 
-def test_shards_read_like_one_file(folder):
+def test_shards_are_read_like_one_file(folder):
     whole = logits(folder)
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
@@ -57,7 +57,7 @@ def test_shards_read_like_one_file(folder):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_on_disk_is_computed_in_float32(folder, dtype):
+def test_half_precision_files_are_loaded_as_float32(folder, dtype):
     rewrite(folder, lambda tensors: tensors.update({n: t.to(dtype) for n, t in tensors.items()}))
     weights = load_weights(folder, read_config(folder))
     assert weights.embedding.dtype == torch.float32
@@ -73,7 +73,7 @@ def test_tied_embeddings_are_one_tensor_counted_once(checkpoint, tied):
     assert read_config(path).parameters == sum(t.numel() for t in matrices)
 
 
-def test_a_missing_tensor_is_named(folder):
+def test_a_missing_tensor_raises_with_its_name(folder):
     rewrite(folder, lambda tensors: tensors.pop("model.layers.1.mlp.up_proj.weight"))
     with pytest.raises(
         CheckpointError, match=r"tensor model\.layers\.1\.mlp\.up_proj\.weight cannot be read"
@@ -81,20 +81,20 @@ def test_a_missing_tensor_is_named(folder):
         logits(folder)
 
 
-def test_a_wrong_shape_is_named_with_both_shapes(folder):
+def test_a_wrong_shape_raises_with_both_shapes(folder):
     rewrite(folder, lambda tensors: tensors.update({"model.norm.weight": torch.zeros(31)}))
     with pytest.raises(CheckpointError, match=r"model\.norm\.weight has shape \[31\].*requires \[32\]"):
         logits(folder)
 
 
-def test_integers_are_refused(folder):
+def test_integer_tensors_are_rejected(folder):
     rewrite(folder, lambda tensors: tensors.update({"model.norm.weight": torch.zeros(32, dtype=torch.int8)}))
     with pytest.raises(CheckpointError, match=r"has type torch\.int8; choose an unquantised checkpoint"):
         logits(folder)
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_weights_that_are_not_finite_are_named_and_counted(folder, value):
+def test_non_finite_weights_raise_with_their_name_and_count(folder, value):
     def spoil(tensors):
         tensors["model.layers.1.mlp.up_proj.weight"][3, :2] = value
 
@@ -103,7 +103,7 @@ def test_weights_that_are_not_finite_are_named_and_counted(folder, value):
         logits(folder)
 
 
-def test_an_overflow_on_the_way_to_half_precision_is_no_silent_infinity(folder):
+def test_an_overflow_in_conversion_to_half_precision_raises(folder):
     rewrite(folder, lambda tensors: tensors["model.norm.weight"].fill_(1e6))
     assert torch.isfinite(logits(folder)).all()
     with pytest.raises(
@@ -112,7 +112,7 @@ def test_an_overflow_on_the_way_to_half_precision_is_no_silent_infinity(folder):
         logits(folder, dtype="float16")
 
 
-def test_a_truncated_file_is_named(folder):
+def test_a_truncated_file_raises_with_its_name(folder):
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(CheckpointError, match=r"model\.safetensors: tensor .* cannot be read"):
@@ -125,7 +125,7 @@ def test_pickled_weights_are_not_read(folder):
         logits(folder)
 
 
-def test_names_that_are_no_folder(tmp_path, monkeypatch):
+def test_names_that_are_not_folders_raise(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match="is a file; name the folder"):
         resolve_checkpoint(tmp_path / "file")
@@ -140,7 +140,7 @@ def test_names_that_are_no_folder(tmp_path, monkeypatch):
         resolve_checkpoint("owner/name")
 
 
-def test_a_draft_with_other_tokens_does_not_fit_where_it_must(checkpoint, tmp_path):
+def test_a_draft_with_another_vocabulary_is_rejected_if_it_must_be_the_same(checkpoint, tmp_path):
     from tiny_models import byte_tokenizer
 
     draft = write_checkpoint(tmp_path, tokenizer=byte_tokenizer(270))
@@ -148,7 +148,7 @@ def test_a_draft_with_other_tokens_does_not_fit_where_it_must(checkpoint, tmp_pa
         load(checkpoint(), draft, draft_vocabulary="same")
 
 
-def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tmp_path):
+def test_a_tokenizer_larger_than_the_models_vocabulary_is_rejected(tmp_path):
     from tiny_models import byte_tokenizer
 
     folder = write_checkpoint(tmp_path, tokenizer=byte_tokenizer(300), vocab_size=280)
@@ -159,7 +159,7 @@ def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["gptq", "awq"])
-def test_a_quantised_checkpoint_is_refused_with_the_way_to_have_one(folder, kind):
+def test_a_quantised_checkpoint_is_rejected_with_advice(folder, kind):
     path = folder / "config.json"
     settings = json.loads(path.read_text()) | {"quantization_config": {"quant_method": kind, "bits": 4}}
     path.write_text(json.dumps(settings))
@@ -168,7 +168,7 @@ def test_a_quantised_checkpoint_is_refused_with_the_way_to_have_one(folder, kind
             load(folder, runner=runner)
 
 
-def test_an_architecture_that_the_own_decoder_has_not_is_named_with_the_runner_that_may(folder):
+def test_an_architecture_unsupported_by_the_own_decoder_raises_with_the_other_runner(folder):
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"model_type": "gpt2"}))
     with pytest.raises(CheckpointError, match=r"'gpt2' \(architecture LlamaForCausalLM\).*runner='hf'"):

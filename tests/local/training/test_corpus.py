@@ -1,4 +1,4 @@
-"""What the bundled pair learns from: a split that is the same everywhere, and pieces that lose nothing."""
+"""The bundled pair's training corpus: a reproducible split, lossless tokens, and windows."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def _library(folder: Path) -> Path:
     return folder
 
 
-def test_tests_tables_and_machine_files_are_left_out(tmp_path: Path) -> None:
+def test_tests_tables_and_machine_specific_files_are_excluded(tmp_path: Path) -> None:
     found = list(standard_library(_library(tmp_path)))
     assert [module.name for module in found] == ["alpha", "pack.beta"]
     assert found[1].text == "class B:\n    pass\n"
 
 
-def test_the_split_rests_on_the_name_alone() -> None:
+def test_the_split_depends_only_on_the_module_name() -> None:
     assert SourceModule("inspect", "a").split == SourceModule("inspect", "b").split == "heldout"
     assert SourceModule("argparse", "").split == "train"
 
 
-def test_the_running_python_has_both_sides() -> None:
+def test_the_running_pythons_library_has_both_splits() -> None:
     train, heldout = ({module.name for module in split_modules(side)} for side in ("train", "heldout"))
     assert not train & heldout
     assert {"argparse", "json.decoder"} <= train
@@ -51,7 +51,7 @@ def test_the_running_python_has_both_sides() -> None:
     assert 0.05 < len(heldout) / len(train) < 0.2
 
 
-def test_every_text_survives_the_tokenizer() -> None:
+def test_the_tokenizer_reproduces_every_text() -> None:
     tokenizer = train_tokenizer(["def f(x):\n    return x + 1\n"] * 20, 300)
     for text in ("def f(x):\n\treturn 'é — 漢字 🙂'\r\n\n\n  # end  ", " ", "\n\n", "x" * 1000):
         ids = tokenizer.encode(text, add_special_tokens=False).ids
@@ -59,13 +59,13 @@ def test_every_text_survives_the_tokenizer() -> None:
     assert tokenizer.encode("x").tokens[0] == BOS
 
 
-def test_a_prompt_may_end_at_any_line_or_indent() -> None:
+def test_a_prompt_cut_at_a_line_or_indent_is_tokenized_as_in_training() -> None:
     text = "def f(x):\n    if x:\n        return x\n"
     tokenizer = train_tokenizer([text] * 20, 300)
     whole = tokenizer.encode(text).ids
     for cut in ("def f(x):", "def f(x):\n", "def f(x):\n    ", "def f(x):\n    if x:\n"):
         ids = tokenizer.encode(cut).ids
-        assert whole[: len(ids)] == ids, "what follows a prompt is what followed it in training"
+        assert whole[: len(ids)] == ids, "the tokens are a prefix of the whole text's"
 
 
 def test_windows_begin_at_lines_after_the_start_token(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_windows_begin_at_lines_after_the_start_token(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("length", [4, 16])
-def test_windows_stay_inside(tmp_path: Path, length: int) -> None:
+def test_windows_stay_within_the_corpus(tmp_path: Path, length: int) -> None:
     library = list(standard_library(_library(tmp_path)))
     tokens = encode_split(train_tokenizer([m.text for m in library], 300), library)
     assert tokens.windows(np.random.default_rng(1), 256, length).shape == (256, length + 1)

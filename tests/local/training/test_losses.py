@@ -1,4 +1,4 @@
-"""What a draft learns from, against sums written out, and samples of the target against its own law."""
+"""Distillation losses against hand-computed values, replayed rounds, and prompt selection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ P, Q = [0.5, 0.3, 0.2], [0.2, 0.2, 0.6]
 
 
 def logits(*rows: list[float]) -> torch.Tensor:
-    return torch.tensor(rows).log() + 3.0  # softmax takes what is added to all away
+    return torch.tensor(rows).log() + 3.0  # softmax ignores a constant
 
 
 @pytest.mark.parametrize(
@@ -26,26 +26,26 @@ def logits(*rows: list[float]) -> torch.Tensor:
         ("tv", 0.4),
     ],
 )
-def test_losses_are_what_they_are_named_after(kind, wanted) -> None:
+def test_losses_equal_their_definitions(kind, wanted) -> None:
     assert distillation_loss(kind, logits(Q), logits(P)).item() == pytest.approx(wanted, abs=1e-6)
     both = distillation_loss(kind, logits(Q, P), logits(P, P)).item()
     same = distillation_loss(kind, logits(P), logits(P)).item()
-    assert both == pytest.approx((wanted + same) / 2, abs=1e-6), "a mean over places"
+    assert both == pytest.approx((wanted + same) / 2, abs=1e-6), "a mean over positions"
 
 
 @pytest.mark.parametrize("kind", LOSSES)
-def test_following_a_loss_leads_to_the_target(kind) -> None:
-    said = logits(Q).requires_grad_()
+def test_gradient_descent_on_each_loss_reaches_the_target(kind) -> None:
+    draft_logits = logits(Q).requires_grad_()
     for _ in range(400):
-        (gradient,) = torch.autograd.grad(distillation_loss(kind, said, logits(P)), said)
-        said = (said - 0.2 * gradient).detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(distillation_loss(kind, draft_logits, logits(P)), draft_logits)
+        draft_logits = (draft_logits - 0.2 * gradient).detach().requires_grad_()
     if kind == "hard":
-        assert said.argmax() == 0
+        assert draft_logits.argmax() == 0
     else:
-        torch.testing.assert_close(torch.softmax(said, -1), torch.tensor([P]), atol=0.05, rtol=0)
+        torch.testing.assert_close(torch.softmax(draft_logits, -1), torch.tensor([P]), atol=0.05, rtol=0)
 
 
-def test_overlap_is_the_chance_of_acceptance() -> None:
+def test_acceptance_chance_is_the_overlap_of_both_distributions() -> None:
     assert acceptance_chance(logits(Q, P), logits(P, P)).tolist() == pytest.approx([0.6, 1.0])
     distance = distillation_loss("tv", logits(Q), logits(P)).item()
     assert distance == pytest.approx(1 - acceptance_chance(logits(Q), logits(P)).item(), abs=1e-6)
@@ -60,7 +60,7 @@ def test_overlap_is_the_chance_of_acceptance() -> None:
         ([], (0, 0, 0)),
     ],
 )
-def test_rounds_are_replayed_place_by_place(agrees, wanted) -> None:
+def test_replay_greedy_counts_rounds_first_acceptances_and_tokens(agrees, wanted) -> None:
     assert replay_greedy(agrees, 2) == wanted
 
 
@@ -71,7 +71,7 @@ def tokenizer(tmp_path_factory) -> Tokenizer:
     return Tokenizer(folder)
 
 
-def test_prompts_are_cut_where_lines_begin(tokenizer) -> None:
+def test_cut_prompts_begin_at_lines(tokenizer) -> None:
     text = "".join(f"line {i} of it\n" for i in range(30))
     how = AnswerSampling(prompt=20)
     found = cut_prompts(tokenizer, [text], 12, how, whole=False)
@@ -81,7 +81,7 @@ def test_prompts_are_cut_where_lines_begin(tokenizer) -> None:
     assert found != cut_prompts(tokenizer, [text], 12, AnswerSampling(prompt=20, seed=1), whole=False)
 
 
-def test_whole_prompts_are_taken_in_turn(tokenizer) -> None:
+def test_whole_prompts_are_used_in_rotation(tokenizer) -> None:
     found = cut_prompts(tokenizer, ["one", "two", ""], 5, AnswerSampling(prompt=2), whole=True)
     assert len(found) == 5
     assert found[:2] == found[2:4]

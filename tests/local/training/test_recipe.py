@@ -1,4 +1,4 @@
-"""The recipe from source text to a pair that the engine loads, and a loop that a kill does not change."""
+"""The recipe from source text to a loadable pair, and resuming interrupted training."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_recipe_makes_a_pair_that_the_engine_runs(library: Path, tmp_path: P
         r = engine.generate("def f(x):", max_tokens=8, temperature=0)
     assert r.token_ids
     again = make_bundled_pair(TINY, tmp_path / "again", tmp_path / "work", library)
-    assert again == figures, "finished work is taken up, not done again"
+    assert again == figures, "finished steps are not repeated"
 
 
 def test_the_bundled_card_has_the_wording_of_the_template() -> None:
@@ -59,8 +59,8 @@ def test_the_bundled_card_has_the_wording_of_the_template() -> None:
     assert re.fullmatch(".+?".join(map(re.escape, words)), card)
 
 
-class _Line(nn.Module):
-    """A model small enough to train a hundred steps in a moment."""
+class _LinearModel(nn.Module):
+    """A linear model, small enough for a hundred training steps in a moment."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,10 +69,10 @@ class _Line(nn.Module):
         self.bias = nn.Parameter(torch.zeros(4))
 
 
-def test_a_killed_run_ends_where_an_unbroken_one_does(tmp_path: Path) -> None:
+def test_an_interrupted_run_resumes_to_the_same_weights(tmp_path: Path) -> None:
     schedule = TrainingSchedule(steps=150, lr=1e-2, warmup=5)
 
-    def loss_of(model: _Line, stop: int | None = None):
+    def loss_of(model: _LinearModel, stop: int | None = None):
         def loss_at(step: int) -> torch.Tensor:
             if step == stop:
                 raise KeyboardInterrupt
@@ -81,13 +81,13 @@ def test_a_killed_run_ends_where_an_unbroken_one_does(tmp_path: Path) -> None:
 
         return loss_at
 
-    whole = _Line()
+    whole = _LinearModel()
     lines: list[str] = []
     final = train(whole, schedule, loss_of(whole), report=lines.append)
-    broken, path = _Line(), tmp_path / "checkpoint.pt"
+    broken, path = _LinearModel(), tmp_path / "checkpoint.pt"
     with pytest.raises(KeyboardInterrupt):
         train(broken, schedule, loss_of(broken, stop=120), checkpoint=path, report=lines.append)
-    resumed = _Line()
+    resumed = _LinearModel()
     assert train(resumed, schedule, loss_of(resumed), checkpoint=path, report=lines.append) == pytest.approx(
         final
     )
@@ -96,23 +96,23 @@ def test_a_killed_run_ends_where_an_unbroken_one_does(tmp_path: Path) -> None:
     assert not path.with_suffix(".partial").exists()
 
 
-def test_a_loss_that_is_no_number_stops_the_run() -> None:
-    model = _Line()
+def test_a_non_finite_loss_stops_the_run() -> None:
+    model = _LinearModel()
     with pytest.raises(FloatingPointError, match="loss is nan at step 0"):
         train(model, TrainingSchedule(steps=2, lr=1e-3), lambda _: model.weight.sum() * float("nan"))
 
 
-def test_agreement_counts_rounds_as_the_engine_plays_them() -> None:
-    class Says(nn.Module):
-        """Predicts the next of 0, 1, 2, … but gets every fifth wrong."""
+def test_greedy_agreement_counts_rounds_as_the_engine_does() -> None:
+    class CountingModel(nn.Module):
+        """Predicts the next of 0, 1, 2, …, but every fifth prediction is wrong."""
 
         def forward(self, input_ids: torch.Tensor, use_cache: bool) -> object:
             nxt = torch.where(input_ids % 5 == 4, 0, input_ids + 1)
             return type("Output", (), {"logits": nn.functional.one_hot(nxt, 64).float()})
 
     ids = torch.arange(30)[None]
-    first, tokens = greedy_agreement(Says(), ids, prompt=4, drafted=4)  # type: ignore[arg-type]
-    # The same rounds, played one by one.
+    first, tokens = greedy_agreement(CountingModel(), ids, prompt=4, drafted=4)  # type: ignore[arg-type]
+    # The same rounds, simulated one by one.
     rounds, at, accepted_first, won = 0, 4, 0, 0
     while at + 4 < 29:
         run = 0

@@ -1,4 +1,4 @@
-"""The walk by tensors against the host's, number by number: transform, draws, acceptance, what is left."""
+"""Verification with tensors against the host's: sampling transform, draws, acceptance and residual."""
 
 from __future__ import annotations
 
@@ -36,34 +36,34 @@ def shaping(params):
     )
 
 
-def host_law(logits, params):
-    """[N, V] as the host has it."""
+def host_probabilities(logits, params):
+    """Return the host's probabilities [N, V]."""
     laws = sampling.distributions(logits, params)
     return np.stack([np.eye(logits.shape[-1])[law] if isinstance(law, int) else law for law in laws])
 
 
 @pytest.mark.parametrize("vocab", [7, 300])
-def test_the_transform_is_the_hosts_for_every_request_of_a_batch(vocab):
+def test_batch_probabilities_equal_the_hosts_for_every_request(vocab):
     params = [SamplingParams(**settings) for settings in SETTINGS]
     logits = torch.randn(len(params), 5, vocab, generator=torch.manual_seed(0)) * 3
     logits[:, 0, 2] = logits[:, 0, 4]  # a tie
     logits[:, 1] = 0.0
     found = walk.batch_probabilities(logits, shaping(params))
     for own, rows, settings in zip(found, logits, params, strict=True):
-        np.testing.assert_allclose(own.numpy(), host_law(rows, settings), atol=1e-14)
+        np.testing.assert_allclose(own.numpy(), host_probabilities(rows, settings), atol=1e-14)
 
 
-def test_without_a_cut_in_the_batch_nothing_is_sorted(monkeypatch):
+def test_nothing_is_sorted_without_top_p_or_top_k(monkeypatch):
     monkeypatch.setattr(walk, "_cut", None)
     params = [SamplingParams(temperature=0.5), SamplingParams(temperature=0.0, top_p=0.5, top_k=3)]
     logits = torch.randn(2, 1, 9, generator=torch.manual_seed(0))
     found = walk.batch_probabilities(logits, shaping(params))
-    np.testing.assert_allclose(found[0].numpy(), host_law(logits[0], params[0]), atol=1e-15)
+    np.testing.assert_allclose(found[0].numpy(), host_probabilities(logits[0], params[0]), atol=1e-15)
     assert found[1].tolist() == np.eye(9)[[int(logits[1, 0].argmax())]].tolist()
 
 
-class Counted(RandomStream):
-    """Dice that count the numbers taken."""
+class CountingStream(RandomStream):
+    """A random stream that counts the numbers used."""
 
     taken = 0
 
@@ -73,14 +73,14 @@ class Counted(RandomStream):
 
 
 def case(seed):
-    """A batch of requests that drew or picked their guesses, and what the host's walk makes of each."""
+    """Return a batch with drawn and picked drafts, and the host's result for each request."""
     rng = np.random.default_rng(seed)
     cold = rng.random(BATCH) < 0.2
     p, q = rng.dirichlet(np.full(VOCAB, 0.5), (2, BATCH, DEPTH + 1))
     p[rng.random(p.shape) < 0.3] = 0.0
     p[..., 0] += 1e-3
     close = rng.random(BATCH) < 0.2
-    p[close] = q[close]  # acceptance certain
+    p[close] = q[close]  # acceptance is certain
     p /= p.sum(-1, keepdims=True)
     for law in (p, q):
         law[cold] = np.eye(VOCAB)[law[cold].argmax(-1)]
@@ -91,16 +91,16 @@ def case(seed):
     for i in range(BATCH):
         ahead = RandomStream(seed * BATCH + i)
         uniform.append([ahead.uniform() for _ in range(2 * DEPTH + 1)])
-        dice = Counted(seed * BATCH + i)
+        random_stream = CountingStream(seed * BATCH + i)
         tree = TokenTree()
         for step in range(depth[i]):
             law = int(q[i, step].argmax()) if cold[i] else q[i, step]
-            token = int(rng.integers(VOCAB)) if picked[i] else dice.draw(law)
+            token = int(rng.integers(VOCAB)) if picked[i] else random_stream.draw(law)
             tree.add(step - 1, token, None if picked[i] else law)
             tokens[i, step] = token
         target = [int(law.argmax()) if cold[i] else law for law in p[i, : depth[i] + 1]]
-        verdict = verify(tree, target, dice)
-        expected.append((len(verdict.path), verdict.token, dice.taken))
+        verdict = verify(tree, target, random_stream)
+        expected.append((len(verdict.path), verdict.token, random_stream.taken))
     drafts = walk.DraftTensors(
         torch.from_numpy(tokens),
         torch.from_numpy(np.repeat(picked[:, None], DEPTH, 1)),
@@ -116,13 +116,13 @@ def outcomes(walked):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_walk_takes_the_hosts_numbers_and_comes_to_the_hosts_tokens(seed):
+def test_the_device_walk_uses_the_same_numbers_and_yields_the_same_tokens_as_the_host(seed):
     *given, expected = case(seed)
     assert outcomes(walk.accept_sampled(*given)) == expected
     assert 0 < sum(accepted for accepted, _, _ in expected) < BATCH * DEPTH
 
 
-def test_drafts_that_were_all_picked_need_no_q():
+def test_picked_drafts_need_no_q():
     p, _, drafts, cold, numbers, _ = case(1)
     drafts = walk.DraftTensors(drafts.tokens, torch.ones_like(drafts.picked), drafts.depth)
     one_hot = torch.nn.functional.one_hot(drafts.tokens, VOCAB).double()
@@ -132,19 +132,19 @@ def test_drafts_that_were_all_picked_need_no_q():
     assert outcomes(walk.accept_sampled(p, None, drafts, cold, numbers)) == outcomes(with_q)
 
 
-def test_greedy_needs_no_probabilities():
+def test_greedy_acceptance_equals_sampled_acceptance_of_one_hot_probabilities():
     p, _, drafts, _, numbers, _ = case(2)
     one_hot = torch.nn.functional.one_hot(p.argmax(-1), VOCAB).double()
-    everyone = torch.ones(BATCH, dtype=torch.bool)
+    all_certain = torch.ones(BATCH, dtype=torch.bool)
     right = torch.rand(BATCH, DEPTH, generator=torch.manual_seed(0)) < 0.7
     tokens = torch.where(right, p[:, :-1].argmax(-1), drafts.tokens)
     drafts = walk.DraftTensors(tokens, torch.ones_like(right), drafts.depth)
-    slow = walk.accept_sampled(one_hot, None, drafts, everyone, numbers)
+    slow = walk.accept_sampled(one_hot, None, drafts, all_certain, numbers)
     assert outcomes(walk.accept_greedy(p.argmax(-1), drafts)) == outcomes(slow)
 
 
-def law_of_the_walk(samples=200_000):
-    """Chi-square of the first token that a walk wins, from one p and q, against p."""
+def p_value_of_the_walk(samples=200_000):
+    """Return the chi-square p-value of the first token of many walks with one p and q, against p."""
     generator = torch.Generator().manual_seed(3)
     p = torch.softmax(torch.randn(1, DEPTH + 1, VOCAB, generator=generator).double() * 1.5, -1)
     q = torch.softmax(p.log()[:, :DEPTH] + torch.randn(1, DEPTH, VOCAB, generator=generator), -1)
@@ -160,17 +160,17 @@ def law_of_the_walk(samples=200_000):
     return float(stats.chisquare(counts.numpy(), (p[0, 0] * samples).numpy()).pvalue)
 
 
-def test_what_a_walk_wins_has_the_targets_law():
-    assert law_of_the_walk() > 0.001
+def test_the_device_walk_yields_the_targets_distribution():
+    assert p_value_of_the_walk() > 0.001
 
 
 @pytest.mark.parametrize("mutant", ["resample from p", "reuse a number"])
-def test_the_same_test_finds_a_wrong_walk(monkeypatch, mutant):
+def test_the_chi_square_test_detects_a_wrong_walk(monkeypatch, mutant):
     if mutant == "resample from p":
         monkeypatch.setattr(walk, "_residual", lambda p, q, drafts, at: p)
     else:
         monkeypatch.setattr(walk, "accept_sampled", _reusing(walk.accept_sampled))
-    assert law_of_the_walk() < 1e-6
+    assert p_value_of_the_walk() < 1e-6
 
 
 def _reusing(accept):

@@ -1,4 +1,4 @@
-"""Passes of static shapes against any runner's: logits, caches, seats; and that nothing waits for a value."""
+"""Passes with static shapes against the dynamic runner's: logits, caches, slots, and no reads of values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ VARIANTS = {
 
 
 def load(folder, device="cpu", *, records=True):
-    """A runner and a static one of the same weights."""
+    """Return a dynamic and a static runner with the same weights."""
     config = read_config(folder)
     with torch.inference_mode():
         weights = load_weights(folder, config, "float32", device)
@@ -51,47 +51,49 @@ def pair(request, tmp_path_factory):
     return load(write_checkpoint(tmp_path_factory.mktemp("static") / "model", **VARIANTS[request.param]))
 
 
-def bush():
+def branching():
     tree = TokenTree()
     for parent, token in [(-1, 7), (-1, 8), (0, 9), (0, 10), (1, 9), (2, 11), (5, 12), (4, 13)]:
         tree.add(parent, token)
     return tree
 
 
-def equal(pair, parts):
+def check_equal_logits(pair, parts):
     expected, found = (runner.score_all(parts) for runner in pair)
     for own, other in zip(found, expected, strict=True):
         torch.testing.assert_close(own, other, atol=1e-4, rtol=1e-4)
     assert pair[0].cache.lengths == pair[1].cache.lengths
 
 
-def caches_equal(pair):
+def check_equal_caches(pair):
     for slot, length in enumerate(pair[0].cache.lengths):
         used, fresh = (runner.cache.rows[:, slot, :, :length] for runner in pair)
         torch.testing.assert_close(used, fresh, atol=1e-4, rtol=1e-4)
 
 
-def test_passes_of_every_shape_are_those_of_any_runner(pair):
+def test_static_passes_equal_dynamic_ones_in_every_shape(pair):
     for runner in pair:
         for slot in range(SLOTS):
             runner.truncate(slot, 0)
         for slot, count in ((0, 3), (2, 60), (5, 40)):
             runner.prefill(slot, [(7 * i + slot) % 300 for i in range(count)])
-    equal(pair, [SlotInput(1, [5])])  # from an empty cache
-    equal(pair, [SlotInput(2, [4, 5], bush())])
+    check_equal_logits(pair, [SlotInput(1, [5])])  # from an empty cache
+    check_equal_logits(pair, [SlotInput(2, [4, 5], branching())])
     for runner in pair:
         runner.keep(2, 61, [0, 2, 5])
-    equal(pair, [SlotInput(2, [6]), SlotInput(0, [7, 8], TokenTree.chain([9])), SlotInput(5, [1], bush())])
+    check_equal_logits(
+        pair, [SlotInput(2, [6]), SlotInput(0, [7, 8], TokenTree.chain([9])), SlotInput(5, [1], branching())]
+    )
     for runner in pair:
         runner.keep(5, 40, [1, 4])
-    equal(pair, [SlotInput(5, [3, 2, 1], every=True), SlotInput(2, [8])])
-    equal(pair, [SlotInput(slot, [slot]) for slot in range(SLOTS)])
+    check_equal_logits(pair, [SlotInput(5, [3, 2, 1], every=True), SlotInput(2, [8])])
+    check_equal_logits(pair, [SlotInput(slot, [slot]) for slot in range(SLOTS)])
     root = TokenTree()
     for token in (7, 8):
         root.add(-1, token)
-    for parts in ([SlotInput(0, [3], root)], [SlotInput(0, (), bush(), held=2)]):
-        equal(pair, parts)
-    caches_equal(pair)
+    for parts in ([SlotInput(0, [3], root)], [SlotInput(0, (), branching(), held=2)]):
+        check_equal_logits(pair, parts)
+    check_equal_caches(pair)
     assert {
         PassBucket(1, 16, 128, False),
         PassBucket(4, 16, 128, False),
@@ -103,22 +105,22 @@ def test_a_slot_can_be_filled_to_its_last_position(pair):
     for runner in pair:
         runner.truncate(1, 0)
         runner.prefill(1, [5] * (CONTEXT - 3))
-    equal(pair, [SlotInput(1, [1], TokenTree.chain([2, 3]))])
-    caches_equal(pair)
+    check_equal_logits(pair, [SlotInput(1, [1], TokenTree.chain([2, 3]))])
+    check_equal_caches(pair)
     with pytest.raises(ValueError, match="101 positions exceed the 100 a slot can hold"):
         pair[1].score(1, [4])
     for runner in pair:
         runner.truncate(1, 0)
 
 
-def test_a_row_before_the_first_position_is_written_where_nothing_reads():
+def test_a_row_with_a_negative_position_is_written_outside_the_cache():
     chain = dense.DensePassLayout.chain(torch.tensor([0, 1]), torch.tensor([-1, 3]), 2, 8, first=True)
     assert chain.places[0, 0] > 1 << 30
     assert chain.places.flatten()[1:].tolist() == [0, 3, 4]
     assert chain.seen.sum(-1).tolist() == [[1, 1], [4, 5]]
 
 
-def test_a_batch_is_as_small_as_it_can_be(pair):
+def test_seats_use_the_smallest_possible_batch(pair):
     runner = pair[1]
     assert runner.seats([0]).slots == [0]
     assert runner.seats([0]).first
@@ -129,17 +131,17 @@ def test_a_batch_is_as_small_as_it_can_be(pair):
     seats = runner.seats([3, 1])
     assert (seats.slots, seats.rows, seats.first) == ([0, 1, 2, 3], {3: 3, 1: 1}, True)
     assert len(runner.seats([0, 1, 2, 3, 5]).slots) == SLOTS
-    assert [runner.attended(n) for n in (1, 128, 129)] == [128, 128, 128]  # no more than the cache holds
+    assert [runner.attended(n) for n in (1, 128, 129)] == [128, 128, 128]  # at most the size of the cache
 
 
 @torch.inference_mode()
-def test_no_pass_waits_for_a_value(pair):
-    """Fake tensors have none: an operation that asks for one, as a recording could not hold, is an error."""
+def test_a_pass_reads_no_tensor_values(pair):
+    """Fake tensors have no values: an operation that reads one, which a CUDA graph cannot record, raises."""
     runner, asked = pair[1], []
     recorded = runner._replay
     runner._replay = lambda bucket, values: asked.append((bucket, values)) or recorded(bucket, values)
     runner.truncate(3, 0)
-    runner.score_all([SlotInput(3, [1, 2], bush()), SlotInput(1, [4])])
+    runner.score_all([SlotInput(3, [1, 2], branching()), SlotInput(1, [4])])
     del runner._replay
     ((bucket, values),) = asked
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
@@ -151,8 +153,8 @@ def test_no_pass_waits_for_a_value(pair):
 
 
 @torch.inference_mode()
-def test_layers_share_compiled_code_and_shapes_are_few(tmp_path):
-    """Only a size of 1, and caches that do not lie in the order of the batch, are compiled apart."""
+def test_layers_share_compiled_code_for_few_shapes(tmp_path):
+    """Only sizes of 1, and caches that are not in the order of the batch, are compiled separately."""
     _, runner = load(write_checkpoint(tmp_path / "model", num_hidden_layers=3))
     graphs = []
 
@@ -170,7 +172,7 @@ def test_layers_share_compiled_code_and_shapes_are_few(tmp_path):
     assert 1 < len(graphs) <= 5
 
 
-def test_a_recorder_off_cuda_changes_nothing():
+def test_a_recorder_without_cuda_runs_the_function_directly():
     recorder, ran = GraphRecorder(torch.device("cpu")), []
     run = recorder.record(lambda: ran.append(1), "a pass")
     assert (ran, recorder.recorded, recorder.compiles) == ([], 0, False)
@@ -179,7 +181,7 @@ def test_a_recorder_off_cuda_changes_nothing():
     assert ran == [1, 1]
 
 
-def test_what_does_not_fit_a_device_is_named(monkeypatch, tmp_path):
+def test_running_out_of_device_memory_raises_with_what_did_not_fit(monkeypatch, tmp_path):
     empty, run = torch.empty, lambda: None
 
     def full(*args, **kwargs):
@@ -201,13 +203,13 @@ def test_what_does_not_fit_a_device_is_named(monkeypatch, tmp_path):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_recorded_passes_are_the_same_passes(tmp_path):
+def test_recorded_passes_equal_unrecorded_ones(tmp_path):
     folder = write_checkpoint(tmp_path / "model")
     both = load(folder, "cuda", records=False)[1], load(folder, "cuda")[1]
-    for _ in range(3):  # recorded, replayed, replayed
+    for _ in range(3):  # first recorded, then replayed twice
         for runner in both:
             runner.truncate(3, 0)
-        equal(both, [SlotInput(3, [1, 2], bush()), SlotInput(1, [4])])
+        check_equal_logits(both, [SlotInput(3, [1, 2], branching()), SlotInput(1, [4])])
     assert both[1].recorder.recorded > 0
     assert both[0].recorder.recorded == 0
-    caches_equal(both)
+    check_equal_caches(both)

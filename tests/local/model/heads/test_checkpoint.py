@@ -1,4 +1,4 @@
-"""Published heads: read as their authors compute them, refused where they do not fit, written for others."""
+"""Checkpoints of heads: published formats against reference computations, errors, and writing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def target(tmp_path_factory):
 
 
 def hidden_states(target, tokens):
-    """The target's hidden states after each number of layers, the last normalised, by transformers."""
+    """Return transformers' hidden states after each number of layers, the last one normalised."""
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32).eval()
@@ -57,7 +57,7 @@ def rotated(x, positions):
 
 
 def layer_by_hand(w, prefix, h, x):
-    """A decoder layer whose attention sees ``h`` and whose residual is ``x``, as the papers have it."""
+    """Compute a decoder layer as in the papers, with attention input ``h`` and residual ``x``."""
     n, heads, kv, dim = len(h), 4, 2, x.shape[1] // 4
     q, k, v = (F.linear(h, w[f"{prefix}self_attn.{name}_proj.weight"]).view(n, -1, dim) for name in "qkv")
     at = torch.arange(n).float()
@@ -73,7 +73,7 @@ def layer_by_hand(w, prefix, h, x):
 
 
 def eagle_by_hand(target, w, prefix="layers.0.", fc="fc."):
-    """Logits after the tokens, then after one guess below them: EAGLE-1."""
+    """Yield EAGLE-1's logits after the tokens, and after one drafted token."""
     base = load_file(target / "model.safetensors")
     embedding, head = base["model.embed_tokens.weight"], base["lm_head.weight"]
     states, ids = hidden_states(target, TOKENS)[-1][:-1], TOKENS[1:]
@@ -85,7 +85,7 @@ def eagle_by_hand(target, w, prefix="layers.0.", fc="fc."):
 
 
 def eagle3_by_hand(target, w, flags, prefix):
-    """The same of EAGLE-3, over the target's vocabulary."""
+    """Yield EAGLE-3's logits over the target's vocabulary, as :func:`eagle_by_hand` does."""
     base = load_file(target / "model.safetensors")
     embedding = w.get("embed_tokens.weight", base["model.embed_tokens.weight"])
     seen = [states[:-1] for states in hidden_states(target, TOKENS)]
@@ -110,7 +110,7 @@ def eagle3_by_hand(target, w, flags, prefix):
 
 @torch.inference_mode()
 def eagle_by_engine(target, folder):
-    """The same by the engine's own runner."""
+    """Yield the same logits, computed by the engine's runner."""
     config = read_config(target)
     runner = load_model(
         target,
@@ -143,19 +143,19 @@ def check_same(one, other):
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_eagle_as_its_repository_publishes_it(target, tmp_path, bias):
+def test_eagle_checkpoints_in_the_format_of_their_repository(target, tmp_path, bias):
     folder = tiny_heads.eagle(tmp_path, bias=bias)
     weights = load_file(folder / "model.safetensors")
     check_same(eagle_by_hand(target, weights), eagle_by_engine(target, folder))
 
 
-def test_eagle_of_speculators(target, tmp_path):
+def test_eagle_checkpoints_in_the_format_of_speculators(target, tmp_path):
     folder = tiny_heads.speculators_eagle(tmp_path)
     weights = load_file(folder / "model.safetensors")
     check_same(eagle_by_hand(target, weights, "transformer.", "fusion_fc."), eagle_by_engine(target, folder))
 
 
-def test_eagle3_as_its_repository_publishes_it(target, tmp_path):
+def test_eagle3_checkpoints_in_the_format_of_their_repository(target, tmp_path):
     folder = tiny_heads.eagle3(tmp_path)
     weights = load_file(folder / "model.safetensors")
     check_same(eagle3_by_hand(target, weights, {}, "midlayer."), eagle_by_engine(target, folder))
@@ -172,14 +172,14 @@ def test_eagle3_as_its_repository_publishes_it(target, tmp_path):
     ],
     ids=str,
 )
-def test_eagle3_of_speculators(target, tmp_path, flags):
+def test_eagle3_checkpoints_in_the_format_of_speculators(target, tmp_path, flags):
     folder = tiny_heads.speculators_eagle3(tmp_path, **flags)
     weights = load_file(folder / "model.safetensors")
     check_same(eagle3_by_hand(target, weights, flags, "layers.0."), eagle_by_engine(target, folder))
 
 
-def test_a_table_without_what_transformers_takes_anyway_is_read_whole(target, tmp_path):
-    """``speculators`` leaves out of a layer's table whatever is its class's default."""
+def test_defaults_omitted_from_a_speculators_config_are_filled_in(target, tmp_path):
+    """``speculators`` omits settings of a layer that equal the defaults of its class."""
     folder = tiny_heads.speculators_eagle3(tmp_path)
     whole = read_heads(folder, read_config(target)).shape
     raw = json.loads((folder / "config.json").read_text())
@@ -195,7 +195,7 @@ def test_a_table_without_what_transformers_takes_anyway_is_read_whole(target, tm
 
 
 @pytest.mark.parametrize(("blocks", "own_heads"), [(1, True), (2, False)])
-def test_medusa_as_its_trainer_saves_it(target, tmp_path, blocks, own_heads):
+def test_medusa_checkpoints_in_the_format_of_their_trainer(target, tmp_path, blocks, own_heads):
     folder = tiny_heads.medusa(tmp_path, blocks=blocks, own_heads=own_heads)
     w = load_file(folder / "medusa_lm_head.safetensors")
     runner = load_model(target, ModelPlacement(), slots=1, context=64, taps=(4,))
@@ -284,23 +284,23 @@ Q = "midlayer.self_attn.q_proj.weight"
         ),
     ],
 )
-def test_what_is_wrong_with_heads_is_said(target, tmp_path, broken, named):
+def test_invalid_heads_raise_with_the_reason(target, tmp_path, broken, named):
     with pytest.raises(CheckpointError, match=named):
         read_heads(broken(tmp_path), read_config(target))
 
 
 @pytest.mark.parametrize("old", ["pytorch_model.bin", None])
-def test_pickled_weights_are_not_read_and_how_to_convert_them_is_said(target, tmp_path, old):
+def test_pickled_weights_are_rejected_with_how_to_convert_them(target, tmp_path, old):
     folder = tiny_heads.eagle(tmp_path)
     (folder / "model.safetensors").unlink()
     if old:
         (folder / old).write_bytes(b"")
     with pytest.raises(CheckpointError) as caught:
         load(target, heads=folder)
-    said = str(caught.value)
-    assert "only safetensors are loaded" in said
-    assert "torch.load('pytorch_model.bin', weights_only=True)" in said
-    assert ("Convert pytorch_model.bin in that folder" in said) == bool(old)
+    message = str(caught.value)
+    assert "only safetensors are loaded" in message
+    assert "torch.load('pytorch_model.bin', weights_only=True)" in message
+    assert ("Convert pytorch_model.bin in that folder" in message) == bool(old)
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ def test_pickled_weights_are_not_read_and_how_to_convert_them_is_said(target, tm
         ({"heads": "eagle", "runner": "hf"}, "transformers runs the target"),
     ],
 )
-def test_what_cannot_be_loaded_with_heads_is_said(target, tmp_path, options, named):
+def test_invalid_options_with_heads_are_rejected(target, tmp_path, options, named):
     folder = tiny_heads.eagle(tmp_path)
     if "heads" in options:
         given = options["heads"]
@@ -322,7 +322,7 @@ def test_what_cannot_be_loaded_with_heads_is_said(target, tmp_path, options, nam
         load(target, **options)
 
 
-def test_heads_of_both_methods_may_be_loaded_at_once(target, tmp_path):
+def test_heads_of_both_methods_can_be_loaded_together(target, tmp_path):
     folders = [tiny_heads.medusa(tmp_path / "medusa"), tiny_heads.eagle3(tmp_path / "eagle3")]
     with load(target, heads=folders) as engine:
         assert engine.method == "eagle"
@@ -337,7 +337,7 @@ def test_heads_of_both_methods_may_be_loaded_at_once(target, tmp_path):
 @pytest.mark.parametrize(
     "make", [tiny_heads.speculators_eagle, tiny_heads.speculators_eagle3], ids=["1", "3"]
 )
-def test_written_eagle_heads_are_what_was_read(target, tmp_path, make):
+def test_written_eagle_heads_equal_the_source(target, tmp_path, make):
     source = make(tmp_path / "source")
     found = read_heads(source, read_config(target))
     out = tmp_path / "out"
@@ -347,13 +347,13 @@ def test_written_eagle_heads_are_what_was_read(target, tmp_path, make):
     assert one.keys() == other.keys()
     for name, tensor in one.items():
         assert torch.equal(tensor, other[name]), name
-    given, told = (json.loads((folder / "config.json").read_text()) for folder in (source, out))
-    assert told["speculators_model_type"] == given["speculators_model_type"]
-    assert told["speculators_config"]["verifier"] == given["speculators_config"]["verifier"]
-    (proposal,) = told["speculators_config"]["proposal_methods"]
+    given, written = (json.loads((folder / "config.json").read_text()) for folder in (source, out))
+    assert written["speculators_model_type"] == given["speculators_model_type"]
+    assert written["speculators_config"]["verifier"] == given["speculators_config"]["verifier"]
+    (proposal,) = written["speculators_config"]["proposal_methods"]
     assert proposal["proposal_type"] == "greedy"
     assert proposal["speculative_tokens"] == 3
-    assert isinstance(told["transformer_layer_config"], dict)
+    assert isinstance(written["transformer_layer_config"], dict)
     with safe_open(out / "model.safetensors", framework="pt") as file:
         assert file.metadata() == {"format": "pt"}
     read = read_heads(out, read_config(target)).shape
@@ -362,7 +362,7 @@ def test_written_eagle_heads_are_what_was_read(target, tmp_path, make):
 
 
 @pytest.mark.parametrize("own_heads", [True, False])
-def test_written_medusa_heads_are_what_was_read(target, tmp_path, own_heads):
+def test_written_medusa_heads_equal_the_source(target, tmp_path, own_heads):
     source = tiny_heads.medusa(tmp_path / "source", own_heads=own_heads)
     found = read_heads(source, read_config(target))
     write_medusa(tmp_path / "out", found.shape, found.weights, "a/target", dtype=torch.float32)

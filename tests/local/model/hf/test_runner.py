@@ -1,4 +1,4 @@
-"""Models that transformers runs: their logits by every way in, greedy answers kept, the others refused."""
+"""Models run by transformers: logits, greedy answers, caches, and unsupported models."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FAMILIES = {
 }  # fmt: skip
 UNMASKED = ("bloom", "gpt_oss")
 ALONE = (*UNMASKED, "falcon")
-"""What is scored one row a pass; on other machines there may be more."""
+"""Families that are scored one row per pass; on other machines there may be more."""
 
 LONG = [pytest.mark.soak, pytest.mark.timeout(7200)]
 EVERY = [
@@ -58,7 +58,7 @@ def hf(folder, **options):
 
 @pytest.fixture(scope="module")
 def target(made):
-    """The family's runner, loaded once, its slots empty."""
+    """Return a function that gives a family's runner, loaded once, with empty slots."""
     loaded = {}
 
     def take(kind):
@@ -94,8 +94,8 @@ def close(got, expected):
 
 @pytest.mark.parametrize("kind", EVERY)
 @torch.inference_mode()
-def test_logits_are_those_of_the_model_by_every_way_in(made, target, kind):
-    """Prefill, tokens one by one, chains and trees, past every window, and after a path is kept."""
+def test_logits_equal_transformers_in_every_kind_of_pass(made, target, kind):
+    """Prefill, single tokens, chains and trees, beyond sliding windows, and after a path is accepted."""
     runner, model = target(kind), reference(made(kind))
     assert runner.masked == (kind not in UNMASKED)
     assert not (runner.together and kind in ALONE)
@@ -121,7 +121,7 @@ def test_logits_are_those_of_the_model_by_every_way_in(made, target, kind):
 
 @pytest.mark.parametrize("kind", ["gpt2", "bloom"])
 @torch.inference_mode()
-def test_a_tree_grown_level_by_level_is_the_tree_scored_at_once(target, kind):
+def test_a_tree_scored_level_by_level_equals_one_scored_at_once(target, kind):
     runner, tree = target(kind), branching()
     ids = random_ids(20)
     whole = runner.score(0, ids, tree)
@@ -133,7 +133,7 @@ def test_a_tree_grown_level_by_level_is_the_tree_scored_at_once(target, kind):
 
 
 @torch.inference_mode()
-def test_long_prompts_and_many_guesses_go_through_in_pieces(checkpoint):
+def test_long_prompts_and_chains_are_split_into_passes(checkpoint):
     folder = checkpoint(kind="gpt_neox", intermediate_size=64, max_position_embeddings=600)
     runner, model = hf(folder, context=600), reference(folder)
     ids = random_ids(2 * MAX_PASS_ROWS + 60)
@@ -148,7 +148,7 @@ def test_long_prompts_and_many_guesses_go_through_in_pieces(checkpoint):
 
 @pytest.mark.parametrize("kind", ["gpt2", "gemma2", "falcon"])
 @torch.inference_mode()
-def test_rows_of_a_target_are_bit_for_bit_those_scored_alone(target, kind):
+def test_a_targets_rows_are_bit_identical_to_rows_scored_alone(target, kind):
     runner, ids = target(kind), random_ids(90)
     for start in (5, 61):
         for length in (1, 4, 8):
@@ -162,7 +162,7 @@ def test_rows_of_a_target_are_bit_for_bit_those_scored_alone(target, kind):
 
 @pytest.fixture(scope="module")
 def pairs(made, tmp_path_factory):
-    """A target, and a draft that is the target with its weights disturbed."""
+    """Return a function that writes a target, and a copy with noise in its weights as its draft."""
 
     def make(kind):
         target, draft = made(kind), tmp_path_factory.mktemp("draft") / "draft"
@@ -177,8 +177,8 @@ def pairs(made, tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "gemma2", "bloom"])
-def test_greedy_answers_are_plain_ones_and_transformers_own(pairs, kind):
-    """Whatever is drafted, by chains, trees and look-up, and whoever shares the round."""
+def test_greedy_answers_equal_plain_decoding_and_transformers(pairs, kind):
+    """Chains, trees and look-up give the same answers, in rounds shared by two requests."""
     target, draft = (
         hf(folder, exact=exact) for folder, exact in zip(pairs(kind), (True, False), strict=True)
     )
@@ -207,8 +207,8 @@ def test_greedy_answers_are_plain_ones_and_transformers_own(pairs, kind):
     assert kept > 60
 
 
-def test_either_kind_of_runner_drafts_for_the_other(checkpoint):
-    """One checkpoint under both: what the one drafts, the other accepts."""
+def test_own_and_transformers_runners_can_draft_for_each_other(checkpoint):
+    """Both run the same checkpoint, so every drafted token is accepted."""
     folder = checkpoint(intermediate_size=64, spread=0.2)
     own = DecoderRunner.load(folder, dtype="float32", slots=1, context=100)
     other = hf(folder, slots=1)
@@ -222,7 +222,7 @@ def test_either_kind_of_runner_drafts_for_the_other(checkpoint):
             runner.truncate(0, 0)
 
 
-def test_the_runner_can_be_named(checkpoint):
+def test_the_runner_option_selects_the_runner(checkpoint):
     folder = checkpoint(intermediate_size=64, spread=0.2)
     with load(folder) as own, load(folder, runner="hf") as other:
         assert isinstance(own.speculator.target, DecoderRunner)
@@ -235,7 +235,7 @@ def test_the_runner_can_be_named(checkpoint):
 
 
 @torch.inference_mode()
-def test_slots_are_apart_and_prefixes_can_be_shared(target):
+def test_slots_are_independent_and_prefixes_can_be_copied(target):
     runner, ids = target("opt"), random_ids(40)
     runner.prefill(0, ids[:30])
     expected = runner.score(0, ids[30:31])
@@ -252,7 +252,7 @@ def test_slots_are_apart_and_prefixes_can_be_shared(target):
 
 
 @torch.inference_mode()
-def test_a_kept_path_leaves_the_cache_of_a_fresh_prefill(target):
+def test_the_cache_after_an_accepted_path_equals_a_fresh_prefill(target):
     for kind in ("phi", "bloom"):
         runner, ids = target(kind), random_ids(40)
         for slot in (0, 1):
@@ -267,7 +267,7 @@ def test_a_kept_path_leaves_the_cache_of_a_fresh_prefill(target):
             close(mine.values[..., :24, :], theirs.values[..., :24, :])
 
 
-def test_caches_that_do_not_fit_are_refused_with_numbers(made):
+def test_caches_that_do_not_fit_are_rejected_with_their_size(made):
     with pytest.raises(ConfigurationError, match=r"4000000000 slots of 100 positions take .* GiB in float32"):
         hf(made("gpt2"), slots=4_000_000_000)
 
@@ -284,13 +284,13 @@ def test_caches_that_do_not_fit_are_refused_with_numbers(made):
         ({}, "cannot read model_type None"),
     ],
 )
-def test_what_cannot_be_run_token_by_token_is_refused_by_its_configuration(tmp_path, settings, message):
+def test_unsupported_architectures_are_rejected_by_their_configuration(tmp_path, settings, message):
     (tmp_path / "config.json").write_text(json.dumps(settings))
     with pytest.raises(CheckpointError, match=rf"config\.json: .*{message}"):
         read_hf_config(tmp_path)
 
 
-def test_a_model_that_sees_ahead_is_refused(tmp_path):
+def test_a_model_with_bidirectional_attention_is_rejected(tmp_path):
     folder = write_checkpoint(tmp_path, kind="bert")
     with pytest.raises(CheckpointError, match="bert gives other logits with a cache than without"):
         hf(folder)
@@ -318,7 +318,7 @@ def spoil(tensors):
         ("cut", r"model\.safetensors cannot be read"),
     ],
 )
-def test_broken_weights_are_named(made, tmp_path, change, message):
+def test_invalid_weights_raise_with_the_reason(made, tmp_path, change, message):
     folder = shutil.copytree(made("gpt2"), tmp_path / "model")
     path = folder / "model.safetensors"
     if change is None:

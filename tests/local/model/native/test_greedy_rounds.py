@@ -1,4 +1,4 @@
-"""Greedy rounds of one request in one call: the same answers, figures and caches as by the general way."""
+"""Greedy rounds in one native call: answers, figures and caches equal those of the general path."""
 
 from __future__ import annotations
 
@@ -43,43 +43,43 @@ def engine(request, tmp_path):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Who guessed in each of one request's rounds that was verified in one call."""
+    """Return a list that gets each single-request native round's source of drafts: model, given or none."""
     made, drafted, verified = [], NativeRounds._run_round, NativeRounds.verify_all
 
-    def after_a_draft(self, slot):
+    def run_round(self, slot):
         made.append("model")
         return drafted(self, slot)
 
     def alone(self, sequences, guesses):
         if len(sequences) == 1:
-            made.append("given" if guesses[0] else "nobody")
+            made.append("given" if guesses[0] else "none")
         return verified(self, sequences, guesses)
 
-    monkeypatch.setattr(NativeRounds, "_run_round", after_a_draft)
+    monkeypatch.setattr(NativeRounds, "_run_round", run_round)
     monkeypatch.setattr(NativeRounds, "verify_all", alone)
     return made
 
 
-def told(engine, prompt, **asked):
-    """What is said of an answer that does not depend on time."""
+def time_independent_result(engine, prompt, **asked):
+    """Return those parts of an answer that do not depend on measured times."""
     answer = engine.generate(prompt, max_tokens=40, **asked)
     figures = answer.speculation
-    if asked.get("draft_length", 0) is None:  # how far to draft follows measured times
+    if asked.get("draft_length", 0) is None:  # the adaptive draft length depends on measured times
         figures = None
     return answer.token_ids, answer.text, answer.finish_reason, figures
 
 
-def test_answers_and_figures_are_those_of_the_general_way(engine, calls):
+def test_native_rounds_give_the_answers_and_figures_of_the_general_path(engine, calls):
     speculator, own = engine.speculator, engine.speculator.rounds
     for prompt, asked in itertools.product(PROMPTS, ASKED):
         speculator.rounds = None
-        want = told(engine, prompt, **asked)
+        want = time_independent_result(engine, prompt, **asked)
         made = len(calls)
         speculator.rounds = own
-        assert told(engine, prompt, **asked) == want, asked
+        assert time_independent_result(engine, prompt, **asked) == want, asked
         trees = "draft_tree" in asked or asked["method"] == "union"
-        assert trees or len(calls) > made, f"{asked} took no single call"
-    assert set(calls) == {"model", "given", "nobody"}
+        assert trees or len(calls) > made, f"{asked} did not use a native round"
+    assert set(calls) == {"model", "given", "none"}
 
 
 @pytest.mark.parametrize("shared", ["both", "the target's alone", "the draft's alone"])
@@ -90,28 +90,28 @@ def test_threads_share_passes_of_a_round(pair, monkeypatch, shared):
     )
     with load(*pair, threads=2) as engine:
         for prompt in PROMPTS[:2]:
-            want = told(engine, prompt, method="plain")[0]
+            want = time_independent_result(engine, prompt, method="plain")[0]
             for length in (1, 4, 8):
-                assert told(engine, prompt, method="draft", draft_length=length)[0] == want
+                assert time_independent_result(engine, prompt, method="draft", draft_length=length)[0] == want
         lanes = engine.speculator.rounds._target, *engine.speculator.rounds._drafts.values()
         assert [lane._pass_struct.threads for lane in lanes] == {
             "both": [2, 2], "the target's alone": [2, 1], "the draft's alone": [1, 2]
         }[shared]  # fmt: skip
 
 
-def test_the_same_test_finds_a_guess_that_is_kept_wrongly(engine, monkeypatch):
-    want = told(engine, PROMPTS[0], method="plain")[0]
+def test_the_comparison_detects_a_wrongly_accepted_token(engine, monkeypatch):
+    want = time_independent_result(engine, PROMPTS[0], method="plain")[0]
     honest = NativeRounds._run_round
 
-    def generous(self, slot):
+    def accept_all(self, slot):
         found = honest(self, slot)
         return found._replace(accepted=len(found.drafted))
 
-    monkeypatch.setattr(NativeRounds, "_run_round", generous)
-    assert told(engine, PROMPTS[0], method="draft", draft_length=4)[0] != want
+    monkeypatch.setattr(NativeRounds, "_run_round", accept_all)
+    assert time_independent_result(engine, PROMPTS[0], method="draft", draft_length=4)[0] != want
 
 
-def test_caches_are_those_of_a_fresh_prefill(engine, calls):
+def test_caches_equal_a_fresh_prefill(engine, calls):
     target, draft = engine.speculator.target, engine.speculator.drafters["draft"].runner
     pieces = []
     engine.add(PROMPTS[0], pieces.append, max_tokens=40, method="draft", draft_length=3)
@@ -129,8 +129,8 @@ def test_caches_are_those_of_a_fresh_prefill(engine, calls):
         torch.testing.assert_close(rows, runner.cache.rows[:, 1 - slot, :, :length], rtol=0.0, atol=1e-5)
 
 
-def test_a_draft_that_breaks_off_costs_its_guesses_alone(engine, calls):
-    want = told(engine, PROMPTS[0], method="plain")[0]
+def test_non_finite_draft_logits_only_shorten_the_draft(engine, calls):
+    want = time_independent_result(engine, PROMPTS[0], method="plain")[0]
     draft = engine.speculator.drafters["draft"].runner
     with torch.inference_mode():
         draft.decoder.embedding[want[6]] = torch.nan
@@ -140,8 +140,8 @@ def test_a_draft_that_breaks_off_costs_its_guesses_alone(engine, calls):
     assert answer.speculation.drafted < 4 * answer.speculation.steps
 
 
-def test_only_what_can_be_done_in_one_call_is(engine, calls, tmp_path):
-    sinks = [[], []]  # before the engine has a thread of its own, which could begin with one alone
+def test_requests_that_need_the_general_path_do_not_use_single_request_rounds(engine, calls, tmp_path):
+    sinks = [[], []]  # added before the engine's thread starts, which could begin with a single request
     for sink in sinks:
         engine.add(PROMPTS[0], sink.append, max_tokens=5, method="plain")
     while engine.step():
@@ -160,7 +160,7 @@ def test_only_what_can_be_done_in_one_call_is(engine, calls, tmp_path):
         assert other.speculator.rounds is None
 
 
-COMPANY = [
+BATCH = [
     {"method": "plain"},
     {"method": "draft", "draft_length": 3},
     {"method": "ngram", "draft_length": 5},
@@ -177,22 +177,22 @@ def pair(tmp_path):
 
 @pytest.fixture
 def alone(pair):
-    """What each of a company is answered by itself."""
+    """Return the answers to the batch's requests, each run alone."""
     with load(*pair) as engine:
-        return [told(engine, PROMPTS[i % 3], **asked)[0] for i, asked in enumerate(COMPANY)]
+        return [time_independent_result(engine, PROMPTS[i % 3], **asked)[0] for i, asked in enumerate(BATCH)]
 
 
 @pytest.fixture
-def crowd(pair):
-    """An engine that takes the steps that a test takes, and no others."""
-    with load(*pair, slots=len(COMPANY) + 1) as engine:
+def stepped_engine(pair):
+    """Load an engine whose worker thread is not started; tests call ``step`` themselves."""
+    with load(*pair, slots=len(BATCH) + 1) as engine:
         yield engine
 
 
-def together(engine, *others):
-    """Answer all prompts of a company at once, one after another joining it."""
+def run_batch(engine, *others):
+    """Run the batch's requests, adding one before each of the first steps."""
     sinks = []
-    for i, asked in enumerate((*COMPANY, *others)):
+    for i, asked in enumerate((*BATCH, *others)):
         sinks.append([])
         engine.add(PROMPTS[i % 3], sinks[-1].append, **{"max_tokens": 40, **asked})
         engine.step()
@@ -201,7 +201,7 @@ def together(engine, *others):
     return [sink[-1].generation.token_ids for sink in sinks]
 
 
-def test_several_requests_are_verified_in_one_call(crowd, alone, monkeypatch):
+def test_several_requests_are_verified_in_one_call(stepped_engine, alone, monkeypatch):
     honest, made = NativeRounds.verify_all, []
 
     def counted(self, sequences, guesses):
@@ -210,24 +210,24 @@ def test_several_requests_are_verified_in_one_call(crowd, alone, monkeypatch):
         return honest(self, sequences, guesses)
 
     monkeypatch.setattr(NativeRounds, "verify_all", counted)
-    assert together(crowd) == alone
+    assert run_batch(stepped_engine) == alone
     assert max(made) > 8, "chains of several requests in one pass"
     made.clear()
-    assert together(crowd, {"temperature": 1.0, "max_tokens": 120})[: len(COMPANY)] == alone
-    assert len(made) < len(COMPANY), "with one that samples among them all go the general way"
+    assert run_batch(stepped_engine, {"temperature": 1.0, "max_tokens": 120})[: len(BATCH)] == alone
+    assert len(made) < len(BATCH), "a sampled request makes the whole batch use the general path"
 
 
-def test_the_same_test_finds_a_guess_that_is_kept_wrongly_in_company(crowd, alone, monkeypatch):
+def test_the_batch_comparison_detects_wrongly_accepted_tokens(stepped_engine, alone, monkeypatch):
     honest = NativeRounds.verify_all
 
-    def generous(self, sequences, guesses):
+    def accept_all(self, sequences, guesses):
         return [found._replace(accepted=len(found.drafted)) for found in honest(self, sequences, guesses)]
 
-    monkeypatch.setattr(NativeRounds, "verify_all", generous)
-    assert together(crowd) != alone
+    monkeypatch.setattr(NativeRounds, "verify_all", accept_all)
+    assert run_batch(stepped_engine) != alone
 
 
-def test_numbers_that_are_not_finite_fail_their_own_request(crowd, alone, monkeypatch):
+def test_non_finite_logits_fail_only_their_own_request(stepped_engine, alone, monkeypatch):
     honest = NativeRounds.verify_all
 
     def spoilt(self, sequences, guesses):
@@ -236,9 +236,9 @@ def test_numbers_that_are_not_finite_fail_their_own_request(crowd, alone, monkey
 
     sinks = [[], []]
     for prompt, sink in zip(PROMPTS, sinks, strict=False):
-        crowd.add(prompt, sink.append, max_tokens=40, method="plain")
+        stepped_engine.add(prompt, sink.append, max_tokens=40, method="plain")
     monkeypatch.setattr(NativeRounds, "verify_all", spoilt)
-    while crowd.step():
+    while stepped_engine.step():
         pass
     assert "not finite" in str(sinks[0][-1])
     assert sinks[1][-1].generation.token_ids == alone[1]

@@ -1,4 +1,4 @@
-"""Compiled heads: the numbers of torch's, chains in one call, and torch where nothing can be compiled."""
+"""Compiled heads: results equal torch's, chains run in one call, and torch is the fallback."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WIDTH = tiny_heads.HIDDEN
 
 
 def with_all_extras(folder):
-    """EAGLE-1 whose layer has biases, and norms of heads as Qwen 3 has."""
+    """Write an EAGLE-1 head with biases in its layer, and norms of query and key heads as in Qwen 3."""
     tiny_heads.eagle(folder)
     raw = json.loads((folder / "config.json").read_text()) | {"attention_bias": True}
     dim, kv = tiny_heads.HEAD_DIM, tiny_heads.KV
@@ -79,8 +79,8 @@ def opened(target, heads, slots=2, **placed):
     return load_model(target, ModelPlacement(**placed), slots=slots, context=128, taps=taps)
 
 
-def by_torch(eagle, weights, target):
-    """Let torch compute an EAGLE runner's passes."""
+def with_torch_passes(eagle, weights, target):
+    """Replace an EAGLE runner's compiled passes with torch's."""
     c = eagle.config
     eagle.head = EagleHead(eagle.head.shape, weights, target.shared_weights(), fast_kernels())
     eagle.decoder.passes = EaglePasses(eagle.head, turns(c.rope, c.head_dim, eagle.context))
@@ -89,12 +89,12 @@ def by_torch(eagle, weights, target):
 
 @pytest.fixture(params=EAGLES)
 def pair(target, tmp_path, request):
-    """An EAGLE runner that is compiled, and one that is not."""
+    """Return an EAGLE runner with compiled passes, and one with torch's."""
     folder = EAGLES[request.param](tmp_path)
     found, runner = read_heads(folder, read_config(target)), opened(target, folder)
     ours, theirs = (EagleRunner(found.shape, found.weights, runner) for _ in range(2))
     assert isinstance(ours.decoder.passes, NativeEagle)
-    return ours, by_torch(theirs, found.weights, runner)
+    return ours, with_torch_passes(theirs, found.weights, runner)
 
 
 def states(eagle, count, seed=1):
@@ -115,9 +115,9 @@ def close(mine, want):
 
 
 @torch.inference_mode()
-def test_logits_states_and_caches_are_those_of_torch(pair):
-    """Of prompts, of rows of two requests, and of a tree whose first nodes are in the cache."""
-    whole, told = branching(), []
+def test_logits_states_and_caches_equal_torchs(pair):
+    """For prompts, rows of two requests, and a tree whose first nodes are in the cache."""
+    whole, outputs = branching(), []
     first = TokenTree()
     for parent, token in zip(whole.parents[:3], whole.tokens[:3], strict=True):
         first.add(parent, token)
@@ -126,15 +126,15 @@ def test_logits_states_and_caches_are_those_of_torch(pair):
         parts = [SlotInput(1, PROMPT[:3]), SlotInput(0, [4, 6], first)]
         one = eagle.step(parts, [states(eagle, 3, 2), states(eagle, 5, 3)])
         two = eagle.step([SlotInput(0, [], whole, held=3)], [states(eagle, 4, 4)])
-        told.append([*one[0], *one[1], *two[0], *two[1], eagle.cache.rows[:, 0, :, :16]])
-    for mine, want in zip(*told, strict=True):
+        outputs.append([*one[0], *one[1], *two[0], *two[1], eagle.cache.rows[:, 0, :, :16]])
+    for mine, want in zip(*outputs, strict=True):
         assert mine.shape == want.shape
         assert want.abs().max() > 0.1
         close(mine, want)
 
 
 @torch.inference_mode()
-def test_a_chain_in_one_call_is_that_of_step_after_step(pair):
+def test_a_chain_in_one_call_equals_one_in_steps(pair):
     ours, theirs = pair
     ids, given = theirs.head.weights.ids, states(ours, 3, 2)
     for eagle in pair:
@@ -152,7 +152,7 @@ def test_a_chain_in_one_call_is_that_of_step_after_step(pair):
 
 
 @torch.inference_mode()
-def test_a_chain_ends_where_a_heads_numbers_are_not_finite(pair):
+def test_a_chain_ends_at_non_finite_logits(pair):
     ours, _ = pair
     ours.extend(0, PROMPT, states(ours, 7))
     ours.cache.rows[:, 0, :, 3] = torch.nan
@@ -160,8 +160,8 @@ def test_a_chain_ends_where_a_heads_numbers_are_not_finite(pair):
     assert ours.length(0) == 8
 
 
-def test_states_of_other_rows_are_refused(pair):
-    """Compiled code would read on behind them."""
+def test_states_with_a_wrong_number_of_rows_are_rejected(pair):
+    """Compiled code would read beyond the end of the states."""
     ours, _ = pair
     with pytest.raises(ValueError, match=r"states have shape \[2, \d+\]; allowed is \[3, \d+\]"):
         ours.extend(0, [1, 2, 3], states(ours, 2))
@@ -169,7 +169,7 @@ def test_states_of_other_rows_are_refused(pair):
 
 @pytest.fixture
 def threads(monkeypatch):
-    """Let the smallest pass be shared, set torch's threads, and set them back."""
+    """Make all passes use threads; return a function that sets torch's thread count, which is restored."""
     for module in (native_medusa, passes):
         monkeypatch.setattr(module, "MIN_PARALLEL_PRODUCTS", 0)
     before = torch.get_num_threads()
@@ -178,7 +178,7 @@ def threads(monkeypatch):
 
 
 @torch.inference_mode()
-def test_rows_have_the_same_bits_in_any_company_on_any_threads(pair, threads):
+def test_rows_are_bit_identical_in_any_batch_and_thread_count(pair, threads):
     ours, _ = pair
     given = states(ours, 6)
     threads(1)
@@ -194,7 +194,7 @@ def test_rows_have_the_same_bits_in_any_company_on_any_threads(pair, threads):
 
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])
-def test_a_broken_draft_leaves_nothing_behind(target, tmp_path, kind):
+def test_a_draft_with_non_finite_values_is_erased_from_the_cache(target, tmp_path, kind):
     folder = EAGLES[kind](tmp_path)
     runner = opened(target, folder)
     _, drafter = drafter_for_heads(runner, folder)
@@ -209,8 +209,8 @@ def test_a_broken_draft_leaves_nothing_behind(target, tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])
-def test_proposals_are_the_same_however_they_are_computed(target, tmp_path, monkeypatch, kind):
-    """A greedy chain in one call, one in steps, and torch's; and trees of two requests at once."""
+def test_native_stepwise_and_torch_proposals_are_equal(target, tmp_path, monkeypatch, kind):
+    """Compared are a greedy chain, and trees of two requests in one call."""
     folder = EAGLES[kind](tmp_path)
     found = []
     for way in ("whole", "steps", "torch"):
@@ -223,7 +223,7 @@ def test_proposals_are_the_same_however_they_are_computed(target, tmp_path, monk
             lambda *a, calls=calls, f=drafter.runner.follow: calls.append(a) or f(*a),
         )
         if way == "torch":
-            by_torch(drafter.runner, read_heads(folder, read_config(target)).weights, runner)
+            with_torch_passes(drafter.runner, read_heads(folder, read_config(target)).weights, runner)
         elif way == "steps":
             monkeypatch.setattr(EagleDrafter, "_draft_natively", lambda *_: None)
         requests = [sequence(PROMPT, method="eagle"), sequence(PROMPT[2:], slot=1, method="eagle")]
@@ -242,8 +242,10 @@ def test_proposals_are_the_same_however_they_are_computed(target, tmp_path, monk
 
 @pytest.mark.parametrize("way", ["torch", "float16", "bfloat16", "int8"])
 @pytest.mark.parametrize("kind", ["medusa", "eagle", "eagle3"])
-def test_answers_are_the_targets_own_however_heads_are_computed(target, tmp_path, monkeypatch, kind, way):
-    """By torch, in half precision, and over a target whose last matrix is quantised."""
+def test_greedy_answers_equal_plain_decoding_however_heads_are_computed(
+    target, tmp_path, monkeypatch, kind, way
+):
+    """With torch, in half precision, and for a target with a quantised output matrix."""
     folder = EAGLES[kind](tmp_path) if kind in EAGLES else tiny_heads.medusa(tmp_path, own_heads=False)
     options = {"torch": {}, "int8": {"quantize": "int8"}}.get(way, {"dtype": way})
     if way == "int8":
@@ -263,8 +265,8 @@ def test_answers_are_the_targets_own_however_heads_are_computed(target, tmp_path
 
 
 @pytest.mark.parametrize("kind", ["medusa", "eagle3"])
-def test_rounds_in_one_call_leave_the_answers_and_hidden_states_of_the_general_way(target, tmp_path, kind):
-    """Of one request, and of several that join and leave."""
+def test_native_rounds_give_the_answers_and_hidden_states_of_the_general_path(target, tmp_path, kind):
+    """The number of running requests changes from one to three and back."""
     folder = EAGLES[kind](tmp_path) if kind in EAGLES else tiny_heads.medusa(tmp_path, own_heads=False)
     asked = [{"draft_length": 3}, {"method": "plain"}, {"draft_length": 2, "max_tokens": 9}]
     found = []
@@ -289,7 +291,7 @@ def test_rounds_in_one_call_leave_the_answers_and_hidden_states_of_the_general_w
 
 
 def medusas(target, folder, **made):
-    """Medusa heads that are compiled, and ones that are not."""
+    """Return compiled Medusa heads, and ones computed by torch."""
     tiny_heads.medusa(folder, **made)
     found, runner = read_heads(folder, read_config(target)), opened(target, folder)
     given = found.shape, found.weights, runner.shared_weights()
@@ -300,7 +302,7 @@ def medusas(target, folder, **made):
 
 @torch.inference_mode()
 @pytest.mark.parametrize("made", MEDUSAS)
-def test_medusas_logits_are_those_of_torch(target, tmp_path, made):
+def test_medusa_logits_equal_torchs(target, tmp_path, made):
     ours, theirs = medusas(target, tmp_path, **MEDUSAS[made])
     features = torch.randn(9, 2, 1, WIDTH, generator=torch.Generator().manual_seed(5)) * 3
     for rows in (features[:1, 0], features[:, 1], features):
@@ -312,7 +314,7 @@ def test_medusas_logits_are_those_of_torch(target, tmp_path, made):
 
 @torch.inference_mode()
 @pytest.mark.parametrize("made", MEDUSAS)
-def test_medusas_logits_are_the_same_bits_on_any_threads(target, tmp_path, threads, made):
+def test_medusa_logits_are_bit_identical_on_any_thread_count(target, tmp_path, threads, made):
     ours, _ = medusas(target, tmp_path, **MEDUSAS[made])
     given = torch.randn(5, WIDTH)
     threads(1)
@@ -322,7 +324,7 @@ def test_medusas_logits_are_the_same_bits_on_any_threads(target, tmp_path, threa
     assert torch.equal(torch.cat([ours.logits(row, 3) for row in given.split(1)]), alone)
 
 
-def test_where_a_targets_passes_are_torchs_so_are_its_heads(target, tmp_path, monkeypatch):
+def test_heads_use_torch_if_the_targets_passes_do(target, tmp_path, monkeypatch):
     monkeypatch.setattr(decoder, "native_passes", lambda *_: None)
     eagle, medusa = tiny_heads.eagle3(tmp_path / "eagle"), tiny_heads.medusa(tmp_path / "medusa")
     runner = opened(target, eagle)

@@ -1,4 +1,4 @@
-"""Compiled passes: the numbers of torch's, the same bits in any company, and life without a compiler."""
+"""Compiled passes: results equal torch's, rows are bit-identical in any batch, and torch is the fallback."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ def branching():
 
 @pytest.fixture
 def threads():
-    """Set torch's threads, and set them back."""
+    """Return a function that sets torch's thread count; it is restored afterwards."""
     before = torch.get_num_threads()
     yield torch.set_num_threads
     torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_logits_and_caches_are_those_of_torch(checkpoint, shape):
+def test_logits_and_caches_equal_torchs(checkpoint, shape):
     folder = checkpoint(**SHAPES[shape])
     ours, theirs = runner(folder), runner(folder, eager=True)
     prompt = ids(30)
@@ -93,8 +93,8 @@ def test_logits_and_caches_are_those_of_torch(checkpoint, shape):
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_row_has_the_same_bits_in_any_pass(checkpoint, shape, count, threads):
-    """One by one, in prompts cut anywhere, and among other requests, on however many threads."""
+def test_rows_are_bit_identical_in_any_pass(checkpoint, shape, count, threads):
+    """Rows scored alone, in prompts split anywhere, and with other requests, on any number of threads."""
     one, prompt = runner(checkpoint(**SHAPES[shape])), ids(41)
     threads(1)
     alone = torch.cat([one.score(0, [token]) for token in prompt])
@@ -111,14 +111,14 @@ def test_a_row_has_the_same_bits_in_any_pass(checkpoint, shape, count, threads):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_matrices_in_bfloat16_give_the_bits_of_the_same_numbers_in_float32(checkpoint, shape):
+def test_bfloat16_matrices_give_bit_identical_results_to_equal_float32_ones(checkpoint, shape):
     folder, prompt = checkpoint(**SHAPES[shape]), ids(41)
     config = read_config(folder)
     half = load_weights(folder, config, "bfloat16").widened()
     full = load_weights(rounded(folder), config)
     assert half.layers[0].qkv.dtype == torch.bfloat16
     assert not torch.equal(full.head, load_weights(folder, config).head), (
-        "the numbers were not bfloat16's before"
+        "rounding to bfloat16 changes the weights"
     )
     ours, theirs = (
         DecoderRunner(TransformerDecoder(config, weights, 128), 1, 128) for weights in (half, full)
@@ -133,7 +133,7 @@ def test_matrices_in_bfloat16_give_the_bits_of_the_same_numbers_in_float32(check
 
 
 def rounded(folder):
-    """Return a copy of a checkpoint whose numbers are bfloat16's, held in float32."""
+    """Return a copy of a checkpoint with weights rounded to bfloat16 but stored as float32."""
     other = folder.parent / f"{folder.name}-rounded"
     shutil.copytree(folder, other)
     tensors = load_file(other / "model.safetensors")
@@ -144,8 +144,8 @@ def rounded(folder):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_row_of_a_tree_has_the_bits_of_its_path_alone(checkpoint, shape):
-    """Whatever stands between a guess and its ancestors in the cache."""
+def test_a_tree_nodes_row_is_bit_identical_to_its_path_scored_alone(checkpoint, shape):
+    """Other nodes' rows may be between a node and its ancestors in the cache."""
     one, tree, prompt = runner(checkpoint(**SHAPES[shape])), branching(), ids(30)
     one.prefill(0, prompt[:-1])
     rows = one.score(0, prompt[-1:], tree)
@@ -158,7 +158,7 @@ def test_a_row_of_a_tree_has_the_bits_of_its_path_alone(checkpoint, shape):
     assert torch.equal(*(one.cache.rows[:, slot, :, :34] for slot in (0, 1)))
 
 
-def test_some_of_the_layers_are_a_model_of_their_own(checkpoint):
+def test_a_subset_of_layers_can_be_run_as_a_model(checkpoint):
     folder = checkpoint(num_hidden_layers=3, seed=5)
     whole = runner(folder)
     config, eager = read_config(folder), runner(folder, eager=True)
@@ -171,16 +171,16 @@ def test_some_of_the_layers_are_a_model_of_their_own(checkpoint):
     assert whole.config.layers == 3
 
 
-def test_extreme_numbers_stay_what_they_are(checkpoint):
-    """Weights so large that every exponential is at its end."""
+def test_extreme_weights_give_torchs_finite_results(checkpoint):
+    """The weights are so large that exponentials saturate."""
     folder = checkpoint(spread=30.0)
     mine, want = (one.score(0, ids(20), branching()) for one in (runner(folder), runner(folder, eager=True)))
     assert torch.isfinite(mine).all()
     torch.testing.assert_close(mine, want, rtol=1e-3, atol=1e-3 * float(want.abs().max()))
 
 
-def test_two_threads_of_python_compute_at_once(threads):
-    """Each pass has its helpers to itself."""
+def test_two_python_threads_can_run_passes_concurrently(threads):
+    """Each pass has separate helper threads."""
     threads(2)
     one, prompt = runner(BUNDLED / "draft", slots=1), ids(60)
     other = runner(BUNDLED / "draft", slots=1)
@@ -203,7 +203,7 @@ def test_two_threads_of_python_compute_at_once(threads):
     assert not wrong
 
 
-def test_a_forked_child_computes_with_helpers_of_its_own(threads):
+def test_a_forked_child_starts_its_own_helper_threads(threads):
     threads(2)
     one, prompt = runner(BUNDLED / "draft", slots=1), ids(20)
     want = one.read(0, prompt)
@@ -211,18 +211,18 @@ def test_a_forked_child_computes_with_helpers_of_its_own(threads):
     if child == 0:
         one.truncate(0, 0)
         got = one.read(0, prompt)
-        torch.set_num_threads(1)  # torch's own helpers stayed with the parent
+        torch.set_num_threads(1)  # torch's helper threads do not exist in the child
         os._exit(0 if torch.equal(got, want) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 @pytest.fixture
 def built(tmp_path, monkeypatch):
-    """Build with an empty cache folder and the environment given; return the library and what is kept."""
+    """Return a function that builds with an empty cache folder; it gives the library and the cached files."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
 
-    library = build.library.__wrapped__  # not what this process has loaded
+    library = build.library.__wrapped__  # not the library that this process has loaded
 
     def build_with(**environment):
         for name, value in environment.items():
@@ -232,7 +232,7 @@ def built(tmp_path, monkeypatch):
     return build_with
 
 
-def test_what_is_compiled_is_kept_and_nothing_else(built, monkeypatch):
+def test_only_the_compiled_library_is_cached(built, monkeypatch):
     library, kept = built()
     assert library.specclient_pass
     assert [path.suffix for path in kept if path.is_file()] == [".so"]
@@ -259,14 +259,16 @@ def in_the_way(folder, monkeypatch):
 
 
 def mounted_without_programs(folder, monkeypatch):
-    told = SimpleNamespace(f_flag=getattr(os, "ST_NOEXEC", 8))
-    monkeypatch.setattr(os, "ST_NOEXEC", told.f_flag, raising=False)
-    monkeypatch.setattr(os, "statvfs", lambda path: told)
+    filesystem = SimpleNamespace(f_flag=getattr(os, "ST_NOEXEC", 8))
+    monkeypatch.setattr(os, "ST_NOEXEC", filesystem.f_flag, raising=False)
+    monkeypatch.setattr(os, "statvfs", lambda path: filesystem)
 
 
 @pytest.mark.parametrize("unusable", [writable_by_all, in_the_way, mounted_without_programs])
-def test_where_nothing_can_be_kept_it_is_loaded_and_leaves_nothing(built, tmp_path, monkeypatch, unusable):
-    """As on read-only homes; and in a folder that others write to lies what others want to be run."""
+def test_without_a_usable_cache_the_library_is_loaded_and_no_file_remains(
+    built, tmp_path, monkeypatch, unusable
+):
+    """Home may be read-only, and a folder that others can write to may have their libraries."""
     monkeypatch.setattr(build, "_FLAGS", ("-O0", "-shared", "-fPIC", "-pthread"))
     unusable(user_cache_path("specclient", appauthor=False) / "native", monkeypatch)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -284,7 +286,7 @@ def test_where_nothing_can_be_kept_it_is_loaded_and_leaves_nothing(built, tmp_pa
         ({"SPECCLIENT_NATIVE": "off"}, ""),
     ],
 )
-def test_without_a_compiler_torch_computes(built, checkpoint, monkeypatch, caplog, environment, said):
+def test_torch_is_used_without_a_compiler(built, checkpoint, monkeypatch, caplog, environment, said):
     folder = checkpoint()
     caplog.set_level("INFO", "specclient")
     library, kept = built(**environment)
@@ -298,7 +300,7 @@ def test_without_a_compiler_torch_computes(built, checkpoint, monkeypatch, caplo
 
 
 @pytest.mark.parametrize("shape", [name for name in SHAPES if name != "a window"])
-def test_a_chain_of_likeliest_tokens_is_that_of_pass_after_pass(checkpoint, shape):
+def test_a_native_draft_chain_equals_one_pass_per_token(checkpoint, shape):
     one, prompt = runner(checkpoint(**SHAPES[shape])), ids(20)
     expected, following = [], prompt
     for _ in range(6):
@@ -311,7 +313,7 @@ def test_a_chain_of_likeliest_tokens_is_that_of_pass_after_pass(checkpoint, shap
     assert torch.equal(*(one.cache.rows[:, slot, :, :25] for slot in (0, 1)))
 
 
-def test_a_chain_ends_where_logits_are_not_finite(checkpoint):
+def test_a_draft_chain_ends_at_non_finite_logits(checkpoint):
     one = runner(checkpoint())
     one.prefill(0, ids(10))
     one.cache.rows[:, 0, :, 3] = torch.nan
@@ -319,14 +321,14 @@ def test_a_chain_ends_where_logits_are_not_finite(checkpoint):
     assert one.length(0) == 11
 
 
-def test_no_chain_is_offered_where_a_layer_slides_or_torch_computes(checkpoint):
+def test_native_draft_chains_are_unavailable_with_sliding_windows_or_torch(checkpoint):
     for one in (runner(checkpoint(**SHAPES["a window"])), runner(checkpoint(), eager=True)):
         assert one.draft_chain(0, ids(3), 4, 300) is None
         assert one.length(0) == 0
 
 
 @pytest.mark.parametrize("size", [5, (2 << 20) - 1, 2 << 20, (5 << 20) + 3])
-def test_large_pages_are_zero_and_whole(size):
+def test_large_pages_are_zeroed_and_have_the_requested_size(size):
     memory = large_pages(size)
     assert memory.shape == (size,)
     assert not memory.any()
@@ -334,16 +336,16 @@ def test_large_pages_are_zero_and_whole(size):
     assert int(memory[-1]) == 7
 
 
-def test_a_kernel_without_large_pages_is_served_by_small_ones(monkeypatch):
-    monkeypatch.setattr(pages.mmap, "MADV_HUGEPAGE", -1)  # an advice that the kernel refuses
+def test_ordinary_pages_are_used_if_large_pages_are_unavailable(monkeypatch):
+    monkeypatch.setattr(pages.mmap, "MADV_HUGEPAGE", -1)  # advice that the kernel rejects
     assert not large_pages(3 << 20).any()
     monkeypatch.delattr(pages.mmap, "MADV_HUGEPAGE")
     assert not large_pages(3 << 20).any()
 
 
 @pytest.mark.parametrize("width", [5, 16, 37, 4096])
-def test_the_largest_of_all_rows_are_those_of_torch(width):
-    """The first of equal ones; no number is larger than NaN; a matrix may be part of a wider one."""
+def test_native_argmax_equals_torchs(width):
+    """The first of equal values counts, NaN is the largest, and a matrix may be a slice of a wider one."""
     numbers = torch.randint(-3, 3, (9, width + 3), generator=torch.Generator().manual_seed(width)).float()
     numbers[2, width - 1] = torch.inf
     numbers[3, :] = -torch.inf
@@ -357,6 +359,6 @@ def test_the_largest_of_all_rows_are_those_of_torch(width):
     torch.testing.assert_close(found, numbers.gather(-1, want[:, None])[:, 0], rtol=0, atol=0, equal_nan=True)
 
 
-def test_other_numbers_are_left_to_torch():
+def test_native_argmax_is_unavailable_for_other_types_and_strides():
     assert native_argmax([torch.zeros(1, 4, dtype=torch.bfloat16)]) is None
     assert native_argmax([torch.zeros(4, 1).T, torch.zeros(8, 2)[:, ::2]]) is None

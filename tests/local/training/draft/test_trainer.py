@@ -1,4 +1,4 @@
-"""Distilling a draft: what is sampled and learnt, runs that are killed, and what cannot be trained."""
+"""Distilling a draft: sampling, training, resuming killed runs, and invalid settings."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 @pytest.fixture(scope="module")
 def whole(models, tmp_path_factory) -> tuple[Path, list[DraftProgress]]:
-    """A run that nothing stopped, and its progress."""
+    """Return the folder of an uninterrupted run, and its progress."""
     out, progress = tmp_path_factory.mktemp("whole"), list[DraftProgress]()
     train_draft(*models, CORPUS, out, SMALL, on_progress=progress.append)
     return out, progress
 
 
-def test_a_run_that_is_killed_goes_on_to_the_same_draft(models, whole, tmp_path) -> None:
-    """The process dies in the middle of a step, by SIGKILL; a second one takes up what it left."""
+def test_a_killed_run_resumes_to_the_same_draft(models, whole, tmp_path) -> None:
+    """A process is killed with SIGKILL during training; a second one resumes from its files."""
     code = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
@@ -89,12 +89,14 @@ def test_a_run_that_is_killed_goes_on_to_the_same_draft(models, whole, tmp_path)
     assert len(pieces) == 3
     progress: list[DraftProgress] = []
     train_draft(*models, CORPUS, tmp_path, SMALL, threads=1, on_progress=progress.append)
-    assert next(p.done for p in progress if p.stage == "train") == 4, "the checkpoint of step 4 was taken up"
+    assert next(p.done for p in progress if p.stage == "train") == 4, (
+        "training resumed from the checkpoint of step 4"
+    )
     assert {path: path.stat().st_mtime_ns for path in pieces} == pieces, "no answer was sampled again"
     assert same(weights(tmp_path), weights(whole[0]))
 
 
-def test_sampling_that_is_stopped_goes_on_to_the_same_answers(models, whole, tmp_path) -> None:
+def test_interrupted_sampling_resumes_to_the_same_answers(models, whole, tmp_path) -> None:
     def on_progress(progress: DraftProgress) -> None:
         if (progress.stage, progress.done) == ("sample", 64):
             raise KeyboardInterrupt
@@ -108,7 +110,7 @@ def test_sampling_that_is_stopped_goes_on_to_the_same_answers(models, whole, tmp
         assert same(load_file(path), load_file(other))
 
 
-def test_a_run_tells_how_far_it_is_and_learns(whole) -> None:
+def test_a_run_reports_progress_and_lowers_the_loss(whole) -> None:
     _, progress = whole
     assert [(p.stage, p.done) for p in progress[:3]] == [("sample", 64), ("sample", 80), ("sample", 6)]
     training = [p for p in progress if p.stage == "train"]
@@ -125,8 +127,8 @@ def test_a_run_tells_how_far_it_is_and_learns(whole) -> None:
     assert first.tokens_per_round >= 1
 
 
-def test_what_is_measured_is_what_the_engine_then_accepts(models, whole) -> None:
-    """Greedy rounds of four guesses, on the held-out answers themselves."""
+def test_measured_tokens_per_round_agree_with_the_engines(models, whole) -> None:
+    """The engine runs greedy rounds of four drafted tokens on the held-out prompts."""
     target, out = models[0], whole[0]
     rows = load_file(out / "work" / "heldout" / "piece-00000.safetensors")
     rounds = tokens = 0
@@ -139,13 +141,13 @@ def test_what_is_measured_is_what_the_engine_then_accepts(models, whole) -> None
             wanted = rows["ids"][i, rows["begun"][i] : rows["lengths"][i]].tolist()
             assert answer.token_ids == wanted
             rounds += answer.speculation.steps
-            tokens += len(wanted) - 1  # the first one comes of reading the prompt
+            tokens += len(wanted) - 1  # the prefill gives the first one
     said = whole[1][-1].agreement
     assert said is not None
     assert said.tokens_per_round == pytest.approx(tokens / rounds, rel=0.35)
 
 
-def test_checkpoints_are_folders_that_the_engine_loads(models, whole) -> None:
+def test_checkpoints_can_be_loaded_by_the_engine(models, whole) -> None:
     target, out = models[0], whole[0]
     (folder,) = (out / "work").glob("checkpoint-*")
     assert folder.name == "checkpoint-000012"
@@ -155,7 +157,7 @@ def test_checkpoints_are_folders_that_the_engine_loads(models, whole) -> None:
         assert engine.generate("def f1(x):", max_tokens=20, method="draft").token_ids == wanted
 
 
-def test_the_draft_is_saved_in_the_type_it_came_in(models, tmp_path) -> None:
+def test_the_draft_is_saved_in_its_original_dtype(models, tmp_path) -> None:
     from transformers import AutoModelForCausalLM
 
     half = tmp_path / "half"
@@ -166,13 +168,13 @@ def test_the_draft_is_saved_in_the_type_it_came_in(models, tmp_path) -> None:
     train_draft(models[0], half, CORPUS, tmp_path / "out", replace(SMALL, steps=2, prompts=8, heldout=2))
     assert {tensor.dtype for tensor in weights(tmp_path / "out").values()} == {torch.bfloat16}
     assert json.loads((tmp_path / "out" / "config.json").read_text())["dtype"] == "bfloat16"
-    assert same(weights(half), before), "what a run begins with stays as it is"
+    assert same(weights(half), before), "the source is unchanged"
 
 
 @pytest.mark.parametrize(
     "changes", [{"loss": "hard"}, {"loss": "tv"}, {"precision": "float16"}, {"accumulate": 2}]
 )
-def test_every_loss_and_precision_learns(models, tmp_path, changes) -> None:
+def test_training_lowers_every_loss_in_every_precision(models, tmp_path, changes) -> None:
     progress: list[DraftProgress] = []
     recipe = replace(SMALL, prompts=16, heldout=2, steps=10, **changes)
     train_draft(*models, CORPUS, tmp_path, recipe, on_progress=progress.append)
@@ -186,7 +188,7 @@ def rows_of(seed: int = 0) -> TargetAnswers:
     return TargetAnswers(ids, torch.full((8,), 5), lengths, torch.tensor([True, True, False, False] * 2))
 
 
-def running(models, tmp_path, **changes) -> DraftTrainingRun:
+def training_run(models, tmp_path, **changes) -> DraftTrainingRun:
     from specclient_local.model.hf.checkpoint import load_net, read_hf_config
 
     target, draft = (load_net(folder, read_hf_config(folder), "float32", "cpu") for folder in models)
@@ -197,11 +199,11 @@ def running(models, tmp_path, **changes) -> DraftTrainingRun:
     )
 
 
-def test_passes_that_accumulate_make_one_step(models, tmp_path) -> None:
-    """Gradients of some passes are those of one pass over all of their rows, where all rows are as long."""
+def test_accumulated_gradients_equal_those_of_one_pass(models, tmp_path) -> None:
+    """This holds if all rows have the same length."""
     grads = []
     for batch, accumulate in ((8, 1), (8, 2)):
-        run = running(models, tmp_path, batch=batch, accumulate=accumulate)
+        run = training_run(models, tmp_path, batch=batch, accumulate=accumulate)
         step, seen = run._optimizers[0].step, []
         run._optimizers[0].step = lambda *a, s=step, r=run, g=seen: (  # type: ignore[method-assign]
             g.append([p.grad.clone() for p in r.draft.parameters()]),
@@ -213,8 +215,8 @@ def test_passes_that_accumulate_make_one_step(models, tmp_path) -> None:
         torch.testing.assert_close(one, other)
 
 
-def test_places_behind_an_answer_neither_teach_nor_count(models, tmp_path) -> None:
-    run = running(models, tmp_path)
+def test_positions_after_an_answer_do_not_affect_loss_or_figures(models, tmp_path) -> None:
+    run = training_run(models, tmp_path)
     rows = run._unseen
     spoilt = TargetAnswers(rows.ids.clone(), rows.begun, rows.lengths, rows.greedy)
     spoilt.ids[1, 9:] = 7
@@ -224,8 +226,8 @@ def test_places_behind_an_answer_neither_teach_nor_count(models, tmp_path) -> No
     assert run.measure() == before
 
 
-def test_a_loss_that_is_no_number_stops_with_the_last_good_checkpoint(models, tmp_path) -> None:
-    run = running(models, tmp_path, every=2)
+def test_a_non_finite_loss_stops_the_run_with_the_last_good_checkpoint(models, tmp_path) -> None:
+    run = training_run(models, tmp_path, every=2)
     learn = run._loss
     calls = iter(range(100))
     run._loss = lambda rows: learn(rows) * (math.nan if next(calls) == 5 else 1.0)  # type: ignore[method-assign]
@@ -238,9 +240,9 @@ def test_a_loss_that_is_no_number_stops_with_the_last_good_checkpoint(models, tm
     assert all(tensor.isfinite().all() for tensor in weights(folder).values())
 
 
-def test_no_space_stops_with_the_checkpoint_before(models, tmp_path) -> None:
+def test_a_full_disk_stops_the_run_with_the_previous_checkpoint(models, tmp_path) -> None:
     room = iter([10**9, 1000])
-    run = running(models, tmp_path)
+    run = training_run(models, tmp_path)
     run._checkpoints = DraftCheckpoints(tmp_path / "work", models[1], free=lambda _: next(room))
     with pytest.raises(
         EngineError, match=r"needs \d\.\d MB, and 0\.0 MB are free; the one of step 4 is complete"
@@ -249,15 +251,15 @@ def test_no_space_stops_with_the_checkpoint_before(models, tmp_path) -> None:
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["checkpoint-000004"]
 
 
-def test_a_checkpoint_that_cannot_be_read_is_named(models, tmp_path) -> None:
-    run = running(models, tmp_path)
+def test_an_unreadable_checkpoint_raises_with_its_name(models, tmp_path) -> None:
+    run = training_run(models, tmp_path)
     run._save(4)
     (run._checkpoints.folder(4) / "training.pt").write_bytes(b"")
     with pytest.raises(CheckpointError, match="checkpoint-000004 cannot be read"):
-        running(models, tmp_path)._resume()
+        training_run(models, tmp_path)._resume()
 
 
-def test_a_vocabulary_of_another_family_is_refused(models, tmp_path) -> None:
+def test_a_draft_with_another_vocabulary_is_rejected(models, tmp_path) -> None:
     other = write_checkpoint(tmp_path / "other", tokenizer=byte_tokenizer(270), vocab_size=270)
     with pytest.raises(CheckpointError, match="vocabularies differ"):
         train_draft(models[0], other, CORPUS, tmp_path / "out", SMALL)
@@ -271,12 +273,12 @@ def test_a_vocabulary_of_another_family_is_refused(models, tmp_path) -> None:
         (CORPUS, {"sampling": AnswerSampling(prompt=64, new=100)}, "exceed the context of 128"),
     ],
 )
-def test_what_cannot_be_learnt_is_said(models, tmp_path, corpus, changes, named) -> None:
+def test_invalid_corpora_and_settings_are_rejected(models, tmp_path, corpus, changes, named) -> None:
     with pytest.raises(ConfigurationError, match=named):
         train_draft(*models, corpus, tmp_path, replace(SMALL, **changes))
 
 
-def test_a_work_folder_is_one_runs(models, whole, tmp_path) -> None:
+def test_a_work_folder_of_another_run_is_rejected(models, whole, tmp_path) -> None:
     for corpus, recipe in ((CORPUS, replace(SMALL, lr=1.0)), (replace(CORPUS, texts=TEXTS[2:]), SMALL)):
         with pytest.raises(ConfigurationError, match="holds a run with other settings or texts"):
             train_draft(*models, corpus, whole[0], recipe)
@@ -284,7 +286,7 @@ def test_a_work_folder_is_one_runs(models, whole, tmp_path) -> None:
         train_draft(models[0], None, CORPUS, tmp_path, SMALL)
 
 
-def test_the_bundled_target_brings_its_draft(tmp_path, monkeypatch) -> None:
+def test_the_bundled_target_is_trained_with_its_bundled_draft(tmp_path, monkeypatch) -> None:
     asked: list[Path] = []
     monkeypatch.setattr(distilling, "_check_fit", lambda *folders: asked.extend(folders[:2]) or 1 / 0)
     with pytest.raises(ZeroDivisionError):

@@ -1,4 +1,4 @@
-"""Training of heads: what is learnt is what is drafted, runs go on after a kill, what is saved is loaded."""
+"""Training heads: agreement of training and drafting, resuming interrupted runs, and saved heads."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def recipe(kind, **changes):
 
 
 def learner_of(target, kind):
-    """A head with random parameters, the target it reads, and rows of the target's answers."""
+    """Return a target's runner, a head with random parameters, and rows of the target's answers."""
     plan = recipe(kind)
     runner = heads._load_target(target, plan, "cpu")
     lent = heads._cloned(runner.shared_weights())
@@ -76,8 +76,8 @@ def learner_of(target, kind):
 
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])
-def test_what_is_learnt_at_each_depth_is_what_is_drafted_there(target, kind):
-    """Training runs all places of a row at once; a draft runs one place, guess by guess."""
+def test_training_logits_equal_drafting_logits_at_each_depth(target, kind):
+    """Training computes all positions of a row at once; drafting computes one position, token by token."""
     runner, learner, rows = learner_of(target, kind)
     with torch.inference_mode():
         learnt = [learner.logits(states) for states in learner.depths(rows, 3)]
@@ -98,7 +98,7 @@ def test_what_is_learnt_at_each_depth_is_what_is_drafted_there(target, kind):
 
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])
-def test_followed_from_some_places_a_head_says_what_it_says_from_all(target, kind):
+def test_states_of_selected_positions_equal_those_of_all(target, kind):
     _, learner, rows = learner_of(target, kind)
     places = torch.tensor([0, 3, 4, 11, 18])
     with torch.inference_mode():
@@ -106,8 +106,8 @@ def test_followed_from_some_places_a_head_says_what_it_says_from_all(target, kin
             torch.testing.assert_close(some, every[:, places], atol=1e-5, rtol=1e-5)
 
 
-def test_a_head_that_reads_the_embedding_begins_by_repeating_what_it_read():
-    """Tokens in random order, then in the same order again: each is followed by what followed it before."""
+def test_an_untrained_head_that_reads_the_embedding_predicts_repetitions():
+    """The input is a random sequence of tokens, repeated once."""
     plan = HeadsRecipe("eagle3")
     runner = heads._load_target(BUNDLED / "target", plan, "cpu")
     lent = heads._cloned(runner.shared_weights())
@@ -125,11 +125,11 @@ def test_a_head_that_reads_the_embedding_begins_by_repeating_what_it_read():
         guessed = learner.logits(states).argmax(-1)[0]
     again = guessed[40:78] == ids[0, 42:]
     assert again.float().mean() > 0.3
-    assert (guessed[:38] == ids[0, 2:40]).float().mean() < 0.05, "nothing was there to repeat"
+    assert (guessed[:38] == ids[0, 2:40]).float().mean() < 0.05, "the first half has no repetition"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_short_run_learns_and_what_it_saves_drafts(target, tmp_path, kind):
+def test_a_short_run_lowers_the_loss_and_its_saved_heads_draft(target, tmp_path, kind):
     progress: list[HeadsProgress] = []
     plan = recipe(kind, steps=48, lr=3e-2)
     last = train_heads(target, TEXTS, TEXTS[:2], tmp_path / "out", plan, on_progress=progress.append)
@@ -152,23 +152,23 @@ def test_a_short_run_learns_and_what_it_saves_drafts(target, tmp_path, kind):
     assert answer.speculation.accepted > 0
 
 
-def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(target, tmp_path):
+def test_an_interrupted_run_resumes_to_the_same_heads(target, tmp_path):
     plan = recipe("eagle")
     train_heads(target, TEXTS, TEXTS[:2], tmp_path / "whole", plan)
 
-    class Killed(Exception):
+    class Interrupted(Exception):
         pass
 
-    def killing(at):
+    def interrupt_at(at):
         def on_progress(progress):
             if (progress.stage, progress.done) == at:
-                raise Killed
+                raise Interrupted
 
         return on_progress
 
     for at in (("collect", 32), ("train", 15)):
-        with pytest.raises(Killed):
-            train_heads(target, TEXTS, TEXTS[:2], tmp_path / "again", plan, on_progress=killing(at))
+        with pytest.raises(Interrupted):
+            train_heads(target, TEXTS, TEXTS[:2], tmp_path / "again", plan, on_progress=interrupt_at(at))
     steps: list[int] = []
     train_heads(
         target,
@@ -178,7 +178,7 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(target, tmp_path):
         plan,
         on_progress=lambda p: steps.append(p.done) if p.loss else None,
     )
-    assert steps[0] == 13, "the checkpoint after step 12 was taken up"
+    assert steps[0] == 13, "training resumed from the checkpoint after step 12"
     whole, again = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "again"))
     assert all(torch.equal(tensor, again[name]) for name, tensor in whole.items())
     with pytest.raises(ConfigurationError, match="holds a run with other settings"):
@@ -194,12 +194,12 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(target, tmp_path):
         ({"kind": "eagle3", "taps": (2, 2, 3)}, "taps are 2, 2, 3"),
     ],
 )
-def test_what_cannot_be_trained_is_said(target, tmp_path, changes, named):
+def test_invalid_settings_are_rejected(target, tmp_path, changes, named):
     with pytest.raises(ConfigurationError, match=named):
         train_heads(target, ["short"], ["short"], tmp_path, replace(SMALL, **changes))
 
 
-def test_places_behind_an_end_token_neither_teach_nor_count(target):
+def test_positions_after_an_answer_do_not_affect_loss_or_figures(target):
     runner, learner, rows = learner_of(target, "eagle")
     teacher = FrozenTarget(heads._cloned(runner.shared_weights()), learner.ids)
     cut = replace(rows, lengths=torch.tensor([20, 9]))
@@ -213,7 +213,7 @@ def test_places_behind_an_end_token_neither_teach_nor_count(target):
     assert rounds < whole, "rounds end with the answer"
 
 
-def test_pieces_hold_the_targets_own_answers(target, tmp_path):
+def test_collected_pieces_have_the_targets_answers(target, tmp_path):
     train_heads(target, TEXTS, TEXTS[:2], tmp_path / "out", recipe("medusa", steps=1, every=1))
     pieces = CollectedAnswers(sorted((tmp_path / "out" / "work" / "heldout").glob("*.safetensors")))
     rows = pieces.rows([0, len(pieces) - 1], torch.device("cpu"))
