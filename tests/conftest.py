@@ -1,4 +1,4 @@
-"""What every test starts from: an empty home, no keys, no configuration, a ledger of its own."""
+"""Fixtures of all tests: an empty home, no API keys, no configuration, and a separate ledger."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-#: Tests that do the same thing many times, in which lines are not counted: counting takes two fifths of the
-#: time, and other tests go through the same lines.
+#: Repetitive tests, for which coverage is not measured: measuring takes two fifths of their time, and other
+#: tests cover the same lines.
 _REPEATING = (
     "sdk/against_openai/",
     "sdk/types/",
@@ -23,7 +23,7 @@ _PREFIXES = ("OPENAI_", "SPECCLIENT_", "TIKTOKEN_", "HF_")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave repeating tests out of the coverage that is shown."""
+    """Exclude repetitive tests from coverage."""
     here = Path(__file__).parent
     for item in items:
         if item.path.relative_to(here).as_posix().startswith(_REPEATING):
@@ -37,7 +37,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session")
 def native_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of the compiled passes: made once, not by each program that a test starts."""
+    """Return a shared folder for compiled passes, so that not every process of a test compiles them."""
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "compiled"
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -46,7 +46,7 @@ def native_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def clean_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, native_folder: Path) -> Path:
-    """Point HOME at a folder with nothing of the user's, and drop what could lead outside the test."""
+    """Set HOME to an empty folder, and remove environment variables with the user's keys and settings."""
     for name in list(os.environ):
         if name.startswith(_PREFIXES) or name.endswith("_API_KEY"):
             monkeypatch.delenv(name)

@@ -1,4 +1,4 @@
-"""Every example runs as it stands, without a key and without a network, and says what it is for."""
+"""Every example runs unchanged, without an API key or a network, and has a docstring."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture
 def example(checkpoints: tuple[Path, Path], tmp_path: Path):
-    """Run an example in an empty folder, with tiny random models in the place of the bundled pair."""
+    """Return a function that runs an example in an empty folder, with tiny models as the bundled pair."""
     target, draft = checkpoints
     (tmp_path / "cwd").mkdir()
     (tmp_path / "cwd" / "specclient.toml").write_text(
@@ -54,7 +54,7 @@ def example(checkpoints: tuple[Path, Path], tmp_path: Path):
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
-def test_an_example_is_short_and_says_what_it_shows(path: Path) -> None:
+def test_an_example_has_at_most_40_lines_and_a_docstring(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 40
     assert ast.get_docstring(ast.parse(text))

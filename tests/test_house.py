@@ -1,4 +1,4 @@
-"""The promises the code makes about itself: layers, light imports, public names, a reason for every file."""
+"""Rules for the source tree: layers, light imports, public names, module docstrings, and names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _python(code: str) -> str:
     return done.stdout
 
 
-def test_layers_are_kept() -> None:
+def test_import_layers_are_respected() -> None:
     done = subprocess.run(
         [str(Path(sys.executable).with_name("lint-imports")), "--no-logo"],
         capture_output=True,
@@ -46,7 +46,7 @@ def test_layers_are_kept() -> None:
         "import specclient_cli.main",
     ],
 )
-def test_light_to_import(code: str) -> None:
+def test_imports_load_no_heavy_packages(code: str) -> None:
     heavy = "torch transformers tokenizers tiktoken sqlalchemy genai_prices"
     if "cli" not in code:
         heavy += " click rich"
@@ -54,7 +54,7 @@ def test_light_to_import(code: str) -> None:
     assert loaded.split() == []
 
 
-def test_every_public_name_is_there() -> None:
+def test_every_public_name_can_be_imported() -> None:
     for name in specclient.__all__:
         assert getattr(specclient, name) is not None
     assert set(specclient.__all__) <= set(dir(specclient))
@@ -63,12 +63,12 @@ def test_every_public_name_is_there() -> None:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_file_says_what_it_is(path: Path) -> None:
+def test_every_module_has_a_docstring(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    assert ast.get_docstring(tree), "a file opens with one sentence"
+    assert ast.get_docstring(tree), "a module begins with a docstring"
 
 
-def test_httpx_is_named_in_transport_only() -> None:
+def test_only_transport_imports_httpx() -> None:
     users = [
         path.relative_to(ROOT)
         for path in SOURCES
@@ -78,7 +78,7 @@ def test_httpx_is_named_in_transport_only() -> None:
     assert all(path.parts[:2] == ("specclient", "transport") for path in users)
 
 
-#: Folders of tests that cut across rooms.
+#: Folders of tests that concern several packages.
 ACROSS = ("sdk/against_openai", "sdk/lifetimes", "local/exactness")
 MIRRORED = {"sdk": "specclient", "local": "local/specclient_local", "cli": "cli/specclient_cli"}
 
@@ -92,10 +92,10 @@ def test_tests_mirror_the_source() -> None:
         if folder.as_posix().startswith(ACROSS):
             continue
         source = ROOT / MIRRORED[folder.parts[0]] / Path(*folder.parts[1:])
-        assert (source / "__init__.py").exists(), f"{path} is the test of no package: {source} is not there"
+        assert (source / "__init__.py").exists(), f"{path} must mirror a package, but {source} does not exist"
 
 
-def test_quick_touches_every_room() -> None:
+def test_make_quick_has_tests_of_every_package() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     quick = makefile[makefile.index("QUICK_SDK :=") : makefile.index("quick: ")]
     rooms = {path.parent.name for path in (ROOT / "tests" / "sdk").glob("*/test_*.py")}
@@ -107,11 +107,11 @@ def test_quick_touches_every_room() -> None:
         assert list((ROOT / "tests").rglob(path.removeprefix("tests/"))), path
 
 
-#: Folders with classes that repeat names of the openai package's, which repeats some itself.
+#: Folders with classes named as in the openai package, where some names occur several times.
 OPENAI_NAMES = ("specclient/types/", "specclient/resources/", "specclient/structured/", "specclient/lib/")
 
 
-def test_a_class_name_has_one_meaning() -> None:
+def test_class_names_are_unique() -> None:
     homes = collections.defaultdict(list)
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -127,8 +127,8 @@ def test_a_class_name_has_one_meaning() -> None:
 
 
 @pytest.mark.parametrize("package", ["specclient", "specclient_local", "specclient_cli"])
-def test_no_module_imports_itself_by_way_of_others(package: str) -> None:
-    """Imports inside functions and for type checkers count too."""
+def test_there_are_no_import_cycles(package: str) -> None:
+    """Imports inside functions and for type checkers count, too."""
     graph = grimp.build_graph(package, cache_dir=None)
     imports = {
         module: graph.find_modules_directly_imported_by(module) & graph.modules for module in graph.modules

@@ -1,4 +1,4 @@
-"""README and documentation: snippets run, commands and settings exist, named files and links are there."""
+"""README and documentation: snippets run, and commands, settings, named files and link targets exist."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from specclient.providers import PRESETS
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 NAMES = [path.name for path in PAGES]
 
-#: Runs the blocks of each page one after another, with `await` at the top level, as a notebook does. The
-#: pages share a process, which imports torch once, but no names. Prints the traceback, or null, of each page.
+#: Program that runs each page's blocks in order, with top-level `await`, as a notebook does. All pages run in
+#: one process, which imports torch once, with separate namespaces. It prints each page's traceback, or null.
 RUN = """
 import ast, asyncio, inspect, json, sys, traceback
 async def page(blocks):
@@ -60,25 +60,25 @@ def blocks(path: Path, language: str) -> list[str]:
 
 
 async def _answer(received: Received, wire: Wire) -> None:
-    """Answer as a model does: JSON where a format is asked for, a vector for an embedding."""
-    asked = received.json
+    """Answer like a model: JSON if a response format is requested, a vector for an embedding, else text."""
+    request = received.json
     if received.path.endswith("/embeddings"):
         data = [{"object": "embedding", "index": 0, "embedding": [0.5, 0.25]}]
         body = {
             "object": "list",
-            "model": asked["model"],
+            "model": request["model"],
             "data": data,
             "usage": {"prompt_tokens": 1, "total_tokens": 1},
         }
         return await reply(200, body)(received, wire)
-    if "response_format" in asked and not asked.get("stream"):
+    if "response_format" in request and not request.get("stream"):
         message = {"role": "assistant", "content": json.dumps({"title": "base case"})}
         choice = {"index": 0, "finish_reason": "stop", "logprobs": None, "message": message}
         body = {
             "id": "1",
             "object": "chat.completion",
             "created": 1,
-            "model": asked["model"],
+            "model": request["model"],
             "choices": [choice],
         }
         return await reply(200, body)(received, wire)
@@ -87,7 +87,7 @@ async def _answer(received: Received, wire: Wire) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder whose configuration points providers to loopback, and local/demo to tiny models."""
+    """Return a folder with a configuration of providers on loopback, and of tiny models as local/demo."""
     made = tmp_path_factory.mktemp("pages")
     target = write_checkpoint(made / "target", max_position_embeddings=512, eos_token_id=None)
     draft = write_checkpoint(
@@ -105,7 +105,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield made
 
 
-#: Pages whose Python is run; CONTRIBUTING.md shows styles.
+#: Python blocks by page; those of CONTRIBUTING.md are style examples, which are not run.
 RUNNING = {
     path.name: found for path in PAGES if path.name != "CONTRIBUTING.md" and (found := blocks(path, "python"))
 }
@@ -113,7 +113,7 @@ RUNNING = {
 
 @pytest.fixture(scope="module")
 def failures(folder: Path) -> dict[str, str | None]:
-    """The traceback of each page's snippets, None where they ran."""
+    """Return the traceback of each page's snippets; None if they ran."""
     keys = {f"{provider}_API_KEY": "test" for provider in ("OPENAI", "ANTHROPIC", "MINE")}
     done = subprocess.run(
         [sys.executable, "-c", RUN],
@@ -142,7 +142,7 @@ def test_python_snippets_run(name: str, failures: dict[str, str | None]) -> None
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_settings_are_accepted(name: str) -> None:
+def test_settings_are_valid(name: str) -> None:
     for block in blocks(PAGES[NAMES.index(name)], "toml"):
         Settings.model_validate(tomllib.loads(block))
 
@@ -157,7 +157,7 @@ def test_commands_exist(name: str) -> None:
 
 
 def _check_command(words: list[str], line: str) -> None:
-    """Follow the words of a command line through the groups; every command and option must exist."""
+    """Check that every command and option of a command line exists."""
     command: click.Command = cli
     context = click.Context(command)
     left = iter(words)
@@ -179,7 +179,7 @@ def _check_command(words: list[str], line: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_named_files_are_there(name: str) -> None:
+def test_named_files_exist(name: str) -> None:
     text = PAGES[NAMES.index(name)].read_text(encoding="utf-8")
     text = (
         re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
@@ -195,7 +195,7 @@ def test_named_files_are_there(name: str) -> None:
     assert not missing
 
 
-def test_the_tree_is_that_of_the_source() -> None:
+def test_the_architecture_pages_tree_lists_all_packages() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     tree = re.search(r"<!-- tree.*?-->\n```text\n(.*?)```", text, re.DOTALL)
     assert tree
@@ -218,13 +218,13 @@ def test_the_tree_is_that_of_the_source() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_links_lead_somewhere(name: str) -> None:
+def test_relative_links_exist(name: str) -> None:
     path = PAGES[NAMES.index(name)]
     for target in re.findall(r"\]\((?!https?:)([^)#]*)", path.read_text(encoding="utf-8")):
         assert not target or (path.parent / target).exists(), target
 
 
-def test_the_counts_of_providers_are_those_of_the_presets() -> None:
+def test_stated_provider_counts_equal_the_number_of_presets() -> None:
     counts = []
     for path in [*PAGES, ROOT / "CHANGELOG.md"]:
         counts += re.findall(r"(\d+) (?:known )?providers and servers", path.read_text(encoding="utf-8"))
@@ -232,7 +232,7 @@ def test_the_counts_of_providers_are_those_of_the_presets() -> None:
     assert set(counts) == {str(len(PRESETS))}
 
 
-def test_the_version_of_openai_is_that_of_the_pin() -> None:
+def test_stated_openai_versions_equal_the_pinned_one() -> None:
     pins = [
         re.findall(r"openai==([\d.]+)", (ROOT / name).read_text(encoding="utf-8"))
         for name in ("pyproject.toml", "constraints.txt")
@@ -248,11 +248,11 @@ def test_the_version_of_openai_is_that_of_the_pin() -> None:
     assert [page for page in stated if page[1] != pin.rpartition(".")[0]] == []
 
 
-def test_the_readme_is_short() -> None:
+def test_the_readme_has_at_most_250_lines() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 250
 
 
-def test_the_reference_of_commands_is_current() -> None:
+def test_the_command_reference_is_current() -> None:
     command = [sys.executable, str(ROOT / "tools" / "cli_reference.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -112,7 +112,7 @@ def described(value):
     return plain(value)
 
 
-def asked(requests):
+def comparable_requests(requests):
     keys = {}
     found = []
     for one in requests:
@@ -153,7 +153,7 @@ async def same(server, script, act):
         except Exception as error:  # noqa: BLE001  # compared below
             got = error
         got = [described(one) for one in got] if isinstance(got, list) else described(got)
-        found[name] = (got, asked(server.requests[before:]))
+        found[name] = (got, comparable_requests(server.requests[before:]))
         assert len(server.requests) - before <= len(script), name
         server._script.clear()
     for name, one in found.items():

@@ -173,7 +173,7 @@ class Both:
                 try:
                     result = plain(scenario(side), server.url)
                 except Exception as raised:  # noqa: BLE001 - errors are compared
-                    error = told(raised, server.url)
+                    error = error_values(raised, server.url)
             finally:
                 side.close()
             return Happened([sent(request, hide) for request in server.requests], result, error)
@@ -259,7 +259,7 @@ def plain(value: Any, url: str) -> Any:
     return type(value).__name__
 
 
-def told(error: BaseException, url: str) -> dict[str, Any]:
+def error_values(error: BaseException, url: str) -> dict[str, Any]:
     """Convert an error to the values that an exception handler can read from it."""
     names = ("status_code", "code", "param", "type", "body", "request_id")
     fields = {name: plain(getattr(error, name), url) for name in names if hasattr(error, name)}

@@ -42,7 +42,7 @@ def path_to(tree, node):
     return () if node == ROOT else (*path_to(tree, tree.parents[node]), tree.tokens[node])
 
 
-def won(tree, target, chooser, walk):
+def emitted_tokens(tree, target, chooser, walk):
     rows = [target(())] + [target(path_to(tree, node)) for node in range(len(tree))]
     verdict = walk(tree, rows, chooser)
     return (*(tree.tokens[node] for node in verdict.path), verdict.token)
@@ -56,7 +56,7 @@ def worst_error(propose, target, horizon, walk=verify):
     target's by definition.
     """
     law = defaultdict(float)
-    for weight, tokens in enumerate_outcomes(lambda c: won(propose(c), target, c, walk)):
+    for weight, tokens in enumerate_outcomes(lambda c: emitted_tokens(propose(c), target, c, walk)):
         contexts = [(tokens[:horizon], weight)]
         for _ in range(horizon - len(tokens[:horizon])):
             contexts = [((*c, t), w * target.of(c, t)) for c, w in contexts for t in range(VOCAB)]

@@ -41,16 +41,16 @@ def usage_of(text: str) -> dict[str, int]:
     return {"prompt_tokens": 10, "completion_tokens": count, "total_tokens": 10 + count}
 
 
-def frames(asked: Any, text: str, name: str = "c1", finish: str = "stop") -> list[bytes]:
+def frames(payload: Any, text: str, name: str = "c1", finish: str = "stop") -> list[bytes]:
     """Return the events of a stream: role, one event per word, finish reason, and usage if requested."""
-    chat = "messages" in asked
+    chat = "messages" in payload
     kind = "chat.completion.chunk" if chat else "text_completion"
-    base = {"id": name, "object": kind, "created": len(name), "model": asked["model"]}
+    base = {"id": name, "object": kind, "created": len(name), "model": payload["model"]}
     rows: list[dict[str, Any]] = [{"delta": {"role": "assistant", "content": ""}}] if chat else []
     rows += [{"delta": {"content": each}} if chat else {"text": each} for each in words(text)]
     rows.append({"delta": {}, "finish_reason": finish} if chat else {"text": "", "finish_reason": finish})
     sent = [{**base, "choices": [{"index": 0, "finish_reason": None, **row}]} for row in rows]
-    if (asked.get("stream_options") or {}).get("include_usage"):
+    if (payload.get("stream_options") or {}).get("include_usage"):
         sent.append({**base, "choices": [], "usage": usage_of(text)})
     return [b"data: " + json.dumps(frame).encode() + b"\n\n" for frame in sent] + [b"data: [DONE]\n\n"]
 
@@ -59,16 +59,16 @@ def answering(text: str = ANSWER, *, name: str = "c1", after_s: float = 0.0) -> 
     """Answer with a text after ``after_s`` seconds, whole or streamed word by word."""
 
     async def run(received: Received, wire: Wire) -> None:
-        asked = received.json
+        payload = received.json
         await asyncio.sleep(after_s)
-        if asked.get("stream"):
-            return await events(*frames(asked, text, name))(received, wire)
+        if payload.get("stream"):
+            return await events(*frames(payload, text, name))(received, wire)
         row: dict[str, Any] = {"index": 0, "finish_reason": "stop"}
-        if "messages" in asked:
+        if "messages" in payload:
             row["message"], kind = {"role": "assistant", "content": text}, "chat.completion"
         else:
             row["text"], kind = text, "text_completion"
-        body = {"id": name, "object": kind, "created": 1, "model": asked["model"], "choices": [row]}
+        body = {"id": name, "object": kind, "created": 1, "model": payload["model"], "choices": [row]}
         return await reply(200, {**body, "usage": usage_of(text)})(received, wire)
 
     return run
@@ -81,8 +81,12 @@ def continuing(answer: str = ANSWER, *, name: str = "c2", echo: bool = False) ->
     """
 
     async def run(received: Received, wire: Wire) -> None:
-        asked = received.json
-        given = asked["messages"][-1]["content"] if "messages" in asked else asked["prompt"].partition("|")[2]
+        payload = received.json
+        given = (
+            payload["messages"][-1]["content"]
+            if "messages" in payload
+            else payload["prompt"].partition("|")[2]
+        )
         assert answer.startswith(given), given
         rest = answer if echo else answer.removeprefix(given)
         await answering(rest, name=name)(received, wire)

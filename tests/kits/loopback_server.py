@@ -177,39 +177,39 @@ async def behave(received: Received, wire: Wire) -> None:
             "code": None,
         }
         return await reply(404, {"error": error})(received, wire)
-    asked = received.json
-    if asked.get("stream"):
-        return await events(*_stream(asked, chat), headers={"x-request-id": "req-stream"})(received, wire)
-    body = _frame(asked, chat, chunk=False)
-    body["choices"] = [_whole(index, chat) for index in range(asked.get("n") or 1)]
-    body["usage"] = _usage(asked)
+    payload = received.json
+    if payload.get("stream"):
+        return await events(*_stream(payload, chat), headers={"x-request-id": "req-stream"})(received, wire)
+    body = _frame(payload, chat, chunk=False)
+    body["choices"] = [_whole(index, chat) for index in range(payload.get("n") or 1)]
+    body["usage"] = _usage(payload)
     return await reply(200, body, {"x-request-id": "req-whole"})(received, wire)
 
 
-def _frame(asked: Any, chat: bool, *, chunk: bool) -> dict[str, Any]:
+def _frame(payload: Any, chat: bool, *, chunk: bool) -> dict[str, Any]:
     kind = ("chat.completion.chunk" if chunk else "chat.completion") if chat else "text_completion"
-    return {"id": "cmpl-1", "object": kind, "created": 1, "model": asked["model"]}
+    return {"id": "cmpl-1", "object": kind, "created": 1, "model": payload["model"]}
 
 
 def _whole(index: int, chat: bool) -> dict[str, Any]:
-    said = {"message": {"role": "assistant", "content": TEXT}} if chat else {"text": TEXT}
-    return {"index": index, "finish_reason": "stop", "logprobs": None, **said}
+    answer = {"message": {"role": "assistant", "content": TEXT}} if chat else {"text": TEXT}
+    return {"index": index, "finish_reason": "stop", "logprobs": None, **answer}
 
 
-def _stream(asked: Any, chat: bool) -> list[bytes]:
-    frame = _frame(asked, chat, chunk=True)
+def _stream(payload: Any, chat: bool) -> list[bytes]:
+    frame = _frame(payload, chat, chunk=True)
     words = TEXT.split(" ")
     texts = [words[0], *(f" {word}" for word in words[1:])]
     choices = [{"delta": {"content": text}} if chat else {"text": text} for text in texts]
     choices.append({"delta": {}, "finish_reason": "stop"} if chat else {"text": "", "finish_reason": "stop"})
     frames = [{**frame, "choices": [{"index": 0, "finish_reason": None, **choice}]} for choice in choices]
-    if (asked.get("stream_options") or {}).get("include_usage"):
-        frames.append({**frame, "choices": [], "usage": _usage(asked)})
+    if (payload.get("stream_options") or {}).get("include_usage"):
+        frames.append({**frame, "choices": [], "usage": _usage(payload)})
     return [b"data: " + json.dumps(f).encode() + b"\n\n" for f in frames] + [b"data: [DONE]\n\n"]
 
 
-def _usage(asked: Any) -> dict[str, int]:
-    prompt = len(json.dumps(asked.get("messages") or asked.get("prompt")).split())
+def _usage(payload: Any) -> dict[str, int]:
+    prompt = len(json.dumps(payload.get("messages") or payload.get("prompt")).split())
     completion = len(TEXT.split(" "))
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 

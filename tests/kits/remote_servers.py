@@ -48,8 +48,8 @@ class Scorer:
         }  # fmt: skip
         request = Request(inference_methods.COMPLETION, f"local/{TARGET}", params)
         answer, _ = await self._backend.complete(request, TARGET)
-        told = json.loads(answer.model_dump_json())
-        choice = told["choices"][0]
+        scored = json.loads(answer.model_dump_json())
+        choice = scored["choices"][0]
         size = len(choice["prompt_token_ids"])
         legacy = choice["logprobs"]
         return {
@@ -61,7 +61,7 @@ class Scorer:
             "text": choice["text"],
             "echo": size,
             "finish": choice["finish_reason"],
-            "usage": told["usage"],
+            "usage": scored["usage"],
         }
 
 
@@ -69,9 +69,9 @@ def drafting(backend: LocalBackend) -> Behaviour:
     """Answer completions with the bundled draft."""
 
     async def run(received: Received, wire: Wire) -> None:
-        asked = received.json
+        payload = received.json
         request = Request(
-            inference_methods.COMPLETION, DRAFT, {k: v for k, v in asked.items() if k != "model"}
+            inference_methods.COMPLETION, DRAFT, {k: v for k, v in payload.items() if k != "model"}
         )
         answer, _ = await backend.complete(request, DRAFT.removeprefix("local/"))
         await reply(200, json.loads(answer.model_dump_json()))(received, wire)
@@ -79,12 +79,12 @@ def drafting(backend: LocalBackend) -> Behaviour:
     return run
 
 
-def _new_text(told: Mapping[str, Any], prompt: Any, decoded: str | None = None) -> str:
+def _new_text(scored: Mapping[str, Any], prompt: Any, decoded: str | None = None) -> str:
     """Return the text without the echoed prompt; a prompt of ids is echoed as its decoded text."""
     before = prompt if isinstance(prompt, str) else decoded
     assert before is not None
-    assert told["text"].startswith(before)
-    return str(told["text"][len(before) :])
+    assert scored["text"].startswith(before)
+    return str(scored["text"][len(before) :])
 
 
 Change = Callable[[int, dict[str, Any], dict[str, Any]], tuple[int, Any] | None]
@@ -103,20 +103,20 @@ def vllm(scorer: Scorer, change: Change = lambda *_: None) -> Behaviour:
     async def run(received: Received, wire: Wire) -> None:
         nonlocal count
         count += 1
-        asked = received.json
-        told = await scorer.score(asked["prompt"], asked["max_tokens"], 1, asked.get("stop"))
-        decoded = await scorer.score(told["ids"], 0, 1)
+        payload = received.json
+        scored = await scorer.score(payload["prompt"], payload["max_tokens"], 1, payload.get("stop"))
+        decoded = await scorer.score(scored["ids"], 0, 1)
         choice = {
             "index": 0,
-            "text": told["text"][len(decoded["text"]) :],
-            "finish_reason": told["finish"],
+            "text": scored["text"][len(decoded["text"]) :],
+            "finish_reason": scored["finish"],
             "logprobs": None,
-            "token_ids": told["new"],
-            "prompt_token_ids": told["ids"],
-            "prompt_logprobs": told["ranked"] if asked.get("prompt_logprobs") else None,
+            "token_ids": scored["new"],
+            "prompt_token_ids": scored["ids"],
+            "prompt_logprobs": scored["ranked"] if payload.get("prompt_logprobs") else None,
         }
-        other = change(count, asked, choice)
-        await (_completion(asked, choice, told) if other is None else reply(*other))(received, wire)
+        other = change(count, payload, choice)
+        await (_completion(payload, choice, scored) if other is None else reply(*other))(received, wire)
 
     return run
 
@@ -127,14 +127,14 @@ def sglang(scorer: Scorer) -> Behaviour:
     async def run(received: Received, wire: Wire) -> None:
         if received.path != "/generate":
             return await reply(404, {"error": {"message": received.path}})(received, wire)
-        asked = received.json
-        prompt = asked.get("input_ids") or asked["text"]
-        sampling = asked["sampling_params"]
+        payload = received.json
+        prompt = payload.get("input_ids") or payload["text"]
+        sampling = payload["sampling_params"]
         assert sampling["temperature"] == 0
-        told = await scorer.score(prompt, sampling["max_new_tokens"], 1, sampling.get("stop"))
-        start = asked["logprob_start_len"]
-        rows = [[value, number, text] for number, text, value in told["rows"]]
-        inputs = rows[: told["echo"]][start:]
+        scored = await scorer.score(prompt, sampling["max_new_tokens"], 1, sampling.get("stop"))
+        start = payload["logprob_start_len"]
+        rows = [[value, number, text] for number, text, value in scored["rows"]]
+        inputs = rows[: scored["echo"]][start:]
         inputs[0] = [None, *inputs[0][1:]]
         tops = [[]] + [
             [
@@ -142,20 +142,20 @@ def sglang(scorer: Scorer) -> Behaviour:
                 for key, row in entry.items()
                 if row["rank"] == 1
             ]
-            for entry in told["ranked"][start + 1 :]
+            for entry in scored["ranked"][start + 1 :]
         ]
         decoded = await scorer.score(prompt, 0, 1)
         meta = {
             "input_token_logprobs": inputs,
-            "input_top_logprobs": tops if asked.get("top_logprobs_num") else None,
-            "output_token_logprobs": rows[told["echo"] :],
-            "finish_reason": {"type": told["finish"]},
-            "prompt_tokens": told["usage"]["prompt_tokens"],
-            "completion_tokens": told["usage"]["completion_tokens"],
+            "input_top_logprobs": tops if payload.get("top_logprobs_num") else None,
+            "output_token_logprobs": rows[scored["echo"] :],
+            "finish_reason": {"type": scored["finish"]},
+            "prompt_tokens": scored["usage"]["prompt_tokens"],
+            "completion_tokens": scored["usage"]["completion_tokens"],
         }
         body = {
-            "text": _new_text(told, prompt, decoded["text"]),
-            "output_ids": told["new"],
+            "text": _new_text(scored, prompt, decoded["text"]),
+            "output_ids": scored["new"],
             "meta_info": meta,
         }
         return await reply(200, body)(received, wire)
@@ -167,15 +167,15 @@ def fireworks(scorer: Scorer, *, echoes_text: bool = True) -> Behaviour:
     """Answer as Fireworks' completions endpoint, with ``echo_last`` and legacy arrays with token ids."""
 
     async def run(received: Received, wire: Wire) -> None:
-        asked = received.json
-        prompt = asked["prompt"]
-        assert asked["logprobs"] <= 5
-        told = await scorer.score(prompt, asked["max_tokens"], asked["logprobs"], asked.get("stop"))
-        last = told["echo"] if asked.get("echo") else asked.get("echo_last", 0)
-        first = told["echo"] - last
-        rows, tops = told["rows"][first:], told["tops"][first:]
-        whole = told["text"]
-        before = (await scorer.score(told["ids"][:first], 0, 1))["text"] if first else ""
+        payload = received.json
+        prompt = payload["prompt"]
+        assert payload["logprobs"] <= 5
+        scored = await scorer.score(prompt, payload["max_tokens"], payload["logprobs"], payload.get("stop"))
+        last = scored["echo"] if payload.get("echo") else payload.get("echo_last", 0)
+        first = scored["echo"] - last
+        rows, tops = scored["rows"][first:], scored["tops"][first:]
+        whole = scored["text"]
+        before = (await scorer.score(scored["ids"][:first], 0, 1))["text"] if first else ""
         if not echoes_text or not last:
             before = (await scorer.score(prompt, 0, 1))["text"]
         logprobs = {
@@ -188,10 +188,10 @@ def fireworks(scorer: Scorer, *, echoes_text: bool = True) -> Behaviour:
             "index": 0,
             "text": whole[len(before) :],
             "logprobs": logprobs,
-            "finish_reason": told["finish"],
-            "token_ids": told["new"],
+            "finish_reason": scored["finish"],
+            "token_ids": scored["new"],
         }
-        await _completion(asked, choice, told)(received, wire)
+        await _completion(payload, choice, scored)(received, wire)
 
     return run
 
@@ -203,9 +203,9 @@ def together(scorer: Scorer) -> Behaviour:
     """
 
     async def run(received: Received, wire: Wire) -> None:
-        asked = received.json
-        assert isinstance(asked["prompt"], str)
-        told = await scorer.score(asked["prompt"], asked["max_tokens"], 1, asked.get("stop"))
+        payload = received.json
+        assert isinstance(payload["prompt"], str)
+        scored = await scorer.score(payload["prompt"], payload["max_tokens"], 1, payload.get("stop"))
 
         def logprobs(rows: list[Any]) -> dict[str, Any]:
             ids, texts, values = zip(*rows, strict=True) if rows else ((), (), ())
@@ -213,12 +213,14 @@ def together(scorer: Scorer) -> Behaviour:
 
         choice = {
             "index": 0,
-            "text": _new_text(told, asked["prompt"]),
-            "logprobs": logprobs(told["rows"][told["echo"] :]),
-            "finish_reason": told["finish"],
+            "text": _new_text(scored, payload["prompt"]),
+            "logprobs": logprobs(scored["rows"][scored["echo"] :]),
+            "finish_reason": scored["finish"],
         }
-        echoed = {"text": asked["prompt"], "logprobs": logprobs(told["rows"][: told["echo"]])}
-        await _completion(asked, choice, told, prompt=[echoed] if asked.get("echo") else [])(received, wire)
+        echoed = {"text": payload["prompt"], "logprobs": logprobs(scored["rows"][: scored["echo"]])}
+        await _completion(payload, choice, scored, prompt=[echoed] if payload.get("echo") else [])(
+            received, wire
+        )
 
     return run
 
@@ -227,35 +229,37 @@ def tgi(scorer: Scorer) -> Behaviour:
     """Answer as TGI: ``/generate`` with ``decoder_input_details``, and completions without these details."""
 
     async def run(received: Received, wire: Wire) -> None:
-        asked = received.json
+        payload = received.json
         if received.path == "/v1/completions":
             return await together(scorer)(received, wire)
         assert received.path == "/generate"
-        parameters = asked["parameters"]
-        told = await scorer.score(asked["inputs"], parameters["max_new_tokens"], 1, parameters.get("stop"))
-        rows = [{"id": number, "text": text, "logprob": value} for number, text, value in told["rows"]]
+        parameters = payload["parameters"]
+        scored = await scorer.score(
+            payload["inputs"], parameters["max_new_tokens"], 1, parameters.get("stop")
+        )
+        rows = [{"id": number, "text": text, "logprob": value} for number, text, value in scored["rows"]]
         details = {
-            "finish_reason": "length" if told["finish"] == "length" else "eos_token",
-            "generated_tokens": len(told["new"]),
-            "prefill": rows[: told["echo"]],
-            "tokens": [{**row, "special": False} for row in rows[told["echo"] :]],
+            "finish_reason": "length" if scored["finish"] == "length" else "eos_token",
+            "generated_tokens": len(scored["new"]),
+            "prefill": rows[: scored["echo"]],
+            "tokens": [{**row, "special": False} for row in rows[scored["echo"] :]],
         }
-        body = {"generated_text": _new_text(told, asked["inputs"]), "details": details}
+        body = {"generated_text": _new_text(scored, payload["inputs"]), "details": details}
         return await reply(200, body)(received, wire)
 
     return run
 
 
-def _completion(asked: Any, choice: Mapping[str, Any], told: Mapping[str, Any], **more: Any) -> Behaviour:
+def _completion(payload: Any, choice: Mapping[str, Any], scored: Mapping[str, Any], **more: Any) -> Behaviour:
     return reply(
         200,
         {
             "id": "cmpl-1",
             "object": "text_completion",
             "created": 1,
-            "model": asked["model"],
+            "model": payload["model"],
             "choices": [choice],
-            "usage": told["usage"],
+            "usage": scored["usage"],
             **more,
         },
     )

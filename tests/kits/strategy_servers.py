@@ -24,8 +24,8 @@ def aligned(prediction: str, answer: str) -> tuple[int, int]:
     return same, len(mine) - same
 
 
-def chat_body(asked: Any, text: str, usage: dict[str, Any], **choice: Any) -> dict[str, Any]:
-    if "messages" in asked:
+def chat_body(payload: Any, text: str, usage: dict[str, Any], **choice: Any) -> dict[str, Any]:
+    if "messages" in payload:
         said = {"message": {"role": "assistant", "content": text}}
         kind = "chat.completion"
     else:
@@ -35,21 +35,21 @@ def chat_body(asked: Any, text: str, usage: dict[str, Any], **choice: Any) -> di
         "id": "c1",
         "object": kind,
         "created": 1,
-        "model": asked["model"],
+        "model": payload["model"],
         "choices": [row],
         "usage": usage,
     }
 
 
-def frames(asked: Any, pieces: list[str], usage: dict[str, Any]) -> list[bytes]:
-    chat = "messages" in asked
+def frames(payload: Any, pieces: list[str], usage: dict[str, Any]) -> list[bytes]:
+    chat = "messages" in payload
     kind = "chat.completion.chunk" if chat else "text_completion"
-    base = {"id": "c1", "object": kind, "created": 1, "model": asked["model"]}
+    base = {"id": "c1", "object": kind, "created": 1, "model": payload["model"]}
     rows: list[dict[str, Any]] = [{"delta": {"role": "assistant", "content": ""}}] if chat else []
     rows += [{"delta": {"content": piece}} if chat else {"text": piece} for piece in pieces]
     rows.append({"delta": {}, "finish_reason": "stop"} if chat else {"text": "", "finish_reason": "stop"})
     sent = [{**base, "choices": [{"index": 0, "finish_reason": None, **row}]} for row in rows]
-    if (asked.get("stream_options") or {}).get("include_usage"):
+    if (payload.get("stream_options") or {}).get("include_usage"):
         sent.append({**base, "choices": [], "usage": usage})
     return [b"data: " + json.dumps(frame).encode() + b"\n\n" for frame in sent] + [b"data: [DONE]\n\n"]
 
@@ -63,9 +63,9 @@ def verifying(answer: str = ANSWER) -> Behaviour:
     """Answer with a text, and verify the request's prediction word by word, counted as by OpenAI."""
 
     async def run(received: Received, wire: Wire) -> None:
-        asked = received.json
+        payload = received.json
         words = len(answer.split())
-        given = asked.get("prediction") or asked.get("speculation")
+        given = payload.get("prediction") or payload.get("speculation")
         accepted, rejected = aligned(_text(given), answer) if given else (0, 0)
         usage = {
             "prompt_tokens": 10,
@@ -85,13 +85,13 @@ def answering(text: str, usage: dict[str, Any] | None = None, **choice: Any) -> 
     """Answer with a text, whole or streamed word by word."""
 
     async def run(received: Received, wire: Wire) -> None:
-        asked = received.json
+        payload = received.json
         words = len(text.split())
         told = usage or {"prompt_tokens": 10, "completion_tokens": words, "total_tokens": 10 + words}
-        if asked.get("stream"):
-            await events(*frames(asked, _words(text), told))(received, wire)
+        if payload.get("stream"):
+            await events(*frames(payload, _words(text), told))(received, wire)
         else:
-            await reply(200, chat_body(asked, text, told, **choice), {"x-request-id": "req-1"})(
+            await reply(200, chat_body(payload, text, told, **choice), {"x-request-id": "req-1"})(
                 received, wire
             )
 
@@ -108,8 +108,12 @@ def continuing(whole: str = ANSWER, *, echo: bool = False) -> Behaviour:
     """Continue the assistant's last turn, or the prompt after ``|``; with ``echo``, send it again, too."""
 
     async def run(received: Received, wire: Wire) -> None:
-        asked = received.json
-        begun = asked["messages"][-1]["content"] if "messages" in asked else asked["prompt"].partition("|")[2]
+        payload = received.json
+        begun = (
+            payload["messages"][-1]["content"]
+            if "messages" in payload
+            else payload["prompt"].partition("|")[2]
+        )
         rest = whole.removeprefix(begun) if whole.startswith(begun) else f"<lost:{begun}>"
         await answering(begun + rest if echo else rest)(received, wire)
 

@@ -197,7 +197,7 @@ def as_table(law, vocab):
     return table
 
 
-def disturbed(source: Path, folder: Path, noise: float) -> Path:
+def noisy_copy(source: Path, folder: Path, noise: float) -> Path:
     """Write a copy of a checkpoint with noise added to its weights, as a draft that is mostly right."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -36,7 +36,7 @@ def trained(texts: list[str], vocab: int) -> Tokenizer:
     return tokenizer
 
 
-def behind_another(source: Path, folder: Path, *, merges: int | None = None) -> Path:
+def copy_with_other_tokenizer(source: Path, folder: Path, *, merges: int | None = None) -> Path:
     """Write a copy of a model with its ids in reverse order and only the first merges of its tokenizer.
 
     The copy is not trained. It gives the same predictions as the source for texts that both tokenize alike.

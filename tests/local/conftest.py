@@ -1,4 +1,4 @@
-"""Fixtures of the engine's tests; what they are made with is in ``tiny_models``."""
+"""Fixtures of the engine's tests; ``tiny_models`` has the functions that they use."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def checkpoint(tmp_path_factory) -> Checkpoint:
 
 @pytest.fixture(autouse=True, scope="session")
 def one_thread():
-    """Tiny models gain nothing from threads, and the figures must not depend on them."""
+    """Use one thread: tiny models gain nothing from more, and results must not depend on their number."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

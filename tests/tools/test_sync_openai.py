@@ -1,4 +1,4 @@
-"""What is generated from the `openai` package is what the installed one has."""
+"""The files generated from the `openai` package are current, and the generator's functions."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ ROOT = Path(__file__).parents[2]
 PINNED = re.search(r'"openai==([\d.]+)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 at_the_pinned_version = pytest.mark.skipif(
     PINNED is None or version("openai") != PINNED[1],
-    reason="another openai package than the pinned one is installed",
+    reason="the installed openai package is not the pinned version",
 )
 
 
-def test_the_pinned_version_is_the_one_that_was_read() -> None:
+def test_the_pinned_version_is_the_generated_one() -> None:
     assert PINNED is not None
     assert PINNED[1] == openai_api.VERSION
 
 
 @at_the_pinned_version
-def test_nothing_generated_is_stale() -> None:
+def test_generated_files_are_current() -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "tools" / "sync_openai.py"), "--check"],
         capture_output=True,
@@ -40,12 +40,12 @@ def test_nothing_generated_is_stale() -> None:
 
 @pytest.fixture
 def tool(monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Let the generator's modules be imported."""
+    """Make the generator's modules importable, and return their folder."""
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
     return ROOT / "tools"
 
 
-def test_format_and_order_of_imports_do_not_matter(tool: Path, tmp_path: Path) -> None:
+def test_a_file_is_current_whatever_its_format_and_import_order(tool: Path, tmp_path: Path) -> None:
     import sync_openai
 
     path = tmp_path / "one.py"
@@ -56,13 +56,13 @@ def test_format_and_order_of_imports_do_not_matter(tool: Path, tmp_path: Path) -
     assert not sync_openai._is_current(tmp_path / "none.py", "")
 
 
-def test_long_texts_are_broken_between_words(tool: Path) -> None:
+def test_long_strings_are_split_between_words(tool: Path) -> None:
     from openai_sync.literals import source
 
     value = {"a": " ".join(["word"] * 40), "b": ["x", True], "c": {"d": "two  spaces " * 9}}
-    told = source(value)
-    assert eval(told) == value
-    assert max(map(len, told.partition("'b'")[0].splitlines())) < 100
+    literal = source(value)
+    assert eval(literal) == value
+    assert max(map(len, literal.partition("'b'")[0].splitlines())) < 100
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_long_texts_are_broken_between_words(tool: Path) -> None:
         ("Literal['a']", "Literal['a']"),
     ],
 )
-def test_annotations(tool: Path, annotation: str, ours: str) -> None:
+def test_annotations_are_translated(tool: Path, annotation: str, ours: str) -> None:
     import ast
 
     from openai_sync.annotations import Translator
@@ -86,17 +86,17 @@ def test_annotations(tool: Path, annotation: str, ours: str) -> None:
     assert translator.text("chat.chat_completion", ast.parse(annotation, mode="eval").body) == ours
 
 
-def test_definitions_that_say_the_same_are_one(tool: Path) -> None:
+def test_equal_definitions_are_grouped(tool: Path) -> None:
     from openai_sync.models import _groups
 
-    said = {"a.Part": "text: str", "b.Part": "text: str", "c.Part": "text: int"}
-    said |= {f"{module}.Whole": f"part: <{module}.Part>" for module in "abc"}
-    groups = _groups(said)
+    definitions = {"a.Part": "text: str", "b.Part": "text: str", "c.Part": "text: int"}
+    definitions |= {f"{module}.Whole": f"part: <{module}.Part>" for module in "abc"}
+    groups = _groups(definitions)
     assert groups["a.Part"] == groups["b.Part"] != groups["c.Part"]
     assert groups["a.Whole"] == groups["b.Whole"] != groups["c.Whole"]
 
 
-def test_our_part_is_about_endpoints_that_are_there() -> None:
+def test_the_overlay_refers_only_to_existing_endpoints() -> None:
     rows = {
         row.name
         for root in endpoints.ROOTS

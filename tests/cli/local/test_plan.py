@@ -10,7 +10,7 @@ import huggingface_hub
 import pytest
 import tiny_heads
 from specclient_cli.local.plan import MemorySize
-from tiny_vocabularies import behind_another, lettered
+from tiny_vocabularies import copy_with_other_tokenizer, lettered
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_the_handling_of_a_draft_with_another_vocabulary_is_stated(
     run, pair, tmp_path, asked, way, message
 ) -> None:
     target, draft = pair
-    other = behind_another(draft, tmp_path / "other")
+    other = copy_with_other_tokenizer(draft, tmp_path / "other")
     arguments = ("local", "plan", str(target), "--draft", str(draft), "--draft", str(other), *asked)
     plan = json.loads(run(*arguments, "--json")[1])
     assert [(each["draft"], each["way"]) for each in plan["other_vocabularies"]] == [(str(other), way)]

@@ -18,7 +18,7 @@ from specclient_local.model.config import read_config
 from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.tokenizer import Tokenizer
 from tiny_models import distribution_of_rounds, load, sequence, write_checkpoint
-from tiny_vocabularies import behind_another, lettered, trained
+from tiny_vocabularies import copy_with_other_tokenizer, lettered, trained
 
 from specclient.errors import CheckpointError, ConfigurationError
 
@@ -58,9 +58,9 @@ def bundled(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bundled")
     source = BUNDLED / "draft"
     return {
-        "ids": behind_another(source, folder / "ids"),
-        "merges": behind_another(source, folder / "merges", merges=1000),
-        "few": behind_another(source, folder / "few", merges=30),
+        "ids": copy_with_other_tokenizer(source, folder / "ids"),
+        "merges": copy_with_other_tokenizer(source, folder / "merges", merges=1000),
+        "few": copy_with_other_tokenizer(source, folder / "few", merges=30),
     }
 
 

@@ -8,12 +8,12 @@ import pytest
 from tiny_models import load
 
 CONTEXT = 700
-STEMS = [[(7 * i * i + stem) % 298 + 2 for i in range(640)] for stem in range(4)]
+PREFIXES = [[(7 * i * i + stem) % 298 + 2 for i in range(640)] for stem in range(4)]
 
 
 def random_request(rng, seed, methods):
     """Return a random prompt and parameters: any method, any logits parameters, with and without scoring."""
-    prompt = rng.choice(STEMS)[: rng.choice([1, 3, 30, 255, 256, 257, 600])]
+    prompt = rng.choice(PREFIXES)[: rng.choice([1, 3, 30, 255, 256, 257, 600])]
     prompt = [*prompt, *(rng.randrange(2, 300) for _ in range(rng.choice([0, 0, 1, 9])))]
     params = {
         "max_tokens": rng.choice([0, 1, 2, 12]),

@@ -20,7 +20,7 @@ from specclient_local.loading.drafter_set import layer_skip_runner
 from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.linear_kernels import MAX_ROWS_PER_REQUEST
 from specclient_local.training.corpus import split_modules
-from tiny_models import disturbed, load, run, sequence, write_checkpoint
+from tiny_models import load, noisy_copy, run, sequence, write_checkpoint
 
 METHODS = ("draft", "ngram", "prediction", "layer_skip", "union")
 TREES = (None, (3, 2, 1), (2, 2), (8, 3), "grow")
@@ -32,7 +32,7 @@ def folders(tmp_path_factory):
     """Write a target with three layers, and two drafts, which are the target with noise in its weights."""
     folder = tmp_path_factory.mktemp("every")
     target = write_checkpoint(folder / "t", seed=1, spread=0.2, eos_token_id=None, num_hidden_layers=3)
-    return target, disturbed(target, folder / "a", 0.02), disturbed(target, folder / "b", 0.03)
+    return target, noisy_copy(target, folder / "a", 0.02), noisy_copy(target, folder / "b", 0.03)
 
 
 @pytest.fixture(scope="module")

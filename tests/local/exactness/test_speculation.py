@@ -22,9 +22,9 @@ from specclient_local.request.token_tree import ROOT, TokenTree, without_token
 from tiny_models import (
     as_table,
     distribution_of_rounds,
-    disturbed,
     letter_tokenizer,
     load,
+    noisy_copy,
     run,
     sequence,
     write_checkpoint,
@@ -340,7 +340,7 @@ def byte_pair(tmp_path_factory):
     """Write a target, and a copy with noise in its weights as its draft: most drafted tokens are right."""
     folder = tmp_path_factory.mktemp("bytes")
     target = write_checkpoint(folder / "target", seed=1, spread=0.2, eos_token_id=None)
-    return target, disturbed(target, folder / "draft", 0.02)
+    return target, noisy_copy(target, folder / "draft", 0.02)
 
 
 PROMPTS = [

@@ -9,7 +9,7 @@ import torch
 from specclient_local.model.native import build as build
 from specclient_local.model.native import greedy_rounds as rounds
 from specclient_local.model.native.greedy_rounds import NativeRounds
-from tiny_models import disturbed, load, write_checkpoint
+from tiny_models import load, noisy_copy, write_checkpoint
 
 pytestmark = pytest.mark.skipif(build.library() is None, reason="there is no C compiler")
 
@@ -37,7 +37,7 @@ PROMPTS = [[5, 6, 7, 8, 5, 6], [9] * 70, [2, 3]]
 def engine(request, tmp_path):
     shape = {"eos_token_id": None, "num_hidden_layers": 3, **SHAPES[request.param]}
     target = write_checkpoint(tmp_path / "t", seed=1, spread=0.2, **shape)
-    with load(target, disturbed(target, tmp_path / "d", 0.03), layer_skip=2, slots=2) as engine:
+    with load(target, noisy_copy(target, tmp_path / "d", 0.03), layer_skip=2, slots=2) as engine:
         yield engine
 
 
@@ -172,7 +172,7 @@ BATCH = [
 @pytest.fixture
 def pair(tmp_path):
     target = write_checkpoint(tmp_path / "t", seed=1, spread=0.2, eos_token_id=None)
-    return target, disturbed(target, tmp_path / "d", 0.03)
+    return target, noisy_copy(target, tmp_path / "d", 0.03)
 
 
 @pytest.fixture
