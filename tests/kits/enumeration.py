@@ -55,15 +55,15 @@ def worst_error(propose, target, horizon, walk=verify):
     the target. If a round yields fewer tokens, plain draws from the target follow; their distribution is the
     target's by definition.
     """
-    law = defaultdict(float)
+    distribution = defaultdict(float)
     for weight, tokens in enumerate_outcomes(lambda c: emitted_tokens(propose(c), target, c, walk)):
         contexts = [(tokens[:horizon], weight)]
         for _ in range(horizon - len(tokens[:horizon])):
             contexts = [((*c, t), w * target.of(c, t)) for c, w in contexts for t in range(VOCAB)]
         for context, w in contexts:
-            law[context] += w
-    worst = abs(sum(law.values()) - 1.0)
+            distribution[context] += w
+    worst = abs(sum(distribution.values()) - 1.0)
     for context in np.ndindex(*[VOCAB] * horizon):
         exact = float(np.prod([target.of(context[:i], context[i]) for i in range(horizon)]))
-        worst = max(worst, abs(law[context] - exact))
+        worst = max(worst, abs(distribution[context] - exact))
     return worst

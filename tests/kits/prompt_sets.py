@@ -41,13 +41,13 @@ def prompts() -> tuple[Prompt, ...]:
 
 def _library() -> list[Prompt]:
     """Return excerpts of forty lines from held-out modules, chosen with a fixed seed, so always the same."""
-    dice = random.Random(0)
+    rng = random.Random(0)
     sources = [module for module in split_modules("heldout") if len(module.text) > 4000]
     found: dict[str, Prompt] = {}
     while len(found) < LIBRARY:
-        module = dice.choice(sources)
+        module = rng.choice(sources)
         lines = module.text.splitlines(keepends=True)
-        begin = dice.randrange(max(1, len(lines) - 40))
+        begin = rng.randrange(max(1, len(lines) - 40))
         text = "".join(lines[begin : begin + 40])
         name = f"{module.name}:{begin + 1}"
         if text.strip():

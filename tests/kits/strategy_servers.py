@@ -26,11 +26,11 @@ def aligned(prediction: str, answer: str) -> tuple[int, int]:
 
 def chat_body(payload: Any, text: str, usage: dict[str, Any], **choice: Any) -> dict[str, Any]:
     if "messages" in payload:
-        said = {"message": {"role": "assistant", "content": text}}
+        content = {"message": {"role": "assistant", "content": text}}
         kind = "chat.completion"
     else:
-        said, kind = {"text": text}, "text_completion"
-    row = {"index": 0, "finish_reason": "stop", **said, **choice}
+        content, kind = {"text": text}, "text_completion"
+    row = {"index": 0, "finish_reason": "stop", **content, **choice}
     return {
         "id": "c1",
         "object": kind,
@@ -87,11 +87,11 @@ def answering(text: str, usage: dict[str, Any] | None = None, **choice: Any) -> 
     async def run(received: Received, wire: Wire) -> None:
         payload = received.json
         words = len(text.split())
-        told = usage or {"prompt_tokens": 10, "completion_tokens": words, "total_tokens": 10 + words}
+        usage_counts = usage or {"prompt_tokens": 10, "completion_tokens": words, "total_tokens": 10 + words}
         if payload.get("stream"):
-            await events(*frames(payload, _words(text), told))(received, wire)
+            await events(*frames(payload, _words(text), usage_counts))(received, wire)
         else:
-            await reply(200, chat_body(payload, text, told, **choice), {"x-request-id": "req-1"})(
+            await reply(200, chat_body(payload, text, usage_counts, **choice), {"x-request-id": "req-1"})(
                 received, wire
             )
 

@@ -166,7 +166,7 @@ def distribution_of_rounds(speculator, prompt, **params):
     Returns:
         The probability of each pair (first, second), and the number of drafted tokens accepted overall.
     """
-    law: dict[tuple[int, int], float] = {}
+    pair_probabilities: dict[tuple[int, int], float] = {}
     kept = 0
 
     def answer(choose):
@@ -185,14 +185,14 @@ def distribution_of_rounds(speculator, prompt, **params):
         return request.new_tokens
 
     for weight, (first, second, *_) in enumerate_outcomes(answer):
-        law[first, second] = law.get((first, second), 0.0) + weight
-    return law, kept
+        pair_probabilities[first, second] = pair_probabilities.get((first, second), 0.0) + weight
+    return pair_probabilities, kept
 
 
-def as_table(law, vocab):
+def as_table(pair_probabilities, vocab):
     """Return a distribution of two tokens as an array, [vocab, vocab]."""
     table = np.zeros((vocab, vocab))
-    for pair, weight in law.items():
+    for pair, weight in pair_probabilities.items():
         table[pair] = weight
     return table
 

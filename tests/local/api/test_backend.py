@@ -303,11 +303,11 @@ async def test_a_prompt_that_is_too_long_raises_before_the_first_chunk(backend):
 async def test_concurrent_first_calls_load_once(folder, monkeypatch):
     backend = make(folder, pair={"draft": folder})
     loads = []
-    honest = engine_module.Engine.load
+    original = engine_module.Engine.load
 
     def counting(*args, **kwargs):
         loads.append(args)
-        return honest(*args, **kwargs)
+        return original(*args, **kwargs)
 
     monkeypatch.setattr(engine_module.Engine, "load", counting)
     async with anyio.create_task_group() as group:
@@ -334,8 +334,8 @@ async def test_a_models_draft_length_is_the_default_of_its_requests(folder):
     backend = make(folder, two={**row, "draft_length": 2}, wide={**row, "draft_tree": [3]})
 
     async def deepest(model, *, sampling=None, **extension):
-        asked = completion(model, max_tokens=13, specclient=extension, **(sampling or {}))
-        _, measured = await backend.complete(asked, model)
+        requested = completion(model, max_tokens=13, specclient=extension, **(sampling or {}))
+        _, measured = await backend.complete(requested, model)
         return len(measured.speculation.per_position or ()), measured.speculation.drafted
 
     assert (await deepest("two"))[0] == 2

@@ -93,12 +93,12 @@ async def test_loading_a_model_blocks_neither_other_models_nor_the_event_loop(fo
     )
     await backend.complete(completion("quick"), "quick")
     begun, release, made = threading.Event(), threading.Event(), []
-    honest = engine_module.Engine.load
+    original = engine_module.Engine.load
 
     def loading(*args, **kwargs):
         begun.set()
         assert release.wait(20)
-        made.append(honest(*args, **kwargs))
+        made.append(original(*args, **kwargs))
         return made[-1]
 
     monkeypatch.setattr(engine_module.Engine, "load", loading)

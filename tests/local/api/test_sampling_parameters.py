@@ -189,7 +189,7 @@ def test_one_invalid_prompt_rejects_the_whole_call(client):
 
 
 @pytest.mark.parametrize(
-    ("asked", "fits"),
+    ("requested", "fits"),
     [
         ({"guided_choice": ["yes", 'n\u00f6 "q"']}, lambda text: text in ("yes", 'n\u00f6 "q"')),
         ({"guided_regex": "[0-9]{3}-[a-c]"}, lambda text: re.fullmatch("[0-9]{3}-[a-c]", text)),
@@ -205,11 +205,11 @@ def test_one_invalid_prompt_rejects_the_whole_call(client):
         ({"specclient": {"regex": "c+d"}}, lambda text: re.fullmatch("c+d", text)),
         ({"specclient": {"grammar": 'start: "h"'}}, lambda text: text == "h"),
     ],
-    ids=lambda asked: next(iter(asked)) if isinstance(asked, dict) else "",
+    ids=lambda requested: next(iter(requested)) if isinstance(requested, dict) else "",
 )
-def test_answers_follow_the_requested_format(client, asked, fits):
+def test_answers_follow_the_requested_format(client, requested, fits):
     sampling = {"temperature": 1.0, "seed": 1, "max_tokens": 60}
-    choice = complete(client, model="ends", extra_body=asked, **sampling).choices[0]
+    choice = complete(client, model="ends", extra_body=requested, **sampling).choices[0]
     assert fits(choice.text), choice.text
     assert choice.finish_reason == "stop"
 

@@ -189,14 +189,14 @@ def test_tools_are_in_the_prompt_unless_tool_choice_is_none(client):
 
 
 @pytest.mark.parametrize(
-    ("family", "laid"),
+    ("family", "rendered"),
     [
         ("hermes", '<tool_call>\n{"name": "sky", "arguments": {"city": "Ulm"}}\n</tool_call>'),
         ("llama", '{"name": "sky", "parameters": {"city": "Ulm"}}'),
         ("mistral", '[TOOL_CALLS][{"name": "sky", "arguments": {"city": "Ulm"}, "id": "abc123def"}]'),
     ],
 )
-def test_calls_and_results_are_rendered_by_the_chat_template(client, folders, family, laid):
+def test_calls_and_results_are_rendered_by_the_chat_template(client, folders, family, rendered):
     function = {"name": "sky", "arguments": '{"city": "Ulm"}'}
     call = {"id": "abc123def", "type": "function", "function": function}
     messages = [
@@ -207,7 +207,7 @@ def test_calls_and_results_are_rendered_by_the_chat_template(client, folders, fa
     tokenizer = Tokenizer(folders[family])
     ids = tokenizer.chat(parse_messages(messages), TOOLS)
     shown = b"".join(tokenizer.piece(token) for token in ids).decode()
-    assert f"<|bos|>assistant: {laid}\n<|bos|>tool: sun\nassistant:" in shown
+    assert f"<|bos|>assistant: {rendered}\n<|bos|>tool: sun\nassistant:" in shown
     assert '"description": "The weather."' in shown
     answer = ask(client, family, messages=messages, max_tokens=3)
     assert answer.usage.prompt_tokens == len(ids)

@@ -277,8 +277,8 @@ def sampled_batch(seed):
     equal = rng.random(BATCH) < 0.2
     p[equal] = q[equal]  # acceptance is certain
     p /= p.sum(-1, keepdims=True)
-    for law in (p, q):
-        law[certain] = np.eye(VOCAB)[law[certain].argmax(-1)]
+    for p_or_q in (p, q):
+        p_or_q[certain] = np.eye(VOCAB)[p_or_q[certain].argmax(-1)]
     picked = rng.random((BATCH, DEPTH)) < 0.3
     depth = rng.integers(0, DEPTH + 1, BATCH)
     tokens = np.zeros((BATCH, DEPTH), dtype=int)
@@ -287,17 +287,17 @@ def sampled_batch(seed):
         uniform.append(RandomStream(seed * BATCH + i).peek(2 * DEPTH + 1))
         stream, tree = CountingStream(seed * BATCH + i), TokenTree()
         for step in range(depth[i]):
-            law = int(q[i, step].argmax()) if certain[i] else q[i, step]
-            token = int(rng.integers(VOCAB)) if picked[i, step] else stream.draw(law)
-            tree.add(step - 1, token, None if picked[i, step] else law)
+            p_or_q = int(q[i, step].argmax()) if certain[i] else q[i, step]
+            token = int(rng.integers(VOCAB)) if picked[i, step] else stream.draw(p_or_q)
+            tree.add(step - 1, token, None if picked[i, step] else p_or_q)
             tokens[i, step] = token
-        target = [int(law.argmax()) if certain[i] else law for law in p[i, : depth[i] + 1]]
+        target = [int(p_or_q.argmax()) if certain[i] else p_or_q for p_or_q in p[i, : depth[i] + 1]]
         verdict = verify(tree, target, stream)
         expected.append((len(verdict.path), verdict.token, stream.taken))
     drafts = DraftTensors(torch.from_numpy(tokens), torch.from_numpy(picked), torch.from_numpy(depth))
     numbers = torch.tensor(uniform, dtype=torch.double)
-    laws = torch.from_numpy(p), torch.from_numpy(q[:, :DEPTH].copy())
-    return (*laws, drafts, torch.from_numpy(certain), numbers), expected
+    all_p = torch.from_numpy(p), torch.from_numpy(q[:, :DEPTH].copy())
+    return (*all_p, drafts, torch.from_numpy(certain), numbers), expected
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -317,7 +317,7 @@ def test_host_and_device_draw_the_same_tokens():
     p /= p.sum(-1, keepdims=True)
     streams = [RandomStream(seed) for seed in range(BATCH)]
     uniform = torch.tensor([stream.peek(1)[0] for stream in streams], dtype=torch.double)
-    drawn = [stream.draw(law) for stream, law in zip(streams, p, strict=True)]
+    drawn = [stream.draw(p_or_q) for stream, p_or_q in zip(streams, p, strict=True)]
     assert draw_tokens(torch.from_numpy(p), uniform).tolist() == drawn
 
 

@@ -114,10 +114,10 @@ def never(*args, **kwargs):
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: "-".join(s) or "greedy")
 def test_device_rounds_with_a_draft_model_equal_the_hosts(alone, device, monkeypatch, settings):
-    asked = [{**settings, "max_tokens": 30, "draft_length": length} for length in range(0, 9, 2)]
-    expected = [alone(PROMPT, **own) for own in asked]
+    requested = [{**settings, "max_tokens": 30, "draft_length": length} for length in range(0, 9, 2)]
+    expected = [alone(PROMPT, **own) for own in requested]
     monkeypatch.setattr(Speculator, "round", never)
-    for own, (tokens, tally) in zip(asked, expected, strict=True):
+    for own, (tokens, tally) in zip(requested, expected, strict=True):
         request = sequence(PROMPT, slot=3, **own)
         together(device, [request])
         assert request.new_tokens == tokens
@@ -139,10 +139,10 @@ def mixed_requests():
 
 
 def test_requests_in_a_mixed_batch_get_the_answers_they_get_alone(alone, device):
-    expected = [alone(tokens, max_tokens=25, **asked)[0] for tokens, asked in mixed_requests()]
+    expected = [alone(tokens, max_tokens=25, **requested)[0] for tokens, requested in mixed_requests()]
     requests = [
-        sequence(tokens, slot=slot, max_tokens=25, **asked)
-        for slot, (tokens, asked) in enumerate(mixed_requests())
+        sequence(tokens, slot=slot, max_tokens=25, **requested)
+        for slot, (tokens, requested) in enumerate(mixed_requests())
     ]
     together(device, requests)
     assert [request.new_tokens for request in requests] == expected
@@ -150,8 +150,10 @@ def test_requests_in_a_mixed_batch_get_the_answers_they_get_alone(alone, device)
 
 def test_a_round_mixes_draft_lengths_but_seeded_requests_run_alone(alone, device, monkeypatch):
     sizes = []
-    asked = DeviceRounds.run
-    monkeypatch.setattr(DeviceRounds, "run", lambda self, asks: sizes.append(len(asks)) or asked(self, asks))
+    original = DeviceRounds.run
+    monkeypatch.setattr(
+        DeviceRounds, "run", lambda self, asks: sizes.append(len(asks)) or original(self, asks)
+    )
     given = [
         {"draft_length": 0},
         {"draft_length": 5},
@@ -204,9 +206,9 @@ def test_seeded_requests_with_logits_processors_run_alone_on_the_host_path(alone
 
 
 def test_an_exception_in_a_round_fails_only_its_requests(device, monkeypatch):
-    honest = DeviceRounds.run
+    original = DeviceRounds.run
     monkeypatch.setattr(
-        DeviceRounds, "run", lambda self, asks: 1 / 0 if asks[0].params.seed == 5 else honest(self, asks)
+        DeviceRounds, "run", lambda self, asks: 1 / 0 if asks[0].params.seed == 5 else original(self, asks)
     )
     settings = [{}, {"temperature": 1.0, "seed": 5}, {"logit_bias": {4: 1.0}}]
     requests = [sequence(PROMPT, slot=slot, max_tokens=4, **own) for slot, own in enumerate(settings)]
@@ -294,19 +296,19 @@ def test_non_finite_draft_logits_only_cost_drafted_tokens(alone, folders):
 
 
 def test_a_round_reads_no_tensor_values_before_its_result(device, monkeypatch):
-    asked = []
+    requested = []
     replay = DeviceRounds._replay
     monkeypatch.setattr(
-        DeviceRounds, "_replay", lambda self, *given: asked.append(given) or replay(self, *given)
+        DeviceRounds, "_replay", lambda self, *given: requested.append(given) or replay(self, *given)
     )
     for settings in SETTINGS:
         params = SamplingParams(**settings)
         for given in (None, [3, 4, 5]):
             asks = [DeviceRoundRequest(s, PROMPT, 3, 3, params, given, [0.5] * 7) for s in (1, 3)]
             device._rounds.run(asks)
-    assert len(asked) == 2 * len(SETTINGS)
+    assert len(requested) == 2 * len(SETTINGS)
     with torch.inference_mode(), FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        for shape, values in asked:
+        for shape, values in requested:
             won = mode.from_tensor(
                 torch.zeros(shape.slots, shape.depth + rounds._RESULT_FIELDS, dtype=torch.long)
             )
@@ -331,10 +333,10 @@ def p_value_of_rounds(tmp_path, params):
     draft = static(write_checkpoint(tmp_path / "d", seed=6, spread=0.25, num_hidden_layers=1, **shape), PAD)
     prompt, device = [3, 1, 4, 1, 5], DeviceRounds(target, draft)
     (after,) = distributions(target.read(0, prompt)[-1:], params)
-    law = np.zeros((VOCAB, VOCAB))
+    distribution = np.zeros((VOCAB, VOCAB))
     for token in range(VOCAB):
         target.truncate(0, len(prompt))
-        law[token] = after[token] * distributions(target.score(0, [token]), params)[0]
+        distribution[token] = after[token] * distributions(target.score(0, [token]), params)[0]
     for slot in range(PAD):
         for runner in (target, draft):
             runner.truncate(slot, 0)
@@ -353,7 +355,7 @@ def p_value_of_rounds(tmp_path, params):
         for tokens in won:
             counts[tokens[0], tokens[1]] += 1
     assert kept > SAMPLES / 4
-    expected = law.ravel() * counts.sum()
+    expected = distribution.ravel() * counts.sum()
     likely = expected >= 5
     observed = np.append(counts.ravel()[likely], counts.ravel()[~likely].sum())
     wanted = np.append(expected[likely], expected[~likely].sum())
@@ -382,7 +384,7 @@ def test_the_chi_square_test_detects_wrong_rounds(tmp_path, monkeypatch, mutant)
 
 def test_an_engine_gives_the_same_answers_with_graphs_on_and_off(folders, monkeypatch):
     """The requests are batched, share prompts and end at different times."""
-    asked = [
+    requested = [
         ("def f(x):", {}),
         ("def f(x):", {"temperature": 1.0, "seed": 1}),
         ("import os", {"draft_length": 6, "temperature": 0.7, "seed": 2, "top_p": 0.8}),
@@ -397,8 +399,8 @@ def test_an_engine_gives_the_same_answers_with_graphs_on_and_off(folders, monkey
     for graphs in ("off", "on"):
         with load(*folders, slots=3, context=90, graphs=graphs) as engine:
             monkeypatch.setattr(DeviceRounds, "run", lambda *given: taken.append(1) or run_round(*given))
-            events = [[] for _ in asked]
-            for (prompt, settings), sink in zip(asked, events, strict=True):
+            events = [[] for _ in requested]
+            for (prompt, settings), sink in zip(requested, events, strict=True):
                 engine.add(prompt, sink.append, **{"max_tokens": 20, **settings})
             while engine.step():
                 pass

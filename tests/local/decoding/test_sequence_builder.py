@@ -34,7 +34,7 @@ def test_a_request_without_logits_parameters_has_no_logits_processor(requests):
 
 
 @pytest.mark.parametrize(
-    ("asked", "parts"),
+    ("requested", "parts"),
     [
         ({"repetition_penalty": 1.1}, (True, False, False)),
         ({"presence_penalty": -0.1}, (True, False, False)),
@@ -47,13 +47,13 @@ def test_a_request_without_logits_parameters_has_no_logits_processor(requests):
     ],
     ids=str,
 )
-def test_a_request_gets_only_the_logits_processors_it_needs(requests, asked, parts):
-    got = processor_of(requests, **asked)
+def test_a_request_gets_only_the_logits_processors_it_needs(requests, requested, parts):
+    got = processor_of(requests, **requested)
     assert tuple(part is not None for part in (got.penalties, got.masks, got.grammar)) == parts
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("requested", "message"),
     [
         ({"logit_bias": {300: 1.0}}, "logit_bias is 300; allowed is token ids from 0 to 299"),
         ({"stop_token_ids": [5, 999]}, "stop_token_ids is 999; allowed is token ids from 0 to 299"),
@@ -61,12 +61,12 @@ def test_a_request_gets_only_the_logits_processors_it_needs(requests, asked, par
         ({"json_schema": {"type": "nothing"}}, "json_schema cannot be used: Invalid type: nothing"),
     ],
 )
-def test_parameters_that_do_not_fit_the_model_are_rejected_before_queueing(folder, asked, message):
+def test_parameters_that_do_not_fit_the_model_are_rejected_before_queueing(folder, requested, message):
     events = []
     with load(folder) as engine:
         with pytest.raises(BadRequestError, match=f"(?s){message}") as refused:
-            engine.add("def f", events.append, max_tokens=8, **asked)
-        assert refused.value.param == next(iter(asked))
+            engine.add("def f", events.append, max_tokens=8, **requested)
+        assert refused.value.param == next(iter(requested))
         assert not engine.step()
     assert not events
 

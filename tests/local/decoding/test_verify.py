@@ -98,10 +98,10 @@ def test_the_walk_yields_the_targets_distribution(family, size, greedy):
 
 
 def claim_unnormalised_q(rng, width):
-    honest = siblings_without_replacement(rng, width)
+    original = siblings_without_replacement(rng, width)
 
     def propose(choose):
-        tree = honest(choose)
+        tree = original(choose)
         tree.q = [tree.q[0]] * len(tree)
         return tree
 
@@ -109,10 +109,10 @@ def claim_unnormalised_q(rng, width):
 
 
 def merged_equal_draws(rng, length):
-    honest = independent_siblings(rng, length)
+    original = independent_siblings(rng, length)
 
     def propose(choose):
-        tree = honest(choose)
+        tree = original(choose)
         if tree.tokens[0] != tree.tokens[1]:
             return tree
         return TokenTree.chain(tree.tokens[:1], tree.q[:1])

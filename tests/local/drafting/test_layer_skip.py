@@ -83,8 +83,8 @@ def speculator(target, search=None, clock=None):
 
 def round_distribution(target, **params):
     speculating, _ = speculator(target)
-    law, kept = distribution_of_rounds(speculating, PROMPT, method="layer_skip", **params)
-    return as_table(law, VOCAB), kept
+    distribution, kept = distribution_of_rounds(speculating, PROMPT, method="layer_skip", **params)
+    return as_table(distribution, VOCAB), kept
 
 
 def target_distribution(folder, temperature, top_k):
@@ -113,8 +113,8 @@ def test_rounds_follow_the_targets_distribution(letters, shape, monkeypatch):
     monkeypatch.setattr(
         LayerSkipDrafter, "worth", lambda self, draft, logits: float(logits.softmax(-1).amax()) > least
     )
-    law, kept = round_distribution(letters, temperature=1.1, top_k=3, **SHAPES[shape])
-    np.testing.assert_allclose(law, target_distribution(letters, 1.1, 3), atol=1e-5)
+    distribution, kept = round_distribution(letters, temperature=1.1, top_k=3, **SHAPES[shape])
+    np.testing.assert_allclose(distribution, target_distribution(letters, 1.1, 3), atol=1e-5)
     assert kept > 0
 
 
@@ -129,8 +129,8 @@ def test_the_comparison_detects_a_drafter_with_a_wrong_q(letters, monkeypatch):
 
     monkeypatch.setattr(LayerSkipDrafter, "propose", with_uniform_q)
     monkeypatch.setattr(LayerSkipDrafter, "worth", lambda *_: True)
-    law, _ = round_distribution(letters, temperature=1.1, top_k=3, draft_length=2)
-    assert np.abs(law - target_distribution(letters, 1.1, 3)).max() > 1e-3
+    distribution, _ = round_distribution(letters, temperature=1.1, top_k=3, draft_length=2)
+    assert np.abs(distribution - target_distribution(letters, 1.1, 3)).max() > 1e-3
 
 
 @pytest.mark.parametrize("tree", [None, (2, 2, 1), "grow"], ids=str)
@@ -194,10 +194,10 @@ def test_sampled_continuations_follow_the_targets_distribution(letters):
 
 def test_a_seed_gives_the_same_answer_before_and_after_a_search(bytes_target):
     with load(bytes_target, layer_skip="search") as engine:
-        asked = {"max_tokens": 24, "temperature": 1.0, "seed": 7}
-        before = engine.generate([5, 6, 7, 8] * 20, **asked).token_ids
+        requested = {"max_tokens": 24, "temperature": 1.0, "seed": 7}
+        before = engine.generate([5, 6, 7, 8] * 20, **requested).token_ids
         engine._speculator.drafters["layer_skip"].search.best = (2, 3)
-        assert engine.generate([5, 6, 7, 8] * 20, **asked).token_ids == before
+        assert engine.generate([5, 6, 7, 8] * 20, **requested).token_ids == before
 
 
 def test_trials_take_no_more_than_their_time_share(bytes_target):

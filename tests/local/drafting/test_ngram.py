@@ -53,8 +53,8 @@ def test_a_draft_continues_a_repetition():
 def test_the_cost_per_token_does_not_grow_with_the_context(monkeypatch, kinds):
     """The test counts examined positions after a hundred thousand tokens, not seconds."""
     rng, lookups = random.Random(1), []
-    honest = NgramIndex._matching
-    monkeypatch.setattr(NgramIndex, "_matching", lambda self, *at: lookups.append(at) or honest(self, *at))
+    original = NgramIndex._matching
+    monkeypatch.setattr(NgramIndex, "_matching", lambda self, *at: lookups.append(at) or original(self, *at))
     past = index_of(rng.randrange(kinds) for _ in range(100_000))
     assert not lookups
     for _ in range(1000):
@@ -99,8 +99,8 @@ def test_a_long_prompt_is_indexed_in_chunks_and_proposals_are_picked():
 
 def test_draft_lengths_follow_the_acceptance_of_matches_of_the_same_length():
     request, drafter = drafting([1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2])
-    asked = []
-    shape = DrafterChosenChain(15, lambda alpha: asked.append(alpha) or round(10 * alpha))
+    requested = []
+    shape = DrafterChosenChain(15, lambda alpha: requested.append(alpha) or round(10 * alpha))
 
     def length():
         return len(drafter.propose([request], [shape])[0])
@@ -109,12 +109,12 @@ def test_draft_lengths_follow_the_acceptance_of_matches_of_the_same_length():
     for _ in range(5):
         drafter.commit(request, drafter.propose([request], [shape])[0], [])
     assert length() < first
-    assert asked == sorted(asked, reverse=True)
-    refused = asked[-1]
+    assert requested == sorted(requested, reverse=True)
+    refused = requested[-1]
     # a longer match has a separate acceptance rate
     request.tokens += [3, 4, 5, 6]
     length()
-    assert asked[-1] > 0.6 > refused
+    assert requested[-1] > 0.6 > refused
 
 
 def test_unprofitable_matches_are_probed_occasionally():

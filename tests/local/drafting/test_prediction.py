@@ -64,9 +64,9 @@ def test_match_lengths_are_limited():
 
 def test_a_search_examines_a_limited_number_of_positions(monkeypatch):
     index, examined = SuffixIndex([7] * 20_000), []
-    honest = SuffixIndex._matching
+    original = SuffixIndex._matching
     monkeypatch.setattr(
-        SuffixIndex, "_matching", lambda self, c, place: examined.append(place) or honest(self, c, place)
+        SuffixIndex, "_matching", lambda self, c, place: examined.append(place) or original(self, c, place)
     )
     assert index.find([7] * 50, near=10_000) == (10_000, LONGEST_CONTEXT)
     assert len(examined) <= 16
@@ -216,8 +216,10 @@ def test_the_cost_per_token_does_not_grow_with_the_prediction(monkeypatch):
     rng = random.Random(1)
     text = [rng.randrange(50) for _ in range(100_000)]
     examined = []
-    honest = SuffixIndex._matching
-    monkeypatch.setattr(SuffixIndex, "_matching", lambda self, c, p: examined.append(p) or honest(self, c, p))
+    original = SuffixIndex._matching
+    monkeypatch.setattr(
+        SuffixIndex, "_matching", lambda self, c, p: examined.append(p) or original(self, c, p)
+    )
     at, answer = place(text), []
     for i in range(500):
         answer.append(rng.randrange(50) if i % 5 == 0 else text[i])

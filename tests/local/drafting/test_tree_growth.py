@@ -20,9 +20,9 @@ def grow(shape, drafts, choose):
     """Grow a tree as the draft model does, with the distributions of ``drafts``."""
     growth, nodes = growing.tree_growth_for(shape), [ROOT]
     while growth.going and nodes:
-        laws = [drafts(path_to(growth.scored, node)) for node in nodes]
+        all_p = [drafts(path_to(growth.scored, node)) for node in nodes]
         before = len(growth.scored)
-        growth.grow(torch.zeros(len(nodes), VOCAB), laws, nodes, choose)
+        growth.grow(torch.zeros(len(nodes), VOCAB), all_p, nodes, choose)
         nodes = list(range(before, len(growth.scored)))
     return growth.finish()[0]
 

@@ -65,14 +65,14 @@ class FixedChain:
     """Proposes the same chain for every request, and records the calls it gets."""
 
     def __init__(self, tokens):
-        self.tokens, self.received, self.asked = tokens, [], []
+        self.tokens, self.received, self.shapes = tokens, [], []
 
     def begin(self, request):
         self.received.append("begin")
         return self.received.count("begin") > 1
 
     def propose(self, requests, shapes):
-        self.asked += shapes
+        self.shapes += shapes
         return [TokenTree.chain(self.tokens[: len(shape)]) for shape in shapes]
 
     def commit(self, request, tree, path):
@@ -88,7 +88,7 @@ def test_a_union_calls_all_its_drafters():
     assert not drafter.begin(request)
     assert drafter.begin(request)
     (tree,) = drafter.propose([request], [UnionShape(chain(2), chain(4), 2)])
-    assert [shape for model in models for shape in model.asked] == [chain(2), chain(2)]
+    assert [shape for model in models for shape in model.shapes] == [chain(2), chain(2)]
     assert sorted(map(tuple, tree.paths()[1:])) == [(1,), (1, 2), (1, 2, 8), (1, 2, 8, 4), (1, 9)]
     drafter.commit(request, tree, [tree.tokens.index(token) for token in (1, 2, 8)])
     assert [model.received[-1] for model in models] == [(2, [0, 1]), (2, [0])]
@@ -105,8 +105,8 @@ def test_a_union_of_wide_trees_is_limited_to_the_rows_of_one_pass(checkpoint):
     speculator = Speculator(
         target, {"union": UnionDrafter([DraftModel(draft, 300) for draft in drafts], NgramDrafter())}
     )
-    asked = {"temperature": 1.5, "seed": 1, "draft_tree": (7, 8), "draft_length": 2, "max_tokens": 6}
-    request = sequence([5, 6, 7], method="union", **asked)
+    params = {"temperature": 1.5, "seed": 1, "draft_tree": (7, 8), "draft_length": 2, "max_tokens": 6}
+    request = sequence([5, 6, 7], method="union", **params)
     assert len(run(speculator, request)) == 6
     assert 0 < request.counts.drafted < MAX_PASS_ROWS * request.counts.steps
 

@@ -112,8 +112,10 @@ SHAPES = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_shared_vocabulary_draft_yields_the_targets_distribution(letters, shape):
-    law, kept = distribution_of_pairs(*letters, "shared", PROMPT, temperature=1.1, top_k=3, **SHAPES[shape])
-    assert largest_difference(law, target_distribution(letters[0], PROMPT, 1.1, 3)) < 1e-5
+    distribution, kept = distribution_of_pairs(
+        *letters, "shared", PROMPT, temperature=1.1, top_k=3, **SHAPES[shape]
+    )
+    assert largest_difference(distribution, target_distribution(letters[0], PROMPT, 1.1, 3)) < 1e-5
     assert kept > 0
 
 
@@ -123,22 +125,27 @@ def test_the_comparison_detects_a_q_that_is_not_renormalised(letters, monkeypatc
     def without_renormalisation(self, q, ids):
         if isinstance(q, int):
             return ids[q]
-        law = np.zeros(self._vocab)
-        law[self._common.target] = 0.6 * q[self._common.draft]
-        return law
+        distribution = np.zeros(self._vocab)
+        distribution[self._common.target] = 0.6 * q[self._common.draft]
+        return distribution
 
     monkeypatch.setattr(SharedVocabularyDrafter, "_translated_distribution", without_renormalisation)
-    law, _ = distribution_of_pairs(*letters, "shared", PROMPT, temperature=1.1, top_k=3, draft_length=2)
-    assert largest_difference(law, target_distribution(letters[0], PROMPT, 1.1, 3)) > 1e-3
+    distribution, _ = distribution_of_pairs(
+        *letters, "shared", PROMPT, temperature=1.1, top_k=3, draft_length=2
+    )
+    assert largest_difference(distribution, target_distribution(letters[0], PROMPT, 1.1, 3)) > 1e-3
 
 
 def test_a_retokenised_draft_yields_the_targets_distribution(other_tokenizer_pair):
     for seed_text in ("def fib", "the ", "return n"):
         prompt = Tokenizer(other_tokenizer_pair[0]).encode(seed_text)
-        law, _ = distribution_of_pairs(
+        distribution, _ = distribution_of_pairs(
             *other_tokenizer_pair, "retokenised", prompt, temperature=1.5, top_k=4, draft_length=2
         )
-        assert largest_difference(law, target_distribution(other_tokenizer_pair[0], prompt, 1.5, 4)) < 1e-5
+        assert (
+            largest_difference(distribution, target_distribution(other_tokenizer_pair[0], prompt, 1.5, 4))
+            < 1e-5
+        )
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -311,9 +318,9 @@ def test_drafted_text_is_encoded_as_by_the_target(bundled):
 
 
 def test_the_matching_method_is_chosen_and_logged(letters, other_tokenizer_pair, bundled, caplog):
-    def way(target, draft, asked="auto"):
+    def way(target, draft, requested="auto"):
         configs = read_config(target), read_config(draft)
-        return match_vocabularies(Tokenizer(target), Tokenizer(draft), configs, asked).way
+        return match_vocabularies(Tokenizer(target), Tokenizer(draft), configs, requested).way
 
     assert way(BUNDLED / "target", bundled["ids"]) == "shared"
     assert way(BUNDLED / "target", bundled["merges"]) == "shared"
@@ -339,9 +346,9 @@ def test_incompatible_vocabularies_are_rejected(letters, other_tokenizer_pair, t
         load(target, other, draft_vocabulary="retokenised")
     shape = {**SMALL, "eos_token_id": None, "vocab_size": 5}
     nothing = write_checkpoint(tmp_path / "d", tokenizer=lettered("vwxyz"), **shape)
-    for asked in ("auto", "shared", "retokenised"):
+    for requested in ("auto", "shared", "retokenised"):
         with pytest.raises(CheckpointError, match=r"share 0%.*family, or method 'ngram'"):
-            load(target, nothing, draft_vocabulary=asked)
+            load(target, nothing, draft_vocabulary=requested)
     with pytest.raises(CheckpointError, match="cannot be sampled"):
         load(target, nothing, draft_vocabulary="shared")
 

@@ -214,10 +214,10 @@ def test_the_engine_seconds_of_requests_sum_to_the_engines_busy_time(checkpoint)
             ([7] * count, {"max_tokens": new, "method": method})
             for count, new, method in [(600, 5, "plain"), (3, 30, "draft"), (40, 12, "draft"), (9, 1, None)]
         ]
-        told = [got.timings.engine_s for got in answers(engine, requests)]
-        assert sum(told) == pytest.approx(engine.busy_s)
+        seconds = [got.timings.engine_s for got in answers(engine, requests)]
+        assert sum(seconds) == pytest.approx(engine.busy_s)
         assert engine.busy_s > 0
-        assert min(told) > 0
+        assert min(seconds) > 0
         twice = [
             got.timings.decode_s for got in answers(engine, [([5], {"max_tokens": 4, "method": "plain"})] * 2)
         ]

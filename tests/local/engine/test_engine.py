@@ -182,12 +182,12 @@ def test_waiting_requests_get_slots_in_order_and_cancellation_frees_a_slot_at_on
 
 
 def test_an_exception_fails_only_its_own_request(engine, monkeypatch):
-    honest = Speculator._keep
+    original = Speculator._keep
 
     def crashing(self, move, verdict):
         if move.sequence.params.seed == 13:
             raise RuntimeError("broken on purpose")
-        return honest(self, move, verdict)
+        return original(self, move, verdict)
 
     monkeypatch.setattr(Speculator, "_keep", crashing)
     good, bad = [], []
@@ -291,11 +291,11 @@ def test_closing_fails_unfinished_requests_and_rejects_new_ones(checkpoint):
 def test_a_long_prefill_does_not_delay_other_requests(checkpoint, monkeypatch):
     folder = checkpoint(max_position_embeddings=2048, eos_token_id=None)
     rows = []
-    honest = DecoderRunner.run_pass
+    original = DecoderRunner.run_pass
     monkeypatch.setattr(
         DecoderRunner,
         "run_pass",
-        lambda r, parts, **kw: rows.append(sum(part.rows for part in parts)) or honest(r, parts, **kw),
+        lambda r, parts, **kw: rows.append(sum(part.rows for part in parts)) or original(r, parts, **kw),
     )
     with load(folder, folder, slots=2) as engine:
         short, long = [], []

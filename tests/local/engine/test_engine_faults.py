@@ -122,7 +122,7 @@ def test_a_blocking_call_from_a_sink_raises_instead_of_deadlocking(checkpoint, c
         stepping = threading.Thread(target=drain, args=(engine,), daemon=True)
         stepping.start()
         stepping.join(20)
-        assert not stepping.is_alive(), "the sink never came back"
+        assert not stepping.is_alive(), "the sink did not return"
         assert len(messages) == 3
         assert f"{call}()" in messages[0]
         assert "called from a sink" in messages[0]
@@ -146,7 +146,7 @@ def test_a_sink_may_close_the_engine(checkpoint, by):
     stepping = threading.Thread(target=work if by == "worker" else lambda: drain(engine), daemon=True)
     stepping.start()
     stepping.join(20)
-    assert not stepping.is_alive(), "close() never came back"
+    assert not stepping.is_alive(), "close() did not return"
     assert all("closed before" in str(sink[-1]) for sink in (events, others))
 
 
@@ -184,21 +184,21 @@ def test_a_failing_logits_processor_affects_only_its_own_request(checkpoint, mon
     with load(checkpoint(**shape), checkpoint(**shape, seed=4), slots=2) as engine:
         ruled = {"max_tokens": 12, "draft_length": 3, "logit_bias": {7: 1.0}}
         want = [stepped(engine, **own).token_ids for own in (ruled, {"max_tokens": 12})]
-        honest, drafting = GrowingDraft.shaped, []
+        original, drafting = GrowingDraft.shaped, []
 
         def shaped(self, logits):
             drafting.append(True)
             try:
-                return honest(self, logits)
+                return original(self, logits)
             finally:
                 drafting.pop()
 
-        law = RequestLogitsProcessor.process
+        original_process = RequestLogitsProcessor.process
         monkeypatch.setattr(GrowingDraft, "shaped", shaped)
         monkeypatch.setattr(
             RequestLogitsProcessor,
             "process",
-            lambda s, rows, paths: 1 / 0 if always or drafting else law(s, rows, paths),
+            lambda s, rows, paths: 1 / 0 if always or drafting else original_process(s, rows, paths),
         )
         sinks = [[], []]
         engine.add("x" * 9, sinks[0].append, **ruled)
@@ -243,9 +243,9 @@ def test_the_engine_steps_under_its_own_thread_count(checkpoint):
 def test_kernels_are_chosen_under_the_engines_thread_count(checkpoint, monkeypatch):
     seen = []
     monkeypatch.setattr("specclient_local.model.decoder.native_passes", lambda *given: None)
-    honest = KernelChooser._choose
+    original = KernelChooser._choose
     monkeypatch.setattr(
-        KernelChooser, "_choose", lambda c, w: seen.append(torch.get_num_threads()) or honest(c, w)
+        KernelChooser, "_choose", lambda c, w: seen.append(torch.get_num_threads()) or original(c, w)
     )
     load(checkpoint(), threads=2).close()
     assert set(seen) == {2}

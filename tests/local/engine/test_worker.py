@@ -134,11 +134,11 @@ def test_an_exception_in_a_logits_processor_fails_only_its_request(unstarted, mo
     engine.add("x", good.append, max_tokens=20, repetition_penalty=1.5)
     broken = engine._worker.jobs[number].sequence.logits_processor
     engine.step()
-    honest = RequestLogitsProcessor.process
+    original = RequestLogitsProcessor.process
     monkeypatch.setattr(
         RequestLogitsProcessor,
         "process",
-        lambda self, *shaped: 1 / 0 if self is broken else honest(self, *shaped),
+        lambda self, *shaped: 1 / 0 if self is broken else original(self, *shaped),
     )
     drain(engine)
     assert "ZeroDivisionError" in str(bad[-1])

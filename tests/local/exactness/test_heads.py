@@ -122,8 +122,8 @@ def target_distribution(folder, temperature, top_k):
 
 def round_distribution(target, heads, **params):
     speculating, method = speculator(target, heads)
-    law, kept = distribution_of_rounds(speculating, PROMPT, method=method, **params)
-    return as_table(law, VOCAB), kept
+    distribution, kept = distribution_of_rounds(speculating, PROMPT, method=method, **params)
+    return as_table(distribution, VOCAB), kept
 
 
 SHAPES = {
@@ -137,8 +137,8 @@ SHAPES = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_rounds_follow_the_targets_distribution(letters, kind, shape):
     target, heads = letters
-    law, kept = round_distribution(target, heads[kind], temperature=1.1, top_k=3, **SHAPES[shape])
-    np.testing.assert_allclose(law, target_distribution(target, 1.1, 3), atol=1e-5)
+    distribution, kept = round_distribution(target, heads[kind], temperature=1.1, top_k=3, **SHAPES[shape])
+    np.testing.assert_allclose(distribution, target_distribution(target, 1.1, 3), atol=1e-5)
     assert kept > 0
 
 
@@ -159,8 +159,8 @@ def test_the_comparison_detects_a_drafter_with_a_wrong_q(letters, monkeypatch, k
     target, heads = letters
     drafter = MedusaDrafter if kind == "medusa" else EagleDrafter
     monkeypatch.setattr(drafter, "propose", with_uniform_q(drafter.propose))
-    law, _ = round_distribution(target, heads[kind], temperature=1.1, top_k=3, **SHAPES["chain"])
-    assert np.abs(law - target_distribution(target, 1.1, 3)).max() > 1e-3
+    distribution, _ = round_distribution(target, heads[kind], temperature=1.1, top_k=3, **SHAPES["chain"])
+    assert np.abs(distribution - target_distribution(target, 1.1, 3)).max() > 1e-3
 
 
 @pytest.mark.parametrize("kind", KINDS)

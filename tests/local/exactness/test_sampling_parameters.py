@@ -70,8 +70,8 @@ def reference(logits, params, answer):
         bad = params.bad_words and any(before[-len(word) :] == word for word in BAD)
         early = token == END and len(answer) < params.min_tokens
         shaped.append(-math.inf if bad or early or not _in_language(params.regex, answer, token) else logit)
-    (law,) = distributions(torch.tensor([shaped], dtype=torch.float64), params)
-    return law
+    (distribution,) = distributions(torch.tensor([shaped], dtype=torch.float64), params)
+    return distribution
 
 
 def _in_language(regex, answer, token):
@@ -95,16 +95,16 @@ def is_finished(params, answer):
 
 def exact_distribution(model, params):
     """Return the distribution of whole answers by plain decoding."""
-    law, open_ones = {}, {(): 1.0}
+    distribution, open_ones = {}, {(): 1.0}
     while open_ones:
         answer, weight = open_ones.popitem()
         if is_finished(params, answer):
-            law[answer] = weight
+            distribution[answer] = weight
             continue
         for token, p in enumerate(reference(model(answer), params, answer)):
             if p > 0.0:
                 open_ones[(*answer, token)] = weight * p
-    return law
+    return distribution
 
 
 class Rounds:
@@ -180,12 +180,14 @@ def picked_tree(rounds, choose, answer, depth):
 def worst_error(params, propose, rules, seed):
     model = RandomModel(seed)
     rounds = Rounds(model, RandomModel(seed + 100), params, rules)
-    law = defaultdict(float)
+    distribution = defaultdict(float)
     for weight, answer in enumerate_outcomes(lambda choose: rounds.answer(choose, propose)):
-        law[answer] += weight
+        distribution[answer] += weight
     wanted = exact_distribution(model, params)
     assert abs(sum(wanted.values()) - 1.0) < 1e-12
-    return max(abs(law[answer] - wanted.get(answer, 0.0)) for answer in law.keys() | wanted.keys())
+    return max(
+        abs(distribution[answer] - wanted.get(answer, 0.0)) for answer in distribution.keys() | wanted.keys()
+    )
 
 
 def processor_builder(params, grammars):
@@ -209,10 +211,12 @@ def test_the_walk_with_logits_processors_yields_the_targets_distribution(name, p
 @pytest.mark.parametrize("mutant", ["the path is ignored", "nothing is taken", "every guess is kept"])
 @pytest.mark.parametrize("name", ASKED)
 def test_the_enumeration_detects_wrong_implementations(name, mutant, grammars, monkeypatch):
-    honest = RequestLogitsProcessor.process
+    original = RequestLogitsProcessor.process
     if mutant == "the path is ignored":
         monkeypatch.setattr(
-            RequestLogitsProcessor, "process", lambda self, rows, paths: honest(self, rows, [()] * len(rows))
+            RequestLogitsProcessor,
+            "process",
+            lambda self, rows, paths: original(self, rows, [()] * len(rows)),
         )
     elif mutant == "nothing is taken":
         monkeypatch.setattr(RequestLogitsProcessor, "take", lambda self, token: None)
@@ -259,7 +263,7 @@ RUNNING = {
 SECOND = {**dict.fromkeys("abcd", "efgh"), **dict.fromkeys("ef", "abc"), "h": "abcdefgh", "g": ""}
 
 
-def target_distribution(folder, asked):
+def target_distribution(folder, requested):
     """Return the target's exact distribution of two tokens, [V, V], computed with transformers' classes."""
     from transformers import (
         AutoModelForCausalLM,
@@ -269,30 +273,35 @@ def target_distribution(folder, asked):
     )
 
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    top_p = TopPLogitsWarper(asked["top_p"])
-    biases = {(token,): bias for token, bias in asked.get("logit_bias", {}).items()} or {(0,): 0.0}
-    penalty = RepetitionPenaltyLogitsProcessor(asked.get("repetition_penalty", 1.0))
+    top_p = TopPLogitsWarper(requested["top_p"])
+    biases = {(token,): bias for token, bias in requested.get("logit_bias", {}).items()} or {(0,): 0.0}
+    penalty = RepetitionPenaltyLogitsProcessor(requested.get("repetition_penalty", 1.0))
 
-    def law(answer):
+    def distribution(answer):
         ids = torch.tensor([[*PROMPT, *answer]])
         with torch.inference_mode():
             logits = model(input_ids=ids).logits[:, -1].double()
         logits = penalty(ids, SequenceBiasLogitsProcessor(biases)(ids, logits))
         for token in answer:
-            logits[0, token] -= asked.get("presence_penalty", 0.0) + asked.get("frequency_penalty", 0.0)
-        if "regex" in asked:
+            logits[0, token] -= requested.get("presence_penalty", 0.0) + requested.get(
+                "frequency_penalty", 0.0
+            )
+        if "regex" in requested:
             letters = "".join(SECOND[chr(97 + t)] for t in answer) if answer else "abcdefh"
             logits[0, [t for t in range(LETTERS) if chr(97 + t) not in letters]] = -torch.inf
         return torch.softmax(top_p(ids, logits), -1)[0]
 
-    first = law([])
-    rows = [law([t]) if first[t] > 0 else torch.zeros(LETTERS, dtype=torch.float64) for t in range(LETTERS)]
+    first = distribution([])
+    rows = [
+        distribution([t]) if first[t] > 0 else torch.zeros(LETTERS, dtype=torch.float64)
+        for t in range(LETTERS)
+    ]
     return (first[:, None] * torch.stack(rows)).numpy()
 
 
-def p_value(counts, law):
+def p_value(counts, distribution):
     """Return the chi-square p-value of counts against a distribution; cells with few expected are pooled."""
-    expected, counts = law.ravel() * counts.sum(), counts.ravel()
+    expected, counts = distribution.ravel() * counts.sum(), counts.ravel()
     if counts[expected < 1e-9].any():
         return 0.0
     small = expected < 5.0
@@ -301,13 +310,13 @@ def p_value(counts, law):
     return float(stats.chisquare(observed[wanted > 0.0], wanted[wanted > 0.0]).pvalue)
 
 
-def sample(pair, asked, samples=SAMPLES):
+def sample(pair, requested, samples=SAMPLES):
     """Sample two-token continuations with the engine, one per seed; return counts and number of failures."""
     counts, kept, ended = np.zeros((LETTERS, LETTERS)), 0, {seed: [] for seed in range(samples)}
     with load(*pair, slots=8) as engine:
         for seed, events in ended.items():
             engine.add(
-                PROMPT, events.append, max_tokens=3, draft_length=2, temperature=1.0, seed=seed, **asked
+                PROMPT, events.append, max_tokens=3, draft_length=2, temperature=1.0, seed=seed, **requested
             )
         while engine.step():
             pass
@@ -345,10 +354,12 @@ def test_sampled_continuations_follow_the_processed_distribution(letter_pair, na
 def test_the_chi_square_test_detects_wrong_implementations(
     letter_pair, name, mutant, monkeypatch, record_property
 ):
-    honest = RequestLogitsProcessor.process
+    original = RequestLogitsProcessor.process
     if mutant == "the path is ignored":
         monkeypatch.setattr(
-            RequestLogitsProcessor, "process", lambda self, rows, paths: honest(self, rows, [()] * len(rows))
+            RequestLogitsProcessor,
+            "process",
+            lambda self, rows, paths: original(self, rows, [()] * len(rows)),
         )
     else:
         monkeypatch.setattr(walk, "acceptance_probability", lambda p, q, token: 1.0)
@@ -390,8 +401,8 @@ GREEDY = {
 @pytest.mark.parametrize("name", GREEDY)
 def test_greedy_answers_with_logits_processors_equal_plain_decoding(byte_engine, name):
     engine, _ = byte_engine
-    asked = {"max_tokens": 20, **GREEDY[name]}
-    plain = engine.generate("def f(n):", method="plain", **asked)
+    requested = {"max_tokens": 20, **GREEDY[name]}
+    plain = engine.generate("def f(n):", method="plain", **requested)
     assert plain.token_ids != engine.generate("def f(n):", method="plain", max_tokens=20).token_ids
     expected = [*plain.token_ids[:4], 3, *plain.token_ids[4:]]
     for drafts in (
@@ -401,7 +412,7 @@ def test_greedy_answers_with_logits_processors_equal_plain_decoding(byte_engine,
         {"method": "ngram", "draft_length": 5},
         {"method": "prediction", "prediction": expected},
     ):
-        drafted = engine.generate("def f(n):", **drafts, **asked)
+        drafted = engine.generate("def f(n):", **drafts, **requested)
         assert drafted.token_ids == plain.token_ids
         assert (drafted.text, drafted.finish_reason) == (plain.text, plain.finish_reason)
         assert drafted.speculation.accepted or drafts["method"] != "draft"

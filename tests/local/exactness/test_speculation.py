@@ -80,9 +80,9 @@ def target_distribution(folder, temperature, top_p, top_k, prompt=PROMPT):
     return (first[:, None] * second).numpy()
 
 
-def p_value(counts, law):
+def p_value(counts, distribution):
     """Return the chi-square p-value of counts against a distribution; cells with few expected are pooled."""
-    expected = law.ravel() * counts.sum()
+    expected = distribution.ravel() * counts.sum()
     counts = counts.ravel()
     if counts[expected < 1e-9].any():
         return 0.0
@@ -123,12 +123,12 @@ SETTINGS = {
 @pytest.mark.parametrize("name", SETTINGS)
 def test_sampled_continuations_follow_the_targets_distribution(tiny_pair, name, record_property):
     settings = SETTINGS[name]
-    law = target_distribution(
+    distribution = target_distribution(
         tiny_pair[0], settings["temperature"], settings.get("top_p", 1.0), settings.get("top_k", 0)
     )
     with load(*tiny_pair) as engine:
         counts, _ = sample(engine, max_tokens=3, draft_length=2, **settings)
-    p = p_value(counts, law)
+    p = p_value(counts, distribution)
     record_property("p_value", p)
     print(f"chi-square {name}: p = {p:.3f} over {SAMPLES} continuations")
     assert p > 0.001
@@ -245,8 +245,8 @@ def drafting(pair):
 
 
 def round_distribution(speculator, prompt, **params):
-    law, kept = distribution_of_rounds(speculator, prompt, **params)
-    return as_table(law, VOCAB), kept
+    distribution, kept = distribution_of_rounds(speculator, prompt, **params)
+    return as_table(distribution, VOCAB), kept
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
@@ -254,8 +254,10 @@ def test_every_drafters_rounds_follow_the_targets_distribution(tiny_pair, name):
     # Fewer tokens if siblings are drawn: each pair of them is a separate outcome.
     top_k = 4 if name in ("draft tree", "union") else 6
     settings = {"temperature": 1.1, "top_k": top_k}
-    law, kept = round_distribution(drafting(tiny_pair), AGAIN, **DRAFTERS[name], **settings)
-    np.testing.assert_allclose(law, target_distribution(tiny_pair[0], 1.1, 1.0, top_k, AGAIN), atol=1e-5)
+    distribution, kept = round_distribution(drafting(tiny_pair), AGAIN, **DRAFTERS[name], **settings)
+    np.testing.assert_allclose(
+        distribution, target_distribution(tiny_pair[0], 1.1, 1.0, top_k, AGAIN), atol=1e-5
+    )
     assert kept > 0
 
 
@@ -275,8 +277,8 @@ def test_the_comparison_detects_wrong_implementations(tiny_pair, monkeypatch, mu
         monkeypatch.setattr(union, "_picked", lambda q, token: True)
     else:
         monkeypatch.setattr(DraftModel, "propose", claim_uniform(DraftModel.propose))
-    law, _ = round_distribution(methods, AGAIN, temperature=1.0, top_k=3, **params)
-    assert np.abs(law - target_distribution(tiny_pair[0], 1.0, 1.0, 3, AGAIN)).max() > 1e-3
+    distribution, _ = round_distribution(methods, AGAIN, temperature=1.0, top_k=3, **params)
+    assert np.abs(distribution - target_distribution(tiny_pair[0], 1.0, 1.0, 3, AGAIN)).max() > 1e-3
 
 
 @pytest.mark.parametrize("name", ["tree", "union"])
@@ -317,8 +319,8 @@ def test_predictions_do_not_change_the_targets_distribution(tiny_pair, predictio
             tiny_pair[0], settings["temperature"], settings.get("top_p", 1.0), settings.get("top_k", 0)
         )
         options = {**settings, "draft_length": draft_length}
-        law, kept = distribution_with_prediction(tiny_pair[0], PREDICTIONS[prediction], options)
-        np.testing.assert_allclose(law, expected, atol=1e-5)
+        distribution, kept = distribution_with_prediction(tiny_pair[0], PREDICTIONS[prediction], options)
+        np.testing.assert_allclose(distribution, expected, atol=1e-5)
         accepted += kept
     assert (accepted > 0) == (prediction != "nothing")
 
@@ -331,8 +333,8 @@ def test_the_enumeration_detects_a_wrong_verifier(tiny_pair, monkeypatch, mutant
         monkeypatch.setattr(walk, "residual", resample_from_p)
     else:
         monkeypatch.setattr(PredictionDrafter, "propose", claim_uniform(PredictionDrafter.propose))
-    law, _ = distribution_with_prediction(tiny_pair[0], [6, 2, 2], {"temperature": 1.0})
-    assert np.abs(law - target_distribution(tiny_pair[0], 1.0, 1.0, 0)).max() > 1e-3
+    distribution, _ = distribution_with_prediction(tiny_pair[0], [6, 2, 2], {"temperature": 1.0})
+    assert np.abs(distribution - target_distribution(tiny_pair[0], 1.0, 1.0, 0)).max() > 1e-3
 
 
 @pytest.fixture(scope="module")
@@ -453,8 +455,8 @@ def test_a_seed_gives_the_same_answer_alone_and_in_a_batch(byte_pair):
 def test_reference_distributions_sum_to_one_and_exclude_truncated_tokens(tiny_pair):
     """The reference is a distribution, and top-k leaves tokens out."""
     for settings in SETTINGS.values():
-        law = target_distribution(
+        distribution = target_distribution(
             tiny_pair[0], settings["temperature"], settings.get("top_p", 1.0), settings.get("top_k", 0)
         )
-        assert abs(law.sum() - 1.0) < 1e-9
+        assert abs(distribution.sum() - 1.0) < 1e-9
     assert (target_distribution(tiny_pair[0], 1.3, 1.0, 3) == 0).sum() == 64 - 9

@@ -69,7 +69,7 @@ TRTLLM_SPECULATIVE = {
 DRAFTED = Deployment(target="org/big", method="draft", draft="org/small", depth=5, same_tokenizer=True)
 
 
-def _asked(method: str) -> Deployment:
+def _deployment(method: str) -> Deployment:
     drafts = method in ("draft", "eagle", "eagle3", "medusa")
     return Deployment(target="org/big", method=method, draft="org/small" if drafts else None, depth=5)
 
@@ -85,15 +85,15 @@ def _value(found: LaunchPlan, option: str) -> str:
 def test_commands_use_documented_options_and_unsupported_methods_raise_with_advice(
     server: str, method: str
 ) -> None:
-    asked = replace(
-        _asked(method), context=2048, dtype="bfloat16", tensor_parallel=2, host="0.0.0.0", port=9000
+    deployment = replace(
+        _deployment(method), context=2048, dtype="bfloat16", tensor_parallel=2, host="0.0.0.0", port=9000
     )
     row = SERVERS[server]
     if method != "none" and method not in row.methods:
         with pytest.raises(ConfigurationError, match=rf"^{row.title}: method is '{method}'.*choose --method"):
-            launch(server, asked)
+            launch(server, deployment)
         return
-    found = launch(server, asked)
+    found = launch(server, deployment)
     used = {word for word in found.command if word.startswith("-")}
     assert used <= DOCUMENTED[server]
     for words in found.before:
@@ -115,7 +115,7 @@ def test_every_method_is_supported_or_has_a_reason(server: str) -> None:
 
 def test_vllms_speculative_config_has_only_documented_keys() -> None:
     for method in SERVERS["vllm"].methods:
-        written = json.loads(_value(launch("vllm", _asked(method)), "--speculative-config"))
+        written = json.loads(_value(launch("vllm", _deployment(method)), "--speculative-config"))
         assert set(written) <= VLLM_KEYS
         assert written["num_speculative_tokens"] == 5
     assert json.loads(_value(launch("vllm", DRAFTED), "--speculative-config")) == {
@@ -123,52 +123,54 @@ def test_vllms_speculative_config_has_only_documented_keys() -> None:
         "model": "org/small",
         "num_speculative_tokens": 5,
     }
-    assert "--speculative-config" not in launch("vllm", _asked("none")).command
+    assert "--speculative-config" not in launch("vllm", _deployment("none")).command
 
 
 def test_different_tokenizers_are_exported_only_to_servers_that_support_them() -> None:
-    asked = replace(DRAFTED, same_tokenizer=False)
-    written = json.loads(_value(launch("vllm", asked), "--speculative-config"))
+    deployment = replace(DRAFTED, same_tokenizer=False)
+    written = json.loads(_value(launch("vllm", deployment), "--speculative-config"))
     assert written["use_heterogeneous_vocab"] is True
     for server in ("sglang", "trtllm", "llama.cpp"):
         with pytest.raises(ConfigurationError, match=r"different tokenizers.*export to vllm"):
-            launch(server, asked)
+            launch(server, deployment)
         unknown = launch(server, replace(DRAFTED, same_tokenizer=None))
         assert any(note.startswith("Not checked") for note in unknown.notes)
 
 
 @pytest.mark.parametrize("parameter", ["min_p", "logit_bias"])
 def test_sampling_parameters_that_vllm_rejects_raise(parameter: str) -> None:
-    asked = replace(DRAFTED, sampling=("top_k", parameter))
+    deployment = replace(DRAFTED, sampling=("top_k", parameter))
     with pytest.raises(ConfigurationError, match=rf"{parameter}.*400.*--method none"):
-        launch("vllm", asked)
-    launch("vllm", replace(asked, method="none"))
-    launch("sglang", asked)
+        launch("vllm", deployment)
+    launch("vllm", replace(deployment, method="none"))
+    launch("sglang", deployment)
 
 
 def test_tree_sizes_are_converted_to_each_servers_options() -> None:
-    asked = replace(_asked("eagle3"), depth=3, widths=(4, 2, 1))  # 4 + 8 + 8 drafted tokens
-    found = launch("sglang", asked)
+    deployment = replace(_deployment("eagle3"), depth=3, widths=(4, 2, 1))  # 4 + 8 + 8 drafted tokens
+    found = launch("sglang", deployment)
     options = ("--speculative-num-steps", "--speculative-eagle-topk", "--speculative-num-draft-tokens")
     assert [_value(found, option) for option in options] == ["3", "4", "21"], "SGLang counts the root"
     wide = launch(
-        "sglang", replace(asked, widths=(4, 4, 4))
+        "sglang", replace(deployment, widths=(4, 4, 4))
     )  # 84 drafted tokens, of which 4 + 16 + 16 are scored
     assert _value(wide, options[2]) == "37"
-    written = yaml.safe_load(launch("trtllm", asked).files["trtllm.yaml"])["speculative_config"]
+    written = yaml.safe_load(launch("trtllm", deployment).files["trtllm.yaml"])["speculative_config"]
     assert written["use_dynamic_tree"] is True
     assert (written["dynamic_tree_max_topK"], written["max_total_draft_tokens"]) == (4, 12), (
         "topK × depth at most"
     )
     for server in ("vllm", "llama.cpp"):
         with pytest.raises(ConfigurationError, match="only chains"):
-            launch(server, asked)
-        launch(server, replace(asked, widths=(1, 1, 1)))
+            launch(server, deployment)
+        launch(server, replace(deployment, widths=(1, 1, 1)))
 
 
 def test_trtllms_yaml_has_only_documented_keys() -> None:
     for method in SERVERS["trtllm"].methods:
-        text = launch("trtllm", replace(_asked(method), draft='it\'s: a "path" é', dtype="float16")).files
+        text = launch(
+            "trtllm", replace(_deployment(method), draft='it\'s: a "path" é', dtype="float16")
+        ).files
         written = yaml.safe_load(text["trtllm.yaml"])
         assert set(written) <= TRTLLM_KEYS
         assert set(written["speculative_config"]) <= TRTLLM_SPECULATIVE
@@ -203,10 +205,10 @@ def test_llamacpp_downloads_and_converts_models_that_are_not_gguf() -> None:
     assert all("bf16" in words for words in found.before if "--outfile" in words)
     ready = replace(DRAFTED, target="/models/a.gguf", draft="/models/b.gguf")
     assert launch("llama.cpp", ready).before == ()
-    heads = launch("llama.cpp", replace(_asked("eagle3"), target="/big", draft="/heads"))
+    heads = launch("llama.cpp", replace(_deployment("eagle3"), target="/big", draft="/heads"))
     assert heads.before[-1][-2:] == ("--target-model-dir", "/big")
     with pytest.raises(ConfigurationError, match="name that folder"):
-        launch("llama.cpp", replace(_asked("eagle3"), target="/big.gguf"))
+        launch("llama.cpp", replace(_deployment("eagle3"), target="/big.gguf"))
 
 
 @pytest.mark.skipif(shutil.which("sh") is None, reason="no POSIX shell")
@@ -214,8 +216,8 @@ def test_llamacpp_downloads_and_converts_models_that_are_not_gguf() -> None:
 def test_the_script_passes_arguments_unchanged_through_a_shell(server: str, tmp_path: Path) -> None:
     """Stub programs with the commands' names record their arguments."""
     odd = '/models/it\'s $(touch broken) "b" `c` \\ *'
-    asked = replace(DRAFTED, target=odd, draft=odd + "2", name="a b;c")
-    found = launch(server, asked)
+    deployment = replace(DRAFTED, target=odd, draft=odd + "2", name="a b;c")
+    found = launch(server, deployment)
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in {found.command[0], *(words[0] for words in found.before)}:
@@ -270,7 +272,7 @@ def test_heads_tokenizers_and_sampling_defaults_are_read_from_folders(tmp_path: 
 
 
 def test_notes_warn_about_heads_in_another_format() -> None:
-    asked = replace(_asked("eagle3"), format="speculators")
-    assert not launch("vllm", asked).notes[1:]
+    deployment = replace(_deployment("eagle3"), format="speculators")
+    assert not launch("vllm", deployment).notes[1:]
     for server in ("sglang", "trtllm", "llama.cpp"):
-        assert any("format of speculators" in note for note in launch(server, asked).notes)
+        assert any("format of speculators" in note for note in launch(server, deployment).notes)

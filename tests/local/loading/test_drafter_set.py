@@ -183,13 +183,13 @@ class PassClock:
         return self.now
 
     def watch(self, runner, monkeypatch):
-        honest = runner.score_all
+        original = runner.score_all
 
         def score_all(parts):
             rows = sum(part.rows for part in parts)
             self.now += self.a_pass + self.a_row * rows
             self.rows += rows
-            return honest(parts)
+            return original(parts)
 
         monkeypatch.setattr(runner, "score_all", score_all)
         monkeypatch.setattr(runner, "draft_chain", lambda *chain: None)
@@ -232,11 +232,11 @@ def test_calibration_measures_the_overhead_of_trees_and_of_drawing(checkpoint, m
     draft = clock.watch(runner(checkpoint(seed=3), slots=2), monkeypatch)
 
     def slow_down(owner, name, seconds):
-        honest = getattr(owner, name)
+        original = getattr(owner, name)
 
         def slow(*given, **more):
             clock.now += seconds
-            return honest(*given, **more)
+            return original(*given, **more)
 
         monkeypatch.setattr(owner, name, slow)
 
@@ -269,11 +269,11 @@ def test_plain_decoding_is_not_calibrated(checkpoint):
 def test_calibration_measures_the_overhead_of_a_round(checkpoint, monkeypatch):
     clock = PassClock(0.01, 0.0)
     target = clock.watch(runner(checkpoint(), slots=2), monkeypatch)
-    honest = speculate.verify
+    original = speculate.verify
 
     def slow(*given):
         clock.now += 0.004
-        return honest(*given)
+        return original(*given)
 
     monkeypatch.setattr(speculate, "verify", slow)
     cost = Calibration(target, 2, clock).target

@@ -81,14 +81,14 @@ def random_paths(rng, grammar, taken, end):
 
 @pytest.mark.parametrize("schema", [PERSON, {"type": "object"}, {"enum": ["alpha", "alphabet", 12]}])
 def test_masks_along_a_tree_equal_those_of_a_separate_parser_per_path(tokens, schema):
-    grammars, asked = GrammarCompiler(tokens, 300, [0, 1]), SamplingParams(json_schema=schema)
+    grammars, requested = GrammarCompiler(tokens, 300, [0, 1]), SamplingParams(json_schema=schema)
     for seed in range(2):
         rng, taken = np.random.default_rng(seed), []
-        grammar = grammars.grammar(asked, [0, 1])
+        grammar = grammars.grammar(requested, [0, 1])
         while not grammar.ended and len(taken) < 12:
             paths = random_paths(rng, grammar, taken, (0, 1))
             for path, row in zip(paths, allowed(grammar, paths, 300), strict=True):
-                alone, reachable = grammars.grammar(asked, [0, 1]), True
+                alone, reachable = grammars.grammar(requested, [0, 1]), True
                 for token in [*taken, *path]:
                     reachable = reachable and token in allowed(alone, [[]], 300)[0]
                     alone.take(token)
@@ -102,19 +102,19 @@ def test_masks_along_a_tree_equal_those_of_a_separate_parser_per_path(tokens, sc
 def test_masks_computed_for_the_draft_are_reused_for_the_target(tokens, monkeypatch):
     from specclient_local.model.grammar import GrammarState
 
-    asked, honest = [], GrammarState._ask
-    monkeypatch.setattr(GrammarState, "_ask", lambda self: asked.append(1) or honest(self))
+    requested, original = [], GrammarState._ask
+    monkeypatch.setattr(GrammarState, "_ask", lambda self: requested.append(1) or original(self))
     grammar = GrammarCompiler(tokens, 300, [1]).grammar(SamplingParams(regex="def [a-z]+"), [1])
     chain = tokens.encode("def f")
     for depth in range(len(chain)):
         grammar.apply(torch.zeros(1, 300), [chain[:depth]])
-    assert len(asked) == len(chain)
+    assert len(requested) == len(chain)
     grammar.apply(torch.zeros(len(chain) + 1, 300), [chain[:depth] for depth in range(len(chain) + 1)])
-    assert len(asked) == len(chain) + 1
+    assert len(requested) == len(chain) + 1
     for token in chain:
         grammar.take(token)
         assert not grammar.ended
-    assert len(asked) == len(chain) + 1
+    assert len(requested) == len(chain) + 1
 
 
 @pytest.mark.parametrize("ends", [[], [END], [1, END]], ids=str)
@@ -157,13 +157,13 @@ def test_logits_may_be_wider_than_the_tokenizer_and_narrower_in_a_draft(letters)
 def test_a_parser_failure_affects_only_its_own_answer(letters):
     """The library panics when it reaches a lazy lexeme that may be empty."""
     lark = 'start: "a" lazy "c" | "b" "d"\nlazy[lazy]: /b*/'
-    grammars, asked = GrammarCompiler(letters, LETTERS, [END]), SamplingParams(grammar=lark)
-    one, other = grammars.grammar(asked, [END]), grammars.grammar(asked, [END])
+    grammars, requested = GrammarCompiler(letters, LETTERS, [END]), SamplingParams(grammar=lark)
+    one, other = grammars.grammar(requested, [END]), grammars.grammar(requested, [END])
     assert allowed(one, [[], [0], [1]], LETTERS) == [{0, 1}, set(), {3}]
     one.take(0)
     assert one.stuck() is not None
     assert allowed(other, [[1]], LETTERS) == [{3}]
-    assert allowed(grammars.grammar(asked, [END]), [[]], LETTERS) == [{0, 1}]
+    assert allowed(grammars.grammar(requested, [END]), [[]], LETTERS) == [{0, 1}]
 
 
 def test_a_grammar_that_no_token_can_begin_is_rejected(letters):
@@ -194,7 +194,7 @@ def test_a_lark_grammar_may_name_special_tokens(tokens):
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("requested", "message"),
     [
         ({"regex": "(a"}, "regex cannot be used: .*unclosed group"),
         ({"grammar": "start: missing"}, 'grammar cannot be used: .*unknown name: "missing"'),
@@ -206,27 +206,27 @@ def test_a_lark_grammar_may_name_special_tokens(tokens):
         ({"json_schema": {"maximum": float("inf")}}, "json_schema is .* not JSON compliant"),
     ],
 )
-def test_invalid_grammars_raise_with_the_parameters_name(tokens, asked, message):
+def test_invalid_grammars_raise_with_the_parameters_name(tokens, requested, message):
     with pytest.raises(BadRequestError, match=f"(?s){message}") as refused:
-        GrammarCompiler(tokens, 300, [1]).grammar(SamplingParams(**asked), [1])
-    assert refused.value.param == next(iter(asked))
+        GrammarCompiler(tokens, 300, [1]).grammar(SamplingParams(**requested), [1])
+    assert refused.value.param == next(iter(requested))
 
 
 def test_without_llguidance_the_error_names_the_package_to_install(tokens, monkeypatch):
-    honest = builtins.__import__
+    original = builtins.__import__
 
     def lacking(name, *rest):
         if name.split(".")[0] == "llguidance":
             raise ImportError(name)
-        return honest(name, *rest)
+        return original(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", lacking)
     grammars = GrammarCompiler(tokens, 300, [1])
     assert grammars.grammar(SamplingParams(), [1]) is None
     _, form = parse_answer_format({"guided_grammar": 'root ::= "a"'}, {}, "name")
-    for asked in ({"regex": "a"}, form):
+    for requested in ({"regex": "a"}, form):
         with pytest.raises(ConfigurationError, match=r"pip install 'specclient\[local\]'"):
-            grammars.grammar(SamplingParams(**asked), [1])
+            grammars.grammar(SamplingParams(**requested), [1])
 
 
 def test_white_space_in_json_is_bounded(tokens):

@@ -25,7 +25,7 @@ ASKED = {
     "min_tokens": {"min_tokens": 6},
     "bad_words": {"bad_words": ["stands for BAD"]},
 }
-ASKED["all"] = {name: value for asked in ASKED.values() for name, value in asked.items()}
+ASKED["all"] = {name: value for requested in ASKED.values() for name, value in requested.items()}
 
 
 def logits(vocab=VOCAB):

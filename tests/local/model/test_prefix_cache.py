@@ -124,9 +124,9 @@ def test_shared_rows_are_bit_identical_to_a_fresh_prefill(engine):
 def test_the_draft_reuses_common_prefixes(engine, monkeypatch):
     answer(engine, STEM[:600], max_tokens=2, draft_length=1)
     rows, draft = [], engine._speculator.drafters["draft"].runner
-    honest = draft.prefill
+    original = draft.prefill
     monkeypatch.setattr(
-        draft, "prefill", lambda slot, tokens: rows.append(len(tokens)) or honest(slot, tokens)
+        draft, "prefill", lambda slot, tokens: rows.append(len(tokens)) or original(slot, tokens)
     )
     answer(engine, STEM[:650], max_tokens=2)
     assert sum(rows) == 649 - (600 if draft.prefix_granularity == 1 else 512)

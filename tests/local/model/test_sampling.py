@@ -47,7 +47,7 @@ def test_min_p_and_typical_p_follow_top_k_and_top_p_as_in_transformers(
         TypicalLogitsWarper,
     )
 
-    asked = SamplingParams(
+    requested = SamplingParams(
         temperature=temperature, min_p=min_p, typical_p=typical_p, top_k=top_k, top_p=top_p
     )
     expected = TemperatureLogitsWarper(temperature)(None, logits().double())
@@ -55,7 +55,7 @@ def test_min_p_and_typical_p_follow_top_k_and_top_p_as_in_transformers(
     expected = TopPLogitsWarper(top_p)(None, expected) if top_p < 1.0 else expected
     expected = MinPLogitsWarper(min_p)(None, expected)
     expected = TypicalLogitsWarper(typical_p)(None, expected) if typical_p < 1.0 else expected
-    got = probabilities(logits(), asked)
+    got = probabilities(logits(), requested)
     torch.testing.assert_close(got, torch.softmax(expected, -1), atol=1e-12, rtol=0)
 
 
@@ -99,8 +99,8 @@ def test_the_nucleus_equals_that_of_a_full_stable_sort(top_p, levels):
 
 
 def test_the_nucleus_computation_sorts_only_a_part_of_the_vocabulary(monkeypatch):
-    sizes, honest = [], torch.Tensor.sort
-    monkeypatch.setattr(torch.Tensor, "sort", lambda t, **kw: sizes.append(t.numel()) or honest(t, **kw))
+    sizes, original = [], torch.Tensor.sort
+    monkeypatch.setattr(torch.Tensor, "sort", lambda t, **kw: sizes.append(t.numel()) or original(t, **kw))
     probabilities(logits(rows=2, vocab=5000) * 3, SamplingParams(temperature=1.0, top_p=0.9))
     assert max(sizes) < 1000
 
@@ -119,18 +119,18 @@ def test_non_finite_logits_raise(bad, temperature):
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_row_without_allowed_tokens_raises_only_if_it_is_used(temperature):
-    rows, asked = logits(), SamplingParams(temperature=temperature)
+    rows, requested = logits(), SamplingParams(temperature=temperature)
     rows[2] = -torch.inf
     with pytest.raises(EngineError, match=r"no token may come next.*loosen one"):
-        distributions(rows, asked)
-    (below,) = all_distributions([rows], [asked], guessed=True)
+        distributions(rows, requested)
+    (below,) = all_distributions([rows], [requested], guessed=True)
     assert below[2] == NO_TOKEN
     assert [type(row) for row in below].count(int) == (5 if temperature == 0.0 else 1)
     with pytest.raises(EngineError, match="no token may come next"):
         RandomStream(0).draw(below[2])
     rows[0] = -torch.inf
-    (root,) = all_distributions([rows], [asked], guessed=True)
+    (root,) = all_distributions([rows], [requested], guessed=True)
     assert "no token may come next" in str(root)
     rows[1] = torch.nan
-    (broken,) = all_distributions([rows], [asked], guessed=True)
+    (broken,) = all_distributions([rows], [requested], guessed=True)
     assert "not finite" in str(broken)

@@ -29,11 +29,11 @@ def identical_pair(checkpoint):
 
 def pass_rows(monkeypatch):
     """Return a list that gets the row count of each pass."""
-    rows, honest = [], DecoderRunner.run_pass
+    rows, original = [], DecoderRunner.run_pass
 
     def counting(self, parts, **options):
         rows.append(sum(part.rows for part in parts))
-        return honest(self, parts, **options)
+        return original(self, parts, **options)
 
     monkeypatch.setattr(DecoderRunner, "run_pass", counting)
     return rows

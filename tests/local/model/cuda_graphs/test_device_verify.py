@@ -38,8 +38,13 @@ def shaping(params):
 
 def host_probabilities(logits, params):
     """Return the host's probabilities [N, V]."""
-    laws = sampling.distributions(logits, params)
-    return np.stack([np.eye(logits.shape[-1])[law] if isinstance(law, int) else law for law in laws])
+    all_p = sampling.distributions(logits, params)
+    return np.stack(
+        [
+            np.eye(logits.shape[-1])[distribution] if isinstance(distribution, int) else distribution
+            for distribution in all_p
+        ]
+    )
 
 
 @pytest.mark.parametrize("vocab", [7, 300])
@@ -82,8 +87,8 @@ def case(seed):
     close = rng.random(BATCH) < 0.2
     p[close] = q[close]  # acceptance is certain
     p /= p.sum(-1, keepdims=True)
-    for law in (p, q):
-        law[cold] = np.eye(VOCAB)[law[cold].argmax(-1)]
+    for distribution in (p, q):
+        distribution[cold] = np.eye(VOCAB)[distribution[cold].argmax(-1)]
     picked = rng.random(BATCH) < 0.3
     depth = rng.integers(0, DEPTH + 1, BATCH)
     tokens = np.zeros((BATCH, DEPTH), dtype=int)
@@ -94,11 +99,13 @@ def case(seed):
         random_stream = CountingStream(seed * BATCH + i)
         tree = TokenTree()
         for step in range(depth[i]):
-            law = int(q[i, step].argmax()) if cold[i] else q[i, step]
-            token = int(rng.integers(VOCAB)) if picked[i] else random_stream.draw(law)
-            tree.add(step - 1, token, None if picked[i] else law)
+            distribution = int(q[i, step].argmax()) if cold[i] else q[i, step]
+            token = int(rng.integers(VOCAB)) if picked[i] else random_stream.draw(distribution)
+            tree.add(step - 1, token, None if picked[i] else distribution)
             tokens[i, step] = token
-        target = [int(law.argmax()) if cold[i] else law for law in p[i, : depth[i] + 1]]
+        target = [
+            int(distribution.argmax()) if cold[i] else distribution for distribution in p[i, : depth[i] + 1]
+        ]
         verdict = verify(tree, target, random_stream)
         expected.append((len(verdict.path), verdict.token, random_stream.taken))
     drafts = walk.DraftTensors(
@@ -107,8 +114,8 @@ def case(seed):
         torch.from_numpy(depth),
     )
     numbers = torch.tensor(uniform, dtype=torch.double)
-    laws = torch.from_numpy(p), torch.from_numpy(q[:, :DEPTH].copy())
-    return *laws, drafts, torch.from_numpy(cold), numbers, expected
+    all_p = torch.from_numpy(p), torch.from_numpy(q[:, :DEPTH].copy())
+    return *all_p, drafts, torch.from_numpy(cold), numbers, expected
 
 
 def outcomes(walked):

@@ -137,13 +137,13 @@ def test_seats_use_the_smallest_possible_batch(pair):
 @torch.inference_mode()
 def test_a_pass_reads_no_tensor_values(pair):
     """Fake tensors have no values: an operation that reads one, which a CUDA graph cannot record, raises."""
-    runner, asked = pair[1], []
+    runner, requested = pair[1], []
     recorded = runner._replay
-    runner._replay = lambda bucket, values: asked.append((bucket, values)) or recorded(bucket, values)
+    runner._replay = lambda bucket, values: requested.append((bucket, values)) or recorded(bucket, values)
     runner.truncate(3, 0)
     runner.score_all([SlotInput(3, [1, 2], branching()), SlotInput(1, [4])])
     del runner._replay
-    ((bucket, values),) = asked
+    ((bucket, values),) = requested
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         runner._pass(bucket, mode.from_tensor(values))
         with pytest.raises(RuntimeError, match="_local_scalar_dense"):

@@ -60,25 +60,25 @@ def calls(monkeypatch):
     return made
 
 
-def time_independent_result(engine, prompt, **asked):
+def time_independent_result(engine, prompt, **requested):
     """Return those parts of an answer that do not depend on measured times."""
-    answer = engine.generate(prompt, max_tokens=40, **asked)
+    answer = engine.generate(prompt, max_tokens=40, **requested)
     figures = answer.speculation
-    if asked.get("draft_length", 0) is None:  # the adaptive draft length depends on measured times
+    if requested.get("draft_length", 0) is None:  # the adaptive draft length depends on measured times
         figures = None
     return answer.token_ids, answer.text, answer.finish_reason, figures
 
 
 def test_native_rounds_give_the_answers_and_figures_of_the_general_path(engine, calls):
     speculator, own = engine.speculator, engine.speculator.rounds
-    for prompt, asked in itertools.product(PROMPTS, ASKED):
+    for prompt, requested in itertools.product(PROMPTS, ASKED):
         speculator.rounds = None
-        want = time_independent_result(engine, prompt, **asked)
+        want = time_independent_result(engine, prompt, **requested)
         made = len(calls)
         speculator.rounds = own
-        assert time_independent_result(engine, prompt, **asked) == want, asked
-        trees = "draft_tree" in asked or asked["method"] == "union"
-        assert trees or len(calls) > made, f"{asked} did not use a native round"
+        assert time_independent_result(engine, prompt, **requested) == want, requested
+        trees = "draft_tree" in requested or requested["method"] == "union"
+        assert trees or len(calls) > made, f"{requested} did not use a native round"
     assert set(calls) == {"model", "given", "none"}
 
 
@@ -101,10 +101,10 @@ def test_threads_share_passes_of_a_round(pair, monkeypatch, shared):
 
 def test_the_comparison_detects_a_wrongly_accepted_token(engine, monkeypatch):
     want = time_independent_result(engine, PROMPTS[0], method="plain")[0]
-    honest = NativeRounds._run_round
+    original = NativeRounds._run_round
 
     def accept_all(self, slot):
-        found = honest(self, slot)
+        found = original(self, slot)
         return found._replace(accepted=len(found.drafted))
 
     monkeypatch.setattr(NativeRounds, "_run_round", accept_all)
@@ -147,14 +147,14 @@ def test_requests_that_need_the_general_path_do_not_use_single_request_rounds(en
     while engine.step():
         pass
     assert not calls, "two requests share their passes"
-    for asked in (
+    for requested in (
         {"temperature": 1.0},
         {"logprobs": 1},
         {"logit_bias": {3: 1.0}},
         {"prompt_logprobs": 1, "max_tokens": 1},
     ):
-        engine.generate(PROMPTS[0], **{"max_tokens": 5, "method": "draft", **asked})
-        assert not calls, asked
+        engine.generate(PROMPTS[0], **{"max_tokens": 5, "method": "draft", **requested})
+        assert not calls, requested
     sliding = write_checkpoint(tmp_path / "s", kind="mistral", sliding_window=9)
     with load(sliding) as other:
         assert other.speculator.rounds is None
@@ -179,7 +179,10 @@ def pair(tmp_path):
 def alone(pair):
     """Return the answers to the batch's requests, each run alone."""
     with load(*pair) as engine:
-        return [time_independent_result(engine, PROMPTS[i % 3], **asked)[0] for i, asked in enumerate(BATCH)]
+        return [
+            time_independent_result(engine, PROMPTS[i % 3], **requested)[0]
+            for i, requested in enumerate(BATCH)
+        ]
 
 
 @pytest.fixture
@@ -192,9 +195,9 @@ def stepped_engine(pair):
 def run_batch(engine, *others):
     """Run the batch's requests, adding one before each of the first steps."""
     sinks = []
-    for i, asked in enumerate((*BATCH, *others)):
+    for i, requested in enumerate((*BATCH, *others)):
         sinks.append([])
-        engine.add(PROMPTS[i % 3], sinks[-1].append, **{"max_tokens": 40, **asked})
+        engine.add(PROMPTS[i % 3], sinks[-1].append, **{"max_tokens": 40, **requested})
         engine.step()
     while engine.step():
         pass
@@ -202,12 +205,12 @@ def run_batch(engine, *others):
 
 
 def test_several_requests_are_verified_in_one_call(stepped_engine, alone, monkeypatch):
-    honest, made = NativeRounds.verify_all, []
+    original, made = NativeRounds.verify_all, []
 
     def counted(self, sequences, guesses):
         if len(sequences) > 1:
             made.append(sum(map(len, guesses)))
-        return honest(self, sequences, guesses)
+        return original(self, sequences, guesses)
 
     monkeypatch.setattr(NativeRounds, "verify_all", counted)
     assert run_batch(stepped_engine) == alone
@@ -218,20 +221,20 @@ def test_several_requests_are_verified_in_one_call(stepped_engine, alone, monkey
 
 
 def test_the_batch_comparison_detects_wrongly_accepted_tokens(stepped_engine, alone, monkeypatch):
-    honest = NativeRounds.verify_all
+    original = NativeRounds.verify_all
 
     def accept_all(self, sequences, guesses):
-        return [found._replace(accepted=len(found.drafted)) for found in honest(self, sequences, guesses)]
+        return [found._replace(accepted=len(found.drafted)) for found in original(self, sequences, guesses)]
 
     monkeypatch.setattr(NativeRounds, "verify_all", accept_all)
     assert run_batch(stepped_engine) != alone
 
 
 def test_non_finite_logits_fail_only_their_own_request(stepped_engine, alone, monkeypatch):
-    honest = NativeRounds.verify_all
+    original = NativeRounds.verify_all
 
     def spoilt(self, sequences, guesses):
-        first, *rest = honest(self, sequences, guesses)
+        first, *rest = original(self, sequences, guesses)
         return [first._replace(max_logits=[float("nan")] * len(first.max_logits)), *rest] if rest else [first]
 
     sinks = [[], []]

@@ -268,15 +268,15 @@ def test_greedy_answers_equal_plain_decoding_however_heads_are_computed(
 def test_native_rounds_give_the_answers_and_hidden_states_of_the_general_path(target, tmp_path, kind):
     """The number of running requests changes from one to three and back."""
     folder = EAGLES[kind](tmp_path) if kind in EAGLES else tiny_heads.medusa(tmp_path, own_heads=False)
-    asked = [{"draft_length": 3}, {"method": "plain"}, {"draft_length": 2, "max_tokens": 9}]
+    requested = [{"draft_length": 3}, {"method": "plain"}, {"draft_length": 2, "max_tokens": 9}]
     found = []
     for single in (True, False):
         with load(target, heads=folder, slots=3) as engine:
             assert engine.speculator.rounds is not None
             if not single:
                 engine.speculator.rounds = None
-            sinks = [[] for _ in asked]
-            for own, sink in zip(asked, sinks, strict=True):
+            sinks = [[] for _ in requested]
+            for own, sink in zip(requested, sinks, strict=True):
                 engine.add("def f(x):", sink.append, **({"max_tokens": 24} | own))
                 engine.step()
             while engine.step():

@@ -279,20 +279,20 @@ def test_without_a_usable_cache_the_library_is_loaded_and_no_file_remains(
 
 
 @pytest.mark.parametrize(
-    ("environment", "said"),
+    ("environment", "log_text"),
     [
         ({"PATH": "/nowhere", "CC": ""}, "no C compiler"),
         ({"CC": "false"}, "could not be compiled, so torch is used"),
         ({"SPECCLIENT_NATIVE": "off"}, ""),
     ],
 )
-def test_torch_is_used_without_a_compiler(built, checkpoint, monkeypatch, caplog, environment, said):
+def test_torch_is_used_without_a_compiler(built, checkpoint, monkeypatch, caplog, environment, log_text):
     folder = checkpoint()
     caplog.set_level("INFO", "specclient")
     library, kept = built(**environment)
     assert library is None
-    assert said in caplog.text
-    assert bool(said) == bool(caplog.text)
+    assert log_text in caplog.text
+    assert bool(log_text) == bool(caplog.text)
     assert not [path for path in kept if path.is_file()]
     monkeypatch.setattr(passes, "library", lambda: library)
     config = read_config(folder)

@@ -142,9 +142,9 @@ def test_measured_tokens_per_round_agree_with_the_engines(models, whole) -> None
             assert answer.token_ids == wanted
             rounds += answer.speculation.steps
             tokens += len(wanted) - 1  # the prefill gives the first one
-    said = whole[1][-1].agreement
-    assert said is not None
-    assert said.tokens_per_round == pytest.approx(tokens / rounds, rel=0.35)
+    agreement = whole[1][-1].agreement
+    assert agreement is not None
+    assert agreement.tokens_per_round == pytest.approx(tokens / rounds, rel=0.35)
 
 
 def test_checkpoints_can_be_loaded_by_the_engine(models, whole) -> None:
@@ -287,8 +287,8 @@ def test_a_work_folder_of_another_run_is_rejected(models, whole, tmp_path) -> No
 
 
 def test_the_bundled_target_is_trained_with_its_bundled_draft(tmp_path, monkeypatch) -> None:
-    asked: list[Path] = []
-    monkeypatch.setattr(distilling, "_check_fit", lambda *folders: asked.extend(folders[:2]) or 1 / 0)
+    checked: list[Path] = []
+    monkeypatch.setattr(distilling, "_check_fit", lambda *folders: checked.extend(folders[:2]) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
         train_draft("demo", None, CORPUS, tmp_path, SMALL)
-    assert [path.name for path in asked] == ["target", "draft"]
+    assert [path.name for path in checked] == ["target", "draft"]
