@@ -148,7 +148,8 @@ class Budgets:
         """Charge a finished call to its budgets; this happens whether or not the result is awaited.
 
         A failed call is charged with the cost in its record. Each attempt that was sent and got no response
-        is charged with its upper bound, as the provider may bill it.
+        is charged with its upper bound, as the provider may bill it; so is an answer of unknown cost to a
+        call with a reservation.
         """
         entry = self._open.pop(call.id, None)
         if entry is None:
@@ -214,6 +215,10 @@ class Budgets:
                     return tables.status(each)
                 if each.budget.usd is not None:
                     _warn_unpriced(each.budget.name, entry.route)
+        if bound.unbounded is not None:
+            for each in entry.held:
+                if each.budget.usd is not None and each.budget.unpriced == "refuse":
+                    return tables.status(each)
         tables.expire(now)
         return tables.reserve(id_, entry.held, bound, now + self._lease_s)
 
@@ -245,10 +250,14 @@ def _settle(call: Call, entry: _OpenCall, tables: BudgetTransaction) -> list[Thr
 
 
 def _charge(call: Call, entry: _OpenCall) -> BudgetCharge:
-    """Return the charge of a call: its record, and its upper bound for each attempt without a response."""
+    """Return the charge of a call: its record, and its upper bound for each attempt of unknown cost."""
     usage, nano = call.usage, call.cost.nano
     unanswered = _unanswered(call)
     if not unanswered:
+        bound = entry.bound
+        if nano is None and bound is not None and bound.nano is not None:
+            # The answer does not state its usage, or is not finished (a response in the background).
+            return BudgetCharge(bound.nano, bound.tokens, assumed=1)
         tokens = (usage.prompt or 0) + (usage.completion or 0)
         return BudgetCharge(nano or 0, tokens, unpriced=nano is None)
     bound = entry.upper_bound()

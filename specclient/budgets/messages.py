@@ -54,6 +54,9 @@ def refusal_error(status: BudgetStatus, route: str, bound: CallBound) -> BudgetE
     if budget.tokens is None and not bound.priced and budget.unpriced == "refuse":
         ways = [f'set [prices."{route}"] in specclient.toml', 'set unpriced = "allow"']
         why = f"no price is known for {route}"
+    elif budget.tokens is None and bound.unbounded is not None and budget.unpriced == "refuse":
+        ways = ["omit it", 'set unpriced = "allow"', "use a key without a budget"]
+        why = bound.unbounded
     elif budget.tokens is None and bound.nano is None:
         why = f"the cost of this call of {route} is unknown"
     else:

@@ -73,6 +73,7 @@ class CallBound:
         prompt, completion: tokens.
         priced: whether a price is known.
         bounded: whether the request limits the length of its answer.
+        unbounded: why the call may cost more than ``nano``, None if it may not.
     """
 
     nano: int | None
@@ -80,6 +81,7 @@ class CallBound:
     completion: int
     priced: bool = True
     bounded: bool = True
+    unbounded: str | None = None
 
     @property
     def tokens(self) -> int:

@@ -7,9 +7,9 @@ The steps of a call, in order:
    Calls on which no model works go to :mod:`specclient.call.unmetered` and are not recorded.
 2. ``attempt``: a request with a strategy goes to the strategy executor
    (:mod:`specclient.call.strategies.executor`), which sends one or more sub-calls; all others are sent once.
-3. ``send``: decide the destination, open the record and reserve the budget (``_open_record``); encode, send
-   and decode (:mod:`specclient.call.metered`); close the record and hand it to the observers
-   (``_close_record``).
+3. ``send``: decide the destination, check the request's permit, open the record and reserve the budget
+   (``_open_record``); encode, send and decode (:mod:`specclient.call.metered`); close the record and
+   hand it to the observers (``_close_record``).
 """
 
 from __future__ import annotations
@@ -233,12 +233,15 @@ class Pipeline:
     async def _open_record(
         self, request: Request, subcall: Subcall | None = None
     ) -> tuple[Decision, Destination, CallRecorder]:
-        """Decide the destination, reserve the budget and start the record."""
+        """Decide the destination, check the permit, reserve the budget and start the record."""
         if subcall is None or subcall.route is None:
             await self.ensure_ready(self.router.kind(request))
             decision = self.router.decide(request)
         else:
             decision = subcall.route
+        permit = request.options.permit
+        if permit is not None:  # here, because every attempt of every call passes
+            permit.check(decision.provider, decision.model)
         destination = self.destinations.get(decision.provider)
         endpoint = destination if isinstance(destination, Endpoint) else None
         price_provider = None if endpoint is None else endpoint.price_provider

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 _ZERO = Decimal(0)
 
+#: States of a response that the provider still works on.
+_UNFINISHED = frozenset({"queued", "in_progress"})
 #: The parameters that carry a predicted output; the second is Fireworks'.
 _PREDICTIONS = ("prediction", "speculation")
 
@@ -84,6 +86,9 @@ class CallRecorder:
         self._completes = request.operation in ("chat", "completion")
         self._finish_reasons: dict[int, str | None] = {}  # by choice index; None while a choice goes on
         self._is_over = not self._completes and request.operation != "response"
+        self._in_background = request.operation == "response" and bool(
+            request.params.get("background") or request.options.body.get("background")
+        )
         self._failure_event: str | None = None  # the event that reported a failure inside the stream
         self._usage: Usage | None = None
         self._telemetry = TelemetryCollector(
@@ -158,6 +163,7 @@ class CallRecorder:
             if usage is None:
                 self._texts.append(output_text(answer))
             if self._request.operation == "response":
+                self._is_over = getattr(answer, "status", None) not in _UNFINISHED
                 self._telemetry.add_answer(answer)
                 self._counts.note_response(answer)
             return
@@ -347,6 +353,8 @@ class CallRecorder:
     def _estimated_usage(self) -> Usage:
         if not self._completes and self._request.operation not in ("response", "embedding"):
             return Usage()  # images, audio and video are not counted in text tokens
+        if self._in_background and not self._is_over:
+            return Usage()  # the provider goes on with it
         model = self._route.model
         prompt = tokens.count_prompt(self._request, model)
         completion = tokens.count_text(self.text + "".join(self._other_texts), model)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from specclient.config import Settings
-from specclient.errors import ConfigurationError
+from specclient.errors import ConfigurationError, NotFoundError
 from specclient.prices.prices import Prices
 from specclient.providers.endpoint import Endpoint
 from specclient.routing.choose.decisions import choose_in_order, named_decision
@@ -25,9 +25,11 @@ from specclient.routing.learn.estimator import Estimator, representative_length
 from specclient.routing.learn.prompt_scale import PromptTokenScale
 from specclient.routing.learn.route_estimate import AnswerLength
 from specclient.types.criterion import CRITERIA, PromptTask
+from specclient.types.permit import RoutePermit
 from specclient.types.policy import Policy
 from specclient.types.request import Request
 from specclient.types.route import Decision
+from specclient.types.strategy import Strategy
 
 AUTO = "auto"
 _ANSWERED = frozenset({"chat", "completion", "response"})
@@ -87,6 +89,11 @@ class Router:
         """The routes that ``auto`` chooses among."""
         return self._candidates
 
+    @property
+    def policy(self) -> Policy:
+        """The policy of routed calls without one."""
+        return self._policy
+
     def kind(self, request: Request) -> str:
         """Return the name of a request's destination, or ``auto`` for a routed request."""
         return AUTO if self._routed(request) else self.destinations.split(request.model)[0]
@@ -126,7 +133,7 @@ class Router:
                 for a decision that no call follows.
 
         Raises:
-            NotFoundError: an unknown provider.
+            NotFoundError: an unknown provider, or the request's permit excludes every candidate.
             NoRouteError: no candidate satisfies the policy.
             ConfigurationError: a policy name that is not configured, or a candidate that is not a route.
         """
@@ -135,19 +142,24 @@ class Router:
             route = request.model if self.destinations.owns_names else f"{provider}/{model}"
             return named_decision(route, provider, model)
         policy = self._policy_of(request)
+        permit = request.options.permit
+        listed = self._fallbacks(policy)
+        fallbacks = listed if permit is None else permit.usable(listed)
         first = None if request.model == AUTO else self._first(request, policy)
         route_request, operation = self._route_request(request, policy), request.operation
         if first is not None:
-            return self._in_order(policy, (first, *self._fallbacks(policy)), route_request, operation)
-        table, adaptive = self._table(policy, route_request, operation)
+            return self._in_order(policy, (first, *fallbacks), route_request, operation)
+        candidates = self._candidates if permit is None else permit.usable(self._candidates)
+        if self._candidates and not candidates:
+            raise NotFoundError(f"model {AUTO!r} does not exist, or none of its candidates may be used")
+        table, adaptive = self._table(policy, route_request, operation, candidates, permit)
         share = adaptive.percentile
         table.update(
             self._estimates.all_of(table.routes, route_request.task, share, route_request.prompt_tokens),
             share=share,
         )
         decision = table.decide(route_request, self._explorer if explore else None)
-        fallbacks = self._fallbacks(policy)
-        if fallbacks:
+        if listed:
             others = self._in_order(
                 policy, (decision.chosen, *fallbacks), route_request, operation
             ).alternatives
@@ -162,8 +174,11 @@ class Router:
             or request.operation not in STRATEGY_OPERATIONS
         ):
             return request
-        strategy = self._policy_of(request).strategy
-        return request if strategy is None else replace(request, strategy=strategy)
+        strategy, permit = self._policy_of(request).strategy, request.options.permit
+        draft = strategy.draft if isinstance(strategy, Strategy) else None
+        if strategy is None or (draft is not None and permit is not None and not permit.usable((draft,))):
+            return request
+        return replace(request, strategy=strategy)
 
     def _routed(self, request: Request) -> bool:
         return request.policy is not None or (request.model == AUTO and not self.destinations.owns_names)
@@ -214,11 +229,16 @@ class Router:
         return RouteRequest(task, prompt, length, greedy, 0 if limit is None or _slides(request) else limit)
 
     def _table(
-        self, policy: Policy, route_request: RouteRequest, operation: str
+        self,
+        policy: Policy,
+        route_request: RouteRequest,
+        operation: str,
+        candidates: tuple[str, ...],
+        permit: RoutePermit | None,
     ) -> tuple[ScoreTable, AdaptivePercentile]:
         """Return the score table for a policy and prompts like this one, and the policy's percentile."""
         prompt = route_request.prompt_tokens
-        options = self._catalogue.options(self._candidates, prompt, policy, operation=operation)
+        options = self._catalogue.options(candidates, prompt, policy, operation=operation, permit=permit)
         key = id(policy), route_request.task, representative_length(prompt), id(options), CRITERIA.version
         known = self._tables.get(key)
         if known is not None and known[0] is policy and known[1] is options:

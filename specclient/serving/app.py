@@ -26,11 +26,12 @@ from specclient.serving.dashboard.handlers import Dashboard
 from specclient.serving.errors import ServingError
 from specclient.serving.exchange import ASGIReceive, ASGIScope, ASGISend, HTTPExchange
 from specclient.serving.keys.cache import KeyCache
-from specclient.serving.keys.limiter import KeyLimiter, authorized_request, names_of
+from specclient.serving.keys.limiter import KeyLimiter, authorized_request
 from specclient.serving.keys.rate_limits import UsageMeter
 from specclient.serving.limits import Limits
 from specclient.serving.metrics import CONTENT_TYPE, ServerMetrics
 from specclient.serving.middleware import EXCHANGE_KEY, RequestMiddleware
+from specclient.serving.permits import ServerPermits, model_names
 from specclient.serving.request_log import FORM_VARIABLE, OTHER_ROUTE, RequestLog, log_format
 from specclient.serving.responses_api.request import chat_request_of
 from specclient.types.api_method import ApiMethod
@@ -89,6 +90,7 @@ class Service:
     Attributes:
         client: sends the calls.
         catalogue: the served models.
+        permits: the routes that requests may be sent to.
         limits: limits of the server.
         key_limiter: applies the rate limits of keys.
         keys: the stored keys; None without a ledger.
@@ -108,6 +110,7 @@ class Service:
         keys: KeyCache | None,
     ) -> None:
         self.client, self.catalogue, self.limits = client, catalogue, limits
+        self.permits = ServerPermits(client, catalogue)
         self.key_limiter, self.keys = key_limiter, keys
         if keys is not None:
             client.core.add_budget_source(keys.budgets)
@@ -156,16 +159,17 @@ class Service:
 
     def _passthrough(self) -> PassthroughHandler:
         own = {"/models": "GET", **{method.path: method.verb for method in CALLS}}
-        return PassthroughHandler(self.client, self.catalogue, self.admission, self.key_limiter, own)
+        return PassthroughHandler(
+            self.client, self.catalogue, self.permits, self.admission, self.key_limiter, own
+        )
 
     def _call_handler(self, method: ApiMethod) -> Handler:
         """Return the handler of an API method that calls a model."""
 
         async def serve(exchange: HTTPExchange) -> None:
             call = parse_call(method, await exchange.body(), exchange.headers, exchange.query)
-            request = authorized_request(call.request, exchange.key, self.client.pipeline.destinations)
-            if request is not call.request:
-                call = replace(call, request=request)
+            request = authorized_request(call.request, exchange.key, self.permits)
+            call = replace(call, request=request)
             self.catalogue.check(request)
             if method is RESPONSE and self.catalogue.is_engines(request.model):
                 call = replace(call, request=chat_request_of(request), response=request)
@@ -184,7 +188,7 @@ class Service:
     def _names(self, exchange: HTTPExchange) -> list[str]:
         """Return the models that the request's key may use."""
         key, places = exchange.key, self.client.pipeline.destinations
-        return [n for n in self.catalogue.names() if key is None or key.allows(names_of(n, places))]
+        return [n for n in self.catalogue.names() if key is None or key.allows(model_names(n, places))]
 
     async def _models(self, exchange: HTTPExchange) -> None:
         rows = [model_row(name) for name in self._names(exchange)]

@@ -17,8 +17,8 @@ from specclient.types.strategy import Strategy
 
 _log = logging.getLogger("specclient")
 
-#: Maximum characters of a model's name.
-_LONGEST = 512
+#: Maximum characters of the name of a model.
+LONGEST_NAME = 512
 
 
 class ModelCatalogue:
@@ -27,17 +27,20 @@ class ModelCatalogue:
     Args:
         client: sends the calls.
         only: the served models, as ``provider/model``; empty for all models that the client can reach.
+
+    Attributes:
+        only: as given.
     """
 
     def __init__(self, client: AsyncOpenAI, only: Sequence[str] = ()) -> None:
         self._client = client
-        self._only = tuple(only)
+        self.only = tuple(only)
         self._engines: dict[str, tuple[str, ...]] = {}
 
     @property
     def closed(self) -> bool:
         """Whether the served models are restricted."""
-        return bool(self._only)
+        return bool(self.only)
 
     @property
     def _places(self) -> DestinationRegistry:
@@ -45,11 +48,11 @@ class ModelCatalogue:
 
     def names(self) -> list[str]:
         """Return the models: those of engines, then the configured ones whose provider has its key."""
-        if self._only:
-            return list(self._only)
+        if self.only:
+            return list(self.only)
         settings, places = self._client.settings, self._places
         named = [f"{name}/{model}" for name, table in settings.providers.items() for model in table.models]
-        engines = [f"{name}/{model}" for name in places.backend_names() for model in self._engine(name)]
+        engines = [f"{name}/{model}" for name in places.backend_names() for model in self.engine_models(name)]
         hosted = [n for n in (*named, *settings.candidates) if n not in engines and self._reachable(n)]
         return list(dict.fromkeys([*engines, *hosted, *([AUTO] if settings.candidates else [])]))
 
@@ -77,14 +80,17 @@ class ModelCatalogue:
         return not isinstance(self._places.get(self._places.split(model)[0]), Endpoint)
 
     def _check(self, model: str, param: str) -> None:
-        if len(model) > _LONGEST or not model.isprintable():  # the name appears in logs, the ledger and URLs
+        if (
+            len(model) > LONGEST_NAME or not model.isprintable()
+        ):  # the name appears in logs, the ledger and URLs
             raise bad_request(
-                param, f"{param} must be the name of a model, with at most {_LONGEST} printable characters"
+                param,
+                f"{param} must be the name of a model, with at most {LONGEST_NAME} printable characters",
             )
-        if self._only and model not in self._only:
+        if self.only and model not in self.only:
             raise ServingError(
                 404,
-                f"model {model!r} is not served here; the models are {', '.join(self._only)}",
+                f"model {model!r} is not served here; the models are {', '.join(self.only)}",
                 param,
                 "model_not_found",
             )
@@ -94,16 +100,16 @@ class ModelCatalogue:
         place = self._places.get(name)
         if isinstance(place, Endpoint):
             check_key(place)
-        elif inner not in self._engine(name):  # an engine itself would accept any folder of this machine
+        elif inner not in self.engine_models(name):  # an engine itself would accept any folder
             raise ServingError(
                 404,
                 f"model {model!r} is not served here; the models of {name} are "
-                f"{', '.join(self._engine(name))}",
+                f"{', '.join(self.engine_models(name))}",
                 param,
                 "model_not_found",
             )
 
-    def _engine(self, name: str) -> tuple[str, ...]:
+    def engine_models(self, name: str) -> tuple[str, ...]:
         """Return the models of an engine; the engine is queried once."""
         if name not in self._engines:
             try:

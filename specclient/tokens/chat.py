@@ -62,7 +62,7 @@ def count_prompt(request: Request, model: str, *, encode: Encode | None = None) 
         tools = [params.get("tools")]
         counts = _response_input(params, model, encode)
     else:
-        name = "input" if request.operation == "embedding" else "prompt"
+        name = "input" if request.operation in ("embedding", "moderation") else "prompt"
         return _count_texts(params.get(name), model, encode)
     choice = params.get("tool_choice")
     counts += [count_tools(each, model, choice=choice, encode=encode) for each in tools]

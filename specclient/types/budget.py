@@ -59,7 +59,7 @@ class Budget:
         session: count only calls of this session; for ``*``, each session has its own limit.
         mode: ``hard`` refuses a call that could exceed the limit, before it is sent; ``soft`` only notifies.
         unpriced: how a limit in dollars treats models without a price: ``allow`` counts their calls as 0 and
-            warns; ``refuse`` refuses them if the mode is ``hard``.
+            warns; ``refuse`` refuses them, and calls whose cost has no upper bound, if the mode is ``hard``.
         notify: called with a :class:`BudgetNotice` once when 50, 80 and 100 % are reached, in the process
             whose call reached it, in a thread, before the call returns.
 

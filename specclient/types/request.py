@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specclient.types.api_method import ApiMethod
+from specclient.types.permit import RoutePermit
 from specclient.types.policy import Policy
 from specclient.types.strategy import Strategy
 
@@ -25,6 +26,7 @@ class PerCallOptions:
         deadline_s: seconds for all attempts and the waits between them; None for no limit.
         tags: labels that the ledger stores with the call.
         session: the conversation or agent run that the call belongs to; stored with the call.
+        permit: the routes that the call and all its sub-calls may be sent to; None for any.
     """
 
     headers: Mapping[str, str | None] = field(default_factory=dict)
@@ -37,6 +39,7 @@ class PerCallOptions:
     deadline_s: float | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
     session: str | None = None
+    permit: RoutePermit | None = None
 
 
 @dataclass(frozen=True, slots=True)

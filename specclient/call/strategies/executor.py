@@ -192,23 +192,27 @@ class _SubcallClient:
         self.last: CallResult | None = None
 
     async def complete(self, request: Request) -> Any:
-        request = self._with_deadline(replace(request, stream=False))
+        request = self._with_parent_options(replace(request, stream=False))
         self.last = await self._pipeline.send(request, self._subcall())
         return self.last.unwrap()
 
     async def stream(self, request: Request) -> AsyncStream[Any]:
-        request = self._with_deadline(replace(request, stream=True))
+        request = self._with_parent_options(replace(request, stream=True))
         return await self._pipeline.send_stream(request, self._subcall())
 
     def _subcall(self) -> Subcall:
         return Subcall(strategy=self._parent.strategy, parent=self._parent, **self._subcall_fields)
 
-    def _with_deadline(self, request: Request) -> Request:
-        """Return a request with what is left of the parent's deadline."""
-        deadline_s = self._parent.request.options.deadline_s
-        if deadline_s is None:
+    def _with_parent_options(self, request: Request) -> Request:
+        """Return a request with the parent's permit and what is left of the parent's deadline."""
+        own = self._parent.request.options
+        if own.permit is not None or own.deadline_s is not None:
+            options = replace(request.options, permit=own.permit)
+            if own.deadline_s is not None:
+                options = replace(options, deadline_s=own.deadline_s)
+            request = replace(request, options=options)
+        if own.deadline_s is None:
             return request
-        request = replace(request, options=replace(request.options, deadline_s=deadline_s))
         elapsed_s = self._clock() - self._parent.started_s
         return with_remaining_deadline(request, elapsed_s, spent_on="the strategy's calls")
 

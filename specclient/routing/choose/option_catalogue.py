@@ -16,6 +16,7 @@ from specclient.routing.choose.route_options import ClientSideDraft, RouteOption
 from specclient.routing.destinations import Destination, DestinationRegistry
 from specclient.routing.learn.prompt_scale import PromptTokenScale
 from specclient.types.criterion import PromptTask
+from specclient.types.permit import RoutePermit
 from specclient.types.policy import Policy
 from specclient.types.strategy import Strategy
 
@@ -32,6 +33,8 @@ _COMPLETES_ALONE = (
     "an engine in this process serves only chat.completions.create and completions.create; add a hosted "
     "provider's route for anything else"
 )
+
+_OptionsKey = tuple[tuple[str, ...], int, Strategy | None, str, RoutePermit | None]
 
 
 class OptionCatalogue:
@@ -62,10 +65,16 @@ class OptionCatalogue:
         self._seen = sizes.version
         self._until = float("inf")
         self._steps: dict[tuple[str, ...], tuple[int, ...]] = {}
-        self._made: dict[tuple[tuple[str, ...], int, Strategy | None, str], tuple[RouteOption, ...]] = {}
+        self._made: dict[_OptionsKey, tuple[RouteOption, ...]] = {}
 
     def options(
-        self, routes: Sequence[str], prompt_tokens: int, policy: Policy, *, operation: str = "chat"
+        self,
+        routes: Sequence[str],
+        prompt_tokens: int,
+        policy: Policy,
+        *,
+        operation: str = "chat",
+        permit: RoutePermit | None = None,
     ) -> tuple[RouteOption, ...]:
         """Return the options of some routes; the same object until one of them changes.
 
@@ -74,6 +83,7 @@ class OptionCatalogue:
             prompt_tokens: of the prompt; some prices rise with its length, for all of its tokens.
             policy: if it has a strategy, every route uses that one and no option has a client-side draft.
             operation: the kind of call; engines in this process and some vendors do not serve all of them.
+            permit: excludes options whose client-side draft may not be used; None for any.
 
         Raises:
             ConfigurationError: a candidate that is not a route.
@@ -85,7 +95,8 @@ class OptionCatalogue:
         steps = self._steps.get(named)
         level = 0 if not steps else bisect_left(steps, prompt_tokens)
         strategy = policy.strategy if isinstance(policy.strategy, Strategy) else None
-        key = named, level, strategy, operation
+        drafting = permit if self._settings.pairs else None
+        key = named, level, strategy, operation, drafting
         found = self._made.get(key)
         if found is None:
             if len(self._made) >= _MOST:  # calls may bring lists of their own
@@ -97,6 +108,8 @@ class OptionCatalogue:
                 if strategy is None and operation in STRATEGY_OPERATIONS
                 else ()
             )
+            if drafting is not None:
+                plays = [each for each in plays if _may_draft(each, drafting)]
             found = self._made[key] = (*own, *plays)
             self._steps[named] = self._price_steps(own)
         return found
@@ -201,6 +214,10 @@ class OptionCatalogue:
                     lengths.update(steps)
                     self._until = min(self._until, self._now() + _DATED_S)
         return tuple(sorted(lengths))
+
+
+def _may_draft(option: RouteOption, permit: RoutePermit) -> bool:
+    return option.client_side_draft is None or bool(permit.usable((option.client_side_draft.route,)))
 
 
 def _with_client_draft(

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 from urllib.parse import unquote
 
+from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as Form
 
@@ -25,6 +27,7 @@ from specclient.serving.catalogue import ModelCatalogue, has_key
 from specclient.serving.errors import ServingError, bad_request, upstream_limit_headers
 from specclient.serving.exchange import JSON, ASGIMessage, HTTPExchange
 from specclient.serving.keys.limiter import KeyLimiter, authorized_request, check_route
+from specclient.serving.permits import ServerPermits
 from specclient.types.api_method import ApiMethod
 from specclient.types.request import PerCallOptions, Request
 
@@ -45,6 +48,7 @@ class PassthroughHandler:
     Attributes:
         client: sends the requests.
         catalogue: the served models.
+        permits: the routes that requests may be sent to.
         admission: limits concurrent requests.
         key_limiter: applies the rate limits of keys.
         own: HTTP method of each path that this server serves itself.
@@ -52,6 +56,7 @@ class PassthroughHandler:
 
     client: AsyncOpenAI
     catalogue: ModelCatalogue
+    permits: ServerPermits
     admission: AdmissionQueue
     key_limiter: KeyLimiter
     own: Mapping[str, str]
@@ -68,7 +73,7 @@ class PassthroughHandler:
         if not request.method.metered:
             check_route(exchange.key, exchange.path)
         else:
-            request = authorized_request(request, exchange.key, self.client.pipeline.destinations)
+            request = authorized_request(request, exchange.key, self.permits)
             self.catalogue.check(request)
             exchange.entry.model, exchange.entry.streamed = request.model, request.stream
         async with (
@@ -125,7 +130,13 @@ class PassthroughHandler:
         raw = replace(method, params=frozenset(), query=frozenset(), files=frozenset())
         model, stream = "", False
         if row.metered:
-            model, stream = await _form_fields(exchange, body)
+            confined = exchange.key is not None and exchange.key.confined
+            fields = await _form_fields(exchange, body, method.files if confined else None)
+            model = fields.pop("model", "")
+            stream = fields.get("stream") in ("true", "True", "1")
+            if confined:  # encoded anew: the provider must not read another model than the one checked here
+                options = PerCallOptions(headers={**headers, "content-type": "multipart/form-data"})
+                return Request(method, model, fields, stream=stream, options=options)
         return Request(
             raw, model, content=body or None, stream=stream, options=PerCallOptions(headers=headers)
         )
@@ -141,22 +152,47 @@ def _json_request(method: ApiMethod, body: bytes, headers: dict[str, str]) -> Re
     return Request(method, model, given, stream=stream, options=PerCallOptions(headers=headers))
 
 
-async def _form_fields(exchange: HTTPExchange, body: bytes) -> tuple[str, bool]:
-    """Return ``model`` and ``stream`` of a form. The form itself is forwarded unchanged."""
+async def _form_fields(exchange: HTTPExchange, body: bytes, files: Collection[str] | None) -> dict[str, Any]:
+    """Return the fields of a form as parameters of a call; ``model`` is a text.
+
+    Args:
+        files: the names of the parameters that hold files: their parts must be files, and all others texts.
+            None leaves the files out and refuses nothing but an ambiguous model.
+    """
 
     async def replay() -> ASGIMessage:
         return {"type": "http.request", "body": body}
 
     try:
         async with Form(exchange.scope, replay).form() as form:
-            model, stream = form.get("model"), form.get("stream")
-            times = len(form.getlist("model"))
+            fields: dict[str, Any] = {}
+            for key, value in form.multi_items():
+                name, is_text = key.removesuffix("[]"), isinstance(value, str)
+                if (name == "model" or files is not None) and is_text == (name in (files or ())):
+                    form_part = "text" if is_text else "a file"
+                    raise bad_request(
+                        name[:80], f"the form's part {name[:80]!r} is {form_part}, which it must not be"
+                    )
+                if not is_text and files is None:
+                    continue
+                content: Any = value if isinstance(value, str) else await _file_part(value)
+                if name in fields or name != key:
+                    earlier = fields.get(name, [])
+                    content = [*(earlier if isinstance(earlier, list) else [earlier]), content]
+                fields[name] = content
+            times = sum(key.removesuffix("[]") == "model" for key, _ in form.multi_items())
     except HTTPException as error:
         raise bad_request(None, f"the form cannot be read: {error.detail}") from None
     if times > 1 or exchange.headers.get("content-type", "").lower().count("boundary=") > 1:
         raise bad_request("model", "the form is ambiguous; it must have one boundary and one model")
-    name = model if isinstance(model, str) else ""
-    return name, stream in ("true", "True", "1")
+    if isinstance(fields.get("model"), list):
+        raise bad_request("model", "model[] is a list; it must be one model")
+    return fields
+
+
+async def _file_part(part: UploadFile) -> tuple[str, bytes, str]:
+    """Return a file of a form as the encoder takes it: name, content and type."""
+    return part.filename or "file", await part.read(), part.content_type or "application/octet-stream"
 
 
 def endpoints_at(path: str) -> dict[str, Row]:

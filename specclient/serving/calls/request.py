@@ -43,6 +43,8 @@ FORWARDED_HEADERS = ("idempotency-key", "openai-beta", "traceparent", "tracestat
 _STRATEGY = {"strategy": "kind", "draft": "draft", "depth": "depth"}
 _POLICY = tuple(field.name for field in fields(Policy))
 _MOST_TAGS, _LONGEST_TAG = 16, 512
+#: Routes in a list of a request's policy, and characters of each; such lists are remembered for later calls.
+_MOST_ROUTES, _LONGEST_ROUTE = 64, 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +190,16 @@ def _policy(ours: dict[str, Any], model: str) -> Policy | str | None:
         if not isinstance(given.get(name, []), list):
             raise bad_request(
                 "specclient.policy", f"policy.{name} is {_shown(given[name])}; it must be a list of routes"
+            )
+    for name in ("allow", "deny", "fallbacks"):
+        routes = given.get(name)
+        if isinstance(routes, list) and (
+            len(routes) > _MOST_ROUTES or any(len(str(route)) > _LONGEST_ROUTE for route in routes)
+        ):
+            raise bad_request(
+                "specclient.policy",
+                f"policy.{name} has {len(routes)} routes; it may have at most {_MOST_ROUTES}, of at most "
+                f"{_LONGEST_ROUTE} characters each; name a configured policy for more",
             )
     try:
         return Policy(**given)

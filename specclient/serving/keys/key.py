@@ -94,7 +94,7 @@ class StoredKey:
 
     @cached_property
     def budget(self) -> Budget | None:
-        """The budget of its calls. It refuses models without a price, because their cost is unknown."""
+        """The budget of its calls. It refuses calls without a price or an upper bound of their cost."""
         if self.budget_nano is None:
             return None
         return Budget(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
 
-from specclient.errors import NotFoundError
 from specclient.routing.destinations import DestinationRegistry
-from specclient.routing.router import AUTO
 from specclient.runtime.event_loop import cancel_shield, run_in_thread
-from specclient.serving.errors import ServingError
+from specclient.serving.errors import ServingError, bad_request
 from specclient.serving.exchange import HTTPExchange
 from specclient.serving.keys.key import StoredKey
 from specclient.serving.keys.rate_limits import (
@@ -19,9 +17,9 @@ from specclient.serving.keys.rate_limits import (
     rate_limit_error,
     rate_limit_headers,
 )
+from specclient.serving.permits import ServerPermits, model_names
 from specclient.types.call import Call
 from specclient.types.request import Request
-from specclient.types.strategy import Strategy
 
 __all__ = ["KeyLimiter", "authorized_request", "check_route"]
 
@@ -29,54 +27,47 @@ __all__ = ["KeyLimiter", "authorized_request", "check_route"]
 ASSUMED_TOKENS = 1024
 #: Operations whose tokens count.
 _COUNTED = frozenset({"chat", "completion", "response", "embedding", "moderation"})
-#: Fields with further models of a request, which some providers support and which are not checked.
-_MORE_MODELS = ("models", "fallbacks")
 _LIMITS = "x-ratelimit-"
 _FREE = nullcontext()
 
 
-def authorized_request(request: Request, key: StoredKey | None, places: DestinationRegistry) -> Request:
-    """Check a key's permissions for a request, and add the key's tags.
+def authorized_request(request: Request, key: StoredKey | None, permits: ServerPermits) -> Request:
+    """Check a key's permissions for a request, and add its permit and the key's tags.
 
     Args:
         request: the parsed request.
-        key: the stored key; None permits everything.
-        places: resolves the names of models.
+        key: the stored key; None permits every served model.
+        permits: the server's permits.
 
     Returns:
-        The request with the tags of the key.
+        The request with the permit, which the pipeline checks where each attempt is sent, and with the tags
+        of the key.
 
     Raises:
-        ServingError: 404 if the key may not use the model, 400 if a field names further models.
+        ServingError: 404 if the key may not use a model; 400 if a field names models that cannot be checked,
+            or the model is missing; 403 for a response in the background if the key has a budget.
     """
+    permit, options = permits.of(() if key is None else key.models), request.options
+    if not request.model and key is not None and key.confined:  # a stored prompt or a default would name it
+        raise bad_request("model", "model is missing; this key has limits and needs the name of a model")
+    permit.check_request(request)
     if key is None:
-        return request
-    named = {"model": request.model}
-    if isinstance(request.strategy, Strategy) and request.strategy.draft:
-        named["specclient.draft"] = request.strategy.draft
-    for param, model in named.items():
-        if not key.allows(names_of(model, places)):
-            raise ServingError(
-                404, f"model {model!r} does not exist, or this key may not use it", param, "model_not_found"
-            )
-    sent = {**request.params, **request.options.body}
-    if key.models and (more := [name for name in _MORE_MODELS if name in sent]):
+        return replace(request, options=replace(options, permit=permit))
+    if key.budget_nano is not None:
+        _check_background(request)
+    return replace(request, options=replace(options, permit=permit, tags={**options.tags, **key.labels}))
+
+
+def _check_background(request: Request) -> None:
+    """Refuse a response that is generated after its call has ended, because its cost cannot be counted."""
+    if request.params.get("background") or request.options.body.get("background"):
         raise ServingError(
-            400, f"{more[0]} names further models, which a key with limited models may not use", more[0]
+            403,
+            "this key has a budget, and a response in the background cannot be counted; omit background, and "
+            "use stream for long answers",
+            "background",
+            "not_permitted",
         )
-    options = request.options
-    return replace(request, options=replace(options, tags={**options.tags, **key.labels}))
-
-
-def names_of(model: str, places: DestinationRegistry) -> Sequence[str]:
-    """Return all names of a model: with its provider, and without it for the default provider."""
-    if model == AUTO:
-        return [AUTO]
-    try:
-        head, inner = places.split(model)
-    except NotFoundError:
-        return [model]
-    return [f"{head}/{inner}", inner] if head == places.default else [f"{head}/{inner}"]
 
 
 def check_route(key: StoredKey | None, route: str) -> None:
@@ -149,7 +140,7 @@ class KeyLimiter:
         limit = key.tokens_per_minute
         if limit is None or request.operation not in _COUNTED or request.content is not None:
             return 0
-        model = names_of(request.model, self._places)[-1].partition("/")[2] or request.model
+        model = model_names(request.model, self._places)[-1].partition("/")[2] or request.model
         return await run_in_thread(lambda: _max_tokens(request, model, limit))
 
 

@@ -105,6 +105,7 @@ PRICES = Prices(
             "prices": {
                 "mine/m": {"input": 1, "output": 10},
                 "mine/timed": {"per_gpu_second": "0.5"},
+                "mine/flat": {"per_call": "0.05"},
             },
             "local": {"device_cost_per_hour": 3600},
         }
@@ -167,9 +168,13 @@ def test_responses_completions_and_embeddings_are_bounded_by_their_own_parameter
 
 
 def test_an_operation_without_text_tokens_has_no_bound() -> None:
-    image = ApiMethod(name="images.generate", verb="POST", path="/images/generations", metered=True)
-    assert (call_bound(image, prompt="x").nano, call_bound(image, prompt="x").priced) == (None, True)
-    assert call_bound(image, model="free", prompt="x").priced is False
+    video = ApiMethod(name="videos.create", verb="POST", path="/videos", metered=True)
+    bound = call_bound(video, prompt="x")
+    assert (bound.nano, bound.priced) == (None, True)
+    assert bound.unbounded == "what a call of videos.create may take is not known in advance"
+    assert call_bound(video, model="free", prompt="x").priced is False
+    each = call_bound(video, model="flat", prompt="x")
+    assert (each.nano, each.unbounded) == (50_000_000, None)  # a price for each call is its bound
 
 
 def test_engine_cost_is_bounded_by_the_speed_of_earlier_calls() -> None:
@@ -194,3 +199,104 @@ def test_engine_cost_is_bounded_by_the_speed_of_earlier_calls() -> None:
     assert size.nano == pytest.approx(10**9, rel=0.03)  # one second of the engine at one dollar a second
     longest_plus_a_quarter = 25
     assert call_bound(model="big", messages=MESSAGES, past=past).completion == longest_plus_a_quarter
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "completion"),
+    [
+        (CHAT, {"max_completion_tokens": 0, "max_tokens": 100_000}, 100_000),
+        (CHAT, {"max_completion_tokens": 100_000, "max_tokens": 1}, 100_000),
+        (CHAT, {"max_completion_tokens": 0}, ANSWER_TOKENS),  # servers take 0 as no limit
+        (CHAT, {"max_tokens": -1}, ANSWER_TOKENS),
+        (CHAT, {"max_tokens": 5, "n_predict": 9000}, 9000),
+        (CHAT, {"n_predict": 1}, ANSWER_TOKENS),  # most servers ignore it
+        (CHAT, {"max_tokens": "700"}, 700),
+        (CHAT, {"max_tokens": 700.0, "n": "3"}, 2100),
+        (CHAT, {"n": 5}, 5 * ANSWER_TOKENS),
+        (COMPLETION, {"prompt": ["x"] * 500, "max_tokens": 1000}, 500_000),
+        (COMPLETION, {"prompt": [[1, 2], [3]], "max_tokens": 10, "n": 3}, 60),
+        (COMPLETION, {"prompt": [1, 2, 3], "max_tokens": 10}, 10),
+        (COMPLETION, {"prompt": ["x", "y"], "max_tokens": 10, "n": 2, "best_of": 4}, 160),
+        (COMPLETION, {"prompt": "x", "max_tokens": 0}, 0),
+    ],
+)
+def test_the_completion_is_bounded_for_every_choice_by_the_largest_limit(
+    method: ApiMethod, given: dict[str, Any], completion: int
+) -> None:
+    more = {"messages": MESSAGES} if method is CHAT else {}
+    assert call_bound(method, **more, **given).completion == completion
+
+
+@pytest.mark.parametrize(
+    ("method", "given"),
+    [
+        (RESPONSE, {"input": "x", "previous_response_id": "resp_1"}),
+        (RESPONSE, {"input": "x", "conversation": "conv_1"}),
+        (RESPONSE, {"prompt": {"id": "pmpt_1"}}),
+        (RESPONSE, {"input": [{"type": "item_reference", "id": "msg_1"}]}),
+        (RESPONSE, {"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}]}),
+        (CHAT, {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_id": "f"}}]}]}),
+        (CHAT, {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}]}),
+        (CHAT, {"messages": [{"role": "assistant", "audio": {"id": "a"}}]}),
+    ],
+)
+def test_what_cannot_be_counted_is_bounded_by_the_context_if_that_is_known(
+    method: ApiMethod, given: dict[str, Any]
+) -> None:
+    unknown = call_bound(method, **given)
+    assert "cannot be counted" in (unknown.unbounded or "")
+    request = Request(method, "gpt-4o", given)
+    route = Decision(chosen="openai/gpt-4o", provider="openai", model="gpt-4o")
+    known = bound_of(request, route, Prices(Settings()), Estimator(), "openai")
+    assert (known.unbounded, known.prompt) == (None, 128_000)
+
+
+@pytest.mark.parametrize(
+    ("method", "given"),
+    [
+        (RESPONSE, {"input": "x", "tools": [{"type": "web_search"}]}),
+        (RESPONSE, {"input": "x", "tools": [{"type": "function", "name": "f"}, {"type": "mcp"}]}),
+        (CHAT, {"messages": MESSAGES, "web_search_options": {}}),
+        (CHAT, {"messages": MESSAGES, "web_search_options": {"user_location": None}}),
+        (CHAT, {"messages": MESSAGES, "extra_body": {"plugins": [{"id": "web"}]}}),
+    ],
+)
+def test_work_that_a_provider_does_by_itself_has_no_bound(method: ApiMethod, given: dict[str, Any]) -> None:
+    assert "bill" in (call_bound(method, **given).unbounded or "")
+
+
+def test_tools_of_the_caller_have_a_bound() -> None:
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    assert call_bound(messages=MESSAGES, tools=tools, max_tokens=5).unbounded is None
+
+
+def test_a_prompt_that_is_written_to_a_cache_costs_what_writing_costs() -> None:
+    table = {"input": 1, "output": 1, "cache_write": 2}
+    prices = Prices(Settings.model_validate({"prices": {"mine/m": table}}))
+    route = Decision(chosen="mine/m", provider="mine", model="m")
+    marked = [{"role": "user", "content": [{"type": "text", "text": "x", "cache_control": {}}]}]
+    plain, cached = (
+        bound_of(Request(CHAT, "m", {"messages": each, "max_tokens": 0}), route, prices, Estimator(), None)
+        for each in (MESSAGES, marked)
+    )
+    answer = 1000 * plain.completion
+    assert plain.nano == plain.prompt * 1000 + answer
+    assert cached.nano == cached.prompt * 2000 + answer
+
+
+def test_texts_in_fields_outside_the_api_count_as_prompt() -> None:
+    """A provider may take them into the prompt: ``system`` of Anthropic's, ``documents`` of vLLM's."""
+    plain, more = (
+        call_bound(messages=MESSAGES, max_tokens=9, extra_body=body)
+        for body in ({}, {"system": "word " * 1000, "documents": [{"text": "word " * 1000}]})
+    )
+    assert more.prompt >= plain.prompt + 2000
+
+
+def test_an_image_of_unknown_size_counts_as_the_largest() -> None:
+    def prompt(url: str) -> int:
+        parts = [{"type": "image_url", "image_url": {"url": url}}]
+        bound = call_bound(model="gpt-4o-mini", messages=[{"role": "user", "content": parts}], max_tokens=9)
+        return int(bound.prompt)
+
+    assert prompt("https://example.org/a.png") >= 2833 + 8 * 5667  # eight tiles, the most there are

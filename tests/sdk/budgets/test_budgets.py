@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from loopback_server import OpenAIServer, broken_stream, hang, reply, reset
+from loopback_server import OpenAIServer, broken_stream, events, hang, reply, reset
 
 from specclient import (
     APIConnectionError,
@@ -299,3 +301,54 @@ def _costing(dollars: Decimal) -> Any:
         await reply(200, body)(received, wire)
 
     return run
+
+
+async def test_concurrent_images_do_not_exceed_a_budget(openai_server: OpenAIServer) -> None:
+    usage = {"input_tokens": 10, "output_tokens": 6240, "total_tokens": 6250}
+    openai_server.script(*[reply(200, {"created": 1, "data": [], "usage": usage})] * 30)
+    prices = {"mine/img": {"input": 5, "output": 40}}
+    async with AsyncOpenAI(**options(openai_server, one_dollar_budget(), prices=prices)) as client:
+        drawn = [client.images.generate(model="mine/img", prompt="a fox") for _ in range(30)]
+        answers = await asyncio.gather(*drawn, return_exceptions=True)
+        spent, reserved, calls = totals(client)
+        assert {type(each).__name__ for each in answers} == {"ImagesResponse", "BudgetExceededError"}
+        assert calls == len(openai_server.requests)
+        assert (spent, reserved) == (calls * Decimal("0.24965"), 0)
+        assert spent <= 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_response_in_the_background_counts_as_its_bound(
+    openai_server: OpenAIServer, stream: bool
+) -> None:
+    """The provider goes on after the call, so that its usage is not known."""
+    queued = {"id": "r", "object": "response", "status": "queued", "output": [], "model": "m-large"}
+    event = {"type": "response.queued", "sequence_number": 0, "response": queued}
+    data = f"event: response.queued\ndata: {json.dumps(event)}\n\n".encode()
+    openai_server.script(events(data) if stream else reply(200, queued))
+    async with AsyncOpenAI(**options(openai_server, one_dollar_budget())) as client:
+        made = await client.responses.create(
+            model="mine/m-large", input="x", max_output_tokens=1000, background=True, stream=stream
+        )
+        if stream:
+            with suppress(APIConnectionError):
+                async for _ in made:
+                    pass
+        spent, reserved, _ = totals(client)
+        assert Decimal("0.01") <= spent < Decimal("0.0101")
+        assert reserved == 0
+        assert standings(client)[0].assumed == 1
+
+
+async def test_a_budget_may_refuse_what_has_no_bound(openai_server: OpenAIServer) -> None:
+    given: dict[str, Any] = {"model": "mine/m-large", "input": "x", "tools": [{"type": "web_search"}]}
+    strict = one_dollar_budget(unpriced="refuse")
+    async with AsyncOpenAI(**options(openai_server, strict)) as client:
+        with pytest.raises(BudgetExceededError, match="runs the tool 'web_search' itself"):
+            await client.responses.create(**given)
+    assert openai_server.requests == []
+    answer = {"id": "r", "object": "response", "status": "completed", "output": [], "model": "m-large"}
+    openai_server.script(reply(200, {**answer, "usage": {"input_tokens": 1, "output_tokens": 1}}))
+    async with AsyncOpenAI(**options(openai_server, one_dollar_budget(name="c"))) as client:
+        await client.responses.create(**given)
+        assert totals(client)[0] > 0

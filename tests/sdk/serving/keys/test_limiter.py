@@ -15,50 +15,18 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from gateway_server import Served, upstream_settings
+from gateway_server import upstream_settings
+from keyed_server import BODY, KeyedServer
 from loopback_server import OpenAIServer, hang, reply
 
 from specclient.budgets.budgets import Budgets
 from specclient.ledger.ledger import Ledger
-from specclient.ledger.sqlite import SQLiteStore
 from specclient.prices.prices import Prices
 from specclient.routing.learn.estimator import Estimator
-from specclient.serving.keys.cache import KeyCache
-from specclient.serving.keys.key import new_key, new_token
-from specclient.serving.keys.store import KeyStore
+from specclient.serving.keys.key import new_token
 
-BODY = {"model": "mine/m-large", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 9}
 #: The cost of one such call: 4 prompt tokens at 2 dollars per million, 9 completion tokens at 8.
 COST = Decimal("0.00008")
-
-
-class KeyedServer:
-    """A server, its upstream, and the database that holds both keys and ledger."""
-
-    def __init__(self, upstream: OpenAIServer, file: Path, **options: Any) -> None:
-        self.upstream, self.file = upstream, file
-        self.store = KeyStore(SQLiteStore(str(file)))
-        keys = KeyCache(KeyStore(SQLiteStore(str(file))), fresh_s=0.0)
-        settings = upstream_settings(upstream, ledger=str(file))
-        self.served = Served(settings, keys=keys, **options)
-
-    def make(self, name: str = "alice", **granted: Any) -> str:
-        token = new_token()
-        self.store.add(new_key(name, token, datetime.now(UTC), **granted))
-        return token
-
-    def ask(self, key: str, path: str = "/chat/completions", body: Any = BODY, **options: Any) -> Any:
-        headers = {"authorization": f"Bearer {key}".encode("latin-1")} if key else {}
-        verb = "GET" if body is None else "POST"
-        url = self.served.base_url + path
-        return httpx.request(verb, url, json=body, headers=headers, timeout=60, trust_env=False, **options)
-
-    def models(self, key: str) -> list[str]:
-        return [row["id"] for row in self.ask(key, "/models", None).json()["data"]]
-
-    def rows(self) -> list[Any]:
-        self.served.client.ledger.flush()
-        return Ledger(str(self.file)).rows()
 
 
 @pytest.fixture
