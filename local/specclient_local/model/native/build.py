@@ -14,7 +14,10 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from specclient_local.model.native.library_cache import cache_folder, cached_library
+
 _LOG = logging.getLogger("specclient")
+_FOLDER = Path(__file__).parent
 _SOURCES = ("matmul.h", "row_ops.h", "thread_team.h", "forward_pass.h", "entry_points.c")
 _LIBRARY = ("-shared", "-fPIC", "-pthread")
 _FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-ivopts", *_LIBRARY)
@@ -33,7 +36,8 @@ def library() -> ctypes.CDLL | None:
     """Return the compiled library; None if there is no C compiler, or if ``SPECCLIENT_NATIVE`` is ``off``.
 
     The library is cached in the user's cache folder under a name that depends on sources, flags and
-    processor. If the folder cannot be used, each process compiles its own copy and leaves nothing behind.
+    processor; see :mod:`specclient_local.model.native.library_cache`. If the folder cannot be used, each
+    process compiles its own copy and leaves nothing behind.
     """
     if os.environ.get("SPECCLIENT_NATIVE", "").lower() in ("off", "0", "false"):
         return None
@@ -41,13 +45,20 @@ def library() -> ctypes.CDLL | None:
     if compiler is None or os.name == "nt":
         _LOG.info("no C compiler (cc, gcc or clang): the engine uses torch alone, which is slower")
         return None
+
+    def build(target: Path) -> None:
+        _compile(compiler, _FOLDER / "entry_points.c", target)
+
     try:
-        kept = _kept()
-        if kept is not None:
-            return _loaded(compiler, kept)
+        name = _name(compiler)
+        if (folder := cache_folder()) is not None:
+            try:
+                return cached_library(folder, name, build)
+            except OSError as error:
+                _LOG.info("the cache folder %s cannot be used (%s)", folder, error)
         # A loaded library does not need its file; network file systems may delete it only when it is closed.
         with tempfile.TemporaryDirectory(prefix="specclient-native-", ignore_cleanup_errors=True) as own:
-            return _loaded(compiler, Path(own))
+            return cached_library(Path(own), name, build)
     except (OSError, subprocess.SubprocessError) as error:
         reason = getattr(error, "stderr", None) or error
         _LOG.warning(
@@ -64,29 +75,11 @@ def _compiler() -> list[str] | None:
     return next(([found] for name in ("cc", "gcc", "clang") if (found := shutil.which(name))), None)
 
 
-def _loaded(compiler: list[str], folder: Path) -> ctypes.CDLL:
-    """Load the library from a folder, compiling it there first if necessary."""
-    path = _built(compiler, folder)
-    try:
-        return ctypes.CDLL(str(path))
-    except OSError:  # truncated, or built for another system
-        path.unlink()
-        return ctypes.CDLL(str(_built(compiler, folder)))
-
-
-def _built(compiler: list[str], folder: Path) -> Path:
-    """Return the library's path in a folder; compile it if it is not there."""
-    beside = Path(__file__).parent
-    made_of = [(beside / name).read_text(encoding="utf-8") for name in _SOURCES]
+def _name(compiler: list[str]) -> str:
+    """Return the library's file name, which depends on sources, compiler, flags and processor."""
+    made_of = [(_FOLDER / name).read_text(encoding="utf-8") for name in _SOURCES]
     made_of += [*compiler, *_FLAGS, platform.machine(), _processor()]
-    path = folder / f"pass-{hashlib.sha256('|'.join(made_of).encode()).hexdigest()[:24]}.so"
-    if path.is_file():
-        return path
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        new = Path(scratch) / path.name
-        _compile(compiler, beside / "entry_points.c", new)
-        new.replace(path)  # atomic, even if several processes compile at once
-    return path
+    return f"pass-{hashlib.sha256('|'.join(made_of).encode()).hexdigest()[:24]}.so"
 
 
 def _compile(compiler: list[str], source: Path, target: Path) -> None:
@@ -108,24 +101,6 @@ def _compile(compiler: list[str], source: Path, target: Path) -> None:
         if done.returncode == 0:
             return
     done.check_returncode()
-
-
-def _kept() -> Path | None:
-    """Return the user's cache folder; None if it cannot be written or executed from, or is not private.
-
-    The library is loaded into the process, so nobody else may be able to write to the folder.
-    """
-    from platformdirs import user_cache_path  # noqa: PLC0415 - where an engine is loaded alone
-
-    folder = user_cache_path("specclient", appauthor=False) / "native"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status, flags = folder.stat(), os.statvfs(folder).f_flag
-    except OSError:
-        return None
-    private = status.st_uid == os.getuid() and not status.st_mode & 0o022
-    runs = not flags & getattr(os, "ST_NOEXEC", 0)  # only Linux reports it
-    return folder if private and runs and os.access(folder, os.W_OK) else None
 
 
 def _processor() -> str:
