@@ -8,7 +8,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from specclient_local.model.config import local_folder, read_json
+from specclient_local.model.checkpoint_files import read_json
+from specclient_local.model.config import local_folder
 
 from specclient.client.async_client import AsyncOpenAI
 from specclient.config import Settings

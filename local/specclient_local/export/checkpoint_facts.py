@@ -6,7 +6,7 @@ from pathlib import Path
 
 from specclient.errors import CheckpointError, ConfigurationError
 from specclient_local.export.deployment import DeploymentMethod
-from specclient_local.model.config import read_json
+from specclient_local.model.checkpoint_files import read_json, shown
 
 
 def heads_method(path: str) -> tuple[DeploymentMethod, str]:
@@ -31,7 +31,7 @@ def heads_method(path: str) -> tuple[DeploymentMethod, str]:
         return ("eagle3" if kind == "eagle3" else "eagle"), "speculators"
     if kind is not None:
         raise CheckpointError(
-            f"{folder}: speculators_model_type is {kind!r}; supported are eagle and eagle3."
+            f"{folder}: speculators_model_type is {shown(kind)}; supported are eagle and eagle3."
         )
     if "medusa_num_heads" in raw or raw.get("model_type") == "medusa":
         return "medusa", ""

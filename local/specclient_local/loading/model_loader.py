@@ -9,7 +9,8 @@ import torch
 
 from specclient.errors import ConfigurationError
 from specclient.runtime.forks import import_lock
-from specclient_local.model.config import SUPPORTED, read_config, read_json
+from specclient_local.model.checkpoint_files import read_json
+from specclient_local.model.config import SUPPORTED, read_config
 from specclient_local.model.cuda_graphs.static_runner import StaticRunner
 from specclient_local.model.decoder import TransformerDecoder
 from specclient_local.model.decoder_runner import DecoderRunner, max_shared_rows

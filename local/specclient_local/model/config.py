@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from specclient.errors import CheckpointError
+from specclient_local.model.checkpoint_files import checkpoint_errors, label, read_json, shown, whole_number
 
 BUNDLED = Path(__file__).parent.parent / "bundled"
 """Folder of the bundled checkpoints: a target, its draft and its heads."""
@@ -21,6 +21,13 @@ _HUB_ID = re.compile(r"\w[\w.-]*/[\w.-]+")
 DTYPES = ("float32", "bfloat16", "float16")
 
 SUPPORTED = ("llama", "mistral", "qwen2", "qwen3")
+_MAX_LAYERS, _MAX_HEADS, _MAX_HEAD_DIM = 2**10, 2**14, 2**12
+_MAX_WIDTH, _MAX_VOCABULARY, _MAX_POSITIONS = 2**22, 2**24, 2**31 - 1
+"""Bounds of a configuration, several times those of the largest published models."""
+
+_LEAST_FACTOR, _MAX_FACTOR = 1e-6, 1e15
+"""Bounds of the numbers of RoPE, within which its formulas stay finite."""
+
 ROPE_KINDS = ("default", "linear", "dynamic", "yarn", "longrope", "llama3")
 
 
@@ -113,7 +120,9 @@ def read_config(folder: Path) -> DecoderConfig:
     """
     path = folder / "config.json"
     raw = read_json(path)
-    return decoder_config(raw, end_tokens(folder, raw), path)
+    with checkpoint_errors(folder):
+        eos = end_tokens(folder, raw)
+    return decoder_config(raw, eos, path)
 
 
 def decoder_config(raw: Mapping[str, Any], eos: tuple[int, ...], path: Path) -> DecoderConfig:
@@ -129,49 +138,47 @@ def decoder_config(raw: Mapping[str, Any], eos: tuple[int, ...], path: Path) -> 
     """
     kind = raw.get("model_type")
     if kind not in SUPPORTED:
-        named = ", ".join(raw.get("architectures") or []) or "unnamed"
+        named = label(raw["architectures"]) if raw.get("architectures") else "unnamed"
         raise CheckpointError(
-            f"{path}: model_type {kind!r} (architecture {named}) is not supported; "
+            f"{path}: model_type {shown(kind)} (architecture {named}) is not supported; "
             f"supported are {', '.join(SUPPORTED)}. Choose a checkpoint of one of these families, or load it "
             "with runner='hf'."
         )
-    try:
+    with checkpoint_errors(path):
         return _decoder_config(str(kind), raw, eos, path)
-    except KeyError as error:
-        raise CheckpointError(
-            f"{path}: {error.args[0]!r} is missing; the file is not a complete config.json."
-        ) from None
-    except (TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, CheckpointError):
-            raise
-        raise CheckpointError(f"{path}: a value has the wrong type ({error}).") from error
 
 
 def _decoder_config(kind: str, raw: Mapping[str, Any], eos: tuple[int, ...], path: Path) -> DecoderConfig:
     _refuse_unknown(raw, path)
-    heads, hidden = int(raw["num_attention_heads"]), int(raw["hidden_size"])
-    kv_heads = int(_or(raw.get("num_key_value_heads"), heads))
-    head_dim = int(_or(raw.get("head_dim"), 128 if kind == "qwen3" else hidden // heads))
-    layers = int(raw["num_hidden_layers"])
+
+    def number(name: str, most: int, default: int | None = None) -> int:
+        if default is not None and raw.get(name) is None:
+            return default
+        return whole_number(raw, name, path, 1, most)
+
+    heads, hidden = number("num_attention_heads", _MAX_HEADS), number("hidden_size", _MAX_WIDTH)
+    kv_heads = number("num_key_value_heads", _MAX_HEADS, heads)
+    head_dim = number("head_dim", _MAX_HEAD_DIM, 128 if kind == "qwen3" else hidden // heads)
+    layers, vocabulary = number("num_hidden_layers", _MAX_LAYERS), number("vocab_size", _MAX_VOCABULARY)
     rope = _rope(raw, head_dim, path)
     window, sliding = _sliding(kind, raw, layers, path)
-    if heads % kv_heads or head_dim % 2:
+    if heads % kv_heads or head_dim % 2 or not head_dim:
         raise CheckpointError(
             f"{path}: num_attention_heads {heads} must be a multiple of num_key_value_heads {kv_heads}, "
-            f"and head_dim {head_dim} even."
+            f"and head_dim {head_dim} even and above 0."
         )
     attention_bias = bool(raw.get("attention_bias", False)) and kind in ("llama", "qwen3")
     return DecoderConfig(
         model_type=kind,
-        vocab_size=int(raw["vocab_size"]),
+        vocab_size=vocabulary,
         hidden_size=hidden,
-        intermediate_size=int(raw["intermediate_size"]),
+        intermediate_size=number("intermediate_size", _MAX_WIDTH),
         layers=layers,
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
-        norm_eps=float(raw.get("rms_norm_eps", 1e-6)),
-        context=_context(raw, rope),
+        norm_eps=_number(raw, "rms_norm_eps", 1e-6, path, least=0.0),
+        context=_context(raw, rope, path),
         window=window,
         sliding=sliding,
         rope=rope,
@@ -180,9 +187,28 @@ def _decoder_config(kind: str, raw: Mapping[str, Any], eos: tuple[int, ...], pat
         o_bias=attention_bias,
         mlp_bias=bool(raw.get("mlp_bias", False)) and kind == "llama",
         qk_norm=kind == "qwen3",
-        eos=eos,
-        bos=raw.get("bos_token_id"),
+        eos=tuple(token for token in eos if 0 <= token < vocabulary),  # others are never generated
+        bos=_start_token(raw, vocabulary),
     )
+
+
+def _number(
+    table: Mapping[str, Any], name: str, default: float, path: Path, *, least: float = _LEAST_FACTOR
+) -> float:
+    """Return a finite number of a ``config.json`` in the range that formulas can take."""
+    value = _or(table.get(name), default)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not least <= value <= _MAX_FACTOR:
+        raise CheckpointError(
+            f"{path}: {name} is {shown(value)}; it must be a number from {least:g} to {_MAX_FACTOR:g}."
+        )
+    return float(value)
+
+
+def _start_token(raw: Mapping[str, Any], vocabulary: int) -> int | None:
+    """Return the start token; None if there is none, or none in the vocabulary."""
+    bos = raw.get("bos_token_id")
+    return bos if isinstance(bos, int) and not isinstance(bos, bool) and 0 <= bos < vocabulary else None
 
 
 def _refuse_unknown(raw: Mapping[str, Any], path: Path) -> None:
@@ -193,14 +219,14 @@ def _refuse_unknown(raw: Mapping[str, Any], path: Path) -> None:
         value = raw.get(name, allowed[0])
         if value not in allowed:
             raise CheckpointError(
-                f"{path}: {name} is {value!r}; supported is {allowed[0]!r}. "
+                f"{path}: {name} is {shown(value)}; supported is {allowed[0]!r}. "
                 "Choose a checkpoint of a plain Llama-family model, or load it with runner='hf'."
             )
     quantized = raw.get("quantization_config")
     if quantized is not None:
         kind = quantized.get("quant_method", "unnamed") if isinstance(quantized, dict) else quantized
         raise CheckpointError(
-            f"{path}: quantization_config says that the weights are quantised ({kind}), which is not "
+            f"{path}: quantization_config says that the weights are quantised ({label(kind)}), which is not "
             "supported. Choose the unquantised checkpoint, and quantise it at loading with quantize='int8'."
         )
 
@@ -214,24 +240,32 @@ def _sliding(
     if kind == "llama" or window is None or switched_off:
         return None, (False,) * layers
     if kind == "mistral":
-        return int(window), (True,) * layers
+        return _window(window, path), (True,) * layers
     full = int(raw.get("max_window_layers", 28))
     types = raw.get("layer_types") or [
         "sliding_attention" if i >= full else "full_attention" for i in range(layers)
     ]
     if len(types) != layers or set(types) - {"sliding_attention", "full_attention"}:
         raise CheckpointError(
-            f"{path}: layer_types is {types!r}; supported are sliding_attention and full_attention, "
+            f"{path}: layer_types is {shown(types)}; supported are sliding_attention and full_attention, "
             f"one for each of the {layers} layers."
         )
     sliding = tuple(name == "sliding_attention" for name in types)
-    return (int(window) if any(sliding) else None), sliding
+    if not any(sliding):
+        return None, sliding
+    return _window(window, path), sliding
 
 
-def _context(raw: Mapping[str, Any], rope: Rope) -> int:
+def _window(value: Any, path: Path) -> int:
+    return whole_number({"sliding_window": value}, "sliding_window", path, 1, _MAX_POSITIONS)
+
+
+def _context(raw: Mapping[str, Any], rope: Rope, path: Path) -> int:
     """Return the maximum positions; a yarn model may give only the original number (as Qwen 2.5's card)."""
-    named = int(raw["max_position_embeddings"])
-    return max(named, int(rope.original_context * rope.factor)) if rope.kind == "yarn" else named
+    named = whole_number(raw, "max_position_embeddings", path, 2, _MAX_POSITIONS)
+    if rope.kind != "yarn":
+        return named
+    return min(max(named, int(rope.original_context * rope.factor)), _MAX_POSITIONS)
 
 
 def _rope(raw: Mapping[str, Any], head_dim: int, path: Path) -> Rope:
@@ -240,43 +274,57 @@ def _rope(raw: Mapping[str, Any], head_dim: int, path: Path) -> Rope:
     kind = table.get("rope_type", table.get("type", "default"))
     if kind not in ROPE_KINDS:
         raise CheckpointError(
-            f"{path}: RoPE type {kind!r} is not supported; supported are {', '.join(ROPE_KINDS)}."
+            f"{path}: RoPE type {shown(kind)} is not supported; supported are {', '.join(ROPE_KINDS)}."
         )
     if table.get("partial_rotary_factor", 1.0) != 1.0:
         raise CheckpointError(
-            f"{path}: partial_rotary_factor is {table['partial_rotary_factor']!r}; supported is 1.0. "
+            f"{path}: partial_rotary_factor is {shown(table['partial_rotary_factor'])}; supported is 1.0. "
             "Load it with runner='hf'."
         )
-    most = int(raw["max_position_embeddings"])
+    most = whole_number(raw, "max_position_embeddings", path, 2, _MAX_POSITIONS)
     # Some checkpoints (the Phi 3 family) have this field outside the table; that one takes precedence.
-    original = int(
-        _or(raw.get("original_max_position_embeddings"), table.get("original_max_position_embeddings", most))
-    )
+    name = "original_max_position_embeddings"
+    original = _or(raw.get(name), table.get(name, most))
+    original = whole_number({name: original}, name, path, 2, _MAX_POSITIONS)
     stretched = most / original if kind in ("yarn", "longrope") else 1.0
-    factor = float(_or(table.get("factor"), stretched))
-    short, long = (tuple(map(float, table.get(f"{n}_factor", ()))) for n in ("short", "long"))
+    factor = _number(table, "factor", stretched, path)
+    short, long = (_factors(table, f"{n}_factor", path) for n in ("short", "long"))
     if kind == "longrope" and not len(short) == len(long) == head_dim // 2:
         raise CheckpointError(
             f"{path}: short_factor has {len(short)} and long_factor {len(long)} numbers; "
             f"longrope needs {head_dim // 2} of each, half of head_dim."
         )
+    low, high = (_number(table, f"{n}_freq_factor", d, path) for n, d in (("low", 1.0), ("high", 4.0)))
+    if kind == "llama3" and low >= high:
+        raise CheckpointError(f"{path}: low_freq_factor {low:g} must be below high_freq_factor {high:g}.")
     return Rope(
-        theta=float(_or(table.get("rope_theta"), raw.get("rope_theta", 10_000.0))),
+        theta=_theta(raw, table, path),
         kind=str(kind),
         factor=factor,
-        attention_factor=_attention_factor(kind, table, factor, original),
+        attention_factor=_attention_factor(kind, table, factor, original, path),
         original_context=original,
-        low_freq_factor=float(table.get("low_freq_factor", 1.0)),
-        high_freq_factor=float(table.get("high_freq_factor", 4.0)),
-        beta_fast=float(table.get("beta_fast") or 32.0),
-        beta_slow=float(table.get("beta_slow") or 1.0),
+        low_freq_factor=low,
+        high_freq_factor=high,
+        beta_fast=_number({"beta_fast": table.get("beta_fast") or 32.0}, "beta_fast", 32.0, path),
+        beta_slow=_number({"beta_slow": table.get("beta_slow") or 1.0}, "beta_slow", 1.0, path),
         truncate=bool(table.get("truncate", True)),
         short_factor=short,
         long_factor=long,
     )
 
 
-def _attention_factor(kind: str, table: Mapping[str, Any], factor: float, original: int) -> float:
+def _theta(raw: Mapping[str, Any], table: Mapping[str, Any], path: Path) -> float:
+    """Return the base of the frequencies; above 1, because yarn divides by its logarithm."""
+    value = _or(table.get("rope_theta"), raw.get("rope_theta", 10_000.0))
+    return _number({"rope_theta": value}, "rope_theta", 10_000.0, path, least=1.0 + _LEAST_FACTOR)
+
+
+def _factors(table: Mapping[str, Any], name: str, path: Path) -> tuple[float, ...]:
+    """Return longrope's factors of each frequency."""
+    return tuple(_number({name: value}, name, 1.0, path) for value in table.get(name) or ())
+
+
+def _attention_factor(kind: str, table: Mapping[str, Any], factor: float, original: int, path: Path) -> float:
     """Return the factor of queries and keys: the configured one, else the formula of the kind's paper."""
 
     def yarn(weight: float) -> float:
@@ -286,11 +334,12 @@ def _attention_factor(kind: str, table: Mapping[str, Any], factor: float, origin
     if kind not in ("yarn", "longrope"):
         return 1.0
     if given is not None:
-        return float(given)
+        return _number(table, "attention_factor", 1.0, path)
     if kind == "longrope":
         return math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1.0 else 1.0
     above, below = table.get("mscale"), table.get("mscale_all_dim")
-    return yarn(above) / yarn(below) if above and below else yarn(1.0)
+    ratio = yarn(above) / yarn(below) if above and below else yarn(1.0)
+    return _number({"mscale": ratio}, "mscale", 1.0, path)
 
 
 def end_tokens(folder: Path, raw: Mapping[str, Any]) -> tuple[int, ...]:
@@ -300,7 +349,11 @@ def end_tokens(folder: Path, raw: Mapping[str, Any]) -> tuple[int, ...]:
     found: list[int] = []
     for table in tables:
         value = table.get("eos_token_id")
-        found += value if isinstance(value, list) else [] if value is None else [int(value)]
+        ids = value if isinstance(value, list) else [] if value is None else [value]
+        for token in ids:
+            if not isinstance(token, int) or isinstance(token, bool):
+                raise CheckpointError(f"{folder}: eos_token_id has {shown(token)}; it must be a token id.")
+        found += ids
     return tuple(dict.fromkeys(found))
 
 
@@ -331,27 +384,6 @@ def local_folder(name: str) -> Path | None:
             f"{name} is not a folder; name one with config.json and *.safetensors, or a hub id as owner/name."
         )
     return None
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object.
-
-    Raises:
-        CheckpointError: the file is missing, unreadable, or does not contain an object.
-    """
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise CheckpointError(
-            f"{path} is missing; name a folder with config.json, tokenizer.json and *.safetensors."
-        ) from None
-    except (OSError, ValueError) as error:
-        raise CheckpointError(
-            f"{path} is not readable JSON ({error}); download the checkpoint again."
-        ) from error
-    if not isinstance(raw, dict):
-        raise CheckpointError(f"{path} contains a {type(raw).__name__}; an object is expected.")
-    return raw
 
 
 def _or(value: Any, default: Any) -> Any:

@@ -13,11 +13,21 @@ from tokenizers import Tokenizer as Library
 
 from specclient.errors import BadRequestError, CheckpointError
 from specclient.runtime.forks import import_lock
+from specclient_local.model.checkpoint_files import (
+    MAX_JSON_BYTES,
+    check_files,
+    checkpoint_errors,
+    one_line,
+    read_json,
+)
 from specclient_local.model.text_overlap import partial_match_length
 
 _UNFINISHED = "\ufffd"
 _CONTEXT, _LONGEST = 6, 12
 """Minimum and maximum number of previous ids that are decoded again to find the text of the next id."""
+
+#: Files that transformers reads for a chat, in addition to ``tokenizer.json``.
+_CHAT_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.json")
 
 _RAW_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
@@ -35,6 +45,25 @@ def _byte_alphabet() -> dict[str, int]:
 _BYTES = _byte_alphabet()
 
 
+def _load_library(path: Path) -> Library:
+    """Read a ``tokenizer.json`` with the library.
+
+    Raises:
+        CheckpointError: the file is too large or invalid.
+    """
+    size = path.stat().st_size
+    if size > MAX_JSON_BYTES:
+        raise CheckpointError(f"{path} has {size} bytes; at most {MAX_JSON_BYTES} are read.")
+    try:
+        return Library.from_file(str(path))
+    except BaseException as error:  # the library raises bare Exception; a panic of Rust is a BaseException
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise CheckpointError(
+            f"{path} is not a valid tokenizer.json ({one_line(error)}); download it again."
+        ) from error
+
+
 class Tokenizer:
     """A checkpoint's tokenizer, loaded from ``tokenizer.json``.
 
@@ -48,17 +77,13 @@ class Tokenizer:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         path = folder / "tokenizer.json"
+        check_files(folder)  # transformers reads more files than this one for chats
         if not path.is_file():
             raise CheckpointError(
                 f"{path} is missing; save the tokenizer next to the weights "
                 "(AutoTokenizer.from_pretrained(...).save_pretrained(folder))."
             )
-        try:
-            self._library = Library.from_file(str(path))
-        except Exception as error:  # the library raises bare Exception
-            raise CheckpointError(
-                f"{path} is not a valid tokenizer.json ({error}); download it again."
-            ) from error
+        self._library = _load_library(path)
         # Files saved by a training run may enable truncation and padding; a prompt must not be changed.
         self._library.no_truncation()
         self._library.no_padding()
@@ -66,12 +91,14 @@ class Tokenizer:
         self._special = {token.content: number for number, token in added.items() if token.special}
         self._added = {number: token.content for number, token in added.items()}
         self._shown = {number for name in _SHOWN if (number := self._special.get(name)) is not None}
-        decoder = self._library.decoder
-        state = b"null" if decoder is None else decoder.__getstate__()
+        with checkpoint_errors(path):
+            decoder = self._library.decoder
+            state = b"null" if decoder is None else decoder.__getstate__()
+            kind = (json.loads(state) or {}).get("type")
         self._byte_level = b'"ByteLevel"' in state
         self._said: dict[int, bytes] = {}
         #: Whether the bytes of a text are the concatenated bytes of its tokens.
-        self.bytewise = (json.loads(state) or {}).get("type") == "ByteLevel"
+        self.bytewise = kind == "ByteLevel"
         self._chat: Any = None
 
     @property
@@ -104,7 +131,7 @@ class Tokenizer:
         written = self._library.id_to_token(token)
         if written is None or token in self._added:
             return self._added.get(token, "").encode()
-        if self._byte_level:
+        if self._byte_level and all(character in _BYTES for character in written):
             return bytes(_BYTES[character] for character in written)
         raw = _RAW_BYTE.fullmatch(written)
         return bytes([int(raw[1], 16)]) if raw else written.replace("\u2581", " ").encode()
@@ -141,12 +168,30 @@ class Tokenizer:
             from transformers import PreTrainedTokenizerFast  # noqa: PLC0415 - slow, only chats need it
 
             if self._chat is None:
-                self._chat = PreTrainedTokenizerFast.from_pretrained(self.folder)
+                self._chat = self._load_chat(PreTrainedTokenizerFast)
         if not self._chat.chat_template:
             raise BadRequestError(
                 f"{self.folder} has no chat template, so it cannot chat; use the completions endpoint."
             )
         return str(self._chat.get_chat_template(tools=list(tools) or None))
+
+    def _load_chat(self, library: Any) -> Any:
+        """Load the tokenizer with its chat template by transformers.
+
+        Raises:
+            CheckpointError: a file of the tokenizer is invalid.
+        """
+        check_files(self.folder)
+        for name in _CHAT_FILES:
+            if (self.folder / name).is_file():
+                read_json(self.folder / name)
+        try:
+            return library.from_pretrained(self.folder)
+        except Exception as error:  # the library raises many types of exceptions for broken files
+            raise CheckpointError(
+                f"{self.folder}: the chat tokenizer cannot be loaded ({type(error).__name__}: "
+                f"{one_line(error)}); download it again."
+            ) from error
 
     def chat(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -17,10 +16,14 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from specclient.errors import CheckpointError, ConfigurationError
+from specclient_local.model.checkpoint_files import check_files, check_regular, label, one_line, shard_files
 from specclient_local.model.config import DecoderConfig, local_folder
 from specclient_local.model.quantization import quantize_weight
 
 _PATTERNS = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model")
+_UNREADABLE = (
+    SafetensorError, OSError, TypeError, ValueError, LookupError, AttributeError, RuntimeError,
+)  # fmt: skip
 _SHAPE = ("config.json", "generation_config.json")
 _MATRICES = ("qkv", "o", "gate_up", "down")
 
@@ -81,6 +84,7 @@ def resolve_checkpoint(path_or_id: str | Path, *, whole: bool = True) -> Path:
         raise ConfigurationError(f"model is {path_or_id!r}; it must be a folder or hub id.")
     name = str(path_or_id)
     if (folder := local_folder(name)) is not None:
+        check_files(folder)
         return folder
     from huggingface_hub import snapshot_download  # noqa: PLC0415 - only needed for hub ids
     from huggingface_hub.errors import HfHubHTTPError  # noqa: PLC0415
@@ -149,14 +153,43 @@ def count_numbers(folder: Path) -> int:
     """
     total = 0
     for path in sorted(set(_tensor_files(folder).values())):
-        try:
-            with safe_open(path, framework="pt") as file:
-                total += sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
-        except FileNotFoundError:
-            raise CheckpointError(f"{path} is missing, but the index lists it; download it again.") from None
-        except (SafetensorError, OSError) as error:
-            raise CheckpointError(f"{path} cannot be read ({error}); download it again.") from error
+        with open_tensors(path) as file, tensor_errors(path):
+            total += sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
     return total
+
+
+def open_tensors(path: Path, name: str | None = None) -> Any:
+    """Open a safetensors file; the result is a context manager that closes it.
+
+    Args:
+        path: the file.
+        name: the tensor that will be read, for error messages.
+
+    Raises:
+        CheckpointError: the file is missing, no regular file, or its header is invalid.
+    """
+    check_regular(path)
+    with tensor_errors(path, name):
+        return safe_open(path, framework="pt")
+
+
+@contextmanager
+def tensor_errors(path: Path, name: str | None = None) -> Iterator[None]:
+    """Turn the library's errors about a safetensors file into CheckpointError.
+
+    Args:
+        path: the file, for the message.
+        name: the tensor that is read, if it is one.
+    """
+    what = str(path) if name is None else f"{path}: tensor {label(name)}"
+    try:
+        yield
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} is missing, but the index lists it; download it again.") from None
+    except _UNREADABLE as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise CheckpointError(f"{what} cannot be read ({one_line(error)}); download it again.") from error
 
 
 def check_values(where: Path, tensors: Iterable[tuple[str, Tensor]]) -> None:
@@ -226,16 +259,10 @@ def _reader(folder: Path, stack: ExitStack, dtype: torch.dtype, device: str) -> 
         path = where.get(name) or where.get("")
         if path is None:
             raise CheckpointError(f"{folder}: tensor {name} is in none of the shards; download it again.")
-        try:
-            if path not in opened:
-                opened[path] = stack.enter_context(safe_open(path, framework="pt"))
+        if path not in opened:
+            opened[path] = stack.enter_context(open_tensors(path, name))
+        with tensor_errors(path, name):
             tensor: Tensor = opened[path].get_tensor(name)
-        except FileNotFoundError:
-            raise CheckpointError(f"{path} is missing, but the index lists it; download it again.") from None
-        except (SafetensorError, OSError) as error:
-            raise CheckpointError(
-                f"{path}: tensor {name} cannot be read ({error}); download it again."
-            ) from error
         if tuple(tensor.shape) != shape:
             raise CheckpointError(
                 f"{path}: tensor {name} has shape {list(tensor.shape)}, but config.json "
@@ -254,16 +281,11 @@ def _reader(folder: Path, stack: ExitStack, dtype: torch.dtype, device: str) -> 
 
 def _tensor_files(folder: Path) -> Mapping[str, Path]:
     """Map tensor names to files; a single file has the empty name as its key."""
-    index = folder / "model.safetensors.index.json"
+    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    for path in (single, index):
+        check_regular(path)
     if index.is_file():
-        try:
-            names = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-            return {name: folder / file for name, file in names.items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CheckpointError(
-                f"{index} is not an index of shards ({error!r}); download it again."
-            ) from error
-    single = folder / "model.safetensors"
+        return shard_files(index)
     if single.is_file():
         return {"": single}
     raise CheckpointError(

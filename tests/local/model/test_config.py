@@ -105,7 +105,7 @@ def test_rope_scaling_extends_the_context(tmp_path):
         ({"hidden_act": "gelu"}, "hidden_act is 'gelu'; supported is 'silu'"),
         ({"quantization_config": {"bits": 4}}, "quantization_config says .*unquantised"),
         ({"num_key_value_heads": 3}, "num_attention_heads 4 must be a multiple of num_key_value_heads 3"),
-        ({"vocab_size": "many"}, "wrong type"),
+        ({"vocab_size": "many"}, "vocab_size is 'many'; it must be a whole number"),
         ({"rope_scaling": 3}, "wrong type"),
         (
             {"rope_parameters": {"partial_rotary_factor": 0.5}},

@@ -51,7 +51,7 @@ def test_shards_are_read_like_one_file(folder):
     index.write_text(json.dumps({"weight_map": {}}))
     with pytest.raises(CheckpointError, match=r"embed_tokens\.weight is in none of the shards"):
         logits(folder)
-    index.write_text("[]")
+    index.write_text('{"weight_map": []}')
     with pytest.raises(CheckpointError, match="is not an index of shards"):
         logits(folder)
 

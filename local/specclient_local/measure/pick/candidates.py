@@ -8,16 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from safetensors import safe_open
-
 from specclient.errors import ConfigurationError
 from specclient_local.drafting.modelless import MODELLESS_ENGINE_METHODS
 from specclient_local.engine.engine import Engine
 from specclient_local.loading.memory_plan import ModelMemory, compute_and_weight_dtypes
 from specclient_local.loading.model_loader import read_any_config
-from specclient_local.model.config import DecoderConfig, read_json
+from specclient_local.model.checkpoint_files import read_json
+from specclient_local.model.config import DecoderConfig
 from specclient_local.model.devices import resolve_device
-from specclient_local.model.weights import count_numbers, resolve_checkpoint
+from specclient_local.model.weights import count_numbers, open_tensors, resolve_checkpoint, tensor_errors
 from specclient_local.request.params import Method
 
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -108,7 +107,7 @@ def _count_weights(folder: Path) -> int:
     """Return the number of weights in a folder's safetensors files."""
     count = 0
     for path in sorted(folder.glob("*.safetensors")):
-        with safe_open(path, framework="pt") as file:
+        with open_tensors(path) as file, tensor_errors(path):
             count += sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
     return count
 

@@ -20,7 +20,14 @@ import torch
 from torch import Tensor
 
 from specclient.errors import CheckpointError
-from specclient_local.model.config import DecoderConfig, decoder_config, read_json
+from specclient_local.model.checkpoint_files import (
+    checkpoint_errors,
+    one_line,
+    read_json,
+    shown,
+    whole_number,
+)
+from specclient_local.model.config import DecoderConfig, decoder_config
 from specclient_local.model.heads.eagle_weights import EagleShape, EagleWeights
 from specclient_local.model.heads.medusa_weights import MedusaShape, MedusaWeights
 from specclient_local.model.heads.tensors import CheckpointTensors
@@ -29,6 +36,7 @@ from specclient_local.model.weights import interleave
 SPECULATORS = ("eagle", "eagle3")
 MEDUSA_FILE = "medusa_lm_head.safetensors"
 EAGLE_FILE = "model.safetensors"
+_MAX_HEADS = 256  # of Medusa, and residual blocks of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +88,12 @@ def read_heads_shape(folder: Path, target: DecoderConfig) -> EagleShape | Medusa
     Raises:
         CheckpointError: see :func:`read_heads`.
     """
-    raw = read_json(folder / "config.json")
+    path = folder / "config.json"
+    raw = read_json(path)
     if not _is_medusa(raw, folder):
         return _eagle_shape(raw, folder, target)
-    heads, blocks = (int(raw.get(f"medusa_num_{name}") or 1) for name in ("heads", "layers"))
+    counts = {name: raw.get(name) or 1 for name in ("medusa_num_heads", "medusa_num_layers")}
+    heads, blocks = (whole_number(counts, name, path, 1, _MAX_HEADS) for name in counts)
     shares = bool(raw.get("original_lm_head", False))
     return MedusaShape(heads, blocks, target.hidden_size, target.vocab_size, shares)
 
@@ -150,6 +160,11 @@ def _medusa(raw: Mapping[str, Any], target: DecoderConfig, tensors: CheckpointTe
 def _eagle_shape(raw: Mapping[str, Any], folder: Path, target: DecoderConfig) -> EagleShape:
     """Read the shape of an EAGLE head, and check that it fits the target."""
     path = folder / "config.json"
+    with checkpoint_errors(path):
+        return _checked_eagle_shape(raw, path, target)
+
+
+def _checked_eagle_shape(raw: Mapping[str, Any], path: Path, target: DecoderConfig) -> EagleShape:
     kind = raw.get("speculators_model_type")
     if kind is None:
         layer, kind = raw, "eagle3" if "draft_vocab_size" in raw else "eagle"
@@ -157,11 +172,12 @@ def _eagle_shape(raw: Mapping[str, Any], folder: Path, target: DecoderConfig) ->
         layer = raw.get("transformer_layer_config") or {}
     else:
         raise CheckpointError(
-            f"{path}: speculators_model_type is {kind!r}; supported are {', '.join(SPECULATORS)}."
+            f"{path}: speculators_model_type is {shown(kind)}; supported are {', '.join(SPECULATORS)}."
         )
     if raw.get("layernorms"):
         raise CheckpointError(
-            f"{path}: layernorms is {raw['layernorms']!r}; supported is false. Choose an eagle3 checkpoint."
+            f"{path}: layernorms is {shown(raw['layernorms'])}; supported is false. Choose an eagle3 "
+            "checkpoint."
         )
     config = _whole(layer, path)
     if config.layers != 1:
@@ -200,8 +216,8 @@ def _whole(layer: Mapping[str, Any], path: Path) -> DecoderConfig:
     layer = {name: value for name, value in layer.items() if name not in ("model_type", "torch_dtype")}
     try:
         known = AutoConfig.for_model(kind, **layer).to_dict()
-    except (ValueError, TypeError) as error:
-        raise CheckpointError(f"{path}: transformers cannot read it ({error}).") from error
+    except Exception as error:  # the library raises many types of exceptions for invalid fields
+        raise CheckpointError(f"{path}: transformers cannot read it ({one_line(error)}).") from error
     return decoder_config(known, (), path)
 
 

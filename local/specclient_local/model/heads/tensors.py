@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from specclient.errors import CheckpointError
-from specclient_local.model.weights import check_values
+from specclient_local.model.checkpoint_files import check_regular, shard_files
+from specclient_local.model.weights import check_values, open_tensors, tensor_errors
 
 _PICKLED = (".bin", ".pt", ".pth")
 
@@ -38,10 +36,7 @@ class CheckpointTensors:
         self.path = folder / file
         self._files: dict[str, Any] = {}
         for path in _files(folder, file):
-            try:
-                opened = self._stack.enter_context(safe_open(path, framework="pt"))
-            except (SafetensorError, OSError) as error:
-                raise CheckpointError(f"{path} cannot be read ({error}); download it again.") from error
+            opened = self._stack.enter_context(open_tensors(path))
             self._files.update(dict.fromkeys(opened.keys(), opened))
 
     def __enter__(self) -> CheckpointTensors:
@@ -96,7 +91,8 @@ class CheckpointTensors:
                 f"{self.path}: tensor {name} of shape {list(shape)} is missing; the checkpoint is cut "
                 "short, or of another kind than its config.json says."
             )
-        tensor: Tensor = self._files[name].get_tensor(name)
+        with tensor_errors(self.path, name):
+            tensor: Tensor = self._files[name].get_tensor(name)
         if tuple(tensor.shape) != shape:
             raise CheckpointError(
                 f"{self.path}: tensor {name} has shape {list(tensor.shape)}, but config.json and the target "
@@ -108,15 +104,13 @@ class CheckpointTensors:
 def _files(folder: Path, file: str) -> list[Path]:
     """Return the file, or the shards listed in its index."""
     single, index = folder / file, folder / f"{file}.index.json"
+    for path in (single, index):
+        check_regular(path)
     if single.is_file():
         return [single]
     if not index.is_file():
         raise _missing(folder, file)
-    try:
-        shards: Mapping[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        return [folder / shard for shard in sorted(set(shards.values()))]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{index} is not an index of shards ({error!r}); download it again.") from error
+    return sorted(set(shard_files(index).values()))
 
 
 def _missing(folder: Path, file: str) -> CheckpointError:

@@ -12,12 +12,23 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, Pre
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from specclient.errors import CheckpointError
-from specclient_local.model.config import end_tokens, read_json
+from specclient_local.model.checkpoint_files import (
+    check_files,
+    checkpoint_errors,
+    label,
+    one_line,
+    read_json,
+    shown,
+)
+from specclient_local.model.config import end_tokens
 from specclient_local.model.hf.attention import quiet_transformers
 from specclient_local.model.weights import check_values, count_numbers
 
 _UNBOUNDED = 2**20
 """Context of a model without a configured maximum: its positions are relative (ALiBi)."""
+
+_MAX_COUNT = 2**24
+"""Largest vocabulary and number of layers."""
 
 _RECURRENT = ("linear_attention", "mamba", "mamba2", "conv", "recurrent", "hybrid", "moe_hybrid")
 
@@ -51,8 +62,14 @@ def read_hf_config(folder: Path) -> HfConfig:
     Raises:
         CheckpointError: names the file, the value and the supported alternative.
     """
+    check_files(folder)
     path = folder / "config.json"
     raw = read_json(path)
+    with checkpoint_errors(path):
+        return _read_config(folder, path, raw)
+
+
+def _read_config(folder: Path, path: Path, raw: Mapping[str, Any]) -> HfConfig:
     library_config = _library_config(folder, raw)
     config = library_config.get_text_config(decoder=True)
     types = set(getattr(config, "layer_types", None) or ())
@@ -65,21 +82,26 @@ def read_hf_config(folder: Path) -> HfConfig:
     elif getattr(net, "_is_stateful", False) or types & set(_RECURRENT):
         refusal = "recurrent in some layers, whose state cannot be restored when a drafted token is rejected"
     elif raw.get("quantization_config") is not None:
-        kind = dict(raw["quantization_config"]).get("quant_method", "quantised")
+        kind = label(dict(raw["quantization_config"]).get("quant_method", "quantised"))
         refusal = f"quantised ({kind}); choose the unquantised one, and load it with quantize='int8'"
     if refusal is not None:
         raise CheckpointError(
-            f"{path}: model_type {raw.get('model_type')!r} is {refusal}. Choose a decoder-only model "
+            f"{path}: model_type {shown(raw.get('model_type'))} is {refusal}. Choose a decoder-only model "
             "with safetensors weights."
         )
+    vocabulary, layers = int(config.vocab_size), int(config.num_hidden_layers)
+    for name, value in (("vocab_size", vocabulary), ("num_hidden_layers", layers)):
+        if not 1 <= value <= _MAX_COUNT:
+            raise CheckpointError(f"{path}: {name} is {value}; it must be from 1 to {_MAX_COUNT}.")
+    bos = config.bos_token_id
     return HfConfig(
         model_type=str(raw.get("model_type")),
-        vocab_size=int(config.vocab_size),
+        vocab_size=vocabulary,
         context=_context(config),
-        layers=int(config.num_hidden_layers),
+        layers=layers,
         window=_window(config, types),
-        eos=end_tokens(folder, raw),
-        bos=config.bos_token_id if isinstance(config.bos_token_id, int) else None,
+        eos=tuple(token for token in end_tokens(folder, raw) if 0 <= token < vocabulary),
+        bos=bos if isinstance(bos, int) and 0 <= bos < vocabulary else None,
         parameters=count_numbers(folder),
     )
 
@@ -110,7 +132,7 @@ def load_net(folder: Path, config: HfConfig, dtype: str, device: str) -> PreTrai
         except Exception as error:  # the library raises many types of exceptions for broken files
             raise CheckpointError(
                 f"{folder}: the {config.model_type} checkpoint cannot be loaded "
-                f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}); "
+                f"({type(error).__name__}: {one_line(error)}); "
                 "it needs whole *.safetensors; download it again."
             ) from error
     net: PreTrainedModel = loaded[0]
@@ -144,7 +166,7 @@ def _library_config(folder: Path, raw: Mapping[str, Any]) -> PreTrainedConfig:
             )
     except Exception as error:  # as above
         raise CheckpointError(
-            f"{folder / 'config.json'}: transformers cannot read model_type {raw.get('model_type')!r} "
+            f"{folder / 'config.json'}: transformers cannot read model_type {shown(raw.get('model_type'))} "
             f"({type(error).__name__}). Code from checkpoints is never run; choose a model that the library "
             "itself supports."
         ) from error
