@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from specclient.ledger.encoding import timestamp
 from specclient.ledger.row import COLUMN_NAMES, LedgerRow
+from specclient.reports.csv_cells import safe_cell
 
 __all__ = ["EXPORT_FORMATS", "ExportFormat", "export_lines", "json_row"]
 
@@ -32,7 +33,8 @@ def json_row(row: LedgerRow) -> dict[str, Any]:
 def export_lines(rows: Iterable[LedgerRow], form: ExportFormat) -> Iterator[str]:
     """Yield the lines of an export, each with a line break; CSV starts with a header.
 
-    In CSV an unknown value is empty, and a mapping is JSON.
+    In CSV an unknown value is empty, a mapping is JSON, and a text that a spreadsheet would run as a formula
+    begins with an apostrophe.
     """
     if form == "jsonl":
         for row in rows:
@@ -52,4 +54,4 @@ def export_lines(rows: Iterable[LedgerRow], form: ExportFormat) -> Iterator[str]
 def _cell(value: Any) -> Any:
     if isinstance(value, dict):
         return json.dumps(value, separators=(",", ":"))
-    return value if not isinstance(value, bool) else str(value).lower()
+    return safe_cell(value) if not isinstance(value, bool) else str(value).lower()

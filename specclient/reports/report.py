@@ -19,6 +19,7 @@ from specclient.errors import ConfigurationError
 from specclient.ledger.figures import SUM_NAMES, CallTotals
 from specclient.ledger.row import LedgerRow
 from specclient.ledger.sums import SUMMED_COLUMNS, sums_of
+from specclient.reports.csv_cells import safe_cell
 from specclient.reports.groups import GROUPS, TIME_GROUPS, group_readers
 
 __all__ = ["GROUPS", "CostReport", "ReportBuilder", "parse_since", "report"]
@@ -48,12 +49,16 @@ class CostReport:
         return [self._dict(line) for line in self.lines]
 
     def to_csv(self) -> str:
-        """Return the lines as CSV with a header; unknown values are empty."""
+        """Return the lines as CSV with a header; unknown values are empty.
+
+        Texts that a spreadsheet would run as formulas begin with an apostrophe.
+        """
         out = io.StringIO()
         names = [*self.by, *(key for key in self._dict(self.total) if key not in self.by)]
-        writer = csv.DictWriter(out, names, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.to_dicts())
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(map(safe_cell, names))
+        for line in self.to_dicts():
+            writer.writerow([safe_cell(line[name]) for name in names])
         return out.getvalue()
 
     def to_json(self) -> dict[str, Any]:

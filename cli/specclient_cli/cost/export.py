@@ -31,7 +31,8 @@ def command(state: State, /, *, form: ExportFormat, output: Path | None, **given
 
     Each call is one line with all columns of the ledger, oldest first. 'cost_nano' is the exact cost in
     billionths of a dollar, 'cost' is the same in dollars. Unknown values are empty in CSV and null in JSON.
-    Memory use does not depend on the number of calls.
+    In CSV, a text that a spreadsheet would run as a formula gets a leading apostrophe. Memory use does not
+    depend on the number of calls.
 
     \b
     Examples:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 
 from specclient.errors import ConfigurationError
 from specclient.ledger.row import LedgerRow
+from specclient.reports.csv_cells import safe_cell
+from specclient.reports.export import export_lines
 from specclient.reports.page.tables import report_table
 from specclient.reports.report import GROUPS, parse_since, report
 from specclient.reports.text import ReportCells
@@ -197,6 +200,40 @@ def test_tool_calls_are_summed_in_every_format():
     assert dict(zip(cells.titles, cells.total, strict=True))["tool calls"] == "3"
     assert ">tool calls<" in report_table(made)
     assert "tool calls" not in ReportCells.of(report([row(counts={"tool_calls": 0})], ["model"])).titles
+
+
+FORMULAS = ["=1+1", "+1+1", "-1+1", "@SUM(A1)", "\t=1+1", "\r=1+1", "=cmd|' /C calc'!A0", "-", "\uff1d1+1"]
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_csv_has_no_formulas(text):
+    """A spreadsheet would run them, and names of models, tags and sessions come from requests."""
+    made = report([row(model=text, tags={"team": text}, session=text)], ["model", "tag:team", "session"])
+    (read,) = csv.DictReader(io.StringIO(made.to_csv(), newline=""))
+    escaped = "'" + text.replace("\r", "\n")
+    assert [read[name] for name in made.by] == [escaped] * 3
+    exported = "".join(export_lines([row(model=text, session=text)], "csv"))
+    (read,) = csv.DictReader(io.StringIO(exported, newline=""))
+    assert (read["model"], read["session"]) == (escaped, escaped)
+    assert json.loads(next(export_lines([row(model=text)], "jsonl")))["model"] == text
+
+
+def test_a_line_break_in_a_cell_begins_no_row():
+    for text in ("a\r=1+1", "a\r\n=1+1", "a\n=1+1"):
+        (read,) = csv.DictReader(io.StringIO(report([row(model=text)], ["model"]).to_csv(), newline=""))
+        assert read["model"] == "a\n=1+1"
+
+
+@pytest.mark.parametrize("text", ["-1", "+2.5", "-0.000000001", "-1e-7", "-.5"])
+def test_csv_keeps_numbers(text):
+    assert safe_cell(text) == text
+    assert [safe_cell(value) for value in (-1, -2.5, Decimal("-3"), None)] == [-1, -2.5, Decimal("-3"), None]
+
+
+def test_negative_amounts_are_numbers_in_csv():
+    """A correction may be negative."""
+    (read,) = csv.DictReader(io.StringIO(report([row(cost_nano=-5)], ["model"]).to_csv()))
+    assert (read["cost"], read["cost_nano"]) == ("-0.000000005", "-5")
 
 
 def test_csv_contains_exact_dollars():
