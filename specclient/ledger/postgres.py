@@ -43,6 +43,7 @@ from specclient.ledger.schema import (
     foreign_table_error,
 )
 from specclient.ledger.store import LEDGER_HINT, Execute, RowValues, SQLValue
+from specclient.runtime.masked_urls import mask_url_passwords
 
 __all__ = ["PostgresStore"]
 
@@ -106,7 +107,7 @@ class PostgresStore:
         except (ArgumentError, ValueError):
             raise ValueError("not a database URL") from None
         #: The URL without its password.
-        self.name = self._url.render_as_string(hide_password=True)
+        self.name = mask_url_passwords(url)
         if self._url.drivername in ("postgres", "postgresql"):
             self._url = self._url.set(drivername="postgresql+psycopg")
         if self._url.get_backend_name() != "postgresql":
@@ -166,8 +167,13 @@ class PostgresStore:
             yield
         except SQLAlchemyError as error:
             raise LedgerError(
-                f"cannot {what} the ledger {self.name}: {_driver_message(error)}; {LEDGER_HINT}"
+                f"cannot {what} the ledger {self.name}: {self._without_password(error)}; {LEDGER_HINT}"
             ) from None
+
+    def _without_password(self, error: SQLAlchemyError) -> str:
+        """Return the driver's message, in which a driver may quote its connection options."""
+        message, password = _driver_message(error), self._url.password
+        return message.replace(password, "***") if password else message
 
     def _open(self) -> Engine:
         """Connect; create the tables if they are missing."""

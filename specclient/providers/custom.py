@@ -11,9 +11,10 @@ from pydantic import SecretStr
 from specclient.config import ANY_VENDOR
 from specclient.errors import ConfigurationError
 from specclient.providers.dialects import DIALECTS
-from specclient.providers.endpoint import Endpoint, KeySource, checked_base_url, shown_url
+from specclient.providers.endpoint import Endpoint, KeySource, checked_base_url
 from specclient.providers.openai.quirks import Quirks
 from specclient.providers.presets.registry import PRESETS, preset_for_url
+from specclient.runtime.masked_urls import mask_url
 from specclient.types.capabilities import UNKNOWN_CAPABILITIES, Capabilities
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
@@ -81,7 +82,7 @@ class Provider:
             try:
                 checked_base_url(self.metrics)
             except ConfigurationError as error:
-                raise self._error("metrics", shown_url(self.metrics), f"true or a URL ({error})") from None
+                raise self._error("metrics", mask_url(self.metrics), f"true or a URL ({error})") from None
 
     def _error(self, key: str, value: object, allowed: str) -> ConfigurationError:
         return ConfigurationError(f"provider {self.name!r}: {key} is {value!r}; it must be {allowed}")

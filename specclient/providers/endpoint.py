@@ -11,6 +11,7 @@ from pydantic import SecretStr
 
 from specclient.errors import ConfigurationError
 from specclient.providers.openai.quirks import NO_QUIRKS, Quirks
+from specclient.runtime.masked_urls import mask_url
 from specclient.types.capabilities import UNKNOWN_CAPABILITIES, Capabilities
 
 #: Returns the key. Called before each HTTP attempt, so the key may change.
@@ -88,7 +89,7 @@ class Endpoint:
     @property
     def address(self) -> str:
         """The base URL without its query, which may hold a key."""
-        return shown_url(self.base_url)
+        return mask_url(self.base_url)
 
     @property
     def lacks(self) -> str | None:
@@ -117,12 +118,6 @@ class Endpoint:
         return replace(known, **{name: getattr(probed, name) for name in unknown})
 
 
-def shown_url(url: str) -> str:
-    """Return a URL without its query, which may hold a key."""
-    head, mark, _ = url.partition("?")
-    return f"{head}?…" if mark else url
-
-
 def checked_base_url(url: str) -> str:
     """Return ``url`` without surrounding blanks.
 
@@ -135,10 +130,12 @@ def checked_base_url(url: str) -> str:
         parts = urlsplit(url)
         parts.port  # noqa: B018 - raises ValueError for an invalid port
     except ValueError as error:
-        raise ConfigurationError(f"base_url {shown_url(url)!r} is not a URL: {error}") from None
-    if "@" in parts.netloc:  # the URL is not shown: it may hold a password
+        reason = "" if "@" in url else f": {error}"  # it may quote a part of a password
+        raise ConfigurationError(f"base_url {mask_url(url)!r} is not a URL{reason}") from None
+    if "@" in parts.netloc:
+        host = f" of {parts.hostname!r}" if url.count("@") == 1 else ""  # else part of a password, perhaps
         raise ConfigurationError(
-            f"base_url of {parts.hostname!r} contains a user name or password; remove them and pass "
+            f"base_url{host} contains a user name or password; remove them and pass "
             "default_headers={'Authorization': 'Basic …'}"
         )
     if parts.scheme in ("http", "https") and parts.hostname:
@@ -146,10 +143,10 @@ def checked_base_url(url: str) -> str:
     if "://" not in url and url and not url.startswith("/"):
         host = urlsplit(f"//{url}").hostname or ""
         scheme = "http" if host in ("localhost", "0.0.0.0") or host.startswith("127.") else "https"  # noqa: S104
-        url = shown_url(url)
+        url = mask_url(url)
         raise ConfigurationError(f"base_url {url!r} has no scheme; write {f'{scheme}://{url}'!r}")
     raise ConfigurationError(
-        f"base_url is {shown_url(url)!r}; it must be a URL such as 'https://api.openai.com/v1'"
+        f"base_url is {mask_url(url)!r}; it must be a URL such as 'https://api.openai.com/v1'"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import httpx
 
 from specclient.errors import APIConnectionError
+from specclient.runtime.masked_urls import mask_url
 
 __all__ = ["download"]
 
@@ -22,6 +23,7 @@ def download(url: str, *, timeout_s: float = 30.0) -> bytes:
         APIConnectionError: the URL cannot be reached or read, answers with an error status, or is longer
             than 64 MiB. The message names the URL and the reason.
     """
+    shown = mask_url(url)
     try:
         with httpx.stream("GET", url, timeout=timeout_s, follow_redirects=True) as response:
             response.raise_for_status()
@@ -29,11 +31,13 @@ def download(url: str, *, timeout_s: float = 30.0) -> bytes:
             for chunk in response.iter_bytes():
                 content += chunk
                 if len(content) > _MAX_BYTES:
-                    raise APIConnectionError(message=f"{url} is longer than {_MAX_BYTES} bytes")
+                    raise APIConnectionError(message=f"{shown} is longer than {_MAX_BYTES} bytes")
             return bytes(content)
     except httpx.HTTPStatusError as error:
-        raise APIConnectionError(message=f"{url} answered {error.response.status_code}") from None
+        raise APIConnectionError(message=f"{shown} answered {error.response.status_code}") from None
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         raise APIConnectionError(
-            message=f"{url} could not be fetched ({type(error).__name__}: {error})"
+            # The text of an invalid URL's error may quote a part of its password.
+            message=f"{shown} could not be fetched ({type(error).__name__}"
+            f"{'' if '@' in url else f': {error}'})"
         ) from None

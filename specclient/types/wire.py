@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote_plus
 
 from specclient.errors import APIError
+from specclient.runtime.masked_urls import mask_url_passwords
 
 #: Headers whose values may be shown; any other header may hold a key.
 PUBLIC_HEADERS = frozenset(
@@ -78,8 +79,10 @@ class Secrets:
         return value if name.lower() in PUBLIC_HEADERS else _REDACTED
 
     def url(self, url: str) -> str:
-        """Return a URL with the values of its query replaced."""
+        """Return a URL without its password, and with the values of its query replaced."""
         base, mark, query = url.partition("?")
+        if "@" in base:
+            base = mask_url_passwords(base)
         names = [name for name, _ in parse_qsl(query, keep_blank_values=True)]
         return base + mark + "&".join(f"{name}={_REDACTED}" for name in names)
 

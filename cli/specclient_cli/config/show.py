@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 from pydantic import BaseModel, SecretStr
 
 from specclient.config import ENVIRONMENT, Settings
-from specclient.providers.endpoint import shown_url
+from specclient.runtime.masked_urls import mask_url
 from specclient.types.capabilities import UNKNOWN_CAPABILITIES, Capabilities
 from specclient_cli.common import options, parameter_types, render
 from specclient_cli.common.state import State, known_settings, pass_state
@@ -107,7 +107,7 @@ def _plain(key: str, value: Any) -> Any:
     if key.rpartition(".")[2] in _SECRET or isinstance(value, SecretStr):
         return "set" if value else "not set"
     if key.rpartition(".")[2] in _URLS and isinstance(value, str):
-        return shown_url(value)
+        return mask_url(value)
     if key == "ledger":
         from specclient.ledger.ledger import Ledger  # noqa: PLC0415 - imports the database toolkit
 

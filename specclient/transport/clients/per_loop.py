@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import urllib.request
 import weakref
 from collections.abc import AsyncGenerator
 from typing import Any, Literal, NamedTuple
 
 from specclient.errors import ConfigurationError
 from specclient.runtime.forks import import_lock
+from specclient.runtime.masked_urls import mask_url
 from specclient.transport import lazy_httpx as httpx
 from specclient.transport.clients.adapters import MAX_CONNECTIONS, MAX_IDLE_CONNECTIONS, OwnHttpxAdapter
 from specclient.transport.clients.aiohttp_adapter import AiohttpAdapter, trusted_certificates
@@ -122,7 +124,7 @@ def _new_httpx_client(kind: ClientKind, connections: int) -> httpx.AsyncClient:
     """Return an ``httpx.AsyncClient``. Proxies and certificates come from the environment, as with httpx.
 
     Raises:
-        ConfigurationError: the certificates cannot be read.
+        ConfigurationError: the certificates cannot be read, or a proxy's URL is invalid.
     """
     from http.cookiejar import CookieJar, DefaultCookiePolicy  # noqa: PLC0415 - imported by httpx anyway
 
@@ -134,9 +136,28 @@ def _new_httpx_client(kind: ClientKind, connections: int) -> httpx.AsyncClient:
         # No cookies: copies of a client share it with other keys.
         "cookies": CookieJar(DefaultCookiePolicy(allowed_domains=[])),
     }
-    if kind == "httpx":
-        return httpx.AsyncClient(**options)
-    with import_lock:
-        from httpx_aiohttp import HttpxAiohttpClient  # noqa: PLC0415 - aiohttp takes 0.1 s to import
+    client: Any = httpx.AsyncClient
+    if kind != "httpx":
+        with import_lock:
+            from httpx_aiohttp import HttpxAiohttpClient  # noqa: PLC0415 - aiohttp takes 0.1 s to import
 
-    return HttpxAiohttpClient(**options)
+        client = HttpxAiohttpClient
+    try:
+        own: httpx.AsyncClient = client(**options)
+    except (httpx.InvalidURL, ValueError):
+        if not urllib.request.getproxies():
+            raise
+    else:
+        return own
+    raise _proxy_error()  # outside the block: the library's exception may quote a part of the password
+
+
+def _proxy_error() -> ConfigurationError:
+    """Return the error for a proxy of the environment that httpx refuses."""
+    proxies = urllib.request.getproxies()
+    named = (name for name in ("http", "https", "all") if name in proxies)
+    shown = ", ".join(f"{name}_proxy={mask_url(proxies[name])!r}" for name in named)
+    return ConfigurationError(
+        f"a proxy of the environment cannot be used ({shown}); write http://HOST:PORT, https:// or "
+        "socks5://, and escape special characters of a password (%2F for /)"
+    )

@@ -133,10 +133,27 @@ def test_show_hides_a_database_password(run, monkeypatch: pytest.MonkeyPatch) ->
     assert "hunter2" not in out
 
 
+def test_show_hides_passwords_in_urls(run, in_empty_folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    (in_empty_folder / "specclient.toml").write_text(
+        "[providers.mine]\n"
+        'base_url = "https://user:hunter2@host.example/v1"\n'
+        'metrics = "https://user:hunter2@host.example/metrics"\n'
+    )
+    monkeypatch.setenv("SPECCLIENT_LEDGER", "postgresql://db.example/costs?user=me&password=hunter2")
+    monkeypatch.setenv("SPECCLIENT_REDIS_URL", "redis://:hunter2@cache.example:6379/0")
+    for words in ((), ("--json",)):
+        _, out, err = run("config", "show", *words)
+        assert "host.example" in out
+        assert "db.example" in out
+        assert "hunter2" not in out + err
+    _, out, err = run("config", "check")
+    assert "hunter2" not in out + err
+
+
 def test_check_finds_no_problem_in_a_fresh_installation(run) -> None:
     code, out, _ = run("config", "check")
     assert code == 0
-    assert "problem" not in out
+    assert not [line for line in out.splitlines() if line.startswith("problem")]
     assert "openai: no key: set OPENAI_API_KEY" in out
 
 

@@ -369,6 +369,31 @@ def test_other_databases_raise_without_the_password(url):
     assert "hunter2" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "postgresql:/me:hunter2@h/costs",
+        "postgresql:me:hunter2@h/costs",
+        "postgresql://me:hun/ter2@h/costs",
+        "mysql://me:hun/ter2@h/costs",
+        "host=h user=me password=hunter2",
+        "password = hunter2",
+    ],
+)
+def test_no_part_of_a_password_is_shown(setting):
+    try:
+        shown = locate(setting).name
+    except ConfigurationError as error:
+        shown = str(error)
+    assert "hun" not in shown
+    assert "ter2" not in shown
+
+
+def test_options_of_a_url_are_shown_without_passwords():
+    store = locate("postgresql://db.example/costs?user=me&password=hunter2&sslmode=require")
+    assert store.name == "postgresql://db.example/costs?user=me&password=***&sslmode=require"
+
+
 def test_a_missing_sqlalchemy_raises_and_names_the_extra(monkeypatch):
     monkeypatch.delitem(sys.modules, "specclient.ledger.postgres")
     monkeypatch.setitem(sys.modules, "sqlalchemy", None)

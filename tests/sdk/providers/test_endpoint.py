@@ -38,6 +38,26 @@ def test_a_password_in_a_base_url_is_refused_and_not_shown(url: str) -> None:
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://user:hun/ter2@host/v1",
+        "http://user:hun?ter2@host/v1",
+        "http://user:hun#ter2@host/v1",
+        "http://user:hun@ter2@host/v1",
+        "http://user:a@hun/ter2@host/v1",
+        "http://user:[hunter2@host/v1",
+        "user:hunter2@host/v1",
+        "ftp://user:hunter2@host/v1",
+    ],
+)
+def test_no_part_of_an_unescaped_password_is_shown(url: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        checked_base_url(url)
+    assert "hun" not in str(caught.value)
+    assert "ter2" not in str(caught.value)
+
+
 @pytest.mark.parametrize("url", ["http://[::1]:8000/v1", "https://host/a/b?c=d", "HTTP://host"])
 def test_valid_base_urls_are_stripped_of_blanks(url: str) -> None:
     assert checked_base_url(f" {url}\n") == url

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import traceback
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -18,7 +19,13 @@ import httpx
 import pytest
 from loopback_server import OpenAIServer, broken_stream, events, hang, reply, reset
 
-from specclient.errors import APIConnectionError, APITimeoutError, NotFoundError
+from specclient.errors import (
+    APIConnectionError,
+    APIError,
+    APITimeoutError,
+    ConfigurationError,
+    NotFoundError,
+)
 from specclient.transport import Transport
 from specclient.types.wire import WireRequest
 
@@ -257,3 +264,38 @@ async def test_proxies_from_environment_variables_are_used(
     await transport.aclose()
     assert answer.status == 200
     assert openai_server.requests[0].path == url
+
+
+@pytest.mark.parametrize(
+    "proxy", ["http://me:hun/ter2@proxy.invalid:1", "gopher://me:hunter2@proxy.invalid:1"]
+)
+async def test_an_invalid_proxy_is_an_error_without_its_password(
+    kind: Any, proxy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", proxy)
+    transport = Transport(kind=kind)
+    with pytest.raises(ConfigurationError, match=r"proxy of the environment.*proxy\.invalid") as caught:
+        await transport.fetch(WireRequest("POST", "http://model.invalid/v1", content=b"{}"))
+    await transport.aclose()
+    text = "".join(traceback.format_exception(caught.value))
+    assert "hun" not in text
+    assert "ter2" not in text
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # httpx-aiohttp's use of aiohttp
+@pytest.mark.parametrize("answer", [None, 407])
+async def test_a_failing_proxy_is_an_error_without_its_password(
+    openai_server: OpenAIServer, kind: Any, answer: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = openai_server.port
+    if answer is None:
+        openai_server.close()
+    else:
+        openai_server.script(*[reply(answer, {"error": {"message": "no"}})] * 5)
+    monkeypatch.setenv("HTTP_PROXY", f"http://me:hunter2@127.0.0.1:{port}")
+    transport = Transport(kind=kind)
+    with pytest.raises(APIError) as caught:
+        await transport.fetch(WireRequest("POST", "http://model.invalid/v1", content=b"{}"))
+    await transport.aclose()
+    shown = f"{caught.value} {vars(caught.value)} {''.join(traceback.format_exception(caught.value))}"
+    assert "hunter2" not in shown
