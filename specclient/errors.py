@@ -33,14 +33,16 @@ OpenAIError
     └── LedgerError               the ledger cannot be opened or read
 InvalidWebhookSignatureError      a ValueError, as in the OpenAI client
 
-All of them can be pickled and copied.
+All of them can be pickled and copied. Pickles hold no request bodies unless
+``OpenAIError.pickle_request_bodies`` is set.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Self, TypeVar
 
 __all__ = [
     "APIConnectionError", "APIError", "APIResponseValidationError", "APIStatusError", "APITimeoutError",
@@ -54,18 +56,68 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _rebuilt(cls: type[OpenAIError], args: tuple[Any, ...], state: dict[str, Any]) -> OpenAIError:
+_E = TypeVar("_E", bound="OpenAIError")
+
+
+def _rebuilt(cls: type[_E], args: tuple[Any, ...], state: dict[str, Any]) -> _E:
     error = cls.__new__(cls, *args)
     error.__dict__.update(state)
     return error
 
 
 class OpenAIError(Exception):
-    """The base class of all exceptions that this package raises on purpose."""
+    """The base class of all exceptions that this package raises on purpose.
+
+    Attributes:
+        pickle_request_bodies: whether pickles of errors hold the bodies of their requests. By default they do
+            not, because process pools, task queues and crash reporters store pickles, and bodies hold
+            prompts. Set it on the class for all errors, or on one error. Copies by ``copy`` are complete.
+    """
+
+    pickle_request_bodies: bool = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exception.__reduce__ calls the class with ``args``, which loses keyword-only arguments.
-        return _rebuilt, (type(self), self.args, self.__dict__.copy())
+        state = self.__dict__.copy() if self.pickle_request_bodies else self._state_without_prompts()
+        return _rebuilt, (type(self), self.args, state)
+
+    def __copy__(self) -> Self:
+        return _rebuilt(type(self), self.args, self.__dict__)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        args, state = copy.deepcopy((self.args, self.__dict__), memo)
+        return _rebuilt(type(self), args, state)
+
+    def _state_without_prompts(self) -> dict[str, Any]:
+        """Return the attributes for a pickle, without the bodies of requests and unsent messages."""
+        state = self.__dict__.copy()
+        if (request := state.get("request")) is not None:
+            state["request"] = _without_body(request)
+        if (response := state.get("response")) is not None:
+            state["response"] = _without_request_body(response)
+        for name in ("unsent_frames", "unsent_messages"):
+            if name in state:
+                state[name] = _HiddenItems()
+        return state
+
+
+def _without_body(request: Any) -> Any:
+    """Return an HTTP library's request without its body; method, URL and headers stay."""
+    try:
+        body = request.content
+    except (AttributeError, RuntimeError):  # RuntimeError: httpx, a body that was not read is not pickled
+        return request
+    return type(request)(request.method, request.url, headers=request.headers) if body else request
+
+
+def _without_request_body(response: Any) -> Any:
+    """Return an HTTP library's response with a request that has no body; so have those of its redirects."""
+    if (request := _request_of(response)) is None:
+        return response
+    bare = copy.copy(response)
+    bare.request = _without_body(request)
+    bare.history = [_without_request_body(each) for each in getattr(response, "history", ())]
+    return bare
 
 
 class SpecClientError(OpenAIError):

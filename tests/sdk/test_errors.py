@@ -105,9 +105,15 @@ OF_OURS = [
 EVERY = [*(OUR_CLASSES[name](*args, **options) for name, args, options in MADE), *OF_OURS]
 
 
+def pickled(error: Any) -> Any:
+    return pickle.loads(pickle.dumps(error))
+
+
 @pytest.mark.parametrize("error", EVERY, ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("copied", [lambda e: pickle.loads(pickle.dumps(e)), copy.copy, copy.deepcopy])
-def test_every_error_can_be_pickled_and_copied(error: Any, copied: Any) -> None:
+@pytest.mark.parametrize("copied", [pickled, copy.copy, copy.deepcopy])
+def test_every_error_can_be_pickled_and_copied(error: Any, copied: Any, monkeypatch: Any) -> None:
+    if copied is pickled:
+        monkeypatch.setattr(errors.OpenAIError, "pickle_request_bodies", True)
     if hasattr(error, "add_note"):
         error.__dict__.pop("__notes__", None)
         error.add_note("seen on the way")
@@ -122,6 +128,57 @@ def test_every_error_can_be_pickled_and_copied(error: Any, copied: Any) -> None:
             assert (str(got.url), got.content) == (str(value.url), value.content)
         else:
             assert got == value
+
+
+PROMPT = "my secret diary"
+SENT = httpx.Request("POST", "https://api.example.com/v1/x", json={"messages": [{"content": PROMPT}]})
+
+
+def refused() -> httpx.Response:
+    """Return a response after a redirect; both requests have the prompt in their bodies."""
+    answer = httpx.Response(
+        429, request=SENT, headers={"x-request-id": "req-1"}, json={"error": {"code": "x"}}
+    )
+    answer.history = [httpx.Response(307, request=SENT)]
+    return answer
+
+
+WITH_PROMPT = [
+    errors.APITimeoutError(SENT, partial="so far"),
+    errors.APIConnectionError(request=SENT),
+    errors.RateLimitError("slow down", response=refused(), body={"code": "x"}),
+    errors.APIResponseValidationError(refused()),
+    errors.WebSocketConnectionClosedError("closed", unsent_messages=[PROMPT, PROMPT.encode()]),
+]
+
+
+@pytest.mark.parametrize("error", WITH_PROMPT, ids=lambda error: type(error).__name__)
+def test_a_pickled_error_holds_no_prompt_unless_wanted(error: Any) -> None:
+    data = pickle.dumps(error)
+    assert PROMPT.encode() not in data
+    arrived = pickle.loads(data)
+    assert (type(arrived), str(arrived)) == (type(error), str(error))
+    assert arrived.__dict__.keys() == error.__dict__.keys()
+    if request := getattr(error, "request", None):
+        assert (arrived.request.method, arrived.request.url) == ("POST", SENT.url)
+        assert arrived.request.headers == request.headers
+        assert arrived.request.content == b""
+    if response := getattr(error, "response", None):
+        assert (arrived.response.status_code, arrived.response.content) == (429, response.content)
+        assert arrived.request_id == "req-1" if hasattr(error, "request_id") else True
+        assert arrived.response.request.content == b""
+    wanted = copy.copy(error)
+    wanted.pickle_request_bodies = True
+    assert PROMPT.encode() in pickle.dumps(wanted)
+    assert PROMPT.encode() not in pickle.dumps(error)
+
+
+def test_pickling_an_error_does_not_change_it() -> None:
+    error = errors.RateLimitError("slow down", response=refused())
+    pickle.dumps(error)
+    assert PROMPT.encode() in error.request.content
+    assert PROMPT.encode() in error.response.request.content
+    assert PROMPT.encode() in error.response.history[0].request.content
 
 
 def test_specclients_errors_have_the_documented_bases() -> None:
