@@ -4,6 +4,10 @@ uvicorn waits forever for the head of a request, accepts a head of any size, and
 that does not read the response; this protocol limits all three. uvicorn also treats the body of a request
 with an ``Upgrade`` header as data of the other protocol. Java's client sends ``Upgrade: h2c`` with every
 request; a server may ignore it (RFC 9110, section 7.8).
+
+A client may close its direction of the connection after its request, and still read the response. uvicorn
+closes the connection then. This protocol keeps it for the answer, and finds out whether the client has left
+instead; see :mod:`specclient.serving.half_closed`.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from specclient.serving.errors import ServingError, bad_request
+from specclient.serving.half_closed import DepartureWatch
 from specclient.serving.limits import Limits
 
 fcntl: ModuleType | None
@@ -35,7 +40,11 @@ DISCONNECT_KEY = "specclient.disconnect"
 
 _JSON = b"application/json"
 _HEAD_END = b"\r\n\r\n"
+_LINE_BYTES = len(b": \r\n")  # of a header, in addition to its name and value
 _UPGRADE = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
+#: Seconds and bytes for which a refused client is read on. A connection that is closed with unread data is
+#: reset, and the client may lose the error (RFC 9112, section 9.6).
+_LINGER_S, _LINGER_BYTES = 2.0, 2**20
 _REASONS = {400: b"Bad Request", 431: b"Request Header Fields Too Large"}
 
 
@@ -108,6 +117,10 @@ class _LimitedHTTPProtocol(_BASE):  # type: ignore[misc]
 
     _head_timer: asyncio.TimerHandle | None = None
     _unread_timer: asyncio.TimerHandle | None = None
+    _linger_timer: asyncio.TimerHandle | None = None
+    _departure: DepartureWatch | None = None
+    #: The error of a head that is complete but too long; the parser's exception carries no error.
+    _head_error: ServingError | None = None
     _in_head = True
     #: Bytes since the last progress (a complete head, or a part of a body): heads, and chunk framing of
     #: bodies.
@@ -119,9 +132,16 @@ class _LimitedHTTPProtocol(_BASE):  # type: ignore[misc]
         self._start_head_timer()
 
     def data_received(self, data: bytes) -> None:
+        if self._linger_timer is not None:
+            self._bytes_since_progress += len(data)
+            if self._bytes_since_progress > _LINGER_BYTES:
+                self.end()
+            return
         if self._in_head:
             data = _without_upgrade(data)
         super().data_received(data)
+        if self._linger_timer is not None or self.transport.is_closing():
+            return
         if self._progress:
             self._progress, self._bytes_since_progress = False, 0
         else:
@@ -135,6 +155,10 @@ class _LimitedHTTPProtocol(_BASE):  # type: ignore[misc]
             self._start_head_timer()
 
     def on_headers_complete(self) -> None:
+        size = len(self.url) + sum([len(name) + len(value) + _LINE_BYTES for name, value in self.headers])
+        if size > self._limits.head_bytes:
+            self._head_error = _too_long(self._limits.head_bytes)
+            raise ValueError  # stops the parser; uvicorn then calls send_400_response()
         self._in_head, self._progress = False, True
         super().on_headers_complete()
         self.cycle.transport = _ResponseWriter(self)
@@ -154,16 +178,34 @@ class _LimitedHTTPProtocol(_BASE):  # type: ignore[misc]
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(bad_request(None, msg, "invalid_http"))
+        self._refuse(self._head_error or bad_request(None, msg, "invalid_http"))
+
+    def eof_received(self) -> bool:
+        """Return whether to keep the connection, for the answers to complete requests."""
+        if self._departure is not None:
+            return True
+        last = self.cycle
+        if self._linger_timer is not None or last is None or last.response_complete or last.more_body:
+            return False
+        started = any(cycle.response_started for cycle in self._open)
+        if not (DepartureWatch.supported(started=started) and self.transport.can_write_eof()):
+            return False
+        last.keep_alive = False
+        self._departure = DepartureWatch(
+            self.transport,
+            started=started,
+            probe=self.scope["http_version"] == "1.1",
+            complete=lambda: last.response_complete,
+        )
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_head_timer()
+        for watch in (self._departure, self._linger_timer):
+            if watch is not None:
+                watch.cancel()
         self.resume_writing()
-        for cycle, signal in self._open.items():  # uvicorn signals only the newest request
-            cycle.disconnected = True
-            cycle.message_event.set()
-            signal.disconnect()
-        self._open = {}
+        self._disconnect_requests()
         super().connection_lost(exc)
 
     def timeout_keep_alive_handler(self) -> None:
@@ -185,11 +227,25 @@ class _LimitedHTTPProtocol(_BASE):  # type: ignore[misc]
             self.transport.close()
             self._watch_unread()
 
+    def _disconnect_requests(self) -> None:
+        for cycle, signal in self._open.items():  # uvicorn signals only the newest request
+            cycle.disconnected = True
+            cycle.message_event.set()
+            signal.disconnect()
+        self._open = {}
+
     def _refuse(self, error: ServingError) -> None:
         """Send an error, unless a response has started, and close the connection."""
-        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
-            self.transport.write(_encode_error(error))
-        self.end()
+        if any(cycle.response_started for cycle in self._open) or not self.transport.can_write_eof():
+            self.end()
+            return
+        self._cancel_head_timer()
+        self._disconnect_requests()
+        self.transport.write(_encode_error(error))
+        self.transport.write_eof()
+        self._bytes_since_progress = 0
+        self.flow.resume_reading()
+        self._linger_timer = self.loop.call_later(_LINGER_S, self.end)
 
     def _watch_unread(self) -> None:
         size = _unread(self.transport)

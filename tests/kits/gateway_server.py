@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from loopback_server import OpenAIServer
@@ -34,6 +34,7 @@ class Served:
         meter: the meter of the keys' usage; see :func:`specclient.serving.create_app`.
         models: the models to serve; all by default.
         limits: see :class:`specclient.serving.Limits`.
+        new_loop: makes the event loop; asyncio's by default.
         options: further options of the server's client.
     """
 
@@ -46,8 +47,10 @@ class Served:
         meter: UsageMeter | None = None,
         models: Sequence[str] = (),
         limits: Limits | None = None,
+        new_loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
         **options: Any,
     ) -> None:
+        self._new_loop = new_loop
         self.limits = limits or Limits(grace_s=5)
         self.client = AsyncOpenAI(config=settings or Settings(), **options)
         app = create_app(
@@ -77,7 +80,8 @@ class Served:
             self.loop = asyncio.get_running_loop()
             await self.server.serve(sockets=[self._socket])
 
-        asyncio.run(serve())
+        with asyncio.Runner(loop_factory=self._new_loop) as runner:
+            runner.run(serve())
 
     def __enter__(self) -> Self:
         self._thread.start()

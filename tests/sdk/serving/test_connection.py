@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import http.client
 import json
 import socket
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
+import uvloop
 from gateway_server import Served, upstream_settings, wait_until
-from loopback_server import OpenAIServer, Received, Wire, hang, reply
+from loopback_server import TEXT, OpenAIServer, Received, Wire, behave, broken_stream, hang, reply
 
 from specclient.config import Settings
 from specclient.serving import Limits
@@ -72,6 +76,49 @@ def test_an_endless_request_head_is_refused(plain: Served, line: bytes) -> None:
         "invalid_http",
         "the request's head is longer than 5000 bytes",
     )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"x-a: " + b"a" * 5000, b"x-a: b\r\n" * 700 + b"x-a: b"],
+    ids=["one header", "many headers"],
+)
+def test_a_long_head_that_arrives_as_a_whole_is_refused(plain: Served, line: bytes) -> None:
+    with _connected(plain) as sock:
+        sock.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n" + line + b"\r\n\r\n")
+        assert _rest(sock).startswith(b"HTTP/1.1 431 ")
+
+
+def test_a_long_path_is_refused(plain: Served) -> None:
+    with _connected(plain) as sock:
+        sock.sendall(b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert _rest(sock).startswith(b"HTTP/1.1 431 ")
+
+
+def test_a_long_head_after_another_request_is_refused(plain: Served) -> None:
+    with _connected(plain) as sock:
+        sock.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert _until(sock, b"}").startswith(b"HTTP/1.1 200 ")
+        sock.sendall(b"GET /health HTTP/1.1\r\nx-a: " + b"a" * 5000 + b"\r\nhost: localhost\r\n\r\n")
+        assert _rest(sock).startswith(b"HTTP/1.1 431 ")
+
+
+@pytest.fixture(scope="module")
+def usual() -> Iterator[Served]:
+    """A server without models, with the default limits."""
+    with Served(Settings.model_validate({"ledger": "off"})) as served:
+        yield served
+
+
+@pytest.mark.parametrize(("size", "status"), [(60_000, b"200"), (66_000, b"431"), (900_000, b"431")])
+def test_a_head_above_64_kib_is_431_by_default(usual: Served, size: int, status: bytes) -> None:
+    """The client gets the answer, also if it has sent more than the server has read."""
+    head = b"GET /health HTTP/1.1\r\nhost: localhost\r\nx-a: " + b"a" * size + b"\r\n\r\n"
+    for _ in range(3):
+        with _connected(usual) as sock:
+            sock.sendall(head)
+            assert _until(sock, b"}").startswith(b"HTTP/1.1 " + status)
+    assert wait_until(lambda: not usual.server.server_state.connections)
 
 
 def test_endless_trailers_close_the_connection(plain: Served) -> None:
@@ -186,3 +233,86 @@ def test_head_and_body_are_sent_in_one_write(gateway: Served, monkeypatch: pytes
         seen = _until(sock, b"0\r\n\r\n")
     assert b"".join(written) == seen
     assert written[-1].endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def on_either_loop(request: pytest.FixtureRequest, openai_server: OpenAIServer) -> Iterator[Served]:
+    """A gateway on asyncio's event loop, and on the one of ``specclient serve``."""
+    with Served(upstream_settings(openai_server), new_loop=request.param) as served:
+        yield served
+
+
+@pytest.mark.parametrize("version", [b"1.1", b"1.0"])
+@pytest.mark.parametrize("body", [BODY, STREAM])
+def test_a_client_that_ends_its_direction_gets_its_answer(
+    on_either_loop: Served, openai_server: OpenAIServer, body: bytes, version: bytes
+) -> None:
+    async def late(received: Received, wire: Wire) -> None:
+        await asyncio.sleep(0.3)
+        await behave(received, wire)
+
+    openai_server.script(late)
+    with _connected(on_either_loop) as sock:
+        sock.sendall(_post(body).replace(b"HTTP/1.1", b"HTTP/" + version))
+        sock.shutdown(socket.SHUT_WR)
+        answer = _rest(sock).removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert TEXT.split()[-1].encode() in answer
+    assert _empty(on_either_loop)
+
+
+def test_a_half_closed_client_gets_the_answers_to_pipelined_requests(on_either_loop: Served) -> None:
+    with _connected(on_either_loop) as sock:
+        sock.sendall(_post() * 3)
+        sock.shutdown(socket.SHUT_WR)
+        assert _rest(sock).count(b"HTTP/1.1 200 OK\r\n") == 3
+    assert _empty(on_either_loop)
+
+
+def test_an_ordinary_client_reads_the_answer_after_its_direction_has_ended(on_either_loop: Served) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", on_either_loop.port, timeout=30)
+    connection.request("POST", "/v1/chat/completions", BODY)
+    connection.sock.shutdown(socket.SHUT_WR)
+    answer = connection.getresponse()
+    assert answer.status == 200
+    assert json.loads(answer.read())["choices"][0]["message"]["content"] == TEXT
+    connection.close()
+
+
+@pytest.mark.parametrize(("body", "behaviour"), [
+    (BODY, hang),
+    (STREAM, hang),
+    (STREAM, broken_stream(b'data: {"choices": [{"index": 0, "delta": {"content": "a"}}]}\n\n', how="hang")),
+])  # fmt: skip
+def test_a_client_that_has_left_is_not_taken_for_a_half_closed_one(
+    on_either_loop: Served, openai_server: OpenAIServer, body: bytes, behaviour: Any
+) -> None:
+    openai_server.script(behaviour)
+    with _connected(on_either_loop) as sock:
+        sock.sendall(_post(body))
+        assert wait_until(lambda: len(openai_server.requests) == 1)
+        if behaviour is not hang:
+            _until(sock, b"data: ")
+    assert openai_server.wait_left(1)
+    assert _empty(on_either_loop)
+
+
+def test_a_half_closed_client_that_leaves_later_is_noticed(
+    on_either_loop: Served, openai_server: OpenAIServer
+) -> None:
+    openai_server.script(hang)
+    with _connected(on_either_loop) as sock:
+        sock.sendall(_post())
+        sock.shutdown(socket.SHUT_WR)
+        _until(sock, b"100 Continue\r\n\r\n")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close() sends RST
+    assert openai_server.wait_left(1)
+    assert _empty(on_either_loop)
+
+
+def test_a_request_that_ends_before_its_body_gets_no_answer(plain: Served) -> None:
+    with _connected(plain) as sock:
+        sock.sendall(_post()[:-5])
+        sock.shutdown(socket.SHUT_WR)
+        assert _rest(sock) == b""
+    assert _empty(plain)
