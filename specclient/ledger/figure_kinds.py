@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar, overload
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ T_co = TypeVar("T_co", covariant=True)
 
 #: Computes sums over rows, given a sequence of columns, each a sequence of the values in all rows.
 Summer = Callable[[Sequence[Sequence[Any]]], Sequence[int]]
+#: Returns what one row adds to the sums.
+Reader = Callable[[Sequence[Any]], Sequence[int]]
 
 
 class Totals(Protocol):
@@ -116,6 +119,21 @@ class Figure(_Descriptor[T_co]):
             return lambda values: (sum(filter(None, map(of, values[first]))),)
         return lambda values: (sum(filter(None, map(of, *[values[place] for place in places]))),)
 
+    def reader(self, places: Sequence[int]) -> Reader:
+        """Return the function that returns what a single row adds: faster than a sum over one row.
+
+        A flag adds 1, not True: PostgreSQL does not convert truth values to numbers.
+
+        Args:
+            places: for each of ``columns``, its place in the row.
+        """
+        of, values = self.of, itemgetter(*places)
+        if of is None:
+            return lambda row: (values(row) or 0,)
+        if len(places) == 1:
+            return lambda row: (int(of(values(row)) or 0),)
+        return lambda row: (int(of(*values(row)) or 0),)
+
 
 class Sum(Figure[int]):
     """A sum over rows; a row whose value is unknown adds 0."""
@@ -197,6 +215,11 @@ class Histogram(Figure["tuple[int, ...]"]):
             return counts
 
         return count
+
+    def reader(self, places: Sequence[int]) -> Reader:
+        """Return the function that counts one row."""
+        count = self.summer(range(len(places)))
+        return lambda row: count([(row[place],) for place in places])
 
     def read(self, totals: Totals) -> tuple[int, ...]:
         """Return the numbers by class."""

@@ -72,7 +72,9 @@ SUMMED_COLUMNS = tuple(
 #: Reads the values of these columns from a row.
 summed_values = itemgetter(*map(COLUMN_NAMES.index, SUMMED_COLUMNS))
 
-_SUMMERS = [figure.summer([SUMMED_COLUMNS.index(name) for name in figure.columns]) for figure in FIGURES]
+_PLACES = [[SUMMED_COLUMNS.index(name) for name in figure.columns] for figure in FIGURES]
+_SUMMERS = [figure.summer(places) for figure, places in zip(FIGURES, _PLACES, strict=True)]
+_READERS = [figure.reader(places) for figure, places in zip(FIGURES, _PLACES, strict=True)]
 _dimension_values = itemgetter(*(SUMMED_COLUMNS.index(each.column) for each in DIMENSIONS[1:]))
 #: Rows summed up at a time, so that memory is bounded.
 _BATCH = 2_000
@@ -84,8 +86,12 @@ def sums_of(rows: Sequence[Sequence[Any]]) -> list[int]:
     Args:
         rows: the values of :data:`SUMMED_COLUMNS`; at least one row.
     """
-    columns = list(zip(*rows, strict=True))
     sums: list[int] = []
+    if len(rows) == 1:
+        for reader in _READERS:
+            sums += reader(rows[0])
+        return sums
+    columns = list(zip(*rows, strict=True))
     for summer in _SUMMERS:
         sums += summer(columns)
     return sums

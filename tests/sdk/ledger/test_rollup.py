@@ -16,7 +16,7 @@ from specclient.ledger.figures import COUNTED, EDGES_S, FIGURES, SUM_NAMES, Call
 from specclient.ledger.ledger import Ledger
 from specclient.ledger.row import encoded_row
 from specclient.ledger.schema import CALLS_TABLE, HOURS_TABLE
-from specclient.ledger.sums import DIMENSION_NAMES
+from specclient.ledger.sums import DIMENSION_NAMES, summed_values, sums_of
 from specclient.ledger.totals import ROLLUP_GROUPS
 from specclient.types.usage import NANO, Cost, Speculation, Usage
 
@@ -199,6 +199,16 @@ def test_the_sums_equal_those_of_the_rows(data, ledger, make_call):
 def stored_sums(ledger):
     names = ", ".join((*DIMENSION_NAMES, *SUM_NAMES))
     return ledger.transact(lambda execute: execute(f"SELECT {names} FROM {HOURS_TABLE} ORDER BY {names}"))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_rows_summed_one_by_one_and_together_are_equal(data, make_call):
+    number = data.draw(st.integers(2, 5))
+    rows = [summed_values(encoded_row(data.draw(calls(make_call, n)))) for n in range(number)]
+    one_by_one = [sums_of([row]) for row in rows]
+    assert all(type(number) is int for sums in one_by_one for number in sums)
+    assert sums_of(rows) == [sum(each) for each in zip(*one_by_one, strict=True)]
 
 
 def test_rebuilt_sums_equal_the_stored_ones(ledger, make_call):
