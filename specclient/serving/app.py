@@ -167,9 +167,12 @@ class Service:
         """Return the handler of an API method that calls a model."""
 
         async def serve(exchange: HTTPExchange) -> None:
-            call = parse_call(method, await exchange.body(), exchange.headers, exchange.query)
-            request = authorized_request(call.request, exchange.key, self.permits)
-            call = replace(call, request=request)
+            key = exchange.key
+            permit = self.permits.of(() if key is None else key.models)
+            call = parse_call(method, await exchange.body(), exchange.headers, exchange.query, permit)
+            request = authorized_request(call.request, key, permit)
+            if request is not call.request:
+                call = replace(call, request=request)
             self.catalogue.check(request)
             if method is RESPONSE and self.catalogue.is_engines(request.model):
                 call = replace(call, request=chat_request_of(request), response=request)

@@ -73,7 +73,8 @@ class PassthroughHandler:
         if not request.method.metered:
             check_route(exchange.key, exchange.path)
         else:
-            request = authorized_request(request, exchange.key, self.permits)
+            models = () if exchange.key is None else exchange.key.models
+            request = authorized_request(request, exchange.key, self.permits.of(models))
             self.catalogue.check(request)
             exchange.entry.model, exchange.entry.streamed = request.model, request.stream
         async with (

@@ -32,6 +32,7 @@ from specclient.routing.router import AUTO
 from specclient.serving.errors import bad_request
 from specclient.types.api_method import ApiMethod
 from specclient.types.inference_methods import CHAT, COMPLETION, EMBEDDING, MODERATION, RESPONSE
+from specclient.types.permit import RoutePermit
 from specclient.types.policy import Policy
 from specclient.types.request import PerCallOptions, Request
 from specclient.types.strategy import Strategy
@@ -63,7 +64,13 @@ class IncomingCall:
     response: Request | None = None
 
 
-def parse_call(method: ApiMethod, body: bytes, headers: Mapping[str, str], query: str = "") -> IncomingCall:
+def parse_call(
+    method: ApiMethod,
+    body: bytes,
+    headers: Mapping[str, str],
+    query: str = "",
+    permit: RoutePermit | None = None,
+) -> IncomingCall:
     """Parse a call.
 
     Args:
@@ -71,6 +78,7 @@ def parse_call(method: ApiMethod, body: bytes, headers: Mapping[str, str], query
         body: the request body.
         headers: request headers; those in :data:`FORWARDED_HEADERS` are forwarded.
         query: query string, which is forwarded.
+        permit: the routes that the call may be sent to.
 
     Raises:
         ServingError: 400; the message names the field and what is allowed.
@@ -93,6 +101,7 @@ def parse_call(method: ApiMethod, body: bytes, headers: Mapping[str, str], query
         headers=forwarded_headers(headers, FORWARDED_HEADERS),
         query=dict(parse_qsl(query)) if query else {},
         body=extra,
+        permit=permit,
     )
     if ours is None:
         return IncomingCall(Request(method, model, params, stream=stream, options=options), meta)

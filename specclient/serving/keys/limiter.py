@@ -17,7 +17,7 @@ from specclient.serving.keys.rate_limits import (
     rate_limit_error,
     rate_limit_headers,
 )
-from specclient.serving.permits import ServerPermits, model_names
+from specclient.serving.permits import ServerPermit, model_names
 from specclient.types.call import Call
 from specclient.types.request import Request
 
@@ -31,13 +31,13 @@ _LIMITS = "x-ratelimit-"
 _FREE = nullcontext()
 
 
-def authorized_request(request: Request, key: StoredKey | None, permits: ServerPermits) -> Request:
+def authorized_request(request: Request, key: StoredKey | None, permit: ServerPermit) -> Request:
     """Check a key's permissions for a request, and add its permit and the key's tags.
 
     Args:
         request: the parsed request.
         key: the stored key; None permits every served model.
-        permits: the server's permits.
+        permit: the permit of the key's models.
 
     Returns:
         The request with the permit, which the pipeline checks where each attempt is sent, and with the tags
@@ -47,12 +47,13 @@ def authorized_request(request: Request, key: StoredKey | None, permits: ServerP
         ServingError: 404 if the key may not use a model; 400 if a field names models that cannot be checked,
             or the model is missing; 403 for a response in the background if the key has a budget.
     """
-    permit, options = permits.of(() if key is None else key.models), request.options
+    options = request.options
     if not request.model and key is not None and key.confined:  # a stored prompt or a default would name it
         raise bad_request("model", "model is missing; this key has limits and needs the name of a model")
     permit.check_request(request)
     if key is None:
-        return replace(request, options=replace(options, permit=permit))
+        same = options.permit is permit
+        return request if same else replace(request, options=replace(options, permit=permit))
     if key.budget_nano is not None:
         _check_background(request)
     return replace(request, options=replace(options, permit=permit, tags={**options.tags, **key.labels}))
