@@ -1,4 +1,4 @@
-"""Counts of an answer beside its tokens, by the name of their figure in the ledger: its tool calls.
+"""Counts of an answer beside its tokens, by the name of their figure in the ledger.
 
 :class:`AnswerCounter` fills ``Call.counts``. A new count is counted here, and stored and reported by a
 :class:`~specclient.ledger.figure_kinds.Counted` of the same name in :mod:`specclient.ledger.figures`.

@@ -51,8 +51,9 @@ class Call:
         session: the session that the caller named.
         lost_attempts: failed attempts before the last that were sent without a response; they may have been
             billed.
-        counts: further counts of the answer, by the name of their figure in the ledger: ``tool_calls``. A
-            count that is unknown, or that answers of this kind cannot have, is missing.
+        counts: further counts of the answer, by the name of their figure in the ledger (``Counted`` in
+            :mod:`specclient.ledger.figures`). A count that is unknown, or that answers of this kind cannot
+            have, is missing.
     """
 
     id: str

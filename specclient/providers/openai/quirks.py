@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from specclient.errors import BadRequestError
 from specclient.types.request import Request
 
 
@@ -46,8 +47,21 @@ def apply_quirks(given: Mapping[str, Any], own: Mapping[str, Any], quirks: Quirk
         given: parameters in OpenAI's form.
         own: parameters in the endpoint's form, from the caller. They override ``given`` and are not changed.
         quirks: the endpoint's differences.
+
+    Raises:
+        BadRequestError: two parameters of ``given`` have one name at the endpoint, and different values.
     """
-    body = {quirks.renamed.get(name, name): value for name, value in given.items()}
+    body: dict[str, Any] = {}
+    for name, value in given.items():
+        sent = quirks.renamed.get(name, name)
+        if body.get(sent) is not None and value is not None and body[sent] != value:
+            first = next(each for each in given if quirks.renamed.get(each, each) == sent)
+            raise BadRequestError(
+                f"{first} is {body[sent]!r} and {name} is {value!r}, and the endpoint has {sent} alone for "
+                "both; pass one of them"
+            )
+        if value is not None or sent not in body:
+            body[sent] = value
     prediction = body.get("prediction")
     if quirks.text_prediction and isinstance(prediction, Mapping):
         body["prediction"] = {**prediction, "content": _text(prediction.get("content"))}

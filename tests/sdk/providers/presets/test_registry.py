@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import SecretStr
 
-from specclient import NotFoundError, OpenAI, UnsupportedParameterError
+from specclient import BadRequestError, NotFoundError, OpenAI, UnsupportedParameterError
 from specclient.config import Settings
 from specclient.errors import ConfigurationError
 from specclient.providers import DIALECTS, PRESETS, Preset, dialect_of, preset
@@ -230,6 +230,11 @@ def test_mistrals_parameter_names() -> None:
         "prediction": {"type": "content", "content": "one two"},
         "stream": True,
     }
+    for two in ({"max_tokens": 3, "max_completion_tokens": 5}, {"max_completion_tokens": 5, "max_tokens": 3}):
+        with pytest.raises(BadRequestError, match=r"max_\w+ is \d and max_\w+ is \d, .* pass one of them"):
+            body_of("mistral", {**CHAT, **two})
+    both = body_of("mistral", {**CHAT, "max_tokens": 3, "max_completion_tokens": 3})
+    assert both["max_tokens"] == 3
     own = body_of("mistral", {**CHAT, "seed": 1}, options=PerCallOptions(body={"random_seed": 2}))
     assert own["random_seed"] == 2, "extra_body overrides the renamed parameter"
     assert body_of("mistral", options=PerCallOptions(body={"seed": 3}))["seed"] == 3, (
