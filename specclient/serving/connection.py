@@ -295,7 +295,11 @@ def _unread(transport: asyncio.Transport) -> int:
 
 
 def _too_long(most: int) -> ServingError:
-    return ServingError(431, f"the request's head is longer than {most} bytes", code="invalid_http")
+    return ServingError(
+        431,
+        f"the request's head is longer than this server's limit of {most} bytes; shorten path and headers",
+        code="invalid_http",
+    )
 
 
 def _encode_error(error: ServingError) -> bytes:

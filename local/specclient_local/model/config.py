@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from specclient.errors import CheckpointError
+from specclient.runtime.masked_urls import mask_url
 from specclient_local.model.checkpoint_files import checkpoint_errors, label, read_json, shown, whole_number
 
 BUNDLED = Path(__file__).parent.parent / "bundled"
@@ -381,7 +382,8 @@ def local_folder(name: str) -> Path | None:
         )
     if not _HUB_ID.fullmatch(name):
         raise CheckpointError(
-            f"{name} is not a folder; name one with config.json and *.safetensors, or a hub id as owner/name."
+            f"{mask_url(name) if '://' in name else name} is not a folder; name one with config.json and "
+            "*.safetensors, or a hub id as owner/name."
         )
     return None
 

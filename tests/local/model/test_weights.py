@@ -132,6 +132,8 @@ def test_names_that_are_not_folders_raise(tmp_path, monkeypatch):
     for name in ("./nowhere", str(tmp_path / "nowhere"), "nowhere", "a/b/c"):
         with pytest.raises(CheckpointError, match="is not a folder; name one with"):
             resolve_checkpoint(name)
+    with pytest.raises(CheckpointError, match=r"https://\*\*\*@hub\.example/model is not a folder"):
+        resolve_checkpoint("https://me:hunter2@hub.example/model")
     for nothing in ("", None, 3):
         with pytest.raises(ConfigurationError, match=f"model is {nothing!r}; it must be a folder or hub id"):
             resolve_checkpoint(nothing)

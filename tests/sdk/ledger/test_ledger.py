@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import threading
+import traceback
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -449,6 +450,22 @@ async def test_the_error_of_a_missing_driver_does_not_contain_the_password(make_
     text = f"{raised.value} {caplog.text} {ledger.location} {ledger!r}"
     assert "db.example" in text
     assert "hunter2" not in text
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:hunter2@127.0.0.1:1/x",
+        "postgresql://127.0.0.1:1/x?user=me&password=hunter2",
+        "postgresql://127.0.0.1:1/x?passwort=hunter2",
+        "postgresql://me:hunter2@127.0.0.1:1/x?nosuchoption=1",
+    ],
+)
+async def test_the_error_of_an_unreachable_server_does_not_contain_the_password(url, open_ledger):
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    with pytest.raises(LedgerError, match=r"the ledger postgresql://.*127\.0\.0\.1:1/x") as raised:
+        open_ledger(url).rows()
+    assert "hunter2" not in "".join(traceback.format_exception(raised.value))
 
 
 @pytest.mark.parametrize("setting", ["sqlite://", "sqlite:///:memory:", "x y://me:hunter2@h"])

@@ -74,7 +74,7 @@ def test_an_endless_request_head_is_refused(plain: Served, line: bytes) -> None:
     error = json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
     assert (error["code"], error["message"]) == (
         "invalid_http",
-        "the request's head is longer than 5000 bytes",
+        "the request's head is longer than this server's limit of 5000 bytes; shorten path and headers",
     )
 
 
