@@ -1,4 +1,4 @@
-"""The accelerator's benchmark on a shape small enough for a CPU: its figures, and time that is up."""
+"""The GPU benchmark with models small enough for a CPU: its figures, and stages skipped for lack of time."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def gpu(monkeypatch):
     return program
 
 
-def test_every_figure_of_speculation_is_measured_and_drawn(gpu, tmp_path, capsys):
+def test_speculation_figures_are_written_and_plotted(gpu, tmp_path, capsys):
     out = tmp_path / "results"
     gpu.main(["--tiny", "--stages", "plain,free,grid", "--out", str(out)])
     figures = json.loads((out / "gpu.json").read_text())
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == figures
     (plain,) = figures["plain"]["rows"]
     assert 0 < plain["share_of_memory"] < 1
-    for row in figures["free"]["rows"]:  # every guess is right
+    for row in figures["free"]["rows"]:  # all drafted tokens are accepted
         assert row["tokens_a_round"] == row["depth"] + 1
     grid = figures["grid"]["rows"]
     assert [(row["batch"], row["depth"]) for row in grid] == [(1, 1), (1, 3), (3, 1), (3, 3)]
@@ -40,7 +40,7 @@ def test_every_figure_of_speculation_is_measured_and_drawn(gpu, tmp_path, capsys
     }
 
 
-def test_stages_without_time_say_so_and_leave_what_was_measured(gpu, tmp_path):
+def test_stages_without_time_are_recorded_as_not_run_and_keep_earlier_results(gpu, tmp_path):
     (tmp_path / "gpu.json").write_text(json.dumps({"plain": {"rows": [{"tokens_per_s": 1.0}]}}))
     gpu.main(["--tiny", "--minutes", "0", "--stages", "grid,peer", "--out", str(tmp_path)])
     figures = json.loads((tmp_path / "gpu.json").read_text())
@@ -48,13 +48,13 @@ def test_stages_without_time_say_so_and_leave_what_was_measured(gpu, tmp_path):
     assert figures["grid"] == figures["peer"] == {"not_run": "no time was left"}
 
 
-def test_the_closed_form(gpu):
+def test_theory_is_the_closed_form_of_the_speedup(gpu):
     assert gpu.theory(0.5, 1, 0.0) == 1.5
     assert gpu.theory(0.8, 2, 0.1) == pytest.approx((1 + 0.8 + 0.64) / 1.2)
     assert gpu.theory(1.0, 3, 0.5) == pytest.approx(4 / 2.5)
 
 
-def test_target_and_draft_agree_when_the_upper_layers_are_scaled_to_zero(gpu):
+def test_all_drafted_tokens_are_accepted_when_the_upper_layers_are_scaled_to_zero(gpu):
     bench = gpu.Bench(gpu.TINY_PLAN, gpu.Results(Path("unwritten"), 0.0, lambda: 0.0), tiny=True)
     bench.pair.scale_upper_layers(0.0)
     agreeing = bench.decode(1, 3, forget=True)
@@ -64,7 +64,7 @@ def test_target_and_draft_agree_when_the_upper_layers_are_scaled_to_zero(gpu):
 
 
 @torch.inference_mode()
-def test_transformers_runs_the_same_pair(gpu):
+def test_transformers_gives_the_same_target_logits(gpu):
     import synthetic
 
     weights = synthetic.random_weights(synthetic.TINY, torch.float32, "cpu")

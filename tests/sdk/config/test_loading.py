@@ -1,4 +1,4 @@
-"""Settings: which source wins, and what every wrong file, key and value is told."""
+"""Settings: the precedence of their sources, and the error messages for wrong files, keys and values."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_defaults_need_no_file(tmp_path: Path) -> None:
     assert DEFAULT_DEVICE_COST_PER_HOUR > 0
 
 
-def test_argument_over_environment_over_file_over_default(tmp_path: Path) -> None:
+def test_arguments_override_the_environment_the_file_and_defaults_in_this_order(tmp_path: Path) -> None:
     _write(tmp_path, GOOD + "")
     env = {"SPECCLIENT_MODEL": "from/env", "SPECCLIENT_LEDGER": "off"}
     assert load(cwd=tmp_path, env={}).default_model == "mine/llama"
@@ -55,7 +55,7 @@ def test_argument_over_environment_over_file_over_default(tmp_path: Path) -> Non
     assert settings.default_provider == "openai"
 
 
-def test_the_file_is_read_exactly(tmp_path: Path) -> None:
+def test_every_table_of_the_file_is_loaded_and_keys_are_hidden(tmp_path: Path) -> None:
     path = _write(tmp_path, GOOD)
     settings = load(path, env={})
     assert settings.source == path
@@ -63,20 +63,20 @@ def test_the_file_is_read_exactly(tmp_path: Path) -> None:
     assert settings.policy_named("fast") == Policy(minimize="latency", max_latency_s=2)
     big = settings.local.models["big"]
     assert (big.path, big.draft) == ("somewhere", ("one", "other"))
-    assert big.model_dump()["quantize"] == "int8", "what the engine checks is handed to it as it is"
+    assert big.model_dump()["quantize"] == "int8", "options that the engine checks are passed to it unchanged"
     assert "sk-secret" not in repr(settings)
     assert "sk-secret" not in settings.model_dump_json()
 
 
 @pytest.mark.parametrize("text", ["", 'default_model = "local/demo"\n', "[local]\nslots = 2\n"])
-def test_which_file_was_read_is_told(tmp_path: Path, text: str) -> None:
+def test_settings_name_the_file_that_was_loaded(tmp_path: Path, text: str) -> None:
     file = tmp_path / "specclient.toml"
     file.write_text(text)
     assert load(file, env={}).source == file
     assert load(env={}, cwd=tmp_path / "elsewhere").source is None
 
 
-def test_where_it_is_looked_for(tmp_path: Path) -> None:
+def test_the_search_path_is_the_variable_or_the_working_and_user_folders(tmp_path: Path) -> None:
     assert search_path({"SPECCLIENT_CONFIG": "/a/b.toml"}, tmp_path) == [Path("/a/b.toml")]
     here, user = search_path({}, tmp_path)
     assert here == tmp_path / FILE_NAME
@@ -87,7 +87,7 @@ def test_where_it_is_looked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("default_model = ", "not valid TOML"),
         ("defalt_model = 'x'", "unknown setting 'defalt_model'"),
@@ -119,9 +119,9 @@ def test_where_it_is_looked_for(tmp_path: Path) -> None:
         ("[providers.x]\napi_key = 5\nbase_url='http://h'", "providers.x.api_key"),
     ],
 )
-def test_what_is_wrong_is_named(tmp_path: Path, text: str, told: str) -> None:
+def test_an_invalid_setting_raises_an_error_that_names_it(tmp_path: Path, text: str, message: str) -> None:
     path = _write(tmp_path, text)
-    with pytest.raises(ConfigurationError, match=told) as caught:
+    with pytest.raises(ConfigurationError, match=message) as caught:
         load(path, env={})
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value).strip() or "TOML" in str(caught.value)
@@ -138,19 +138,19 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, told: str) -> None:
         "ledger = ['postgresql://me:sk-secret@h/db']",
     ],
 )
-def test_a_key_is_never_quoted_back(tmp_path: Path, text: str) -> None:
+def test_error_messages_do_not_quote_secrets(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load(_write(tmp_path, text), env={})
     assert "sk-secret" not in str(caught.value)
     assert "type" in str(caught.value)
 
 
-def test_no_secret_in_what_settings_show(tmp_path: Path) -> None:
+def test_the_repr_of_settings_hides_secrets(tmp_path: Path) -> None:
     text = "ledger = 'postgresql://me:sk-secret@h/db'\n[providers.x]\nheaders = {Authorization = 'sk-secret'}"
     assert "sk-secret" not in repr(load(_write(tmp_path, text), env={}))
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_missing_and_undecodable_files_raise_a_configuration_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"no configuration file at .*gone\.toml.*config init"):
         load(tmp_path / "gone.toml", env={})
     with pytest.raises(ConfigurationError, match="no configuration file at"):
@@ -161,7 +161,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"minimize": "risk"}, "minimize is 'risk'"),
         ({"max_latency_s": float("nan")}, "max_latency_s is nan"),
@@ -170,6 +170,6 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         ({"allow": "local/"}, "allow is 'local/'.*list"),
     ],
 )
-def test_policies_check_themselves(fields: dict[str, object], told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+def test_a_policy_validates_its_fields(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         Policy(**fields)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Fixtures: a server in another process, and programs run as users run them."""
+"""Fixtures: a server in another process, and Python programs run in subprocesses."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ HEAD = """
 """
 
 
-class Started(subprocess.Popen[str]):
-    """A process that ends with the test that began it, also where the test fails."""
+class ChildProcess(subprocess.Popen[str]):
+    """A subprocess that is killed when its test fails."""
 
     def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
         if kind is not None:
@@ -40,7 +40,7 @@ Program = Callable[..., str]
 
 @pytest.fixture(scope="session")
 def far_server() -> Iterator[str]:
-    """The base URL of a server in a process of its own, which answers as the model's name asks."""
+    """The base URL of a server in a separate process; the model's name selects its response."""
     command = [sys.executable, str(KITS / "far_server.py")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -50,13 +50,13 @@ def far_server() -> Iterator[str]:
 
 @pytest.fixture
 def begin(tmp_path: Path) -> Begin:
-    """Start a program, on a server where one is named, with warnings as errors; its output is piped."""
+    """Start a program with warnings as errors and piped output; with ``url``, it begins with ``HEAD``."""
 
     def start(code: str, url: str = "", *, dev: bool = True) -> subprocess.Popen[str]:
         path = tmp_path / "program.py"
         head = textwrap.dedent(HEAD).format(url=url) if url else ""
         path.write_text(head + textwrap.dedent(code))
-        return Started(
+        return ChildProcess(
             [sys.executable, *(["-X", "dev"] if dev else []), "-W", "error", str(path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -71,18 +71,18 @@ def begin(tmp_path: Path) -> Begin:
 
 @pytest.fixture
 def program(begin: Begin) -> Program:
-    """Run a program to its end; it must succeed and say nothing on stderr. Returns what it printed."""
+    """Run a program to its end and return its output; it must exit with 0 and write nothing to stderr."""
 
     def run(code: str, url: str = "", *, dev: bool = True, timeout_s: float = 120) -> str:
         with begin(code, url, dev=dev) as process:
             out, err = process.communicate(timeout=timeout_s)
-        assert (process.returncode, said(err)) == (0, []), err
+        assert (process.returncode, unexpected_lines(err)) == (0, []), err
         return out.strip()
 
     return run
 
 
-def said(err: str) -> list[str]:
-    """Return what stderr holds, but for asyncio's note of a slow step and ours of an unknown price."""
+def unexpected_lines(err: str) -> list[str]:
+    """Return the lines of stderr, without asyncio's slow-step warnings and warnings of unknown prices."""
     lines = err.splitlines()
     return [line for line in lines if not line.startswith("Executing <") and "unpriced" not in line]

@@ -1,4 +1,4 @@
-"""An error that has been handled keeps nothing alive: no frame, no key, not even itself."""
+"""A handled error is freed without the garbage collector, and its traceback holds no API key."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ Failing = Callable[[str, bool], OpenAIError]
 
 @pytest.fixture(params=["sync", "async"])
 def failing(request: pytest.FixtureRequest, far_server: str) -> Iterator[Failing]:
-    """Return what a call that fails raises."""
+    """Return a function that makes a failing call and returns the error raised."""
     options: dict[str, Any] = {"base_url": far_server, "api_key": KEY, "max_retries": 0}
     asynchronous, synchronous = AsyncOpenAI(**options), OpenAI(**options)
 
-    caught: list[OpenAIError] = []  # and no task's result: asyncio's own frames would hold it
+    caught: list[OpenAIError] = []  # not the result of a task: asyncio's own frames would keep it alive
 
     async def awaited(model: str, stream: bool) -> None:
         try:
@@ -68,10 +68,12 @@ def failing(request: pytest.FixtureRequest, far_server: str) -> Iterator[Failing
 
 @pytest.mark.parametrize(("model", "stream"), KINDS)
 @pytest.mark.usefixtures("without_collector")
-def test_it_is_freed_without_the_garbage_collector(failing: Failing, model: str, stream: bool) -> None:
-    failing(model, stream)  # what the first call makes, once, is not the matter here
+def test_a_handled_error_is_freed_without_the_garbage_collector(
+    failing: Failing, model: str, stream: bool
+) -> None:
+    failing(model, stream)  # objects that only the first call creates are not tested here
     freed = weakref.ref(failing(model, stream))
-    for _ in range(100):  # the loop's thread may still be on its way out of the call
+    for _ in range(100):  # the loop's thread may not have left the call yet
         if freed() is None:
             return
         asyncio.run(asyncio.sleep(0.01))
@@ -80,7 +82,7 @@ def test_it_is_freed_without_the_garbage_collector(failing: Failing, model: str,
 
 
 @pytest.mark.parametrize(("model", "stream"), KINDS)
-def test_its_traceback_is_short_and_leads_to_no_key(failing: Failing, model: str, stream: bool) -> None:
+def test_a_traceback_is_short_and_its_frames_hold_no_key(failing: Failing, model: str, stream: bool) -> None:
     error = failing(model, stream)
     steps = list(traceback.walk_tb(error.__traceback__))
     assert len(steps) <= 30
@@ -88,11 +90,11 @@ def test_its_traceback_is_short_and_leads_to_no_key(failing: Failing, model: str
         assert KEY not in _shown(frame), f"{frame.f_code.co_name} holds the key"
 
 
-def test_raising_it_again_does_not_lengthen_what_the_next_one_has(failing: Failing) -> None:
+def test_tracebacks_do_not_grow_from_one_failing_call_to_the_next(failing: Failing) -> None:
     lengths = [len(traceback.extract_tb(failing("400", False).__traceback__)) for _ in range(5)]
     assert len(set(lengths[1:])) == 1
 
 
 def _shown(frame: FrameType) -> str:
-    """Return what a crash reporter shows of a frame, but for the test's own and the user's arguments."""
+    """Return the locals that a crash reporter would show of a frame; nothing for frames of this file."""
     return "" if frame.f_code.co_filename == __file__ else repr(frame.f_locals)

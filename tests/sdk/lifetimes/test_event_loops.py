@@ -1,4 +1,4 @@
-"""The asynchronous client in one loop after the other, in several at once, cancelled, closed and dropped."""
+"""The asynchronous client in consecutive and concurrent event loops; cancelled, closed and dropped calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ASK = [{"role": "user", "content": "hello"}]
 FRAME = b'data: {"choices": [{"index": 0, "delta": {"content": "word "}}]}\n\n'
 
 
-def made(server: OpenAIServer) -> AsyncOpenAI:
+def make_client(server: OpenAIServer) -> AsyncOpenAI:
     return AsyncOpenAI(base_url=server.base_url, api_key="k")
 
 
@@ -34,23 +34,23 @@ async def read(client: AsyncOpenAI) -> str:
     return "".join([chunk.choices[0].delta.content or "" async for chunk in await opened(client)])
 
 
-def test_one_loop_after_the_other_and_closed_from_any(openai_server: OpenAIServer) -> None:
-    client = made(openai_server)
+def test_a_client_works_in_consecutive_loops_and_after_closing(openai_server: OpenAIServer) -> None:
+    client = make_client(openai_server)
     assert asyncio.run(whole(client)) == TEXT
     asyncio.run(client.close())
     assert asyncio.run(read(client)) == TEXT
 
-    async def all_of_it() -> None:
+    async def use_and_reuse() -> None:
         async with client:
             assert await whole(client) == TEXT
         assert await whole(client) == TEXT
 
-    asyncio.run(all_of_it())
+    asyncio.run(use_and_reuse())
     asyncio.run(client.close())
 
 
-def test_several_loops_at_once(openai_server: OpenAIServer) -> None:
-    client, seen = made(openai_server), list[str]()
+def test_a_client_works_in_concurrent_loops_of_several_threads(openai_server: OpenAIServer) -> None:
+    client, seen = make_client(openai_server), list[str]()
 
     def work() -> None:
         for _ in range(3):
@@ -64,9 +64,9 @@ def test_several_loops_at_once(openai_server: OpenAIServer) -> None:
     assert seen == [TEXT] * 18
 
 
-def test_a_stream_left_behind_by_its_loop_has_ended(openai_server: OpenAIServer) -> None:
+def test_a_stream_whose_loop_was_closed_is_cancelled(openai_server: OpenAIServer) -> None:
     openai_server.script(broken_stream(FRAME, how="hang"))
-    client = made(openai_server)
+    client = make_client(openai_server)
 
     async def begin() -> Any:
         stream = await opened(client)
@@ -84,17 +84,17 @@ def test_a_stream_left_behind_by_its_loop_has_ended(openai_server: OpenAIServer)
     asyncio.run(stream.close())
 
 
-def test_without_asyncio_the_error_names_the_way_out(openai_server: OpenAIServer) -> None:
-    client = made(openai_server)
+def test_a_call_outside_asyncio_raises_an_error_that_names_asyncio_run(openai_server: OpenAIServer) -> None:
+    client = make_client(openai_server)
     for call in (whole(client), read(client), client.close(), client.with_options(timeout=1).close()):
         with pytest.raises(OpenAIError, match=r"runs on asyncio.*asyncio\.run"):
             call.send(None)
 
 
 @pytest.mark.parametrize("name", ["trio", "uvloop"])
-def test_other_loops(openai_server: OpenAIServer, name: str) -> None:
+def test_uvloop_works_and_trio_raises(openai_server: OpenAIServer, name: str) -> None:
     library = pytest.importorskip(name, reason=f"{name} is not installed")
-    client = made(openai_server)
+    client = make_client(openai_server)
     if name == "uvloop":
         assert library.run(read(client)) == TEXT
         return
@@ -102,12 +102,12 @@ def test_other_loops(openai_server: OpenAIServer, name: str) -> None:
         library.run(whole, client)
 
 
-class TestWithinOne:
+class TestOneLoop:
     pytestmark = pytest.mark.anyio
 
     @pytest.fixture
     async def client(self, openai_server: OpenAIServer) -> AsyncIterator[AsyncOpenAI]:
-        client = made(openai_server)
+        client = make_client(openai_server)
         yield client
         await client.close()
 
@@ -121,7 +121,7 @@ class TestWithinOne:
         gc.collect()
         assert await asyncio.to_thread(openai_server.wait_left, 1)
 
-    @pytest.mark.parametrize("call", [whole, read], ids=["whole", "amid its stream"])
+    @pytest.mark.parametrize("call", [whole, read], ids=["whole", "during its stream"])
     @pytest.mark.parametrize("how", ["cancel", "timeout"])
     async def test_a_cancelled_call_frees_its_connection_at_once(
         self,
@@ -145,7 +145,7 @@ class TestWithinOne:
         with pytest.raises(asyncio.CancelledError if how == "cancel" else TimeoutError):
             await task
         assert await asyncio.to_thread(openai_server.wait_left, 1)
-        assert await whole(client) == TEXT, "the client goes on"
+        assert await whole(client) == TEXT, "the client remains usable"
 
     async def test_closing_ends_running_streams_with_an_error(
         self, openai_server: OpenAIServer, client: AsyncOpenAI
@@ -161,11 +161,11 @@ class TestWithinOne:
         assert await asyncio.to_thread(openai_server.wait_left, 3)
         assert await whole(client) == TEXT
 
-    async def test_a_gathering_whose_one_fails_leaves_nothing_open(
+    async def test_a_task_group_in_which_one_call_fails_closes_all_connections(
         self, openai_server: OpenAIServer, client: AsyncOpenAI
     ) -> None:
         openai_server.script(hang, reset)
-        with pytest.raises(ExceptionGroup):  # noqa: PT012 - the group is what raises
+        with pytest.raises(ExceptionGroup):  # noqa: PT012 - the task group raises
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(whole(client))
                 while not openai_server.requests:

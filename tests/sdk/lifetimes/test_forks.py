@@ -1,4 +1,4 @@
-"""A synchronous client in the children of its process: forked and spawned, idle and amid calls."""
+"""A synchronous client in forked and spawned child processes, idle and during calls."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from loopback_server import OpenAIServer, broken_stream
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 
-#: What a program below begins with. A child that hangs is ended by its alarm, which `ended` then tells.
+#: The start of each program below. The alarm ends a child that hangs; `ended` then returns the signal.
 CHILDREN = """
 import logging, warnings
 warnings.filterwarnings("ignore", ".*multi-threaded.*", DeprecationWarning)
-# A warning that another thread writes in the moment of a fork leaves the child a stderr in use.
+# If another thread writes a warning during a fork, the child inherits a locked stderr.
 logging.getLogger("specclient").setLevel(logging.ERROR)
 client = OpenAI(base_url=URL, api_key="k")
 
@@ -38,7 +38,7 @@ def talk():
 """
 
 
-def test_parent_and_child_both_go_on(program: Any, far_server: str) -> None:
+def test_a_client_works_in_parent_and_children_after_a_fork(program: Any, far_server: str) -> None:
     code = """
         assert talk()
         children = [child(talk) for _ in range(3)]
@@ -49,8 +49,8 @@ def test_parent_and_child_both_go_on(program: Any, far_server: str) -> None:
     program(CHILDREN + dedent(code), far_server)
 
 
-def test_fork_while_other_threads_call(program: Any, far_server: str) -> None:
-    """From the very first calls on, which import, build models and open the ledger."""
+def test_forked_children_can_call_while_the_parents_threads_call(program: Any, far_server: str) -> None:
+    """The forks start with the first calls, which import modules, build models and open the ledger."""
     code = """
         stop = threading.Event()
         def work():
@@ -87,7 +87,7 @@ def test_a_fork_waits_for_an_import_in_another_thread(program: Any, far_server: 
     program(CHILDREN + dedent(code), far_server)
 
 
-def test_a_parents_stream_raises_in_the_child_and_goes_on_in_the_parent(
+def test_a_stream_opened_before_a_fork_raises_in_the_child_and_continues_in_the_parent(
     program: Any, far_server: str
 ) -> None:
     code = """
@@ -109,7 +109,7 @@ def test_a_parents_stream_raises_in_the_child_and_goes_on_in_the_parent(
 
 
 def test_a_child_does_not_hold_its_parents_connections_open(begin: Any, openai_server: OpenAIServer) -> None:
-    """What the parent closes is closed for the server, though the child lives on."""
+    """A connection that the parent closes is closed for the server while the child still runs."""
     frame = b'data: {"choices": [{"index": 0, "delta": {"content": "word "}}]}\n\n'
     openai_server.script(broken_stream(frame, how="hang"))
     code = """
@@ -130,7 +130,7 @@ def test_a_child_does_not_hold_its_parents_connections_open(begin: Any, openai_s
     assert process.returncode == 0
 
 
-def test_a_child_that_ends_as_programs_do_leaves_the_parents_connections_alone(
+def test_a_child_that_exits_normally_leaves_the_parents_connections_open(
     program: Any, far_server: str
 ) -> None:
     code = """
@@ -152,7 +152,7 @@ def test_a_child_that_ends_as_programs_do_leaves_the_parents_connections_alone(
 
 
 @pytest.mark.parametrize("way", ["fork", "spawn"])
-def test_multiprocessing(program: Any, far_server: str, way: str) -> None:
+def test_a_client_works_in_multiprocessing_pools(program: Any, far_server: str, way: str) -> None:
     code = f"""
         import multiprocessing
         def ask(number):

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while a synchronous client waits."""
+"""SIGINT (Ctrl-C) and SIGTERM while a synchronous client waits for a response."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ opened = stream(client) if WHAT == "stream" else None
 if opened is not None:
     next(opened)
 try:
-    threading.Timer(0.5, print, ["waits"], {"flush": True}).start()  # by then, the main thread does
+    threading.Timer(0.5, print, ["waits"], {"flush": True}).start()  # by then, the main thread waits
     whole(client) if WHAT == "call" else list(opened) if WHAT == "stream" else stream(client)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
@@ -29,7 +29,7 @@ assert whole(client).choices
 
 
 @pytest.mark.parametrize("what", ["call", "stream", "opening of a stream"])
-def test_an_interrupt_cancels_at_the_server_and_the_client_goes_on(
+def test_an_interrupt_closes_the_connection_and_the_client_remains_usable(
     begin: Any, openai_server: OpenAIServer, what: str
 ) -> None:
     openai_server.script(broken_stream(FRAME, how="hang") if what == "stream" else hang)
@@ -38,12 +38,14 @@ def test_an_interrupt_cancels_at_the_server_and_the_client_goes_on(
         _wait_for_request(openai_server)
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline() == "interrupted\n"
-        assert openai_server.wait_left(1), "before the program goes on"
+        assert openai_server.wait_left(1), "the connection closes before the program continues"
         _, err = process.communicate("\n", timeout=60)
     assert process.returncode == 0, err
 
 
-def test_two_interrupts_end_a_program_that_does_not_listen(begin: Any, openai_server: OpenAIServer) -> None:
+def test_a_second_interrupt_ends_a_program_that_catches_the_first(
+    begin: Any, openai_server: OpenAIServer
+) -> None:
     openai_server.script(hang)
     code = """
         client = OpenAI(base_url=URL, api_key="k")
@@ -69,7 +71,9 @@ def test_two_interrupts_end_a_program_that_does_not_listen(begin: Any, openai_se
     assert openai_server.wait_left(2)
 
 
-def test_sigterm_ends_a_program_as_it_would_without_us(begin: Any, openai_server: OpenAIServer) -> None:
+def test_sigterm_keeps_its_default_action_and_ends_the_program(
+    begin: Any, openai_server: OpenAIServer
+) -> None:
     openai_server.script(hang)
     code = "client = OpenAI(base_url=URL, api_key='k')\nwhole(client)\n"
     with begin(code, openai_server.base_url) as process:
@@ -86,4 +90,4 @@ def _wait_for_request(server: OpenAIServer, count: int = 1) -> None:
         if len(server.requests) >= count:
             return
         pause.wait(0.01)
-    raise AssertionError("no request came")
+    raise AssertionError("no request arrived")

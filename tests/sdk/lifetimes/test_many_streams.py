@@ -17,8 +17,8 @@ BENCHMARK = BENCHMARKS / "streams.py"
 @pytest.mark.parametrize(
     ("count", "most_kb"), [(200, 60), pytest.param(2000, 40, marks=pytest.mark.soak)], ids=["200", "2000"]
 )
-def test_all_complete_and_take_little_memory(count: int, most_kb: int) -> None:
-    """The server holds the streams until all are open. Of few, each has more of what all share."""
+def test_concurrent_streams_complete_within_a_memory_limit(count: int, most_kb: int) -> None:
+    """The server holds the streams until all are open. Shared memory weighs more with few streams."""
     done = subprocess.run(
         [sys.executable, str(BENCHMARK), str(count)], capture_output=True, text=True, check=False, timeout=240
     )

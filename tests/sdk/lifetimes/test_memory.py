@@ -1,4 +1,4 @@
-"""Memory stays flat over many calls of every kind: whole, streamed, parsed, failed, cancelled."""
+"""Memory does not grow over many calls: complete, streamed, parsed, failed and cancelled ones."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-#: Makes rounds of mixed calls and prints figures: objects as the garbage collector counts them, blocks of
-#: memory as Python's allocator does, and the bytes that are resident, which tell over a long run alone.
+#: Makes rounds of mixed calls and prints figures: objects counted by the garbage collector, memory blocks
+#: counted by Python's allocator, and resident bytes, which are meaningful only over a long run.
 MIXED = """
 import json, logging
 import pydantic
 from specclient import OpenAIError
 from specclient.routing.learn import estimator
 logging.disable()
-estimator.PENDING = 100  # calls that a client keeps for routing to learn from; those before are forgotten
+estimator.PENDING = 100  # calls kept for routing to learn from; older ones are dropped
 client = AsyncOpenAI(base_url=URL, api_key="k", max_retries=0)
-waits = OpenAI(base_url=URL, api_key="k", max_retries=0)
+sync_client = OpenAI(base_url=URL, api_key="k", max_retries=0)
 
 async def read(model):
     async for _ in await stream(client, model):
@@ -38,23 +38,23 @@ async def cancel():
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
-def waiting():
-    whole(waits)
-    list(stream(waits))
+def synchronous_calls():
+    whole(sync_client)
+    list(stream(sync_client))
     try:
-        whole(waits, "400")
+        whole(sync_client, "400")
     except OpenAIError:
         pass
-    with stream(waits, "silent-stream") as opened:
+    with stream(sync_client, "silent-stream") as opened:
         next(opened)
 
-CALLS = 20  # of one round
+CALLS = 20  # per round
 async def round():
     fail = ["400", "500", "reset", "page"]
     jobs = [whole(client) for _ in range(5)] + [read("m") for _ in range(3)]
     jobs += [whole(client, model) for model in fail]
     jobs += [read("broken-stream"), leave(), cancel(), parse()]
-    jobs.append(asyncio.to_thread(waiting))
+    jobs.append(asyncio.to_thread(synchronous_calls))
     for outcome in await asyncio.gather(*jobs, return_exceptions=True):
         if isinstance(outcome, BaseException) and not isinstance(outcome, OpenAIError):
             raise outcome
@@ -71,32 +71,33 @@ async def many(rounds):
         await asyncio.gather(*[round() for _ in range(AT_ONCE)])
 
 async def main(warm, rounds, samples):
-    for _ in range(10):  # as many as a client keeps
+    for _ in range(10):  # as many calls as a client keeps, see PENDING
         await asyncio.gather(*[whole(client) for _ in range(10)])
-        await asyncio.to_thread(lambda: [whole(waits) for _ in range(10)])
+        await asyncio.to_thread(lambda: [whole(sync_client) for _ in range(10)])
     await many(warm)
     sizes = [size()]
     for _ in range(samples):
         await many(rounds // samples)
         sizes.append(size())
     await client.close()
-    waits.close()
+    sync_client.close()
     return {"calls": rounds * CALLS} | {name: [each[name] for each in sizes] for name in sizes[0]}
 """
 
 
-def test_two_thousand_calls(program: Any, far_server: str) -> None:
+def test_memory_does_not_grow_over_two_thousand_calls(program: Any, far_server: str) -> None:
     code = "print(json.dumps(asyncio.run(main(20, 100, 2))))"
     figures = json.loads(program(MIXED + code, far_server, dev=False))
     print(figures)
     assert figures["calls"] == 2000
     for name in ("blocks", "objects"):
-        _, half, whole = figures[name]
-        assert whole - half <= 1000, figures  # one for each of a thousand calls; what leaks leaks several
+        _, at_half, at_end = figures[name]
+        # One object for each of a thousand calls; a leak leaves several per call.
+        assert at_end - at_half <= 1000, figures
 
 
 @pytest.mark.soak
-def test_a_hundred_thousand_calls(program: Any, far_server: str) -> None:
+def test_memory_does_not_grow_over_a_hundred_thousand_calls(program: Any, far_server: str) -> None:
     code = "print(json.dumps(asyncio.run(main(250, 5000, 10))))"
     figures = json.loads(program(MIXED + code, far_server, dev=False, timeout_s=3000))
     print(figures)

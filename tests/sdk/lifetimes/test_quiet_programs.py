@@ -1,4 +1,4 @@
-"""Whole programs, with every warning an error: what they touch, and that they leave without a word."""
+"""Programs run with warnings as errors: importing touches nothing, and they exit without output on stderr."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 
-def test_importing_and_making_a_client_touch_nothing(program: Any, tmp_path: Path) -> None:
-    """The import system's own files aside; pydantic looks for its plugins among the installed packages."""
+def test_importing_and_creating_a_client_use_no_files_sockets_or_processes(
+    program: Any, tmp_path: Path
+) -> None:
+    """Except the files of the import system; pydantic looks for plugins among the installed packages."""
     code = """
         import importlib.machinery, sys
         sys.dont_write_bytecode = True
@@ -36,8 +38,8 @@ def test_importing_and_making_a_client_touch_nothing(program: Any, tmp_path: Pat
 ENDINGS = {
     "closed": "asyncio.run(talk(close=True))",
     "not closed": "asyncio.run(talk(close=False))",
-    "left amid a stream": "asyncio.run(leave())",
-    "dropped amid a stream": "asyncio.run(drop())",
+    "stream left by break": "asyncio.run(leave())",
+    "stream dropped": "asyncio.run(drop())",
     "cancelled": "asyncio.run(cancelled('hang'))\nasyncio.run(cancelled('silent-stream'))",
     "failed": "asyncio.run(failed())",
     "two loops, one left open": (
@@ -48,7 +50,7 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
-def test_an_asynchronous_program_leaves_without_a_word(program: Any, far_server: str, ending: str) -> None:
+def test_an_asynchronous_program_exits_without_warnings(program: Any, far_server: str, ending: str) -> None:
     code = """
         client = AsyncOpenAI(base_url=URL, api_key="k", max_retries=0)
         async def talk(close):
@@ -90,22 +92,22 @@ def test_an_asynchronous_program_leaves_without_a_word(program: Any, far_server:
 
 
 EXITS = {
-    "in a daemon thread, amid calls": (
+    "daemon thread during calls": (
         "threading.Thread(target=lambda: [whole(client) for _ in iter(int, 1)], daemon=True).start()\n"
         "time.sleep(0.3)"
     ),
-    "in a daemon thread, before an answer": (
+    "daemon thread waiting for a response": (
         "threading.Thread(target=whole, args=(client, 'hang'), daemon=True).start()\ntime.sleep(0.3)"
     ),
-    "in a daemon thread, amid a stream": (
+    "daemon thread during a stream": (
         "threading.Thread(target=lambda: [list(stream(client, 'silent-stream')) for _ in iter(int, 1)],"
         " daemon=True).start()\ntime.sleep(0.3)"
     ),
-    "with a stream that nobody reads": "kept = stream(client, 'silent-stream')\nnext(kept)",
-    "and calls in a handler of the exit": (
+    "stream that is not read to its end": "kept = stream(client, 'silent-stream')\nnext(kept)",
+    "call in an atexit handler": (
         "whole(client)\natexit.register(lambda: sys.stdout.write(whole(client).choices[0].message.content))"
     ),
-    "and closes in a finalizer": (
+    "client closed in a finalizer": (
         "class Owner:\n    def __del__(self, client=client):\n        client.close()\n"
         "whole(client)\nowner = Owner()\nsys.kept = owner"
     ),
@@ -113,7 +115,7 @@ EXITS = {
 
 
 @pytest.mark.parametrize("code", EXITS.values(), ids=EXITS)
-def test_a_synchronous_program_leaves_without_a_word(program: Any, far_server: str, code: str) -> None:
+def test_a_synchronous_program_exits_without_warnings(program: Any, far_server: str, code: str) -> None:
     out = program("client = OpenAI(base_url=URL, api_key='k')\n" + code, far_server)
     assert ("fox" in out) == ("handler" in _name(code))
 
@@ -122,7 +124,7 @@ def _name(code: str) -> str:
     return next(name for name, one in EXITS.items() if one is code)
 
 
-def test_a_call_in_the_last_finalizer_raises_and_does_not_wait(program: Any, far_server: str) -> None:
+def test_a_call_in_a_finalizer_at_interpreter_shutdown_raises_at_once(program: Any, far_server: str) -> None:
     code = """
         client = OpenAI(base_url=URL, api_key="k")
         class Last:
