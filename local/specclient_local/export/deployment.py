@@ -127,7 +127,8 @@ class ServerSpec:
         provider: name of its row in :data:`specclient.providers.PRESETS`.
         port: its default port.
         methods: the server's name of each supported method.
-        missing: the reason why a method is not supported, by method.
+        missing: the reason why a method is not supported, by method. A configured model may have another
+            method of the engine, which no server has.
         trees: methods that can draft trees; the others draft chains only.
         one_tokenizer: the reason why draft and target must have the same tokenizer; empty if they need not.
         refused: request parameters that it rejects while it speculates.
@@ -159,7 +160,8 @@ class ServerSpec:
         """
         method = deployment.method
         if method not in self.methods and method != "none":
-            raise self._error(f"method is {method!r}, but {self.missing[method]}", self._others())
+            reason = self.missing.get(method, "only the engine of this package drafts that way")
+            raise self._error(f"method is {method!r}, but {reason}", self._others())
         if deployment.tree and method not in self.trees:
             able = f"; methods with widths are {' and '.join(self.trees)}" if self.trees else ""
             raise self._error(

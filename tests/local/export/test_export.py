@@ -104,6 +104,14 @@ def test_commands_use_documented_options_and_unsupported_methods_raise_with_advi
 
 
 @pytest.mark.parametrize("server", SERVERS)
+def test_a_method_of_the_engine_that_no_server_has_raises_with_advice(server: str) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"method is 'bigrams', but only the engine.*choose --method"
+    ):
+        launch(server, _deployment("bigrams"))
+
+
+@pytest.mark.parametrize("server", SERVERS)
 def test_every_method_is_supported_or_has_a_reason(server: str) -> None:
     row = SERVERS[server]
     assert set(row.methods) | set(row.missing) | {"none"} == set(DEPLOYMENT_METHODS)
