@@ -148,7 +148,8 @@ def _most_used(
     else:
         completion = bound
     usage = Usage(prompt=prompt, completion=completion)
-    if params.get("audio") or "audio" in (params.get("modalities") or ()):
+    modalities = params.get("modalities")
+    if params.get("audio") or (isinstance(modalities, list | tuple) and "audio" in modalities):
         usage = replace(usage, audio_completion=completion)
     if uncounted == "input_audio":
         usage = replace(usage, audio_prompt=prompt)
@@ -256,7 +257,7 @@ def _provider_work(params: Mapping[str, Any]) -> str | None:
     tools = params.get("tools")
     for tool in tools if isinstance(tools, list | tuple) else ():
         kind = tool.get("type") if isinstance(tool, Mapping) else "function"
-        if kind is not None and kind not in _CALLERS_TOOLS:
+        if kind is not None and not (isinstance(kind, str) and kind in _CALLERS_TOOLS):
             return f"the provider runs the tool {str(kind)[:60]!r} itself, as often as it likes, and bills it"
     return None
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from specclient import Budget, ConfigurationError
 from specclient.budgets.bounds import ANSWER_TOKENS, bound_of
@@ -300,3 +302,47 @@ def test_an_image_of_unknown_size_counts_as_the_largest() -> None:
         return int(bound.prompt)
 
     assert prompt("https://example.org/a.png") >= 2833 + 8 * 5667  # eight tiles, the most there are
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.just(10**400) | st.floats(allow_nan=False) | st.text()
+    | st.sampled_from(["auto", "file", "input_audio", "web_search", "image_url", "3", "high"]),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(
+        st.sampled_from(["type", "content", "role", "image_url", "audio", "text", "url", "source", "x"]),
+        inner,
+        max_size=3,
+    ),
+    max_leaves=8,
+)  # fmt: skip
+NAMES = (
+    "messages", "prompt", "input", "tools", "n", "best_of", "max_tokens", "max_completion_tokens",
+    "modalities", "max_output_tokens", "audio", "prediction", "size", "quality", "frame_count",
+    "partial_images", "image", "speed", "file", "plugins", "previous_response_id", "instructions",
+    "response_format",
+)  # fmt: skip
+
+
+@given(
+    method=st.sampled_from(
+        [CHAT, COMPLETION, RESPONSE, EMBEDDING]
+        + [
+            ApiMethod(name=name, verb="POST", path="/x", metered=True)
+            for name in (
+                "images.generate",
+                "images.edit",
+                "audio.speech.create",
+                "audio.transcriptions.create",
+            )
+        ]
+    ),
+    params=st.dictionaries(st.sampled_from(NAMES), JSON, max_size=8),
+    extra=st.dictionaries(st.sampled_from(NAMES), JSON, max_size=3),
+)
+@settings(max_examples=300, deadline=None)
+def test_any_parameters_have_a_bound(method: ApiMethod, params: Any, extra: Any) -> None:
+    """A bound is computed before the provider has refused an invalid request."""
+    bound = call_bound(method, extra_body=extra, **params)
+    assert bound.prompt >= 0
+    assert bound.completion >= 0
+    assert bound.nano is None or 0 <= bound.nano <= 10**17
