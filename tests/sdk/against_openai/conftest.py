@@ -1,4 +1,4 @@
-"""Fixtures of the tests that hold this client against OpenAI's."""
+"""Fixtures of the tests that compare this client with the OpenAI client."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import pytest
 
 pytest.register_assert_rewrite("both_clients")
 
-from both_clients import Both  # noqa: E402 - its asserts are to tell what differs
+from both_clients import Both  # noqa: E402 - after the registration, so that its asserts show differences
 
 
 @pytest.fixture(params=[False, True], ids=["sync", "async"])
 def both(request: pytest.FixtureRequest) -> Both:
-    """What runs a scenario with both libraries, with their synchronous or their asynchronous clients."""
+    """A runner of scenarios with both libraries, with synchronous and with asynchronous clients."""
     return Both(request.param)

@@ -1,4 +1,4 @@
-"""Azure's clients: the same URLs, keys, copies and refusals as the OpenAI client's."""
+"""Azure clients: the same URLs, credentials, copies and errors as the OpenAI package's Azure clients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ASK: dict[str, Any] = {"model": "gpt 4/x", "messages": [{"role": "user", "conten
 ANY = reply(200, {"id": "1", "object": "list", "data": [{"id": "x", "embedding": [1.5]}], "choices": []})
 
 
-def azure(side: Side, **options: Any) -> Any:
+def make_azure(side: Side, **options: Any) -> Any:
     return side.make(
         "AzureOpenAI",
         **{
@@ -25,8 +25,8 @@ def azure(side: Side, **options: Any) -> Any:
     )
 
 
-def walk(side: Side, client: Any) -> list[Any]:
-    """Call what goes to a deployment, and what does not."""
+def call_endpoints(side: Side, client: Any) -> list[Any]:
+    """Call endpoints that belong to a deployment and endpoints that do not."""
     side.get(client.chat.completions.create(**ASK))
     side.get(client.chat.completions.with_raw_response.create(**ASK))
     side.get(client.completions.create(model="m", prompt="x", stream=False))
@@ -48,21 +48,24 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_clients(both: Both, name: str) -> None:
-    both.same(lambda side: walk(side, azure(side, **OPTIONS[name])), *[ANY] * 8)
+def test_options_have_the_same_effect(both: Both, name: str) -> None:
+    both.same(lambda side: call_endpoints(side, make_azure(side, **OPTIONS[name])), *[ANY] * 8)
 
 
 @pytest.mark.parametrize("path", ["/openai/v1", "/openai/deployments/dep", "/openai/deployments/dep/"])
-def test_base_url(both: Both, path: str) -> None:
-    both.same(lambda side: walk(side, azure(side, azure_endpoint=None, base_url=side.url + path)), *[ANY] * 8)
+def test_a_base_url_replaces_the_endpoint(both: Both, path: str) -> None:
+    both.same(
+        lambda side: call_endpoints(side, make_azure(side, azure_endpoint=None, base_url=side.url + path)),
+        *[ANY] * 8,
+    )
 
 
 def test_the_endpoint_may_end_in_a_slash(both: Both) -> None:
-    both.same(lambda side: walk(side, azure(side, azure_endpoint=side.url + "/")), *[ANY] * 8)
+    both.same(lambda side: call_endpoints(side, make_azure(side, azure_endpoint=side.url + "/")), *[ANY] * 8)
 
 
 @pytest.mark.parametrize("kind", ["azure_ad_token_provider", "api_key"])
-def test_functions_are_asked_before_each_try(both: Both, kind: str) -> None:
+def test_credential_functions_are_called_before_each_attempt(both: Both, kind: str) -> None:
     def scenario(side: Side) -> Any:
         tokens = iter(["t-1", "t-2", "t-3", "t-4"])
 
@@ -73,16 +76,16 @@ def test_functions_are_asked_before_each_try(both: Both, kind: str) -> None:
             return next(tokens)
 
         source = afresh if side.is_async else fresh
-        client = azure(side, **{"api_key": None, kind: source, "max_retries": 1})
+        client = make_azure(side, **{"api_key": None, kind: source, "max_retries": 1})
         side.get(client.chat.completions.create(**ASK))
         side.get(client.with_options(timeout=3).chat.completions.create(**ASK))
 
     both.same(scenario, reply(500, b"", {"retry-after-ms": "1"}), ANY, ANY)
 
 
-def test_a_token_provider_of_an_async_client_may_be_plain(both: Both) -> None:
+def test_an_async_client_accepts_a_synchronous_token_provider(both: Both) -> None:
     def scenario(side: Side) -> Any:
-        client = azure(side, api_key=None, azure_ad_token_provider=lambda: "plain-token")
+        client = make_azure(side, api_key=None, azure_ad_token_provider=lambda: "plain-token")
         side.get(client.chat.completions.create(**ASK))
 
     both.same(scenario, ANY)
@@ -103,9 +106,9 @@ COPIES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", COPIES)
 @pytest.mark.parametrize("deployment", [None, "dep"])
-def test_copies(both: Both, name: str, deployment: str | None) -> None:
+def test_options_of_copies_have_the_same_effect(both: Both, name: str, deployment: str | None) -> None:
     def scenario(side: Side) -> Any:
-        client = azure(side, azure_deployment=deployment, default_query={"x": 1})
+        client = make_azure(side, azure_deployment=deployment, default_query={"x": 1})
         copied = client.with_options(**COPIES[name])
         side.get(copied.chat.completions.create(**ASK))
         side.get(copied.models.list())
@@ -114,9 +117,9 @@ def test_copies(both: Both, name: str, deployment: str | None) -> None:
     both.same(scenario, ANY, ANY)
 
 
-def test_a_copy_at_another_url(both: Both) -> None:
+def test_a_copy_with_another_base_url_sends_its_requests_there(both: Both) -> None:
     def scenario(side: Side) -> Any:
-        copied = azure(side).with_options(base_url=f"{side.url}/elsewhere")
+        copied = make_azure(side).with_options(base_url=f"{side.url}/elsewhere")
         side.get(copied.chat.completions.create(**ASK))
         return copied.base_url
 
@@ -136,12 +139,12 @@ BAD: dict[str, dict[str, Any]] = {
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("name", BAD)
-def test_bad_options(both: Both, name: str) -> None:
-    happened = both.same(lambda side: azure(side, **BAD[name]))
+def test_invalid_options_raise_the_same_error(both: Both, name: str) -> None:
+    happened = both.same(lambda side: make_azure(side, **BAD[name]))
     assert happened.error is not None
 
 
-def test_the_environment(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variables_set_the_options(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AZURE_OPENAI_API_KEY", "env-key")
     monkeypatch.setenv("OPENAI_API_VERSION", "2023-05-15")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-not-for-azure")
@@ -157,13 +160,13 @@ def test_the_environment(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     both.same(scenario, ANY, ANY, ANY)
 
 
-def test_the_key_is_not_sent_to_another_origin(both: Both) -> None:
+def test_credentials_are_not_sent_after_a_redirect_to_another_origin(both: Both) -> None:
     from loopback_server import OpenAIServer
 
     with OpenAIServer() as other:
 
         def scenario(side: Side) -> Any:
-            side.get(azure(side).chat.completions.create(**ASK))
+            side.get(make_azure(side).chat.completions.create(**ASK))
 
         other.script(ANY, ANY)
         both.same(scenario, reply(307, b"", {"location": f"{other.url}/there"}))
@@ -171,9 +174,9 @@ def test_the_key_is_not_sent_to_another_origin(both: Both) -> None:
         assert [request.headers.get("authorization") for request in other.requests] == [None, None]
 
 
-def test_a_token_that_is_none(both: Both) -> None:
+def test_a_token_provider_that_returns_a_number_raises_the_same_error(both: Both) -> None:
     both.same(
         lambda side: side.get(
-            azure(side, api_key=None, azure_ad_token_provider=lambda: 3).chat.completions.create(**ASK)
+            make_azure(side, api_key=None, azure_ad_token_provider=lambda: 3).chat.completions.create(**ASK)
         )
     )

@@ -1,4 +1,4 @@
-"""What this client adds to calls made as with the OpenAI client: a record of each that a model worked on."""
+"""Additions to the OpenAI client's interface: calls that run a model are recorded in the ledger."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ METERED: dict[str, tuple[Any, Any, str]] = {
 
 @pytest.fixture
 def ours(both: Both) -> Both:
-    """Only this client: what it does on top has nothing to be held against."""
+    """The same runner, for scenarios of this client alone; the OpenAI client records nothing."""
     return both
 
 
@@ -50,7 +50,7 @@ def run(both: Both, scenario: Any, *answers: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", METERED)
-def test_a_model_s_work_is_recorded(ours: Both, name: str) -> None:
+def test_each_kind_of_model_call_is_recorded(ours: Both, name: str) -> None:
     call, body, operation = METERED[name]
 
     def scenario(side: Side) -> Any:
@@ -93,7 +93,7 @@ def test_streams_and_raw_calls_are_recorded(ours: Both) -> None:
         "responses.delete",
     ],
 )
-def test_what_no_model_worked_on_is_not_recorded(ours: Both, name: str) -> None:
+def test_calls_that_run_no_model_are_not_recorded(ours: Both, name: str) -> None:
     call, answer = CALLS[name]
 
     def scenario(side: Side) -> Any:
@@ -103,7 +103,7 @@ def test_what_no_model_worked_on_is_not_recorded(ours: Both, name: str) -> None:
     assert run(ours, scenario, answer) == []
 
 
-def test_a_refused_call_is_recorded(ours: Both) -> None:
+def test_a_call_rejected_by_the_server_is_recorded(ours: Both) -> None:
     def scenario(side: Side) -> Any:
         with pytest.raises(specclient.BadRequestError):
             side.get(side.client.chat.completions.create(**ASK))

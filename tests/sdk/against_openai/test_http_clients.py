@@ -1,4 +1,4 @@
-"""A user's own HTTP client serves both libraries alike, within the limits of time that it is given."""
+"""A custom HTTP client (httpx or httpx2): the same requests, timeouts and errors in both libraries."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ ANSWER = {
 VENDORS = pytest.mark.parametrize("vendor", [httpx, httpx2], ids=lambda vendor: vendor.__name__)
 
 
-def made(side: Side, vendor: Any, **options: Any) -> Any:
+def make_http_client(side: Side, vendor: Any, **options: Any) -> Any:
     return (vendor.AsyncClient if side.is_async else vendor.Client)(**options)
 
 
-def shut(side: Side, client: Any) -> None:
+def close_http_client(side: Side, client: Any) -> None:
     side.get(client.aclose() if side.is_async else client.close())
 
 
 @VENDORS
-def test_real_clients(both: Both, vendor: Any) -> None:
+def test_a_custom_http_client_sends_requests_and_stays_open(both: Both, vendor: Any) -> None:
     def scenario(side: Side) -> Any:
-        own = made(side, vendor, headers={"X-Client": "own"}, params={"p": "1"})
+        own = make_http_client(side, vendor, headers={"X-Client": "own"}, params={"p": "1"})
         client = side.make(api_key="k", base_url=f"{side.url}/v1", http_client=own, max_retries=0)
         seen = [
             side.get(client.chat.completions.create(**ASK)),
@@ -44,14 +44,14 @@ def test_real_clients(both: Both, vendor: Any) -> None:
         ]
         raw = side.get(client.models.with_raw_response.list())
         seen += [type(raw.http_response).__name__, raw.status_code, client.is_closed()]
-        shut(side, own)
+        close_http_client(side, own)
         return [*seen, client.is_closed()]
 
     both.same(scenario)
 
 
-def mocked(vendor: Any, seen: list[Any], *answers: Any) -> Any:
-    """Return a transport that notes what it was asked, and answers without a network."""
+def mock_transport(vendor: Any, seen: list[Any], *answers: Any) -> Any:
+    """Return a transport that appends each request to ``seen`` and responds without a network."""
     left = list(answers)
 
     def handle(request: Any) -> Any:
@@ -74,13 +74,15 @@ def mocked(vendor: Any, seen: list[Any], *answers: Any) -> Any:
 
 
 @VENDORS
-def test_mock_transports(both: Both, vendor: Any) -> None:
+def test_a_mock_transport_receives_the_same_requests(both: Both, vendor: Any) -> None:
     def scenario(side: Side) -> Any:
         seen: list[Any] = []
-        own = made(side, vendor, transport=mocked(vendor, seen, (500, {"retry-after-ms": "1"})))
+        own = make_http_client(
+            side, vendor, transport=mock_transport(vendor, seen, (500, {"retry-after-ms": "1"}))
+        )
         client = side.make(api_key="k", base_url="https://api.test/v1", http_client=own, max_retries=1)
         answer = side.get(client.chat.completions.create(**ASK))
-        shut(side, own)
+        close_http_client(side, own)
         return [answer, seen]
 
     both.same(scenario)
@@ -88,30 +90,32 @@ def test_mock_transports(both: Both, vendor: Any) -> None:
 
 TIMEOUTS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "default": ({}, {}, {}),
-    "of the client": ({"timeout": 3}, {}, {}),
-    "none of the client": ({"timeout": None}, {}, {}),
-    "of the HTTP client": ({}, {"timeout": 11}, {}),
-    "none of the HTTP client": ({}, {"timeout": None}, {}),
-    "of both": ({"timeout": 3}, {"timeout": 11}, {}),
-    "of the call": ({"timeout": 3}, {}, {"timeout": 1.5}),
-    "none of the call": ({"timeout": 3}, {}, {"timeout": None}),
-    "parts of the call": ({}, {}, {"timeout": httpx.Timeout(9, connect=2)}),
+    "client": ({"timeout": 3}, {}, {}),
+    "client: none": ({"timeout": None}, {}, {}),
+    "HTTP client": ({}, {"timeout": 11}, {}),
+    "HTTP client: none": ({}, {"timeout": None}, {}),
+    "client and HTTP client": ({"timeout": 3}, {"timeout": 11}, {}),
+    "call": ({"timeout": 3}, {}, {"timeout": 1.5}),
+    "call: none": ({"timeout": 3}, {}, {"timeout": None}),
+    "call: parts": ({}, {}, {"timeout": httpx.Timeout(9, connect=2)}),
 }
 
 
 @VENDORS
 @pytest.mark.parametrize("name", TIMEOUTS)
-def test_timeouts(both: Both, vendor: Any, name: str) -> None:
+def test_timeouts_of_call_client_and_http_client_have_the_same_precedence(
+    both: Both, vendor: Any, name: str
+) -> None:
     options, http_options, call = TIMEOUTS[name]
 
     def scenario(side: Side) -> Any:
         seen: list[Any] = []
-        own = made(side, vendor, transport=mocked(vendor, seen), **http_options)
+        own = make_http_client(side, vendor, transport=mock_transport(vendor, seen), **http_options)
         client = side.make(api_key="k", base_url="https://api.test/v1", http_client=own, **options)
         side.get(client.chat.completions.create(**ASK, **call))
         side.get(client.get("/x", cast_to=object, options=call))
-        shut(side, own)
-        limits = [{name: part and float(part) for name, part in asked[-1].items()} for asked in seen]
+        close_http_client(side, own)
+        limits = [{name: part and float(part) for name, part in request[-1].items()} for request in seen]
         return [client.timeout, limits]
 
     both.same(scenario)
@@ -129,16 +133,16 @@ FAILURES: dict[str, Callable[[Any], Exception]] = {
 
 @VENDORS
 @pytest.mark.parametrize("name", FAILURES)
-def test_failures_of_the_network(both: Both, vendor: Any, name: str) -> None:
+def test_network_errors_raise_the_same_connection_errors(both: Both, vendor: Any, name: str) -> None:
     def scenario(side: Side) -> Any:
         seen: list[Any] = []
         failures = [FAILURES[name](vendor) for _ in range(4)]
-        own = made(side, vendor, transport=mocked(vendor, seen, *failures))
+        own = make_http_client(side, vendor, transport=mock_transport(vendor, seen, *failures))
         client = side.make(api_key="k", base_url="https://api.test/v1", http_client=own, max_retries=0)
         try:
             side.get(client.chat.completions.create(**ASK))
         finally:
-            shut(side, own)
+            close_http_client(side, own)
 
     happened = both.same(scenario)
     assert happened.error is not None
@@ -149,7 +153,7 @@ def test_failures_of_the_network(both: Both, vendor: Any, name: str) -> None:
     "name",
     ["DefaultHttpxClient", "DefaultAsyncHttpxClient", "DefaultHttpx2Client", "DefaultAsyncHttpx2Client"],
 )
-def test_default_clients(name: str) -> None:
+def test_default_http_clients_have_the_same_settings(name: str) -> None:
     import openai
 
     kinds = []
@@ -167,7 +171,7 @@ def test_default_clients(name: str) -> None:
     assert kinds[0] == kinds[1]
 
 
-def test_the_default_aiohttp_client() -> None:
+def test_the_default_aiohttp_client_makes_calls() -> None:
     both = Both(is_async=True)
 
     def scenario(side: Side) -> Any:
@@ -180,7 +184,7 @@ def test_the_default_aiohttp_client() -> None:
     both.same(scenario)
 
 
-def test_keys_do_not_follow_to_another_origin(both: Both) -> None:
+def test_keys_are_not_sent_after_a_redirect_to_another_origin(both: Both) -> None:
     def scenario(side: Side) -> Any:
         side.get(side.client.chat.completions.create(**ASK))
 
@@ -192,13 +196,13 @@ def test_keys_do_not_follow_to_another_origin(both: Both) -> None:
 
 
 @VENDORS
-def test_azure_keys_do_not_follow_a_user_s_client_either(both: Both, vendor: Any) -> None:
+def test_a_custom_http_client_does_not_send_azure_keys_to_another_origin(both: Both, vendor: Any) -> None:
     def scenario(side: Side) -> Any:
-        own = made(side, vendor, follow_redirects=True)
+        own = make_http_client(side, vendor, follow_redirects=True)
         options = {"azure_endpoint": side.url, "api_key": "az-secret-key", "api_version": "1"}
         client = side.make("AzureOpenAI", http_client=own, **options)
         side.get(client.chat.completions.create(**ASK))
-        shut(side, own)
+        close_http_client(side, own)
 
     with OpenAIServer() as other:
         other.script(reply(200, ANSWER), reply(200, ANSWER))
@@ -208,14 +212,14 @@ def test_azure_keys_do_not_follow_a_user_s_client_either(both: Both, vendor: Any
 
 @pytest.mark.parametrize("client", [None, httpx, httpx2], ids=str)
 @pytest.mark.parametrize("follow", [True, False, None])
-def test_a_call_by_path_may_leave_redirects(both: Both, follow: bool | None, client: Any) -> None:
+def test_a_call_by_path_can_disable_redirects(both: Both, follow: bool | None, client: Any) -> None:
     def scenario(side: Side) -> Any:
-        own = None if client is None else made(side, client)
+        own = None if client is None else make_http_client(side, client)
         chosen = side.make(api_key="k", base_url=f"{side.url}/v1", max_retries=0, http_client=own)
         try:
             return side.get(chosen.get("/x", cast_to=object, options={"follow_redirects": follow}))
         finally:
             if own is not None:
-                shut(side, own)
+                close_http_client(side, own)
 
     both.same(scenario, reply(307, b"", {"location": "/v1/models"}))

@@ -1,4 +1,4 @@
-"""The module itself: names, its own client, the environment, and what is logged."""
+"""The package as a module: its names, its module-level client, environment variables and log levels."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from specclient.client import module_client
 ASK: dict[str, Any] = {"model": "m-large", "messages": [{"role": "user", "content": "hi"}]}
 SETTINGS = (*module_client.OPENAI_OPTIONS, *module_client.AZURE_OPTIONS, "api_type")
 
-#: Names of ``openai`` that are not here, with the reason.
+#: Names of ``openai`` that this package does not have, with the reason.
 ABSENT = {
-    "BedrockOpenAI": "signs requests for AWS, which takes botocore, and speaks a dialect of its own",
+    "BedrockOpenAI": "signs requests for AWS, which needs botocore, and uses its own variant of the API",
     "AsyncBedrockOpenAI": "as BedrockOpenAI",
-    "ReconnectingEvent": "of WebSocket connections, which this package has none of",
+    "ReconnectingEvent": "for WebSocket connections, which this package does not have",
     "ReconnectingOverrides": "as ReconnectingEvent",
-    "ComputerToolset": "drives a desktop, by a package of its own",
+    "ComputerToolset": "controls a desktop, with a separate package",
     "AsyncComputerToolset": "as ComputerToolset",
     "ComputerDriver": "as ComputerToolset",
     "AsyncComputerDriver": "as ComputerToolset",
 }
 
 
-def test_every_name_is_here() -> None:
+def test_every_name_of_openai_exists_except_those_listed_as_absent() -> None:
     names = {*openai.__all__, "APIResponse", "AsyncAPIResponse", "AzureOpenAI", "AsyncAzureOpenAI"}
     names |= {"AssistantEventHandler", "AsyncAssistantEventHandler", "HttpxBinaryResponseContent", "VERSION"}
     names |= {"pydantic_function_tool", "pydantic_responses_function_tool"}
@@ -43,7 +43,7 @@ def test_every_name_is_here() -> None:
     assert missing == set(ABSENT)
 
 
-def test_names_are_exported_and_listed() -> None:
+def test_exported_names_exist_and_are_listed_by_dir() -> None:
     assert {*specclient.__all__} <= {*dir(specclient)}
     assert all(hasattr(specclient, name) for name in specclient.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
@@ -51,13 +51,13 @@ def test_names_are_exported_and_listed() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in openai.__all__ if name.endswith("Error")])
-def test_errors_descend_as_theirs(name: str) -> None:
+def test_error_classes_have_the_same_base_classes(name: str) -> None:
     ours, theirs = getattr(specclient, name), getattr(openai, name)
     wanted = {cls.__name__ for cls in theirs.__mro__}
     assert wanted <= {cls.__name__ for cls in ours.__mro__}
 
 
-def test_defaults_are_theirs() -> None:
+def test_default_settings_are_equal() -> None:
     assert specclient.DEFAULT_MAX_RETRIES == openai.DEFAULT_MAX_RETRIES
     assert specclient.DEFAULT_TIMEOUT.as_dict() == openai.DEFAULT_TIMEOUT.as_dict()
     limits, theirs = specclient.DEFAULT_CONNECTION_LIMITS, openai.DEFAULT_CONNECTION_LIMITS
@@ -65,9 +65,9 @@ def test_defaults_are_theirs() -> None:
         theirs.max_connections,
         theirs.max_keepalive_connections,
     )
-    #: Of the making of that client itself, and in no documentation.
-    inner = {"stream_mode", "security", "synthesize_event_and_data"}
-    assert {*openai.RequestOptions.__annotations__} - inner == {*specclient.RequestOptions.__annotations__}
+    #: Internal options of the OpenAI client, not documented.
+    internal = {"stream_mode", "security", "synthesize_event_and_data"}
+    assert {*openai.RequestOptions.__annotations__} - internal == {*specclient.RequestOptions.__annotations__}
     assert specclient.NoneType is type(None)
 
 
@@ -87,7 +87,7 @@ MODULES = [
 
 @pytest.fixture
 def settings() -> Iterator[None]:
-    """Put back what a test sets on the modules."""
+    """Restore the modules' settings after a test."""
     before = {(lib, name): getattr(lib, name, None) for lib in (openai, specclient) for name in SETTINGS}
     yield
     for (lib, name), value in before.items():
@@ -96,7 +96,7 @@ def settings() -> Iterator[None]:
     module_client.reset()
 
 
-def through_module(lib: Any, server: OpenAIServer, **chosen: Any) -> Any:
+def call_module_client(lib: Any, server: OpenAIServer, **chosen: Any) -> Any:
     openai._reset_client()  # type: ignore[attr-defined, no-untyped-call]
     for name, value in chosen.items():
         setattr(lib, name, value)
@@ -115,21 +115,21 @@ def through_module(lib: Any, server: OpenAIServer, **chosen: Any) -> Any:
     ],
     ids=str,
 )
-def test_the_module_is_a_client(chosen: dict[str, Any]) -> None:
+def test_the_module_makes_calls_with_its_settings(chosen: dict[str, Any]) -> None:
     both = Both(is_async=False)
 
     def scenario(side: Side) -> Any:
         server: Any = None
-        return through_module(side.lib, server, api_key="sk-module", base_url=f"{side.url}/v1/", **chosen)
+        return call_module_client(side.lib, server, api_key="sk-module", base_url=f"{side.url}/v1/", **chosen)
 
     both.same(scenario)
 
 
 @pytest.mark.usefixtures("settings")
-def test_the_module_follows_its_settings() -> None:
+def test_changed_module_settings_apply_to_later_calls() -> None:
     def scenario(side: Side) -> Any:
         lib: Any = side.lib
-        through_module(lib, None, api_key="sk-one", base_url=f"{side.url}/v1/")  # type: ignore[arg-type]
+        call_module_client(lib, None, api_key="sk-one", base_url=f"{side.url}/v1/")  # type: ignore[arg-type]
         lib.api_key = "sk-two"
         lib.organization = "org-2"
         lib.chat.completions.create(**ASK)
@@ -140,25 +140,25 @@ def test_the_module_follows_its_settings() -> None:
 
 
 @pytest.mark.usefixtures("settings")
-def test_the_module_is_a_client_of_azure() -> None:
+def test_the_module_makes_azure_calls() -> None:
     def scenario(side: Side) -> Any:
         azure = {"api_type": "azure", "azure_endpoint": side.url, "api_version": "v1", "api_key": "az-key"}
-        return through_module(side.lib, None, **azure)  # type: ignore[arg-type]
+        return call_module_client(side.lib, None, **azure)  # type: ignore[arg-type]
 
     answer = {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": []}
     Both(is_async=False).same(scenario, reply(200, answer))
 
 
 @pytest.mark.usefixtures("settings")
-def test_the_module_asks_which_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_of_openai_and_azure_without_an_api_type_raise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-x")
     monkeypatch.setenv("AZURE_OPENAI_API_KEY", "az-x")
     for lib in (openai, specclient):
         with pytest.raises(lib.OpenAIError, match="api_type"):
-            through_module(lib, None)  # type: ignore[arg-type]
+            call_module_client(lib, None)  # type: ignore[arg-type]
 
 
-def test_the_environment(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variables_set_the_client_options(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-env")
     monkeypatch.setenv("OPENAI_ORG_ID", "org-env")
     monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-env")
@@ -182,7 +182,7 @@ def test_the_environment(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     both.same(scenario, reply(200, {"choices": [], "id": "x"}), reply(200, {"id": "p"}))
 
 
-def test_arguments_win_over_the_environment(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_override_environment_variables(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("API_KEY", "ORG_ID", "PROJECT_ID", "BASE_URL", "ADMIN_KEY"):
         monkeypatch.setenv(f"OPENAI_{name}", "http://from-the-environment.test")
     both.same(
@@ -191,7 +191,7 @@ def test_arguments_win_over_the_environment(both: Both, monkeypatch: pytest.Monk
     )  # fmt: skip
 
 
-def test_empty_variables_are_none(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_environment_variables_count_as_unset(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_ORG_ID", "")
     monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "")
     both.same(
@@ -200,8 +200,8 @@ def test_empty_variables_are_none(both: Both, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("level", ["debug", "info", "nonsense", ""])
-def test_log_levels(level: str, tmp_path: Path) -> None:
-    """OPENAI_LOG is read by a process of its own, since it changes what is logged for good."""
+def test_openai_log_sets_the_same_log_level(level: str, tmp_path: Path) -> None:
+    """A separate process reads OPENAI_LOG, because it changes the log level of the whole process."""
     program = "import logging, {0}; {0}.OpenAI(api_key='k'); print(logging.getLogger({0!r}).level)"
     levels = []
     for lib in ("openai", "specclient"):
@@ -218,14 +218,14 @@ def test_log_levels(level: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_modules_of_the_same_name(name: str) -> None:
+def test_submodules_have_the_same_names(name: str) -> None:
     theirs, ours = (importlib.import_module(f"{lib}.{name}") for lib in ("openai", "specclient"))
     wanted = {found for found in getattr(theirs, "__all__", ()) if found not in ABSENT}
     missing = {found for found in wanted if not hasattr(ours, found)}
     assert {found for found in missing if not found.endswith("HandlerT")} == set()  # type variables
 
 
-def test_every_resource_of_the_client_is_here() -> None:
+def test_every_resource_of_the_client_is_a_name_of_the_module() -> None:
     resources = {
         name for name, found in vars(openai.OpenAI).items() if isinstance(found, functools.cached_property)
     } - {"with_raw_response", "with_streaming_response"}

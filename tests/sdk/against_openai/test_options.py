@@ -1,4 +1,4 @@
-"""What a client, a copy of it and a call can be told: each has the effect that the OpenAI client gives it."""
+"""Options of clients, copies and calls: each has the same effect as with the OpenAI client."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def chat(client: Any, **options: Any) -> Any:
     return client.chat.completions.create(**ASK, **options)
 
 
-def shown(client: Any) -> dict[str, Any]:
-    """Return what a client says of itself."""
+def attributes(client: Any) -> dict[str, Any]:
+    """Return the public attributes of a client."""
     names = (
         "api_key",
         "admin_api_key",
@@ -45,7 +45,7 @@ def shown(client: Any) -> dict[str, Any]:
 CLIENTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "headers": {"default_headers": {"X-Mine": "1", "User-Agent": "me/1", "Accept": "text/plain"}},
-    "own authorization": {"default_headers": {"Authorization": "Basic abc"}},
+    "custom authorization": {"default_headers": {"Authorization": "Basic abc"}},
     "query": {"default_query": {"a": 1, "b": ["x", "y"], "c": {"d": True}, "e": None}},
     "names": {"organization": "org-1", "project": "proj-1", "webhook_secret": "whsec"},
     "admin": {"admin_api_key": "sk-admin-key"},
@@ -57,10 +57,10 @@ CLIENTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-def test_clients(both: Both, name: str) -> None:
+def test_client_options(both: Both, name: str) -> None:
     def scenario(side: Side) -> Any:
         side.get(chat(side.client))
-        return shown(side.client)
+        return attributes(side.client)
 
     both.same(scenario, **CLIENTS[name])
 
@@ -91,14 +91,14 @@ COPIES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", COPIES)
-def test_copies(both: Both, name: str) -> None:
+def test_options_of_copies(both: Both, name: str) -> None:
     def scenario(side: Side) -> Any:
         seen = []
         copied = side.client.with_options(**COPIES[name])
         side.get(chat(copied))
         side.get(chat(side.client))
-        seen += [shown(copied), shown(side.client)]
-        seen.append(shown(side.client.copy(timeout=3).copy(max_retries=4)))
+        seen += [attributes(copied), attributes(side.client)]
+        seen.append(attributes(side.client.copy(timeout=3).copy(max_retries=4)))
         return seen
 
     both.same(
@@ -122,17 +122,17 @@ CALLS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_calls(both: Both, name: str) -> None:
+def test_call_options(both: Both, name: str) -> None:
     def scenario(side: Side) -> Any:
-        given = dict(CALLS[name])
+        call_options = dict(CALLS[name])
         if name == "omitted header":
-            given["extra_headers"] = {"X-Mine": side.lib.Omit(), "Accept": side.lib.omit}
-        return side.get(chat(side.client, **given))
+            call_options["extra_headers"] = {"X-Mine": side.lib.Omit(), "Accept": side.lib.omit}
+        return side.get(chat(side.client, **call_options))
 
     both.same(scenario, default_headers={"X-Mine": "1"}, default_query={"a": 1})
 
 
-def test_values_that_are_not_given(both: Both) -> None:
+def test_omitted_and_not_given_values_are_not_sent(both: Both) -> None:
     def scenario(side: Side) -> Any:
         lib = side.lib
         seen = [
@@ -161,7 +161,7 @@ URLS = ["/v1", "/v1/", "", "/", "/a/b/"]
 
 @pytest.mark.parametrize("url", URLS)
 @pytest.mark.parametrize("kind", [str, httpx2.URL])
-def test_base_urls(both: Both, url: str, kind: Callable[[str], Any]) -> None:
+def test_base_urls_with_and_without_a_path_or_slash(both: Both, url: str, kind: Callable[[str], Any]) -> None:
     def scenario(side: Side) -> Any:
         client = side.make(api_key="k", base_url=kind(side.url + url), max_retries=0)
         side.get(chat(client, extra_query={"z": 1}))
@@ -170,7 +170,7 @@ def test_base_urls(both: Both, url: str, kind: Callable[[str], Any]) -> None:
     both.same(scenario)
 
 
-def test_attributes_can_be_set(both: Both) -> None:
+def test_attributes_set_on_a_client_apply_to_its_later_calls(both: Both) -> None:
     def scenario(side: Side) -> Any:
         client = side.client
         copied = client.copy()
@@ -195,7 +195,7 @@ def test_attributes_can_be_set(both: Both) -> None:
     both.same(scenario, organization="org-1")
 
 
-def test_retries(both: Both) -> None:
+def test_failed_requests_are_retried_up_to_max_retries(both: Both) -> None:
     both.same(lambda side: side.get(chat(side.client)), FAILED, FAILED, max_retries=2)
     both.same(lambda side: side.get(chat(side.client)), FAILED, FAILED, max_retries=1)
     both.same(lambda side: side.get(chat(side.client.with_options(max_retries=1))), FAILED)
@@ -210,7 +210,7 @@ def test_redirects_keep_method_and_body(both: Both) -> None:
     both.same(scenario, reply(308, b"", {"location": "/v2/chat/completions"}))
 
 
-def test_a_function_gives_the_key_before_each_try(both: Both) -> None:
+def test_an_api_key_function_is_called_before_each_attempt(both: Both) -> None:
     def scenario(side: Side) -> Any:
         keys = iter(["k-1", "k-2", "k-3", "k-4", "k-5"])
 
@@ -233,7 +233,7 @@ def test_a_function_gives_the_key_before_each_try(both: Both) -> None:
     both.same(scenario, FAILED)
 
 
-def test_a_function_that_fails_to_give_a_key(both: Both) -> None:
+def test_an_error_of_an_api_key_function_is_raised(both: Both) -> None:
     def scenario(side: Side) -> Any:
         def fails() -> str:
             raise ZeroDivisionError("no key today")
@@ -249,7 +249,7 @@ def test_a_function_that_fails_to_give_a_key(both: Both) -> None:
     both.same(scenario)
 
 
-def test_clients_close(both: Both) -> None:
+def test_a_context_manager_closes_the_client(both: Both) -> None:
     def scenario(side: Side) -> Any:
         with side.within(side.make(api_key="k", base_url=f"{side.url}/v1")) as client:
             side.get(chat(client))
@@ -268,7 +268,7 @@ RESIDENCIES: list[dict[str, Any]] = [
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("options", RESIDENCIES, ids=str)
-def test_data_residency(both: Both, options: dict[str, Any]) -> None:
+def test_data_residency_selects_the_base_url(both: Both, options: dict[str, Any]) -> None:
     def scenario(side: Side) -> Any:
         client = side.make(api_key="k", **options)
         moved = client.with_options(base_url="http://127.0.0.1:9")

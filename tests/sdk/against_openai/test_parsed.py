@@ -1,4 +1,4 @@
-"""Answers in a given form, and streams of events: the same objects as the OpenAI client's."""
+"""Structured outputs and event streams: the same objects as with the OpenAI client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from both_clients import Both, Side
 from loopback_server import events, reply
 from openai_calls import RESPONSE
 
-pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # of a dump of what is parsed
+# Dumps of parsed models emit these warnings.
+pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 
 
 class Point(pydantic.BaseModel):
@@ -23,12 +24,12 @@ ASK: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "h
 FRAME = {"id": "c", "object": "chat.completion", "created": 1, "model": "m"}
 
 
-def answered(content: str, **fields: Any) -> dict[str, Any]:
+def chat_completion(content: str, **fields: Any) -> dict[str, Any]:
     message = {"role": "assistant", "content": content, "refusal": None, **fields}
     return {**FRAME, "choices": [{"index": 0, "finish_reason": "stop", "logprobs": None, "message": message}]}
 
 
-def streamed(*texts: str) -> Any:
+def chat_stream(*texts: str) -> Any:
     chunks = [
         {"delta": {"role": "assistant", "content": ""}},
         *({"delta": {"content": text}} for text in texts),
@@ -44,20 +45,20 @@ def streamed(*texts: str) -> Any:
     return events(*(f"data: {json.dumps(frame)}\n\n".encode() for frame in frames), b"data: [DONE]\n\n")
 
 
-def test_a_parsed_chat(both: Both) -> None:
+def test_a_parsed_chat_completion(both: Both) -> None:
     def scenario(side: Side) -> Any:
-        found = side.get(side.client.chat.completions.parse(**ASK, response_format=Point))
-        return [found, found.choices[0].message.parsed == Point(x=1, y=2)]
+        answer = side.get(side.client.chat.completions.parse(**ASK, response_format=Point))
+        return [answer, answer.choices[0].message.parsed == Point(x=1, y=2)]
 
-    assert both.same(scenario, reply(200, answered('{"x":1,"y":2}'))).error is None
+    assert both.same(scenario, reply(200, chat_completion('{"x":1,"y":2}'))).error is None
 
 
-def test_a_chat_that_does_not_parse(both: Both) -> None:
-    cut = answered('{"x":1')
+def test_truncated_filtered_and_invalid_completions_raise_the_same_errors(both: Both) -> None:
+    cut = chat_completion('{"x":1')
     cut["choices"][0]["finish_reason"] = "length"
-    refused = answered("")
+    refused = chat_completion("")
     refused["choices"][0]["finish_reason"] = "content_filter"
-    for body in (cut, refused, answered('{"x":"no"}')):
+    for body in (cut, refused, chat_completion('{"x":"no"}')):
         happened = both.same(
             lambda side: side.get(side.client.chat.completions.parse(**ASK, response_format=Point)),
             reply(200, body),
@@ -65,15 +66,15 @@ def test_a_chat_that_does_not_parse(both: Both) -> None:
         assert happened.error is not None
 
 
-def test_a_chat_with_a_parsed_tool_call(both: Both) -> None:
+def test_a_chat_completion_with_parsed_tool_arguments(both: Both) -> None:
     call = {"id": "1", "type": "function", "function": {"name": "Point", "arguments": '{"x":1,"y":2}'}}
 
     def scenario(side: Side) -> Any:
         tool = side.lib.pydantic_function_tool(Point, description="a point")
-        found = side.get(side.client.chat.completions.parse(**ASK, tools=[tool]))
-        return [found, found.choices[0].message.tool_calls[0].function.parsed_arguments == Point(x=1, y=2)]
+        answer = side.get(side.client.chat.completions.parse(**ASK, tools=[tool]))
+        return [answer, answer.choices[0].message.tool_calls[0].function.parsed_arguments == Point(x=1, y=2)]
 
-    assert both.same(scenario, reply(200, answered("", tool_calls=[call]))).error is None
+    assert both.same(scenario, reply(200, chat_completion("", tool_calls=[call]))).error is None
 
 
 def test_a_stream_of_chat_events(both: Both) -> None:
@@ -84,13 +85,13 @@ def test_a_stream_of_chat_events(both: Both) -> None:
             final = side.get(stream.get_final_completion())
         return [seen, final]
 
-    assert both.same(scenario, streamed('{"x":', '1,"y"', ":2}")).error is None
+    assert both.same(scenario, chat_stream('{"x":', '1,"y"', ":2}")).error is None
 
 
 def test_a_parsed_response(both: Both) -> None:
     def scenario(side: Side) -> Any:
-        found = side.get(side.client.responses.parse(model="m", input="hi", text_format=Point))
-        return [found, found.output_parsed == Point(x=1, y=2), found.output_text]
+        answer = side.get(side.client.responses.parse(model="m", input="hi", text_format=Point))
+        return [answer, answer.output_parsed == Point(x=1, y=2), answer.output_text]
 
     content = [{"type": "output_text", "text": '{"x":1,"y":2}', "annotations": []}]
     body = {**RESPONSE, "output": [{**RESPONSE["output"][0], "content": content}]}

@@ -1,4 +1,4 @@
-"""Raw and streaming responses, and calls by path: what they give is what the OpenAI client gives."""
+"""Raw responses, streaming responses and calls by path: the same results as with the OpenAI client."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ ASK: dict[str, Any] = {"model": "m-large", "messages": [{"role": "user", "conten
 JSON = {"id": "x", "object": "model", "created": 1, "owned_by": "me"}
 
 
-def head(side: Side, response: Any) -> list[Any]:
-    """Return what the head of a response says."""
+def metadata(side: Side, response: Any) -> list[Any]:
+    """Return the status, headers and other metadata of a response."""
     return [
         response.status_code,
         response.headers["X-Request-ID"],
@@ -37,7 +37,14 @@ def test_raw_responses(both: Both) -> None:
         parsed = side.get(response.parse())
         again = side.get(response.parse())
         assert response.elapsed.total_seconds() >= 0
-        return [head(side, response), response.text, response.content, parsed, again is parsed, response.text]
+        return [
+            metadata(side, response),
+            response.text,
+            response.content,
+            parsed,
+            again is parsed,
+            response.text,
+        ]
 
     both.same(scenario)
 
@@ -51,7 +58,7 @@ def test_raw_responses_of_streams(both: Both) -> None:
     both.same(scenario)
 
 
-def test_raw_responses_tell_of_retries(both: Both) -> None:
+def test_raw_responses_count_retries(both: Both) -> None:
     def scenario(side: Side) -> Any:
         return side.get(side.client.models.with_raw_response.list()).retries_taken
 
@@ -59,7 +66,7 @@ def test_raw_responses_tell_of_retries(both: Both) -> None:
     assert both.same(scenario, failed, failed, max_retries=2).result == 2
 
 
-def test_raw_responses_as_another_type(both: Both) -> None:
+def test_raw_responses_parse_to_a_given_type(both: Both) -> None:
     def scenario(side: Side) -> Any:
         class Mine(side.lib.BaseModel):  # type: ignore[misc, name-defined]
             id: str
@@ -71,7 +78,7 @@ def test_raw_responses_as_another_type(both: Both) -> None:
     both.same(scenario, reply(200, JSON))
 
 
-def test_a_raw_error_is_raised(both: Both) -> None:
+def test_an_error_status_of_a_raw_call_is_raised(both: Both) -> None:
     both.same(
         lambda side: side.get(side.client.chat.completions.with_raw_response.create(**ASK)),
         reply(429, {"error": {"message": "slow down"}}),
@@ -111,10 +118,10 @@ STREAMED = {
 
 
 @pytest.mark.parametrize("name", STREAMED)
-def test_streaming_responses(both: Both, name: str) -> None:
+def test_each_way_of_reading_a_streaming_response(both: Both, name: str) -> None:
     def scenario(side: Side) -> Any:
         with side.within(side.client.chat.completions.with_streaming_response.create(**ASK)) as response:
-            seen = [head(side, response)[:8]]
+            seen = [metadata(side, response)[:8]]
             seen.append(STREAMED[name](side, response))
         return [*seen, response.is_closed]
 
@@ -133,7 +140,7 @@ def test_streaming_responses_of_streams(both: Both) -> None:
     both.same(scenario)
 
 
-def test_streaming_responses_to_a_file(both: Both, tmp_path: Path) -> None:
+def test_streaming_responses_are_written_to_a_file(both: Both, tmp_path: Path) -> None:
     def scenario(side: Side) -> Any:
         with side.within(side.client.models.with_streaming_response.list()) as response:
             if hasattr(response, "stream_to_file"):
@@ -144,7 +151,7 @@ def test_streaming_responses_to_a_file(both: Both, tmp_path: Path) -> None:
     both.same(scenario)
 
 
-def test_a_streaming_error_is_raised_on_entry(both: Both) -> None:
+def test_an_error_status_of_a_streaming_response_is_raised_on_entry(both: Both) -> None:
     def scenario(side: Side) -> Any:
         with side.within(side.client.chat.completions.with_streaming_response.create(**ASK)):
             pass
@@ -152,7 +159,7 @@ def test_a_streaming_error_is_raised_on_entry(both: Both) -> None:
     both.same(scenario, reply(401, {"error": {"message": "who are you", "code": "invalid_api_key"}}))
 
 
-def test_whole_clients_give_raw_and_streaming_responses(both: Both) -> None:
+def test_clients_and_resources_have_raw_and_streaming_variants(both: Both) -> None:
     def scenario(side: Side) -> Any:
         raw = side.get(side.client.with_raw_response.chat.completions.create(**ASK))
         deep = side.get(side.client.chat.with_raw_response.completions.create(**ASK))
@@ -167,11 +174,11 @@ KINDS = [object, str, type(None), dict[str, object]]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_get_by_path(both: Both, kind: Any) -> None:
+def test_a_get_by_path_is_cast_to_the_given_type(both: Both, kind: Any) -> None:
     both.same(lambda side: side.get(side.client.get("/models/m", cast_to=kind)), reply(200, JSON))
 
 
-def test_calls_by_path(both: Both) -> None:
+def test_calls_by_path_with_each_method_and_body(both: Both) -> None:
     def scenario(side: Side) -> Any:
         class Mine(side.lib.BaseModel):  # type: ignore[misc, name-defined]
             id: str
@@ -197,20 +204,20 @@ def test_calls_by_path(both: Both) -> None:
     both.same(scenario, *[reply(200, JSON)] * 11)
 
 
-def test_a_path_called_as_a_raw_http_response(both: Both) -> None:
+def test_a_call_by_path_can_be_cast_to_an_http_response(both: Both) -> None:
     def scenario(side: Side) -> Any:
         import httpx
         import httpx2
 
         for kind in (httpx.Response, httpx2.Response):
-            found = side.get(side.client.get("/a", cast_to=kind))
-            assert found.json() == JSON
-        return found.status_code
+            answer = side.get(side.client.get("/a", cast_to=kind))
+            assert answer.json() == JSON
+        return answer.status_code
 
     both.same(scenario, reply(200, JSON), reply(200, JSON))
 
 
-def test_a_path_called_for_a_stream(both: Both) -> None:
+def test_a_call_by_path_can_stream(both: Both) -> None:
     def scenario(side: Side) -> Any:
         cls = side.lib.AsyncStream if side.is_async else side.lib.Stream
         from importlib import import_module
@@ -228,7 +235,7 @@ def test_a_path_called_for_a_stream(both: Both) -> None:
     both.same(scenario)
 
 
-def test_lists_by_path(both: Both) -> None:
+def test_get_api_list_iterates_over_pages(both: Both) -> None:
     def scenario(side: Side) -> Any:
         from importlib import import_module
 
@@ -243,21 +250,21 @@ def test_lists_by_path(both: Both) -> None:
     both.same(scenario, *(reply(200, page) for page in pages))
 
 
-def test_answers_that_are_no_json(both: Both) -> None:
+def test_a_response_body_that_is_not_json(both: Both) -> None:
     def scenario(side: Side) -> Any:
         return side.get(side.client.get("/a", cast_to=object))
 
     both.same(scenario, reply(200, b"just text", {"content-type": "text/plain"}))
 
 
-def test_bad_calls_by_path(both: Both) -> None:
+def test_invalid_calls_by_path_raise_the_same_errors(both: Both) -> None:
     both.same(lambda side: side.get(side.client.post("/a", cast_to=object, body={}, content=b"x")))
     both.same(lambda side: side.get(side.client.post("/a", cast_to=object, files={"f": b"x"}, content=b"x")))
     both.same(lambda side: side.get(side.client.post("/a", cast_to=object, nonsense=1)))
     both.same(lambda side: side.get(side.client.get("/a")))
 
 
-def test_files_by_path(both: Both) -> None:
+def test_a_post_by_path_uploads_files(both: Both) -> None:
     def scenario(side: Side) -> Any:
         options = {"headers": {"Content-Type": "multipart/form-data"}}
         files = {"file": ("a.txt", b"hello", "text/plain")}

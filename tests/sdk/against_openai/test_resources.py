@@ -1,4 +1,4 @@
-"""Every other core resource: the same requests, answers, events and pages as the OpenAI client's."""
+"""All other core resources: the same requests, responses, events and pages as with the OpenAI client."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from loopback_server import events, reply
 from openai_calls import CALLS, RESPONSE, STORED, _events
 
 
-@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # a vector that is text
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # an embedding encoded as text
 @pytest.mark.parametrize("name", CALLS)
-def test_calls(both: Both, name: str) -> None:
+def test_each_call_sends_the_same_request_and_returns_the_same_object(both: Both, name: str) -> None:
     call, answer = CALLS[name]
     both.same(lambda side: side.get(call(side.client)), *([answer] if answer else []))
 
@@ -42,7 +42,7 @@ def test_a_streamed_response(both: Both) -> None:
     )
 
 
-def test_an_event_from_the_future(both: Both) -> None:
+def test_an_event_of_an_unknown_type_is_yielded(both: Both) -> None:
     data = '{"type":"response.from_the_future","sequence_number":2,"news":[1]}'
 
     def scenario(side: Side) -> Any:
@@ -53,7 +53,7 @@ def test_an_event_from_the_future(both: Both) -> None:
     both.same(scenario, _events(("response.from_the_future", data), ("response.completed", ending)))
 
 
-def test_an_error_event_of_a_response(both: Both) -> None:
+def test_an_error_event_of_a_response_stream(both: Both) -> None:
     data = '{"type":"error","code":"server_error","message":"broken","param":null,"sequence_number":1}'
     both.same(
         lambda side: side.get(side.client.responses.create(model="m", input="hi", stream=True)),
@@ -61,7 +61,7 @@ def test_an_error_event_of_a_response(both: Both) -> None:
     )
 
 
-def test_an_error_event_of_a_chat(both: Both) -> None:
+def test_an_error_event_of_a_chat_stream_raises(both: Both) -> None:
     data = '{"error":{"type":"server_error","code":"x","message":"broken","param":null}}'
     ask: Any = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": True}
     both.same(
@@ -84,14 +84,14 @@ def test_iterating_over_all_pages(both: Both) -> None:
     assert [item["dump"]["id"] for item in happened.result] == ["chatcmpl-1", "2"]
 
 
-def test_walking_pages_by_hand(both: Both) -> None:
+def test_getting_the_next_page_explicitly(both: Both) -> None:
     def scenario(side: Side) -> Any:
         first = side.get(side.client.chat.completions.list(limit=1))
         second = side.get(first.get_next_page())
-        found = [first.has_next_page(), second.has_next_page(), len(first.data), second]
-        found.append(first.next_page_info() is not None)
+        state = [first.has_next_page(), second.has_next_page(), len(first.data), second]
+        state.append(first.next_page_info() is not None)
         side.get(second.get_next_page())
-        return found
+        return state
 
     both.same(scenario, *(reply(200, page) for page in PAGES), reply(200, {"object": "list", "data": []}))
 
@@ -103,7 +103,7 @@ def test_iterating_page_by_page(both: Both) -> None:
     )
 
 
-def test_models_are_one_page(both: Both) -> None:
+def test_models_are_listed_in_a_single_page(both: Both) -> None:
     def scenario(side: Side) -> Any:
         page = side.get(side.client.models.list())
         ids = [model.id for model in side.items(page)]
@@ -114,7 +114,7 @@ def test_models_are_one_page(both: Both) -> None:
     both.same(scenario)
 
 
-def test_resources_without_a_place_refuse_it(both: Both) -> None:
+def test_ids_that_are_empty_or_path_segments_raise(both: Both) -> None:
     for call in (
         lambda c: c.responses.retrieve(""),
         lambda c: c.models.retrieve(""),
