@@ -14,6 +14,7 @@ from specclient.types.capabilities import Capabilities
 from specclient.types.criterion import CRITERIA, PromptTask
 from specclient.types.limit import CircuitRule, DeploymentLimit
 from specclient.types.policy import EXPLORED_SHARE, Policy
+from specclient.types.request_limits import RequestLimits
 from specclient.types.strategy import Strategy
 
 #: The default of ``device_cost_per_hour`` in US dollars: about the price of a two-core cloud instance on
@@ -24,6 +25,7 @@ DEFAULT_DEVICE_COST_PER_HOUR = Decimal("0.10")
 ANY_VENDOR: Final = "*"
 
 _CIRCUIT = CircuitRule()
+_REQUESTS = RequestLimits()
 
 Price = Annotated[Decimal, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -234,11 +236,32 @@ class BudgetSettings(SettingsTable):
     unpriced: str = "allow"
 
 
+class RequestLimitSettings(SettingsTable):
+    """The ``[server.requests]`` table; the fields of
+    :class:`specclient.types.request_limits.RequestLimits`."""
+
+    choices: Annotated[int, Field(ge=1)] = _REQUESTS.choices
+    grammar_bytes: Annotated[int, Field(ge=1)] = _REQUESTS.grammar_bytes
+    grammar_rules: Annotated[int, Field(ge=1)] = _REQUESTS.grammar_rules
+    grammar_nesting: Annotated[int, Field(ge=1)] = _REQUESTS.grammar_nesting
+    grammar_chain: Annotated[int, Field(ge=1)] = _REQUESTS.grammar_chain
+    grammar_alternatives: Annotated[int, Field(ge=1)] = _REQUESTS.grammar_alternatives
+    grammar_repetitions: Annotated[int, Field(ge=1)] = _REQUESTS.grammar_repetitions
+    grammar_s: Annotated[float, Field(gt=0)] = _REQUESTS.grammar_s
+    grammar_memory_bytes: Annotated[int, Field(ge=1)] = _REQUESTS.grammar_memory_bytes
+
+    def limits(self) -> RequestLimits:
+        """Return the limits."""
+        return RequestLimits(**self.model_dump())
+
+
 class ServerSettings(SettingsTable):
     """The ``[server]`` table: ``specclient serve``.
 
     Attributes:
         redis_url: the URL of a Redis server in which workers share the usage of key limits.
+        requests: limits on what one request may ask of an engine; they hold without a server, too.
     """
 
     redis_url: SecretStr | None = None  # may hold a password
+    requests: RequestLimitSettings = Field(default_factory=RequestLimitSettings.model_construct)

@@ -123,7 +123,8 @@ class DestinationRegistry:
                 f"the engine {point.name!r} cannot be loaded: {error}; pip install 'specclient[{point.name}]'"
             ) from error
         table = getattr(self._settings, point.name, None)
-        backend: Backend = factory(table.model_dump() if table is not None else {})
+        limits = self._settings.server.requests.limits()
+        backend: Backend = factory({**(table.model_dump() if table is not None else {}), "requests": limits})
         return backend
 
     def _entry_points(self) -> dict[str, EntryPoint]:

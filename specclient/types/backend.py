@@ -1,7 +1,8 @@
 """The interface of engines that run in this process and serve requests like a provider.
 
 A distribution registers a factory in the entry-point group ``specclient.backends``, under the name of the
-provider (``local``). The factory takes the configuration table of that name and returns a :class:`Backend`.
+provider (``local``). The factory takes the configuration table of that name, with the
+:class:`specclient.types.request_limits.RequestLimits` under ``requests``, and returns a :class:`Backend`.
 Neither may load weights before a call needs them.
 """
 

@@ -125,6 +125,18 @@ TEMPLATE = """\
 #[server]
 #redis_url = "redis://127.0.0.1:6379/0"
 
+# What one request may ask of the engine in this process, with a server or without; more gets status 400.
+#[server.requests]
+#choices = 1024                  # prompts x n
+#grammar_bytes = 131072
+#grammar_rules = 1000            # or places that the "$ref" of a schema name
+#grammar_nesting = 64            # brackets within each other
+#grammar_chain = 256             # rules, or "$ref", each of which refers to the next
+#grammar_alternatives = 2000     # of a rule, anyOf, enum, guided_choice, ...
+#grammar_repetitions = 100000    # {m,n}, maxItems, ...; those within each other are multiplied
+#grammar_s = 2.0                 # processor time to compile a grammar
+#grammar_memory_bytes = 1073741824  # of the process that tries grammars out
+
 # Draft and target models of specclient.speculative_decode(pair="mine"). The names "cost", "quality" and
 # "balanced" replace the built-in pairs.
 #[pairs.mine]

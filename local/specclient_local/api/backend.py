@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
@@ -17,11 +17,12 @@ import anyio.to_thread
 from specclient.errors import BadRequestError, CheckpointError, ConfigurationError, NotFoundError
 from specclient.types.backend import BackendChunk, BackendModel, BackendResponse, EngineState, EngineTelemetry
 from specclient.types.request import Request
+from specclient.types.request_limits import RequestLimits
 from specclient.types.server_load import ServerLoad
 from specclient_local.api.openai_request.answer_format import ENGINE_FORMAT_PARAMETERS
 from specclient_local.api.openai_request.parser import parse_request
 from specclient_local.api.stream_merging import merge_streams
-from specclient_local.api.telemetry import answer_telemetry
+from specclient_local.api.telemetry import AnswerTotals
 from specclient_local.api.tools.call_grammar import ToolSettings, tool_call_grammar
 from specclient_local.api.tools.call_parser import ToolCallFormat, tool_call_format
 from specclient_local.loading.configured_models import (
@@ -44,12 +45,16 @@ __all__ = ["BUNDLED", "LocalBackend", "create"]
 #: Libraries that the extra ``local`` installs; without the extra, this module exists but cannot run.
 _REQUIRED_LIBRARIES = ("torch", "safetensors", "tokenizers")
 
+#: Choices of a request that wait in the engine besides those that its slots hold, so that no slot is idle.
+_CHOICES_AHEAD = 4
+
 
 def create(settings: Mapping[str, Any]) -> LocalBackend:
     """Create the backend; the target of the entry point ``specclient.backends: local``.
 
     Args:
-        settings: see :func:`specclient_local.loading.configured_models.read_configured_models`.
+        settings: see :func:`specclient_local.loading.configured_models.read_configured_models`; and
+            ``requests``, the :class:`specclient.types.request_limits.RequestLimits`, optional.
 
     Raises:
         ConfigurationError: a required library is not installed, or a setting has an invalid value.
@@ -73,6 +78,7 @@ class LocalBackend:
 
     def __init__(self, settings: Mapping[str, Any], now: Callable[[], float] = time.time) -> None:
         self._models = read_configured_models(settings)
+        self._limits: RequestLimits = settings.get("requests") or RequestLimits()
         self._now = now
         self._engines: dict[EngineKey, Engine] = {}
         self._loading: dict[EngineKey, threading.Lock] = {}
@@ -86,12 +92,15 @@ class LocalBackend:
         """Return the complete response; see :class:`specclient.types.backend.Backend`."""
         prepared = await self._prepare(request, model)
         by_choice: dict[int, Generation] = {}
+        totals = AnswerTotals(prepared.builder.request.choices)
         async with aclosing(prepared.pieces()) as pieces:
             async for index, piece in pieces:
                 if piece.generation is not None:
                     by_choice[index] = piece.generation
+                    totals.add(index, piece.generation)
         generations = [by_choice[index] for index in sorted(by_choice)]
-        return prepared.builder.response(generations), answer_telemetry(generations, prepared.configured)
+        response = prepared.builder.response(generations, totals.usage())
+        return response, totals.telemetry(prepared.configured)
 
     async def stream(
         self, request: Request, model: str
@@ -103,17 +112,16 @@ class LocalBackend:
         An invalid request raises before the first chunk.
         """
         prepared = await self._prepare(request, model)
-        by_choice: dict[int, Generation] = {}
+        totals = AnswerTotals(prepared.builder.request.choices)
         async with aclosing(prepared.pieces()) as pieces:
             async for index, piece in pieces:
                 for chunk in prepared.builder.chunks(index, piece):
                     yield chunk
                 if piece.generation is not None:
-                    by_choice[index] = piece.generation
-        generations = [by_choice[index] for index in sorted(by_choice)]
+                    totals.add(index, piece.generation)
         if prepared.builder.request.stream_usage:
-            yield prepared.builder.usage(generations)
-        yield answer_telemetry(generations, prepared.configured)
+            yield prepared.builder.usage(totals.usage())
+        yield totals.telemetry(prepared.configured)
 
     def count(self, request: Request, model: str) -> int | None:
         """Return the number of prompt tokens, or None where it is unknown without loading the model.
@@ -123,7 +131,7 @@ class LocalBackend:
         configured = self._configured(model)
         try:
             tokenizer = self._tokenizer(configured)
-            parsed = parse_request(request, model)
+            parsed = parse_request(request, model, self._limits)
             if tokenizer is None:
                 return None
             if parsed.messages is not None:
@@ -209,11 +217,11 @@ class LocalBackend:
         )
 
     async def _prepare(self, request: Request, model: str) -> _PreparedRequest:
-        """Load the engine if necessary and tokenize the prompt, both in a worker thread."""
-        parsed = parse_request(request, model)
+        """Parse the request, load the engine if necessary, and tokenize the prompt, in a worker thread."""
         configured = self._configured(model)
 
         def prepare() -> _PreparedRequest:
+            parsed = parse_request(request, model, self._limits)
             engine = self._load(configured)
             from specclient_local.api.openai_response.response import ResponseBuilder  # noqa: PLC0415 - imports the tokenizers library
 
@@ -235,7 +243,9 @@ class LocalBackend:
                 call_format=call_format,
                 new_id=lambda: uuid.uuid4().hex,
             )
-            return _PreparedRequest(engine, configured, builder, prompts, params)
+            prepared = _PreparedRequest(engine, configured, builder, prompts, params)
+            prepared.check_prompts()
+            return prepared
 
         return await anyio.to_thread.run_sync(prepare)
 
@@ -249,7 +259,8 @@ class LocalBackend:
             return engine
         with self._loading.setdefault(key, threading.Lock()):
             if key not in self._engines:
-                self._engines[key] = Engine.load(configured.path, **configured.load_options)
+                options = configured.load_options
+                self._engines[key] = Engine.load(configured.path, request_limits=self._limits, **options)
             return self._engines[key]
 
 
@@ -271,23 +282,32 @@ class _PreparedRequest:
     prompts: Sequence[str | list[int]]
     params: SamplingParams
 
+    @property
+    def window(self) -> int:
+        """The number of choices in the engine at a time."""
+        return self.engine.slots + _CHOICES_AHEAD
+
+    def check_prompts(self) -> None:
+        """Check the prompts that enter the engine late, so that an error is not raised amid the response.
+
+        Raises:
+            BadRequestError, ContextOverflowError: a prompt is invalid or too long.
+        """
+        for prompt in self.prompts[self.window // self.builder.request.choices :]:
+            self.engine.check_prompt(prompt, **_keywords(self.params))
+
     async def pieces(self) -> AsyncGenerator[tuple[int, Piece], None]:
         """Run the request: yield pairs of a choice's index and its next piece, in order of arrival.
 
-        Choice ``i`` of each prompt uses ``seed + i``.
+        Choice ``i`` of each prompt uses ``seed + i``. A choice enters the engine when few before it are left,
+        so that the memory of a request does not depend on the number of its choices.
 
         Raises:
             BadRequestError: an invalid parameter, under the name that the caller used.
         """
-        seed, request = self.params.seed, self.builder.request
-        seeds = [None if seed is None else seed + i for i in range(request.choices)]
-        streams = [
-            self.engine.astream(prompt, **_keywords(replace(self.params, seed=choice_seed)))
-            for prompt in self.prompts
-            for choice_seed in seeds
-        ]
+        request = self.builder.request
         try:
-            async with aclosing(merge_streams(streams)) as pieces:
+            async with aclosing(merge_streams(self._streams(), self.window)) as pieces:
                 async for indexed_piece in pieces:
                     yield indexed_piece
         except BadRequestError as error:
@@ -295,8 +315,16 @@ class _PreparedRequest:
             if name is None or error.param not in ENGINE_FORMAT_PARAMETERS:
                 raise
             renamed = BadRequestError(str(error).replace(error.param, name, 1))
-            renamed.param = name
+            renamed.param, renamed.code = name, error.code
             raise renamed from error
+
+    def _streams(self) -> Iterator[AsyncGenerator[Piece, None]]:
+        """Yield the stream of each choice, not started."""
+        seed = self.params.seed
+        for prompt in self.prompts:
+            for i in range(self.builder.request.choices):
+                params = replace(self.params, seed=None if seed is None else seed + i)
+                yield self.engine.astream(prompt, **_keywords(params))
 
 
 def _keywords(params: SamplingParams) -> dict[str, Any]:

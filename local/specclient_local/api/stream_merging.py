@@ -3,42 +3,63 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
+from itertools import chain, islice
 from typing import TypeVar
 
 T = TypeVar("T")
 
 
-async def merge_streams(streams: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[tuple[int, T], None]:
+async def merge_streams(
+    streams: Iterable[AsyncGenerator[T, None]], window: int
+) -> AsyncGenerator[tuple[int, T], None]:
     """Yield pairs of a stream's index and its next item, in order of arrival.
 
-    All streams start at once. An exception in one stream closes the others and is raised; closing this
-    generator closes all streams. Runs on asyncio only, not on trio.
+    At most ``window`` streams are open at a time; whenever one ends, the next is taken from ``streams`` and
+    started. An exception in one stream closes the others and is raised; closing this generator closes all
+    open streams. Runs on asyncio only, not on trio.
+
+    Args:
+        streams: taken from one by one, so that those not yet needed take no memory if it is an iterator.
+        window: at least 1.
     """
-    if len(streams) == 1:
-        async with aclosing(streams[0]) as stream:
+    source = iter(streams)
+    first = [*islice(source, 2)]
+    if len(first) == 1:
+        async with aclosing(first[0]) as stream:
             async for item in stream:
                 yield 0, item
         return
-    waiting: dict[asyncio.Future[T], int] = {}
+    numbered = enumerate(chain(first, source))
+    waiting: dict[asyncio.Future[T], tuple[int, AsyncGenerator[T, None]]] = {}
+
+    def start_next() -> None:
+        for index, stream in islice(numbered, window - len(waiting)):
+            waiting[asyncio.ensure_future(anext(stream))] = (index, stream)
+
+    def index_of(future: asyncio.Future[T]) -> int:
+        return waiting[future][0]
+
     try:
-        for index, stream in enumerate(streams):
-            waiting[asyncio.ensure_future(anext(stream))] = index
+        start_next()
         while waiting:
             done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             ended = [future for future in done if isinstance(future.exception(), StopAsyncIteration)]
-            for future in sorted(done.difference(ended), key=waiting.__getitem__):
+            ready = sorted(done.difference(ended), key=index_of)
+            for future in ready:
                 future.result()
             for future in ended:
                 del waiting[future]
-            for future in sorted(done.difference(ended), key=waiting.__getitem__):
-                index = waiting.pop(future)
-                waiting[asyncio.ensure_future(anext(streams[index]))] = index
+            start_next()
+            for future in ready:
+                index, stream = waiting.pop(future)
+                waiting[asyncio.ensure_future(anext(stream))] = (index, stream)
                 yield index, future.result()
     finally:
+        opened = [stream for _, stream in waiting.values()]
         for future in waiting:
             future.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
-        for stream in streams:
+        for stream in opened:
             await stream.aclose()

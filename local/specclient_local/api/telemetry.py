@@ -1,52 +1,95 @@
-"""Engine telemetry of a response, summed over its choices."""
+"""Token counts and engine telemetry of a response, summed over its choices."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from specclient.types.backend import EngineTelemetry
-from specclient.types.usage import Speculation
+from specclient.types.usage import CompletionTokensDetails, CompletionUsage, PromptTokensDetails, Speculation
 from specclient_local.loading.configured_models import ConfiguredModel
 
 if TYPE_CHECKING:
     from specclient_local.engine.answer import Generation
 
 
-def answer_telemetry(generations: Sequence[Generation], configured: ConfiguredModel) -> EngineTelemetry:
-    """Return speculation and engine seconds, summed over all choices of a response.
+class AnswerTotals:
+    """Sums over the choices of a response, in memory that does not depend on their number.
 
     Args:
-        generations: one per choice.
-        configured: the model that generated them.
+        choices: number of choices per prompt.
     """
-    speculation = sum_speculation([generation.speculation for generation in generations])
-    return EngineTelemetry(
-        speculation=speculation,
-        engine_s=sum(generation.timings.engine_s for generation in generations),
-        pair=configured.pair_name(speculation.method),
+
+    def __init__(self, choices: int) -> None:
+        self._choices = choices
+        self._prompt = self._cached = self._completion = 0
+        self._engine_s = 0.0
+        self._speculation: Speculation | None = None
+
+    def add(self, index: int, generation: Generation) -> None:
+        """Add a choice.
+
+        Each prompt counts once, with the cached tokens that its first choice found.
+
+        Args:
+            index: of the choice; those of the first prompt come first.
+            generation: the whole answer.
+        """
+        if index % self._choices == 0:
+            self._prompt += generation.prompt_tokens
+            self._cached += generation.cached_tokens
+        self._completion += len(generation.token_ids)
+        self._engine_s += generation.timings.engine_s
+        own, sum_ = generation.speculation, self._speculation
+        self._speculation = own if sum_ is None else _add_speculation(sum_, own)
+
+    def usage(self) -> CompletionUsage:
+        """Return the token counts.
+
+        ``completion_tokens`` does not include rejected prediction tokens, unlike OpenAI's: the target has
+        processed but not generated them, and local tokens are not billed.
+        """
+        speculation, details = self._speculation, None
+        if speculation is not None and speculation.predicted_accepted is not None:
+            details = CompletionTokensDetails(
+                accepted_prediction_tokens=speculation.predicted_accepted,
+                rejected_prediction_tokens=speculation.predicted_rejected or 0,
+            )
+        return CompletionUsage(
+            prompt_tokens=self._prompt,
+            completion_tokens=self._completion,
+            total_tokens=self._prompt + self._completion,
+            completion_tokens_details=details,
+            prompt_tokens_details=PromptTokensDetails(cached_tokens=self._cached),
+        )
+
+    def telemetry(self, configured: ConfiguredModel) -> EngineTelemetry:
+        """Return speculation and engine seconds.
+
+        Args:
+            configured: the model that generated the choices.
+        """
+        speculation = self._speculation
+        method = None if speculation is None else speculation.method
+        return EngineTelemetry(speculation, self._engine_s, configured.pair_name(method))
+
+
+def _add_speculation(one: Speculation, other: Speculation) -> Speculation:
+    """Sum the counts of two speculations and recompute their rates, without the counts per position."""
+    drafted, accepted, steps, predicted, rejected = (
+        _sum((getattr(one, name), getattr(other, name)))
+        for name in ("drafted", "accepted", "steps", "predicted_accepted", "predicted_rejected")
     )
-
-
-def sum_speculation(parts: Sequence[Speculation]) -> Speculation:
-    """Sum the counts of several speculations and recompute their rates.
-
-    The per-position counts are kept only where there is a single speculation.
-    """
-    if len(parts) == 1:
-        return parts[0]
-    drafted, accepted, steps = (_sum(getattr(p, n) for p in parts) for n in ("drafted", "accepted", "steps"))
-    methods = {part.method for part in parts}
     return Speculation(
-        method=methods.pop() if len(methods) == 1 else None,
+        method=one.method if one.method == other.method else None,
         drafted=drafted,
         accepted=accepted,
         steps=steps,
         acceptance_rate=accepted / drafted if drafted and accepted is not None else None,
         mean_accepted_length=1 + accepted / steps if steps and accepted is not None else None,
-        predicted_accepted=_sum(part.predicted_accepted for part in parts),
-        predicted_rejected=_sum(part.predicted_rejected for part in parts),
-        source=parts[0].source,
+        predicted_accepted=predicted,
+        predicted_rejected=rejected,
+        source=one.source,
     )
 
 

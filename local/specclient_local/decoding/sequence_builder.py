@@ -8,6 +8,7 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
 from specclient.errors import BadRequestError, ContextOverflowError
+from specclient.types.request_limits import RequestLimits
 from specclient_local.model.grammar import GrammarCompiler
 from specclient_local.model.logits_processors import LogitPenalties, RequestLogitsProcessor, TokenMasks
 from specclient_local.model.model_runner import ModelConfig
@@ -45,6 +46,8 @@ class SequenceBuilder:
         context: maximum number of tokens of prompt and answer together.
         method: the method of requests that name none.
         methods: the methods that a request may name.
+        limits: limits on requests.
+        grammars: compiles requests' grammars.
     """
 
     tokenizer: Tokenizer
@@ -52,11 +55,12 @@ class SequenceBuilder:
     context: int
     method: Method
     methods: tuple[Method, ...]
-    _grammars: GrammarCompiler = field(init=False, repr=False, compare=False)
+    limits: RequestLimits = field(default_factory=RequestLimits)
+    grammars: GrammarCompiler = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        grammars = GrammarCompiler(self.tokenizer, self.config.vocab_size, self.config.eos)
-        object.__setattr__(self, "_grammars", grammars)
+        grammars = GrammarCompiler(self.tokenizer, self.config.vocab_size, self.config.eos, self.limits)
+        object.__setattr__(self, "grammars", grammars)
 
     def sequence(self, number: int, prompt: Prompt, params: SamplingParams) -> Sequence:
         """Return the sequence of a request.
@@ -77,17 +81,8 @@ class SequenceBuilder:
                 method, f"the engine was loaded without {method!r}; load it with method={method!r}"
             )
             raise bad_parameter("method", method, f"one of {', '.join(self.methods)}: {missing}")
-        tokens = self._tokens(prompt)
-        least = max(params.min_tokens, int(params.max_tokens != 0))
-        limit = self.context - len(tokens) if params.max_tokens is None else params.max_tokens
+        tokens, limit = self.tokens(prompt, params)
         slides = params.overflow == "slide" and params.prompt_logprobs is None
-        if limit < least or (len(tokens) + limit > self.context and not slides):
-            wanted = f"at least {least}" if params.max_tokens is None else str(params.max_tokens)
-            raise ContextOverflowError(
-                f"{len(tokens)} prompt tokens and {wanted} new ones exceed the context of {self.context}; "
-                "shorten the prompt, lower max_tokens, drop the oldest tokens with overflow='slide', or load "
-                "the engine with a larger context."
-            )
         # A special token decodes to no text, so a stop string that names one ends the answer by its id.
         stops = {token for stop in params.stop or () if (token := self.tokenizer.special(stop)) is not None}
         ends = stops.union(self.config.eos, self._ids("stop_token_ids", params.stop_token_ids or ()))
@@ -108,6 +103,25 @@ class SequenceBuilder:
             sequence.slide()
         return sequence
 
+    def tokens(self, prompt: Prompt, params: SamplingParams) -> tuple[list[int], int]:
+        """Return a prompt's tokens and the maximum number of new ones.
+
+        Raises:
+            BadRequestError, ContextOverflowError: see :meth:`sequence`.
+        """
+        tokens = self._tokens(prompt)
+        least = max(params.min_tokens, int(params.max_tokens != 0))
+        limit = self.context - len(tokens) if params.max_tokens is None else params.max_tokens
+        slides = params.overflow == "slide" and params.prompt_logprobs is None
+        if limit < least or (len(tokens) + limit > self.context and not slides):
+            wanted = f"at least {least}" if params.max_tokens is None else str(params.max_tokens)
+            raise ContextOverflowError(
+                f"{len(tokens)} prompt tokens and {wanted} new ones exceed the context of {self.context}; "
+                "shorten the prompt, lower max_tokens, drop the oldest tokens with overflow='slide', or load "
+                "the engine with a larger context."
+            )
+        return tokens, limit
+
     def _logits_processor(
         self, prompt: list[int], params: SamplingParams, ends: Set[int]
     ) -> RequestLogitsProcessor | None:
@@ -116,7 +130,7 @@ class SequenceBuilder:
         words = self._bad_words(params.bad_words or ())
         penalties = LogitPenalties(params, prompt) if LogitPenalties.needed(params) else None
         masks = TokenMasks(ends, params.min_tokens, words, prompt) if params.min_tokens or words else None
-        grammar = self._grammars.grammar(params, ends)
+        grammar = self.grammars.grammar(params, ends)
         if penalties is None and masks is None and grammar is None:
             return None
         return RequestLogitsProcessor(penalties, masks, grammar)

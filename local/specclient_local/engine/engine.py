@@ -6,12 +6,17 @@ import asyncio
 import itertools
 import queue
 import time
+import weakref
 from collections.abc import AsyncGenerator, Callable, Iterator
 from collections.abc import Sequence as Seq
+from functools import partial
 from pathlib import Path
 from typing import Literal, Unpack
 
+import anyio.to_thread
+
 from specclient.errors import ConfigurationError
+from specclient.types.request_limits import RequestLimits
 from specclient_local.decoding.sequence_builder import Prompt
 from specclient_local.decoding.speculate import Speculator
 from specclient_local.engine.answer import (
@@ -31,6 +36,9 @@ from specclient_local.loading.engine_loader import LoadedEngine, load_engine
 from specclient_local.loading.options import EngineOptions
 from specclient_local.request.params import EngineMethod, Method, Parameters, SamplingParams
 from specclient_local.request.validation import check, integer, optional
+
+_ON_LOOP = 4096
+"""Characters, or token ids, of a text that is read in the event loop; a longer one is read in a thread."""
 
 
 class Engine:
@@ -63,6 +71,9 @@ class Engine:
         self._clock = clock
         self._ids = itertools.count()
         self._worker = Worker(loaded.speculator, slots, loaded.threads, clock, max_waiting)
+        self._trials: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, anyio.CapacityLimiter] = (
+            weakref.WeakKeyDictionary()
+        )
 
     @classmethod
     def load(
@@ -87,6 +98,7 @@ class Engine:
         graphs: Literal["auto", "on", "off"] = "auto",
         draft_vocabulary: Literal["auto", "same", "shared", "retokenised"] = "auto",
         max_waiting: int | None = None,
+        request_limits: RequestLimits | None = None,
     ) -> Engine:
         """Load a target model and, for speculation, its draft.
 
@@ -127,6 +139,8 @@ class Engine:
                 each case.
             max_waiting: the number of requests that may wait for a slot; a further request is refused. None
                 means no limit.
+            request_limits: limits on what one request may ask for, such as the size of its grammar. None
+                means the defaults.
 
         Raises:
             CheckpointError: a folder is not a usable checkpoint, or two checkpoints do not fit together.
@@ -156,7 +170,8 @@ class Engine:
             "prefix_cache": prefix_cache,
             "graphs": graphs,
         }
-        return cls(load_engine(model, EngineOptions.read(options)), slots=slots, max_waiting=max_waiting)
+        loaded = load_engine(model, EngineOptions.read(options), request_limits)
+        return cls(loaded, slots=slots, max_waiting=max_waiting)
 
     @property
     def threads(self) -> int:
@@ -291,7 +306,11 @@ class Engine:
         """Yield the answer as :meth:`stream` does; cancelling the task cancels the request."""
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[AnswerEvent] = asyncio.Queue()
-        number = self.add(prompt, lambda e: _post(loop, events, e), **params)
+        request = await self._request_off_loop(
+            prompt, lambda e: _post(loop, events, e), SamplingParams(**params)
+        )
+        self._worker.add(request)
+        number = request.sequence.id
         self._worker.start()
         try:
             while True:
@@ -315,10 +334,43 @@ class Engine:
         Raises:
             BadRequestError, ContextOverflowError, EngineError: see :meth:`generate`.
         """
-        sequence = self._requests.sequence(next(self._ids), prompt, SamplingParams(**params))
+        request = self._request(prompt, sink, SamplingParams(**params))
+        self._worker.add(request)
+        return request.sequence.id
+
+    def _request(self, prompt: Prompt, sink: EventSink, params: SamplingParams) -> RunningRequest:
+        """Return a request that is not queued yet."""
+        sequence = self._requests.sequence(next(self._ids), prompt, params)
         answer = AnswerText.begin(sequence, self.tokenizer, RequestClock(self._clock()))
-        self._worker.add(RunningRequest(sequence, answer, sink))
-        return sequence.id
+        return RunningRequest(sequence, answer, sink)
+
+    async def _request_off_loop(
+        self, prompt: Prompt, sink: EventSink, params: SamplingParams
+    ) -> RunningRequest:
+        """Return a request that is not queued yet, without blocking the event loop for long.
+
+        Reading and compiling a grammar takes milliseconds to seconds, and tokenizing a long text too, so both
+        run in a thread. Grammars that have to be tried out first wait for each other, so that they do not
+        take the threads of others.
+        """
+        create = partial(self._request, prompt, sink, params)
+        if params.constrained:
+            grammars = self._requests.grammars
+            if not await anyio.to_thread.run_sync(grammars.is_proven, params, abandon_on_cancel=True):
+                loop = asyncio.get_running_loop()
+                one = self._trials.setdefault(loop, anyio.CapacityLimiter(1))
+                await anyio.to_thread.run_sync(grammars.prove, params, abandon_on_cancel=True, limiter=one)
+        elif max(_length(prompt), _length(params.prediction)) <= _ON_LOOP:
+            return create()
+        return await anyio.to_thread.run_sync(create, abandon_on_cancel=True)
+
+    def check_prompt(self, prompt: Prompt, **params: Unpack[Parameters]) -> None:
+        """Check a prompt that is to be answered later, as :meth:`add` would.
+
+        Raises:
+            BadRequestError, ContextOverflowError: see :meth:`generate`.
+        """
+        self._requests.tokens(prompt, SamplingParams(**params))
 
     def cancel(self, number: int) -> None:
         """Cancel a request; its slot is free in the next step. A finished request is not affected."""
@@ -335,12 +387,17 @@ class Engine:
     def close(self) -> None:
         """Fail unfinished requests and stop the worker thread. Safe to call twice, and from a sink."""
         self._worker.close()
+        self._requests.grammars.close()
 
     def __enter__(self) -> Engine:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _length(text: Prompt | None) -> int:
+    return 0 if text is None or not hasattr(text, "__len__") else len(text)
 
 
 def _post(loop: asyncio.AbstractEventLoop, events: asyncio.Queue[AnswerEvent], event: AnswerEvent) -> None:

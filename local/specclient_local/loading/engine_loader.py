@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from specclient.errors import CheckpointError, ConfigurationError
+from specclient.types.request_limits import RequestLimits
 from specclient_local.decoding.device_speculate import DeviceSpeculator
 from specclient_local.decoding.sequence_builder import SequenceBuilder
 from specclient_local.decoding.speculate import Speculator
@@ -59,7 +60,9 @@ class LoadedEngine:
     threads: int
 
 
-def load_engine(model: str | Path, options: EngineOptions) -> LoadedEngine:
+def load_engine(
+    model: str | Path, options: EngineOptions, limits: RequestLimits | None = None
+) -> LoadedEngine:
     """Load a target with its drafts; see :meth:`specclient_local.engine.engine.Engine.load`."""
     for device in (options.device, options.draft_device or options.device):
         resolve_device(device)  # rejects an unavailable device before any file is read
@@ -96,7 +99,8 @@ def load_engine(model: str | Path, options: EngineOptions) -> LoadedEngine:
         if isinstance(target, StaticRunner)
         else Speculator(target, drafters.by_method, drafters.costs, share=options.prefix_cache)
     )
-    requests = SequenceBuilder(tokenizer, target.config, context, drafters.default, speculator.methods)
+    methods, limits = speculator.methods, limits or RequestLimits()
+    requests = SequenceBuilder(tokenizer, target.config, context, drafters.default, methods, limits)
     return LoadedEngine(speculator, requests, drafters.costs, threads)
 
 

@@ -3,6 +3,10 @@
 ``llguidance`` does the parsing (see github.com/guidance-ai/llguidance for the supported schemas and Lark
 features). It walks its parser over the vocabulary's trie and returns a mask of the tokens that can follow
 the output so far in some sentence of the grammar.
+
+A grammar comes from whoever sends a request. Those that are too large are refused
+(:mod:`specclient_local.request.grammar_bounds`), and all but small ones are tried out in another process
+(:mod:`specclient_local.model.grammar_prover`), because the library's parsers overflow the stack.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,18 +26,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specclient.errors import BadRequestError, ConfigurationError
+from specclient.types.request_limits import RequestLimits
+from specclient_local.model.grammar_prover import grammar_prover
+from specclient_local.model.grammar_vocabulary import GrammarVocabulary
+from specclient_local.model.grammar_worker import GrammarError, begin_parser
 from specclient_local.model.tokenizer import Tokenizer
+from specclient_local.request.grammar_bounds import GrammarKind, check_grammar, check_object, check_size
+from specclient_local.request.grammar_size import grammar_too_large
 from specclient_local.request.params import SamplingParams
 from specclient_local.request.validation import bad_parameter
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
-GRAMMAR_PARAMETERS = ("json_schema", "regex", "grammar")
+GRAMMAR_PARAMETERS: tuple[GrammarKind, ...] = ("json_schema", "regex", "grammar")
 """The request parameters that constrain the output; at most one is used."""
 
-_SPACE = r" |\r?\n[ \t]{0,40}"
-"""White space in JSON: one space, or a newline and indentation. Without a bound, a model may never stop."""
+_KEPT = 1024
+"""Grammars that are known to compile, of which a digest is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +168,7 @@ class GrammarState:
 
 
 class GrammarCompiler:
-    """Compiles requests' grammars for one model's vocabulary.
+    """Compiles requests' grammars for one model's vocabulary. Thread-safe.
 
     The vocabulary is prepared on first use.
 
@@ -165,13 +176,18 @@ class GrammarCompiler:
         tokenizer: the model's tokenizer.
         vocab: number of token ids of the model; ids unknown to the tokenizer are never allowed.
         eos: the model's end tokens.
+        limits: limits on grammars.
     """
 
-    def __init__(self, tokenizer: Tokenizer, vocab: int, eos: Iterable[int]) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, vocab: int, eos: Iterable[int], limits: RequestLimits | None = None
+    ) -> None:
         self._tokenizer = tokenizer
         self._vocab = vocab
         self._eos = frozenset(eos)
+        self._limits = limits or RequestLimits()
         self._library = lru_cache(1)(self._prepare)
+        self._compilable: dict[bytes, None] = {}  # the last use of each grammar is last
 
     def grammar(self, params: SamplingParams, ends: Iterable[int]) -> GrammarState | None:
         """Return the initial state of a request's grammar, or None if it has none.
@@ -181,37 +197,88 @@ class GrammarCompiler:
             ends: tokens that end this output. An end token that is text must fit the grammar.
 
         Raises:
-            BadRequestError: the grammar is unusable; names the parameter and the library's reason.
-            ConfigurationError: ``llguidance`` is not installed.
+            BadRequestError: the grammar is too large or unusable; names the parameter and the reason.
+            ConfigurationError: ``llguidance`` is not installed, or the process that tries grammars out cannot
+                be started.
         """
+        given = self._given(params)
+        if given is None:
+            return None
+        kind, text = given
+        if not self._is_proven(kind, text):
+            self._prove(kind, text)
+        begin = partial(self._parser, kind, text)
+        grammar = GrammarState(begin, self._library().vocabulary.ends.intersection(ends), self._vocab)
+        wrong = grammar.stuck()
+        if wrong is not None:
+            raise _unusable(kind, wrong)
+        return grammar
+
+    def is_proven(self, params: SamplingParams) -> bool:
+        """Check a request's grammar, and return whether it can be compiled without trying it out.
+
+        Raises:
+            BadRequestError: the grammar is too large.
+        """
+        given = self._given(params)
+        return given is None or self._is_proven(*given)
+
+    def prove(self, params: SamplingParams) -> None:
+        """Check a request's grammar, and try it out in another process unless it is small or known.
+
+        Raises:
+            BadRequestError, ConfigurationError: see :meth:`grammar`.
+        """
+        given = self._given(params)
+        if given is not None and not self._is_proven(*given):
+            self._prove(*given)
+
+    def _is_proven(self, kind: GrammarKind, text: str) -> bool:
+        key = _digest(kind, text)
+        if key not in self._compilable and not check_grammar(kind, text, self._limits).small:
+            return False
+        self._remember(key)
+        return True
+
+    def _prove(self, kind: GrammarKind, text: str) -> None:
+        prover = grammar_prover(self._limits.grammar_memory_bytes)
+        vocabulary = self._library().vocabulary
+        refusal = prover.refusal(self, vocabulary, kind, text, self._limits.grammar_s)
+        if refusal is not None:
+            raise grammar_too_large(kind, refusal)
+        self._remember(_digest(kind, text))
+
+    def close(self) -> None:
+        """Stop the process that tries grammars out, unless others use it; grammars still work."""
+        grammar_prover(self._limits.grammar_memory_bytes).release(self)
+
+    def _given(self, params: SamplingParams) -> tuple[GrammarKind, str] | None:
+        """Return the kind and the text of a request's grammar."""
         for kind in GRAMMAR_PARAMETERS:
             given = getattr(params, kind)
             if given is not None:
-                begin = partial(self._parser, kind, _text(kind, given))
-                grammar = GrammarState(begin, self._library()[1].intersection(ends), self._vocab)
-                wrong = grammar.stuck()
-                if wrong is not None:
-                    raise _unusable(kind, wrong)
-                return grammar
+                return kind, _text(kind, given, self._limits)
         return None
+
+    def _remember(self, key: bytes) -> None:
+        known = self._compilable
+        known.pop(key, None)
+        known[key] = None
+        while len(known) > _KEPT:
+            known.pop(next(iter(known.copy())), None)  # the copy, because another thread may add one
 
     def _parser(self, kind: str, text: str) -> LLMatcher:
         """Return a parser in its initial state."""
-        tokens, _ = self._library()
-        from llguidance import LLMatcher  # noqa: PLC0415 - part of an extra, checked by _prepare
-
-        if kind == "json_schema":
-            source = LLMatcher.grammar_from_json_schema(text, defaults={"whitespace_pattern": _SPACE})
-        else:
-            read = LLMatcher.grammar_from_regex if kind == "regex" else LLMatcher.grammar_from_lark
-            source = read(text)
-        parser = LLMatcher(tokens, source, log_level=0)
+        try:
+            parser = begin_parser(self._library().tokenizer, kind, text)
+        except GrammarError as error:
+            raise _unusable(kind, str(error)) from error
         if parser.is_error():
             raise _unusable(kind, _reason(parser))
         return parser
 
-    def _prepare(self) -> tuple[LLTokenizer, frozenset[int]]:
-        """Return the vocabulary in the library's form, and the ids of its non-text tokens."""
+    def _prepare(self) -> _PreparedVocabulary:
+        """Return the vocabulary, also in the library's form."""
         try:
             from llguidance import LLTokenizer, TokenizerWrapper  # noqa: PLC0415 - part of an extra
         except ImportError as error:
@@ -220,55 +287,15 @@ class GrammarCompiler:
                 "run pip install 'specclient[local]'."
             ) from error
         vocabulary = GrammarVocabulary(self._tokenizer, self._vocab, self._eos)
-        return LLTokenizer(TokenizerWrapper(vocabulary)), frozenset(vocabulary.special_token_ids)
+        return _PreparedVocabulary(vocabulary, LLTokenizer(TokenizerWrapper(vocabulary)))
 
 
-class GrammarVocabulary:
-    """A model's vocabulary in the form llguidance reads: the bytes of each token, and a tokenizer function.
+@dataclass(frozen=True, slots=True)
+class _PreparedVocabulary:
+    """A vocabulary, and the library's object of it."""
 
-    ``eos_token_id`` is an additional id behind the vocabulary: a model may have several end tokens or none,
-    so :class:`GrammarState` handles them itself.
-
-    Attributes:
-        tokens: ``[vocab + 1]`` the bytes of each token.
-        special_token_ids: ids of non-text tokens; a grammar refers to them as ``<name>``.
-    """
-
-    def __init__(self, tokenizer: Tokenizer, vocab: int, eos: Iterable[int]) -> None:
-        pieces = [tokenizer.piece(token) for token in range(vocab)]
-        special = {
-            i for i, piece in enumerate(pieces) if tokenizer.special(piece.decode(errors="replace")) == i
-        }
-        self.tokens = [*pieces, b""]
-        self.special_token_ids = sorted(special.union(eos))
-        self.bos_token_id = None
-        self.eos_token_id = vocab
-        self._tokenizer = tokenizer
-        self._unwritten = frozenset(self.special_token_ids)
-        self._ids = {piece: i for i, piece in enumerate(pieces) if piece and i not in self._unwritten}
-        self._longest = max(map(len, self._ids), default=0)
-
-    def __call__(self, text: bytes) -> list[int]:
-        """Tokenize text: by the tokenizer if that preserves every byte, else by the longest match.
-
-        The result ends before the first bytes that no token covers.
-        """
-        try:
-            ids = self._tokenizer.encode(text.decode(), begins=False)
-        except UnicodeDecodeError:
-            ids = []
-        known = all(i < self.eos_token_id and i not in self._unwritten for i in ids)
-        if known and b"".join(self.tokens[i] for i in ids) == text:
-            return ids
-        ids, begin = [], 0
-        while begin < len(text):
-            ends = range(min(begin + self._longest, len(text)), begin, -1)
-            end = next((end for end in ends if text[begin:end] in self._ids), None)
-            if end is None:
-                break
-            ids.append(self._ids[text[begin:end]])
-            begin = end
-        return ids
+    vocabulary: GrammarVocabulary
+    tokenizer: LLTokenizer
 
 
 def _reason(parser: LLMatcher) -> str:
@@ -283,11 +310,21 @@ def _unusable(kind: str, reason: str) -> BadRequestError:
     return error
 
 
-def _text(kind: str, given: Mapping[str, Any] | str) -> str:
+def _text(kind: GrammarKind, given: Mapping[str, Any] | str, limits: RequestLimits) -> str:
     """Return a grammar as text; a schema must be JSON."""
     if kind != "json_schema":
         return str(given)
     try:
-        return json.dumps(json.loads(given) if isinstance(given, str) else dict(given), allow_nan=False)
+        if isinstance(given, str):
+            check_size(kind, given, limits)
+            schema = json.loads(given)
+        else:
+            check_object(kind, given, limits)
+            schema = dict(given)
+        return json.dumps(schema, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise bad_parameter(kind, given, f"a JSON schema as an object or as text ({error})") from error
+
+
+def _digest(kind: str, text: str) -> bytes:
+    return blake2b(f"{kind}\0{text}".encode(errors="surrogatepass"), digest_size=16).digest()

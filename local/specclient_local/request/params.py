@@ -219,6 +219,11 @@ class SamplingParams:
         self._check_ending()
         self._check_drafting()
 
+    @property
+    def constrained(self) -> bool:
+        """Whether the answer must match a schema, a regular expression or a grammar."""
+        return any(getattr(self, name) is not None for name in _GRAMMARS)
+
     def _check_ending(self) -> None:
         least = 1 if self.prompt_logprobs is None else 0
         tokens = f"an integer of at least {least}, or None"

@@ -28,7 +28,7 @@ class Source:
 
 async def test_items_are_yielded_in_order_of_arrival():
     one, other = Source(), Source()
-    found, stream = [], merge_streams([one.stream(), other.stream()])
+    found, stream = [], merge_streams([one.stream(), other.stream()], 2)
     for source, item in ((other, "a"), (one, "b"), (other, "c")):
         source.items.put_nowait(item)
         found.append(await anext(stream))
@@ -44,7 +44,7 @@ async def test_items_are_yielded_in_order_of_arrival():
 async def test_closing_the_merged_stream_closes_pending_sources_without_waiting():
     sources = [Source() for _ in range(3)]
     sources[1].items.put_nowait("a")
-    stream = merge_streams([source.stream() for source in sources])
+    stream = merge_streams([source.stream() for source in sources], 3)
     assert await anext(stream) == (1, "a")
     await asyncio.wait_for(stream.aclose(), 20)
     assert all(source.closed for source in sources)
@@ -55,5 +55,5 @@ async def test_an_exception_in_one_source_closes_the_others():
     sources[0].items.put_nowait("never yielded")
     sources[2].items.put_nowait(ValueError("of the third"))
     with pytest.raises(ValueError, match="of the third"):
-        [item async for item in merge_streams([source.stream() for source in sources])]
+        [item async for item in merge_streams([source.stream() for source in sources], 3)]
     assert all(source.closed for source in sources)

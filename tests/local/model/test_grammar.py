@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import torch
 from specclient_local.api.openai_request.answer_format import parse_answer_format
-from specclient_local.model.grammar import GrammarCompiler, GrammarVocabulary
+from specclient_local.model.grammar import GrammarCompiler
+from specclient_local.model.grammar_vocabulary import GrammarVocabulary
 from specclient_local.model.tokenizer import Tokenizer
 from specclient_local.request.params import SamplingParams
 from tiny_models import byte_tokenizer, letter_tokenizer

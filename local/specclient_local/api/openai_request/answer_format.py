@@ -8,9 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from specclient.errors import UnsupportedParameterError
+from specclient.types.request_limits import RequestLimits
+from specclient_local.request.grammar_bounds import (
+    check_alternatives,
+    check_grammar,
+    check_size,
+    is_gbnf,
+)
 from specclient_local.request.validation import bad_parameter, optional_list_of, text
 
 AnswerFormat = Mapping[str, Any]
@@ -20,7 +28,7 @@ ANY_OBJECT = {"type": "object"}
 
 
 def parse_answer_format(
-    given: dict[str, Any], extension: dict[str, Any], model: str
+    given: dict[str, Any], extension: dict[str, Any], model: str, limits: RequestLimits | None = None
 ) -> tuple[str | None, dict[str, Any]]:
     """Return the name of the parameter that sets an answer's format, and the format; None and {} for none.
 
@@ -28,16 +36,18 @@ def parse_answer_format(
         given: the request's parameters.
         extension: the request's ``specclient`` object.
         model: the model's name, for error messages.
+        limits: limits on what is converted here. Formats are checked whole where they are compiled.
 
     Raises:
         BadRequestError: an invalid value, or more than one format.
         UnsupportedParameterError: a ``response_format`` of an unknown type.
     """
     formats: dict[str, dict[str, Any]] = {}
+    context = _Context(model, limits or RequestLimits())
     for source, parsers in ((given, _PARSERS), (extension, _EXTENSION_PARSERS)):
         for name, parse in parsers.items():
             value = source.get(name)
-            if value is not None and (answer_format := parse(name, value, model)):
+            if value is not None and (answer_format := parse(name, value, context)):
                 formats[name] = answer_format
     if len(formats) > 1:
         first, second, *_ = formats
@@ -47,7 +57,20 @@ def parse_answer_format(
     return next(iter(formats.items()), (None, {}))
 
 
-def _response_format(name: str, value: object, model: str) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What parsers need besides the value.
+
+    Attributes:
+        model: the model's name, for error messages.
+        limits: limits on grammars.
+    """
+
+    model: str
+    limits: RequestLimits
+
+
+def _response_format(name: str, value: object, context: _Context) -> dict[str, Any]:
     """Parse OpenAI's ``response_format``; a schema is enforced whether or not it is ``strict``."""
     kind = value.get("type") if isinstance(value, Mapping) else None
     if kind == "text":
@@ -61,14 +84,16 @@ def _response_format(name: str, value: object, model: str) -> dict[str, Any]:
             raise bad_parameter(f"{name}.json_schema", named, "an object with name and schema")
         return {"json_schema": schema}
     error = UnsupportedParameterError(
-        f"{name}={value!r} is not supported by local/{model}; allowed is the type text, json_object or "
-        "json_schema."
+        f"{name}={value!r} is not supported by local/{context.model}; allowed is the type text, json_object "
+        "or json_schema."
     )
     error.param = name
     raise error
 
 
-def _json(name: str, value: object, _: str) -> dict[str, Any]:
+def _json(name: str, value: object, context: _Context) -> dict[str, Any]:
+    if isinstance(value, str):
+        check_size(name, value, context.limits)
     try:
         schema = json.loads(value) if isinstance(value, str) else value
     except ValueError:
@@ -78,26 +103,29 @@ def _json(name: str, value: object, _: str) -> dict[str, Any]:
     raise bad_parameter(name, value, "a JSON schema as an object, or as its text")
 
 
-def _choice(name: str, value: object, _: str) -> dict[str, Any]:
+def _choice(name: str, value: object, context: _Context) -> dict[str, Any]:
     """Parse a list of texts, one of which must be the answer."""
+    if isinstance(value, list | tuple):
+        check_alternatives(name, len(value), context.limits)
     if not value or not isinstance(value, list | tuple) or not optional_list_of(text)(value):
         raise bad_parameter(name, value, "a list of non-empty texts")
     return {"grammar": f"start: {' | '.join(json.dumps(choice) for choice in value)}"}
 
 
-def _regex(name: str, value: object, _: str) -> dict[str, Any]:
+def _regex(name: str, value: object, _: _Context) -> dict[str, Any]:
     if not text(value):
         raise bad_parameter(name, value, "a non-empty regular expression")
     return {"regex": value}
 
 
-def _grammar(name: str, value: object, _: str) -> dict[str, Any]:
+def _grammar(name: str, value: object, context: _Context) -> dict[str, Any]:
     """Parse a Lark grammar, or a GBNF grammar (``root ::= …``), which vLLM also accepts."""
     if not text(value):
         raise bad_parameter(name, value, "a Lark or GBNF grammar as text")
     assert isinstance(value, str)
-    if "::=" not in value:
+    if not is_gbnf(value):
         return {"grammar": value}
+    check_grammar("grammar", value, context.limits, name)  # its conversion recurses
     try:
         from llguidance.gbnf_to_lark import any_to_lark  # noqa: PLC0415 - only GBNF grammars need it
     except ImportError:
@@ -108,25 +136,25 @@ def _grammar(name: str, value: object, _: str) -> dict[str, Any]:
         raise bad_parameter(name, value, f"a Lark or GBNF grammar ({error})") from error
 
 
-def _json_object(name: str, value: object, _: str) -> dict[str, Any]:
+def _json_object(name: str, value: object, _: _Context) -> dict[str, Any]:
     if not isinstance(value, bool):
         raise bad_parameter(name, value, "true or false")
     return {"json_schema": ANY_OBJECT} if value else {}
 
 
-def _structured(name: str, value: object, model: str) -> dict[str, Any]:
+def _structured(name: str, value: object, context: _Context) -> dict[str, Any]:
     """Parse vLLM's ``structured_outputs``, an object with one field per format."""
     if not isinstance(value, Mapping) or not set(value) <= set(_STRUCTURED):
         raise bad_parameter(name, value, f"an object with one of {', '.join(_STRUCTURED)}")
     fields = {key: field for key, field in value.items() if field is not None}
-    parsed = (_STRUCTURED[key](f"{name}.{key}", field, model) for key, field in fields.items())
+    parsed = (_STRUCTURED[key](f"{name}.{key}", field, context) for key, field in fields.items())
     formats = [answer_format for answer_format in parsed if answer_format]
     if len(formats) > 1:
         raise bad_parameter(name, value, f"an object with one of {', '.join(_STRUCTURED)}")
     return formats[0] if formats else {}
 
 
-_Parser = Callable[[str, object, str], dict[str, Any]]
+_Parser = Callable[[str, object, _Context], dict[str, Any]]
 _STRUCTURED: Mapping[str, _Parser] = {
     "json": _json,
     "regex": _regex,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeGuard
 
 from specclient.errors import BadRequestError, UnsupportedParameterError
 from specclient.types.request import Request
+from specclient.types.request_limits import RequestLimits
 from specclient_local.api.openai_request.answer_format import (
     ENGINE_FORMAT_PARAMETERS,
     FORMAT_PARAMETERS,
@@ -114,15 +115,17 @@ class EngineRequest:
     stream_usage: bool
 
 
-def parse_request(request: Request, model: str) -> EngineRequest:
+def parse_request(request: Request, model: str, limits: RequestLimits | None = None) -> EngineRequest:
     """Parse and validate a request.
 
     Args:
         request: the pipeline's request; parameters that are None are ignored.
         model: the model's name, for error messages.
+        limits: limits on requests; None means the defaults.
 
     Raises:
-        BadRequestError: a parameter has an invalid value.
+        BadRequestError: a parameter has an invalid value, or more choices or a larger format are requested
+            than the limits allow.
         UnsupportedParameterError: a parameter would change the answer in a way that the engine does not
             support.
     """
@@ -131,7 +134,9 @@ def parse_request(request: Request, model: str) -> EngineRequest:
     required = _PROMPTS[operation]
     if required not in given:
         raise bad_parameter(required, None, f"a value: a {operation} needs {required}")
+    limits = limits or RequestLimits()
     choices = _choices(given)
+    _check_choices(given[required] if operation == "completion" else None, choices, limits)
     _reject_unsupported(given, operation, model, choices)
     extension = given.get("specclient", {})
     if not isinstance(extension, Mapping):
@@ -144,7 +149,7 @@ def parse_request(request: Request, model: str) -> EngineRequest:
         error.param = "specclient"
         raise error
     chat = operation == "chat"
-    format_parameter, answer_format = parse_answer_format(given, dict(extension), model)
+    format_parameter, answer_format = parse_answer_format(given, dict(extension), model, limits)
     tools = parse_tools(given) if chat else None
     if tools is not None:
         tools, format_parameter, answer_format = (
@@ -224,6 +229,24 @@ def _choices(given: Mapping[str, Any]) -> int:
     return choices
 
 
+def _check_choices(prompt: object, choices: int, limits: RequestLimits) -> None:
+    """Check the number of answers to all prompts of a request together."""
+    prompts = len(prompt) if _several(prompt) else 1
+    if prompts * choices > limits.choices:
+        each = f" and n is {choices}, which makes {prompts * choices} choices" if choices > 1 else ""
+        error = BadRequestError(
+            f"prompt has {prompts} prompts{each}; allowed are at most {limits.choices} choices in a request: "
+            "send several requests, or raise choices in [server.requests]."
+        )
+        error.param, error.code = "prompt", "too_many_choices"
+        raise error
+
+
+def _several(prompt: object) -> TypeGuard[Sequence[object]]:
+    """Return whether a prompt is a list of prompts, and not one of token ids."""
+    return isinstance(prompt, list | tuple) and bool(prompt) and not isinstance(prompt[0], int)
+
+
 def _chat_logprobs(given: Mapping[str, Any]) -> int | None:
     top = _count(given, "top_logprobs")
     if _flag(given, "logprobs"):
@@ -274,7 +297,7 @@ def _equal_json(value: object, neutral: object) -> bool:
 
 def _prompts(prompt: object) -> tuple[str | list[int], ...]:
     """Return one or several prompts: texts, or lists of token ids."""
-    if isinstance(prompt, list | tuple) and prompt and not isinstance(prompt[0], int):
+    if _several(prompt):
         return tuple(map(_prompt, prompt))
     return (_prompt(prompt),)
 

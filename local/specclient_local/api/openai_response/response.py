@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from specclient.types.backend import BackendChunk, BackendResponse
 from specclient.types.chat import ChatCompletion, ChatCompletionChunk
 from specclient.types.completion import Completion
-from specclient.types.usage import CompletionTokensDetails, CompletionUsage, PromptTokensDetails
+from specclient.types.usage import CompletionUsage
 from specclient_local.api.openai_request.parser import EngineRequest
 from specclient_local.api.openai_response.chat_choice import ChatChoice
 from specclient_local.api.openai_response.text_choice import TextChoice
@@ -47,9 +47,8 @@ class ResponseBuilder:
     new_id: Callable[[], str]
     _choices: dict[int, ChatChoice | TextChoice] = field(init=False, default_factory=dict)
 
-    def response(self, generations: Sequence[Generation]) -> BackendResponse:
+    def response(self, generations: Sequence[Generation], usage: CompletionUsage) -> BackendResponse:
         """Return the complete response; ``generations`` has one item per choice."""
-        usage = completion_usage(generations, self.request.choices)
         choices: list[Any] = [
             self._choice(i).complete(generation) for i, generation in enumerate(generations)
         ]
@@ -65,11 +64,12 @@ class ResponseBuilder:
         if piece.generation is not None:
             # After chunks(): the finish reason depends on whether the parser found tool calls.
             choices += choice.last_chunks(piece.generation)
+            del self._choices[index]
         return [self._chunk([chunk_choice]) for chunk_choice in choices]
 
-    def usage(self, generations: Sequence[Generation]) -> BackendChunk:
+    def usage(self, usage: CompletionUsage) -> BackendChunk:
         """Return the last chunk: usage without choices."""
-        return self._chunk([], usage=completion_usage(generations, self.request.choices))
+        return self._chunk([], usage=usage)
 
     def _choice(self, index: int) -> ChatChoice | TextChoice:
         choice = self._choices.get(index)
@@ -98,36 +98,6 @@ class ResponseBuilder:
                 choices=choices, object="chat.completion.chunk", **self._head(), **more
             )
         return Completion(choices=choices, object="text_completion", **self._head(), **more)
-
-
-def completion_usage(generations: Sequence[Generation], choices: int) -> CompletionUsage:
-    """Return the token counts of a response.
-
-    ``completion_tokens`` does not include rejected prediction tokens, unlike OpenAI's: the target has
-    processed but not generated them, and local tokens are not billed.
-
-    Args:
-        generations: one per choice, those of the first prompt first.
-        choices: number of choices per prompt. Each prompt counts once, with the cached tokens that its
-            first choice found.
-    """
-    prompt = sum(generation.prompt_tokens for generation in generations[::choices])
-    completion = sum(len(generation.token_ids) for generation in generations)
-    accepted = [n for g in generations if (n := g.speculation.predicted_accepted) is not None]
-    rejected = [n for g in generations if (n := g.speculation.predicted_rejected) is not None]
-    details = None
-    if accepted:
-        details = CompletionTokensDetails(
-            accepted_prediction_tokens=sum(accepted), rejected_prediction_tokens=sum(rejected)
-        )
-    cached = sum(generation.cached_tokens for generation in generations[::choices])
-    return CompletionUsage(
-        prompt_tokens=prompt,
-        completion_tokens=completion,
-        total_tokens=prompt + completion,
-        completion_tokens_details=details,
-        prompt_tokens_details=PromptTokensDetails(cached_tokens=cached),
-    )
 
 
 def _call_id(letters: str, *, short: bool) -> str:

@@ -1,0 +1,313 @@
+"""Tries grammars out in a process of its own, before the engine's process compiles them.
+
+The process (:mod:`specclient_local.model.grammar_worker`) is started at the first grammar that is not small,
+stays, and is replaced when a grammar ends it. All engines of this process share it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import weakref
+from collections import OrderedDict
+from contextlib import suppress
+from functools import lru_cache
+from hashlib import blake2b
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+from specclient.errors import ConfigurationError
+from specclient.runtime.forks import register_fork_reset
+from specclient_local.model import grammar_worker
+from specclient_local.model.grammar_worker import HEADER
+
+_LOG = logging.getLogger("specclient")
+
+_KEPT = 1024
+"""Verdicts that are kept."""
+
+_START_S = 120.0
+"""Seconds for the process to start and to prepare a vocabulary."""
+
+_WALL_PER_CPU = 10
+"""How much longer a compilation may take than its processor time, on a busy machine."""
+
+_STACK_BYTES = 2**20
+"""Maximum stack of the thread that compiles; an eighth of what threads usually have."""
+
+_CLOSING_S = 1.0
+
+
+class GrammarVocabularyData(Protocol):
+    """A vocabulary as the process needs it."""
+
+    @property
+    def tokens(self) -> list[bytes]:
+        """The bytes of each token, and an empty one for the end."""
+        ...
+
+    @property
+    def special_token_ids(self) -> list[int]:
+        """The ids of tokens that are no text."""
+        ...
+
+    @property
+    def digest(self) -> bytes:
+        """Identifies the vocabulary."""
+        ...
+
+
+class GrammarProver:
+    """Decides whether grammars can be compiled in this process. Thread-safe; one grammar at a time.
+
+    Args:
+        memory_bytes: the memory of the process that compiles.
+    """
+
+    def __init__(self, memory_bytes: int) -> None:
+        self._memory_bytes = memory_bytes
+        self._users: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._forget()
+        register_fork_reset(self)
+
+    def _forget(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._vocabulary: bytes | None = None
+        self._overran = False
+        self._verdicts: OrderedDict[bytes, str | None] = OrderedDict()
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the process that compiles; None while there is none."""
+        process = self._process
+        return None if process is None or process.poll() is not None else process.pid
+
+    def refusal(
+        self, user: object, vocabulary: GrammarVocabularyData, kind: str, text: str, seconds: float
+    ) -> str | None:
+        """Return why a grammar may not be compiled in this process, or None if it may.
+
+        Args:
+            user: the process is kept until all users have called :meth:`release`, or are gone.
+            vocabulary: the model's vocabulary.
+            kind: ``json_schema``, ``regex`` or ``grammar``.
+            text: the grammar.
+            seconds: processor time that it may take.
+
+        Raises:
+            ConfigurationError: the process cannot be started.
+        """
+        parts = (
+            vocabulary.digest,
+            kind.encode(),
+            repr(seconds).encode(),
+            text.encode(errors="surrogatepass"),
+        )
+        key = blake2b(b"\0".join(parts), digest_size=16).digest()
+        with self._lock:
+            if key in self._verdicts:
+                self._verdicts.move_to_end(key)
+                return self._verdicts[key]
+            self._users.add(user)
+            reason, certain = self._try(vocabulary, kind, text, seconds)
+            if certain:
+                self._verdicts[key] = reason
+                if len(self._verdicts) > _KEPT:
+                    self._verdicts.popitem(last=False)
+            return reason
+
+    def release(self, user: object) -> None:
+        """Stop the process if nobody else uses it. A later grammar starts it again."""
+        with self._lock:
+            self._users.discard(user)
+            if not self._users:
+                self._stop()
+
+    def kill(self) -> None:
+        """End the process at once, even while it compiles; a later grammar starts it again."""
+        process = self._process
+        if process is not None:
+            process.kill()
+
+    def reset_after_fork(self) -> None:
+        """Leave the process to the parent."""
+        process = self._process
+        if process is not None:
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()  # unbuffered, so that nothing is written
+            process.returncode = 0  # it is no child of this process, and is not waited for
+        self._users = weakref.WeakSet()
+        self._forget()
+
+    def _try(
+        self, vocabulary: GrammarVocabularyData, kind: str, text: str, seconds: float
+    ) -> tuple[str | None, bool]:
+        """Compile a grammar in the process.
+
+        Returns:
+            Why it may not be compiled here, or None; and whether the next trial would end in the same way.
+        """
+        self._make_ready(vocabulary)
+        message = {"kind": kind, "text": text, "seconds": seconds}
+        answer = self._exchange(message, seconds * _WALL_PER_CPU)
+        if answer is not None:
+            failed = answer.get("failed")
+            return (
+                (None, True)
+                if failed is None
+                else (f"compiling it failed ({failed})", failed == "MemoryError")
+            )
+        overran, code = self._overran, self._stop()
+        reason, certain = _reason(code, overran=overran, seconds=seconds, memory_bytes=self._memory_bytes)
+        _LOG.warning("a grammar ended the process that tries grammars out (status %s): %s", code, reason)
+        return reason, certain
+
+    def _make_ready(self, vocabulary: GrammarVocabularyData) -> None:
+        """Start the process unless it runs, and hand it the vocabulary unless it has it."""
+        if self._process is not None and self._process.poll() is not None:
+            self._stop()
+        if self._process is None:
+            self._process = _started(self._memory_bytes)
+            self._vocabulary = None
+        if self._vocabulary == vocabulary.digest:
+            return
+        tokens = [piece.decode("latin-1") for piece in vocabulary.tokens]
+        if self._exchange({"tokens": tokens, "special": vocabulary.special_token_ids}, _START_S) is None:
+            code = self._stop()
+            raise ConfigurationError(
+                f"the process that tries grammars out ended (status {code}) while it read a vocabulary of "
+                f"{len(tokens)} tokens; raise grammar_memory_bytes in [server.requests]."
+            )
+        self._vocabulary = vocabulary.digest
+
+    def _exchange(self, message: dict[str, Any], seconds: float) -> dict[str, Any] | None:
+        """Send a message and return the answer; None if the process has ended, or is ended for the time."""
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._overran = False
+        timer = threading.Timer(seconds, self._overrun, args=(process,))
+        timer.daemon = True
+        timer.start()
+        try:
+            body = json.dumps(message).encode()
+            _write(process.stdin.fileno(), HEADER.pack(len(body)) + body)
+            head = grammar_worker.read_exactly(process.stdout.fileno(), HEADER.size)
+            if head is None:
+                return None
+            answer = grammar_worker.read_exactly(process.stdout.fileno(), HEADER.unpack(head)[0])
+            return None if answer is None else dict(json.loads(answer))
+        except OSError:  # the process has ended
+            return None
+        finally:
+            timer.cancel()
+
+    def _overrun(self, process: subprocess.Popen[bytes]) -> None:
+        self._overran = True
+        process.kill()
+
+    def _stop(self) -> int | None:
+        """End the process and return its exit status; None if there is none."""
+        process, self._process, self._vocabulary = self._process, None, None
+        if process is None:
+            return None
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+        try:
+            return process.wait(_CLOSING_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+
+
+@lru_cache
+def grammar_prover(memory_bytes: int) -> GrammarProver:
+    """Return the prover of this process for a limit of memory."""
+    prover = GrammarProver(memory_bytes)
+    atexit.register(prover.kill)
+    return prover
+
+
+def _started(memory_bytes: int) -> subprocess.Popen[bytes]:
+    """Start the process.
+
+    Raises:
+        ConfigurationError: it cannot be started.
+    """
+    library = find_spec("llguidance")
+    folders = list(library.submodule_search_locations or ()) if library is not None else []
+    settings = {
+        "path": [str(Path(folder).parent) for folder in folders],
+        "memory_bytes": memory_bytes,
+        "stack_bytes": _stack_bytes(),
+    }
+    try:
+        return subprocess.Popen(  # noqa: S603 - this interpreter, and a file of this package
+            [sys.executable, "-I", grammar_worker.__file__, json.dumps(settings)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            env={**os.environ, "MALLOC_ARENA_MAX": "2"},  # arenas count as memory
+        )
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"the process that tries grammars out cannot be started ({sys.executable}: {error}); grammars of "
+            "more than a few kilobytes need it."
+        ) from error
+
+
+def _stack_bytes() -> int:
+    """Return the stack for compilations: at most half of what a thread of this process has."""
+    own = threading.stack_size()
+    if own == 0:
+        try:
+            import resource  # noqa: PLC0415 - not on Windows
+        except ImportError:
+            own = 2**20
+        else:
+            soft, _ = resource.getrlimit(resource.RLIMIT_STACK)
+            own = 2 * 2**20 if soft == resource.RLIM_INFINITY else soft
+    return max(min(_STACK_BYTES, own // 2 // 4096 * 4096), 2**16)
+
+
+def _write(target: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(target, view) :]
+
+
+def _reason(code: int | None, *, overran: bool, seconds: float, memory_bytes: int) -> tuple[str, bool]:
+    """Return why a grammar ended the process, and whether it would do so again.
+
+    Args:
+        code: the exit status; negative for a signal.
+        overran: whether the process was ended for the time it took.
+        seconds: the processor time that the grammar had.
+        memory_bytes: the memory that the process had.
+    """
+    name = signal.Signals(-code).name if code is not None and -code in set(signal.Signals) else str(code)
+    if overran or name == "SIGPROF":
+        return (
+            f"takes more than {seconds:g} s to compile: make it simpler, or raise grammar_s in "
+            "[server.requests]"
+        ), True
+    if name == "SIGABRT":
+        return (
+            f"takes more than {memory_bytes >> 20} MiB of memory to compile, or makes its compiler fail: "
+            "make it simpler, or raise grammar_memory_bytes in [server.requests]"
+        ), True
+    certain = name in ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP")
+    return f"makes its compiler crash ({name}): make it simpler, with fewer rules within each other", certain

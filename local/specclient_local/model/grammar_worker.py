@@ -1,0 +1,184 @@
+"""Compiles grammars in a process of its own, for which this file is the program.
+
+A grammar that overflows the stack, or takes too much time or memory, ends this process instead of the
+engine's. The parent (:mod:`specclient_local.model.grammar_prover`) starts it, and compiles what ended well.
+
+The file imports nothing of the package, so that the process starts fast and stays small. Messages are JSON
+objects behind their length, four bytes in network order: ``{"vocabulary": name, "tokens": [text, …],
+"special": [id, …]}`` makes a vocabulary the current one; ``{"kind": …, "text": …, "seconds": …}`` compiles a
+grammar and computes its first mask. The answer is ``{}``, or ``{"failed": reason}``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import struct
+import sys
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
+
+WHITE_SPACE = r" |\r?\n[ \t]{0,40}"
+"""White space in JSON: one space, or a newline and indentation. Without a bound, a model may never stop."""
+
+PARSER_LIMITS = {
+    "max_items_in_row": 2000,
+    "initial_lexer_fuel": 1_000_000,
+    "step_lexer_fuel": 200_000,
+    "step_max_items": 50_000,
+    "max_lexer_states": 50_000,
+    "max_grammar_size": 500_000,
+}
+"""The library's limits, set here so that another version does not change them. They bound a compilation to
+about 20 ms of lexer construction, a mask to about 20 ms, and the states of a parser to about 100 MB."""
+
+HEADER = struct.Struct("!I")
+"""The length of a message."""
+
+
+class GrammarError(Exception):
+    """The library cannot read a grammar."""
+
+
+def begin_parser(tokenizer: LLTokenizer, kind: str, text: str) -> LLMatcher:
+    """Return a parser in its initial state; it may be in error.
+
+    Args:
+        tokenizer: the vocabulary.
+        kind: ``json_schema``, ``regex`` or ``grammar``.
+        text: the grammar; a schema as JSON.
+
+    Raises:
+        GrammarError: the library cannot read the text.
+    """
+    from llguidance import LLMatcher, LLParserLimits  # noqa: PLC0415 - part of an extra
+
+    try:
+        if kind == "json_schema":
+            source = LLMatcher.grammar_from_json_schema(text, defaults={"whitespace_pattern": WHITE_SPACE})
+        else:
+            read = LLMatcher.grammar_from_regex if kind == "regex" else LLMatcher.grammar_from_lark
+            source = read(text)
+        return LLMatcher(tokenizer, source, log_level=0, limits=LLParserLimits(**PARSER_LIMITS))
+    except BaseException as error:
+        # A panic of the library is a class of its own, beneath BaseException only.
+        if isinstance(error, ValueError) or type(error).__name__ == "PanicException":
+            raise GrammarError(str(error)) from error
+        raise
+
+
+class _Vocabulary:
+    """A vocabulary in the form that the library reads. Its tokenizer takes the longest match."""
+
+    def __init__(self, tokens: Sequence[bytes], special: Sequence[int]) -> None:
+        self.tokens = tokens
+        self.special_token_ids = special
+        self.bos_token_id = None
+        self.eos_token_id = len(tokens) - 1
+        unwritten = {*special, self.eos_token_id}
+        self._ids = {piece: i for i, piece in enumerate(tokens) if piece and i not in unwritten}
+        self._longest = max(map(len, self._ids), default=0)
+
+    def __call__(self, text: bytes) -> list[int]:
+        ids: list[int] = []
+        begin = 0
+        while begin < len(text):
+            ends = range(min(begin + self._longest, len(text)), begin, -1)
+            end = next((end for end in ends if text[begin:end] in self._ids), None)
+            if end is None:
+                break
+            ids.append(self._ids[text[begin:end]])
+            begin = end
+        return ids
+
+
+def _tokenizer(message: dict[str, Any]) -> LLTokenizer:
+    from llguidance import LLTokenizer, TokenizerWrapper  # noqa: PLC0415 - after the path is set
+
+    tokens = [piece.encode("latin-1") for piece in message["tokens"]]
+    return LLTokenizer(TokenizerWrapper(_Vocabulary(tokens, message["special"])))
+
+
+def _compile(tokenizer: LLTokenizer, message: dict[str, Any], answer: dict[str, str]) -> None:
+    """Compile a grammar and compute its first mask.
+
+    An error of the library is no failure: the engine's process runs into it in the same way and reports it.
+    """
+    try:
+        parser = begin_parser(tokenizer, message["kind"], message["text"])
+        if not parser.is_error():
+            parser.compute_bitmask()
+    except GrammarError:
+        pass
+    except BaseException as error:  # noqa: BLE001 - nothing unproven reaches the engine's process
+        answer["failed"] = type(error).__name__
+
+
+def read_exactly(source: int, count: int) -> bytes | None:
+    """Read so many bytes; None at the end."""
+    parts = bytearray()
+    while len(parts) < count:
+        part = os.read(source, count - len(parts))
+        if not part:
+            return None
+        parts += part
+    return bytes(parts)
+
+
+def _limit_memory(count: int) -> None:
+    try:
+        import resource  # noqa: PLC0415 - not on Windows
+    except ImportError:
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    count = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    try:
+        resource.setrlimit(resource.RLIMIT_AS, (count, hard))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    except (OSError, ValueError):
+        return  # macOS refuses it; the limit of time remains
+
+
+def _limit_time(seconds: float) -> None:
+    """End the process after so many seconds of processor time in all of its threads; 0 for no limit."""
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+
+
+def main() -> None:
+    """Serve the parent until it closes the standard input."""
+    settings = json.loads(sys.argv[1])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C in a terminal reaches the whole process group
+    sys.path += settings["path"]
+    answers = os.dup(1)
+    os.dup2(2, 1)  # what the library prints is not an answer
+    import llguidance  # noqa: F401, PLC0415 - before memory is limited and time counts
+
+    _limit_memory(settings["memory_bytes"])
+    threading.stack_size(settings["stack_bytes"])
+    tokenizer: LLTokenizer | None = None
+    while (head := read_exactly(0, HEADER.size)) is not None:
+        body = read_exactly(0, HEADER.unpack(head)[0])
+        if body is None:
+            return
+        message, answer = json.loads(body), dict[str, str]()
+        if "tokens" in message:
+            tokenizer = _tokenizer(message)
+        else:
+            assert tokenizer is not None
+            thread = threading.Thread(target=_compile, args=(tokenizer, message, answer))
+            _limit_time(message["seconds"])
+            thread.start()
+            thread.join()
+            _limit_time(0)
+        written = json.dumps(answer).encode()
+        os.write(answers, HEADER.pack(len(written)) + written)
+
+
+if __name__ == "__main__":
+    main()
