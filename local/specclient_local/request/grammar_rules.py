@@ -80,30 +80,33 @@ class _RuleReader:
         """Read a grammar."""
         token = (_GBNF_TOKEN if gbnf else _LARK_TOKEN).search
         levels, names = self.levels, set[str]()
-        starts, last = True, ""  # whether a name would be the first on its line, and that name
+        starts, first = True, ""  # whether a name would be the first on its line, and the name that was
         position = 0
         while (match := token(text, position)) is not None:
             position = match.end()
             kind = match.lastgroup
             if kind == "newline":
-                starts = starts or levels.depth == 0
+                names.add(first)
+                starts, first = starts or levels.depth == 0, ""
                 continue
             if kind == "name":
                 levels.item()
                 written = match[0].lstrip("!?_")
-                names.add(written)
                 if starts:
-                    last = written
+                    first = written  # a definition, if a colon follows
+                else:
+                    names.add(written)
             elif kind in ("define", "define_lark"):
-                if last and (levels.depth == 0 or kind == "define"):
+                if first and (levels.depth == 0 or kind == "define"):
                     levels.restart()
-                    names = self.links.setdefault(last, set())
-                    last = ""
+                    names = self.links.setdefault(first, set())
+                    first = ""
             elif kind == "json":
                 position = self._read_json(text, position)
             else:
                 self._read_part(match, kind)
             starts = starts and kind not in ("name", "bar") and kind is not None
+        names.add(first)
 
     def _read_part(self, match: re.Match[str], kind: str | None) -> None:
         levels = self.levels

@@ -74,6 +74,17 @@ _UNITS = {
 
 
 def check_limit(name: str, field: str, value: int, limits: RequestLimits) -> None:
+    """Check one size of a grammar.
+
+    Args:
+        name: the request's parameter.
+        field: the size, a field of :class:`GrammarSize`.
+        value: its value.
+        limits: the limits.
+
+    Raises:
+        BadRequestError: the value is above the limit of that size.
+    """
     limit: int = getattr(limits, f"grammar_{field}")
     if value > limit:
         raise grammar_too_large(

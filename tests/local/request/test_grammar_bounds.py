@@ -53,6 +53,7 @@ def measured(kind, text, limits=NONE):
         ("grammar", chained_rules(50), "rules", 52),
         ("grammar", chained_gbnf(50), "chain", 52),
         ("grammar", "start: a\na: b\nb: a | c\nc: X\nX: /x/", "chain", 5),
+        ("grammar", 'start: a | b | c\na: "x"\nb: "y"\nc: "z"', "chain", 2),
         ("grammar", 'start: "a" | "b" | ("c" | "d")', "alternatives", 3),
         ("grammar", 'start: "(((" | /[(]|b|c|d/', "alternatives", 4),
         ("grammar", 'start: (("a") "b")', "nesting", 2),
