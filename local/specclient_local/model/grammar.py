@@ -32,7 +32,7 @@ from specclient_local.model.grammar_vocabulary import GrammarVocabulary
 from specclient_local.model.grammar_worker import GrammarError, begin_parser
 from specclient_local.model.tokenizer import Tokenizer
 from specclient_local.request.grammar_bounds import GrammarKind, check_grammar, check_object, check_size
-from specclient_local.request.grammar_size import grammar_too_large
+from specclient_local.request.grammar_size import grammar_too_large, too_deep
 from specclient_local.request.params import SamplingParams
 from specclient_local.request.validation import bad_parameter
 
@@ -322,6 +322,8 @@ def _text(kind: GrammarKind, given: Mapping[str, Any] | str, limits: RequestLimi
             check_object(kind, given, limits)
             schema = dict(given)
         return json.dumps(schema, allow_nan=False)
+    except RecursionError as error:  # only where the limit of nesting is raised
+        raise too_deep(kind) from error
     except (TypeError, ValueError) as error:
         raise bad_parameter(kind, given, f"a JSON schema as an object or as text ({error})") from error
 

@@ -14,7 +14,7 @@ from specclient.types.request_limits import RequestLimits
 from specclient_local.request.grammar_regex import measure_regex
 from specclient_local.request.grammar_rules import measure_rules
 from specclient_local.request.grammar_schema import json_nesting, measure_schema
-from specclient_local.request.grammar_size import GrammarSize, check_limit
+from specclient_local.request.grammar_size import GrammarSize, check_limit, too_deep
 
 GrammarKind = Literal["json_schema", "regex", "grammar"]
 
@@ -32,6 +32,13 @@ def check_grammar(kind: GrammarKind, text: str, limits: RequestLimits, name: str
         BadRequestError: a limit is exceeded; names the limit and both figures.
     """
     name = name or kind
+    try:
+        return _checked(name, kind, text, limits)
+    except RecursionError as error:  # only where the limit of nesting is raised
+        raise too_deep(name) from error
+
+
+def _checked(name: str, kind: GrammarKind, text: str, limits: RequestLimits) -> GrammarSize:
     check_limit(name, "bytes", len(text.encode(errors="surrogatepass")), limits)
     if kind == "json_schema":
         check_size(name, text, limits)

@@ -135,6 +135,8 @@ class _SchemaWalk:
         _, marked, pointer = reference.partition("#")
         if marked and pointer in self._anchors:
             return self._spans[self._anchors[pointer]]
+        if not marked:
+            return None
         place = schema
         for step in pointer.split("/")[1:]:
             name = unquote(step).replace("~1", "/").replace("~0", "~")

@@ -106,6 +106,11 @@ def grammar_too_large(name: str, reason: str) -> BadRequestError:
     return error
 
 
+def too_deep(name: str) -> BadRequestError:
+    """Return (not raise) the error for JSON that Python cannot read or write for its nesting."""
+    return grammar_too_large(name, "has more objects and arrays within each other than Python can read")
+
+
 def longest_chain(links: Mapping[Any, Iterable[Any]]) -> int:
     """Return an upper bound of the number of nodes on a path that visits none twice.
 

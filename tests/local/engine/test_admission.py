@@ -27,7 +27,7 @@ async def whole(engine, prompt="x", **params):
 
 async def test_a_grammar_that_is_tried_out_for_long_holds_up_no_other_request(checkpoint):
     """The process that tries it out stands still meanwhile."""
-    limits = RequestLimits(grammar_memory_bytes=ROOM)
+    limits = RequestLimits(grammar_memory_bytes=ROOM, grammar_s=30.0)
     with load(checkpoint(eos_token_id=None), request_limits=limits) as engine:
         await whole(engine, regex=LARGE)
         pid = grammar_prover(ROOM).pid

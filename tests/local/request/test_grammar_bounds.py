@@ -103,7 +103,7 @@ def test_sizes(kind, text, field, value):
         ("grammar", f"start: x // {'x' * 2**17}", "bytes"),
         ("regex", "a{1000000}", "repetitions"),
         ("json_schema", chained_references(998), "chain"),
-        ("json_schema", chained_references(1000, padding=10), "rules"),
+        ("json_schema", chained_references(1000, padding=5), "rules"),
         ("json_schema", chained_choices(4000), "bytes"),
         ("json_schema", {"anyOf": [{"const": i} for i in range(2001)]}, "alternatives"),
         ("json_schema", nested_objects(32), "nesting"),

@@ -13,12 +13,9 @@ from typing import Any
 
 from specclient.errors import UnsupportedParameterError
 from specclient.types.request_limits import RequestLimits
-from specclient_local.request.grammar_bounds import (
-    check_alternatives,
-    check_grammar,
-    check_size,
-    is_gbnf,
-)
+from specclient_local.request.grammar_bounds import check_alternatives, check_grammar, check_size
+from specclient_local.request.grammar_rules import is_gbnf
+from specclient_local.request.grammar_size import too_deep
 from specclient_local.request.validation import bad_parameter, optional_list_of, text
 
 AnswerFormat = Mapping[str, Any]
@@ -96,6 +93,8 @@ def _json(name: str, value: object, context: _Context) -> dict[str, Any]:
         check_size(name, value, context.limits)
     try:
         schema = json.loads(value) if isinstance(value, str) else value
+    except RecursionError as error:  # only where the limit of nesting is raised
+        raise too_deep(name) from error
     except ValueError:
         schema = None
     if isinstance(schema, Mapping):
