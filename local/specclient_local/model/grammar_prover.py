@@ -161,11 +161,9 @@ class GrammarProver:
         answer = self._exchange(message, seconds * _WALL_PER_CPU)
         if answer is not None:
             failed = answer.get("failed")
-            return (
-                (None, True)
-                if failed is None
-                else (f"compiling it failed ({failed})", failed == "MemoryError")
-            )
+            if failed is None:
+                return None, True
+            return f"cannot be compiled ({failed}): make it simpler", failed == "MemoryError"
         overran, code = self._overran, self._stop()
         reason, certain = _reason(code, overran=overran, seconds=seconds, memory_bytes=self._memory_bytes)
         _LOG.warning("a grammar ended the process that tries grammars out (status %s): %s", code, reason)
@@ -209,6 +207,9 @@ class GrammarProver:
             return None if answer is None else dict(json.loads(answer))
         except OSError:  # the process has ended
             return None
+        except BaseException:
+            process.kill()  # its answer would be read as that of another grammar
+            raise
         finally:
             timer.cancel()
 
