@@ -156,17 +156,21 @@ class GrammarProver:
         Returns:
             Why it may not be compiled here, or None; and whether the next trial would end in the same way.
         """
-        self._make_ready(vocabulary)
-        message = {"kind": kind, "text": text, "seconds": seconds}
-        answer = self._exchange(message, seconds * _WALL_PER_CPU)
-        if answer is not None:
-            failed = answer.get("failed")
-            if failed is None:
-                return None, True
-            return f"cannot be compiled ({failed}): make it simpler", failed == "MemoryError"
-        overran, code = self._overran, self._stop()
-        reason, certain = _reason(code, overran=overran, seconds=seconds, memory_bytes=self._memory_bytes)
-        _LOG.warning("a grammar ended the process that tries grammars out (status %s): %s", code, reason)
+        reason, certain = "", False
+        for _ in range(2):  # again, in case something else ended the process
+            self._make_ready(vocabulary)
+            message = {"kind": kind, "text": text, "seconds": seconds}
+            answer = self._exchange(message, seconds * _WALL_PER_CPU)
+            if answer is not None:
+                failed = answer.get("failed")
+                if failed is None:
+                    return None, True
+                return f"cannot be compiled ({failed}): make it simpler", failed == "MemoryError"
+            overran, code = self._overran, self._stop()
+            reason, certain = _reason(code, overran=overran, seconds=seconds, memory_bytes=self._memory_bytes)
+            _LOG.warning("the process that tries grammars out ended (status %s): a grammar %s", code, reason)
+            if certain:
+                break
         return reason, certain
 
     def _make_ready(self, vocabulary: GrammarVocabularyData) -> None:

@@ -8,7 +8,8 @@ from specclient_local.request.grammar_size import GrammarSize
 
 _REGEX_TOKEN = re.compile(
     r"""(?P<skip>\\[pP]\{[^}]*+\}?|\\[xuU]\{[^}]*+\}?|\\.|\[\^?\]?(?:\\.|[^\]\\])*+\]?)"""
-    r"""|(?P<open>\()|(?P<close>\))|(?P<bar>\|)|\{(?P<low>\d*+),?(?P<high>\d*+)\}""",
+    r"""|(?P<open>\()|(?P<close>\))|(?P<bar>\|)|\{(?P<low>\d*+),?(?P<high>\d*+)\}"""
+    r"""|(?P<text>[^\\\[(){|]++)""",
     re.DOTALL,
 )
 
@@ -26,7 +27,7 @@ def measure_regex(text: str) -> GrammarSize:
             levels.bar()
         elif kind in ("low", "high"):
             levels.repeat(match["low"], match["high"])
-        elif kind == "skip":
+        elif kind in ("skip", "text"):
             levels.item()
     return GrammarSize(
         bytes=len(text.encode(errors="surrogatepass")),

@@ -28,7 +28,7 @@ NONE = RequestLimits(
     grammar_nesting=LARGE,
     grammar_chain=LARGE,
     grammar_alternatives=LARGE,
-    grammar_repetitions=2**62,
+    grammar_repetitions=2**70,
 )
 PERSON = {
     "type": "object",
@@ -75,7 +75,7 @@ def measured(kind, text, limits=NONE):
         ("json_schema", TREE, "chain", 2),
         ("json_schema", PERSON, "alternatives", 2),
         ("json_schema", PERSON, "repetitions", 80),
-        ("json_schema", PERSON, "nesting", 3),
+        ("json_schema", PERSON, "nesting", 4),
         ("json_schema", nested_objects(20), "nesting", 41),
         ("json_schema", {"properties": {"maxLength": {"const": {"maxLength": 10**9}}}}, "repetitions", 0),
         ("json_schema", {"items": {"pattern": "(a{50}){3}"}}, "repetitions", 150),
