@@ -64,6 +64,9 @@ class ServerProcess:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        self._reader.join(10)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
     def complete(self, **body: Any) -> httpx.Response:
         """Send a request for a completion."""

@@ -33,6 +33,7 @@ from specclient_local.loading.configured_models import (
 )
 from specclient_local.model.config import BUNDLED
 from specclient_local.request.params import SamplingParams
+from specclient_local.request.validation import EmptyConstraintError
 
 if TYPE_CHECKING:
     from specclient_local.api.openai_response.response import ResponseBuilder
@@ -303,13 +304,18 @@ class _PreparedRequest:
         so that the memory of a request does not depend on the number of its choices.
 
         Raises:
-            BadRequestError: an invalid parameter, under the name that the caller used.
+            BadRequestError: an invalid parameter, under the name that the caller used; or parameters that
+                allow no further token.
         """
         request = self.builder.request
         try:
             async with aclosing(merge_streams(self._streams(), self.window)) as pieces:
                 async for indexed_piece in pieces:
                     yield indexed_piece
+        except EmptyConstraintError as error:
+            refused = BadRequestError(str(error))
+            refused.param, refused.code = request.format_parameter, "no_token_allowed"
+            raise refused from error
         except BadRequestError as error:
             name = request.format_parameter
             if name is None or error.param not in ENGINE_FORMAT_PARAMETERS:

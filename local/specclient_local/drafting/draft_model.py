@@ -20,8 +20,9 @@ from specclient_local.model.native.greedy_rounds import NativeRoundResult, Nativ
 from specclient_local.model.pass_input import MAX_PASS_ROWS, SlotInput
 from specclient_local.model.prefix_cache import PrefixCache
 from specclient_local.model.sampling import all_distributions
-from specclient_local.request.sequence import EMPTY_CONSTRAINT_MESSAGE, Sequence
+from specclient_local.request.sequence import Sequence
 from specclient_local.request.token_tree import ROOT, Distribution, TokenTree
+from specclient_local.request.validation import EmptyConstraintError
 
 
 @dataclass(slots=True)
@@ -214,7 +215,7 @@ class DraftModel(Drafter):
             for (draft, own), distribution in zip(shaped, distributions, strict=True):
                 if isinstance(distribution, EngineError):
                     draft.failed = True  # the answer does not need the draft
-                    if str(distribution) != EMPTY_CONSTRAINT_MESSAGE:
+                    if not isinstance(distribution, EmptyConstraintError):
                         self.mark_not_finite(draft.sequence)
                 elif not self.worth(draft, own):
                     draft.failed = True

@@ -24,8 +24,9 @@ from specclient_local.model.hidden_state_runner import HiddenStateRunner
 from specclient_local.model.pass_input import MAX_PASS_ROWS, SlotInput
 from specclient_local.model.sampling import all_distributions
 from specclient_local.request.params import MAX_DRAFT_LENGTH
-from specclient_local.request.sequence import EMPTY_CONSTRAINT_MESSAGE, Sequence
+from specclient_local.request.sequence import Sequence
 from specclient_local.request.token_tree import TokenTree
+from specclient_local.request.validation import EmptyConstraintError
 
 
 @dataclass(slots=True)
@@ -182,7 +183,7 @@ class EagleDrafter(Drafter):
         for (draft, own), distribution in zip(shaped, distributions, strict=True):
             if isinstance(distribution, EngineError):
                 draft.failed = True  # the answer does not need the draft
-                if str(distribution) != EMPTY_CONSTRAINT_MESSAGE:
+                if not isinstance(distribution, EmptyConstraintError):
                     self._broken.add(draft.sequence.cache_slot)
             else:
                 draft.grow(own, distribution)

@@ -9,6 +9,9 @@ from hashlib import blake2b
 
 from specclient_local.model.tokenizer import Tokenizer
 
+_TOKENIZED = 1024
+"""Bytes that are tokenized at a time."""
+
 
 class GrammarVocabulary:
     """A model's vocabulary in the form llguidance reads: the bytes of each token, and a tokenizer function.
@@ -46,8 +49,10 @@ class GrammarVocabulary:
     def __call__(self, text: bytes) -> list[int]:
         """Tokenize text: by the tokenizer if that preserves every byte, else by the longest match.
 
-        The result ends before the first bytes that no token covers.
+        The result ends before the first bytes that no token covers, and covers the beginning of a long text
+        only: the library passes all that must follow before each token, and uses the first token.
         """
+        text = text[:_TOKENIZED]
         try:
             ids = self._tokenizer.encode(text.decode(), begins=False)
         except UnicodeDecodeError:

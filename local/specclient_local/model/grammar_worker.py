@@ -85,6 +85,7 @@ class _Vocabulary:
         self._longest = max(map(len, self._ids), default=0)
 
     def __call__(self, text: bytes) -> list[int]:
+        text = text[:1024]  # as the engine's vocabulary does
         ids: list[int] = []
         begin = 0
         while begin < len(text):

@@ -18,8 +18,9 @@ from torch import Tensor
 from specclient.errors import EngineError
 from specclient_local.model.native.argmax import native_argmax
 from specclient_local.request.params import SamplingParams
-from specclient_local.request.sequence import EMPTY_CONSTRAINT_MESSAGE, NO_TOKEN
+from specclient_local.request.sequence import NO_TOKEN
 from specclient_local.request.token_tree import Distribution
+from specclient_local.request.validation import EmptyConstraintError
 
 NOT_FINITE = "the model's logits are not finite; load with float32 or bfloat16."
 """Message of the error for logits that are NaN or infinite."""
@@ -110,7 +111,7 @@ def logits_error(largest: Sequence[float], *, guessed: bool) -> EngineError | No
         return None
     if any(math.isnan(value) or value == math.inf for value in largest):
         return EngineError(NOT_FINITE)
-    return None if guessed and largest[0] > -math.inf else EngineError(EMPTY_CONSTRAINT_MESSAGE)
+    return None if guessed and largest[0] > -math.inf else EmptyConstraintError()
 
 
 def to_float64(logits: Tensor) -> Tensor:

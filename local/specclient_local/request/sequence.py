@@ -11,19 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specclient.errors import EngineError
 from specclient.types.usage import Speculation
 from specclient_local.request.params import Method, SamplingParams
+from specclient_local.request.validation import EmptyConstraintError
 
 FinishReason = Literal["stop", "length"]
 
 NO_TOKEN = -1
 """The token of a one-hot distribution in which no token is allowed."""
-
-EMPTY_CONSTRAINT_MESSAGE = (
-    "no token may come next: the request's json_schema, regex or grammar, its bad_words and min_tokens "
-    "exclude each other here, or cannot be written in the model's tokens; loosen one of them."
-)
 
 _BUFFER = 64
 
@@ -74,11 +69,11 @@ class RandomStream:
         number.
 
         Raises:
-            EngineError: the distribution is ``NO_TOKEN``.
+            EmptyConstraintError: the distribution is ``NO_TOKEN``.
         """
         if isinstance(distribution, int):
             if distribution == NO_TOKEN:
-                raise EngineError(EMPTY_CONSTRAINT_MESSAGE)
+                raise EmptyConstraintError
             return distribution
         cumulative = np.cumsum(distribution)
         at = self.uniform() * cumulative[-1]

@@ -7,9 +7,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-from specclient.errors import BadRequestError
+from specclient.errors import BadRequestError, EngineError
 
 ValueCheck = Callable[[Any], bool]
+
+
+class EmptyConstraintError(EngineError):
+    """No token is allowed next, by the request's own parameters or because they take too much work."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "no token may come next: the request's json_schema, regex or grammar, its bad_words and "
+            "min_tokens exclude each other here, take too much work, or cannot be written in the model's "
+            "tokens; loosen one of them."
+        )
 
 
 def bad_parameter(name: str, value: object, allowed: str) -> BadRequestError:

@@ -51,6 +51,7 @@ GRAMMARS = {
     "references": {"response_format": response_format(REFERENCES)},
     "choices": {"response_format": response_format(chained_choices(4000))},
     "alternatives": {"guided_choice": [f"choice {i}" for i in range(10_000)]},
+    "rule of alternatives": {"guided_grammar": "start: " + " | ".join(f'"choice {i}"' for i in range(9999))},
     "repetitions": {"guided_regex": "a{1000000}"},
     "nested repetitions": {"guided_regex": "((a{1000}){1000}){1000}"},
     "schema beyond JSON": {"guided_json": "[" * 3000},
@@ -101,7 +102,9 @@ def test_with_the_limits_raised_a_crash_stays_in_the_other_process(raised, kind)
     assert ordinary.status_code == 200, ordinary.text
 
 
-@pytest.mark.parametrize("kind", ["alternatives", "repetitions", "nested repetitions"])
+@pytest.mark.parametrize(
+    "kind", ["alternatives", "rule of alternatives", "repetitions", "nested repetitions"]
+)
 def test_with_the_limits_raised_large_grammars_are_no_status_500(raised, kind):
     with Bystander(raised) as bystander:
         answer = raised.complete(prompt="x", **GRAMMARS[kind])

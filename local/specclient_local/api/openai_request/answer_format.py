@@ -108,7 +108,8 @@ def _choice(name: str, value: object, context: _Context) -> dict[str, Any]:
         check_alternatives(name, len(value), context.limits)
     if not value or not isinstance(value, list | tuple) or not optional_list_of(text)(value):
         raise bad_parameter(name, value, "a list of non-empty texts")
-    return {"grammar": f"start: {' | '.join(json.dumps(choice) for choice in value)}"}
+    # One terminal: alternatives of a rule would each count against the compiler's limits.
+    return {"grammar": f"start: CHOICE\nCHOICE: {' | '.join(json.dumps(choice) for choice in value)}"}
 
 
 def _regex(name: str, value: object, _: _Context) -> dict[str, Any]:
