@@ -26,17 +26,6 @@ if TYPE_CHECKING:
 WHITE_SPACE = r" |\r?\n[ \t]{0,40}"
 """White space in JSON: one space, or a newline and indentation. Without a bound, a model may never stop."""
 
-PARSER_LIMITS = {
-    "max_items_in_row": 2000,
-    "initial_lexer_fuel": 1_000_000,
-    "step_lexer_fuel": 200_000,
-    "step_max_items": 50_000,
-    "max_lexer_states": 50_000,
-    "max_grammar_size": 500_000,
-}
-"""The library's limits, set here so that another version does not change them. They bound a compilation to
-about 20 ms of lexer construction, a mask to about 20 ms, and the states of a parser to about 100 MB."""
-
 HEADER = struct.Struct("!I")
 """The length of a message."""
 
@@ -48,6 +37,9 @@ class GrammarError(Exception):
 def begin_parser(tokenizer: LLTokenizer, kind: str, text: str) -> LLMatcher:
     """Return a parser in its initial state; it may be in error.
 
+    The library's limits are set here, so that another version does not change them. They bound the lexer's
+    construction and each mask to about 20 ms, and the states of a parser to about 100 MB.
+
     Args:
         tokenizer: the vocabulary.
         kind: ``json_schema``, ``regex`` or ``grammar``.
@@ -58,13 +50,21 @@ def begin_parser(tokenizer: LLTokenizer, kind: str, text: str) -> LLMatcher:
     """
     from llguidance import LLMatcher, LLParserLimits  # noqa: PLC0415 - part of an extra
 
+    limits = LLParserLimits(
+        max_items_in_row=2000,
+        initial_lexer_fuel=1_000_000,
+        step_lexer_fuel=200_000,
+        step_max_items=50_000,
+        max_lexer_states=50_000,
+        max_grammar_size=500_000,
+    )
     try:
         if kind == "json_schema":
             source = LLMatcher.grammar_from_json_schema(text, defaults={"whitespace_pattern": WHITE_SPACE})
         else:
             read = LLMatcher.grammar_from_regex if kind == "regex" else LLMatcher.grammar_from_lark
             source = read(text)
-        return LLMatcher(tokenizer, source, log_level=0, limits=LLParserLimits(**PARSER_LIMITS))
+        return LLMatcher(tokenizer, source, log_level=0, limits=limits)
     except BaseException as error:
         # A panic of the library is a class of its own, beneath BaseException only.
         if isinstance(error, ValueError) or type(error).__name__ == "PanicException":
