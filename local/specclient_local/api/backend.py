@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 import uuid
@@ -325,12 +326,12 @@ class _PreparedRequest:
             raise renamed from error
 
     def _streams(self) -> Iterator[AsyncGenerator[Piece, None]]:
-        """Yield the stream of each choice, not started."""
-        seed = self.params.seed
+        """Yield the stream of each choice, not started. Choices enter the engine in order."""
+        seed, turn = self.params.seed, asyncio.Lock()
         for prompt in self.prompts:
             for i in range(self.builder.request.choices):
                 params = replace(self.params, seed=None if seed is None else seed + i)
-                yield self.engine.astream(prompt, **_keywords(params))
+                yield self.engine.astream(prompt, turn=turn, **_keywords(params))
 
 
 def _keywords(params: SamplingParams) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import time
 import weakref
 from collections.abc import AsyncGenerator, Callable, Iterator
 from collections.abc import Sequence as Seq
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Literal, Unpack
@@ -302,14 +303,24 @@ class Engine:
         finally:
             self.cancel(number)
 
-    async def astream(self, prompt: Prompt, **params: Unpack[Parameters]) -> AsyncGenerator[Piece, None]:
-        """Yield the answer as :meth:`stream` does; cancelling the task cancels the request."""
+    async def astream(
+        self, prompt: Prompt, *, turn: asyncio.Lock | None = None, **params: Unpack[Parameters]
+    ) -> AsyncGenerator[Piece, None]:
+        """Yield the answer as :meth:`stream` does; cancelling the task cancels the request.
+
+        Args:
+            prompt: text or token ids.
+            turn: held while the request enters the engine. Requests that share one enter in the order in
+                which they ask for it, whatever time their grammars and prompts take to read.
+            params: fields of :class:`~specclient_local.request.params.SamplingParams`.
+        """
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[AnswerEvent] = asyncio.Queue()
-        request = await self._request_off_loop(
-            prompt, lambda e: _post(loop, events, e), SamplingParams(**params)
-        )
-        self._worker.add(request)
+        async with turn or nullcontext():
+            request = await self._request_off_loop(
+                prompt, lambda e: _post(loop, events, e), SamplingParams(**params)
+            )
+            self._worker.add(request)
         number = request.sequence.id
         self._worker.start()
         try:

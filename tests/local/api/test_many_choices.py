@@ -90,6 +90,15 @@ async def test_as_many_choices_as_allowed_are_answered_in_order(make):
         await backend.complete(chat(n=25), "m")
 
 
+async def test_choices_with_a_grammar_begin_in_order(make):
+    """OpenAI's own client needs the first chunk of a choice after those of the choices before it."""
+    backend = make(slots=8)
+    for _ in range(5):
+        chunks = backend.stream(chat(n=8, specclient={"regex": "[a-z]+"}), "m")
+        began = [chunk.choices[0].index async for chunk in chunks if getattr(chunk, "choices", None)]
+        assert list(dict.fromkeys(began)) == list(range(8))
+
+
 async def test_choices_enter_the_engine_as_others_end(make):
     """The engine holds as many choices as its slots and a few; memory does not grow with the request."""
     backend = make(UNBOUNDED, slots=2)
