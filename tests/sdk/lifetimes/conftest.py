@@ -18,7 +18,7 @@ HEAD = """
     from specclient import AsyncOpenAI, OpenAI
     ASK = [{{"role": "user", "content": "hello"}}]
     URL = {url!r}
-    def whole(client, model="m"):
+    def create(client, model="m"):
         return client.chat.completions.create(model=model, messages=ASK)
     def stream(client, model="m"):
         return client.chat.completions.create(model=model, messages=ASK, stream=True)

@@ -34,7 +34,7 @@ def ended(pid):
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 def talk():
-    return bool(whole(client).choices) and len(list(stream(client))) == 10
+    return bool(create(client).choices) and len(list(stream(client))) == 10
 """
 
 
@@ -156,7 +156,7 @@ def test_a_client_works_in_multiprocessing_pools(program: Any, far_server: str, 
     code = f"""
         import multiprocessing
         def ask(number):
-            return whole(client).choices[0].message.content
+            return create(client).choices[0].message.content
         if __name__ == "__main__":
             assert talk()
             with multiprocessing.get_context("{way}").Pool(2) as pool:

@@ -17,14 +17,14 @@ if opened is not None:
     next(opened)
 try:
     threading.Timer(0.5, print, ["waits"], {"flush": True}).start()  # by then, the main thread waits
-    whole(client) if WHAT == "call" else list(opened) if WHAT == "stream" else stream(client)
+    create(client) if WHAT == "call" else list(opened) if WHAT == "stream" else stream(client)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 sys.stdin.readline()
 if opened is not None:
     assert list(opened) == []
     assert opened.meta.status == "cancelled"
-assert whole(client).choices
+assert create(client).choices
 """
 
 
@@ -52,10 +52,10 @@ def test_a_second_interrupt_ends_a_program_that_catches_the_first(
         print("waits", flush=True)
         with client:
             try:
-                whole(client)
+                create(client)
             except KeyboardInterrupt:
                 print("once", flush=True)
-                whole(client, "again")
+                create(client, "again")
     """
     openai_server.script(hang)
     with begin(code, openai_server.base_url) as process:

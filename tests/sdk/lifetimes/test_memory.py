@@ -33,16 +33,16 @@ async def parse():
     assert answer.choices[0].message.parsed.age == 36
 
 async def cancel():
-    task = asyncio.create_task(whole(client, "hang"))
+    task = asyncio.create_task(create(client, "hang"))
     await asyncio.sleep(0.005)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
 def synchronous_calls():
-    whole(sync_client)
+    create(sync_client)
     list(stream(sync_client))
     try:
-        whole(sync_client, "400")
+        create(sync_client, "400")
     except OpenAIError:
         pass
     with stream(sync_client, "silent-stream") as opened:
@@ -51,8 +51,8 @@ def synchronous_calls():
 CALLS = 20  # per round
 async def round():
     fail = ["400", "500", "reset", "page"]
-    jobs = [whole(client) for _ in range(5)] + [read("m") for _ in range(3)]
-    jobs += [whole(client, model) for model in fail]
+    jobs = [create(client) for _ in range(5)] + [read("m") for _ in range(3)]
+    jobs += [create(client, model) for model in fail]
     jobs += [read("broken-stream"), leave(), cancel(), parse()]
     jobs.append(asyncio.to_thread(synchronous_calls))
     for outcome in await asyncio.gather(*jobs, return_exceptions=True):
@@ -72,8 +72,8 @@ async def many(rounds):
 
 async def main(warm, rounds, samples):
     for _ in range(10):  # as many calls as a client keeps, see PENDING
-        await asyncio.gather(*[whole(client) for _ in range(10)])
-        await asyncio.to_thread(lambda: [whole(sync_client) for _ in range(10)])
+        await asyncio.gather(*[create(client) for _ in range(10)])
+        await asyncio.to_thread(lambda: [create(sync_client) for _ in range(10)])
     await many(warm)
     sizes = [size()]
     for _ in range(samples):

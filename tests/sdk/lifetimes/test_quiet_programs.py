@@ -54,7 +54,7 @@ def test_an_asynchronous_program_exits_without_warnings(program: Any, far_server
     code = """
         client = AsyncOpenAI(base_url=URL, api_key="k", max_retries=0)
         async def talk(close):
-            await whole(client)
+            await create(client)
             assert len([chunk async for chunk in await stream(client)]) == 10
             if close:
                 await client.close()
@@ -77,7 +77,7 @@ def test_an_asynchronous_program_exits_without_warnings(program: Any, far_server
             await asyncio.gather(task, return_exceptions=True)
         async def failed():
             for model in ("400", "500", "reset", "page"):
-                (outcome,) = await asyncio.gather(whole(client, model), return_exceptions=True)
+                (outcome,) = await asyncio.gather(create(client, model), return_exceptions=True)
                 assert isinstance(outcome, Exception), model
             for model in ("broken-stream", "bad-stream"):
                 try:
@@ -93,11 +93,11 @@ def test_an_asynchronous_program_exits_without_warnings(program: Any, far_server
 
 EXITS = {
     "daemon thread during calls": (
-        "threading.Thread(target=lambda: [whole(client) for _ in iter(int, 1)], daemon=True).start()\n"
+        "threading.Thread(target=lambda: [create(client) for _ in iter(int, 1)], daemon=True).start()\n"
         "time.sleep(0.3)"
     ),
     "daemon thread waiting for a response": (
-        "threading.Thread(target=whole, args=(client, 'hang'), daemon=True).start()\ntime.sleep(0.3)"
+        "threading.Thread(target=create, args=(client, 'hang'), daemon=True).start()\ntime.sleep(0.3)"
     ),
     "daemon thread during a stream": (
         "threading.Thread(target=lambda: [list(stream(client, 'silent-stream')) for _ in iter(int, 1)],"
@@ -105,11 +105,11 @@ EXITS = {
     ),
     "stream that is not read to its end": "kept = stream(client, 'silent-stream')\nnext(kept)",
     "call in an atexit handler": (
-        "whole(client)\natexit.register(lambda: sys.stdout.write(whole(client).choices[0].message.content))"
+        "create(client)\natexit.register(lambda: sys.stdout.write(create(client).choices[0].message.content))"
     ),
     "client closed in a finalizer": (
         "class Owner:\n    def __del__(self, client=client):\n        client.close()\n"
-        "whole(client)\nowner = Owner()\nsys.kept = owner"
+        "create(client)\nowner = Owner()\nsys.kept = owner"
     ),
 }
 
@@ -128,12 +128,12 @@ def test_a_call_in_a_finalizer_at_interpreter_shutdown_raises_at_once(program: A
     code = """
         client = OpenAI(base_url=URL, api_key="k")
         class Last:
-            def __del__(self, whole=whole, client=client, write=os.write):
+            def __del__(self, create=create, client=client, write=os.write):
                 try:
-                    whole(client)
+                    create(client)
                 except Exception as error:
                     write(1, str(error).encode())
-        whole(client)
+        create(client)
         last = Last()
     """
     assert "the interpreter is shutting down" in program(code, far_server)

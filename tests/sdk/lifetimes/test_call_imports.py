@@ -18,11 +18,11 @@ OURS = [
     "openai_api.unions", "serving", "structured", "types.responses",
 ]  # fmt: skip
 
-SYNC = "whole(OpenAI(base_url=URL, api_key='k'))"
+SYNC = "create(OpenAI(base_url=URL, api_key='k'))"
 ASYNC = """
 async def main():
     async with AsyncOpenAI(base_url=URL, api_key='k') as client:
-        await whole(client)
+        await create(client)
 asyncio.run(main())
 """
 

@@ -16,9 +16,9 @@ from specclient import AsyncOpenAI, OpenAI, OpenAIError
 
 ASK = [{"role": "user", "content": "hello"}]
 KEY = "sk-a-key-that-no-frame-may-hold"
-WHOLE = ["400", "500", "reset", "page"]
+COMPLETE = ["400", "500", "reset", "page"]
 STREAMED = ["400", "page", "broken-stream", "bad-stream"]
-KINDS = [(model, False) for model in WHOLE] + [(model, True) for model in STREAMED]
+KINDS = [(model, False) for model in COMPLETE] + [(model, True) for model in STREAMED]
 
 
 @pytest.fixture
