@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from specclient.types.binary import HttpxBinaryResponseContent
     from specclient.types.budget import Budget, BudgetNotice
     from specclient.types.capabilities import Capabilities
+    from specclient.types.limit import ResponseLimits
     from specclient.types.params import NOT_GIVEN, NotGiven, Omit, RequestOptions, not_given, omit
     from specclient.types.route import Decision
 
@@ -119,6 +120,7 @@ _LAZY = {
     "Provider": ("specclient.providers.custom", ""),
     "ProxiesTypes": ("specclient.transport.clients.defaults", ""),
     "RequestOptions": ("specclient.types.params", ""),
+    "ResponseLimits": ("specclient.types.limit", ""),
     "Settings": ("specclient.config", ""),
     "Speculation": ("specclient.types", ""),
     "Strategy": ("specclient.types", ""),
@@ -178,6 +180,7 @@ __all__ = [
     "Provider",
     "ProxiesTypes",
     "RequestOptions",
+    "ResponseLimits",
     "Settings",
     "Speculation",
     "Strategy",

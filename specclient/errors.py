@@ -7,6 +7,7 @@ OpenAIError
 │   │   │   └── DeadlineExceededError       also a SpecClientError: ``deadline_s`` has passed
 │   │   └── CircuitOpenError                also a SpecClientError: not sent, as the deployment keeps failing
 │   ├── APIResponseValidationError
+│   ├── ResponseTooLargeError     also a SpecClientError: longer than a limit of the client's
 │   └── APIStatusError            status_code, request_id, response
 │       ├── BadRequestError            400
 │       │   └── UnsupportedParameterError   refused before sending
@@ -50,9 +51,9 @@ __all__ = [
     "ConfigurationError", "ConflictError", "ContentFilterFinishReasonError", "ContextOverflowError",
     "DeadlineExceededError", "EngineError", "InternalServerError", "InvalidWebhookSignatureError",
     "LedgerError", "LengthFinishReasonError", "NoRouteError", "NotFoundError", "OAuthError", "OpenAIError",
-    "PermissionDeniedError", "RateLimitError", "SpecClientError", "SubjectTokenProviderError",
-    "UnprocessableEntityError", "UnsupportedParameterError", "WebSocketConnectionClosedError",
-    "WebSocketQueueFullError", "status_error",
+    "PermissionDeniedError", "RateLimitError", "ResponseTooLargeError", "SpecClientError",
+    "SubjectTokenProviderError", "UnprocessableEntityError", "UnsupportedParameterError",
+    "WebSocketConnectionClosedError", "WebSocketQueueFullError", "status_error",
 ]  # fmt: skip
 
 
@@ -219,6 +220,22 @@ class APIResponseValidationError(APIError):
         )
         self.response = response
         self.status_code: int | None = getattr(response, "status_code", None)
+
+
+class ResponseTooLargeError(APIError, SpecClientError):
+    """A response exceeds one of the client's limits, so the rest of it was not read. It is not retried.
+
+    Attributes:
+        setting: the name of the limit, a field of :class:`specclient.ResponseLimits`.
+        limit: its value.
+        read: the bytes that were read, decompressed: of the body, or of the event.
+    """
+
+    def __init__(self, message: str, *, setting: str, limit: float, read: int) -> None:
+        super().__init__(message)
+        self.setting = setting
+        self.limit = limit
+        self.read = read
 
 
 class APIStatusError(APIError):

@@ -6,8 +6,9 @@ from contextlib import suppress
 
 from specclient.call.decode import ChunkDecoder, decode_body
 from specclient.call.recorder import CallRecorder
-from specclient.errors import APIError
+from specclient.errors import APIError, ResponseTooLargeError
 from specclient.providers import Endpoint, dialect_of
+from specclient.transport.body_limits import DEFAULT_RESPONSE_LIMITS
 from specclient.transport.sse import ServerSentEvent, SSEDecoder
 from specclient.types.request import Request
 
@@ -35,10 +36,16 @@ class BodyRecorder:
 
     def feed(self, piece: bytes) -> None:
         """Record the next bytes of the body."""
+        self._size += len(piece)
         if self._sse is not None:
-            self._note(self._sse.feed(piece))
+            if self._size > DEFAULT_RESPONSE_LIMITS.max_body_bytes:
+                self._sse = None  # too long to record; the caller gets its bytes all the same
+                return
+            with suppress(ResponseTooLargeError):
+                self._note(self._sse.feed(piece))
+                return
+            self._sse = None
         elif self._kept is not None:
-            self._size += len(piece)
             self._kept.append(piece)
             if self._size > MAX_KEPT_BYTES:
                 self._kept = None
@@ -46,7 +53,8 @@ class BodyRecorder:
     def close(self) -> None:
         """Record what is complete at the end of the body, or where the caller stopped reading."""
         if self._sse is not None:
-            self._note(self._sse.flush())
+            with suppress(ResponseTooLargeError):
+                self._note(self._sse.flush())
         elif self._kept is not None:
             with suppress(APIError):  # the body is incomplete or empty
                 value = decode_body(self._dialect, self._request, b"".join(self._kept))

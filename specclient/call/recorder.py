@@ -19,7 +19,7 @@ from specclient.call.answer_fields import (
     text_beside_content,
 )
 from specclient.call.call_fields import request_fields
-from specclient.errors import APIConnectionError, APIError, APIStatusError
+from specclient.errors import APIConnectionError, APIError, APIStatusError, ResponseTooLargeError
 from specclient.prices.prices import Prices
 from specclient.providers.usage import cached_in, with_cached
 from specclient.runtime.forks import import_lock
@@ -325,7 +325,7 @@ class CallRecorder:
             return self._priced(latency_s) if started else (Usage(), Cost(_ZERO, {}, "refused"))
         if isinstance(error, APIConnectionError) and not error.sent:
             return Usage(), Cost(_ZERO, {}, "not sent")
-        if isinstance(error, APIConnectionError) or status == "cancelled":
+        if isinstance(error, APIConnectionError | ResponseTooLargeError) or status == "cancelled":
             return Usage(), Cost(None, {}, "unknown: no answer came", estimated=True)
         return Usage(), Cost(_ZERO, {}, "refused")
 

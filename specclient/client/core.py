@@ -14,6 +14,7 @@ from specclient.client.options import (
     checked_retries,
     policy_of,
     providers_of,
+    response_limits_of,
 )
 from specclient.client.shared_state import SharedState
 from specclient.config import Settings
@@ -132,6 +133,7 @@ class ClientCore:
             timeout=timeout_of(options),
             max_retries=self.max_retries,
             http_client=options.get("http_client"),
+            response_limits=response_limits_of(options.get("response_limits")),
         )
 
     def _router(self) -> Router:

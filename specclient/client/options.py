@@ -11,6 +11,7 @@ from specclient.errors import ConfigurationError
 from specclient.providers.custom import Provider
 from specclient.providers.endpoint import KeySource
 from specclient.types.budget import Budget
+from specclient.types.limit import ResponseLimits
 from specclient.types.policy import Policy
 
 DEFAULT_MAX_RETRIES = 2
@@ -44,6 +45,7 @@ class ClientOptions(TypedDict, total=False):
         policy, candidates: the policy and the destinations of calls with ``model="auto"``.
         providers: additional providers, or changes to known ones.
         drop_params: whether parameters that an endpoint does not support are dropped instead of refused.
+        response_limits: the most of a response that is read, instead of the configured limits.
         budgets: limits on cost or tokens; replaces a configured budget of the same name.
     """
 
@@ -67,6 +69,7 @@ class ClientOptions(TypedDict, total=False):
     candidates: Sequence[str] | None
     providers: Sequence[Provider] | None
     drop_params: bool | None
+    response_limits: ResponseLimits | None
     budgets: Sequence[Budget] | None
 
 
@@ -129,6 +132,19 @@ def base_url_of(options: Mapping[str, Any]) -> Any:
             f"data_residency is {residency!r}; it must be one of {', '.join(get_args(DataResidency))}"
         )
     return f"https://{'' if residency == 'global' else f'{residency}.'}api.openai.com/v1"
+
+
+def response_limits_of(given: Any) -> ResponseLimits | None:
+    """Return the value of the ``response_limits`` option.
+
+    Raises:
+        ConfigurationError: it is not a :class:`ResponseLimits`.
+    """
+    if given is not None and not isinstance(given, ResponseLimits):
+        raise ConfigurationError(
+            f"response_limits is a {type(given).__name__}; it must be a specclient.ResponseLimits"
+        )
+    return given
 
 
 def settings_of(options: Mapping[str, Any]) -> Settings:

@@ -61,6 +61,7 @@ class SharedState:
             kind=settings.transport,
             connections=settings.connections,
             limits={name: table.limit() for name, table in settings.limits.items()},
+            response_limits=settings.response_limits.limits(),
             circuit=settings.circuit.circuit() if settings.circuit else None,
         )
         self._budgets = budgets_of(self.settings, options.get("budgets"))

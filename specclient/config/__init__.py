@@ -20,6 +20,7 @@ from specclient.config.tables import (
     PolicySettings,
     PriceSettings,
     ProviderSettings,
+    ResponseLimitSettings,
     ServerSettings,
 )
 
@@ -37,6 +38,7 @@ __all__ = [
     "PolicySettings",
     "PriceSettings",
     "ProviderSettings",
+    "ResponseLimitSettings",
     "ServerSettings",
     "Settings",
     "load",

@@ -18,6 +18,7 @@ from specclient.config.tables import (
     PolicySettings,
     PriceSettings,
     ProviderSettings,
+    ResponseLimitSettings,
     ServerSettings,
     SettingsTable,
 )
@@ -41,6 +42,7 @@ class Settings(SettingsTable):
             ``sync``: a call returns when its row is on the disk.
         connections: the maximum of open connections of a client; further requests wait.
         limits: rate limits of deployments, by ``provider/model``, in addition to their response headers.
+        response_limits: the most of a response that is read.
         circuit: when the circuit of a failing deployment opens; False for never.
         quality: the quality of models, from 0 to 1, by route or prefix; overrides the built-in tiers.
         budgets: limits on the cost or tokens of calls, by name.
@@ -67,6 +69,7 @@ class Settings(SettingsTable):
     pairs: dict[str, PairSettings] = Field(default_factory=dict)
     quality: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
     limits: dict[str, LimitSettings] = Field(default_factory=dict)
+    response_limits: ResponseLimitSettings = Field(default_factory=ResponseLimitSettings.model_construct)
     circuit: CircuitSettings | Literal[False] = Field(default_factory=CircuitSettings.model_construct)
     local: LocalSettings = Field(default_factory=LocalSettings.model_construct)
     budgets: dict[str, BudgetSettings] = Field(default_factory=dict)

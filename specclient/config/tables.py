@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from specclient.types.capabilities import Capabilities
 from specclient.types.criterion import CRITERIA, PromptTask
-from specclient.types.limit import CircuitRule, DeploymentLimit
+from specclient.types.limit import CircuitRule, DeploymentLimit, ResponseLimits
 from specclient.types.policy import EXPLORED_SHARE, Policy
 from specclient.types.request_limits import RequestLimits
 from specclient.types.strategy import Strategy
@@ -26,6 +26,7 @@ ANY_VENDOR: Final = "*"
 
 _CIRCUIT = CircuitRule()
 _REQUESTS = RequestLimits()
+_RESPONSE_LIMITS = ResponseLimits()
 
 Price = Annotated[Decimal, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -208,6 +209,18 @@ class LimitSettings(SettingsTable):
     def limit(self) -> DeploymentLimit:
         """Return the limit."""
         return DeploymentLimit(**self.model_dump())
+
+
+class ResponseLimitSettings(SettingsTable):
+    """The ``[response_limits]`` table; the fields of :class:`specclient.types.limit.ResponseLimits`."""
+
+    max_body_bytes: Annotated[float, Field(gt=0)] = _RESPONSE_LIMITS.max_body_bytes
+    max_event_bytes: Annotated[float, Field(gt=0)] = _RESPONSE_LIMITS.max_event_bytes
+    max_compression_ratio: Annotated[float, Field(gt=0)] = _RESPONSE_LIMITS.max_compression_ratio
+
+    def limits(self) -> ResponseLimits:
+        """Return the limits."""
+        return ResponseLimits(**self.model_dump())
 
 
 class CircuitSettings(SettingsTable):

@@ -79,7 +79,8 @@ def error_from(body: object) -> APIError:
     """Return the exception for a decoded error object. Its class follows from its status or type."""
     fault = parse_error_body(body)
     message = fault.message or f"An error without a message: {fault.body}"
-    code = int(fault.code) if fault.code is not None and fault.code.isdigit() else 0
+    digits = fault.code or ""
+    code = int(digits) if len(digits) == 3 and digits.isascii() and digits.isdigit() else 0
     status = code if 400 <= code < 600 else 0
     status = status or _STATUS_OF_FAULT.get(fault.code or "", 0) or _STATUS_OF_FAULT.get(fault.type or "", 0)
     error: APIError

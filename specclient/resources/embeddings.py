@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
+from specclient.errors import APIResponseValidationError
 from specclient.resources.base import Resource, build_request
 from specclient.types.create_params import EmbeddingCreateParams
 from specclient.types.inference_methods import EMBEDDING
@@ -36,30 +37,50 @@ def _request(
     return request, _packed if chosen == "base64" else None
 
 
+class InvalidEmbeddingError(APIResponseValidationError, ValueError):
+    """The answer holds no vectors; a ValueError, too, as in the OpenAI client."""
+
+
 def _unpacked(answer: CreateEmbeddingResponse) -> CreateEmbeddingResponse:
     if not answer.data:
-        raise ValueError("No embedding data received: the answer holds no vector")
-    for embedding in answer.data:
-        packed: object = embedding.embedding
-        if isinstance(packed, str):  # some servers ignore the encoding and send numbers
-            numbers = array("f", base64.b64decode(packed))
-            if sys.byteorder == "big":
-                numbers.byteswap()
-            embedding.embedding = numbers.tolist()
-    return answer
+        raise InvalidEmbeddingError(message="No embedding data received: the answer holds no vector")
+    return _converted(answer, _numbers_of)
 
 
 def _packed(answer: CreateEmbeddingResponse) -> CreateEmbeddingResponse:
     """Encode vectors as base64, for servers that send only numbers, such as Gemini."""
-    for embedding in answer.data:
-        numbers: object = embedding.embedding
-        if isinstance(numbers, list):
-            vector = array("f", numbers)
-            if sys.byteorder == "big":
-                vector.byteswap()
-            packed: Any = base64.b64encode(vector.tobytes()).decode()
-            embedding.embedding = packed
-    return answer
+    return _converted(answer, _base64_of)
+
+
+def _converted(answer: CreateEmbeddingResponse, convert: Callable[[Any], Any]) -> CreateEmbeddingResponse:
+    try:
+        for embedding in answer.data:
+            embedding.embedding = convert(embedding.embedding)
+    except (AttributeError, OverflowError, TypeError, ValueError) as error:
+        reason = type(error).__name__
+    else:
+        return answer
+    raise InvalidEmbeddingError(
+        message=f"The response does not match the API: a vector is invalid ({reason})"
+    )
+
+
+def _numbers_of(packed: Any) -> Any:
+    if not isinstance(packed, str):  # some servers ignore the encoding and send numbers
+        return packed
+    numbers = array("f", base64.b64decode(packed))
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers.tolist()
+
+
+def _base64_of(numbers: Any) -> Any:
+    if not isinstance(numbers, list):
+        return numbers
+    vector = array("f", numbers)
+    if sys.byteorder == "big":
+        vector.byteswap()
+    return base64.b64encode(vector.tobytes()).decode()
 
 
 class AsyncEmbeddings(Resource):

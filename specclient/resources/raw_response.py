@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -87,7 +88,9 @@ class ResponseHead:
 
     def _text(self, content: bytes) -> str:
         encoding = None if self.http_response is None else self.http_response.charset_encoding
-        return content.decode(encoding or "utf-8", "replace")
+        with suppress(LookupError, ValueError):  # a charset that is no encoding of texts, as ``base64``
+            return content.decode(encoding or "utf-8", "replace")
+        return content.decode("utf-8", "replace")
 
     def _noted(self, value: Any) -> Any:
         """Attach the request id to a parsed model, and return it; other values are returned unchanged."""

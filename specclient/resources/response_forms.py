@@ -13,6 +13,7 @@ from specclient.call.stream import AsyncStream, Stream
 from specclient.resources.callers import ResultConverter
 from specclient.resources.raw_response import AsyncStreamedResponse, RawResponse, StreamedResponse
 from specclient.transport.sse import SSEDecoder
+from specclient.types.limit import ResponseLimits
 from specclient.types.request import Request
 
 
@@ -67,7 +68,7 @@ def _decoded_async(request: Request, body: AsyncStream[bytes]) -> AsyncStream[An
     """Return the events of a body as it comes."""
 
     async def batches() -> AsyncGenerator[list[Any], None]:
-        decoder, read = SSEDecoder(), ChunkDecoder(body.dialect, request)
+        decoder, read = _decoder_of(body), ChunkDecoder(body.dialect, request)
         try:
             async for piece in body:
                 if chunks := read.decode(decoder.feed(piece)):
@@ -80,6 +81,12 @@ def _decoded_async(request: Request, body: AsyncStream[bytes]) -> AsyncStream[An
     return AsyncStream(batches(), lambda: body.meta, body.http, body.dialect)
 
 
+def _decoder_of(body: AsyncStream[bytes]) -> SSEDecoder:
+    """Return the decoder of a body's events, with the limit of the client that received it."""
+    limits: ResponseLimits | None = getattr(body.http, "limits", None)
+    return SSEDecoder() if limits is None else SSEDecoder(limits.max_event_bytes)
+
+
 def _decoded_sync(request: Request, body: Stream[bytes]) -> Stream[Any]:
     """Return the events of a body as it comes."""
     return Stream(_DecodingSource(request, body))
@@ -90,7 +97,7 @@ class _DecodingSource:
 
     def __init__(self, request: Request, body: Stream[bytes]) -> None:
         self._body = body
-        self._decoder = SSEDecoder()
+        self._decoder = _decoder_of(body.async_stream())
         self._chunks = ChunkDecoder(body.dialect, request)
         self._ready: list[Any] = []
         self._ended = False

@@ -10,8 +10,11 @@ from typing import Any
 from specclient.errors import APIConnectionError
 from specclient.runtime.event_loop import cancel_shield
 from specclient.transport import errors
+from specclient.transport.body_limits import MAX_ERROR_BODY_BYTES, BodyReader
 from specclient.transport.clients.adapters import ClientAdapter
+from specclient.transport.clients.timeouts import AnswerTimeoutError, TimeoutSeconds
 from specclient.transport.pacing.pacer import PacingPermit
+from specclient.types.limit import ResponseLimits
 from specclient.types.wire import Secrets, WireRequest
 
 RETRY_HEADER = "x-stainless-retry-count"
@@ -27,18 +30,36 @@ class HTTPAttempt:
         adapter: the client that sends it.
         request: the request as sent; its headers include those of ``auth``.
         limits: the time limits in force.
+        response_limits: the limits on the size of the response.
         attempts: the attempt's number, from 1.
         response: the adapter's response; None before it was received.
         permit: the pacer's permit; None before it was granted.
         headers: the response's headers, names in lower case.
     """
 
-    __slots__ = ("adapter", "attempts", "headers", "limits", "permit", "request", "response")
+    __slots__ = (
+        "adapter",
+        "attempts",
+        "headers",
+        "limits",
+        "permit",
+        "request",
+        "response",
+        "response_limits",
+    )
 
-    def __init__(self, adapter: ClientAdapter, request: WireRequest, limits: Any, attempts: int) -> None:
+    def __init__(
+        self,
+        adapter: ClientAdapter,
+        request: WireRequest,
+        limits: TimeoutSeconds,
+        attempts: int,
+        response_limits: ResponseLimits,
+    ) -> None:
         self.adapter = adapter
         self.request = request
         self.limits = limits
+        self.response_limits = response_limits
         self.attempts = attempts
         self.response: Any = None
         self.permit: PacingPermit | None = None
@@ -70,19 +91,62 @@ class HTTPAttempt:
         """Return the secrets of the request and of what the user's client has added to it."""
         return errors.secrets_of(self.request, None if self.response is None else self.library())
 
-    async def read(self) -> bytes:
-        """Return the whole body of a streamed response. The response keeps it, too."""
+    async def open(self, headers: Mapping[str, str]) -> None:
+        """Send the request and store the response, whose body is unread.
+
+        Raises:
+            one of :attr:`failed`: there is no response; :meth:`broken` makes the error.
+        """
+        request = self.request
+        content = request.content
+        seconds: float | None = None
+        if request.files is None and (content is None or isinstance(content, bytes)):
+            seconds = self.limits.until_headers(0 if content is None else len(content))
+        limit = asyncio.timeout(seconds)  # of a file, which may take any time to send, None
         try:
-            return await self.adapter.read(self.response)
+            async with limit:
+                response = await self.adapter.open(request, headers, self.limits)
+        except TimeoutError:
+            if seconds is None or not limit.expired():
+                raise
+        else:
+            self.take(response)
+            return
+        raise AnswerTimeoutError("did not complete the headers of its answer", seconds)
+
+    async def read(self, *, cut_at: int | None = None) -> bytes:
+        """Return the whole body. The response keeps it, too. After a failure the response is closed.
+
+        Args:
+            cut_at: bytes after which the rest of the body is dropped; None for the whole body.
+        """
+        seconds = self.limits.body
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                return await self.adapter.read(
+                    self.response, BodyReader(self.response_limits, seconds, cut_at=cut_at)
+                )
         except self.failed as error:
-            failure = self.broken(error)
+            if seconds is not None and limit.expired():
+                failure = self.broken(AnswerTimeoutError("did not complete its answer", seconds))
+            else:
+                failure = self.broken(error)
+        except BaseException:
+            await self.close()
+            raise
+        await self.close()
         raise failure
 
-    async def read_and_close(self, *, stream: bool = True) -> bytes:
-        """Return the whole body and close the response. Without ``stream`` the body has been read already."""
-        if not stream:
-            content: bytes = self.response.content
-            return content
+    async def read_error(self) -> bytes:
+        """Return the beginning of the body of an error response, and close the response."""
+        content = await self.read(cut_at=MAX_ERROR_BODY_BYTES)
+        if len(content) >= MAX_ERROR_BODY_BYTES:
+            await self.close()
+        return content
+
+    async def read_and_close(self) -> bytes:
+        """Return the whole body and close the response."""
         try:
             return await self.read()
         finally:

@@ -16,6 +16,7 @@ from specclient.errors import (
     APITimeoutError,
     status_error,
 )
+from specclient.transport.clients.timeouts import AnswerTimeoutError
 from specclient.types.error_body import ErrorBody, parse_error_body
 from specclient.types.wire import Secrets, WireRequest
 
@@ -93,6 +94,11 @@ def _connection_failure(
     origin = origin_of(request.url)
     secrets = secrets_of(request, error)
     sent = _shown_request(error, printable_body(request), secrets)
+    if isinstance(error, AnswerTimeoutError):
+        return APITimeoutError(
+            sent,
+            message=f"Request timed out. {origin} {error}; pass a larger timeout= if it needs longer.",
+        )
     if _is_timeout(error):
         part, what = _TIMEOUTS.get(type(error).__name__, ("read", "{origin} sent nothing"))
         return APITimeoutError(
@@ -240,23 +246,35 @@ def _shown_request(carrier: Any, content: bytes | None, secrets: Secrets) -> Any
     return type(sent)(
         sent.method,
         secrets.url(str(sent.url)),
-        headers=[(name, secrets.header(name, value)) for name, value in sent.headers.multi_items()],
+        headers=[
+            (name.encode(), secrets.header(name, value).encode())
+            for name, value in sent.headers.multi_items()
+        ],
         content=content,
     )
 
 
+def _encoded(text: str, charset: str | None) -> bytes:
+    """Return a text in the charset of a response; in UTF-8 if that is no encoding of texts, as ``base64``."""
+    with contextlib.suppress(LookupError, ValueError):
+        return text.encode(charset or "utf-8", "replace")
+    return text.encode("utf-8", "replace")
+
+
 def _shown_response(response: Any, text: str, request: WireRequest, secrets: Secrets) -> Any:
     """Return a copy of a response, without secrets, with ``text`` as its body."""
+    encoding = response.headers.encoding
     as_sent = {"content-length", "content-encoding", "transfer-encoding"}  # of the original body
     headers = [
-        (name, secrets.redact(value))
+        # As bytes: httpx encodes text as ASCII, and a server may send other characters.
+        (name.encode(encoding, "replace"), secrets.redact(value).encode(encoding, "replace"))
         for name, value in response.headers.multi_items()
         if name.lower() not in as_sent
     ]
     shown = type(response)(
         response.status_code,
         headers=headers,
-        content=text.encode(response.encoding or "utf-8", "replace"),
+        content=_encoded(text, response.encoding),
         request=_shown_request(response, printable_body(request), secrets),
         extensions={k: v for k, v in response.extensions.items() if k in ("http_version", "reason_phrase")},
     )

@@ -22,6 +22,7 @@ from specclient.errors import (
 )
 from specclient.transport import errors
 from specclient.transport.attempt import RETRY_HEADER, HTTPAttempt, merged_headers
+from specclient.transport.body_limits import DEFAULT_RESPONSE_LIMITS
 from specclient.transport.cancellation import RequestCancelScope
 from specclient.transport.circuit_breaker import BreakerPermit, CircuitBreaker
 from specclient.transport.clients.adapters import MAX_CONNECTIONS, ClientAdapter, adapter_of
@@ -31,7 +32,7 @@ from specclient.transport.pacing.pacer import Pacer
 from specclient.transport.response import ResponseBody, ResponseContext, SSEStream, as_body, as_events
 from specclient.transport.retry import DEFAULT_MAX_RETRIES, retrying
 from specclient.transport.uploads import body_of, can_send_again
-from specclient.types.limit import CircuitRule, DeploymentLimit
+from specclient.types.limit import CircuitRule, DeploymentLimit, ResponseLimits
 from specclient.types.wire import FailedAttempt, WireRequest, WireResponse
 
 __all__ = ["ResponseBody", "SSEStream", "Transport"]
@@ -53,6 +54,7 @@ class Transport:
             ``httpx``.
         connections: the maximum number of open connections of the package's own client, per event loop.
         limits: rate limits of deployments by ``provider/model``, in addition to those their headers report.
+        response_limits: limits on the size of responses; None for the defaults.
         circuit: when the circuit of a failing deployment opens; None for never.
         clock: returns monotonic seconds.
         now: returns seconds since the epoch.
@@ -72,6 +74,7 @@ class Transport:
         kind: ClientKind = "aiohttp",
         connections: int = MAX_CONNECTIONS,
         limits: Mapping[str, DeploymentLimit] | None = None,
+        response_limits: ResponseLimits | None = None,
         circuit: CircuitRule | None = _CIRCUIT,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
@@ -79,19 +82,29 @@ class Transport:
         random: Callable[[], float] = _random.random,
     ) -> None:
         self._set_defaults(http_client, timeout, max_retries)
+        self._response_limits = response_limits or DEFAULT_RESPONSE_LIMITS
         self._own = LoopClients(kind, connections)
         self._clock, self._now, self._sleep, self._random = clock, now, sleep, random
         self._running: set[RequestCancelScope] = set()
         self._pacer = Pacer(clock=clock, now=now, sleep=sleep, random=random, limits=limits)
         self._breaker = CircuitBreaker(circuit, clock=clock)
 
-    def sharing(self, *, http_client: Any, timeout: Any, max_retries: int) -> Transport:
+    def sharing(
+        self,
+        *,
+        http_client: Any,
+        timeout: Any,
+        max_retries: int,
+        response_limits: ResponseLimits | None = None,
+    ) -> Transport:
         """Return a transport with other defaults that shares connections and the state of rate limits.
 
         Args:
             http_client, timeout, max_retries: see the class.
+            response_limits: as well; None for those of this transport.
         """
         other = copy.copy(self)
+        other._response_limits = response_limits or self._response_limits
         other._set_defaults(http_client, timeout, max_retries)
         return other
 
@@ -114,6 +127,7 @@ class Transport:
         Raises:
             APIStatusError: the status is not 2xx, and no retries are left.
             APIConnectionError, APITimeoutError: no complete response was received.
+            ResponseTooLargeError: the response exceeds one of ``response_limits``.
             DeadlineExceededError: ``deadline_s`` passed first.
             CircuitOpenError: the deployment has been failing, and its circuit is open.
             ConfigurationError: the timeout, deadline or number of retries is invalid.
@@ -147,6 +161,7 @@ class Transport:
         Raises (on entry as :meth:`fetch`, and while iterating):
             APIResponseValidationError: the response is an HTML page.
             APIConnectionError, APITimeoutError: the stream was interrupted, or no data arrived in time.
+            ResponseTooLargeError: the stream, or an event, exceeds one of ``response_limits``.
         """
         return ResponseContext(self._send, request, self._new_scope, self._running, as_events)
 
@@ -179,7 +194,7 @@ class Transport:
 
         async def next_attempt() -> HTTPAttempt:
             scope.attempts += 1
-            attempt = HTTPAttempt(adapter, request, limits, scope.attempts)
+            attempt = HTTPAttempt(adapter, request, limits, scope.attempts, self._response_limits)
             started_at = self._clock()
             try:
                 return await self._try(attempt, scope, stream=stream)
@@ -245,8 +260,6 @@ class Transport:
         return attempt
 
     async def _send_once(self, attempt: HTTPAttempt, permit: BreakerPermit, *, stream: bool) -> None:
-        # A probe's outcome is known at its headers; its body may take long.
-        body_later = stream or permit.probe
         request, number = attempt.request, attempt.attempts
         if request.auth is not None:
             request = replace(request, headers=merged_headers(request.headers, await request.auth()))
@@ -256,25 +269,24 @@ class Transport:
         failure = None
         try:
             headers = _with_retry_count(request, number)
-            response = await attempt.adapter.open(request, headers, attempt.limits, stream=body_later)
+            await attempt.open(headers)
         except attempt.failed as error:
             failure = attempt.broken(error, begun=False)
         if failure is not None:
             if debug:
                 _log.debug("attempt %d: %s failed: %s", number, request.method, failure)
             raise failure
+        status = attempt.response.status_code
         if debug:
             origin, took = errors.origin_of(request.url), self._clock() - started_at
-            _log.debug(
-                "attempt %d: %s %s: %d, %.3f s", number, request.method, origin, response.status_code, took
-            )
-        attempt.take(response)
-        self._breaker.answered(permit, response.status_code)
-        if not 200 <= response.status_code < 300:
-            content = await attempt.read_and_close(stream=body_later)
+            _log.debug("attempt %d: %s %s: %d, %.3f s", number, request.method, origin, status, took)
+        # At the headers, before the body has been read: it may take long.
+        self._breaker.answered(permit, status)
+        if not 200 <= status < 300:
+            content = await attempt.read_error()
             raise errors.status_error_of(attempt.library(), content, request)
-        if body_later and not stream:
-            await attempt.read_and_close()
+        if not stream:
+            await attempt.read()
 
 
 def _failed_attempt(error: APIError, seconds: float, *, waited: bool) -> FailedAttempt:

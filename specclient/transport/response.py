@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
@@ -11,7 +12,9 @@ from typing import Any, Generic, Protocol, TypeVar
 from specclient.errors import APIError, OpenAIError
 from specclient.transport import errors
 from specclient.transport.attempt import HTTPAttempt
+from specclient.transport.body_limits import body_too_large, check_ratio
 from specclient.transport.cancellation import RequestCancelScope
+from specclient.transport.clients.timeouts import AnswerTimeoutError
 from specclient.transport.sse import ServerSentEvent, SSEDecoder
 from specclient.types.wire import WireRequest
 
@@ -29,6 +32,7 @@ class ResponseBody:
         status: the HTTP status.
         headers: the headers, names in lower case.
         attempts: the number of HTTP attempts, including the first.
+        limits: the limits on its size.
     """
 
     def __init__(self, attempt: HTTPAttempt, scope: RequestCancelScope, content: bytes | None = None) -> None:
@@ -37,8 +41,11 @@ class ResponseBody:
         self.attempts = attempt.attempts
         self._attempt = attempt
         self._scope = scope
+        self.limits = attempt.response_limits
         self._begun = False
         self._content = content
+        self._is_compressed = "content-encoding" in self.headers
+        self._size = 0  # of the chunks of a compressed body so far
 
     @property
     def response(self) -> Any:
@@ -55,6 +62,8 @@ class ResponseBody:
 
         Raises:
             APIConnectionError, APITimeoutError: the body was interrupted, or no data arrived in time.
+            ResponseTooLargeError: it was decompressed to too many bytes per received byte. Its size itself
+                is not limited, because it is not kept.
             OpenAIError: the body has been iterated over before.
         """
         if self._content is not None:
@@ -67,7 +76,7 @@ class ResponseBody:
     async def read(self) -> bytes:
         """Return the whole body. The library's response then has it as ``content``, too.
 
-        Raises as :meth:`chunks`.
+        Raises as :meth:`chunks`, and ResponseTooLargeError for a body of more than ``max_body_bytes``.
         """
         if self._content is None:
             self._check_unread()
@@ -84,20 +93,41 @@ class ResponseBody:
     def _begin(self) -> AsyncIterator[bytes]:
         self._check_unread()
         self._begun = True
-        return self._attempt.adapter.chunks(self._attempt.response)
+        try:
+            return self._attempt.adapter.chunks(self._attempt.response)
+        except self._attempt.failed as error:
+            failure = self._attempt.broken(error.with_traceback(None))
+        try:
+            raise failure
+        finally:
+            del failure  # as below
 
     async def _next(self, chunks: AsyncIterator[bytes]) -> bytes | None:
         try:
-            return await self._scope.wait(chunks.__anext__)
+            chunk = await self._scope.wait(chunks.__anext__)
         except StopAsyncIteration:
             return None
         except self._attempt.failed as error:
             # The library keeps its error: with a traceback that would be a reference cycle.
             failure = self._attempt.broken(error.with_traceback(None))
+        else:
+            if self._is_compressed:
+                self._check_ratio(len(chunk))
+            return chunk
         try:
             raise failure
         finally:
             del failure  # otherwise a reference cycle: its traceback holds this frame
+
+    def _check_ratio(self, size: int) -> None:
+        self._size += size
+        received = self._attempt.adapter.received(self._attempt.response)
+        if received is not None:
+            check_ratio(self.limits, self._size, received)
+
+    def _too_slow(self, seconds: float) -> APIError:
+        """Return the error for an event that was not complete in time."""
+        return self._attempt.broken(AnswerTimeoutError("did not complete an event of its stream", seconds))
 
 
 class SSEStream(ResponseBody):
@@ -123,10 +153,22 @@ class SSEStream(ResponseBody):
         if self._content is not None:
             yield [ServerSentEvent(self._content)]
             return
-        decoder = SSEDecoder()
+        decoder = SSEDecoder(self.limits.max_event_bytes)
+        most, size = self.limits.max_body_bytes, 0
+        event_s, began_at = self._attempt.limits.body, None
         chunks = self._begin()
         while (chunk := await self._next(chunks)) is not None:
-            if batch := self._with_data(decoder.feed(chunk)):
+            size += len(chunk)
+            if size > most:
+                raise body_too_large(self.limits, size)
+            found = decoder.feed(chunk)
+            if found or not decoder.is_within_event:
+                began_at = None
+            elif event_s is not None:  # chunks without an end of an event
+                began_at = time.monotonic() if began_at is None else began_at
+                if time.monotonic() - began_at > event_s:
+                    raise self._too_slow(event_s)
+            if batch := self._with_data(found):
                 if not self.done:
                     yield batch
                     continue
@@ -231,7 +273,7 @@ async def as_body(attempt: HTTPAttempt, scope: RequestCancelScope) -> ResponseBo
 
 
 async def _page(attempt: HTTPAttempt) -> tuple[Any, bytes]:
-    content = await attempt.read_and_close()
+    content = await attempt.read_error()
     return attempt.library(), content
 
 

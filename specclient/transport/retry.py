@@ -34,9 +34,10 @@ _LONGEST_BACKOFF_S = 8.0
 _JITTER = 0.25
 _RETRIED_STATUSES = frozenset({408, 409, 429})
 _UNIT_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-_GO_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ms|us|µs|ns|h|m|s)")
+_GO_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ms|us|µs|ns|h|m|s)")
 _GO_DURATION = re.compile(rf"(?:{_GO_PART.pattern})+")
-_NUMBER = re.compile(r"\d+(?:\.\d*)?|\.\d+")
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+")
+_LONGEST_TEXT = 100  # of a delay
 
 
 def parse_delay(text: str, now: float) -> float | None:
@@ -48,6 +49,8 @@ def parse_delay(text: str, now: float) -> float | None:
         now: seconds since the epoch; instants in the past give 0.
     """
     text = text.strip()
+    if len(text) > _LONGEST_TEXT:
+        return None
     if _NUMBER.fullmatch(text):
         return float(text)
     if _GO_DURATION.fullmatch(text):
@@ -60,7 +63,7 @@ def _parse_instant(text: str) -> datetime | None:
     for parse in (datetime.fromisoformat, parsedate_to_datetime):
         try:
             instant = parse(text)
-        except ValueError:
+        except (ValueError, OverflowError, TypeError, IndexError):  # what the parsers raise for nonsense
             continue
         return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
     return None
@@ -98,6 +101,8 @@ def delay_headers(delay_s: float) -> dict[str, str]:
 
 def _stated_delay(text: str, per_second: float, now: float) -> float | None:
     """Return the seconds of a header, NaN for an infinite number, None if the text is not a delay."""
+    if not text.isascii():  # float accepts other digits, which are no number (RFC 9110, section 10.2.3)
+        return parse_delay(text, now)
     try:
         value = float(text)
     except ValueError:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from specclient.transport.body_limits import DEFAULT_RESPONSE_LIMITS, event_too_large
+
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -28,23 +30,41 @@ class ServerSentEvent(NamedTuple):
 class SSEDecoder:
     """The decoder of one stream. Its work is linear in the bytes, however they are split into chunks.
 
+    Args:
+        most: the most bytes of one event, complete or not.
+
     Attributes:
         retry_ms: the last reconnection time that the stream has set, in milliseconds, or None.
     """
 
-    __slots__ = ("_after_cr", "_data", "_event", "_id", "_started", "_tail", "retry_ms")
+    __slots__ = (
+        *("_after_cr", "_data", "_data_size", "_event", "_id", "_most", "_started", "_tail", "_tail_size"),
+        "retry_ms",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, most: float = DEFAULT_RESPONSE_LIMITS.max_event_bytes) -> None:
+        self._most = most
         self.retry_ms: int | None = None
         self._tail: list[bytes] = []  # parts of an unfinished line, joined once at its end
+        self._tail_size = 0
         self._data: list[bytes] = []
+        self._data_size = 0  # of an event without its end, at the end of a chunk
         self._event: str | None = None
         self._id: str | None = None
         self._after_cr = False
         self._started = False
 
+    @property
+    def is_within_event(self) -> bool:
+        """Whether an event, or another line, has begun and not ended."""
+        return bool(self._tail or self._data)
+
     def feed(self, chunk: bytes) -> list[ServerSentEvent]:
-        """Decode a chunk, and return the events that it completes, in order."""
+        """Decode a chunk, and return the events that it completes, in order.
+
+        Raises:
+            ResponseTooLargeError: an event is longer than allowed.
+        """
         if not self._started:
             chunk = self._strip_bom(chunk)
         if self._after_cr:
@@ -57,6 +77,9 @@ class SSEDecoder:
         if not end:
             if chunk:
                 self._tail.append(chunk)
+                self._tail_size += len(chunk)
+                if self._tail_size + self._data_size > self._most:
+                    raise event_too_large(self._most, self._tail_size + self._data_size)
             return []
         self._after_cr = chunk[-1] == 0x0D
         lines, rest = (chunk, b"") if end == len(chunk) else (chunk[:end], chunk[end:])
@@ -64,6 +87,7 @@ class SSEDecoder:
             self._tail.append(lines)
             lines = b"".join(self._tail)
         self._tail = [rest] if rest else []
+        self._tail_size = len(rest)
         return self._lines(lines)
 
     def flush(self) -> list[ServerSentEvent]:
@@ -77,12 +101,14 @@ class SSEDecoder:
         if not self._started and tail == _BOM:
             tail = b""
         self._tail = []
+        self._tail_size = 0
         self._after_cr = False
         return self._lines(tail + b"\n\n")
 
     def _strip_bom(self, chunk: bytes) -> bytes:
         head = b"".join(self._tail) + chunk
         self._tail = []
+        self._tail_size = 0
         if len(head) < len(_BOM) and _BOM.startswith(head):
             if head:
                 self._tail = [head]
@@ -92,11 +118,14 @@ class SSEDecoder:
 
     def _lines(self, text: bytes) -> list[ServerSentEvent]:
         events: list[ServerSentEvent] = []
-        data = self._data
+        data, most = self._data, self._most
+        size = len(text)
         for line in text.splitlines():  # bytes.splitlines splits at CR, LF and CRLF only
             if not line:
                 if data:
                     joined = data[0] if len(data) == 1 else b"\n".join(data)
+                    if len(joined) > most:
+                        raise event_too_large(most, len(joined))
                     events.append(ServerSentEvent(joined, self._event, self._id))
                     data.clear()
                 self._event = None
@@ -104,6 +133,12 @@ class SSEDecoder:
                 data.append(line[6:])
             else:
                 self._field(line)
+        if data:
+            self._data_size = sum(map(len, data)) if events else self._data_size + size
+            if self._data_size > most:
+                raise event_too_large(most, self._data_size)
+        elif self._data_size:
+            self._data_size = 0
         return events
 
     def _field(self, line: bytes) -> None:

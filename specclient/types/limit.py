@@ -1,4 +1,4 @@
-"""Rate limits and circuit rules of deployments, as configured by the user."""
+"""Rate limits and circuit rules of deployments, and limits on the size of their responses."""
 
 from __future__ import annotations
 
@@ -52,6 +52,37 @@ class CircuitRule:
         _check_positive("circuit rest_s", self.rest_s)
         if self.lasting_s != 0:
             _check_positive("circuit lasting_s", self.lasting_s)
+
+
+#: The compression ratio is not checked before this many decompressed bytes: short bodies of repeated text
+#: compress well, and do no harm.
+RATIO_FROM_BYTES = 16 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponseLimits:
+    """The most of a response that the client reads. Sizes are those after decompression.
+
+    The first two bound the memory of a call. They do not apply to bytes that the caller takes piece by piece
+    (``with_streaming_response``), which the client does not keep.
+
+    Attributes:
+        max_body_bytes: of a body that is read whole, and of all the events of a stream together.
+        max_event_bytes: of one event of a stream, and so of each of its lines.
+        max_compression_ratio: decompressed bytes per received byte; checked from 16 MiB on. gzip compresses
+            JSON and text to a ratio of 3 to 30, and a run of one byte to 1,030.
+
+    Raises:
+        ConfigurationError: a limit is not above 0; ``math.inf`` means no limit.
+    """
+
+    max_body_bytes: float = 512 * 2**20
+    max_event_bytes: float = 64 * 2**20
+    max_compression_ratio: float = 200.0
+
+    def __post_init__(self) -> None:
+        for part in fields(self):
+            _check_positive(f"response limit {part.name}", getattr(self, part.name))
 
 
 def _check_positive(name: str, value: object, *, none: bool = False) -> None:

@@ -61,16 +61,22 @@ class Secrets:
         self._values = sorted(found, key=lambda text: (-len(text), text))  # longest first
 
     def redact(self, value: Any) -> Any:
-        """Return a text or a decoded JSON value with every secret replaced."""
+        """Return a text or a decoded JSON value with every secret replaced; one nested too deeply whole."""
+        try:
+            return self._redacted(value)
+        except RecursionError:
+            return _REDACTED
+
+    def _redacted(self, value: Any) -> Any:
         if isinstance(value, str):
             for secret in self._values:
                 value = value.replace(secret, _REDACTED)
             return value
         if isinstance(value, Mapping):
-            return {self.redact(key): self.redact(inner) for key, inner in value.items()}
+            return {self._redacted(key): self._redacted(inner) for key, inner in value.items()}
         if isinstance(value, list):
-            return [self.redact(inner) for inner in value]
-        if isinstance(value, int | float) and self.redact(str(value)) != str(value):
+            return [self._redacted(inner) for inner in value]
+        if isinstance(value, int | float) and self._redacted(_digits(value)) != _digits(value):
             return _REDACTED
         return value
 
@@ -107,6 +113,13 @@ class Secrets:
                 if text.endswith(secret[:length]):
                     return text[:-length] + _REDACTED
         return text
+
+
+def _digits(number: float) -> str:
+    try:
+        return str(number)
+    except ValueError:  # more digits than Python converts
+        return ""
 
 
 class FailedAttempt(NamedTuple):

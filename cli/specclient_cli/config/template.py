@@ -72,6 +72,14 @@ TEMPLATE = """\
 #tokens_per_minute = 100000
 #concurrent = 8
 
+# The most of a response that the client reads; a longer one raises ResponseTooLargeError. Bytes count after
+# decompression: of a whole body or all events of a stream, and of one event or line of a stream. The ratio
+# of decompressed to received bytes is checked from 16 MiB on. inf disables a limit.
+#[response_limits]
+#max_body_bytes = 536870912
+#max_event_bytes = 67108864
+#max_compression_ratio = 200
+
 # Circuit breaker: after this many consecutive failures over at least lasting_s seconds, a deployment receives
 # no requests for up to rest_s seconds. circuit = false (at the top of the file) disables it.
 #[circuit]

@@ -23,6 +23,7 @@ from specclient.errors import (
     OpenAIError,
     PermissionDeniedError,
     RateLimitError,
+    ResponseTooLargeError,
     UnsupportedParameterError,
 )
 from specclient.transport.retry import is_quota_spent
@@ -43,6 +44,7 @@ FailoverScope = Literal["any", "other_provider", "longer_context", "none"]
 SCOPE_BY_ERROR: tuple[tuple[type[OpenAIError], FailoverScope], ...] = (
     (APIConnectionError, "any"),  # no answer, a timeout, a passed deadline, an open circuit
     (APIResponseValidationError, "any"),
+    (ResponseTooLargeError, "any"),
     (RateLimitError, "any"),
     (InternalServerError, "any"),
     (ConflictError, "any"),

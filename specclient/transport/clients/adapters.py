@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from specclient.errors import ConfigurationError
 from specclient.runtime.forks import import_lock
 from specclient.transport import lazy_httpx as httpx
-from specclient.transport.clients import redirects
+from specclient.transport.body_limits import BodyReader
+from specclient.transport.clients import decoding, redirects
 from specclient.transport.clients.timeouts import TimeoutSeconds
 from specclient.transport.uploads import Upload
 from specclient.types.wire import WireRequest
@@ -38,22 +39,20 @@ class ClientAdapter(Protocol):
 
     library: str
 
-    async def open(
-        self, request: WireRequest, headers: Mapping[str, str], limits: TimeoutSeconds, *, stream: bool
-    ) -> Any:
-        """Send a request and return the client's response.
-
-        Args:
-            stream: return at the response's headers; otherwise the body has been read, too.
-        """
+    async def open(self, request: WireRequest, headers: Mapping[str, str], limits: TimeoutSeconds) -> Any:
+        """Send a request and return the client's response at the end of its headers."""
         ...
 
-    async def read(self, response: Any) -> bytes:
-        """Read the rest of a streamed response."""
+    async def read(self, response: Any, body: BodyReader) -> bytes:
+        """Read the body of a response within the limits of ``body``. The response keeps it, too."""
         ...
 
     def chunks(self, response: Any) -> AsyncIterator[bytes]:
-        """Iterate over the decompressed body of a streamed response as it arrives."""
+        """Iterate over the decompressed body of a response as it arrives."""
+        ...
+
+    def received(self, response: Any) -> int | None:
+        """Return the compressed bytes of the body received so far; None if it is not compressed."""
         ...
 
     def raw_headers(self, response: Any) -> Iterable[tuple[bytes, bytes]]:
@@ -75,26 +74,39 @@ class AsyncClientAdapter:
     def __init__(self, client: Any, library: str = "httpx") -> None:
         self.client = client
         self.library = library
-        redirects.drop_keys_on_redirect(client, is_async=True)
+        redirects.install_hooks(client, is_async=True)
 
-    async def open(
-        self, request: WireRequest, headers: Mapping[str, str], limits: TimeoutSeconds, *, stream: bool
-    ) -> Any:
+    async def open(self, request: WireRequest, headers: Mapping[str, str], limits: TimeoutSeconds) -> Any:
         content: Any = request.content
         if isinstance(content, Upload):
             headers = {**content.headers, **headers}
         built = _build(self, request, headers, limits, content)
-        return await self.client.send(built, stream=stream, **_send_options(request))
+        try:
+            return await self.client.send(built, stream=True, **_send_options(request))
+        except _odd_redirects(self.library) as error:
+            failure = _odd_redirect(self, error)
+        raise failure
 
-    async def read(self, response: Any) -> bytes:
-        content: bytes = await response.aread()
-        return content
+    async def read(self, response: Any, body: BodyReader) -> bytes:
+        if response.is_stream_consumed:  # a user's event hook may have read it already
+            content: bytes = await response.aread()
+            return content
+        decoding.cut_compressed(response, self.library, is_async=True)
+        async with contextlib.aclosing(response.aiter_bytes()) as pieces:
+            async for piece in pieces:
+                if not body.add(piece, self.received(response)):
+                    break
+        return decoding.keep_content(response, body)
 
     def chunks(self, response: Any) -> AsyncIterator[bytes]:
         # A user's event hook may have read the body already.
         if "content-encoding" in response.headers or response.is_stream_consumed:
+            decoding.cut_compressed(response, self.library, is_async=True)
             return aiter(response.aiter_bytes())
         return aiter(response.stream)  # nothing to decode: half the CPU of aiter_bytes
+
+    def received(self, response: Any) -> int | None:
+        return decoding.received(response)
 
     def raw_headers(self, response: Any) -> Iterable[tuple[bytes, bytes]]:
         # The bytes: looking up a header by name in the library's object costs microseconds each time.
@@ -119,12 +131,10 @@ class OwnHttpxAdapter(AsyncClientAdapter):
         super().__init__(client)
         logging.getLogger("httpx").addFilter(_shorten_logged_urls)  # adding it again has no effect
 
-    async def open(
-        self, request: WireRequest, headers: Mapping[str, str], limits: TimeoutSeconds, *, stream: bool
-    ) -> Any:
+    async def open(self, request: WireRequest, headers: Mapping[str, str], limits: TimeoutSeconds) -> Any:
         token = _in_own_client.set(True)
         try:
-            return await super().open(request, headers, limits, stream=stream)
+            return await super().open(request, headers, limits)
         finally:
             _in_own_client.reset(token)
 
@@ -159,17 +169,19 @@ class ThreadedClientAdapter:
         self._sending: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, anyio.CapacityLimiter] = (
             weakref.WeakKeyDictionary()
         )
-        redirects.drop_keys_on_redirect(client, is_async=False)
+        redirects.install_hooks(client, is_async=False)
 
-    async def open(
-        self, request: WireRequest, headers: Mapping[str, str], limits: TimeoutSeconds, *, stream: bool
-    ) -> Any:
+    async def open(self, request: WireRequest, headers: Mapping[str, str], limits: TimeoutSeconds) -> Any:
         content: Any = request.content
         if isinstance(content, Upload):
             headers, content = {**content.headers, **headers}, content.pieces
         built = _build(self, request, headers, limits, content)
-        send = partial(self.client.send, built, stream=stream, **_send_options(request))
-        return await _run_in_thread(send, lambda response: response.close(), self._sending_limiter())
+        send = partial(self.client.send, built, stream=True, **_send_options(request))
+        try:
+            return await _run_in_thread(send, lambda response: response.close(), self._sending_limiter())
+        except _odd_redirects(self.library) as error:
+            failure = _odd_redirect(self, error)
+        raise failure
 
     def _sending_limiter(self) -> anyio.CapacityLimiter:
         loop = asyncio.get_running_loop()
@@ -177,15 +189,35 @@ class ThreadedClientAdapter:
             limiter = self._sending[loop] = self._new_limiter(_MAX_SENDING_THREADS)
         return limiter
 
-    async def read(self, response: Any) -> bytes:
-        content: bytes = await _run_in_thread(response.read, on_abandoned=lambda _: response.close())
+    async def read(self, response: Any, body: BodyReader) -> bytes:
+        abandoned = False
+
+        def read() -> bytes:
+            if response.is_stream_consumed:  # a user's event hook may have read it already
+                consumed: bytes = response.read()
+                return consumed
+            decoding.cut_compressed(response, self.library, is_async=False)
+            for piece in response.iter_bytes():
+                if abandoned or not body.add(piece, self.received(response)):
+                    break
+            return decoding.keep_content(response, body)
+
+        try:
+            content: bytes = await _run_in_thread(read, on_abandoned=lambda _: response.close())
+        except asyncio.CancelledError:
+            abandoned = True
+            raise
         return content
 
     async def chunks(self, response: Any) -> AsyncIterator[bytes]:
+        decoding.cut_compressed(response, self.library, is_async=False)
         chunks: Iterator[bytes] = response.iter_bytes()
         step = partial(next, chunks, None)
         while (chunk := await _run_in_thread(step, on_abandoned=lambda _: response.close())) is not None:
             yield chunk
+
+    def received(self, response: Any) -> int | None:
+        return decoding.received(response)
 
     def raw_headers(self, response: Any) -> Iterable[tuple[bytes, bytes]]:
         raw: Iterable[tuple[bytes, bytes]] = response.headers.raw
@@ -235,12 +267,44 @@ def _build(
     content: Any,
 ) -> Any:
     body = {"content": content} if request.files is None else {"data": request.data, "files": request.files}
-    timeout = sys.modules[adapter.library].Timeout(**limits._asdict())
-    built = adapter.client.build_request(
-        request.method, request.url, headers=headers, timeout=timeout, **body
+    timeout = sys.modules[adapter.library].Timeout(**limits.phases())
+    build = partial(
+        adapter.client.build_request, request.method, request.url, headers=headers, timeout=timeout, **body
     )
+    try:
+        built = build()
+    except UnicodeEncodeError:
+        if not _drop_unsendable_cookies(adapter.client):
+            raise
+        built = build()
     built.extensions[redirects.EXTENSION] = redirects.origin(built.url)
     return built
+
+
+def _odd_redirects(library: str) -> tuple[type[BaseException], ...]:
+    """Return the exceptions of a client that follows a redirect to an invalid place, or with odd cookies."""
+    return UnicodeError, OverflowError, ExceptionGroup, sys.modules[library].InvalidURL
+
+
+def _odd_redirect(adapter: AsyncClientAdapter | ThreadedClientAdapter, error: BaseException) -> Exception:
+    """Return the library's own exception for such a redirect."""
+    _drop_unsendable_cookies(adapter.client)
+    failure: Exception = sys.modules[adapter.library].RemoteProtocolError(
+        f"the server redirects to an invalid place, or sets an invalid cookie ({type(error).__name__})"
+    )
+    return failure
+
+
+def _drop_unsendable_cookies(client: Any) -> bool:
+    """Delete the cookies with other characters than ASCII, and return whether there were any.
+
+    A server may set them, and httpx, which stores them, then fails to send any request to that server.
+    """
+    jar = client.cookies.jar
+    odd = [each for each in jar if not f"{each.name}{each.value or ''}".isascii()]
+    for cookie in odd:
+        jar.clear(cookie.domain, cookie.path, cookie.name)
+    return bool(odd)
 
 
 def _send_options(request: WireRequest) -> dict[str, bool]:

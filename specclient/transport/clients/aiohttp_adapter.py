@@ -25,6 +25,7 @@ from specclient.errors import ConfigurationError
 from specclient.runtime.forks import import_lock
 from specclient.transport import errors
 from specclient.transport import lazy_httpx as httpx
+from specclient.transport.body_limits import BodyReader
 from specclient.transport.clients.timeouts import TimeoutSeconds
 from specclient.transport.uploads import Upload
 from specclient.types.wire import WireRequest
@@ -80,7 +81,10 @@ class AiohttpResponse:
                 headers=[(k, v) for k, v in self.native.raw_headers if k.lower() not in decoded],
                 content=self.content,
                 request=httpx.Request(
-                    request.method, request.url, headers=headers, content=errors.printable_body(request)
+                    request.method,
+                    request.url,
+                    headers=[(name.encode(), value.encode()) for name, value in headers.items()],
+                    content=errors.printable_body(request),
                 ),
                 extensions={
                     "http_version": b"HTTP/1.1",
@@ -128,11 +132,9 @@ class AiohttpAdapter:
         )
         self._proxied = bool(urllib.request.getproxies())
 
-    async def open(
-        self, request: WireRequest, headers: Mapping[str, str], limits: TimeoutSeconds, *, stream: bool
-    ) -> Any:
+    async def open(self, request: WireRequest, headers: Mapping[str, str], limits: TimeoutSeconds) -> Any:
         if request.files is not None or self._proxied:
-            return await self._httpx().open(request, headers, limits, stream=stream)
+            return await self._httpx().open(request, headers, limits)
         url, authorization = _target(request.url)
         if authorization is not None:
             headers = {**_without(headers, {"authorization"}), "authorization": authorization}
@@ -157,17 +159,19 @@ class AiohttpAdapter:
         ):
             native.release()
             request, headers = _redirected(request, headers, native)
-            return await self._httpx().open(request, headers, limits, stream=stream)
-        response = AiohttpResponse(native, (request, headers))
-        if not stream:
-            response.content = await native.read()
-        return response
+            return await self._httpx().open(request, headers, limits)
+        return AiohttpResponse(native, (request, headers))
 
-    async def read(self, response: Any) -> bytes:
+    async def read(self, response: Any, body: BodyReader) -> bytes:
         if not isinstance(response, AiohttpResponse):
-            content: bytes = await self._httpx().read(response)
+            content: bytes = await self._httpx().read(response, body)
             return content
-        response.content = await response.native.read()
+        # Not its own read(), which decompresses without a limit.
+        stream = response.native.content
+        while piece := await stream.readany():
+            if not body.add(piece, _compressed(stream)):
+                break
+        response.content = body.content()
         return response.content
 
     def chunks(self, response: Any) -> AsyncIterator[bytes]:
@@ -175,6 +179,12 @@ class AiohttpAdapter:
             chunks: AsyncIterator[bytes] = self._httpx().chunks(response)
             return chunks
         return aiter(response.native.content.iter_any())
+
+    def received(self, response: Any) -> int | None:
+        if not isinstance(response, AiohttpResponse):
+            compressed: int | None = self._httpx().received(response)
+            return compressed
+        return _compressed(response.native.content)
 
     def raw_headers(self, response: Any) -> Iterable[tuple[bytes, bytes]]:
         raw: Iterable[tuple[bytes, bytes]]
@@ -208,6 +218,12 @@ class AiohttpAdapter:
         return self._httpx_adapter
 
 
+def _compressed(stream: aiohttp.StreamReader) -> int | None:
+    """Return the compressed bytes received so far; None if the body is not compressed."""
+    # aiohttp before 3.13.3 does not count them; there, only the size is limited.
+    return getattr(stream, "total_compressed_bytes", None)
+
+
 def _redirected(
     request: WireRequest, headers: Mapping[str, str], response: aiohttp.ClientResponse
 ) -> tuple[WireRequest, Mapping[str, str]]:
@@ -222,8 +238,9 @@ def _redirected(
     here = httpx.URL(request.url)
     try:
         there = here.join(response.headers["location"]).copy_with(userinfo=b"")
-    except httpx.InvalidURL as error:
-        reason = f"the redirect's location is not a URL: {error}"
+    except (httpx.InvalidURL, UnicodeError) as error:
+        detail = str(error) if isinstance(error, httpx.InvalidURL) else "it is not UTF-8"
+        reason = f"the redirect's location is not a URL: {detail}"
     else:
         reason = ""
     if reason:

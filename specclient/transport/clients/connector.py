@@ -1,4 +1,7 @@
-"""An aiohttp connector that returns no connection its server has closed, and limits the time to connect.
+"""aiohttp's connections, without three of its faults.
+
+A connection that its server has closed is not reused, the time to connect includes the name's resolution, and
+a body with invalid framing ends.
 
 Imported only when aiohttp does the I/O.
 """
@@ -7,14 +10,31 @@ from __future__ import annotations
 
 import asyncio
 import select
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.http_exceptions import HttpProcessingError
 
 from specclient.transport import lazy_httpx as httpx
 
-if TYPE_CHECKING:
-    from aiohttp.client_proto import ResponseHandler
+
+class Protocol(ResponseHandler):
+    """One connection, whose invalid responses end.
+
+    aiohttp drops the read timeout when bytes cannot be parsed, but does not tell the body that is being read,
+    so that its reader would wait for ever.
+    """
+
+    def set_exception(self, exc: BaseException, *cause: BaseException) -> None:
+        """Store the exception for the reader of the response, and of its body if that has begun."""
+        super().set_exception(exc, *cause)
+        body = self._payload
+        if isinstance(exc, HttpProcessingError) and body is not None and not body.is_eof():
+            body.set_exception(
+                aiohttp.ClientPayloadError(f"invalid HTTP: {exc.message.partition(chr(10))[0]}")
+            )
 
 
 class Connector(aiohttp.TCPConnector):
@@ -31,6 +51,8 @@ class Connector(aiohttp.TCPConnector):
 
     def __init__(self, *, idle: int, **options: Any) -> None:
         super().__init__(**options)
+        factory: Any = partial(Protocol, loop=self._loop)
+        self._factory = factory
         self._idle = idle
 
     def _release(self, key: Any, protocol: ResponseHandler, *, should_close: bool = False) -> None:

@@ -14,7 +14,7 @@ from specclient.transport.clients.timeouts import DEFAULT_TIMEOUT_SECONDS
 
 Timeout = httpx.Timeout
 URL = httpx.URL
-DEFAULT_TIMEOUT = httpx.Timeout(**DEFAULT_TIMEOUT_SECONDS._asdict())
+DEFAULT_TIMEOUT = httpx.Timeout(**DEFAULT_TIMEOUT_SECONDS.phases())
 DEFAULT_CONNECTION_LIMITS = httpx.Limits(
     max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_IDLE_CONNECTIONS
 )

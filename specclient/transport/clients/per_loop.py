@@ -129,7 +129,7 @@ def _new_httpx_client(kind: ClientKind, connections: int) -> httpx.AsyncClient:
     from http.cookiejar import CookieJar, DefaultCookiePolicy  # noqa: PLC0415 - imported by httpx anyway
 
     options: dict[str, Any] = {
-        "timeout": httpx.Timeout(**DEFAULT_TIMEOUT_SECONDS._asdict()),
+        "timeout": httpx.Timeout(**DEFAULT_TIMEOUT_SECONDS.phases()),
         "limits": httpx.Limits(max_connections=connections, max_keepalive_connections=MAX_IDLE_CONNECTIONS),
         "follow_redirects": True,
         "verify": trusted_certificates(),
