@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
+from urllib.parse import parse_qsl
 
 from specclient.client.async_client import AsyncOpenAI
 from specclient.errors import NotFoundError
@@ -133,8 +134,11 @@ class ServerPermit:
             self._usable = routes, found
         return found
 
-    def check_request(self, request: Request) -> None:
+    def check_request(self, request: Request, query: str = "") -> None:
         """Check all names in a request before anything is sent, for errors that name the field.
+
+        Args:
+            query: the query string, if it is a part of the request's path.
 
         Raises:
             ServingError: 404 if the key may not use a model, 400 if a field names models that cannot be
@@ -153,7 +157,7 @@ class ServerPermit:
                 raise bad_request(
                     more[0], f"{more[0]} names further models, which a key with limited models may not use"
                 )
-        if "model" in options.query:
+        if "model" in options.query or "model" in dict(parse_qsl(query)):
             raise bad_request("model", "model is named in the query; name it in the body")
         self._check_tools(request)
 

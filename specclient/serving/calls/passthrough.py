@@ -74,7 +74,8 @@ class PassthroughHandler:
             check_route(exchange.key, exchange.path)
         else:
             models = () if exchange.key is None else exchange.key.models
-            request = authorized_request(request, exchange.key, self.permits.of(models))
+            permit = self.permits.of(models)
+            request = authorized_request(request, exchange.key, permit, exchange.query)
             self.catalogue.check(request)
             exchange.entry.model, exchange.entry.streamed = request.model, request.stream
         async with (

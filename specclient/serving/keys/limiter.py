@@ -31,13 +31,16 @@ _LIMITS = "x-ratelimit-"
 _FREE = nullcontext()
 
 
-def authorized_request(request: Request, key: StoredKey | None, permit: ServerPermit) -> Request:
+def authorized_request(
+    request: Request, key: StoredKey | None, permit: ServerPermit, query: str = ""
+) -> Request:
     """Check a key's permissions for a request, and add its permit and the key's tags.
 
     Args:
         request: the parsed request.
         key: the stored key; None permits every served model.
         permit: the permit of the key's models.
+        query: the query string, if it is a part of the request's path.
 
     Returns:
         The request with the permit, which the pipeline checks where each attempt is sent, and with the tags
@@ -50,7 +53,7 @@ def authorized_request(request: Request, key: StoredKey | None, permit: ServerPe
     options = request.options
     if not request.model and key is not None and key.confined:  # a stored prompt or a default would name it
         raise bad_request("model", "model is missing; this key has limits and needs the name of a model")
-    permit.check_request(request)
+    permit.check_request(request, query)
     if key is None:
         same = options.permit is permit
         return request if same else replace(request, options=replace(options, permit=permit))

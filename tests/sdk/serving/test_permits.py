@@ -269,3 +269,12 @@ def test_the_routes_in_a_policy_are_limited(tmp_path: Path, field: str, routes: 
         error = answer.json()["error"]
         assert (answer.status_code, error["param"]) == (400, "specclient.policy")
         assert "at most 64, of at most 512 characters" in error["message"]
+
+
+@pytest.mark.parametrize("path", ["/chat/completions", "/audio/speech"])
+def test_the_query_names_no_model(tmp_path: Path, path: str) -> None:
+    with gateway(tmp_path) as (home, mine, _):
+        key = home.make(models=[SMALL])
+        answer = home.ask(key, f"{path}?model=m-large", {**BODY, "model": SMALL, "input": "x", "voice": "v"})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "model")
+        assert mine.requests == []
