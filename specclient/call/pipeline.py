@@ -321,6 +321,9 @@ class Pipeline:
         self, record: CallRecorder, error: BaseException | None = None, subcall: Subcall | None = None
     ) -> Call:
         """Close the record and call the observers, even if the caller has been cancelled."""
+        if record.counts_long_prompt(error):
+            with cancel_shield():
+                await run_in_thread(record.count_prompt)
         call = record.close(error)
         if subcall is not None:
             call = subcall.finish(call, error)

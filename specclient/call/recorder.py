@@ -22,6 +22,7 @@ from specclient.call.call_fields import request_fields
 from specclient.errors import APIConnectionError, APIError, APIStatusError, ResponseTooLargeError
 from specclient.prices.prices import Prices
 from specclient.providers.usage import cached_in, with_cached
+from specclient.routing.choose.task_classifier import summarize_prompt
 from specclient.runtime.forks import import_lock
 from specclient.telemetry.collector import TelemetryCollector
 from specclient.telemetry.formats import ANSWER_FIELDS, CHOICE_FIELDS
@@ -40,8 +41,11 @@ from specclient.types.wire import FailedAttempt
 if TYPE_CHECKING:
     from specclient.call.tracing import CallSpan
     from specclient.telemetry.prometheus import CounterValues
+    from specclient.tokens import TokenCount
 
 _ZERO = Decimal(0)
+#: Bytes of a prompt whose tokens are counted in a thread.
+_LONG_BYTES = 64 * 2**10
 
 #: States of a response that the provider still works on.
 _UNFINISHED = frozenset({"queued", "in_progress"})
@@ -91,6 +95,7 @@ class CallRecorder:
         )
         self._failure_event: str | None = None  # the event that reported a failure inside the stream
         self._usage: Usage | None = None
+        self._prompt: TokenCount | None = None  # counted if the answer reports no usage
         self._telemetry = TelemetryCollector(
             predicted=any(
                 name in sent for sent in (request.params, request.options.body) for name in _PREDICTIONS
@@ -248,6 +253,18 @@ class CallRecorder:
 
         self._counted_speculation = counters_delta(before, after)
 
+    def counts_long_prompt(self, error: BaseException | None) -> bool:
+        """Return whether :meth:`close` counts the tokens of a prompt that is too long for an event loop."""
+        return (
+            self._usage is None
+            and self._has_begun(_status_of(error))
+            and summarize_prompt(self._request).size >= _LONG_BYTES
+        )
+
+    def count_prompt(self) -> None:
+        """Count the tokens of the prompt, for :meth:`close`."""
+        self._prompt = tokens.count_prompt(self._request, self._route.model)
+
     def snapshot(self) -> Call:
         """Return the finished record; while the call runs, its present state with status ``open``."""
         if self._closed is not None:
@@ -262,9 +279,7 @@ class CallRecorder:
             error: what ended the call: None for success; not an ``Exception`` if the caller cancelled it.
         """
         latency_s = self._clock() - self._started_s
-        status: CallStatus = (
-            "ok" if error is None else "error" if isinstance(error, Exception) else "cancelled"
-        )
+        status = _status_of(error)
         if isinstance(error, APIError):
             self._attempts = max(error.attempts, self._attempts)
         http_status = None
@@ -318,16 +333,21 @@ class CallRecorder:
         - The request was refused, or never sent: nothing.
         - It was sent and no answer came: unknown, which is not zero.
         """
-        if status == "ok" or self._answered or self._usage is not None:
+        if self._has_begun(status):
             return self._priced(latency_s)
         if not self._hosted:
-            started = status == "cancelled" or self._texts
-            return self._priced(latency_s) if started else (Usage(), Cost(_ZERO, {}, "refused"))
+            return Usage(), Cost(_ZERO, {}, "refused")
         if isinstance(error, APIConnectionError) and not error.sent:
             return Usage(), Cost(_ZERO, {}, "not sent")
         if isinstance(error, APIConnectionError | ResponseTooLargeError) or status == "cancelled":
             return Usage(), Cost(None, {}, "unknown: no answer came", estimated=True)
         return Usage(), Cost(_ZERO, {}, "refused")
+
+    def _has_begun(self, status: CallStatus) -> bool:
+        """Return whether a destination has begun to answer; an engine begins with what is cancelled later."""
+        if status == "ok" or self._answered or self._usage is not None:
+            return True
+        return not self._hosted and (status == "cancelled" or bool(self._texts))
 
     def _priced(self, latency_s: float) -> tuple[Usage, Cost]:
         if self._engine_s is None and not self._hosted:
@@ -355,7 +375,12 @@ class CallRecorder:
             return Usage()  # images, audio and video are not counted in text tokens
         if self._in_background and not self._is_over:
             return Usage()  # the provider goes on with it
-        model = self._route.model
-        prompt = tokens.count_prompt(self._request, model)
-        completion = tokens.count_text(self.text + "".join(self._other_texts), model)
-        return Usage(prompt=prompt.tokens, completion=completion.tokens, estimated=True)
+        if self._prompt is None:
+            self.count_prompt()
+        assert self._prompt is not None
+        completion = tokens.count_text(self.text + "".join(self._other_texts), self._route.model)
+        return Usage(prompt=self._prompt.tokens, completion=completion.tokens, estimated=True)
+
+
+def _status_of(error: BaseException | None) -> CallStatus:
+    return "ok" if error is None else "error" if isinstance(error, Exception) else "cancelled"

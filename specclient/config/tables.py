@@ -254,6 +254,7 @@ class RequestLimitSettings(SettingsTable):
     :class:`specclient.types.request_limits.RequestLimits`."""
 
     choices: Annotated[int, Field(ge=1)] = _REQUESTS.choices
+    prompt_logprobs: Annotated[int, Field(ge=1)] = _REQUESTS.prompt_logprobs
     grammar_bytes: Annotated[int, Field(ge=1)] = _REQUESTS.grammar_bytes
     grammar_rules: Annotated[int, Field(ge=1)] = _REQUESTS.grammar_rules
     grammar_nesting: Annotated[int, Field(ge=1)] = _REQUESTS.grammar_nesting
@@ -272,9 +273,11 @@ class ServerSettings(SettingsTable):
     """The ``[server]`` table: ``specclient serve``.
 
     Attributes:
+        json_values: maximum number of values and names in the JSON body of a request.
         redis_url: the URL of a Redis server in which workers share the usage of key limits.
         requests: limits on what one request may ask of an engine; they hold without a server, too.
     """
 
+    json_values: Annotated[int, Field(ge=1)] = 400_000
     redis_url: SecretStr | None = None  # may hold a password
     requests: RequestLimitSettings = Field(default_factory=RequestLimitSettings.model_construct)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 from pydantic import SecretStr
 from starlette.applications import Starlette
@@ -18,8 +19,9 @@ from starlette.routing import Route
 from specclient.client.async_client import AsyncOpenAI
 from specclient.providers.encoding import json_of
 from specclient.serving.admission import AdmissionQueue
+from specclient.serving.calls.off_loop import OffLoop
 from specclient.serving.calls.passthrough import PassthroughHandler
-from specclient.serving.calls.request import parse_call
+from specclient.serving.calls.request import IncomingCall, parse_call
 from specclient.serving.calls.response import send_stream, send_whole
 from specclient.serving.catalogue import ModelCatalogue, model_row
 from specclient.serving.dashboard.handlers import Dashboard
@@ -37,6 +39,7 @@ from specclient.serving.responses_api.request import chat_request_of
 from specclient.types.api_method import ApiMethod
 from specclient.types.backend import EngineState, SupportsEngineState
 from specclient.types.inference_methods import CHAT, COMPLETION, EMBEDDING, MODERATION, RESPONSE
+from specclient.types.permit import RoutePermit
 
 CALLS = (CHAT, COMPLETION, RESPONSE, EMBEDDING, MODERATION)
 
@@ -95,6 +98,7 @@ class Service:
         key_limiter: applies the rate limits of keys.
         keys: the stored keys; None without a ledger.
         admission: limits concurrent requests.
+        off_loop: runs work on large bodies in threads.
         metrics: the Prometheus metrics.
         log: the running requests.
         dashboard: handlers of the dashboard.
@@ -115,6 +119,7 @@ class Service:
         if keys is not None:
             client.core.add_budget_source(keys.budgets)
         self.admission = AdmissionQueue(limits.running, limits.waiting)
+        self.off_loop = OffLoop()
         self.metrics = ServerMetrics(
             catalogue.names, lambda: (self.admission.running, self.admission.waiting), self._engines
         )
@@ -160,7 +165,14 @@ class Service:
     def _passthrough(self) -> PassthroughHandler:
         own = {"/models": "GET", **{method.path: method.verb for method in CALLS}}
         return PassthroughHandler(
-            self.client, self.catalogue, self.permits, self.admission, self.key_limiter, own
+            self.client,
+            self.catalogue,
+            self.permits,
+            self.admission,
+            self.key_limiter,
+            own,
+            self.off_loop,
+            self.limits.json_values,
         )
 
     def _call_handler(self, method: ApiMethod) -> Handler:
@@ -169,14 +181,15 @@ class Service:
         async def serve(exchange: HTTPExchange) -> None:
             key = exchange.key
             permit = self.permits.of(() if key is None else key.models)
-            call = parse_call(method, await exchange.body(), exchange.headers, exchange.query, permit)
+            call, size = await self._parse(method, exchange, permit)
             request = authorized_request(call.request, key, permit)
             if request is not call.request:
                 call = replace(call, request=request)
             self.catalogue.check(request)
             if method is RESPONSE and self.catalogue.is_engines(request.model):
-                call = replace(call, request=chat_request_of(request), response=request)
-                request = call.request
+                chat = await self.off_loop.run(size, partial(chat_request_of, request))
+                call = replace(call, request=chat, response=request)
+                request = chat
             exchange.entry.model, exchange.entry.streamed = call.request.model, call.request.stream
             send = send_stream if call.request.stream else send_whole
             async with (
@@ -187,6 +200,22 @@ class Service:
                 await send(exchange, self.client.pipeline, call)
 
         return serve
+
+    async def _parse(
+        self, method: ApiMethod, exchange: HTTPExchange, permit: RoutePermit
+    ) -> tuple[IncomingCall, int]:
+        """Read and parse a call; return it and the size of its body, which is not kept."""
+        body = await exchange.body()
+        parse = partial(
+            parse_call,
+            method,
+            body,
+            exchange.headers,
+            exchange.query,
+            permit,
+            most_values=self.limits.json_values,
+        )
+        return await self.off_loop.run(len(body), parse), len(body)
 
     def _names(self, exchange: HTTPExchange) -> list[str]:
         """Return the models that the request's key may use."""

@@ -100,6 +100,18 @@ def bad_request(param: str | None, message: str, code: str | None = None) -> Ser
     return ServingError(400, message, param, code)
 
 
+def shown(value: object) -> str:
+    """Return a short text for an invalid value, which never contains a complete prompt."""
+    if value is None:
+        return "missing"
+    if isinstance(value, bool | int | float):
+        return str(value).lower()
+    if isinstance(value, str):
+        return repr(value if len(value) <= 40 else f"{value[:40]}…")
+    kind, size = ("an object", "") if isinstance(value, dict) else ("an array", f" of {len(value)}")  # type: ignore[arg-type]
+    return kind + size
+
+
 def shutting_down() -> ServingError:
     """Return the error for requests that are interrupted by the shutdown."""
     return ServingError(503, "the server is shutting down", code="server_stopping")

@@ -6,6 +6,9 @@ from dataclasses import dataclass, fields
 
 from specclient.errors import ConfigurationError
 
+#: Default of :attr:`Limits.json_values`: more than the token ids that one request for embeddings may have.
+JSON_VALUES = 400_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -15,6 +18,7 @@ class Limits:
         running: maximum of concurrent requests.
         waiting: maximum of waiting requests; further ones get status 429.
         body_bytes: maximum size of a request body; a longer one gets status 413.
+        json_values: maximum number of values and names in a JSON body; one with more gets status 400.
         head_bytes: maximum size of a request head; a longer one gets status 431.
         head_s: seconds for a request head to arrive, from the start of the connection or its first byte.
         body_s: seconds for a request body to arrive.
@@ -30,6 +34,7 @@ class Limits:
     running: int = 1000
     waiting: int = 1000
     body_bytes: int = 32 * 2**20
+    json_values: int = JSON_VALUES
     head_bytes: int = 64 * 2**10
     head_s: float = 10.0
     body_s: float = 60.0

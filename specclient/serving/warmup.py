@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 from specclient.client.async_client import AsyncOpenAI
+from specclient.errors import BadRequestError
 from specclient.providers import Endpoint
-from specclient.types.inference_methods import COMPLETION
+from specclient.types.inference_methods import CHAT, COMPLETION
 from specclient.types.request import Request
+
+_MESSAGES = [{"role": "user", "content": "x"}]
 
 
 async def preload(client: AsyncOpenAI, models: Iterable[str]) -> None:
-    """Load local models by generating one token with each.
+    """Load local models by generating one token with each, from a prompt and from a chat.
+
+    The first chat imports the library of chat templates, which takes seconds in which streams would be slow.
 
     Args:
         client: supplies the engines.
@@ -26,3 +32,5 @@ async def preload(client: AsyncOpenAI, models: Iterable[str]) -> None:
         place = places.get(head)
         if not isinstance(place, Endpoint):  # not through the pipeline, so that the ledger does not record it
             await place.complete(Request(COMPLETION, name, {"prompt": "x", "max_tokens": 1}), model)
+            with suppress(BadRequestError):  # the model has no chat template
+                await place.complete(Request(CHAT, name, {"messages": _MESSAGES, "max_tokens": 1}), model)

@@ -15,6 +15,7 @@ class RequestLimits:
 
     Attributes:
         choices: prompts × ``n``, the number of answers to one request.
+        prompt_logprobs: prompt tokens × choices × alternatives, log-probabilities of prompts in a response.
         grammar_bytes: the size of a grammar in UTF-8.
         grammar_rules: the number of rules and terminals, or of the places that a schema's ``$ref`` name.
         grammar_nesting: the number of brackets within each other; in a schema, of objects and arrays.
@@ -32,6 +33,7 @@ class RequestLimits:
     """
 
     choices: int = 1024
+    prompt_logprobs: int = 250_000
     grammar_bytes: int = 128 * 2**10
     grammar_rules: int = 1000
     grammar_nesting: int = 64

@@ -131,11 +131,13 @@ TEMPLATE = """\
 # `specclient serve`: Redis for the rate limits of keys when several workers, on one machine or many, share
 # them (SPECCLIENT_REDIS_URL overrides it); needs the extra `redis`.
 #[server]
+#json_values = 400000            # in the JSON body of a request; more get status 400
 #redis_url = "redis://127.0.0.1:6379/0"
 
 # What one request may ask of the engine in this process, with a server or without; more gets status 400.
 #[server.requests]
 #choices = 1024                  # prompts x n
+#prompt_logprobs = 250000        # prompt tokens x choices x alternatives, in one response
 #grammar_bytes = 131072
 #grammar_rules = 1000            # or places that the "$ref" of a schema name
 #grammar_nesting = 64            # brackets within each other

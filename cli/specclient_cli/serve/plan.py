@@ -69,6 +69,7 @@ def make_plan(state: State, given: Any) -> ServerPlan:
             running=given["max_running"],
             waiting=given["max_waiting"],
             body_bytes=given["max_body"] * 2**20,
+            json_values=served.settings.server.json_values,
         ),
         preloaded=(served.models or (served.settings.default_model,)) if given["preload"] else (),
     )

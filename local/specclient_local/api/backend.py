@@ -9,6 +9,7 @@ import uuid
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from specclient.types.request import Request
 from specclient.types.request_limits import RequestLimits
 from specclient.types.server_load import ServerLoad
 from specclient_local.api.openai_request.answer_format import ENGINE_FORMAT_PARAMETERS
+from specclient_local.api.openai_request.logprob_bounds import LARGE, check_prompt_logprobs, prompt_logprobs
 from specclient_local.api.openai_request.parser import parse_request
 from specclient_local.api.stream_merging import merge_streams
 from specclient_local.api.telemetry import AnswerTotals
@@ -33,7 +35,7 @@ from specclient_local.loading.configured_models import (
     read_configured_models,
 )
 from specclient_local.model.config import BUNDLED
-from specclient_local.request.params import SamplingParams
+from specclient_local.request.params import SamplingParams, prompt_limit
 from specclient_local.request.validation import EmptyConstraintError
 
 if TYPE_CHECKING:
@@ -101,7 +103,8 @@ class LocalBackend:
                     by_choice[index] = piece.generation
                     totals.add(index, piece.generation)
         generations = [by_choice[index] for index in sorted(by_choice)]
-        response = prepared.builder.response(generations, totals.usage())
+        build = partial(prepared.builder.response, generations, totals.usage())
+        response = await anyio.to_thread.run_sync(build) if prepared.scores_much else build()
         return response, totals.telemetry(prepared.configured)
 
     async def stream(
@@ -117,7 +120,9 @@ class LocalBackend:
         totals = AnswerTotals(prepared.builder.request.choices)
         async with aclosing(prepared.pieces()) as pieces:
             async for index, piece in pieces:
-                for chunk in prepared.builder.chunks(index, piece):
+                build = partial(prepared.builder.chunks, index, piece)
+                large = piece.scored is not None and prepared.scores_much
+                for chunk in await anyio.to_thread.run_sync(build) if large else build():
                     yield chunk
                 if piece.generation is not None:
                     totals.add(index, piece.generation)
@@ -231,9 +236,11 @@ class LocalBackend:
             params = configured.with_defaults(parsed.params)
             if parsed.messages is not None:
                 tools = () if parsed.tools is None else parsed.tools.definitions
-                prompts = (engine.tokenizer.chat(parsed.messages, tools),)
+                most = prompt_limit(engine.context, params)
+                prompts = (engine.tokenizer.chat(parsed.messages, tools, most),)
             if parsed.tools is not None:
                 call_format, params = _constrain_calls(parsed.tools, params, engine.tokenizer, model)
+            check_prompt_logprobs(parsed, prompts, engine.context, self._limits.prompt_logprobs)
             prefix = "chatcmpl" if request.operation == "chat" else "cmpl"
             builder = ResponseBuilder(
                 operation=request.operation,
@@ -283,6 +290,11 @@ class _PreparedRequest:
     builder: ResponseBuilder
     prompts: Sequence[str | list[int]]
     params: SamplingParams
+
+    @property
+    def scores_much(self) -> bool:
+        """Whether the log-probabilities of the prompts take long to become a part of the response."""
+        return prompt_logprobs(self.builder.request, self.prompts, self.engine.context) > LARGE
 
     @property
     def window(self) -> int:

@@ -13,7 +13,7 @@ from specclient_local.model.grammar import GrammarCompiler
 from specclient_local.model.logits_processors import LogitPenalties, RequestLogitsProcessor, TokenMasks
 from specclient_local.model.model_runner import ModelConfig
 from specclient_local.model.tokenizer import Tokenizer
-from specclient_local.request.params import Method, SamplingParams
+from specclient_local.request.params import Method, SamplingParams, prompt_limit
 from specclient_local.request.sequence import PredictionProgress, RandomStream, Sequence
 from specclient_local.request.validation import bad_parameter
 
@@ -109,7 +109,7 @@ class SequenceBuilder:
         Raises:
             BadRequestError, ContextOverflowError: see :meth:`sequence`.
         """
-        tokens = self._tokens(prompt)
+        tokens = self._tokens(prompt, prompt_limit(self.context, params))
         least = max(params.min_tokens, int(params.max_tokens != 0))
         limit = self.context - len(tokens) if params.max_tokens is None else params.max_tokens
         slides = params.overflow == "slide" and params.prompt_logprobs is None
@@ -147,11 +147,17 @@ class SequenceBuilder:
     def _prediction(self, prediction: Prompt | None) -> PredictionProgress:
         """Encode a predicted answer. It continues the prompt, so it gets no start token."""
         if isinstance(prediction, str):
+            self.tokenizer.check_length("prediction", prediction, self.context)
             prediction = self.tokenizer.encode(prediction, begins=False)
         return PredictionProgress(self._ids("prediction", prediction))
 
-    def _tokens(self, prompt: Prompt) -> list[int]:
-        """Encode a prompt. An empty prompt becomes the start token."""
+    def _tokens(self, prompt: Prompt, most: int) -> list[int]:
+        """Encode a prompt of at most this many tokens. An empty prompt becomes the start token.
+
+        One that certainly has more is not encoded; one that has a few more is refused by the caller.
+        """
+        if isinstance(prompt, str):
+            self.tokenizer.check_length("prompt", prompt, most)
         tokens = self._ids("prompt", self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
         bos = self.config.bos
         if tokens:

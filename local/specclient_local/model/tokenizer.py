@@ -5,13 +5,14 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer as Library
 
-from specclient.errors import BadRequestError, CheckpointError
+from specclient.errors import BadRequestError, CheckpointError, ContextOverflowError
 from specclient.runtime.forks import import_lock
 from specclient_local.model.checkpoint_files import (
     MAX_JSON_BYTES,
@@ -30,6 +31,18 @@ _CONTEXT, _LONGEST = 6, 12
 _CHAT_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.json")
 
 _RAW_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+
+#: Characters of a text that is encoded without releasing the GIL, in a few milliseconds. The library releases
+#: it for batches only, for which it starts threads of its own; after a fork it then prints a warning.
+_BRIEF = 16_384
+
+#: Parts of tokenizers that drop no character of a text. Others may, for example all but one space of many.
+_LOSSLESS = frozenset({"ByteLevel", "Digits", "Metaspace", "NFC", "Prepend", "Punctuation", "Replace",
+                       "Sequence", "Split"})  # fmt: skip
+#: Bytes of UTF-8 that become one in Unicode's NFC, at most (UAX 15, "Stability and Growth").
+_COMPOSED = 3
+#: Assumed ratio of the bytes of a text to those of its tokens for tokenizers that may drop characters.
+_DROPPED = 64
 
 #: Special tokens that are kept in decoded text, because tool-call parsers need them.
 _SHOWN = ("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "<|python_tag|>")
@@ -101,6 +114,56 @@ class Tokenizer:
         self.bytewise = kind == "ByteLevel"
         self._chat: Any = None
 
+    @cached_property
+    def token_bytes(self) -> int:
+        """The most bytes of text per token: a text of ``n`` bytes has at least ``n / token_bytes`` tokens.
+
+        It is the length of the longest token. Normalizers that compose characters, and tokenizers that may
+        drop characters, raise it.
+        """
+        vocabulary = self._library.get_vocab()
+        if self._byte_level:
+            longest = max(map(len, vocabulary), default=1)
+        else:
+            longest = max((len(token.replace("\u2581", " ").encode()) for token in vocabulary), default=1)
+        longest = max(longest, *(len(token.encode()) for token in self._added.values()), 1)
+        parts = [*_part_kinds(self._library.normalizer), *_part_kinds(self._library.pre_tokenizer)]
+        if not (self._keeps_text(vocabulary) and _LOSSLESS.issuperset(parts)):
+            return longest * _DROPPED
+        return longest * (_COMPOSED if "NFC" in parts else 1)
+
+    def _keeps_text(self, vocabulary: Mapping[str, int]) -> bool:
+        """Return whether every character of a pre-tokenized text is part of a token."""
+        if any(token.lstrip or token.rstrip for token in self._library.get_added_tokens_decoder().values()):
+            return False  # such a token takes all spaces beside it
+        model: Any = self._library.model
+        if type(model).__name__ != "BPE":
+            return False  # unknown words become one token, whatever their length
+        if model.byte_fallback:
+            return all(f"<0x{byte:02X}>" in vocabulary for byte in range(256))
+        return self._byte_level and _BYTES.keys() <= vocabulary.keys()
+
+    def check_length(self, name: str, text: str, most: int) -> None:
+        """Refuse a text that certainly has more tokens than allowed, without encoding it.
+
+        Args:
+            name: the request's parameter, for the message.
+            text: the text.
+            most: the allowed number of tokens.
+
+        Raises:
+            ContextOverflowError: the text is too long.
+        """
+        if len(text) <= most:
+            return
+        size = len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
+        least = -(-size // self.token_bytes)
+        if least > most:
+            raise ContextOverflowError(
+                f"{name} has {size} bytes and so at least {least} tokens; allowed are {most}: shorten it, or "
+                "load the engine with a larger context."
+            )
+
     @property
     def learned(self) -> int:
         """Size of the vocabulary without tokens added later."""
@@ -108,7 +171,10 @@ class Tokenizer:
 
     def encode(self, text: str, *, begins: bool = True) -> list[int]:
         """Encode text. If ``begins``, add the tokenizer's special tokens (often a start token)."""
-        return list(self._library.encode(text, add_special_tokens=begins).ids)
+        if len(text) <= _BRIEF:
+            return list(self._library.encode(text, add_special_tokens=begins).ids)
+        [encoding] = self._library.encode_batch_fast([text], add_special_tokens=begins)
+        return list(encoding.ids)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Decode ids. Special tokens are omitted, except the ones that mark tool calls."""
@@ -194,16 +260,21 @@ class Tokenizer:
             ) from error
 
     def chat(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        most: int | None = None,
     ) -> list[int]:
         """Render a chat with the checkpoint's template, ending with the generation prompt, and encode it.
 
         Args:
             messages: OpenAI messages with text content and tool-call arguments as objects.
             tools: available tools, in OpenAI's format.
+            most: the allowed number of tokens; None for any. A chat that certainly has more is not encoded.
 
         Raises:
             BadRequestError: the checkpoint has no template, or the template rejects the messages.
+            ContextOverflowError: the chat is too long.
         """
         from jinja2 import TemplateError  # noqa: PLC0415 - as above
 
@@ -218,8 +289,9 @@ class Tokenizer:
             )
         except (TemplateError, TypeError) as error:
             raise BadRequestError(f"messages do not fit the model's chat template: {error}") from error
-        # The template writes the special tokens itself.
-        return list(self._library.encode(text, add_special_tokens=False).ids)
+        if most is not None:
+            self.check_length("messages", text, most)
+        return self.encode(text, begins=False)  # the template writes the special tokens itself
 
     def difference(self, other: Tokenizer) -> str | None:
         """Describe how another tokenizer's vocabulary differs, or return None if it does not.
@@ -233,6 +305,24 @@ class Tokenizer:
             return f"{len(mine)} tokens against {len(theirs)}"
         token = min(set(mine.items()) ^ set(theirs.items()), key=lambda item: (item[1], item[0]))[0]
         return f"token {token!r} has id {mine.get(token)} against {theirs.get(token)}"
+
+
+def _part_kinds(part: Any) -> Iterator[str]:
+    """Yield the types of a normalizer or pre-tokenizer and its parts. One that drops text is "Removed"."""
+    waiting = [None if part is None else json.loads(part.__getstate__())]
+    while waiting:
+        state = waiting.pop()
+        if state is None:
+            continue
+        waiting += [*state.get("normalizers", ()), *state.get("pretokenizers", ())]
+        kept = state.get("behavior") != "Removed" and (state["type"] != "Replace" or _only_grows(state))
+        yield state["type"] if kept else "Removed"
+
+
+def _only_grows(state: Mapping[str, Any]) -> bool:
+    """Return whether a replacement never shortens a text."""
+    old = state["pattern"].get("String")
+    return old is not None and len(state["content"].encode()) >= len(old.encode())
 
 
 class IncrementalDetokenizer:

@@ -37,6 +37,8 @@ MAX_PREDICTED_LENGTH = 15
 MAX_TREE_WIDTH = 8
 MAX_TREE_NODES = 63
 MAX_STOPS = 16
+MAX_BAD_WORDS = 500
+MAX_BAD_WORD = 100
 MAX_LOGPROBS = 20
 MAX_BIAS = 100.0
 
@@ -129,7 +131,8 @@ class SamplingParams:
         seed: seed of the request's own random stream; None chooses one.
         stop: strings that end the answer and are not part of it; one string or up to 16.
         stop_token_ids: token ids that end the answer, in addition to the model's own.
-        bad_words: strings whose token sequences may not occur in the answer.
+        bad_words: strings whose token sequences may not occur in the answer, up to 500 of up to 100
+            characters: each new token is compared with all of them.
         json_schema, regex, grammar: what the whole answer must match: a JSON schema (an object or its text),
             a regular expression, or a Lark grammar; at most one of them.
         draft_length: drafted tokens per round, 0 to 10. None chooses it by measured acceptance and cost;
@@ -239,7 +242,8 @@ class SamplingParams:
         object.__setattr__(self, "stop", tuple(stop or ()))
         check("stop_token_ids", self.stop_token_ids, "a list of token ids", optional_list_of(integer(0)))
         object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids or ()))
-        check("bad_words", self.bad_words, "a list of non-empty strings", optional_list_of(text))
+        words = f"up to {MAX_BAD_WORDS} strings of 1 to {MAX_BAD_WORD} characters"
+        check("bad_words", self.bad_words, words, optional_list_of(_bad_word, MAX_BAD_WORDS))
         object.__setattr__(self, "bad_words", tuple(self.bad_words or ()))
         given = [name for name in _GRAMMARS if getattr(self, name) is not None]
         if len(given) > 1:
@@ -273,6 +277,10 @@ PARAMETER_RULES: Mapping[str, ParameterRule] = {
 """The rules of the parameters whose values are checked alone, without regard to another one."""
 
 
+def _bad_word(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= MAX_BAD_WORD
+
+
 def _biases(value: object) -> bool:
     return value is None or (
         isinstance(value, Mapping)
@@ -292,3 +300,18 @@ def _tree(value: object) -> bool:
         level *= width
         nodes += level
     return nodes <= MAX_TREE_NODES
+
+
+#: Contexts that the prompt of a sliding request may fill; only the last tokens have an effect.
+_SLIDING = 8
+
+
+def prompt_limit(context: int, params: SamplingParams) -> int:
+    """Return the number of tokens that a prompt may have, without those of the answer.
+
+    Args:
+        context: maximum number of tokens of prompt and answer together.
+        params: the request's parameters.
+    """
+    slides = params.overflow == "slide" and params.prompt_logprobs is None
+    return context * _SLIDING if slides else context

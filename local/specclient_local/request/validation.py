@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from specclient.errors import BadRequestError, EngineError
 
 ValueCheck = Callable[[Any], bool]
+
+_SHOWN = 1000
+"""Characters of a text, or entries of a list or object, that an error message shows whole."""
 
 
 class EmptyConstraintError(EngineError):
@@ -31,9 +34,18 @@ def bad_parameter(name: str, value: object, allowed: str) -> BadRequestError:
         value: its value.
         allowed: the allowed values in words, put after "allowed is".
     """
-    error = BadRequestError(f"{name} is {value!r}; allowed is {allowed}.")
+    error = BadRequestError(f"{name} is {shown(value)}; allowed is {allowed}.")
     error.param = name
     return error
+
+
+def shown(value: object) -> str:
+    """Return a value as Python writes it; that of a long text or a large structure is cut off."""
+    if isinstance(value, str) and len(value) > _SHOWN:
+        return f"{value[:_SHOWN]!r}… ({len(value)} characters)"
+    if isinstance(value, list | tuple | Mapping) and len(value) > _SHOWN:
+        return f"{type(value).__name__} of {len(value)} values"
+    return repr(value)
 
 
 def check(name: str, value: object, allowed: str, usable: ValueCheck) -> None:

@@ -10,6 +10,7 @@ import functools
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -22,7 +23,9 @@ from specclient.providers import Endpoint
 from specclient.resources.table.index import children_of, roots, rows_of
 from specclient.resources.table.rows import Row, method_of
 from specclient.serving.admission import AdmissionQueue
-from specclient.serving.calls.request import FORWARDED_HEADERS, boolean_field, forwarded_headers, json_object
+from specclient.serving.calls.json_body import json_object
+from specclient.serving.calls.off_loop import OffLoop
+from specclient.serving.calls.request import FORWARDED_HEADERS, boolean_field, forwarded_headers
 from specclient.serving.catalogue import ModelCatalogue, has_key
 from specclient.serving.errors import ServingError, bad_request, upstream_limit_headers
 from specclient.serving.exchange import JSON, ASGIMessage, HTTPExchange
@@ -52,6 +55,8 @@ class PassthroughHandler:
         admission: limits concurrent requests.
         key_limiter: applies the rate limits of keys.
         own: HTTP method of each path that this server serves itself.
+        off_loop: runs work on large bodies in threads.
+        json_values: maximum number of values in a JSON body.
     """
 
     client: AsyncOpenAI
@@ -60,6 +65,8 @@ class PassthroughHandler:
     admission: AdmissionQueue
     key_limiter: KeyLimiter
     own: Mapping[str, str]
+    off_loop: OffLoop
+    json_values: int
 
     async def __call__(self, exchange: HTTPExchange) -> None:
         """Send a request to the provider and stream the response back.
@@ -128,7 +135,8 @@ class PassthroughHandler:
         headers = forwarded_headers(exchange.headers, _PASSED)
         body = await exchange.body()
         if row.metered and row.verb == "POST" and not row.files:
-            return _json_request(method, body, headers)
+            parse = partial(_json_request, method, body, headers, self.json_values)
+            return await self.off_loop.run(len(body), parse)
         raw = replace(method, params=frozenset(), query=frozenset(), files=frozenset())
         model, stream = "", False
         if row.metered:
@@ -144,9 +152,9 @@ class PassthroughHandler:
         )
 
 
-def _json_request(method: ApiMethod, body: bytes, headers: dict[str, str]) -> Request:
+def _json_request(method: ApiMethod, body: bytes, headers: dict[str, str], most_values: int) -> Request:
     """Return the request to the provider of the call's model."""
-    given = json_object(body)
+    given = json_object(body, most_values)
     model = given.pop("model", None) or ""
     if not isinstance(model, str):
         raise bad_request("model", "model must be a string")

@@ -25,11 +25,11 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 from urllib.parse import parse_qsl
 
-import pydantic_core
-
 from specclient.errors import ConfigurationError
 from specclient.routing.router import AUTO
-from specclient.serving.errors import bad_request
+from specclient.serving.calls.json_body import json_object
+from specclient.serving.errors import bad_request, shown
+from specclient.serving.limits import JSON_VALUES
 from specclient.types.api_method import ApiMethod
 from specclient.types.inference_methods import CHAT, COMPLETION, EMBEDDING, MODERATION, RESPONSE
 from specclient.types.permit import RoutePermit
@@ -70,6 +70,8 @@ def parse_call(
     headers: Mapping[str, str],
     query: str = "",
     permit: RoutePermit | None = None,
+    *,
+    most_values: int = JSON_VALUES,
 ) -> IncomingCall:
     """Parse a call.
 
@@ -79,16 +81,17 @@ def parse_call(
         headers: request headers; those in :data:`FORWARDED_HEADERS` are forwarded.
         query: query string, which is forwarded.
         permit: the routes that the call may be sent to.
+        most_values: maximum number of JSON values and names in the body.
 
     Raises:
         ServingError: 400; the message names the field and what is allowed.
     """
-    given = json_object(body)
+    given = json_object(body, most_values)
     model = _model(given.pop("model", None), required=method not in (MODERATION, RESPONSE))
     stream = boolean_field(given.pop("stream", None), "stream") and method.event_type is not None
     if not isinstance(given.get("stream_options") or {}, dict):
         raise bad_request(
-            "stream_options", f"stream_options is {_shown(given['stream_options'])}; it must be an object"
+            "stream_options", f"stream_options is {shown(given['stream_options'])}; it must be an object"
         )
     ours = given.pop(EXTENSION, None)
     meta = headers.get(META_HEADER, "") not in ("", "0", "false")
@@ -106,7 +109,7 @@ def parse_call(
     if ours is None:
         return IncomingCall(Request(method, model, params, stream=stream, options=options), meta)
     if not isinstance(ours, dict):
-        raise bad_request(EXTENSION, f"specclient is {_shown(ours)}; it must be an object")
+        raise bad_request(EXTENSION, f"specclient is {shown(ours)}; it must be an object")
     policy, strategy, tags = _policy(ours, model), _strategy(ours), _tags(ours.pop("tags", None))
     session = _session(ours.pop("session", None))
     meta = boolean_field(ours.pop("meta", None), "specclient.meta") or meta
@@ -135,28 +138,11 @@ def forwarded_headers(headers: Mapping[str, str], names: Sequence[str]) -> dict[
     return found
 
 
-def json_object(body: bytes) -> dict[str, Any]:
-    """Return the JSON object of a body.
-
-    Raises:
-        ServingError: 400, the body is not a JSON object.
-    """
-    try:
-        given = pydantic_core.from_json(body, allow_inf_nan=False, cache_strings="keys")
-    except ValueError as error:
-        raise bad_request(None, f"the request's body is not JSON: {error}", "invalid_json") from None
-    if not isinstance(given, dict):
-        raise bad_request(
-            None, f"the request's body is {_shown(given)}; it must be a JSON object", "invalid_json"
-        )
-    return given
-
-
 def _model(value: object, *, required: bool) -> str:
     if value is None and not required:
         return ""
     if not isinstance(value, str) or not value:
-        what = "missing" if value is None else _shown(value)
+        what = "missing" if value is None else shown(value)
         raise bad_request(
             "model", f"model is {what}; it must be the name of a model; GET /v1/models lists the models"
         )
@@ -171,7 +157,7 @@ def boolean_field(value: object, name: str) -> bool:
     """
     if value is None or isinstance(value, bool):
         return bool(value)
-    raise bad_request(name, f"{name} is {_shown(value)}; it must be true or false")
+    raise bad_request(name, f"{name} is {shown(value)}; it must be true or false")
 
 
 def _policy(ours: dict[str, Any], model: str) -> Policy | str | None:
@@ -187,7 +173,7 @@ def _policy(ours: dict[str, Any], model: str) -> Policy | str | None:
     if not isinstance(given, dict):
         raise bad_request(
             "specclient.policy",
-            f"specclient.policy is {_shown(given)}; it must be the name of a policy or an object",
+            f"specclient.policy is {shown(given)}; it must be the name of a policy or an object",
         )
     unknown = given.keys() - set(_POLICY)
     if unknown:
@@ -198,7 +184,7 @@ def _policy(ours: dict[str, Any], model: str) -> Policy | str | None:
     for name in ("allow", "deny"):
         if not isinstance(given.get(name, []), list):
             raise bad_request(
-                "specclient.policy", f"policy.{name} is {_shown(given[name])}; it must be a list of routes"
+                "specclient.policy", f"policy.{name} is {shown(given[name])}; it must be a list of routes"
             )
     for name in ("allow", "deny", "fallbacks"):
         routes = given.get(name)
@@ -225,7 +211,7 @@ def _strategy(ours: dict[str, Any]) -> Strategy | None:
     if not isinstance(given.get("draft", ""), str):
         raise bad_request(
             "specclient.draft",
-            f"specclient.draft is {_shown(given['draft'])}; it must be the name of a model",
+            f"specclient.draft is {shown(given['draft'])}; it must be the name of a model",
         )
     try:
         return Strategy(**given)
@@ -261,12 +247,12 @@ def _check_messages(given: Mapping[str, Any]) -> None:
     messages = given.get("messages")
     if not isinstance(messages, list) or not messages:
         raise bad_request(
-            "messages", f"messages is {_shown(messages)}; it must be a non-empty array of objects"
+            "messages", f"messages is {shown(messages)}; it must be a non-empty array of objects"
         )
     for place, message in enumerate(messages):
         if not isinstance(message, dict):
             raise bad_request(
-                f"messages[{place}]", f"messages[{place}] is {_shown(message)}; it must be an object"
+                f"messages[{place}]", f"messages[{place}] is {shown(message)}; it must be an object"
             )
 
 
@@ -274,7 +260,7 @@ def _check_prompt(given: Mapping[str, Any]) -> None:
     prompt = given.get("prompt")
     if not isinstance(prompt, str | list):
         raise bad_request(
-            "prompt", f"prompt is {_shown(prompt)}; it must be a string or an array of strings or token ids"
+            "prompt", f"prompt is {shown(prompt)}; it must be a string or an array of strings or token ids"
         )
 
 
@@ -282,7 +268,7 @@ def _check_input(given: Mapping[str, Any]) -> None:
     text = given.get("input")
     if not isinstance(text, str | list) or not text:
         raise bad_request(
-            "input", f"input is {_shown(text)}; it must be a string or an array of strings or token ids"
+            "input", f"input is {shown(text)}; it must be a string or an array of strings or token ids"
         )
 
 
@@ -291,15 +277,3 @@ _CONTENTS: Mapping[str, Callable[[Mapping[str, Any]], None]] = {
     COMPLETION.name: _check_prompt,
     EMBEDDING.name: _check_input,
 }
-
-
-def _shown(value: object) -> str:
-    """Return a short text for an invalid value, which never contains a complete prompt."""
-    if value is None:
-        return "missing"
-    if isinstance(value, bool | int | float):
-        return str(value).lower()
-    if isinstance(value, str):
-        return repr(value if len(value) <= 40 else f"{value[:40]}…")
-    kind, size = ("an object", "") if isinstance(value, dict) else ("an array", f" of {len(value)}")  # type: ignore[arg-type]
-    return kind + size

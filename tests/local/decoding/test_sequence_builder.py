@@ -143,3 +143,32 @@ def test_several_stop_strings_in_one_token_before_min_tokens_are_ignored(request
     assert answer.push([token], [True]).text == first
     piece = answer.push(requests.tokenizer.encode("x", begins=False), [False])
     assert (piece.text, piece.finish_reason) == ("", "stop")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "params"),
+    [
+        ("a" * 100_000, {}),
+        ("a" * 100_000, {"overflow": "slide"}),
+        ("def f", {"prediction": "a" * 100_000}),
+    ],
+    ids=["prompt", "sliding prompt", "prediction"],
+)
+def test_a_text_that_certainly_exceeds_the_context_is_not_encoded(folder, monkeypatch, prompt, params):
+    requests = SequenceBuilder(Tokenizer(folder), read_config(folder), 40, "plain", ("plain", "prediction"))
+    encode = requests.tokenizer.encode
+
+    def short(text, *, begins=True):
+        assert len(text) < 1000, "a long text was encoded"
+        return encode(text, begins=begins)
+
+    monkeypatch.setattr(requests.tokenizer, "encode", short)
+    with pytest.raises(ContextOverflowError, match=r"has 100000 bytes and so at least .* allowed are"):
+        requests.sequence(0, prompt, SamplingParams(max_tokens=8, **params))
+
+
+def test_a_sliding_prompt_may_be_longer_than_the_context(requests):
+    text = "a " * requests.context
+    assert requests.sequence(0, text, SamplingParams(max_tokens=8, overflow="slide")).tokens
+    with pytest.raises(ContextOverflowError):
+        requests.sequence(0, text, SamplingParams(max_tokens=8))

@@ -11,10 +11,10 @@ import pytest
 from specclient_local.loading.configured_models import BUNDLED
 from specclient_local.model.tokenizer import IncrementalDetokenizer, StopStringFilter, Tokenizer
 from tiny_models import byte_tokenizer, write_checkpoint
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Library
-from tokenizers import decoders, models, pre_tokenizers
 
-from specclient.errors import BadRequestError, CheckpointError
+from specclient.errors import BadRequestError, CheckpointError, ContextOverflowError
 
 EMOJI = "\U0001f600\U0001f469\u200d\U0001f4bb"
 TEXTS = ["def fibonacci(n):\n    return n", f"\u00e9\u00fc\u4e2d\u6587{EMOJI} end", "", " lead", "a\ufffdb"]
@@ -230,3 +230,69 @@ def test_the_first_chats_of_a_process_may_run_concurrently() -> None:
         [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=120
     )
     assert ended.returncode == 0, ended.stderr
+
+
+def built(tmp_path, **parts):
+    """Save a byte-level tokenizer with other parts; return it loaded."""
+    library = byte_tokenizer()
+    for name, part in parts.items():
+        setattr(library, name, part)
+    library.save(str(tmp_path / "tokenizer.json"))
+    return Tokenizer(tmp_path)
+
+
+def test_no_text_has_fewer_tokens_than_its_bytes_allow(tokenizer):
+    bundled = Tokenizer(BUNDLED / "target")
+    for loaded in (tokenizer, bundled):
+        longest = max((loaded.piece(token) for token in range(loaded.learned)), key=len)
+        assert loaded.token_bytes >= len(longest)
+        for text in (*TEXTS, longest.decode(errors="replace") * 50, " " * 1000, "<|bos|>" * 50):
+            size = len(text.encode())
+            assert len(loaded.encode(text, begins=False)) * loaded.token_bytes >= size, text
+    assert bundled.token_bytes < 64
+
+
+@pytest.mark.parametrize(
+    ("parts", "ratio"),
+    [
+        ({}, 1),
+        ({"normalizer": normalizers.NFC()}, 3),
+        ({"normalizer": normalizers.Sequence([normalizers.Prepend("x"), normalizers.Replace(" ", "__")])}, 1),
+        ({"normalizer": normalizers.Replace("  ", " ")}, 64),
+        ({"normalizer": normalizers.Strip()}, 64),
+        ({"pre_tokenizer": pre_tokenizers.WhitespaceSplit()}, 64),
+        ({"pre_tokenizer": pre_tokenizers.Split(" ", "removed")}, 64),
+    ],
+)
+def test_tokenizers_that_drop_characters_have_a_wider_bound(tmp_path, tokenizer, parts, ratio):
+    loaded = built(tmp_path, **parts)
+    assert loaded.token_bytes == tokenizer.token_bytes * ratio
+
+
+def test_added_tokens_that_take_spaces_widen_the_bound(tmp_path, tokenizer):
+    library = byte_tokenizer()
+    library.add_special_tokens([AddedToken("<mask>", lstrip=True)])
+    library.save(str(tmp_path / "tokenizer.json"))
+    assert Tokenizer(tmp_path).token_bytes >= tokenizer.token_bytes * 64
+
+
+def test_a_text_that_certainly_exceeds_a_limit_is_refused_without_encoding_it(tokenizer, monkeypatch):
+    monkeypatch.setattr(tokenizer, "encode", lambda *_, **__: pytest.fail("it was encoded"))
+    text = "ab" * 5000
+    least = -(-len(text) // tokenizer.token_bytes)
+    tokenizer.check_length("prompt", text, least)
+    with pytest.raises(ContextOverflowError, match=f"prompt has 10000 bytes and so at least {least} tokens"):
+        tokenizer.check_length("prompt", text, least - 1)
+    with pytest.raises(ContextOverflowError):
+        tokenizer.check_length("prompt", "\ud800" * 10_000, 10)
+
+
+@pytest.mark.parametrize("unit", ["word ", "é", "aaaaaaaa", "\U0001f600", "  \n"])
+def test_long_texts_have_the_ids_of_the_library(unit):
+    """They are encoded by another of the library's methods, which releases the GIL."""
+    loaded = Tokenizer(BUNDLED / "target")
+    text = unit * 20_000
+    library = Library.from_file(str(loaded.folder / "tokenizer.json"))
+    library.no_truncation()
+    for begins in (True, False):
+        assert loaded.encode(text, begins=begins) == library.encode(text, add_special_tokens=begins).ids

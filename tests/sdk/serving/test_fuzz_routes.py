@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import socket
 from collections.abc import Iterator
@@ -13,89 +12,9 @@ from gateway_server import Served, upstream_settings
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from loopback_server import OpenAIServer
+from route_requests import GOOD, HEADERS, LOCAL, PATHS, QUERIES, VERBS, wrong_bodies
 
 from specclient.serving.errors import MAX_MESSAGE
-
-LOCAL, HOSTED = "local/demo", "mine/m-large"
-_SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
-_NAMED = {"name": "a", "schema": _SCHEMA}
-_FUNCTION = {"name": "f", "parameters": _SCHEMA}
-_OURS = {"tags": {"a": "b"}, "session": "s", "depth": 2, "meta": True, "draft_length": 2}
-_POLICY = {"minimize": "cost", "max_cost_usd": 1, "allow": ["mine/"], "deny": [], "max_latency_s": 9}
-_MESSAGES: Any = [
-    {"role": "system", "content": "x"},
-    {"role": "user", "content": [{"type": "text", "text": "x"}]},
-]
-#: Valid requests of each kind; invalid ones are mutations of them.
-GOOD: dict[str, list[dict[str, Any]]] = {
-    "/v1/chat/completions": [
-        {"messages": _MESSAGES, "n": 2, "stop": ["a"], "seed": 1, "logprobs": True, "top_logprobs": 2},
-        {"messages": _MESSAGES, "stream": True, "stream_options": {"include_usage": True}},
-        {"messages": _MESSAGES, "response_format": {"type": "json_schema", "json_schema": _NAMED}},
-        {"messages": _MESSAGES, "tools": [{"type": "function", "function": _FUNCTION}], "temperature": 1.0},
-        {"messages": _MESSAGES, "prediction": {"type": "content", "content": "x"}, "logit_bias": {"5": 1}},
-        {"messages": _MESSAGES, "specclient": _OURS, "metadata": {"a": "b"}, "user": "u"},
-        {"messages": _MESSAGES, "specclient": {"policy": _POLICY}, "model": "auto"},
-    ],
-    "/v1/completions": [
-        {"prompt": ["x", [5, 6]], "echo": True, "logprobs": 2, "n": 1, "presence_penalty": 0.5},
-        {"prompt": "x", "stream": True, "prompt_logprobs": 1, "return_token_ids": True},
-    ],
-    "/v1/responses": [
-        {"input": "x", "instructions": "x", "text": {"format": {"type": "json_schema", **_NAMED}}},
-        {"input": [{"role": "user", "content": [{"type": "input_text", "text": "x"}]},
-                   {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
-                   {"type": "function_call_output", "call_id": "c", "output": "x"}],
-         "include": ["message.output_text.logprobs"], "top_logprobs": 1, "stream": True},
-        {"input": "x", "tools": [{"type": "function", **_FUNCTION}],
-         "tool_choice": {"type": "function", "name": "f"}},
-    ],
-    "/v1/embeddings": [{"input": ["x"], "dimensions": 2, "encoding_format": "float"}],
-    "/v1/moderations": [{"input": [{"type": "text", "text": "x"}]}],
-    "/v1/images/generations": [{"prompt": "x", "n": 1, "stream": False}],
-    "/v1/batches": [{"input_file_id": "f", "endpoint": "/v1/embeddings", "completion_window": "24h"}],
-}  # fmt: skip
-_BOUNDS = {
-    "/v1/responses": "max_output_tokens",
-    "/v1/chat/completions": "max_tokens",
-    "/v1/completions": "max_tokens",
-}
-READ = ("/health", "/ready", "/metrics", "/dashboard", "/dashboard/live", "/dashboard/figures", "/v1/models",
-        "/v1/models/local/demo", "/v1/files", "/v1/files/f/content", "/v1/responses/r", "/")  # fmt: skip
-
-_TEXTS = st.sampled_from(
-    ["", "\0", "\ud800", "é\U0001f600", "-1", "auto", "local/demo", "a" * 3000]
-) | st.text(max_size=6)
-_NUMBERS = (
-    st.integers(-3, 3)
-    | st.sampled_from([2**31, 2**63, -(2**63) - 1, 10**40, 0.5, -0.0, 1e-320, 1e308])
-    | st.floats(allow_nan=False, allow_infinity=False)
-)
-VALUES = st.recursive(
-    st.none() | st.booleans() | _NUMBERS | _TEXTS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXTS, inner, max_size=3),
-    max_leaves=5,
-)
-#: JSON, valid or not, that json.dumps does not write.
-RAW = st.sampled_from(
-    [
-        "1e999",
-        "-1e999",
-        "9" * 5000,
-        "NaN",
-        "[" * 500 + "]" * 500,
-        "0x1",
-        "01",
-        "'x'",
-        "",
-        "[1,]",
-        '{"a":' * 300 + "1" + "}" * 300,
-        '"\\u0000"',
-        '"\\ud800x"',
-        '"\\udc00\\ud800"',
-    ]
-)
-_MARK = "\u2603raw\u2603"
 
 
 @pytest.fixture(scope="module")
@@ -139,80 +58,6 @@ def _request(verb: str, path: str, body: bytes, lines: list[tuple[str, str]]) ->
     head = "".join(f"{name}: {value}\r\n" for name, value in [*own, *lines])
     return f"{verb} {path} HTTP/1.1\r\n{head}\r\n".encode("latin-1") + body
 
-
-def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the path to each value within a value."""
-    yield path
-    entries = (
-        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    )
-    for name, inner in entries:
-        yield from _places(inner, (*path, name))
-
-
-@st.composite
-def wrong_bodies(draw: Any) -> tuple[str, bytes]:
-    """Draw a route and a valid body of it with values replaced, removed or added at any level."""
-    path = draw(st.sampled_from(sorted(GOOD)))
-    body: Any = {
-        "model": draw(st.sampled_from([LOCAL, HOSTED])),
-        **copy.deepcopy(draw(st.sampled_from(GOOD[path]))),
-    }
-    body = {_BOUNDS[path]: 2, **body} if path in _BOUNDS else body
-    raw = ""
-    for _ in range(draw(st.integers(1, 3))):
-        way = draw(st.sampled_from(list(_places(body))[1:] or [()]))
-        if not way:
-            continue
-        holder = body
-        for step in way[:-1]:
-            holder = holder[step]
-        kind = draw(st.sampled_from(["replace", "replace", "drop", "add", "wrap", "raw"]))
-        if kind == "drop":
-            del holder[way[-1]]
-        elif kind == "add" and isinstance(holder, dict):
-            holder[draw(_TEXTS)] = draw(VALUES)
-        elif kind == "wrap":
-            holder[way[-1]] = draw(st.sampled_from([[holder[way[-1]]], {"a": holder[way[-1]]}]))
-        elif kind == "raw":
-            raw = draw(RAW)
-            holder[way[-1]] = _MARK
-        else:
-            holder[way[-1]] = draw(VALUES)
-    return path, json.dumps(body).replace(json.dumps(_MARK), raw).encode()
-
-
-HEADERS = st.lists(
-    st.tuples(
-        st.sampled_from(["content-type", "authorization", "accept", "openai-beta", "idempotency-key", "host",
-                         "traceparent", "tracestate", "x-specclient-meta", "origin", "expect", "cookie",
-                         "content-encoding"]),
-        st.sampled_from(["application/json", "text/plain", "multipart/form-data", "", "1", "Bearer x", "gzip",
-                         "multipart/form-data; boundary=x", "application/x-www-form-urlencoded", "null",
-                         "00-" + "a" * 32 + "-" + "b" * 16 + "-01", "100-continue", "http://localhost"])
-        | st.text(st.characters(min_codepoint=33, max_codepoint=255, exclude_characters="\x7f"), max_size=8),
-    ),
-    max_size=4,
-)  # fmt: skip
-_STEP = st.sampled_from(
-    ["v1", "models", "files", "chat", "responses", "dashboard", "..", ".", "%2e%2e", "%00", "%ff", "", "a b"]
-)
-PATHS = st.sampled_from(READ) | st.lists(_STEP, max_size=5).map(
-    lambda steps: "/" + "/".join(steps).replace(" ", "%20")
-)
-QUERIES = st.just("") | st.sampled_from(
-    [
-        "?span=24h",
-        "?span=7d",
-        "?span=",
-        "?span=%00",
-        "?span=1&span=2",
-        "?limit=x",
-        "?%ff=%fe",
-        "?" + "a" * 2000,
-    ]
-)
-VERBS = st.sampled_from(["GET", "GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "TRACE", "BREW"])
 
 CHECKS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink)

@@ -284,3 +284,22 @@ def test_tiktoken_is_not_imported_before_it_is_needed(tmp_path):
     )
     environment = {**os.environ, "TIKTOKEN_CACHE_DIR": str(tmp_path / "none")}
     assert subprocess.run([sys.executable, "-c", script], check=False, env=environment).returncode == 0
+
+
+def test_a_long_text_is_estimated_in_slices():
+    """The regular expression holds the GIL for the length of a slice, and not for that of a text."""
+    text = "def f(x):\n    return x + 1000\n" * 10_000
+    assert estimate(text) == pytest.approx(10_000 * estimate("def f(x):\n    return x + 1000\n"), rel=0.01)
+    assert estimate("a" * 1_000_000) == pytest.approx(1_000_000 / 4.5, rel=0.01)
+
+
+def test_the_estimate_of_data_takes_linear_time():
+    """Runs that are too short for base64 were searched anew from each of their characters."""
+    value = {"data": ("A" * 255 + " ") * 20_000}
+    assert count_messages([{"role": "user", "content": [value]}], "local/demo").tokens > 0
+
+
+@needs_vocabularies
+def test_a_text_on_which_tiktoken_panics_is_estimated(vocabularies):
+    """Its regular expressions overflow their stack; the panic is no ``Exception``."""
+    assert count_text(" " * 1_000_000, "gpt-4.1").estimated

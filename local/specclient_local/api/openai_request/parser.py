@@ -17,7 +17,7 @@ from specclient_local.api.openai_request.answer_format import (
 from specclient_local.api.openai_request.chat import parse_messages, parse_prediction, parse_tools
 from specclient_local.api.tools.call_grammar import ToolSettings
 from specclient_local.request.params import MAX_LOGPROBS, SamplingParams
-from specclient_local.request.validation import bad_parameter, integer
+from specclient_local.request.validation import bad_parameter, integer, shown
 
 COMPLETION_MAX_TOKENS = 16
 """Default ``max_tokens`` of a text completion, as in OpenAI's API."""
@@ -285,7 +285,7 @@ def _reject_unsupported(given: Mapping[str, Any], operation: str, model: str, ch
             continue
         allowed = ", ".join(repr(v) for v in neutral)
         hint = f"allowed is {allowed}, or to leave it out" if allowed else "leave it out"
-        error = UnsupportedParameterError(f"{name}={value!r} is not supported by local/{model}; {hint}.")
+        error = UnsupportedParameterError(f"{name}={shown(value)} is not supported by local/{model}; {hint}.")
         error.param = name
         raise error
 

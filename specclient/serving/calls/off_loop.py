@@ -1,0 +1,34 @@
+"""Work on large requests in a thread, so that the event loop serves other clients meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from specclient.runtime.event_loop import run_in_thread
+
+__all__ = ["OffLoop"]
+
+T = TypeVar("T")
+
+#: Bytes of a body whose work takes about a millisecond, and less than a thread would add under load.
+_ON_LOOP = 64 * 2**10
+
+
+class OffLoop:
+    """Runs work on the bodies of one server's requests: on small ones at once, on large ones in a thread.
+
+    Threads take turns: a parser holds the GIL until it is done, and several of them in a row would delay the
+    event loop by the sum of their times.
+    """
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+
+    async def run(self, size: int, work: Callable[[], T]) -> T:
+        """Return the result of ``work`` on a body of ``size`` bytes."""
+        if size <= _ON_LOOP:
+            return work()
+        async with self._turn:
+            return await run_in_thread(work)

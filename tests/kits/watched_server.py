@@ -1,0 +1,191 @@
+"""``specclient serve`` with worker processes, its memory, and bystanders that notice stalls.
+
+with WatchedServer(folder, compiled, upstream) as server:
+    server.send(b"GET /health HTTP/1.1\\r\\n...")     # the status, and the body
+    server.report()                                   # of the bystanders; see bystanders.py
+    server.resident_mb()                              # of each worker, after a garbage collection
+
+Run as a script, it is ``specclient serve`` whose processes collect garbage at SIGUSR1.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any, Self
+
+_COLLECTED = "TESTS_COLLECTED"
+
+
+def _collect(_number: int, _frame: FrameType | None) -> None:
+    """Collect garbage, and note it in a file."""
+    gc.collect()
+    with Path(os.environ[_COLLECTED]).open("a") as file:
+        file.write(f"{os.getpid()}\n")
+
+
+if _COLLECTED in os.environ:  # also in workers, which import the module of the program
+    signal.signal(signal.SIGUSR1, _collect)
+
+
+class WatchedServer:
+    """A served process tree with bystanders, as a context manager.
+
+    Args:
+        folder: for the home of the processes, the configuration and logs.
+        compiled: the folder of the compiled passes.
+        upstream: base URL of the provider ``mine``.
+        workers: number of worker processes.
+        arguments: further options of ``specclient serve``.
+    """
+
+    def __init__(
+        self, folder: Path, compiled: Path, upstream: str, *arguments: str, workers: int = 2
+    ) -> None:
+        self._folder = folder
+        cache = folder / "cache"
+        (cache / "specclient").mkdir(parents=True)
+        (cache / "specclient" / "native").symlink_to(compiled, target_is_directory=True)
+        self._collected = folder / "collected"
+        self._bystanders: subprocess.Popen[str] | None = None
+        (folder / "specclient.toml").write_text(
+            'default_provider = "mine"\ndefault_model = "local/demo"\ncandidates = ["mine/m-large"]\n'
+            f'[providers.mine]\nbase_url = "{upstream}"\napi_key = "sk-up"\nmodels = ["m-large"]\n'
+            '[prices."mine/*"]\ninput = 2\noutput = 8\n[local]\nthreads = 1\n'
+        )
+        keep = {name: text for name, text in os.environ.items() if not name.endswith("_API_KEY")}
+        homes = dict.fromkeys(("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"), str(folder))
+        keep |= {**homes, "XDG_CACHE_HOME": str(cache)}
+        self._environment = {**keep, _COLLECTED: str(self._collected), "PYTHONUNBUFFERED": "1"}
+        self._command = [
+            sys.executable, __file__, "serve", "--port", "0", "--workers", str(workers), "--preload",
+            "--model-per-worker", *arguments,
+        ]  # fmt: skip
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _start(self) -> None:
+        self._log = (self._folder / "stderr.txt").open("w")
+        self._process = subprocess.Popen(
+            self._command, stdout=subprocess.PIPE, stderr=self._log, text=True, cwd=self._folder,
+            env=self._environment,
+        )  # fmt: skip
+        assert self._process.stdout is not None
+        output = ""
+        for line in self._process.stdout:
+            output += line
+            if found := re.search(r"at http://127\.0\.0\.1:(\d+)/v1", line):
+                self.port = int(found.group(1))
+            if line.startswith("    try "):
+                break
+        else:
+            raise AssertionError(f"the server ended: {output} {self.log()}")
+        self._bystanders = subprocess.Popen(
+            [sys.executable, str(Path(__file__).parent / "bystanders.py"), str(self.port)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert self._bystanders.stdout is not None
+        assert self._bystanders.stdout.readline() == "ready\n", self.log()
+        self.workers = self.living()
+
+    def __exit__(self, *_: object) -> None:
+        if self._bystanders is not None:
+            self._bystanders.communicate(timeout=30)
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        self._process.communicate(timeout=60)
+        self._log.close()
+
+    def log(self) -> str:
+        """Return what the server has written to stderr."""
+        return (self._folder / "stderr.txt").read_text()
+
+    def living(self) -> set[int]:
+        """Return the process ids of the workers."""
+        pids = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        return {int(pid) for pid in pids if b"spawn_main" in _command_line(pid)}
+
+    def report(self) -> dict[str, Any]:
+        """Return the bystanders' report since the last one."""
+        assert self._bystanders is not None
+        stdin, stdout = self._bystanders.stdin, self._bystanders.stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write("\n")
+        stdin.flush()
+        report: dict[str, Any] = json.loads(stdout.readline())
+        return report
+
+    def resident_mb(self) -> dict[int, float]:
+        """Return the resident memory of each worker after a garbage collection."""
+        self._collected.write_text("")
+        for pid in self.workers:
+            os.kill(pid, signal.SIGUSR1)
+        end = time.monotonic() + 60
+        while {int(pid) for pid in self._collected.read_text().split()} < self.workers:
+            assert time.monotonic() < end, "a worker does not collect garbage"
+            time.sleep(0.01)
+        page = os.sysconf("SC_PAGE_SIZE")
+        return {
+            pid: int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * page / 2**20 for pid in self.workers
+        }
+
+    def send(self, request: bytes, *, seconds: float = 60.0) -> tuple[int, bytes]:
+        """Send bytes on a new connection; return the status and the body, or status 0 if none came.
+
+        Args:
+            request: the complete HTTP request, which asks for the connection to be closed.
+            seconds: after which this client disconnects.
+        """
+        end = time.monotonic() + seconds
+        answer = bytearray()
+        with (
+            suppress(ConnectionError, TimeoutError),
+            socket.create_connection(("127.0.0.1", self.port), timeout=60) as sock,
+        ):
+            with suppress(BrokenPipeError, ConnectionResetError):  # a refusal may come before the end
+                sock.sendall(request)
+            while (left := end - time.monotonic()) > 0:
+                sock.settimeout(left)
+                if not (piece := sock.recv(65536)):
+                    break
+                answer += piece
+        head, _, body = bytes(answer).partition(b"\r\n\r\n")
+        return (int(head.split(b" ")[1]) if head.startswith(b"HTTP/1.1 ") else 0), body
+
+
+def _command_line(pid: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def post(path: str, body: bytes, *lines: str, length: int | None = None) -> bytes:
+    """Return an HTTP request with a body."""
+    size = len(body) if length is None else length
+    head = ["host: localhost", "connection: close", f"content-length: {size}"]
+    text = "\r\n".join([f"POST {path} HTTP/1.1", *head, "content-type: application/json", *lines, "", ""])
+    return text.encode("latin-1") + body
+
+
+if __name__ == "__main__":
+    from specclient_cli.main import main
+
+    main()

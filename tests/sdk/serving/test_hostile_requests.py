@@ -1,0 +1,177 @@
+"""Hostile requests of every route: no 500, no lost worker, no stall, no leak, and no wrong byte for others.
+
+The server runs in processes of its own, with two workers. Two bystanders stream answers of the engine all
+the time, and one requests ``/health``. Every test run sends a few requests, the same ones each time; ``make
+soak`` sends 100,000, prints the responses by status, and compares the bystanders' waits with the goals.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hostile_requests import HostileRequest, hostile_requests
+from hypothesis import HealthCheck, Phase, given, settings
+from loopback_server import OpenAIServer
+from watched_server import WatchedServer, post
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads memory from /proc")
+
+#: The goals: 99th percentile of /health, and the longest gap in a stream, in milliseconds.
+HEALTH_MS, GAP_MS = 100, 250
+#: What a stall is in the ordinary suite, whose machine also runs other tests.
+STALL_MS = 2000
+GROWTH_MB = 64
+#: Seconds after which the client leaves a request that goes on.
+PATIENCE_S = 1.0
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, native_folder: Path) -> Iterator[WatchedServer]:
+    with OpenAIServer() as upstream:
+        folder = tmp_path_factory.mktemp("hostile")
+        with WatchedServer(folder, native_folder, upstream.base_url) as server:
+            upstream.requests = _Forgetful()
+            yield server
+
+
+class _Forgetful(list[Any]):
+    """Keeps no requests, of which there are many large ones."""
+
+    def append(self, _: Any) -> None:
+        pass
+
+
+def _completion(**fields: Any) -> bytes:
+    return post("/v1/completions", json.dumps({"model": "local/demo", "max_tokens": 2, **fields}).encode())
+
+
+def _chat(**fields: Any) -> bytes:
+    body = {"model": "local/demo", "max_tokens": 2, "messages": [{"role": "user", "content": "x"}], **fields}
+    return post("/v1/chat/completions", json.dumps(body).encode())
+
+
+def _completion_of(prompt: bytes) -> bytes:
+    return post("/v1/completions", b'{"model":"local/demo","prompt":%b}' % prompt)
+
+
+TEXT = "a word, " * 1_000_000
+#: Requests that stalled every client of their process for seconds.
+STALLS: dict[str, tuple[bytes, int]] = {
+    "prompt": (_completion(prompt=TEXT), 400),
+    "sliding prompt": (_completion(prompt=TEXT, overflow="slide"), 400),
+    "chat": (_chat(messages=[{"role": "user", "content": TEXT}]), 400),
+    "prediction": (_chat(prediction={"type": "content", "content": TEXT}), 400),
+    "responses": (post("/v1/responses", json.dumps({"model": "local/demo", "input": TEXT}).encode()), 400),
+    "guided_choice": (_completion(prompt="x", guided_choice=[f"choice {i}" for i in range(50_000)]), 400),
+    "escapes": (_completion_of(b'"' + rb"\u0041" * 1_500_000 + b'"'), 400),
+    "small values": (_completion_of(b"[" + b"{}," * 8_000_000 + b"1]"), 400),
+    "token ids": (_completion(prompt=[5] * 300_000), 400),
+    "messages": (_chat(messages=[{"role": "user", "content": "x"}] * 60_000), 400),
+    "bad words": (_completion(prompt="x", bad_words=["a b " * i for i in range(1, 2000)]), 400),
+    "log-probabilities": (_completion(prompt="a b " * 400, echo=True, logprobs=5, n=128), 400),
+    "hosted prompt": (_chat(model="mine/m-large", messages=[{"role": "user", "content": TEXT}]), 200),
+    "passed on": (post("/v1/audio/speech", json.dumps({"model": "m-large", "input": TEXT}).encode()), 404),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(STALLS))
+def test_a_large_request_stalls_no_other_client(server: WatchedServer, name: str) -> None:
+    request, expected = STALLS[name]
+    server.report()
+    for _ in range(3):  # the bystanders' connections are not all in the worker that accepts it
+        status, body = server.send(request)
+        assert status == expected, body[:500]
+    _check_bystanders(server.report(), gap_ms=STALL_MS, health_ms=STALL_MS)
+
+
+def test_hostile_requests_harm_nobody(server: WatchedServer) -> None:
+    server.report()
+    statuses = _bombard(server, 40, seeded=True)
+    report = server.report()
+    assert len(statuses) > 2, "the requests differ in nothing"
+    assert min(report["answers"], report["health_ms"]["count"]) > 0
+    _check_bystanders(report, gap_ms=STALL_MS, health_ms=STALL_MS)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_many_hostile_requests_harm_nobody(server: WatchedServer, capsys: pytest.CaptureFixture[str]) -> None:
+    count = int(os.environ.get("HOSTILE_REQUESTS", "100000"))
+    _bombard(server, 200, seeded=True)  # so that what is loaded once is loaded
+    before = server.resident_mb()
+    server.report()
+    statuses = _bombard(server, count, seeded=False)
+    report = server.report()
+    grown = _grown_mb(server, before)
+    with capsys.disabled():
+        print(f"\n{sum(statuses.values())} hostile requests: {dict(sorted(statuses.items()))}")
+        print(f"bystanders: {json.dumps(report)}; memory grown by {grown:.0f} MB")
+    assert grown <= GROWTH_MB
+    _check_bystanders(report, gap_ms=GAP_MS, health_ms=HEALTH_MS)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", sorted(STALLS))
+def test_the_stall_goals_hold_for_large_requests(
+    server: WatchedServer, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request, _ = STALLS[name]
+    server.send(request)
+    before = server.resident_mb()
+    server.report()
+    for _ in range(10):
+        server.send(request)
+    report = server.report()
+    grown = _grown_mb(server, before)
+    with capsys.disabled():
+        print(f"\n{name}: {json.dumps(report)}; memory grown by {grown:.0f} MB")
+    assert grown <= GROWTH_MB
+    _check_bystanders(report, gap_ms=GAP_MS, health_ms=HEALTH_MS)
+
+
+def _bombard(server: WatchedServer, count: int, *, seeded: bool) -> Counter[int]:
+    """Send hostile requests; return the number of responses by status, 0 for none."""
+    statuses: Counter[int] = Counter()
+
+    @settings(
+        max_examples=count,
+        derandomize=seeded,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(request=hostile_requests())
+    def send(request: HostileRequest) -> None:
+        status, body = server.send(request.content, seconds=0 if request.leaves else PATIENCE_S)
+        statuses[status] += 1
+        assert status not in (500, 501), (request.shown, body[:500])
+        assert server.living() == server.workers, (request.shown, server.log()[-2000:])
+
+    send()
+    return statuses
+
+
+def _check_bystanders(report: dict[str, Any], *, gap_ms: float, health_ms: float) -> None:
+    assert report["wrong"] == []
+    assert report["gap_ms"]["max"] <= gap_ms, report
+    assert report["health_ms"]["p99"] <= health_ms, report
+
+
+def _grown_mb(server: WatchedServer, before: dict[int, float]) -> float:
+    """Return the growth of the workers' memory once abandoned requests have ended."""
+    end = time.monotonic() + 30
+    while True:
+        after = server.resident_mb()
+        grown = max(after[pid] - before[pid] for pid in before)
+        if grown <= GROWTH_MB or time.monotonic() > end:
+            return grown
+        time.sleep(1)
