@@ -147,14 +147,16 @@ class WatchedServer:
         }
 
     def send(self, request: bytes, *, seconds: float = 60.0) -> tuple[int, bytes]:
-        """Send bytes on a new connection; return the status and the body, or status 0 if none came.
+        """Send bytes on a new connection; return the status and the body.
+
+        The status is 0 if this client left before the answer, and -1 if the server closed without one.
 
         Args:
             request: the complete HTTP request, which asks for the connection to be closed.
             seconds: after which this client disconnects.
         """
         end = time.monotonic() + seconds
-        answer = bytearray()
+        answer, none = bytearray(), 0
         with (
             suppress(ConnectionError, TimeoutError),
             socket.create_connection(("127.0.0.1", self.port), timeout=60) as sock,
@@ -164,10 +166,11 @@ class WatchedServer:
             while (left := end - time.monotonic()) > 0:
                 sock.settimeout(left)
                 if not (piece := sock.recv(65536)):
+                    none = -1
                     break
                 answer += piece
         head, _, body = bytes(answer).partition(b"\r\n\r\n")
-        return (int(head.split(b" ")[1]) if head.startswith(b"HTTP/1.1 ") else 0), body
+        return (int(head.split(b" ")[1]) if head.startswith(b"HTTP/1.1 ") else none), body
 
 
 def _command_line(pid: str) -> bytes:

@@ -138,7 +138,7 @@ def test_the_stall_goals_hold_for_large_requests(
 
 
 def _bombard(server: WatchedServer, count: int, *, seeded: bool) -> Counter[int]:
-    """Send hostile requests; return the number of responses by status, 0 for none."""
+    """Send hostile requests; return their number by status; see :meth:`WatchedServer.send`."""
     statuses: Counter[int] = Counter()
 
     @settings(
