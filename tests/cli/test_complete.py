@@ -202,7 +202,7 @@ def test_invalid_input_is_named_with_a_remedy(run, local, words, code: int, name
 def test_a_prompt_longer_than_the_context_is_an_error(run, local) -> None:
     code, out, err = run("complete", "word " * 5000)
     assert (code, out, err.count("\n")) == (1, "", 1)
-    assert "context of 512" in err
+    assert "allowed are 512" in err
     (row,) = _rows()
     assert (row.status, row.error, row.cost_nano) == ("error", "ContextOverflowError", 0)
 

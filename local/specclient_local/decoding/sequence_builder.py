@@ -35,6 +35,9 @@ _MISSING: dict[Method, str] = {
 """For each method that needs something loaded: what is missing and how to load it. Other methods always work.
 """
 
+#: The longest prediction, in contexts of the model; a bound on the time that its encoding takes.
+_PREDICTED_CONTEXTS = 16
+
 
 @dataclass(frozen=True, slots=True)
 class SequenceBuilder:
@@ -145,9 +148,12 @@ class SequenceBuilder:
         return sequences - {(), *((token,) for token in self.config.eos)}
 
     def _prediction(self, prediction: Prompt | None) -> PredictionProgress:
-        """Encode a predicted answer. It continues the prompt, so it gets no start token."""
+        """Encode a predicted answer. It continues the prompt, so it gets no start token.
+
+        It may be longer than the context, as an answer may skip parts of it.
+        """
         if isinstance(prediction, str):
-            self.tokenizer.check_length("prediction", prediction, self.context)
+            self.tokenizer.check_length("prediction", prediction, _PREDICTED_CONTEXTS * self.context)
             prediction = self.tokenizer.encode(prediction, begins=False)
         return PredictionProgress(self._ids("prediction", prediction))
 

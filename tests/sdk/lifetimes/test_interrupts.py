@@ -75,7 +75,7 @@ def test_sigterm_keeps_its_default_action_and_ends_the_program(
     begin: Any, openai_server: OpenAIServer
 ) -> None:
     openai_server.script(hang)
-    code = "client = OpenAI(base_url=URL, api_key='k')\nwhole(client)\n"
+    code = "client = OpenAI(base_url=URL, api_key='k')\ncreate(client)\n"
     with begin(code, openai_server.base_url) as process:
         _wait_for_request(openai_server)
         process.send_signal(signal.SIGTERM)
