@@ -7,17 +7,35 @@
 #include <stdint.h>
 #include <string.h>
 
-#define W 16                    /* outputs of a panel; elements of a vector */
-#define ROWS 6                  /* rows that are multiplied with a panel at once: their sums fit the registers */
+#define W 16                    /* outputs of a panel */
+#define ROWS 6                  /* rows that are multiplied with a panel at once */
+#define BLOCK 512               /* inputs whose weights stay in the cache while several tiles of sums use them */
 #define PREFETCH_DISTANCE 2048  /* elements between a load and its prefetch */
 #define CACHE_LINE 64           /* bytes */
 
-typedef float vec __attribute__((vector_size(64), aligned(4)));
-typedef int32_t ivec __attribute__((vector_size(64)));
+/* VECTOR is the size of the processor's vectors in bytes, SUMS the number of its registers that hold sums while the
+ * others hold factors. gcc keeps larger vectors in memory instead of registers. */
+#if defined(__AVX512F__)
+#define VECTOR 64
+#define SUMS 24
+#elif defined(__AVX__)
+#define VECTOR 32
+#define SUMS 12
+#elif defined(__aarch64__)
+#define VECTOR 16
+#define SUMS 24
+#else
+#define VECTOR 16
+#define SUMS 12
+#endif
+#define V (VECTOR / 4)  /* elements of a vector */
 
-typedef int8_t i8s __attribute__((vector_size(16), aligned(1)));
-typedef int16_t i16s __attribute__((vector_size(32)));
-typedef uint16_t bf16s __attribute__((vector_size(32), aligned(2)));
+typedef float vec __attribute__((vector_size(VECTOR), aligned(4)));
+typedef int32_t ivec __attribute__((vector_size(VECTOR)));
+
+typedef int8_t i8s __attribute__((vector_size(V), aligned(1)));
+typedef int16_t i16s __attribute__((vector_size(2 * V)));
+typedef uint16_t bf16s __attribute__((vector_size(2 * V), aligned(2)));
 
 /* A packed matrix. `kind` is its element type; `scale` (one per output, NULL for none) multiplies the sums. */
 enum { FLOAT32, INT8, BFLOAT16, KINDS };
@@ -33,28 +51,49 @@ static inline vec bf16(const uint16_t *w) {  /* bfloat16 is the upper half of a 
     return (vec)(__builtin_convertvector(*(const bf16s *)w, ivec) << 16);
 }
 
+/* The vectors of a tile of R rows: the largest power of two whose sums fit, at most those of P panels. */
+#define FLOOR_2(n) ((n) >= 16 ? 16 : (n) >= 8 ? 8 : (n) >= 4 ? 4 : (n) >= 2 ? 2 : 1)
+#define TILE(R, P) (FLOOR_2(SUMS / R) < P * W / V ? FLOOR_2(SUMS / R) : P * W / V)
+
+/* Multiply R rows with P adjacent panels, a tile of sums after the other, and a block of inputs after the other, so
+ * that the weights of the second tile are in the cache. */
 #define PANEL_KERNEL(KIND, NUMBER, R, P)                                                                        \
     static void KIND##_##R##_##P(const void *panels, const float *scale, const float *bias, const float *x,     \
                                  int64_t sx, int64_t in, float *y, int64_t sy, int64_t out,                     \
                                  int64_t ahead) {                                                               \
-        const NUMBER *w = panels;                                                                               \
-        vec sum[R][P], add[P];                                                                                  \
-        for (int p = 0; p < P; p++) {                                                                           \
+        enum { ALL = P * W / V, T = TILE(R, P) };                                                               \
+        vec sums[R][ALL], add[ALL];                                                                             \
+        for (int p = 0; p < ALL; p++) {                                                                         \
             add[p] = (vec){0};                                                                                  \
-            if (bias) memcpy(&add[p], bias + p * W, sizeof add[p]);                                             \
-            for (int r = 0; r < R; r++) sum[r][p] = scale ? (vec){0} : add[p];                                  \
+            if (bias) memcpy(&add[p], bias + p * V, sizeof add[p]);                                             \
+            for (int r = 0; r < R; r++) sums[r][p] = scale ? (vec){0} : add[p];                                 \
         }                                                                                                       \
-        for (int64_t k = 0; k < in; k++)                                                                        \
-            for (int p = 0; p < P; p++) {                                                                       \
-                vec weight = KIND(w + (k * P + p) * W);                                                         \
-                if (p * W * sizeof(NUMBER) % CACHE_LINE == 0) __builtin_prefetch(w + (k * P + p) * W + ahead);  \
-                for (int r = 0; r < R; r++) sum[r][p] += weight * x[r * sx + k];                                \
+        const int64_t block = T == ALL ? in : BLOCK;                                                            \
+        for (int64_t begin = 0; begin < in; begin += block)                                                     \
+            for (int t = 0; t < ALL; t += T) {                                                                  \
+                const NUMBER *w = (const NUMBER *)panels + t * V;                                               \
+                const int64_t end = begin + block < in ? begin + block : in;                                    \
+                vec sum[R][T];                                                                                  \
+                for (int r = 0; r < R; r++)                                                                     \
+                    for (int p = 0; p < T; p++) sum[r][p] = sums[r][t + p];                                     \
+                for (int64_t k = begin; k < end; k++) {                                                         \
+                    if (t == 0)                                                                                 \
+                        for (int p = 0; p < P * W; p += CACHE_LINE / sizeof(NUMBER))                            \
+                            __builtin_prefetch(w + k * P * W + p + ahead);                                      \
+                    for (int p = 0; p < T; p++) {                                                               \
+                        vec weight = KIND(w + k * P * W + p * V);                                               \
+                        for (int r = 0; r < R; r++) sum[r][p] += weight * x[r * sx + k];                        \
+                    }                                                                                           \
+                }                                                                                               \
+                for (int r = 0; r < R; r++)                                                                     \
+                    for (int p = 0; p < T; p++) sums[r][t + p] = sum[r][p];                                     \
             }                                                                                                   \
-        for (int p = 0; p < P; p++) {                                                                           \
-            int64_t left = out - p * W;                                                                         \
+        for (int p = 0; p < ALL; p++) {                                                                         \
+            int64_t left = out - p * V;                                                                         \
+            if (left <= 0) break;                                                                               \
             for (int r = 0; r < R; r++) {                                                                       \
-                if (scale) sum[r][p] = sum[r][p] * f32(scale + p * W) + add[p];                                 \
-                memcpy(y + r * sy + p * W, &sum[r][p], sizeof(float) * (left < W ? left : W));                  \
+                if (scale) sums[r][p] = sums[r][p] * f32(scale + p * V) + add[p];                               \
+                memcpy(y + r * sy + p * V, &sums[r][p], sizeof(float) * (left < V ? left : V));                 \
             }                                                                                                   \
         }                                                                                                       \
     }

@@ -4,6 +4,7 @@
 #include "matmul.h"
 
 #define QUERIES 4      /* queries of one key head that are computed together */
+#define PARTS FLOOR_2(SUMS / QUERIES)  /* vectors of each value row that are summed at once */
 #define GATES (2 * W)  /* gate outputs in a group of panels; as many `up` outputs follow them */
 #define INLINE static inline __attribute__((always_inline)) void
 
@@ -28,14 +29,11 @@ typedef struct {
 } Model;
 
 static float sum_lanes(vec v) {
-    typedef float half __attribute__((vector_size(32)));
-    typedef float quarter __attribute__((vector_size(16)));
-    half h[2];
-    quarter q[2];
-    memcpy(h, &v, sizeof v);
-    h[0] += h[1];
-    memcpy(q, h, sizeof q);
-    q[0] += q[1];
+    typedef float quad __attribute__((vector_size(16)));
+    quad q[V / 4];
+    memcpy(q, &v, sizeof v);
+    for (int n = V / 8; n > 0; n /= 2)
+        for (int i = 0; i < n; i++) q[i] += q[i + n];
     return (q[0][0] + q[0][2]) + (q[0][1] + q[0][3]);
 }
 
@@ -51,7 +49,7 @@ static vec load_partial(const float *x, int64_t left) {
 static inline vec dot_lanes(const float *a, const float *b, int64_t n) {
     vec sum = {0};
     int64_t i = 0;
-    for (; i + W <= n; i += W) sum += *(const vec *)(a + i) * *(const vec *)(b + i);
+    for (; i + V <= n; i += V) sum += *(const vec *)(a + i) * *(const vec *)(b + i);
     if (i < n) sum += load_partial(a + i, n - i) * load_partial(b + i, n - i);
     return sum;
 }
@@ -60,8 +58,8 @@ static float dot(const float *a, const float *b, int64_t n) { return sum_lanes(d
 
 /* Return the sums of four vectors, each by the additions of sum_lanes(), in a third of the instructions. */
 static inline void sum_lanes_of_4(const vec v[4], float *sums) {
-#if defined(__clang__) || __GNUC__ >= 12
 #define PICK __builtin_shufflevector
+#if V == 16 && (defined(__clang__) || __GNUC__ >= 12)
     vec ab = PICK(v[0], v[1], 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
              PICK(v[0], v[1], 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
     vec cd = PICK(v[2], v[3], 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
@@ -71,6 +69,13 @@ static inline void sum_lanes_of_4(const vec v[4], float *sums) {
     q += PICK(q, q, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
     q += PICK(q, q, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
     for (int i = 0; i < 4; i++) sums[i] = q[4 * i];
+#elif V == 8 && (defined(__clang__) || __GNUC__ >= 12)
+    for (int i = 0; i < 4; i += 2) {
+        vec q = PICK(v[i], v[i + 1], 0, 1, 2, 3, 8, 9, 10, 11) + PICK(v[i], v[i + 1], 4, 5, 6, 7, 12, 13, 14, 15);
+        q += PICK(q, q, 2, 3, 0, 1, 6, 7, 4, 5);
+        q += PICK(q, q, 1, 0, 3, 2, 5, 4, 7, 6);
+        sums[i] = q[0], sums[i + 1] = q[4];
+    }
 #else
     for (int i = 0; i < 4; i++) sums[i] = sum_lanes(v[i]);
 #endif
@@ -110,16 +115,16 @@ static vec exp_lanes(vec x) {
 static int64_t argmax(const float *x, int64_t n, float *value) {
     vec most;
     ivec nan = {0};
-    for (int k = 0; k < W; k++) most[k] = -INFINITY;
+    for (int k = 0; k < V; k++) most[k] = -INFINITY;
     int64_t i = 0;
-    for (; i + W <= n; i += W) {
+    for (; i + V <= n; i += V) {
         vec v = f32(x + i);
         nan |= v != v;
         most = blend(v > most, v, most);
     }
     float best = -INFINITY;
     int none = 0;
-    for (int k = 0; k < W; k++) {
+    for (int k = 0; k < V; k++) {
         none |= nan[k];
         if (most[k] > best) best = most[k];
     }
@@ -139,14 +144,14 @@ static inline vec silu(vec x) {
 }
 
 static void silu_multiply(const float *gate, const float *up, int64_t n, float *y) {  /* n is a multiple of W */
-    for (int64_t i = 0; i < n; i += W) *(vec *)(y + i) = silu(f32(gate + i)) * f32(up + i);
+    for (int64_t i = 0; i < n; i += V) *(vec *)(y + i) = silu(f32(gate + i)) * f32(up + i);
 }
 
 /* x += silu(h) */
 static void add_silu(const float *h, int64_t n, float *x) {
     vec some = {0}, sum = {0};
-    for (int64_t i = 0; i < n; i += W) {
-        int64_t left = n - i < W ? n - i : W;
+    for (int64_t i = 0; i < n; i += V) {
+        int64_t left = n - i < V ? n - i : V;
         memcpy(&some, h + i, left * sizeof(float));
         memcpy(&sum, x + i, left * sizeof(float));
         sum += silu(some);
@@ -179,18 +184,18 @@ static void rotate_and_store_row(const Model *m, const Layer *layer, const float
         vec taken[QUERIES][P] = {{{0}}};                                                                        \
         for (int64_t j = 0; j < end; j++)                                                                       \
             for (int p = 0; p < P; p++) {                                                                       \
-                vec value = READ(values + j * dim + p * W, dim - at);                                           \
+                vec value = READ(values + j * dim + p * V, dim - at);                                           \
                 for (int i = 0; i < count; i++) taken[i][p] += value * scores[i * length + j];                  \
             }                                                                                                   \
         for (int i = 0; i < count; i++)                                                                         \
             for (int p = 0; p < P; p++) {                                                                       \
                 taken[i][p] /= sum[i];                                                                          \
-                memcpy(out[i] + at + p * W, &taken[i][p], SIZE);                                                \
+                memcpy(out[i] + at + p * V, &taken[i][p], SIZE);                                                \
             }                                                                                                   \
     }
 #define LOAD_ALL(x, left) (*(const vec *)(x))
 
-WEIGHTED_SUM(weighted_sum_4, 4, LOAD_ALL, sizeof(vec))
+WEIGHTED_SUM(weighted_sum_parts, PARTS, LOAD_ALL, sizeof(vec))
 WEIGHTED_SUM(weighted_sum_1, 1, LOAD_ALL, sizeof(vec))
 WEIGHTED_SUM(weighted_sum_rest, 1, load_partial, (dim - at) * sizeof(float))
 
@@ -202,7 +207,7 @@ static inline vec exp_minus_max(vec score, float most) {  /* 0 for a score of -I
 static void exp_and_sum(float *scores, int64_t seen, float most, float *sum) {
     vec added = {0};
     int64_t j = 0;
-    for (; j + W <= seen; j += W) {
+    for (; j + V <= seen; j += V) {
         vec some = exp_minus_max(f32(scores + j), most);
         added += some;
         *(vec *)(scores + j) = some;
@@ -231,7 +236,7 @@ INLINE attend_queries(const Model *m, const float *keys, const float *values, co
     int64_t dim = m->dim, fours = open / 4 * 4, end = fours, seen[QUERIES];
     for (int i = 0; i < count; i++) most[i] = -INFINITY, seen[i] = fours;
     for (int64_t j = 0; j < fours; j += 4) {
-        for (int64_t d = 0; d < 4 * dim; d += W) __builtin_prefetch(values + j * dim + d);
+        for (int64_t d = 0; d < 4 * dim; d += CACHE_LINE / sizeof(float)) __builtin_prefetch(values + j * dim + d);
         for (int i = 0; i < count; i++) {
             vec sums[4];
             float *score = scores + i * length + j;
@@ -261,8 +266,9 @@ INLINE attend_queries(const Model *m, const float *keys, const float *values, co
         memset(out[i], 0, dim * sizeof(float));
     }
     int64_t d = 0;
-    for (; d + 4 * W <= dim; d += 4 * W) weighted_sum_4(values + d, dim, end, scores, length, sum, out, d, count);
-    for (; d + W <= dim; d += W) weighted_sum_1(values + d, dim, end, scores, length, sum, out, d, count);
+    for (; d + PARTS * V <= dim; d += PARTS * V)
+        weighted_sum_parts(values + d, dim, end, scores, length, sum, out, d, count);
+    for (; d + V <= dim; d += V) weighted_sum_1(values + d, dim, end, scores, length, sum, out, d, count);
     if (d < dim) weighted_sum_rest(values + d, dim, end, scores, length, sum, out, d, count);
 }
 

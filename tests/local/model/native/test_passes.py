@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
+import subprocess
+import sys
 import tempfile
 import threading
 from types import SimpleNamespace
@@ -27,6 +30,9 @@ from specclient_local.model.weights import load_weights
 from specclient_local.request.token_tree import TokenTree
 
 pytestmark = pytest.mark.skipif(build.library() is None, reason="there is no C compiler")
+
+X86 = platform.machine() in ("x86_64", "AMD64")
+AVX512 = X86 and torch.backends.cpu.get_cpu_capability() == "AVX512"
 
 SHAPES = {
     "no width is whole vectors": {
@@ -350,6 +356,26 @@ def test_native_argmax_equals_torchs(width):
     assert places == want.tolist()
     found = torch.tensor(values)
     torch.testing.assert_close(found, numbers.gather(-1, want[:, None])[:, 0], rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        pytest.param("-mno-avx512f", marks=pytest.mark.skipif(not AVX512, reason="no wider vectors here")),
+        pytest.param("-mno-avx", marks=[pytest.mark.soak, pytest.mark.skipif(not X86, reason="x86's flag")]),
+    ],
+)
+def test_processors_with_narrower_vectors_compute_the_same(tmp_path, flag):
+    """The passes are compiled for vectors of 32 and of 16 bytes, too."""
+    compiler = " ".join([*build._compiler(), flag])
+    names = "logits_and_caches_equal_torchs"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", names, __file__],
+        env={**os.environ, "CC": compiler, "XDG_CACHE_HOME": str(tmp_path)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert list((tmp_path / "specclient").rglob("*.so"))
 
 
 def test_native_argmax_is_unavailable_for_other_types_and_strides():
