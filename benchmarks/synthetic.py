@@ -13,10 +13,11 @@ import math
 from typing import Any
 
 import torch
-from specclient_local.model.config import DecoderConfig, Rope
+from specclient_local.model.config import DecoderConfig
 from specclient_local.model.cuda_graphs.static_runner import StaticRunner
 from specclient_local.model.decoder import TransformerDecoder
 from specclient_local.model.quantization import quantize_weight
+from specclient_local.model.rope_config import Rope
 from specclient_local.model.weights import DecoderWeights, LayerWeights
 from torch import Tensor
 

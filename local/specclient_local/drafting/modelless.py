@@ -13,7 +13,7 @@ MODELLESS_DRAFTERS: Mapping[Method, Callable[[], Drafter]] = {
     "prediction": PredictionDrafter,
     "ngram": NgramDrafter,
 }
-"""What creates each drafter. The speculator adds them, the loader takes the target's costs for their rounds,
+"""The class of each drafter. The speculator adds them, the loader takes the target's costs for their rounds,
 and ``specclient local pick`` compares those that an engine can be loaded with.
 """
 

@@ -15,7 +15,8 @@ from math import ceil
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.drafting.drafter import Drafter, DraftShape, chain
 from specclient_local.drafting.vocabulary_match import ForeignDraft
-from specclient_local.model.tokenizer import IncrementalDetokenizer, Tokenizer
+from specclient_local.model.detokenizer import IncrementalDetokenizer
+from specclient_local.model.tokenizer import Tokenizer
 from specclient_local.request.params import SamplingParams
 from specclient_local.request.sequence import Sequence
 from specclient_local.request.token_tree import TokenTree

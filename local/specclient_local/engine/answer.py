@@ -10,7 +10,8 @@ import torch
 
 from specclient.errors import EngineError
 from specclient.types.usage import Speculation
-from specclient_local.model.tokenizer import IncrementalDetokenizer, StopStringFilter, Tokenizer
+from specclient_local.model.detokenizer import IncrementalDetokenizer, StopStringFilter
+from specclient_local.model.tokenizer import Tokenizer
 from specclient_local.request.sequence import FinishReason, Sequence, TokenScore
 
 TextSegment = tuple[str, bool]

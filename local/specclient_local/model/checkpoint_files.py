@@ -17,11 +17,13 @@ from typing import Any
 from specclient.errors import CheckpointError, OpenAIError
 
 __all__ = [
+    "LEAST_FACTOR",
     "MAX_JSON_BYTES",
     "MAX_JSON_DEPTH",
     "check_files",
     "check_regular",
     "checkpoint_errors",
+    "finite_number",
     "label",
     "one_line",
     "read_json",
@@ -40,6 +42,9 @@ _MAX_TEXT = 200  # characters of a value or message from a file that an error sh
 _UNEXPECTED = (
     TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError, AssertionError,
 )  # fmt: skip
+
+LEAST_FACTOR, _MAX_FACTOR = 1e-6, 1e15
+"""Bounds of the numbers in formulas, within which RoPE's stay finite."""
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -156,6 +161,32 @@ def whole_number(raw: Mapping[str, Any], name: str, path: Path, least: int, most
             f"{path}: {name} is {shown(value)}; it must be a whole number from {least} to {most}."
         )
     return int(value)
+
+
+def finite_number(
+    table: Mapping[str, Any], name: str, default: float, path: Path, *, least: float = LEAST_FACTOR
+) -> float:
+    """Return a finite number of a ``config.json`` in the range that formulas can take.
+
+    Args:
+        table: content of the file, or a table in it.
+        name: the field.
+        default: returned if the field is missing or null.
+        path: the file, for error messages.
+        least: the smallest allowed number.
+
+    Raises:
+        CheckpointError: the value is no number or outside of the range.
+    """
+    value = table.get(name)
+    if value is None:
+        value = default
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not least <= value <= _MAX_FACTOR:
+        raise CheckpointError(
+            f"{path}: {name} is {shown(value)}; it must be a number from {least:g} to {_MAX_FACTOR:g}."
+        )
+    return float(value)
 
 
 def shown(value: Any) -> str:

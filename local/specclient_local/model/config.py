@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +10,15 @@ from typing import Any
 
 from specclient.errors import CheckpointError
 from specclient.runtime.masked_urls import mask_url
-from specclient_local.model.checkpoint_files import checkpoint_errors, label, read_json, shown, whole_number
+from specclient_local.model.checkpoint_files import (
+    checkpoint_errors,
+    finite_number,
+    label,
+    read_json,
+    shown,
+    whole_number,
+)
+from specclient_local.model.rope_config import MAX_POSITIONS, Rope, read_rope
 
 BUNDLED = Path(__file__).parent.parent / "bundled"
 """Folder of the bundled checkpoints: a target, its draft and its heads."""
@@ -23,49 +30,8 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 SUPPORTED = ("llama", "mistral", "qwen2", "qwen3")
 _MAX_LAYERS, _MAX_HEADS, _MAX_HEAD_DIM = 2**10, 2**14, 2**12
-_MAX_WIDTH, _MAX_VOCABULARY, _MAX_POSITIONS = 2**22, 2**24, 2**31 - 1
+_MAX_WIDTH, _MAX_VOCABULARY = 2**22, 2**24
 """Bounds of a configuration, several times those of the largest published models."""
-
-_LEAST_FACTOR, _MAX_FACTOR = 1e-6, 1e15
-"""Bounds of the numbers of RoPE, within which its formulas stay finite."""
-
-ROPE_KINDS = ("default", "linear", "dynamic", "yarn", "longrope", "llama3")
-
-
-@dataclass(frozen=True, slots=True)
-class Rope:
-    """Parameters of rotary position embeddings (RoPE) and their scaling.
-
-    See :mod:`specclient_local.model.rope`.
-
-    Attributes:
-        theta: base of the frequencies.
-        kind: ``default``; ``linear``: positions are divided by ``factor``; ``dynamic``: default up to the
-            original context, and longer requests are not served (each length would have its own
-            frequencies, which would invalidate cached keys); ``yarn`` and ``llama3``: low frequencies are
-            divided by ``factor``, high ones kept, those between blended; ``longrope``: each frequency has
-            its own factor.
-        factor: scaling factor of the context.
-        attention_factor: factor by which yarn and longrope multiply queries and keys.
-        original_context: context length of the original training, in tokens.
-        low_freq_factor, high_freq_factor: bounds of llama3's blended range.
-        beta_fast, beta_slow: bounds of yarn's blended range, in rotations within the original context;
-            ``truncate`` rounds them to whole pairs.
-        short_factor, long_factor: longrope's factors ``[D / 2]`` up to the original context and beyond it.
-    """
-
-    theta: float = 10_000.0
-    kind: str = "default"
-    factor: float = 1.0
-    attention_factor: float = 1.0
-    original_context: int = 8192
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 4.0
-    beta_fast: float = 32.0
-    beta_slow: float = 1.0
-    truncate: bool = True
-    short_factor: tuple[float, ...] = ()
-    long_factor: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +127,7 @@ def _decoder_config(kind: str, raw: Mapping[str, Any], eos: tuple[int, ...], pat
     kv_heads = number("num_key_value_heads", _MAX_HEADS, heads)
     head_dim = number("head_dim", _MAX_HEAD_DIM, 128 if kind == "qwen3" else hidden // heads)
     layers, vocabulary = number("num_hidden_layers", _MAX_LAYERS), number("vocab_size", _MAX_VOCABULARY)
-    rope = _rope(raw, head_dim, path)
+    rope = read_rope(raw, head_dim, path)
     window, sliding = _sliding(kind, raw, layers, path)
     if heads % kv_heads or head_dim % 2 or not head_dim:
         raise CheckpointError(
@@ -178,7 +144,7 @@ def _decoder_config(kind: str, raw: Mapping[str, Any], eos: tuple[int, ...], pat
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
-        norm_eps=_number(raw, "rms_norm_eps", 1e-6, path, least=0.0),
+        norm_eps=finite_number(raw, "rms_norm_eps", 1e-6, path, least=0.0),
         context=_context(raw, rope, path),
         window=window,
         sliding=sliding,
@@ -191,19 +157,6 @@ def _decoder_config(kind: str, raw: Mapping[str, Any], eos: tuple[int, ...], pat
         eos=tuple(token for token in eos if 0 <= token < vocabulary),  # others are never generated
         bos=_start_token(raw, vocabulary),
     )
-
-
-def _number(
-    table: Mapping[str, Any], name: str, default: float, path: Path, *, least: float = _LEAST_FACTOR
-) -> float:
-    """Return a finite number of a ``config.json`` in the range that formulas can take."""
-    value = _or(table.get(name), default)
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not least <= value <= _MAX_FACTOR:
-        raise CheckpointError(
-            f"{path}: {name} is {shown(value)}; it must be a number from {least:g} to {_MAX_FACTOR:g}."
-        )
-    return float(value)
 
 
 def _start_token(raw: Mapping[str, Any], vocabulary: int) -> int | None:
@@ -258,89 +211,15 @@ def _sliding(
 
 
 def _window(value: Any, path: Path) -> int:
-    return whole_number({"sliding_window": value}, "sliding_window", path, 1, _MAX_POSITIONS)
+    return whole_number({"sliding_window": value}, "sliding_window", path, 1, MAX_POSITIONS)
 
 
 def _context(raw: Mapping[str, Any], rope: Rope, path: Path) -> int:
     """Return the maximum positions; a yarn model may give only the original number (as Qwen 2.5's card)."""
-    named = whole_number(raw, "max_position_embeddings", path, 2, _MAX_POSITIONS)
+    named = whole_number(raw, "max_position_embeddings", path, 2, MAX_POSITIONS)
     if rope.kind != "yarn":
         return named
-    return min(max(named, int(rope.original_context * rope.factor)), _MAX_POSITIONS)
-
-
-def _rope(raw: Mapping[str, Any], head_dim: int, path: Path) -> Rope:
-    """Read RoPE fields as in transformers 5 (``rope_parameters``) or 4 (``rope_theta``, ``rope_scaling``)."""
-    table = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
-    kind = table.get("rope_type", table.get("type", "default"))
-    if kind not in ROPE_KINDS:
-        raise CheckpointError(
-            f"{path}: RoPE type {shown(kind)} is not supported; supported are {', '.join(ROPE_KINDS)}."
-        )
-    if table.get("partial_rotary_factor", 1.0) != 1.0:
-        raise CheckpointError(
-            f"{path}: partial_rotary_factor is {shown(table['partial_rotary_factor'])}; supported is 1.0. "
-            "Load it with runner='hf'."
-        )
-    most = whole_number(raw, "max_position_embeddings", path, 2, _MAX_POSITIONS)
-    # Some checkpoints (the Phi 3 family) have this field outside the table; that one takes precedence.
-    name = "original_max_position_embeddings"
-    original = _or(raw.get(name), table.get(name, most))
-    original = whole_number({name: original}, name, path, 2, _MAX_POSITIONS)
-    stretched = most / original if kind in ("yarn", "longrope") else 1.0
-    factor = _number(table, "factor", stretched, path)
-    short, long = (_factors(table, f"{n}_factor", path) for n in ("short", "long"))
-    if kind == "longrope" and not len(short) == len(long) == head_dim // 2:
-        raise CheckpointError(
-            f"{path}: short_factor has {len(short)} and long_factor {len(long)} numbers; "
-            f"longrope needs {head_dim // 2} of each, half of head_dim."
-        )
-    low, high = (_number(table, f"{n}_freq_factor", d, path) for n, d in (("low", 1.0), ("high", 4.0)))
-    if kind == "llama3" and low >= high:
-        raise CheckpointError(f"{path}: low_freq_factor {low:g} must be below high_freq_factor {high:g}.")
-    return Rope(
-        theta=_theta(raw, table, path),
-        kind=str(kind),
-        factor=factor,
-        attention_factor=_attention_factor(kind, table, factor, original, path),
-        original_context=original,
-        low_freq_factor=low,
-        high_freq_factor=high,
-        beta_fast=_number({"beta_fast": table.get("beta_fast") or 32.0}, "beta_fast", 32.0, path),
-        beta_slow=_number({"beta_slow": table.get("beta_slow") or 1.0}, "beta_slow", 1.0, path),
-        truncate=bool(table.get("truncate", True)),
-        short_factor=short,
-        long_factor=long,
-    )
-
-
-def _theta(raw: Mapping[str, Any], table: Mapping[str, Any], path: Path) -> float:
-    """Return the base of the frequencies; above 1, because yarn divides by its logarithm."""
-    value = _or(table.get("rope_theta"), raw.get("rope_theta", 10_000.0))
-    return _number({"rope_theta": value}, "rope_theta", 10_000.0, path, least=1.0 + _LEAST_FACTOR)
-
-
-def _factors(table: Mapping[str, Any], name: str, path: Path) -> tuple[float, ...]:
-    """Return longrope's factors of each frequency."""
-    return tuple(_number({name: value}, name, 1.0, path) for value in table.get(name) or ())
-
-
-def _attention_factor(kind: str, table: Mapping[str, Any], factor: float, original: int, path: Path) -> float:
-    """Return the factor of queries and keys: the configured one, else the formula of the kind's paper."""
-
-    def yarn(weight: float) -> float:
-        return 0.1 * weight * math.log(factor) + 1.0 if factor > 1.0 else 1.0
-
-    given = table.get("attention_factor")
-    if kind not in ("yarn", "longrope"):
-        return 1.0
-    if given is not None:
-        return _number(table, "attention_factor", 1.0, path)
-    if kind == "longrope":
-        return math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1.0 else 1.0
-    above, below = table.get("mscale"), table.get("mscale_all_dim")
-    ratio = yarn(above) / yarn(below) if above and below else yarn(1.0)
-    return _number({"mscale": ratio}, "mscale", 1.0, path)
+    return min(max(named, int(rope.original_context * rope.factor)), MAX_POSITIONS)
 
 
 def end_tokens(folder: Path, raw: Mapping[str, Any]) -> tuple[int, ...]:
@@ -386,7 +265,3 @@ def local_folder(name: str) -> Path | None:
             "*.safetensors, or a hub id as owner/name."
         )
     return None
-
-
-def _or(value: Any, default: Any) -> Any:
-    return default if value is None else value

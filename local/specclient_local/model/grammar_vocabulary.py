@@ -7,13 +7,11 @@ from collections.abc import Iterable
 from functools import cached_property
 from hashlib import blake2b
 
+from specclient_local.model.grammar_worker import TOKENIZED_BYTES, LongestMatchVocabulary
 from specclient_local.model.tokenizer import Tokenizer
 
-_TOKENIZED = 1024
-"""Bytes that are tokenized at a time."""
 
-
-class GrammarVocabulary:
+class GrammarVocabulary(LongestMatchVocabulary):
     """A model's vocabulary in the form llguidance reads: the bytes of each token, and a tokenizer function.
 
     ``eos_token_id`` is an additional id behind the vocabulary: a model may have several end tokens or none,
@@ -30,15 +28,9 @@ class GrammarVocabulary:
         special = {
             i for i, piece in enumerate(pieces) if tokenizer.special(piece.decode(errors="replace")) == i
         }
-        self.tokens = [*pieces, b""]
-        self.special_token_ids = sorted(special.union(eos))
+        super().__init__([*pieces, b""], sorted(special.union(eos)))
         self.ends = frozenset(self.special_token_ids)
-        self.bos_token_id = None
-        self.eos_token_id = vocab
         self._tokenizer = tokenizer
-        self._unwritten = self.ends
-        self._ids = {piece: i for i, piece in enumerate(pieces) if piece and i not in self._unwritten}
-        self._longest = max(map(len, self._ids), default=0)
 
     @cached_property
     def digest(self) -> bytes:
@@ -52,20 +44,12 @@ class GrammarVocabulary:
         The result ends before the first bytes that no token covers, and covers the beginning of a long text
         only: the library passes all that must follow before each token, and uses the first token.
         """
-        text = text[:_TOKENIZED]
+        text = text[:TOKENIZED_BYTES]
         try:
             ids = self._tokenizer.encode(text.decode(), begins=False)
         except UnicodeDecodeError:
             ids = []
-        known = all(i < self.eos_token_id and i not in self._unwritten for i in ids)
+        known = all(i < self.eos_token_id and i not in self.ends for i in ids)
         if known and b"".join(self.tokens[i] for i in ids) == text:
             return ids
-        ids, begin = [], 0
-        while begin < len(text):
-            ends = range(min(begin + self._longest, len(text)), begin, -1)
-            end = next((end for end in ends if text[begin:end] in self._ids), None)
-            if end is None:
-                break
-            ids.append(self._ids[text[begin:end]])
-            begin = end
-        return ids
+        return super().__call__(text)

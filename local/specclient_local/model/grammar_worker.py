@@ -17,7 +17,6 @@ import signal
 import struct
 import sys
 import threading
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,6 +24,9 @@ if TYPE_CHECKING:
 
 WHITE_SPACE = r" |\r?\n[ \t]{0,40}"
 """White space in JSON: one space, or a newline and indentation. Without a bound, a model may never stop."""
+
+TOKENIZED_BYTES = 1024
+"""Maximum bytes that are tokenized in one call: the library uses the first token alone."""
 
 HEADER = struct.Struct("!I")
 """The length of a message."""
@@ -72,10 +74,15 @@ def begin_parser(tokenizer: LLTokenizer, kind: str, text: str) -> LLMatcher:
         raise
 
 
-class _Vocabulary:
-    """A vocabulary in the form that the library reads. Its tokenizer takes the longest match."""
+class LongestMatchVocabulary:
+    """A vocabulary in the form that the library reads. Its tokenizer takes the longest match.
 
-    def __init__(self, tokens: Sequence[bytes], special: Sequence[int]) -> None:
+    Args:
+        tokens: ``[vocab + 1]`` the bytes of each token; the last stands for the end of the text.
+        special: ids of tokens that are no text.
+    """
+
+    def __init__(self, tokens: list[bytes], special: list[int]) -> None:
         self.tokens = tokens
         self.special_token_ids = special
         self.bos_token_id = None
@@ -85,7 +92,8 @@ class _Vocabulary:
         self._longest = max(map(len, self._ids), default=0)
 
     def __call__(self, text: bytes) -> list[int]:
-        text = text[:1024]  # as the engine's vocabulary does
+        """Tokenize the beginning of a text, up to the first bytes that no token covers."""
+        text = text[:TOKENIZED_BYTES]
         ids: list[int] = []
         begin = 0
         while begin < len(text):
@@ -102,7 +110,7 @@ def _tokenizer(message: dict[str, Any]) -> LLTokenizer:
     from llguidance import LLTokenizer, TokenizerWrapper  # noqa: PLC0415 - after the path is set
 
     tokens = [piece.encode("latin-1") for piece in message["tokens"]]
-    return LLTokenizer(TokenizerWrapper(_Vocabulary(tokens, message["special"])))
+    return LLTokenizer(TokenizerWrapper(LongestMatchVocabulary(tokens, message["special"])))
 
 
 def _compile(tokenizer: LLTokenizer, message: dict[str, Any], answer: dict[str, str]) -> None:

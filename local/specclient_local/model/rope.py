@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from specclient_local.model.config import Rope
+from specclient_local.model.rope_config import Rope
 
 
 def turns(rope: Rope, head_dim: int, context: int) -> Tensor:

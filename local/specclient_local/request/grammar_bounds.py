@@ -39,14 +39,12 @@ def check_grammar(kind: GrammarKind, text: str, limits: RequestLimits, name: str
 
 
 def _checked(name: str, kind: GrammarKind, text: str, limits: RequestLimits) -> GrammarSize:
-    check_limit(name, "bytes", len(text.encode(errors="surrogatepass")), limits)
     if kind == "json_schema":
         check_size(name, text, limits)
         size = measure_schema(text)
-    elif kind == "regex":
-        size = measure_regex(text)
     else:
-        size = measure_rules(name, text, limits)
+        check_limit(name, "bytes", len(text.encode(errors="surrogatepass")), limits)
+        size = measure_regex(text) if kind == "regex" else measure_rules(name, text, limits)
     for field in ("rules", "nesting", "chain", "alternatives", "repetitions"):
         check_limit(name, field, getattr(size, field), limits)
     return size

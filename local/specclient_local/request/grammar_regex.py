@@ -18,17 +18,7 @@ def measure_regex(text: str) -> GrammarSize:
     """Return the size of a regular expression."""
     levels = GrammarLevels()
     for match in _REGEX_TOKEN.finditer(text):
-        kind = match.lastgroup
-        if kind == "open":
-            levels.open()
-        elif kind == "close":
-            levels.close()
-        elif kind == "bar":
-            levels.bar()
-        elif kind in ("low", "high"):
-            levels.repeat(match["low"], match["high"])
-        elif kind in ("skip", "text"):
-            levels.item()
+        levels.note(match)
     return GrammarSize(
         bytes=len(text.encode(errors="surrogatepass")),
         nesting=levels.nesting,
@@ -49,6 +39,25 @@ class GrammarLevels:
         self.nesting = self.alternatives = self.repetitions = 0
         self._open: list[tuple[int, int]] = []  # bars and greatest repetition of the groups around
         self._bars, self._most, self._last = 0, 1, 1
+
+    def note(self, match: re.Match[str]) -> None:
+        """Note a token.
+
+        Args:
+            match: a token with the last group ``open``, ``close``, ``bar``, ``low`` or ``high``. Another
+                group is an item; a token without a group has no meaning here.
+        """
+        kind = match.lastgroup
+        if kind == "open":
+            self.open()
+        elif kind == "close":
+            self.close()
+        elif kind == "bar":
+            self.bar()
+        elif kind in ("low", "high"):
+            self.repeat(match["low"], match["high"])
+        elif kind is not None:
+            self.item()
 
     def open(self) -> None:
         """Begin a group."""

@@ -104,30 +104,22 @@ class _RuleReader:
             elif kind == "json":
                 position = self._read_json(text, position)
             else:
-                self._read_part(match, kind)
+                self._read_part(match)
             starts = starts and kind not in ("name", "bar") and kind is not None
         names.add(first)
 
-    def _read_part(self, match: re.Match[str], kind: str | None) -> None:
+    def _read_part(self, match: re.Match[str]) -> None:
         levels = self.levels
-        if kind == "open":
-            levels.open()
-        elif kind == "close":
-            levels.close()
-        elif kind == "bar":
-            levels.bar()
-        elif kind in ("low", "high"):
-            levels.repeat(match["low"], match["high"])
-        elif kind in ("from", "to"):
+        if match.lastgroup in ("from", "to"):
             levels.repeat(match["from"], match["to"] or "")
-        elif kind == "regex":
+        elif match.lastgroup == "regex":
             size = measure_regex(match[0])
             levels.item()
             levels.alternatives = max(levels.alternatives, size.alternatives)
             levels.repetitions = max(levels.repetitions, size.repetitions)
             levels.nesting = max(levels.nesting, levels.depth + size.nesting)
-        elif kind is not None:
-            levels.item()
+        else:
+            levels.note(match)
 
     def _read_json(self, text: str, position: int) -> int:
         """Measure the JSON that begins here, if any; return its end."""

@@ -51,7 +51,7 @@ _GRAMMARS = ("json_schema", "regex", "grammar")
 
 @dataclass(frozen=True, slots=True)
 class ParameterRule:
-    """What a parameter's value may be, and its option on the command line.
+    """The allowed values of a parameter, and its option on the command line.
 
     Attributes:
         allowed: the allowed values in words, for the error.

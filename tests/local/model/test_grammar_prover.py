@@ -169,7 +169,7 @@ def test_the_largest_small_grammars_need_a_quarter_of_a_stack(form):
         import json
         from hostile_grammars import *
         from llguidance import LLTokenizer, TokenizerWrapper
-        from specclient_local.model.grammar_worker import GrammarError, _Vocabulary, begin_parser
+        from specclient_local.model.grammar_worker import GrammarError, LongestMatchVocabulary, begin_parser
         from specclient_local.request.grammar_bounds import check_grammar
         from specclient.types.request_limits import RequestLimits
 
@@ -185,7 +185,8 @@ def test_the_largest_small_grammars_need_a_quarter_of_a_stack(form):
         kind, make = makers[{form!r}]
         limits = RequestLimits(grammar_nesting=10**6, grammar_chain=10**6)
         n = max(n for n in range(1, 400) if check_grammar(kind, make(n), limits).small)
-        tokenizer = LLTokenizer(TokenizerWrapper(_Vocabulary([*(bytes([i]) for i in range(256)), b""], [])))
+        vocabulary = LongestMatchVocabulary([*(bytes([i]) for i in range(256)), b""], [])
+        tokenizer = LLTokenizer(TokenizerWrapper(vocabulary))
 
         def compile_it():
             try:

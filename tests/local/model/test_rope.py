@@ -6,8 +6,9 @@ import json
 
 import pytest
 import torch
-from specclient_local.model.config import Rope, read_config
+from specclient_local.model.config import read_config
 from specclient_local.model.rope import frequencies, turns
+from specclient_local.model.rope_config import Rope
 from transformers import AutoConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 

@@ -9,7 +9,8 @@ import sys
 
 import pytest
 from specclient_local.loading.configured_models import BUNDLED
-from specclient_local.model.tokenizer import IncrementalDetokenizer, StopStringFilter, Tokenizer
+from specclient_local.model.detokenizer import IncrementalDetokenizer, StopStringFilter
+from specclient_local.model.tokenizer import Tokenizer
 from tiny_models import byte_tokenizer, write_checkpoint
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Library

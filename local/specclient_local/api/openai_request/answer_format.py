@@ -56,7 +56,7 @@ def parse_answer_format(
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """What parsers need besides the value.
+    """The arguments of parsers besides the value.
 
     Attributes:
         model: the model's name, for error messages.

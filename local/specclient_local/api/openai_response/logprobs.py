@@ -8,7 +8,8 @@ from typing import Any
 
 from specclient.types.chat.logprobs import ChatCompletionTokenLogprob, ChoiceLogprobs, TopLogprob
 from specclient.types.completion import Logprobs
-from specclient_local.model.tokenizer import IncrementalDetokenizer, Tokenizer
+from specclient_local.model.detokenizer import IncrementalDetokenizer
+from specclient_local.model.tokenizer import Tokenizer
 from specclient_local.request.sequence import TokenScore
 
 MIN_LOGPROB = -9999.0

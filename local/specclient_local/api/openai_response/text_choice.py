@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from specclient.types.completion import CompletionChoice, Logprobs
 from specclient_local.api.openai_request.parser import EngineRequest
 from specclient_local.api.openai_response.logprobs import LegacyLogprobs, prompt_logprobs
-from specclient_local.model.tokenizer import IncrementalDetokenizer, Tokenizer
+from specclient_local.model.detokenizer import IncrementalDetokenizer
+from specclient_local.model.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from specclient_local.engine.answer import Generation, Piece, Scored

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from specclient.errors import ConfigurationError
-from specclient_local.model.config import DecoderConfig, Rope
+from specclient_local.model.config import DecoderConfig
 from specclient_local.model.heads.eagle_weights import EagleShape
+from specclient_local.model.rope_config import Rope
 from specclient_local.training.heads.dataset import CollectionSettings
 
 HeadsKind = Literal["medusa", "eagle", "eagle3"]

@@ -11,12 +11,13 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from specclient_local.loading.model_loader import ModelPlacement, load_model
-from specclient_local.model.config import Rope, read_config
+from specclient_local.model.config import read_config
 from specclient_local.model.heads.checkpoint import read_heads, required_hidden_layers
 from specclient_local.model.heads.eagle_runner import EagleRunner
 from specclient_local.model.heads.medusa import MedusaHeads
 from specclient_local.model.heads.writer import write_eagle, write_medusa
 from specclient_local.model.pass_input import SlotInput
+from specclient_local.model.rope_config import Rope
 from specclient_local.request.token_tree import TokenTree
 from tiny_models import load, write_checkpoint
 from torch.nn import functional as F
