@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -111,42 +112,45 @@ class TagPair(ParameterType):
         return name, text
 
 
-class ModelName(ParameterType):
-    """A model's name. Completions come from the configuration and the presets, never from the network."""
+class SettingsName(ParameterType):
+    """A name whose completions come from the configuration and the presets, never from the network."""
 
-    name = "model"
+    def names(self, settings: Settings | None) -> Iterable[str]:
+        """Return the names; the settings are None where the configuration cannot be read."""
+        raise NotImplementedError
 
     def shell_complete(
         self, ctx: click.Context, _param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        settings = known_settings(ctx)
-        return [CompletionItem(name) for name in model_names(settings) if name.startswith(incomplete)]
+        names = self.names(known_settings(ctx))
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
-class PolicyName(ParameterType):
+class ModelName(SettingsName):
+    """A model's name."""
+
+    name = "model"
+
+    def names(self, settings: Settings | None) -> Iterable[str]:
+        return model_names(settings)
+
+
+class PolicyName(SettingsName):
     """The name of a ``[policies.NAME]`` table."""
 
     name = "name"
 
-    def shell_complete(
-        self, ctx: click.Context, _param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        settings = known_settings(ctx)
-        names = settings.policies if settings else {}
-        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    def names(self, settings: Settings | None) -> Iterable[str]:
+        return settings.policies if settings else ()
 
 
-class ProviderName(ParameterType):
+class ProviderName(SettingsName):
     """The part of a model's name before the slash."""
 
     name = "provider"
 
-    def shell_complete(
-        self, ctx: click.Context, _param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        settings = known_settings(ctx)
-        names = dict.fromkeys(["local", *PRESETS, *(settings.providers if settings else ())])
-        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    def names(self, settings: Settings | None) -> Iterable[str]:
+        return dict.fromkeys(["local", *PRESETS, *(settings.providers if settings else ())])
 
 
 def model_names(settings: Settings | None) -> list[str]:

@@ -10,7 +10,7 @@ from specclient_cli.common import render
 
 
 class StageProgress(Protocol):
-    """What a run reports.
+    """The progress that a training run reports.
 
     Attributes:
         done: steps of the stage that are done, of ``of``.
