@@ -8,7 +8,6 @@ import gc
 import os
 import socket
 import struct
-import threading
 import time
 import warnings
 from collections import Counter
@@ -21,6 +20,7 @@ from typing import Any, Self
 import httpx
 import pydantic
 from hostile_scripts import Script
+from loop_thread import LoopThread
 
 from specclient import AsyncOpenAI, OpenAI, OpenAIError, ResponseLimits, Settings
 from specclient.providers.custom import Provider
@@ -42,7 +42,7 @@ class Answer(pydantic.BaseModel):
     title: str
 
 
-class HostileServer:
+class HostileServer(LoopThread):
     """Sends the script that is set, whatever the request; used as a context manager.
 
     Attributes:
@@ -51,20 +51,10 @@ class HostileServer:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.script = Script((b"",))
         self.open = 0
         self.port = 0
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        assert self._ready.wait(10)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -19,7 +19,9 @@ import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
+
+from loop_thread import LoopThread
 
 MODELS = ("m-large", "m-small")
 TEXT = "The quick brown fox jumps over the lazy dog."
@@ -214,7 +216,14 @@ def _usage(payload: Any) -> dict[str, int]:
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
-class OpenAIServer:
+class Forgetful(list[Any]):
+    """Keeps nothing, as :attr:`OpenAIServer.requests` of a test that sends too many to keep."""
+
+    def append(self, _: Any) -> None:
+        pass
+
+
+class OpenAIServer(LoopThread):
     """The server as a context manager.
 
     Args:
@@ -228,15 +237,14 @@ class OpenAIServer:
     """
 
     def __init__(self, usual: Behaviour = behave) -> None:
+        super().__init__()
         self._usual = usual
         self.requests: list[Received] = []
         self.connections = 0
         self.left = 0
         self.port = 0
         self._script: deque[Behaviour] = deque()
-        self._ready = threading.Event()
         self._changed = threading.Condition()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
 
     @property
     def url(self) -> str:
@@ -254,20 +262,6 @@ class OpenAIServer:
         """Return whether at least ``count`` connections are closed within ``timeout`` seconds."""
         with self._changed:
             return self._changed.wait_for(lambda: self.left >= count, timeout)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        assert self._ready.wait(10)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Stop listening and abort all connections; may be called twice."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stop.set)
-            self._thread.join(10)
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
