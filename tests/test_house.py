@@ -79,7 +79,7 @@ def test_only_transport_imports_httpx() -> None:
 
 
 #: Folders of tests that concern several packages.
-ACROSS = ("sdk/against_openai", "sdk/lifetimes", "local/exactness")
+ACROSS = ("sdk/against_openai", "sdk/lifetimes", "local/exactness", "sdk/serving/faults")
 MIRRORED = {"sdk": "specclient", "local": "local/specclient_local", "cli": "cli/specclient_cli"}
 
 

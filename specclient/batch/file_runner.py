@@ -101,6 +101,8 @@ async def run_file(
     Raises:
         ConfigurationError: an argument or file is invalid, or there is a ``max_cost`` but no price for a
             model.
+        OSError: a record cannot be written, for example because the disk is full. Calls in flight are
+            cancelled; a later run resumes.
     """
     begun = time.monotonic()
     with closing(LineIndex()) as ids, closing(_open(source, out, ids, retry_failed=retry_failed)) as output:

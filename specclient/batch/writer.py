@@ -158,6 +158,9 @@ class RecordFile:
         Args:
             line: the record as a line.
             now: monotonic seconds.
+
+        Raises:
+            OSError: the record is not in the file, or a part of it only, which the next run removes.
         """
         self._append(line)
         if now - self._synced >= SYNC_INTERVAL_S:
@@ -165,8 +168,11 @@ class RecordFile:
             await run_in_thread(self._sync)
 
     def _append(self, data: bytes) -> None:
-        while data:
-            data = data[self._file.write(data) or 0 :]
+        try:
+            while data:
+                data = data[self._file.write(data) or 0 :]
+        except OSError as error:  # which does not name the file
+            raise OSError(error.errno, error.strerror, str(self._path)) from None
 
     def _sync(self) -> None:
         os.fsync(self._file.fileno())

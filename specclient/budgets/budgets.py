@@ -3,10 +3,11 @@
 A hard budget reserves the upper bound of a call before the call is sent, and replaces it by the actual cost
 afterwards. Both are transactions of the ledger's database, so all processes that share the database share
 the budgets, and concurrent calls cannot spend the same dollar twice. A reservation has a lease, which an open
-call renews, so it expires if the process dies.
+call renews. If the process dies, the lease ends and the reservation counts as spent.
 
-A hard budget whose database fails refuses every call (it fails closed), as a call that cannot be counted may
-exceed the limit. A soft budget lets calls go on, and counts them when the database works again.
+A hard budget whose database fails, or does not answer in time, refuses every call (it fails closed), as a
+call that cannot be counted may exceed the limit. A soft budget lets calls go on. They are counted when the
+database works again, as are calls that were open when the database of a hard budget failed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from specclient.budgets.tables import (
 from specclient.budgets.worker import BudgetTask, BudgetWorker, MemoryDatabase, Transact
 from specclient.errors import LedgerError, OpenAIError
 from specclient.ledger.location import OFF
-from specclient.ledger.store import Execute
+from specclient.ledger.store import LEDGER_HINT, Execute
 from specclient.prices.prices import Prices
 from specclient.types.budget import Budget, BudgetScope
 from specclient.types.call import Call
@@ -47,8 +48,10 @@ __all__ = ["Budgets"]
 
 logger = logging.getLogger("specclient")
 
-#: Seconds after which a reservation expires unless it is renewed.
+#: Seconds after which a reservation counts as spent unless it is renewed.
 LEASE_S = 300.0
+#: Seconds that a call waits at most for the database, before it is refused and after it has ended.
+PATIENCE_S = 5.0
 
 
 @dataclass(slots=True, eq=False)
@@ -81,9 +84,11 @@ class Budgets:
         prices, past: prices and the newest calls, for upper bounds; see :mod:`specclient.budgets.bounds`.
         ledger: its database holds the budgets. If it is off, they are kept in memory, by this process alone.
         now: the clock; periods begin at midnight UTC.
-        lease_s: seconds after which a reservation expires unless it is renewed.
+        lease_s: seconds after which a reservation counts as spent unless it is renewed.
+        patience_s: see :data:`PATIENCE_S`.
 
     Attributes:
+        patience_s: as given.
         extra_budgets: returns further budgets that count a call, such as that of the API key of a request.
     """
 
@@ -96,6 +101,7 @@ class Budgets:
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         lease_s: float = LEASE_S,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         self.budgets = tuple(budgets)
         self.extra_budgets: Callable[[BudgetScope], Iterable[Budget]] = _no_extra_budgets
@@ -103,6 +109,8 @@ class Budgets:
         self._past = past
         self._now = now
         self._lease_s = lease_s
+        self.patience_s = patience_s
+        self._location = ledger.location
         self._transact: Transact = _in_memory() if ledger.location == OFF else ledger.transact
         self._worker = BudgetWorker(self._transact, _warn_unwritten)
         self._open: dict[str, _OpenCall] = {}
@@ -118,7 +126,7 @@ class Budgets:
 
         Raises:
             BudgetExceededError: a budget has too little left.
-            LedgerError: the database of a hard budget fails.
+            LedgerError: the database of a hard budget fails, or has not answered for ``patience_s``.
         """
         entry = self._entry(request, route, price_provider)
         if not entry.counted:
@@ -129,8 +137,15 @@ class Budgets:
         task = BudgetTask(partial(self._reserve_in, id_, entry), before=entry.prepare)
         failure: OpenAIError
         try:
-            refusal: BudgetStatus | None = await asyncio.wrap_future(self._worker.submit(task))
+            async with asyncio.timeout(self.patience_s):
+                refusal: BudgetStatus | None = await asyncio.wrap_future(self._worker.submit(task))
+        except TimeoutError:
+            self._release(id_)  # as below
+            late = f"the ledger {self._location} has not answered for {self.patience_s:g} s; {LEDGER_HINT}"
+            failure = ledger_failure(entry.held, LedgerError(late))
         except LedgerError as error:
+            if task.first_try:  # the transaction began, and may have been committed
+                self._release(id_)
             self._open.pop(id_, None)
             failure = ledger_failure(entry.held, error)
         except BaseException:

@@ -1,7 +1,10 @@
 """The tables of budgets in the ledger's database, and the values they hold.
 
-``budget_spend`` sums up what finished calls used; ``budget_holds`` has a row for each open call. All access
-is in transactions that exclude other writers, in SQL that is valid in SQLite and PostgreSQL.
+``budget_spend`` sums up what finished calls used; ``budget_holds`` has a row for each open call. A row whose
+lease has ended is charged, as the provider may bill the call, and moved to ``budget_lapsed``, so that the
+actual cost replaces the charge if the process had only been suspended. ``budget_marks`` has the number of
+each worker's last transaction. All access is in transactions that exclude other writers, in SQL that is valid
+in SQLite and PostgreSQL.
 """
 
 from __future__ import annotations
@@ -31,6 +34,11 @@ _CREATE = (
     "CREATE TABLE IF NOT EXISTS budget_holds (name TEXT NOT NULL, subject TEXT NOT NULL, "
     "period TEXT NOT NULL, id TEXT NOT NULL, nano BIGINT NOT NULL, tokens BIGINT NOT NULL, "
     "expires_at DOUBLE PRECISION NOT NULL, PRIMARY KEY (name, subject, period, id))",
+    "CREATE TABLE IF NOT EXISTS budget_lapsed (name TEXT NOT NULL, subject TEXT NOT NULL, "
+    "period TEXT NOT NULL, id TEXT NOT NULL, nano BIGINT NOT NULL, tokens BIGINT NOT NULL, "
+    "expires_at DOUBLE PRECISION NOT NULL, PRIMARY KEY (name, subject, period, id))",
+    "CREATE TABLE IF NOT EXISTS budget_marks (worker TEXT NOT NULL PRIMARY KEY, number BIGINT NOT NULL, "
+    "made_at DOUBLE PRECISION NOT NULL)",
 )
 _SPENT = f"SELECT nano, tokens, calls, unpriced, assumed FROM budget_spend WHERE {_ACCOUNT}"  # noqa: S608
 _HELD = f"SELECT COALESCE(SUM(nano), 0), COALESCE(SUM(tokens), 0) FROM budget_holds WHERE {_ACCOUNT}"  # noqa: S608
@@ -39,15 +47,30 @@ _HOLD = """INSERT INTO budget_holds (name, subject, period, id, nano, tokens, ex
 _MINE = f"SELECT nano, tokens FROM budget_holds WHERE {_ACCOUNT} AND id = :id"  # noqa: S608
 _FREE = f"DELETE FROM budget_holds WHERE {_ACCOUNT} AND id = :id"  # noqa: S608
 _RENEW = f"UPDATE budget_holds SET expires_at = :expires_at WHERE {_ACCOUNT} AND id = :id"  # noqa: S608
+_EXPIRED = "SELECT name, subject, period, nano, tokens FROM budget_holds WHERE expires_at <= :now"
+_LAPSE = """INSERT INTO budget_lapsed (name, subject, period, id, nano, tokens, expires_at)
+    SELECT name, subject, period, id, nano, tokens, expires_at FROM budget_holds WHERE expires_at <= :now"""
 _EXPIRE = "DELETE FROM budget_holds WHERE expires_at <= :now"
+_FORGET = "DELETE FROM budget_lapsed WHERE expires_at <= :before"
+_LAPSED = f"SELECT nano, tokens FROM budget_lapsed WHERE {_ACCOUNT} AND id = :id"  # noqa: S608
+_UNLAPSE = f"DELETE FROM budget_lapsed WHERE {_ACCOUNT} AND id = :id"  # noqa: S608
+_REFUND = f"""UPDATE budget_spend SET nano = nano - :nano, tokens = tokens - :tokens, calls = calls - 1,
+    assumed = assumed - 1 WHERE {_ACCOUNT}"""  # noqa: S608
 _SPEND = """INSERT INTO budget_spend (name, subject, period, nano, tokens, calls, unpriced, assumed)
     VALUES (:name, :subject, :period, :nano, :tokens, 1, :unpriced, :assumed)
     ON CONFLICT (name, subject, period) DO UPDATE SET
         nano = budget_spend.nano + excluded.nano, tokens = budget_spend.tokens + excluded.tokens,
         calls = budget_spend.calls + 1, unpriced = budget_spend.unpriced + excluded.unpriced,
         assumed = budget_spend.assumed + excluded.assumed"""
+_MARK = """INSERT INTO budget_marks (worker, number, made_at) VALUES (:worker, :number, :made_at)
+    ON CONFLICT (worker) DO UPDATE SET number = excluded.number, made_at = excluded.made_at"""
+_MARKED = "SELECT number FROM budget_marks WHERE worker = :worker"
+_FORGET_MARKS = "DELETE FROM budget_marks WHERE made_at < :before"
 _SUBJECTS = """SELECT subject FROM budget_spend WHERE name = :name AND period = :period
     UNION SELECT subject FROM budget_holds WHERE name = :name AND period = :period ORDER BY 1"""
+
+#: Seconds after which a call that was charged at the end of its lease is taken to have died with its process.
+_LAPSED_S = 7 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,15 +202,43 @@ class BudgetTransaction:
             self._execute(statement)
 
     def expire(self, now: float) -> None:
-        """Remove reservations whose lease has ended, once per transaction; their processes have died.
+        """Charge reservations whose lease has ended, once per transaction; their processes have died.
 
         Args:
             now: seconds since the epoch.
         """
-        if not self._expired:
-            self._expired = True
-            self._held.clear()
-            self._execute(_EXPIRE, {"now": now})
+        if self._expired:
+            return
+        self._expired = True
+        charged = self._execute(_EXPIRED, {"now": now})
+        if not charged:
+            return
+        self._held.clear()
+        for name, subject, period, nano, tokens in charged:
+            key = {"name": name, "subject": subject, "period": period}
+            self._execute(_SPEND, key | {"nano": nano, "tokens": tokens, "unpriced": 0, "assumed": 1})
+        self._execute(_LAPSE, {"now": now})
+        self._execute(_EXPIRE, {"now": now})
+        self._execute(_FORGET, {"before": now - _LAPSED_S})
+
+    def mark(self, worker: str, number: int, now: float) -> None:
+        """Note the number of a worker's transaction; it is in the table if, and only if, that is committed.
+
+        Args:
+            worker: identifier of the worker.
+            number: grows with each transaction of the worker.
+            now: seconds since the epoch.
+        """
+        self._execute(_MARK, {"worker": worker, "number": number, "made_at": now})
+
+    def marked(self, worker: str) -> int:
+        """Return the number of the last committed transaction that a worker marked; 0 if there is none."""
+        found = self._execute(_MARKED, {"worker": worker})
+        return cast("int", found[0][0]) if found else 0
+
+    def forget_marks(self, before: float) -> None:
+        """Remove the marks that were made before an instant, in seconds since the epoch."""
+        self._execute(_FORGET_MARKS, {"before": before})
 
     def status(self, account: BudgetAccount) -> BudgetStatus:
         """Return the status of an account."""
@@ -223,17 +274,21 @@ class BudgetTransaction:
         return None
 
     def renew(self, id_: str, accounts: Sequence[BudgetAccount], expires_at: float) -> None:
-        """Extend the reservations of a call; those that have expired stay removed."""
+        """Extend the reservations of a call; those that have expired stay charged."""
         for each in accounts:
             self._execute(_RENEW, each.key | {"id": id_, "expires_at": expires_at})
 
     def release(self, id_: str, accounts: Sequence[BudgetAccount]) -> None:
-        """Remove the reservations of a call."""
+        """Remove the reservations of a call, or what was charged for them when they expired."""
         for each in accounts:
             mine: dict[str, SQLValue] = each.key | {"id": id_}
-            for nano, tokens in cast("list[tuple[int, int]]", self._execute(_MINE, mine)):
+            held = cast("list[tuple[int, int]]", self._execute(_MINE, mine))
+            for nano, tokens in held:
                 self._execute(_FREE, mine)
                 self._add(each, -nano, -tokens)
+            for charged in () if held else self._execute(_LAPSED, mine):
+                self._execute(_UNLAPSE, mine)
+                self._execute(_REFUND, each.key | dict(zip(("nano", "tokens"), charged, strict=True)))
 
     def spend(self, accounts: Sequence[BudgetAccount], charge: BudgetCharge) -> list[ThresholdReached]:
         """Charge a finished call to accounts; return the thresholds that this has reached."""

@@ -2,12 +2,17 @@
 
 All waiting tasks share the next transaction. A thread runs it, so that no event loop waits for the disk or
 another process.
+
+Tasks that must not be lost are kept while the database fails, and retried every :data:`RETRY_S`. A connection
+may break while a transaction is being committed; whether it was committed is then known from the mark that
+each such transaction leaves in the database, so that no call is charged twice.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -15,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
+from uuid import uuid4
 
 from specclient.budgets.tables import BudgetTransaction
 from specclient.errors import LedgerError
@@ -27,6 +33,10 @@ T = TypeVar("T")
 
 #: Seconds without tasks after which the thread ends.
 IDLE_S = 5.0
+#: Seconds between two retries of kept tasks.
+RETRY_S = 1.0
+#: Seconds for which the mark of a worker's last transaction stays in the database.
+_MARK_S = 7 * 86_400.0
 #: Number of tasks kept while the database fails; beyond it the oldest are dropped.
 _MAX_KEPT = 10_000
 
@@ -50,6 +60,7 @@ class BudgetTask(Generic[T]):
         is_kept: whether the task is retried with the next transaction if the database fails. Its caller does
             not wait for that and gets None.
         done: the result of ``run``.
+        first_try: number of the first transaction that held the task; 0 before.
     """
 
     run: Callable[[BudgetTransaction], T]
@@ -57,6 +68,7 @@ class BudgetTask(Generic[T]):
     after: Callable[[T], None] | None = None
     is_kept: bool = False
     done: Future[Any] = field(default_factory=Future)
+    first_try: int = 0
 
 
 class BudgetWorker:
@@ -80,6 +92,8 @@ class BudgetWorker:
         self._waiting: SimpleQueue[BudgetTask[Any]] = SimpleQueue()
         self._kept: list[BudgetTask[Any]] = []
         self._prepared = False
+        self._identifier = uuid4().hex  # of the marks
+        self._number = 0  # of the last transaction
 
     def flush(self) -> None:
         """Wait until all tasks are done or have failed; kept tasks are retried once."""
@@ -106,8 +120,11 @@ class BudgetWorker:
     def _serve(self) -> None:
         while True:
             try:
-                first = self._waiting.get(timeout=IDLE_S)
+                first = self._waiting.get(timeout=RETRY_S if self._kept else IDLE_S)
             except Empty:
+                if self._kept:
+                    self._run_all([])
+                    continue
                 with self._lock:
                     if self._waiting.empty():
                         self._thread = None
@@ -119,6 +136,7 @@ class BudgetWorker:
     def _run_all(self, submitted: list[BudgetTask[Any]]) -> None:
         tasks = [task for task in submitted if _is_ready(task)]
         everything = [*self._kept, *tasks]
+        self._number += 1
         try:
             results = self._transact(lambda execute: self._run(execute, everything))
         except LedgerError as error:
@@ -138,16 +156,26 @@ class BudgetWorker:
             return
         kept, self._kept, self._prepared = len(self._kept), [], True
         for place, (task, result) in enumerate(zip(everything, results, strict=True)):
-            if task.after is not None:
+            if task.after is not None and result is not None:
                 task.after(result)
             if place >= kept:  # the future of a kept task is done already
                 task.done.set_result(result)
 
     def _run(self, execute: Execute, tasks: list[BudgetTask[Any]]) -> list[Any]:
+        """Run the tasks, but not those of a failed transaction that was committed; their result is None."""
         tables = BudgetTransaction(execute)
         if not self._prepared:
             tables.create()
-        return [task.run(tables) for task in tasks]
+            tables.forget_marks(time.time() - _MARK_S)
+        done = tables.marked(self._identifier) if self._kept else 0
+        if any(task.is_kept for task in tasks):
+            tables.mark(self._identifier, self._number, time.time())
+        results: list[Any] = []
+        for task in tasks:
+            is_done = 0 < task.first_try <= done
+            task.first_try = task.first_try or self._number
+            results.append(None if is_done else task.run(tables))
+        return results
 
 
 def _with_waiting(first: BudgetTask[Any], waiting: SimpleQueue[BudgetTask[Any]]) -> list[BudgetTask[Any]]:

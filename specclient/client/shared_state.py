@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from itertools import count
@@ -149,10 +151,13 @@ class SharedState:
         """Add a finished call to the estimates, the budgets and the ledger."""
         self.estimates.observe(call)
         self.sizes.observe(call)
-        settled = None if self.budgets is None else self.budgets.settle(call)
+        budgets = self.budgets
+        settled = None if budgets is None else budgets.settle(call)
         await self.ledger.record(call)
-        if settled is not None:
-            await settled
+        if budgets is not None and settled is not None:
+            with suppress(TimeoutError):  # a slow database charges the call later
+                async with asyncio.timeout(budgets.patience_s):
+                    await settled
 
     def flush(self) -> None:
         """Write pending budget counts and ledger rows; called at the program's exit."""

@@ -273,11 +273,17 @@ class ServerSettings(SettingsTable):
     """The ``[server]`` table: ``specclient serve``.
 
     Attributes:
+        grace_s: seconds for running requests to end when the server stops.
+        head_s: seconds for the head of a request to arrive.
+        idle_s: seconds that a connection without a request stays open.
         json_values: maximum number of values and names in the JSON body of a request.
         redis_url: the URL of a Redis server in which workers share the usage of key limits.
         requests: limits on what one request may ask of an engine; they hold without a server, too.
     """
 
+    grace_s: Annotated[int, Field(ge=0)] = 30
+    head_s: Annotated[float, Field(gt=0)] = 10.0
+    idle_s: Annotated[int, Field(ge=1)] = 75
     json_values: Annotated[int, Field(ge=1)] = 400_000
     redis_url: SecretStr | None = None  # may hold a password
     requests: RequestLimitSettings = Field(default_factory=RequestLimitSettings.model_construct)

@@ -2,6 +2,7 @@
 
 from specclient.serving.app import create_app
 from specclient.serving.limits import Limits
+from specclient.serving.open_connections import raise_descriptor_limit
 from specclient.serving.server import bind, freeze_garbage, make_server
 from specclient.serving.warmup import preload
 from specclient.serving.workers import ServerPlan, app_of, serve_by_workers
@@ -15,5 +16,6 @@ __all__ = [
     "freeze_garbage",
     "make_server",
     "preload",
+    "raise_descriptor_limit",
     "serve_by_workers",
 ]

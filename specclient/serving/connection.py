@@ -25,6 +25,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from specclient.serving.errors import ServingError, bad_request
 from specclient.serving.half_closed import DepartureWatch
 from specclient.serving.limits import Limits
+from specclient.serving.open_connections import OpenConnections, max_descriptors
 
 fcntl: ModuleType | None
 try:
@@ -114,6 +115,7 @@ class _LimitedHTTPProtocol(_BASE):  # type: ignore[misc]
     """One connection. Invalid HTTP gets an error response in JSON."""
 
     _limits: Limits
+    _all: OpenConnections
 
     _head_timer: asyncio.TimerHandle | None = None
     _unread_timer: asyncio.TimerHandle | None = None
@@ -130,6 +132,7 @@ class _LimitedHTTPProtocol(_BASE):  # type: ignore[misc]
         self._open: dict[Any, DisconnectSignal] = {}  # by request, for requests without a complete response
         super().connection_made(transport)
         self._start_head_timer()
+        self._all.set_idle(self)
 
     def data_received(self, data: bytes) -> None:
         if self._linger_timer is not None:
@@ -160,6 +163,7 @@ class _LimitedHTTPProtocol(_BASE):  # type: ignore[misc]
             self._head_error = _too_long(self._limits.head_bytes)
             raise ValueError  # stops the parser; uvicorn then calls send_400_response()
         self._in_head, self._progress = False, True
+        self._all.set_busy(self)
         super().on_headers_complete()
         self.cycle.transport = _ResponseWriter(self)
         self.scope[DISCONNECT_KEY] = self._open[self.cycle] = DisconnectSignal()
@@ -176,6 +180,8 @@ class _LimitedHTTPProtocol(_BASE):  # type: ignore[misc]
         for cycle in [cycle for cycle in self._open if cycle.response_complete]:
             del self._open[cycle]
         super().on_response_complete()
+        if not self._open and not self.transport.is_closing():
+            self._all.set_idle(self)
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(self._head_error or bad_request(None, msg, "invalid_http"))
@@ -200,6 +206,7 @@ class _LimitedHTTPProtocol(_BASE):  # type: ignore[misc]
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._all.remove(self)
         self._cancel_head_timer()
         for watch in (self._departure, self._linger_timer):
             if watch is not None:
@@ -226,6 +233,16 @@ class _LimitedHTTPProtocol(_BASE):  # type: ignore[misc]
         if not self.transport.is_closing():
             self.transport.close()
             self._watch_unread()
+
+    def make_room(self) -> None:
+        """Close the connection, which is idle, because the process has few file descriptors left.
+
+        A connection that is already being closed is closed at once.
+        """
+        if self.transport.is_closing() or self._linger_timer is not None:
+            self.transport.abort()
+        else:
+            self.end()
 
     def _disconnect_requests(self) -> None:
         for cycle, signal in self._open.items():  # uvicorn signals only the newest request
@@ -270,7 +287,8 @@ class _LimitedHTTPProtocol(_BASE):  # type: ignore[misc]
 
 def limited_protocol(limits: Limits) -> type[asyncio.Protocol]:
     """Return the protocol class for :class:`specclient.serving.Limits`."""
-    return type("LimitedHTTPProtocol", (_LimitedHTTPProtocol,), {"_limits": limits})
+    attributes = {"_limits": limits, "_all": OpenConnections(max_descriptors())}
+    return type("LimitedHTTPProtocol", (_LimitedHTTPProtocol,), attributes)
 
 
 def _without_upgrade(data: bytes) -> bytes:

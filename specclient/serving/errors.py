@@ -10,6 +10,7 @@ prompt and answer exceed the context     400  ``context_length_exceeded``
 the upstream cannot be reached           502  ``upstream_unreachable``; 504 where it did not answer in time
 the upstream's answer cannot be read     502  ``upstream_invalid``
 the upstream's circuit is open           503  ``upstream_resting``, with ``retry-after``
+a hard budget cannot be counted          503  ``ledger_unavailable``, with ``retry-after``
 the engine or the server failed          500
 ====================================  ======  =====================================================
 """
@@ -35,6 +36,7 @@ from specclient.errors import (
     CircuitOpenError,
     ConfigurationError,
     ContextOverflowError,
+    LedgerError,
     NoRouteError,
     OpenAIError,
 )
@@ -42,6 +44,8 @@ from specclient.transport.retry import ADVICE_HEADER, DELAY_HEADERS, delay_heade
 
 #: Maximum characters of a message; some messages repeat an invalid value of any length.
 MAX_MESSAGE = 2000
+#: Seconds after which a client may try again while the ledger's database fails.
+LEDGER_RETRY_S = 5
 #: Number of traceback frames in the summary of an exception.
 _FRAMES = 6
 
@@ -130,6 +134,14 @@ def serving_error_of(error: Exception, now: Callable[[], float] = time.time) -> 
     for kind, status, code in _KINDS:
         if isinstance(error, kind):
             return _from_kind(error, status, code)
+    if isinstance(error, LedgerError):  # whose text names the database
+        return ServingError(
+            503,
+            "the call was not sent, because its budget cannot be counted while the server's ledger cannot be "
+            "written; try again later",
+            code="ledger_unavailable",
+            headers={"retry-after": str(LEDGER_RETRY_S)},
+        )
     if isinstance(error, OpenAIError):
         return ServingError(500, str(error))
     return ServingError(500, "internal server error; the server's log has the cause under the request's id")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from pydantic import SecretStr
 from starlette.exceptions import HTTPException
 
-from specclient.errors import APIStatusError
+from specclient.errors import APIStatusError, LedgerError
 from specclient.serving.dashboard.page import PAGE
 from specclient.serving.errors import (
     ServingError,
@@ -35,6 +36,9 @@ from specclient.serving.request_log import RequestLog
 from specclient.serving.tracing import request_span
 
 _log = logging.getLogger("specclient")
+
+#: Seconds between two warnings that the ledger cannot be written.
+_WARNING_S = 60.0
 
 ASGIApp = Callable[[ASGIScope, ASGIReceive, ASGISend], Awaitable[None]]
 
@@ -71,6 +75,7 @@ class RequestMiddleware:
         log: RequestLog,
     ) -> None:
         self._app, self._limits, self._log = app, limits, log
+        self._warned_at: float | None = None
         self._handlers = handlers
         self._key, self._keys, self._key_limiter = key, keys, key_limiter
 
@@ -104,6 +109,13 @@ class RequestMiddleware:
             finally:
                 del scope[EXCHANGE_KEY]  # breaks a reference cycle, which would burden the garbage collector
 
+    def _warn_unwritable(self, error: LedgerError) -> None:
+        """Log why calls are refused, once in a while; the response does not name the database."""
+        now = time.monotonic()
+        if self._warned_at is None or now - self._warned_at > _WARNING_S:
+            self._warned_at = now
+            _log.warning("%s", error)
+
     async def _serve(
         self, scope: ASGIScope, receive: ASGIReceive, send: ASGISend, exchange: HTTPExchange, request_id: str
     ) -> ServingError | None:
@@ -129,6 +141,8 @@ class RequestMiddleware:
             return _routing_error(scope, error)
         except Exception as error:  # noqa: BLE001 - every request gets a response
             error_response = serving_error_of(error)
+            if isinstance(error, LedgerError):
+                self._warn_unwritable(error)
             if error_response.status == 500 and not isinstance(
                 error, APIStatusError
             ):  # whose text may contain a prompt

@@ -19,6 +19,7 @@ from specclient.transport.sse import ServerSentEvent, SSEDecoder
 from specclient.types.wire import WireRequest
 
 _DRAIN_S = 0.1
+_MAX_BATCH = 32  # events; the event loop serves others after so many, a few milliseconds
 _DONE_MAX_BYTES = 16  # of `[DONE]` with blanks around it
 
 
@@ -149,7 +150,7 @@ class SSEStream(ResponseBody):
                 yield event
 
     async def batches(self) -> AsyncIterator[list[ServerSentEvent]]:
-        """Iterate over lists of events, one list per read from the network."""
+        """Iterate over lists of events: one list per read from the network, or several of a large read."""
         if self._content is not None:
             yield [ServerSentEvent(self._content)]
             return
@@ -169,6 +170,10 @@ class SSEStream(ResponseBody):
                 if time.monotonic() - began_at > event_s:
                     raise self._too_slow(event_s)
             if batch := self._with_data(found):
+                while len(batch) > _MAX_BATCH:
+                    yield batch[:_MAX_BATCH]
+                    batch = batch[_MAX_BATCH:]
+                    await asyncio.sleep(0)
                 if not self.done:
                     yield batch
                     continue

@@ -2,7 +2,8 @@
 
 ``python bystanders.py PORT`` streams answers of ``local/demo`` in several connections, one after the other in
 each, and requests ``/health`` many times a second. It prints ``ready`` once it knows the right answers. For
-each line on its input it prints a report in JSON of the time since the last one, and it ends with its input:
+each line on its input it prints a report in JSON of the time since the last one, which holds one complete
+stream at least, and it ends with its input:
 
 ``answers``, ``wrong``
     number of complete streams, and what was not as it was at the start: another text, an error.
@@ -63,6 +64,8 @@ class Bystanders:
         tasks.append(asyncio.ensure_future(self._health_forever()))
         print("ready", flush=True)
         while await asyncio.to_thread(sys.stdin.readline):
+            while not self._answers:
+                await asyncio.sleep(0.01)
             print(json.dumps(self.report()), flush=True)
         for task in tasks:
             task.cancel()

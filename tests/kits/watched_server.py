@@ -46,13 +46,24 @@ class WatchedServer:
         compiled: the folder of the compiled passes.
         upstream: base URL of the provider ``mine``.
         workers: number of worker processes.
+        bystanders: whether they run, which needs a server without keys.
+
+    Attributes:
+        ledger: the file of the ledger.
         arguments: further options of ``specclient serve``.
     """
 
     def __init__(
-        self, folder: Path, compiled: Path, upstream: str, *arguments: str, workers: int = 2
+        self,
+        folder: Path,
+        compiled: Path,
+        upstream: str,
+        *arguments: str,
+        workers: int = 2,
+        bystanders: bool = True,
     ) -> None:
         self._folder = folder
+        self._count, self._watched = workers, bystanders
         cache = folder / "cache"
         (cache / "specclient").mkdir(parents=True)
         (cache / "specclient" / "native").symlink_to(compiled, target_is_directory=True)
@@ -66,6 +77,8 @@ class WatchedServer:
         keep = {name: text for name, text in os.environ.items() if not name.endswith("_API_KEY")}
         homes = dict.fromkeys(("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"), str(folder))
         keep |= {**homes, "XDG_CACHE_HOME": str(cache)}
+        self.ledger = folder / "ledger.sqlite3"
+        keep["SPECCLIENT_LEDGER"] = str(self.ledger)
         self._environment = {**keep, _COLLECTED: str(self._collected), "PYTHONUNBUFFERED": "1"}
         self._command = [
             sys.executable, __file__, "serve", "--port", "0", "--workers", str(workers), "--preload",
@@ -96,13 +109,19 @@ class WatchedServer:
                 break
         else:
             raise AssertionError(f"the server ended: {output} {self.log()}")
+        end = time.monotonic() + 60
+        while len(self.living()) < self._count:
+            assert time.monotonic() < end, self.log()
+            time.sleep(0.05)
+        self.workers = self.living()
+        if not self._watched:
+            return
         self._bystanders = subprocess.Popen(
             [sys.executable, str(Path(__file__).parent / "bystanders.py"), str(self.port)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert self._bystanders.stdout is not None
         assert self._bystanders.stdout.readline() == "ready\n", self.log()
-        self.workers = self.living()
 
     def __exit__(self, *_: object) -> None:
         if self._bystanders is not None:
@@ -112,14 +131,21 @@ class WatchedServer:
         self._process.communicate(timeout=60)
         self._log.close()
 
+    def command(self, *words: str) -> str:
+        """Run a command of ``specclient`` with the server's configuration; return its output."""
+        done = subprocess.run(
+            [sys.executable, "-m", "specclient_cli.main", *words],
+            capture_output=True, text=True, check=True, cwd=self._folder, env=self._environment, timeout=60,
+        )  # fmt: skip
+        return done.stdout.strip()
+
     def log(self) -> str:
         """Return what the server has written to stderr."""
         return (self._folder / "stderr.txt").read_text()
 
     def living(self) -> set[int]:
         """Return the process ids of the workers."""
-        pids = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-        return {int(pid) for pid in pids if b"spawn_main" in _command_line(pid)}
+        return worker_ids(self._process.pid)
 
     def report(self) -> dict[str, Any]:
         """Return the bystanders' report since the last one."""
@@ -173,7 +199,15 @@ class WatchedServer:
         return (int(head.split(b" ")[1]) if head.startswith(b"HTTP/1.1 ") else none), body
 
 
+def worker_ids(server: int) -> set[int]:
+    """Return the process ids of a server's workers."""
+    path = Path(f"/proc/{server}/task/{server}/children")
+    pids = path.read_text().split() if path.exists() else []
+    return {int(pid) for pid in pids if b"spawn_main" in _command_line(pid)}
+
+
 def _command_line(pid: str) -> bytes:
+    """Return a process's command line, or nothing if it has ended since its id was read."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 from specclient.errors import (
     APIStatusError,
     BudgetExceededError,
@@ -41,7 +43,8 @@ def describe(error: BaseException) -> str:
     if _engine_missing(error):
         return f"the local engine is not installed ({error}); pip install 'specclient[local]'"
     if isinstance(error, OSError):
-        return str(error)
+        hint = "; make room on that disk, then run the command again" if error.errno == errno.ENOSPC else ""
+        return f"{error}{hint}"
     return f"unexpected {type(error).__name__}: {error}; --debug shows the traceback"
 
 

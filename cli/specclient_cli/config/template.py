@@ -131,10 +131,13 @@ TEMPLATE = """\
 # `specclient serve`: Redis for the rate limits of keys when several workers, on one machine or many, share
 # them (SPECCLIENT_REDIS_URL overrides it); needs the extra `redis`.
 #[server]
+#grace_s = 30                    # for running requests to end when the server stops
+#head_s = 10.0                   # for the head of a request to arrive
+#idle_s = 75                     # that a connection without a request stays open
 #json_values = 400000            # in the JSON body of a request; more get status 400
 #redis_url = "redis://127.0.0.1:6379/0"
 
-# What one request may ask of the engine in this process, with a server or without; more gets status 400.
+# Limits of one request to the engine in this process, with a server or without; beyond one, status 400.
 #[server.requests]
 #choices = 1024                  # prompts x n
 #prompt_logprobs = 250000        # prompt tokens x choices x alternatives, in one response

@@ -165,10 +165,12 @@ def _serve(plan: ServerPlan, sock: socket.socket, host: str, workers: int) -> bo
         freeze_garbage,
         make_server,
         preload,
+        raise_descriptor_limit,
         serve_by_workers,
     )
     from specclient.serving.catalogue import ModelCatalogue  # noqa: PLC0415
 
+    raise_descriptor_limit()  # before workers inherit it
     port, keyed = sock.getsockname()[1], plan.key is not None or plan.keyed
     if workers > 1:
         names = ModelCatalogue(AsyncOpenAI(config=plan.settings), plan.models).names()

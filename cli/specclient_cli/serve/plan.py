@@ -60,6 +60,7 @@ def make_plan(state: State, given: Any) -> ServerPlan:
             "Each worker counts the rate limits of keys separately; set SPECCLIENT_REDIS_URL to share them.",
             render.DIM,
         )
+    server = served.settings.server
     return ServerPlan(
         settings=served.settings,
         key=SecretStr(key) if key else None,
@@ -69,7 +70,10 @@ def make_plan(state: State, given: Any) -> ServerPlan:
             running=given["max_running"],
             waiting=given["max_waiting"],
             body_bytes=given["max_body"] * 2**20,
-            json_values=served.settings.server.json_values,
+            json_values=server.json_values,
+            head_s=server.head_s,
+            idle_s=server.idle_s,
+            grace_s=server.grace_s,
         ),
         preloaded=(served.models or (served.settings.default_model,)) if given["preload"] else (),
     )

@@ -30,7 +30,7 @@ _TASKS = frozenset(get_args(PromptTask))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallSample:
-    """What one finished call teaches.
+    """The measurements of one finished call, from which routes are learned.
 
     Attributes:
         route: the ``provider/model`` that served it.

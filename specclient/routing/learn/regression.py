@@ -48,7 +48,7 @@ class DecayedRegression:
 
     @property
     def intercept(self) -> float | None:
-        """What y is where x is 0; None with the slope, and where it would be negative."""
+        """The value of y where x is 0. It is None where the slope is None, and where it would be negative."""
         slope = self.slope
         if slope is None:
             return None

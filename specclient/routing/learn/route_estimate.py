@@ -96,7 +96,7 @@ class RouteEstimate:
 
 @dataclass(frozen=True, slots=True)
 class RouteStatistics:
-    """What was learned about one task on one route, for people to read.
+    """The learned figures of one task on one route, for people to read.
 
     Attributes:
         route: ``provider/model``; ``task``: None for all its tasks together.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from specclient.runtime.event_loop import run_in_thread
 
@@ -32,3 +32,13 @@ class OffLoop:
             return work()
         async with self._turn:
             return await run_in_thread(work)
+
+    async def run_async(self, size: int, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return the result of a coroutine on a body of ``size`` bytes.
+
+        Args:
+            work: returns the coroutine; for a large body it runs in an event loop of its thread.
+        """
+        if size <= _ON_LOOP:
+            return await work()
+        return await self.run(size, lambda: asyncio.run(work()))

@@ -141,7 +141,8 @@ class PassthroughHandler:
         model, stream = "", False
         if row.metered:
             confined = exchange.key is not None and exchange.key.confined
-            fields = await _form_fields(exchange, body, method.files if confined else None)
+            read = partial(_form_fields, exchange, body, method.files if confined else None)
+            fields = await self.off_loop.run_async(len(body), read)
             model = fields.pop("model", "")
             stream = fields.get("stream") in ("true", "True", "1")
             if confined:  # encoded anew: the provider must not read another model than the one checked here

@@ -28,6 +28,8 @@ __all__ = [
 
 #: Seconds for which the use in one second counts.
 SPAN_S = 61
+#: Seconds that a slot may be ahead of the clock; beyond them the clock was set back.
+_AHEAD_S = 1
 _MOST_KEYS = 4096
 
 
@@ -80,7 +82,7 @@ class UsageMeter(Protocol):
 
         Args:
             key: the stored key.
-            slot: the second of the reservation.
+            slot: the slot of the reservation's decision.
             tokens: number of tokens to add; may be negative.
         """
         ...
@@ -98,8 +100,10 @@ class SlidingWindow:
 
     def use(self, limit: int, wanted: int, now: float) -> LimitUsage:
         """Return the state of a limit for a requested amount."""
-        for slot in [slot for slot in self._slots if slot <= now - SPAN_S]:
-            del self._slots[slot]
+        for slot in [slot for slot in self._slots if not now - SPAN_S < slot <= now + _AHEAD_S]:
+            amount = self._slots.pop(slot)
+            if slot > now:  # the clock was set back: otherwise it would count until this second comes again
+                self.add(int(now), amount)
         used = sum(self._slots.values())
         newest = max((slot for slot, amount in self._slots.items() if amount), default=None)
         full_s = 0.0 if newest is None else newest + SPAN_S - now
@@ -108,6 +112,10 @@ class SlidingWindow:
     def add(self, slot: int, amount: int) -> None:
         """Count an amount in a second. Expired seconds are removed by the next :meth:`use`."""
         self._slots[slot] = max(self._slots.get(slot, 0) + amount, 0)
+
+    def used_since(self, begin: float) -> int:
+        """Return the amount counted in the seconds after ``begin``."""
+        return sum(amount for slot, amount in self._slots.items() if slot > begin)
 
     @property
     def empty(self) -> bool:
@@ -156,11 +164,28 @@ class LocalUsageMeter:
         uses = [_use(*each, now) for each in zip(accounts, limits, amounts, strict=True)]
         if any(use is not None and use.wait_s != 0.0 for use in uses):
             return LimitDecision(uses[0], uses[1], None)
-        for account, limit, amount in zip(accounts, limits, amounts, strict=True):
-            if limit is not None and amount:
-                account.add(int(now), amount)
+        self.count(key, requests, tokens)
         after = [_use(account, limit, 0, now) for account, limit in zip(accounts, limits, strict=True)]
         return LimitDecision(after[0], after[1], int(now))
+
+    def exceeds(self, key: StoredKey, requests: int, tokens: int, span_s: float) -> bool:
+        """Return whether a use would exceed a limit, counting only the use of the last ``span_s`` seconds."""
+        limits = (key.requests_per_minute, key.tokens_per_minute)
+        uses = zip(self._of(key), limits, (requests, tokens), strict=True)
+        begin = self._now() - span_s
+        return any(
+            limit is not None and amount and account.used_since(begin) + amount > limit
+            for account, limit, amount in uses
+        )
+
+    def count(self, key: StoredKey, requests: int, tokens: int) -> int:
+        """Count a use that was permitted, and return its second."""
+        now, limits = self._now(), (key.requests_per_minute, key.tokens_per_minute)
+        for account, limit, amount in zip(self._of(key), limits, (requests, tokens), strict=True):
+            if limit is not None and amount:
+                account.use(0, 0, now)  # removes expired seconds
+                account.add(int(now), amount)
+        return int(now)
 
     def _of(self, key: StoredKey) -> tuple[SlidingWindow, SlidingWindow]:
         found = self._accounts.get(key.digest)

@@ -2,7 +2,11 @@
 
 One Lua script does atomically, and by Redis's clock, what
 :class:`~specclient.serving.keys.rate_limits.LocalUsageMeter` does. If Redis does not answer, each worker
-continues with its own counts: the limits then apply per worker, and no request is refused because of it.
+continues with its own counts: the limits then apply per worker, and no request is refused because of it. One
+request in :data:`RETRY_S` waits for Redis then.
+
+A worker's own counts apply always, so that a key does not get its whole limit again from a worker because
+Redis was restarted and has lost its counts.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from pydantic import SecretStr
@@ -26,6 +31,8 @@ _log = logging.getLogger("specclient")
 #: Time limit of a command in seconds, and seconds until the next command after a failure.
 TIMEOUT_S, RETRY_S = 1.0, 5.0
 _CONNECTIONS = 16
+#: Seconds by which a use may expire later in the counts of this process than in Redis.
+_TOLERANCE_S = 3
 
 # KEYS: hashes of used requests and of used tokens by second. ARGV: the window in seconds, then limit (-1:
 # none) and amount of each. Returns the second of the reservation (-1: refused), then for each the used
@@ -45,6 +52,12 @@ for i = 1, 2 do
       local second, amount = tonumber(found[k]), tonumber(found[k + 1])
       if second <= now - span then
         redis.call('HDEL', KEYS[i], found[k])
+      elseif second > now + 1 and amount > 0 then -- the clock was set back
+        redis.call('HDEL', KEYS[i], found[k])
+        redis.call('HINCRBY', KEYS[i], slot, amount)
+        used = used + amount
+        slots[#slots + 1] = {slot, amount}
+        if not newest or slot > newest then newest = slot end
       elseif amount > 0 then
         used = used + amount
         slots[#slots + 1] = {second, amount}
@@ -86,7 +99,8 @@ end
 return result
 """
 
-# KEYS: the hash of used tokens. ARGV: the second, the amount, the window. Expired seconds stay deleted.
+# KEYS: a hash of used requests or tokens. ARGV: the second, the amount, the window. Expired seconds stay
+# deleted.
 _CORRECT = """
 local second, span = tonumber(ARGV[1]), tonumber(ARGV[3])
 if second <= tonumber(redis.call('TIME')[1]) - span then return 0 end
@@ -94,6 +108,16 @@ if redis.call('HINCRBY', KEYS[1], second, ARGV[2]) <= 0 then redis.call('HDEL', 
 redis.call('EXPIRE', KEYS[1], span + 1)
 return 1
 """
+
+
+class _SharedSlot(int):
+    """The second of a reservation in Redis.
+
+    Attributes:
+        own: the second of the same reservation in the counts of this process.
+    """
+
+    own: int
 
 
 class RedisUsageMeter:
@@ -120,7 +144,7 @@ class RedisUsageMeter:
         retry_s: float = RETRY_S,
     ) -> None:
         self._redis, self._failures = _connected(url, timeout_s)
-        self._local = local or LocalUsageMeter(time.time)  # wall-clock seconds, as in Redis
+        self._local = local or LocalUsageMeter()
         self._clock, self._timeout_s, self._retry_s = clock, timeout_s, retry_s
         self._take = self._redis.register_script(_TAKE)
         self._correct = self._redis.register_script(_CORRECT)
@@ -133,10 +157,13 @@ class RedisUsageMeter:
         result = await self._execute(lambda: self._take(_names(key), arguments))
         if result is None:
             return self._local.reserve_now(key, requests, tokens)
+        slot = None
         if result[0] >= 0:
-            self._local.reserve_now(
-                key, requests, tokens
-            )  # so that the local counts are complete if Redis fails
+            if self._local.exceeds(key, requests, tokens, SPAN_S - _TOLERANCE_S):  # Redis has lost its counts
+                await self._take_back(key, result[0], requests, tokens)
+                return self._local.reserve_now(key, requests, tokens)
+            slot = _SharedSlot(result[0])
+            slot.own = self._local.count(key, requests, tokens)
         uses = [
             LimitUsage(
                 limit, result[i], result[i + 1] / 1000, None if result[i + 2] < 0 else result[i + 2] / 1000
@@ -145,12 +172,20 @@ class RedisUsageMeter:
             else None
             for limit, i in zip(limits, (1, 4), strict=True)
         ]
-        return LimitDecision(uses[0], uses[1], result[0] if result[0] >= 0 else None)
+        return LimitDecision(uses[0], uses[1], slot)
 
     async def adjust(self, key: StoredKey, slot: int, tokens: int) -> None:
         """See :class:`~specclient.serving.keys.rate_limits.UsageMeter`."""
-        await self._local.adjust(key, slot, tokens)
-        await self._execute(lambda: self._correct(_names(key)[1:], (slot, tokens, SPAN_S)))
+        if not isinstance(slot, _SharedSlot):  # reserved while Redis did not answer
+            await self._local.adjust(key, slot, tokens)
+            return
+        await self._local.adjust(key, slot.own, tokens)
+        await self._execute(lambda: self._correct(_names(key)[1:], (int(slot), tokens, SPAN_S)))
+
+    async def _take_back(self, key: StoredKey, slot: int, requests: int, tokens: int) -> None:
+        for name, amount in zip(_names(key), (requests, tokens), strict=True):
+            if amount:
+                await self._execute(partial(self._correct, (name,), (slot, -amount, SPAN_S)))
 
     async def close(self) -> None:
         """Close the connections."""
@@ -160,6 +195,8 @@ class RedisUsageMeter:
         """Run a command; return None if Redis does not answer."""
         if self._unavailable_until is not None and self._clock() < self._unavailable_until:
             return None
+        if self._unavailable_until is not None:  # one request tries; the others do not wait for it
+            self._unavailable_until = self._clock() + 2 * self._timeout_s
         try:
             async with asyncio.timeout(2 * self._timeout_s):
                 answer = await ask()

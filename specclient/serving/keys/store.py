@@ -68,6 +68,11 @@ class KeyStore:
         """Display name of the database, without a password."""
         return self._store.name
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether the database is a server, which may be away while this program runs."""
+        return "://" in self.name
+
     def all(self) -> list[StoredKey]:
         """Return all keys, including revoked ones, oldest first. Does not create a missing ledger."""
         if not self._store.exists():

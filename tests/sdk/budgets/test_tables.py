@@ -155,7 +155,7 @@ async def test_periods_reset_at_midnight_utc(factory: BudgetFactory, clock: Cloc
     assert book.resets_at(december) == datetime(2027, 1, 1, tzinfo=UTC)
 
 
-async def test_the_hold_of_a_killed_process_is_released_after_its_lease(
+async def test_the_hold_of_a_killed_process_is_charged_after_its_lease(
     factory: BudgetFactory, clock: Clock
 ) -> None:
     killed, other = (factory.open(Budget(name="b", usd=10), lease_s=60) for _ in range(2))
@@ -164,10 +164,49 @@ async def test_the_hold_of_a_killed_process_is_released_after_its_lease(
     with pytest.raises(BudgetExceededError):
         await reserve(other, "b", 1)
     clock.forward(seconds=1)
-    await reserve(other, "b", 10)
-    assert state(other) == [("", 0, 10)]
+    with pytest.raises(BudgetExceededError):
+        await reserve(other, "b", 1)
+    assert state(other) == [("", 10, 0)]
     await settle(killed, ended("a", 4))  # the process was only suspended: the actual cost counts
-    assert state(other) == [("", 4, 10)]
+    assert state(other) == [("", 4, 0)]
+    assert [(each.calls, each.assumed) for each in other.standings()] == [(1, 0)]
+    await reserve(other, "b", 6)
+    assert state(other) == [("", 4, 6)]
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+async def test_a_clock_that_is_set_opens_no_budget(factory: BudgetFactory, clock: Clock, hours: int) -> None:
+    """A reservation whose lease has ended by the new time is counted as spent until its call has ended."""
+    holder, other = (factory.open(Budget(name="b", usd=10)) for _ in range(2))
+    await reserve(holder, "a", 6)
+    for _ in range(2):  # to a wrong time, and to the right one again
+        clock.forward(hours=hours)
+        with pytest.raises(BudgetExceededError):
+            await reserve(other, "b", 5)
+        await reserve(other, "c", 4)
+        await settle(other, ended("c", 0))
+        holder._renew("a", asyncio.get_running_loop())
+        await asyncio.to_thread(holder.flush)
+        hours = -hours
+    await settle(holder, ended("a", 4))
+    assert state(other) == [("", 4, 0)]
+
+
+async def test_a_clock_set_back_before_midnight_fills_the_day_before(
+    factory: BudgetFactory, clock: Clock
+) -> None:
+    """No day's sum exceeds the limit, whichever way the clock is set across midnight."""
+    budgets = factory.open(Budget(name="b", usd=10, period="day"))
+    for hours, left in ((0, 10), (1, 10), (-1, 4), (1, 4), (-1, 0), (1, 0)):  # from 23:00 and 00:00
+        clock.forward(hours=hours)
+        with pytest.raises(BudgetExceededError):
+            await reserve(budgets, "more", left + 1)
+        if left:
+            spent = 6 if left == 10 else 4
+            id_ = f"{clock()}-{left}"
+            await reserve(budgets, id_, spent)
+            await settle(budgets, ended(id_, spent))
+        assert state(budgets)[0][1] == 10 - left + (spent if left else 0)
 
 
 async def test_a_long_call_renews_its_lease(factory: BudgetFactory, clock: Clock) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+from collections import Counter
 from contextlib import closing
 from typing import Any
 
@@ -130,3 +131,25 @@ async def test_a_call_cancelled_by_an_anyio_scope_is_recorded(
     assert client.ledger.flush()
     with closing(sqlite3.connect(client.ledger.location)) as database:
         assert database.execute("SELECT status FROM calls").fetchall() == [("cancelled",)]
+
+
+async def test_a_fast_stream_lets_other_tasks_run(openai_server: OpenAIServer, client: AsyncOpenAI) -> None:
+    """An upstream that sends faster than it is read would otherwise keep the event loop for itself."""
+    event = frame(choices=[{"index": 0, "delta": {"content": "x"}}])
+    openai_server.script(events(event * 3000, b"data: [DONE]\n\n"))
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    stream = await client.chat.completions.create(model="m", messages=ASK, stream=True)
+    other = asyncio.create_task(count_turns())
+    by_turn: Counter[int] = Counter()
+    async for _ in stream:
+        by_turn[turns] += 1
+    other.cancel()
+    assert by_turn.total() == 3000
+    assert max(by_turn.values()) <= 64

@@ -5,92 +5,35 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
-import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 from gateway_server import wait_until
 from loopback_server import OpenAIServer, events
+from redis_server import RedisServer
+from served_process import BODY, COMMAND, ServedProcess
 
 pytestmark = pytest.mark.skipif(
     os.name == "nt", reason="needs one listening socket shared by several processes"
 )
 
-BODY = {"model": "mine/m-large", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 9}
-COMMAND = (sys.executable, "-m", "specclient_cli.main")
-
-
-class WorkerServer:
-    """``specclient serve --workers 2`` with a loopback upstream."""
-
-    def __init__(self, folder: Path, upstream: OpenAIServer, *arguments: str, **environment: str) -> None:
-        self.folder = folder
-        (folder / "specclient.toml").write_text(
-            'default_provider = "mine"\n'
-            f'[providers.mine]\nbase_url = "{upstream.base_url}"\napi_key = "sk-up"\nmodels = ["m-large"]\n'
-            '[prices."mine/*"]\ninput = 2\noutput = 8\n'
-        )
-        self.environment = {**os.environ, "PYTHONUNBUFFERED": "1", **environment}
-        self.process = subprocess.Popen(
-            [*COMMAND, "serve", "--port", "0", "--workers", "2", *arguments],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder, env=self.environment,
-        )  # fmt: skip
-        assert self.process.stdout is not None
-        self.output = ""
-        for line in self.process.stdout:
-            self.output += line
-            if found := re.search(r"at (http://\S+)/v1", line):
-                self.url = found.group(1)
-            if line.startswith("    try "):
-                return
-        pytest.fail(f"ended: {self.output} {self.process.communicate()}")
-
-    def command(self, *words: str) -> str:
-        done = subprocess.run(
-            [*COMMAND, *words], capture_output=True, text=True, check=True, cwd=self.folder,
-            env=self.environment, timeout=60,
-        )  # fmt: skip
-        return done.stdout.strip()
-
-    def ask(self, key: str = "", body: Any = BODY) -> httpx.Response:
-        """Send a request on a new connection, which any worker may accept."""
-        headers = {"authorization": f"Bearer {key}"} if key else {}
-        url = f"{self.url}/v1/chat/completions"
-        return httpx.post(url, json=body, headers=headers, timeout=60, trust_env=False)
-
-    def workers(self) -> set[int]:
-        """Return the process ids of the workers."""
-        path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        pids = path.read_text().split() if path.exists() else []
-        return {int(pid) for pid in pids if b"spawn_main" in _command_line(pid)}
-
-    def end(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
-        if self.process.poll() is None:
-            self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=60)
-        return self.process.returncode, out, err
-
-
-Start = Callable[..., WorkerServer]
+Start = Callable[..., ServedProcess]
 
 
 @pytest.fixture
 def start(tmp_path: Path, openai_server: OpenAIServer) -> Iterator[Start]:
     with ExitStack() as stack:
 
-        def started(*arguments: str, **environment: str) -> WorkerServer:
-            server = WorkerServer(tmp_path, openai_server, *arguments, **environment)
+        def started(*arguments: str, **environment: str) -> ServedProcess:
+            server = ServedProcess(tmp_path, openai_server, "--workers", "2", *arguments, **environment)
             stack.callback(server.end, signal.SIGTERM)
             return server
 
@@ -98,23 +41,10 @@ def start(tmp_path: Path, openai_server: OpenAIServer) -> Iterator[Start]:
 
 
 @pytest.fixture
-def redis_url() -> Iterator[str]:
+def redis_url(tmp_path: Path) -> Iterator[str]:
     """Run a real Redis server; yield its URL."""
-    if shutil.which("redis-server") is None:
-        pytest.skip("no redis-server is installed (apt-get install redis-server)")
-    pytest.importorskip("redis", reason="the extra `redis` is not installed")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    options = ["--port", str(port), "--bind", "127.0.0.1", "--save", ""]
-    with subprocess.Popen(["redis-server", *options], stdout=subprocess.DEVNULL) as server:
-
-        def answers() -> bool:
-            with socket.socket() as probe:
-                return probe.connect_ex(("127.0.0.1", port)) == 0
-
-        assert wait_until(answers)
-        yield f"redis://127.0.0.1:{port}/0"
-        server.kill()
+    with RedisServer(tmp_path) as redis:
+        yield redis.url.get_secret_value()
 
 
 def test_two_workers_share_a_keys_budget_and_limits(
@@ -205,14 +135,6 @@ def test_workers_exit_when_their_parent_process_is_killed(start: Start) -> None:
     assert wait_until(lambda: not any(_runs(pid) for pid in pids)), "the workers did not exit"
 
 
-def _command_line(pid: str) -> bytes:
-    """Return a process's command line, or nothing if it has ended since its id was read."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
 def _runs(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -235,7 +157,7 @@ def test_a_failed_start_of_the_workers_ends_the_command(tmp_path: Path, openai_s
     assert "Stopped." not in done.stdout
 
 
-def _figures(server: WorkerServer, key: str) -> set[float]:
+def _figures(server: ServedProcess, key: str) -> set[float]:
     """Return the call counts that the workers report over several requests."""
 
     def counted_calls() -> float:

@@ -85,6 +85,7 @@ def test_responses_broken_off_at_any_byte_are_errors(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.filterwarnings("ignore:Generating overly large repr")  # of a scripted body
 def test_many_responses_end_in_a_result_or_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

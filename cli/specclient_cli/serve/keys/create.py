@@ -76,7 +76,7 @@ def command(state: State, /, name: str, **given: Any) -> None:
     """Make a key and print it once.
 
     The ledger tags its calls with key=NAME; `specclient cost report --by tag:key` reports them. Before a call
-    is sent, its maximum cost is reserved from the budget.
+    is sent, its maximum cost is reserved from the budget. A key that cannot be printed is revoked.
 
     \b
     Examples:
@@ -103,14 +103,18 @@ def command(state: State, /, name: str, **given: Any) -> None:
         models=given["models"],
         tags=dict(given["tags"]),
     )
+    shown = json.dumps({"key": token, **key_values(key, None)}) if given["as_json"] else token
     try:
         store.add(key)
+        try:
+            click.echo(shown)
+        except OSError:  # a full disk, or a closed pipe: nobody has the key
+            store.revoke(token, datetime.now(UTC))
+            raise
     finally:
         store.close()
     if given["as_json"]:
-        click.echo(json.dumps({"key": token, **key_values(key, None)}))
         return
-    click.echo(token)
     render.print_paragraph(
         f"The key of {name!r} is shown only now; only its hash is stored.",
         render.DIM,

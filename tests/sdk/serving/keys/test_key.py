@@ -235,7 +235,7 @@ async def test_the_last_use_is_stored_once_a_minute(store: KeyStore) -> None:
 
 
 @pytest.mark.anyio
-async def test_cached_keys_stay_valid_for_a_minute_while_the_database_fails(
+async def test_cached_keys_stay_valid_for_five_minutes_while_the_database_fails(
     store: KeyStore, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     time = _Time()
@@ -249,24 +249,24 @@ async def test_cached_keys_stay_valid_for_a_minute_while_the_database_fails(
         path.unlink()
     file.mkdir()
     with caplog.at_level(logging.WARNING, "specclient"):
-        for at in (5.0, 30.0, 59.0):
+        for at in (5.0, 30.0, 299.0):
             time.at = at
             assert await cache.find(token)
+        with pytest.raises(ServingError, match="cannot be read"):
+            await cache.find(_made("bob")[0])
     assert [record.message.partition(":")[0] for record in caplog.records] == [
         "the keys of this server cannot be read"
     ]
-    time.at = 61.0
+    time.at = 301.0
     with pytest.raises(ServingError) as caught:
         await cache.find(token)
     assert (caught.value.status, caught.value.code) == (503, "keys_unavailable")
     assert await cache.needed()
     await cache.close()
     file.rmdir()
-    time.at = 70.0
-    with pytest.raises(ServingError):
-        await cache.find(token)
-    await cache.close()
+    time.at = 900.0
     assert await cache.find(token) is None, "read again, from a database that lacks the key"
+    await cache.close()
 
 
 def test_the_digest_is_sha_256_and_a_record_does_not_contain_the_token() -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import shutil
 import socket
-import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
+from redis_server import RedisServer
 
 from specclient.errors import ConfigurationError
 from specclient.serving.keys.key import StoredKey
@@ -24,6 +24,7 @@ from specclient.serving.keys.rate_limits import (
     LimitDecision,
     LimitUsage,
     LocalUsageMeter,
+    UsageMeter,
     rate_limit_error,
     rate_limit_headers,
 )
@@ -127,48 +128,64 @@ async def test_idle_keys_are_dropped_from_memory() -> None:
     assert len(meter._accounts) <= 4096
 
 
-class Redis:
-    """A real ``redis-server`` on loopback, which can be stopped and started again."""
-
-    def __init__(self, folder: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
-        self.url = SecretStr(f"redis://:open-sesame@127.0.0.1:{self.port}/0")
-        self._folder = folder
-        self.start()
-
-    def start(self) -> None:
-        options = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self._folder)]
-        self._process = subprocess.Popen(
-            ["redis-server", *options, "--requirepass", "open-sesame"], stdout=subprocess.DEVNULL
-        )
-        end = time.monotonic() + 20
-        while time.monotonic() < end:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
-            except OSError:
-                assert self._process.poll() is None
-                time.sleep(0.02)
-            else:
-                return
-        pytest.fail("redis-server did not start")
-
-    def stop(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-
 @pytest.fixture
-def redis(tmp_path: Path) -> Iterator[Redis]:
-    if shutil.which("redis-server") is None:
-        pytest.skip("no redis-server is installed (apt-get install redis-server)")
-    pytest.importorskip("redis", reason="the extra `redis` is not installed")
-    server = Redis(tmp_path)
-    yield server
-    server.stop()
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path) as server:
+        yield server
 
 
-async def test_redis_counts_like_the_local_meter(redis: Redis) -> None:
+async def _check_clock_set_back(meter: UsageMeter, set_back: Callable[[], None], forward: Any) -> None:
+    """Use up a key's limits, set the clock back an hour, and check that they are free in one minute."""
+    key = limited_key(requests=3, tokens=300)
+    first = await meter.reserve(key, 1, 200)
+    assert first.slot is not None
+    assert [(await meter.reserve(key, 1, 50)).slot is not None for _ in range(3)] == [True, True, False]
+    set_back()
+    refused = await meter.reserve(key, 1, 50)
+    assert refused.slot is None, "the limit is not available anew"
+    for use in (refused.requests, refused.tokens):
+        assert use is not None
+        assert use.remaining <= 50
+        assert use.wait_s is not None
+        assert 0 < use.wait_s <= SPAN_S
+        assert use.full_s <= SPAN_S
+    await meter.adjust(key, first.slot, -100)  # of a second that is in the future now
+    forward(SPAN_S + 1)
+    assert [(await meter.reserve(key, 1, 100)).slot is not None for _ in range(4)] == [True] * 3 + [False]
+
+
+async def test_a_clock_set_back_neither_closes_nor_opens_the_limits() -> None:
+    at = 10_000.5
+
+    def forward(seconds: int) -> None:
+        nonlocal at
+        at += seconds
+
+    await _check_clock_set_back(LocalUsageMeter(lambda: at), lambda: forward(-3600), forward)
+
+
+async def test_a_clock_of_redis_set_back_neither_closes_nor_opens_the_limits(redis: RedisServer) -> None:
+    """Redis does not start under libfaketime, so the counted seconds are moved instead of its clock."""
+    from redis import Redis as Client
+
+    at = 10_000.5  # of the worker's own counts, which do not depend on the clock
+    meter = RedisUsageMeter(redis.url, LocalUsageMeter(lambda: at))
+    with Client.from_url(redis.url.get_secret_value()) as client:
+
+        def forward(seconds: int) -> None:
+            nonlocal at
+            at += max(seconds, 0)
+            for name in client.keys("specclient:rate:*"):
+                counts = client.hgetall(name)
+                client.delete(name)
+                moved = {int(second) - seconds: int(amount) for second, amount in counts.items()}
+                client.hset(name, mapping=moved)
+
+        await _check_clock_set_back(meter, lambda: forward(-3600), forward)
+    await meter.close()
+
+
+async def test_redis_counts_like_the_local_meter(redis: RedisServer) -> None:
     """The same sequence of requests goes to both meters; their usage must agree after each."""
     rng, local = random.Random(3), LocalUsageMeter(time.time)
     meter, key = RedisUsageMeter(redis.url), limited_key(requests=20, tokens=2000)
@@ -192,8 +209,8 @@ async def test_redis_counts_like_the_local_meter(redis: Redis) -> None:
     await meter.close()
 
 
-async def test_concurrent_workers_never_exceed_the_limit_in_redis(redis: Redis) -> None:
-    meters, key = [RedisUsageMeter(redis.url) for _ in range(4)], limited_key(requests=25)
+async def test_concurrent_workers_never_exceed_the_limit_in_redis(redis: RedisServer) -> None:
+    meters, key = [RedisUsageMeter(redis.url, timeout_s=30) for _ in range(4)], limited_key(requests=25)
     answers = await asyncio.gather(*(meter.reserve(key, 1, 0) for _ in range(25) for meter in meters))
     assert sum(answer.slot is not None for answer in answers) == 25
     for meter in meters:
@@ -201,7 +218,7 @@ async def test_concurrent_workers_never_exceed_the_limit_in_redis(redis: Redis) 
 
 
 async def test_an_unreachable_redis_is_logged_once_and_local_counts_take_over(
-    redis: Redis, caplog: pytest.LogCaptureFixture
+    redis: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     at = 0.0
     meter = RedisUsageMeter(redis.url, clock=lambda: at, timeout_s=0.5, retry_s=5.0)
@@ -215,7 +232,12 @@ async def test_an_unreachable_redis_is_logged_once_and_local_counts_take_over(
         assert len(caplog.records) == 1
         redis.start()
         at = 12.0
-        assert (await meter.reserve(key, 1, 0)).slot is not None, "the restarted Redis has no counts"
+        assert (await meter.reserve(key, 1, 0)).slot is None, "Redis has lost its counts, the worker has not"
+        other = RedisUsageMeter(redis.url)
+        left = (await other.reserve(key, 0, 0)).requests
+        assert left is not None
+        assert left.remaining == 3, "the refused request is not counted"
+        await other.close()
     assert [record.message.partition(" (")[0] for record in caplog.records] == [
         "Redis does not answer",
         "Redis answers again; the workers share rate limits",
@@ -236,3 +258,37 @@ async def test_an_invalid_redis_url_is_an_error_without_the_password() -> None:
     with pytest.raises(ConfigurationError, match="redis://HOST") as caught:
         RedisUsageMeter(SecretStr("nonsense://:open-sesame@h"))
     assert "open-sesame" not in str(caught.value)
+
+
+async def test_only_one_request_at_a_time_tries_a_redis_that_does_not_answer() -> None:
+    at = 0.0
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = SecretStr(f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
+        meter, key = RedisUsageMeter(url, clock=lambda: at, timeout_s=0.5), limited_key(requests=100)
+        assert (await meter.reserve(key, 1, 0)).slot is not None
+        at = 6.0
+        trying = [asyncio.ensure_future(meter.reserve(key, 1, 0)) for _ in range(20)]
+        _, waiting = await asyncio.wait(trying, timeout=0.3)
+        assert len(waiting) == 1
+        await asyncio.gather(*trying)
+        await meter.close()
+
+
+async def test_tokens_reserved_while_redis_was_away_are_not_returned_to_it(redis: RedisServer) -> None:
+    """Redis may have the use of other workers in the same second."""
+    at = 0.0
+    worker, other = RedisUsageMeter(redis.url, clock=lambda: at, timeout_s=0.5), RedisUsageMeter(redis.url)
+    key = limited_key(tokens=1000)
+    redis.stop()
+    away = (await worker.reserve(key, 1, 400)).slot
+    assert away is not None
+    redis.start()
+    at = 6.0
+    there = await other.reserve(key, 1, 300)
+    assert there.slot is not None
+    await worker.adjust(key, type(away)(there.slot), -400)
+    state = (await other.reserve(key, 0, 0)).tokens
+    assert state is not None
+    assert state.used == 300
+    for meter in (worker, other):
+        await meter.close()
