@@ -55,19 +55,20 @@ ledger-snapshot: $(READY)
 	$(BIN)/python tools/ledger_snapshot.py
 
 # One torch thread for each worker, because two cores are enough for two of them. A third worker uses the time in
-# which others wait for the programs that they start.
+# which others wait for the programs that they start. A module runs in one worker, so that its servers and models
+# start once.
 test: check
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 -m "not soak"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadfile -m "not soak"
 
 # Counting lines takes a third more time, so it is a run of its own.
 coverage: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 -m "not soak" --cov --cov-report=term
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadfile -m "not soak" --cov --cov-report=term
 
 # A fast test module of every room; tests/test_house.py checks that none is left out. Without torch, as in an
 # environment for another Python version, the engine's are left out.
 QUICK_SDK := $(addprefix tests/sdk/, \
-  config/test_loading.py test_errors.py batch/test_lines.py budgets/test_bounds.py call/test_stream.py \
-  client/test_shared_state.py draft_target/test_result.py ledger/test_rollup.py prices/test_catalogue.py \
+  config/test_loading.py test_errors.py batch/test_lines.py budgets/test_media.py call/test_stream.py \
+  client/test_shared_state.py draft_target/test_result.py ledger/test_encoding.py prices/test_catalogue.py \
   providers/test_usage.py reports/test_savings.py resources/test_paging.py routing/choose/test_decisions.py \
   routing/learn/test_quantile_sketch.py routing/simulate/test_trace.py runtime/test_folders.py \
   serving/test_connection.py serving/keys/test_key.py structured/test_schema.py telemetry/test_prometheus.py \
