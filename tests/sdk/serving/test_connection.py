@@ -161,7 +161,7 @@ def test_an_unread_response_is_dropped(openai_server: OpenAIServer, lines: bytes
         sock.sendall(FILE + lines + b"\r\n")
         _until(sock, b"zzz")
         assert _empty(served)
-        assert served.service.admission.running == 0
+        assert wait_until(lambda: served.service.admission.running == 0)
 
 
 def test_a_slowly_read_response_is_not_dropped(openai_server: OpenAIServer) -> None:
