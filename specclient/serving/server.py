@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import gc
 import socket
 from typing import TYPE_CHECKING, Any
 
@@ -64,16 +63,6 @@ def make_server(app: Starlette, limits: Limits | None = None) -> uvicorn.Server:
     """
     limits = limits or Limits()
     return uvicorn.Server(uvicorn.Config(app, http=limited_protocol(limits), **uvicorn_options(limits)))
-
-
-def freeze_garbage() -> None:
-    """Exclude all existing objects from garbage collection.
-
-    Modules and the application are several hundred thousand objects that live as long as the process. A full
-    collection takes 0.1 s, during which no request is served; without this, collections take a tenth of the
-    server's time. Use it only in a process that does nothing else.
-    """
-    gc.freeze()
 
 
 def uvicorn_options(limits: Limits) -> dict[str, Any]:

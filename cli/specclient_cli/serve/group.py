@@ -166,6 +166,7 @@ def _serve(plan: ServerPlan, sock: socket.socket, host: str, workers: int) -> bo
         make_server,
         preload,
         raise_descriptor_limit,
+        return_large_blocks,
         serve_by_workers,
     )
     from specclient.serving.catalogue import ModelCatalogue  # noqa: PLC0415
@@ -177,6 +178,7 @@ def _serve(plan: ServerPlan, sock: socket.socket, host: str, workers: int) -> bo
         _introduce(names, host, port, keyed=keyed)
         with _ignore_repeated_signal():
             return serve_by_workers(plan, sock, workers)
+    return_large_blocks()
     app = app_of(plan)
     if plan.preloaded:
         click.echo("Loading …")
