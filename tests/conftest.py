@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import certifi
 import pytest
 
 #: Repetitive tests, for which coverage is not measured: measuring takes two fifths of their time, and other
@@ -22,6 +23,20 @@ _REPEATING = (
     "local/exactness/",
 )
 _PREFIXES = ("OPENAI_", "SPECCLIENT_", "TIKTOKEN_", "HF_")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_certificate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let HTTP clients load one authority's certificate instead of all.
+
+    Each new httpx client loads them anew, which takes 20 ms, and no test connects to a public server.
+    """
+    end = "-----END CERTIFICATE-----\n"
+    file = tmp_path_factory.mktemp("certificates") / "one.pem"
+    file.write_text(certifi.contents().partition(end)[0] + end)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(certifi, "where", lambda: str(file))
+        yield
 
 
 @pytest.hookimpl(wrapper=True)

@@ -24,8 +24,8 @@ from typing import Any
 
 PROMPTS = ("def fibonacci(n):", "class Stack:")
 TOKENS = 96
-#: Seconds between requests of /health.
-_INTERVAL_S = 0.02
+#: Seconds between requests of /health, and between two streams of a connection.
+_INTERVAL_S, _PAUSE_S = 0.03, 0.1
 
 
 class Bystanders:
@@ -80,6 +80,7 @@ class Bystanders:
                 self._wrong.append(repr(error))
                 await asyncio.sleep(0.1)
             self._answers += 1
+            await asyncio.sleep(_PAUSE_S)
 
     async def _text(self, prompt: str) -> str:
         """Return the streamed answer to a prompt."""

@@ -122,6 +122,7 @@ class Bystander:
             self.streams += 1
             if text != self._expected:
                 self.wrong.append(text)
+            self._ended.wait(0.05)
 
     def _stream(self) -> str:
         body = {"model": "local/demo", "prompt": "def fibonacci(n):", "max_tokens": 48, "temperature": 0}

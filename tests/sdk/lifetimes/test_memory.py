@@ -92,8 +92,8 @@ def test_memory_does_not_grow_over_two_thousand_calls(program: Any, far_server: 
     assert figures["calls"] == 2000
     for name in ("blocks", "objects"):
         _, at_half, at_end = figures[name]
-        # One object for each of a thousand calls; a leak leaves several per call.
-        assert at_end - at_half <= 1000, figures
+        # Two objects for each of a thousand calls; a leak leaves several per call.
+        assert at_end - at_half <= 2000, figures
 
 
 @pytest.mark.soak

@@ -177,7 +177,7 @@ class _Accounts:
         self.budgets = self._made(self.ledger)
 
     def _made(self, ledger: Ledger) -> Budgets:
-        return Budgets([Budget(name="b", usd=10)], DOLLARS, Estimator(), ledger, patience_s=1.0)
+        return Budgets([Budget(name="b", usd=10)], DOLLARS, Estimator(), ledger, patience_s=3.0)
 
     async def reserve(self, id_: str, dollars: int) -> None:
         await self.budgets.reserve(id_, _request(dollars), ROUTE, price_provider=None)
@@ -237,9 +237,9 @@ async def test_a_hard_budget_refuses_in_time_when_the_database_hangs(postgres: P
         await accounts.reserve("a", 4)
         proxy.stall()
         begun = time.monotonic()
-        with pytest.raises(LedgerError, match="has not answered for 1 s"):
+        with pytest.raises(LedgerError, match="has not answered for 3 s"):
             await accounts.reserve("b", 4)
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 10
         proxy.go_on()
         await accounts.settle("a", 4)
         assert await asyncio.to_thread(wait_until, lambda: accounts.sums() == (4, 0, 1)), (
