@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import anyio
 import pytest
 from specclient_local.api.stream_merging import merge_streams
 
@@ -57,3 +58,44 @@ async def test_an_exception_in_one_source_closes_the_others():
     with pytest.raises(ValueError, match="of the third"):
         [item async for item in merge_streams([source.stream() for source in sources], 3)]
     assert all(source.closed for source in sources)
+
+
+async def test_streams_are_taken_from_an_iterator_as_others_end():
+    running = most = begun = 0
+
+    async def stream(items):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        try:
+            for item in range(items):
+                await anyio.sleep(0)
+                yield item
+        finally:
+            running -= 1
+
+    def streams():
+        nonlocal begun
+        for i in range(50):
+            begun += 1
+            yield stream(i % 4)
+
+    found = [pair async for pair in merge_streams(streams(), 3)]
+    assert sorted(found) == [(i, item) for i in range(50) for item in range(i % 4)]
+    assert (most, running, begun) == (3, 0, 50)
+    begun = 0
+    merged = merge_streams(streams(), 3)
+    await anext(merged)
+    await merged.aclose()
+    assert running == 0
+    assert begun <= 6
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+async def test_few_streams_are_merged_too(count):
+    async def stream():
+        yield "a"
+
+    assert [item async for item in merge_streams([stream() for _ in range(count)], 5)] == [
+        (i, "a") for i in range(count)
+    ]

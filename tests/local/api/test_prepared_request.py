@@ -1,4 +1,4 @@
-"""Requests with very many choices: bounded in number, begun one after another, and left with the caller."""
+"""Prepared requests with many choices: bounded, begun one after another, and cancelled with the caller."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import resource
 import anyio
 import pytest
 from specclient_local.api.backend import create
-from specclient_local.api.stream_merging import merge_streams
 
 from specclient.errors import BadRequestError, ContextOverflowError
 from specclient.types import inference_methods
@@ -134,44 +133,3 @@ async def test_a_prompt_that_is_too_long_is_an_error_before_the_first_chunk(make
     backend = make(UNBOUNDED, slots=1)
     with pytest.raises(ContextOverflowError):
         await anext(backend.stream(completion(prompt=[*["x"] * 60, [7] * 200], n=2), "m"))
-
-
-async def test_streams_are_taken_from_an_iterator_as_others_end():
-    running = most = begun = 0
-
-    async def stream(items):
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        try:
-            for item in range(items):
-                await anyio.sleep(0)
-                yield item
-        finally:
-            running -= 1
-
-    def streams():
-        nonlocal begun
-        for i in range(50):
-            begun += 1
-            yield stream(i % 4)
-
-    found = [pair async for pair in merge_streams(streams(), 3)]
-    assert sorted(found) == [(i, item) for i in range(50) for item in range(i % 4)]
-    assert (most, running, begun) == (3, 0, 50)
-    begun = 0
-    merged = merge_streams(streams(), 3)
-    await anext(merged)
-    await merged.aclose()
-    assert running == 0
-    assert begun <= 6
-
-
-@pytest.mark.parametrize("count", [0, 1, 2])
-async def test_few_streams_are_merged_too(count):
-    async def stream():
-        yield "a"
-
-    assert [item async for item in merge_streams([stream() for _ in range(count)], 5)] == [
-        (i, "a") for i in range(count)
-    ]
