@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from specclient_local.decoding.verify import AcceptedPath, verify
+from specclient_local.drafting.best_shape import RoundLoad
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.drafting.drafter import Drafter, DraftShape, UnionShape, chain, clip_shape
-from specclient_local.drafting.length_policy import LengthPolicy, RoundLoad
+from specclient_local.drafting.length_policy import LengthPolicy
 from specclient_local.drafting.modelless import MODELLESS_DRAFTERS
 from specclient_local.drafting.policy_selection import length_policy_for, requested_shape
 from specclient_local.drafting.round_costs import RoundCosts

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from specclient_local.drafting.length_policy import expected_tokens
+from specclient_local.drafting.best_shape import expected_tokens
 
 LayerSet = tuple[int, ...]
 

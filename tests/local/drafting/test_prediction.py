@@ -6,8 +6,9 @@ import random
 
 import pytest
 from specclient_local.decoding.speculate import Speculator
+from specclient_local.drafting.best_shape import RoundLoad
 from specclient_local.drafting.drafter import chain
-from specclient_local.drafting.length_policy import DoublingLength, RoundLoad
+from specclient_local.drafting.length_policy import DoublingLength
 from specclient_local.drafting.prediction import PredictionCursor, PredictionDrafter
 from specclient_local.drafting.round_costs import RoundCosts
 from specclient_local.drafting.suffix_index import LONGEST_CONTEXT, SuffixIndex

@@ -1,0 +1,124 @@
+"""The best shape of a draft: the number of tokens, or the tree widths, with the most tokens per cost.
+
+If each draft token is accepted with probability α, a round of K drafted tokens emits (1 − α^(K+1)) / (1 − α)
+tokens on average, for K draft passes and one verification (Leviathan et al., arXiv 2211.17192 §3.5, equation
+1). Their verification costs as much as a plain step; here it costs what K + 1 rows were measured to cost,
+alone and in a batch. With w siblings at a position, of which the later ones are each accepted with
+probability β after the earlier ones were rejected, α is replaced by 1 − (1 − α)(1 − β)^(w − 1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+
+from specclient_local.drafting.drafter import TreeWidths, chain, shape_size
+from specclient_local.drafting.round_costs import RoundCosts
+from specclient_local.request.params import MAX_DRAFT_LENGTH, MAX_PREDICTED_LENGTH
+
+_TREE_ADVANTAGE = 1.05
+"""Factor by which a tree must beat the best chain, because β rests on few observations."""
+
+_ACCEPTANCE_STEPS = 64
+"""Steps from 0 to 1 to which acceptance is rounded when a shape is chosen, so that choices can be cached."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundLoad:
+    """The properties of a round on which a draft's cost depends.
+
+    Attributes:
+        drafting: number of sequences that may draft; assumed to be alike.
+        others: number of sequences that do not draft.
+        context: number of tokens before the draft.
+    """
+
+    drafting: int = 1
+    others: int = 0
+    context: int = 0
+
+
+def expected_tokens(alpha: float, length: int) -> float:
+    """Return the mean number of tokens that a round of K = ``length`` drafted tokens emits, the target's own
+    included.
+
+    (1 − α^(K+1)) / (1 − α), Leviathan et al. (arXiv 2211.17192 §3.1, equation 1).
+    """
+    if alpha >= 1.0:
+        return length + 1.0
+    return (1.0 - alpha ** (length + 1)) / (1.0 - alpha)
+
+
+def best_length(
+    alpha: float, cost: RoundCosts, drafting: int = 1, others: int = 0, most: int = MAX_DRAFT_LENGTH
+) -> int:
+    """Return the K with the most tokens per cost; 0 if drafting does not pay off. Of equal ones the smallest.
+
+    Args:
+        alpha: probability that a drafted token is accepted.
+        cost: measured costs.
+        drafting: sequences of the round that may draft; assumed to be alike.
+        others: sequences of the round that do not draft.
+        most: largest K to consider.
+    """
+    speed = [
+        (drafting * expected_tokens(alpha, k) + others) / cost.round(k, drafting, others)
+        for k in range(min(len(cost.verify), most + 1))
+    ]
+    return speed.index(max(speed))
+
+
+def _trees() -> list[TreeWidths]:
+    """Return the tree widths to compare with chains: wide at the top, with as many rows as a long chain."""
+    tops = [top for depth in (1, 2, 3) for top in product((4, 3, 2), repeat=depth)]
+    falling = [top for top in tops if list(top) == sorted(top, reverse=True)]
+    found = [(*top, *chain(tail)) for top in falling for tail in range(MAX_DRAFT_LENGTH)]
+    return [widths for widths in found if shape_size(widths) <= MAX_PREDICTED_LENGTH]
+
+
+_TREES = _trees()
+
+
+def best_widths(alpha: float, beta: float, cost: RoundCosts, load: RoundLoad) -> TreeWidths:
+    """Return the widths with the most tokens per cost: a chain, unless a tree clearly beats it.
+
+    Args:
+        alpha: probability that the first node at a position is accepted.
+        beta: probability that a later sibling is accepted after the earlier ones were rejected.
+        cost: costs at this position of the context.
+        load: the round.
+    """
+    length = best_length(alpha, cost, load.drafting, load.others)
+    best = chain(length)
+    if not length:
+        return best
+    most = _TREE_ADVANTAGE * _speed(best, alpha, beta, cost, load)
+    for widths in _TREES:
+        speed = _speed(widths, alpha, beta, cost, load)
+        if len(widths) <= len(cost.verify) - 1 and speed > most:
+            best, most = widths, speed
+    return best
+
+
+def _speed(widths: TreeWidths, alpha: float, beta: float, cost: RoundCosts, load: RoundLoad) -> float:
+    tokens = reached = 1.0
+    for width in widths:
+        reached *= 1.0 - (1.0 - alpha) * (1.0 - beta) ** (width - 1)
+        tokens += reached
+    return (load.drafting * tokens + load.others) / cost.tree(widths, load.drafting, load.others)
+
+
+cached_best_widths = lru_cache(maxsize=4096)(best_widths)
+"""The same as :func:`best_widths`, from a cache; for rounded acceptance."""
+
+
+@lru_cache(maxsize=4096)
+def cached_best_length(alpha: float, cost: RoundCosts, load: RoundLoad) -> int:
+    """Return the best length of a predicted chain, from a cache; for rounded acceptance."""
+    return best_length(alpha, cost, load.drafting, load.others, MAX_PREDICTED_LENGTH)
+
+
+def rounded_acceptance(share: float) -> float:
+    """Return a probability rounded to steps, of which the caches have one entry each."""
+    return round(share * _ACCEPTANCE_STEPS) / _ACCEPTANCE_STEPS
