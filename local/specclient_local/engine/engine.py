@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import queue
 import time
-import weakref
 from collections.abc import AsyncGenerator, Callable, Iterator
 from collections.abc import Sequence as Seq
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Literal, Unpack
-
-import anyio.to_thread
 
 from specclient.errors import ConfigurationError
 from specclient.types.request_limits import RequestLimits
@@ -22,24 +17,19 @@ from specclient_local.decoding.sequence_builder import Prompt
 from specclient_local.decoding.speculate import Speculator
 from specclient_local.engine.answer import (
     AnswerEvent,
-    AnswerText,
     EventSink,
     Generation,
     Piece,
-    RequestClock,
-    RunningRequest,
     Scored,
     piece_or_raise,
 )
+from specclient_local.engine.request_builder import RequestBuilder
 from specclient_local.engine.worker import Worker
 from specclient_local.loading.configured_models import resolve_pair_name
 from specclient_local.loading.engine_loader import LoadedEngine, load_engine
 from specclient_local.loading.options import EngineOptions
 from specclient_local.request.params import EngineMethod, Method, Parameters, SamplingParams
 from specclient_local.request.validation import check, integer, optional
-
-_ON_LOOP = 4096
-"""Characters, or token ids, of a text that is read in the event loop; a longer one is read in a thread."""
 
 
 class Engine:
@@ -67,14 +57,10 @@ class Engine:
         self.costs = loaded.costs
         self.context = loaded.requests.context
         self.method = loaded.requests.method
-        self._requests = loaded.requests
+        self._sequences = loaded.requests
+        self._requests = RequestBuilder(loaded.requests, clock)
         self._speculator = loaded.speculator
-        self._clock = clock
-        self._ids = itertools.count()
         self._worker = Worker(loaded.speculator, slots, loaded.threads, clock, max_waiting)
-        self._trials: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, anyio.CapacityLimiter] = (
-            weakref.WeakKeyDictionary()
-        )
 
     @classmethod
     def load(
@@ -106,42 +92,13 @@ class Engine:
         Args:
             model: folder or hub id of the target; ``demo`` is the bundled pair.
             draft: folder or hub id of a smaller model. Several drafts are tried in order.
-            method: the method of requests that name none, one of
-                :data:`~specclient_local.request.params.EngineMethod`. ``auto`` prefers heads, then drafts,
-                and chooses ``union`` if there are several drafts.
-            heads: folder or hub id of Medusa or EAGLE heads of the target, or one of each, in the format of
-                the EAGLE and Medusa repositories or of ``speculators``. ``bundled:eagle3`` and
-                ``bundled:medusa`` belong to the bundled target.
-            layer_skip: the number of the target's first layers that draft, the indices of the layers that
-                draft, or ``search``, which searches for suitable layers while requests run.
-            dtype: ``float32``, ``bfloat16`` or ``float16``. Greedy output equals plain decoding in float32.
-                With compiled passes on a CPU, bfloat16 applies to the weights only; sums, keys and values
-                are float32, and greedy output equals plain decoding too.
-            device: ``auto`` (the first CUDA device, otherwise the CPU), ``cpu``, ``cuda``, ``cuda:N`` or
-                ``mps``.
-            quantize: stores the weights as ``int8``, ``int4`` or ``fp8``. Answers are then exactly those of
-                the quantised target.
-            draft_dtype, draft_device, draft_quantize: the same for the draft. Type and device default to the
-                target's.
-            runner: ``own`` (the decoder for the Llama family), ``hf`` (any decoder-only model of
-                transformers, slower), or ``auto`` (``own`` if it supports the model).
-            slots: the number of requests that run at once; further requests wait.
-            context: the maximum number of tokens of prompt and answer together. Default: the model's, at
-                most 4096.
-            threads: torch threads while the engine works. Default: 1 below 64 M parameters, otherwise
-                torch's setting.
-            prefix_cache: whether a request reuses the KV cache of other requests, running or finished, for a
-                common prefix of its prompt. The answer is the same either way.
-            graphs: gives the decoder's passes static shapes, and records and replays them as CUDA graphs on
-                CUDA devices: ``on``, ``off``, or ``auto`` (on CUDA devices only).
-            draft_vocabulary: how to use a draft whose vocabulary differs from the target's. ``shared``
-                restricts it to the common tokens, ``retokenised`` converts its greedy text to the target's
-                tokens, ``auto`` chooses and logs a warning, ``same`` refuses the draft. Answers are exact in
-                each case.
             max_waiting: the number of requests that may wait for a slot; a further request is refused. None
                 means no limit.
             request_limits: limits on what one request may ask for, such as the size of its grammar. None
                 means the defaults.
+
+        The other arguments are the fields of :class:`~specclient_local.loading.options.EngineOptions`, which
+        describes them.
 
         Raises:
             CheckpointError: a folder is not a usable checkpoint, or two checkpoints do not fit together.
@@ -182,7 +139,7 @@ class Engine:
     @property
     def methods(self) -> tuple[Method, ...]:
         """The methods that a request may name."""
-        return self._requests.methods
+        return self._sequences.methods
 
     @property
     def speculator(self) -> Speculator:
@@ -317,7 +274,7 @@ class Engine:
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[AnswerEvent] = asyncio.Queue()
         async with turn or nullcontext():
-            request = await self._request_off_loop(
+            request = await self._requests.build_off_loop(
                 prompt, lambda e: _post(loop, events, e), SamplingParams(**params)
             )
             self._worker.add(request)
@@ -345,35 +302,9 @@ class Engine:
         Raises:
             BadRequestError, ContextOverflowError, EngineError: see :meth:`generate`.
         """
-        request = self._request(prompt, sink, SamplingParams(**params))
+        request = self._requests.build(prompt, sink, SamplingParams(**params))
         self._worker.add(request)
         return request.sequence.id
-
-    def _request(self, prompt: Prompt, sink: EventSink, params: SamplingParams) -> RunningRequest:
-        """Return a request that is not queued yet."""
-        sequence = self._requests.sequence(next(self._ids), prompt, params)
-        answer = AnswerText.begin(sequence, self.tokenizer, RequestClock(self._clock()))
-        return RunningRequest(sequence, answer, sink)
-
-    async def _request_off_loop(
-        self, prompt: Prompt, sink: EventSink, params: SamplingParams
-    ) -> RunningRequest:
-        """Return a request that is not queued yet, without blocking the event loop for long.
-
-        Reading and compiling a grammar takes milliseconds to seconds, and tokenizing a long text too, so both
-        run in a thread. Grammars that have to be tried out first wait for each other, so that they do not
-        take the threads of others.
-        """
-        create = partial(self._request, prompt, sink, params)
-        if params.constrained:
-            grammars = self._requests.grammars
-            if not await anyio.to_thread.run_sync(grammars.is_proven, params, abandon_on_cancel=True):
-                loop = asyncio.get_running_loop()
-                one = self._trials.setdefault(loop, anyio.CapacityLimiter(1))
-                await anyio.to_thread.run_sync(grammars.prove, params, abandon_on_cancel=True, limiter=one)
-        elif max(_length(prompt), _length(params.prediction)) <= _ON_LOOP:
-            return create()
-        return await anyio.to_thread.run_sync(create, abandon_on_cancel=True)
 
     def check_prompt(self, prompt: Prompt, **params: Unpack[Parameters]) -> None:
         """Check a prompt that is to be answered later, as :meth:`add` would.
@@ -381,7 +312,7 @@ class Engine:
         Raises:
             BadRequestError, ContextOverflowError: see :meth:`generate`.
         """
-        self._requests.tokens(prompt, SamplingParams(**params))
+        self._sequences.tokens(prompt, SamplingParams(**params))
 
     def cancel(self, number: int) -> None:
         """Cancel a request; its slot is free in the next step. A finished request is not affected."""
@@ -398,17 +329,13 @@ class Engine:
     def close(self) -> None:
         """Fail unfinished requests and stop the worker thread. Safe to call twice, and from a sink."""
         self._worker.close()
-        self._requests.grammars.close()
+        self._sequences.grammars.close()
 
     def __enter__(self) -> Engine:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _length(text: Prompt | None) -> int:
-    return 0 if text is None or not hasattr(text, "__len__") else len(text)
 
 
 def _post(loop: asyncio.AbstractEventLoop, events: asyncio.Queue[AnswerEvent], event: AnswerEvent) -> None:

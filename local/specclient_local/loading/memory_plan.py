@@ -209,7 +209,7 @@ def compute_and_weight_dtypes(
     """Return the data type of a model's computation and caches, and that of its matrices if different.
 
     Args:
-        dtype, quantize, graphs: see :meth:`specclient_local.engine.engine.Engine.load`.
+        dtype, quantize, graphs: see :class:`specclient_local.loading.options.EngineOptions`.
         device: where the model runs.
     """
     widened = computes_in_float32(dtype, str(device), graphs)

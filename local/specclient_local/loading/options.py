@@ -33,27 +33,35 @@ class EngineOptions:
     Attributes:
         draft: folders or hub ids of draft models, in the order in which their proposals are tried;
             :meth:`read` accepts one, several or None.
-        heads: folders or hub ids of Medusa and EAGLE heads of the target, at most one of each; :meth:`read`
-            accepts one, several or None.
-        method: the method of requests that name none; ``auto`` uses the heads or the draft if there are any.
-        dtype: data type of computation, one of ``config.DTYPES``; ``draft_dtype`` is the target's by default.
-        device: ``auto`` (the first CUDA device, else the CPU), ``cpu``, ``cuda``, ``cuda:N`` or ``mps``;
-            ``draft_device`` is the target's by default.
-        quantize, draft_quantize: weights stored as ``int8``, ``int4`` or ``fp8``; None stores them as
-            ``dtype``. Answers with a quantized target are exactly those of the quantized model.
-        runner: ``own`` (the built-in decoder, Llama family), ``hf`` (any causal model of transformers), or
-            ``auto``: the built-in decoder where it supports the model.
-        slots: number of concurrent requests.
-        context: tokens of prompt and answer together; None is the model's own limit, at most 4096.
-        threads: torch threads while the engine computes; None is 1 for a small model, else torch's.
-        layer_skip: the target's layers that draft: the number of first layers, a list of layers, or
-            ``search`` to search for the best layers while requests run.
-        draft_vocabulary: how to use a draft with another vocabulary: ``shared`` restricts it to the common
-            tokens, ``retokenised`` encodes its text with the target's tokenizer, ``auto`` chooses, and
-            ``same`` rejects it. Answers are exact in each case.
-        prefix_cache: whether requests reuse the KV cache of shared prompt prefixes.
-        graphs: whether the built-in decoder's passes have static shapes, which CUDA graphs record and replay:
-            ``on``, ``off``, or ``auto`` (on CUDA devices only).
+        heads: folders or hub ids of Medusa and EAGLE heads of the target, at most one of each, in the format
+            of the EAGLE and Medusa repositories or of ``speculators``; :meth:`read` accepts one, several or
+            None. ``bundled:eagle3`` and ``bundled:medusa`` belong to the bundled target.
+        method: the method of requests that name none, one of
+            :data:`~specclient_local.request.params.EngineMethod`; ``auto`` prefers heads, then drafts, and
+            chooses ``union`` if there are several drafts.
+        dtype: data type of computation: ``float32``, ``bfloat16`` or ``float16``. Greedy output equals plain
+            decoding in float32. With compiled passes on a CPU, bfloat16 applies to the weights only; sums,
+            keys and values are float32, and greedy output equals plain decoding too.
+        device: ``auto`` (the first CUDA device, else the CPU), ``cpu``, ``cuda``, ``cuda:N`` or ``mps``.
+        quantize: stores the weights as ``int8``, ``int4`` or ``fp8``; None stores them as ``dtype``. Answers
+            are exactly those of the quantised target.
+        draft_dtype, draft_device, draft_quantize: the same for the draft. Type and device default to the
+            target's.
+        runner: ``own`` (the decoder for the Llama family), ``hf`` (any decoder-only model of transformers,
+            slower), or ``auto`` (``own`` if it supports the model).
+        slots: the number of requests that run at once; further requests wait.
+        context: the maximum number of tokens of prompt and answer together; None is the model's, at most
+            4096.
+        threads: torch threads while the engine works; None is 1 below 64 M parameters, else torch's setting.
+        layer_skip: the number of the target's first layers that draft, the indices of the layers that draft,
+            or ``search``, which searches for suitable layers while requests run.
+        draft_vocabulary: how to use a draft whose vocabulary differs from the target's. ``shared`` restricts
+            it to the common tokens, ``retokenised`` converts its greedy text to the target's tokens, ``auto``
+            chooses and logs a warning, ``same`` refuses the draft. Answers are exact in each case.
+        prefix_cache: whether a request reuses the KV cache of other requests, running or finished, for a
+            common prefix of its prompt. The answer is the same either way.
+        graphs: gives the own decoder's passes static shapes, and records and replays them as CUDA graphs on
+            CUDA devices: ``on``, ``off``, or ``auto`` (on CUDA devices only).
 
     Raises:
         ConfigurationError: naming the value and what is allowed.

@@ -66,7 +66,7 @@ def train_draft(
         out: folder for the trained draft; :meth:`specclient_local.engine.engine.Engine.load` accepts it.
         recipe: the settings of the run.
         work: folder for answers and checkpoints; ``out``/work by default. A run resumes from its own.
-        device: as in :meth:`specclient_local.engine.engine.Engine.load`.
+        device: as in :class:`specclient_local.loading.options.EngineOptions`.
         threads: torch threads; by default 1 for a small target, else torch's.
         on_progress: called with the progress of the run.
         clock: returns monotonic seconds.

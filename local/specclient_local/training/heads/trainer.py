@@ -69,7 +69,7 @@ def train_heads(
         out: folder for the heads.
         recipe: the settings of the run.
         work: folder for answers and checkpoints; ``out``/work by default. A run resumes from its own.
-        device: as in :meth:`specclient_local.engine.engine.Engine.load`.
+        device: as in :class:`specclient_local.loading.options.EngineOptions`.
         on_progress: called with the progress of the run.
         clock: returns monotonic seconds.
 
