@@ -3,7 +3,7 @@
 Transformers models can be given another attention function by name, which receives each layer's window and
 soft cap. Rows are computed as in ``eager_passes``: each as its own batch, over whole blocks of the cache.
 Projections use the kernels of ``linear_kernels``. The model's other row-wise operations are unchanged;
-whether their results are bit-identical is tested when the model is loaded (``hf.runner``).
+whether their results are bit-identical is tested when the model is loaded (``hf.pass_mode``).
 """
 
 from __future__ import annotations
