@@ -33,13 +33,7 @@ if TYPE_CHECKING:
         speculative_decode,
         speculative_decode_many,
     )
-    from specclient.providers.custom import Provider
-    from specclient.resources.assistants import AssistantEventHandler, AsyncAssistantEventHandler
-    from specclient.resources.file_inputs import file_from_path
-    from specclient.resources.raw_response import AsyncStreamedResponse as AsyncAPIResponse
-    from specclient.resources.raw_response import StreamedResponse as APIResponse
-    from specclient.structured import pydantic_function_tool, pydantic_responses_function_tool
-    from specclient.transport.clients.defaults import (
+    from specclient.http_transport.clients.defaults import (
         DEFAULT_CONNECTION_LIMITS,
         DEFAULT_TIMEOUT,
         DefaultAioHttpClient,
@@ -51,6 +45,12 @@ if TYPE_CHECKING:
         Timeout,
         Transport,
     )
+    from specclient.providers.custom import Provider
+    from specclient.resources.assistants import AssistantEventHandler, AsyncAssistantEventHandler
+    from specclient.resources.file_inputs import file_from_path
+    from specclient.resources.raw_response import AsyncStreamedResponse as AsyncAPIResponse
+    from specclient.resources.raw_response import StreamedResponse as APIResponse
+    from specclient.structured import pydantic_function_tool, pydantic_responses_function_tool
     from specclient.types import Call, Cost, Policy, Speculation, Strategy, Usage
     from specclient.types.base import WireModel as BaseModel
     from specclient.types.binary import HttpxBinaryResponseContent
@@ -100,16 +100,16 @@ _LAZY = {
     "Call": ("specclient.types", ""),
     "Client": ("specclient.client.sync_client", "OpenAI"),
     "Cost": ("specclient.types", ""),
-    "DEFAULT_CONNECTION_LIMITS": ("specclient.transport.clients.defaults", ""),
+    "DEFAULT_CONNECTION_LIMITS": ("specclient.http_transport.clients.defaults", ""),
     "DEFAULT_MAX_RETRIES": ("specclient.client.options", ""),
-    "DEFAULT_TIMEOUT": ("specclient.transport.clients.defaults", ""),
+    "DEFAULT_TIMEOUT": ("specclient.http_transport.clients.defaults", ""),
     "DataResidency": ("specclient.client.options", ""),
     "Decision": ("specclient.types.route", ""),
-    "DefaultAioHttpClient": ("specclient.transport.clients.defaults", ""),
-    "DefaultAsyncHttpx2Client": ("specclient.transport.clients.defaults", ""),
-    "DefaultAsyncHttpxClient": ("specclient.transport.clients.defaults", ""),
-    "DefaultHttpx2Client": ("specclient.transport.clients.defaults", ""),
-    "DefaultHttpxClient": ("specclient.transport.clients.defaults", ""),
+    "DefaultAioHttpClient": ("specclient.http_transport.clients.defaults", ""),
+    "DefaultAsyncHttpx2Client": ("specclient.http_transport.clients.defaults", ""),
+    "DefaultAsyncHttpxClient": ("specclient.http_transport.clients.defaults", ""),
+    "DefaultHttpx2Client": ("specclient.http_transport.clients.defaults", ""),
+    "DefaultHttpxClient": ("specclient.http_transport.clients.defaults", ""),
     "DraftTargetResult": ("specclient.draft_target", ""),
     "HttpxBinaryResponseContent": ("specclient.types.binary", ""),
     "NOT_GIVEN": ("specclient.types.params", ""),
@@ -118,15 +118,15 @@ _LAZY = {
     "OpenAI": ("specclient.client.sync_client", ""),
     "Policy": ("specclient.types", ""),
     "Provider": ("specclient.providers.custom", ""),
-    "ProxiesTypes": ("specclient.transport.clients.defaults", ""),
+    "ProxiesTypes": ("specclient.http_transport.clients.defaults", ""),
     "RequestOptions": ("specclient.types.params", ""),
     "ResponseLimits": ("specclient.types.limit", ""),
     "Settings": ("specclient.config", ""),
     "Speculation": ("specclient.types", ""),
     "Strategy": ("specclient.types", ""),
     "Stream": ("specclient.call.stream", ""),
-    "Timeout": ("specclient.transport.clients.defaults", ""),
-    "Transport": ("specclient.transport.clients.defaults", ""),
+    "Timeout": ("specclient.http_transport.clients.defaults", ""),
+    "Transport": ("specclient.http_transport.clients.defaults", ""),
     "Usage": ("specclient.types", ""),
     "aspeculative_decode": ("specclient.draft_target", ""),
     "aspeculative_decode_many": ("specclient.draft_target", ""),

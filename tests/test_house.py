@@ -68,14 +68,14 @@ def test_every_module_has_a_docstring(path: Path) -> None:
     assert ast.get_docstring(tree), "a module begins with a docstring"
 
 
-def test_only_transport_imports_httpx() -> None:
+def test_only_http_transport_imports_httpx() -> None:
     users = [
         path.relative_to(ROOT)
         for path in SOURCES
         if re.search(r"^\s*(import|from) httpx", path.read_text(encoding="utf-8"), re.MULTILINE)
     ]
     assert users
-    assert all(path.parts[:2] == ("specclient", "transport") for path in users)
+    assert all(path.parts[:2] == ("specclient", "http_transport") for path in users)
 
 
 #: Folders of tests that concern several packages.

@@ -7,9 +7,9 @@ from contextlib import suppress
 from specclient.call.decode import ChunkDecoder, decode_body
 from specclient.call.recorder import CallRecorder
 from specclient.errors import APIError, ResponseTooLargeError
+from specclient.http_transport.body_limits import DEFAULT_RESPONSE_LIMITS
+from specclient.http_transport.sse import ServerSentEvent, SSEDecoder
 from specclient.providers import Endpoint, dialect_of
-from specclient.transport.body_limits import DEFAULT_RESPONSE_LIMITS
-from specclient.transport.sse import ServerSentEvent, SSEDecoder
 from specclient.types.request import Request
 
 #: Bytes of a complete answer that are kept to read its usage at the end.

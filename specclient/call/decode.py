@@ -9,10 +9,10 @@ from typing import Any
 from specclient.call.errors import truncated_event_error
 from specclient.call.result import CallResult
 from specclient.errors import APIError, APIResponseValidationError
+from specclient.http_transport.http import SSEStream
+from specclient.http_transport.sse import ServerSentEvent
 from specclient.providers import Dialect, Endpoint, dialect, dialect_of
 from specclient.routing.destinations import Destination
-from specclient.transport.http import SSEStream
-from specclient.transport.sse import ServerSentEvent
 from specclient.types.base import WireModel
 from specclient.types.request import Request
 from specclient.types.usage import Usage

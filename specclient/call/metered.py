@@ -15,10 +15,10 @@ from specclient.call.encode import encode_request, engine_request, without_added
 from specclient.call.errors import not_served_in_process, truncated_stream_error
 from specclient.call.recorder import CallRecorder
 from specclient.call.result import CallResult
+from specclient.http_transport.http import Transport
 from specclient.providers import Endpoint, dialect_of
 from specclient.routing.destinations import Destination
 from specclient.runtime.forks import import_lock
-from specclient.transport.http import Transport
 from specclient.types.backend import Backend, EngineTelemetry
 from specclient.types.request import Request
 from specclient.types.route import Decision

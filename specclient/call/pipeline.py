@@ -30,13 +30,13 @@ from specclient.call.recorder import CallRecorder
 from specclient.call.result import CallResult
 from specclient.call.stream import AsyncStream
 from specclient.errors import APIError
+from specclient.http_transport.http import Transport
 from specclient.prices.prices import Prices
 from specclient.providers import Endpoint, usage_requested
 from specclient.routing.destinations import Destination, DestinationRegistry
 from specclient.routing.router import AUTO, Router
 from specclient.runtime.event_loop import cancel_shield, run_in_thread
 from specclient.runtime.forks import import_lock, register_fork_reset
-from specclient.transport.http import Transport
 from specclient.types.call import Call, MeteredModel
 from specclient.types.model import Model
 from specclient.types.request import Request

@@ -8,9 +8,9 @@ from typing import Any
 from specclient.call.decode import decode_events, decode_reply
 from specclient.call.errors import not_served_in_process
 from specclient.call.result import CallResult
+from specclient.http_transport.http import Transport
 from specclient.providers import Endpoint, dialect_of
 from specclient.routing.destinations import DestinationRegistry
-from specclient.transport.http import Transport
 from specclient.types.model import Model
 from specclient.types.request import Request
 

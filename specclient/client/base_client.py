@@ -11,12 +11,12 @@ from specclient.client.core import ClientCore
 from specclient.client.http_methods import HttpMethods
 from specclient.client.options import SHARED, checked_options
 from specclient.errors import ConfigurationError
+from specclient.http_transport.clients.timeouts import own_timeout
 from specclient.providers.encoding import user_agent
 from specclient.resources import table_resources
 from specclient.resources.base import ResourceCaller
 from specclient.resources.table.index import roots
 from specclient.runtime.forks import import_lock
-from specclient.transport.clients.timeouts import own_timeout
 from specclient.types.params import NotGiven, Omit, omit
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class BaseClient(HttpMethods):
     @property
     def base_url(self) -> Any:
         """The URL of the default provider, as an ``httpx.URL`` that ends with a slash."""
-        from specclient.transport.clients.defaults import URL  # noqa: PLC0415 - imports httpx
+        from specclient.http_transport.clients.defaults import URL  # noqa: PLC0415 - imports httpx
 
         endpoint = self._core.default
         path, mark, query = endpoint.base_url.partition("?")
@@ -160,7 +160,7 @@ class BaseClient(HttpMethods):
         options = self._core.options
         if "timeout" in options:
             return options["timeout"]
-        from specclient.transport.clients.defaults import DEFAULT_TIMEOUT  # noqa: PLC0415 - imports httpx
+        from specclient.http_transport.clients.defaults import DEFAULT_TIMEOUT  # noqa: PLC0415 - imports httpx
 
         http_client = options.get("http_client")
         own = None if http_client is None else own_timeout(http_client)

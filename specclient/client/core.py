@@ -18,13 +18,13 @@ from specclient.client.options import (
 )
 from specclient.client.shared_state import SharedState
 from specclient.config import Settings
+from specclient.http_transport.http import Transport
 from specclient.providers.configuration import endpoints
 from specclient.providers.endpoint import Endpoint
 from specclient.resources.base import timeout_of
 from specclient.routing.destinations import DestinationRegistry
 from specclient.routing.router import Router
 from specclient.runtime.logs import setup_logging
-from specclient.transport.http import Transport
 from specclient.types.params import NotGiven
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from specclient.client.options import budgets_of, settings_of
+from specclient.http_transport.http import Transport
 from specclient.prices.prices import Prices
 from specclient.routing.learn.estimator import Estimator
 from specclient.routing.learn.prompt_scale import PromptTokenScale
 from specclient.routing.router import Router
 from specclient.runtime.event_loop import run_in_thread
 from specclient.runtime.forks import import_lock, register_fork_reset
-from specclient.transport.http import Transport
 from specclient.types.backend import Backend
 from specclient.types.call import Call
 

@@ -10,9 +10,9 @@ from typing import Any
 from specclient.call.decode import ChunkDecoder, decode_body
 from specclient.call.result import CallResult
 from specclient.call.stream import AsyncStream, Stream
+from specclient.http_transport.sse import SSEDecoder
 from specclient.resources.callers import ResultConverter
 from specclient.resources.raw_response import AsyncStreamedResponse, RawResponse, StreamedResponse
-from specclient.transport.sse import SSEDecoder
 from specclient.types.limit import ResponseLimits
 from specclient.types.request import Request
 

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from specclient.errors import ConfigurationError, NotFoundError
+from specclient.http_transport.http import Transport
 from specclient.providers.endpoint import Endpoint
 from specclient.routing.learn.estimator import Estimator
 from specclient.routing.learn.server_load import LoadReading, load_between, read_load
 from specclient.routing.router import Router
 from specclient.runtime.forks import register_fork_reset
 from specclient.telemetry.server_metrics import metrics_of, metrics_request
-from specclient.transport.http import Transport
 from specclient.types.server_load import SupportsLoad
 
 __all__ = ["LoadPoller"]

@@ -40,7 +40,7 @@ from specclient.errors import (
     NoRouteError,
     OpenAIError,
 )
-from specclient.transport.retry import ADVICE_HEADER, DELAY_HEADERS, delay_headers, delay_of
+from specclient.http_transport.retry import ADVICE_HEADER, DELAY_HEADERS, delay_headers, delay_of
 
 #: Maximum characters of a message; some messages repeat an invalid value of any length.
 MAX_MESSAGE = 2000

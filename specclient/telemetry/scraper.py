@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 
 from specclient.errors import OpenAIError
+from specclient.http_transport.http import Transport
 from specclient.providers.endpoint import Endpoint
 from specclient.telemetry.prometheus import CounterValues, parse_counters
 from specclient.telemetry.server_metrics import metrics_of, metrics_request
-from specclient.transport.http import Transport
 
 _log = logging.getLogger("specclient")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit, urlunsplit
 
+from specclient.http_transport.errors import origin_of
 from specclient.providers.encoding import key_headers
 from specclient.providers.endpoint import Endpoint
-from specclient.transport.errors import origin_of
 from specclient.types.wire import WireRequest
 
 __all__ = ["METRICS_TIMEOUT_S", "metrics_of", "metrics_request", "metrics_url"]

@@ -11,9 +11,9 @@ from pydantic import SecretStr
 
 from specclient import Settings
 from specclient.config import ProviderSettings
+from specclient.http_transport.sse import SSEDecoder
 from specclient.providers.anthropic.dialect import AnthropicDialect
 from specclient.providers.endpoint import Endpoint
-from specclient.transport.sse import SSEDecoder
 from specclient.types.inference_methods import CHAT
 from specclient.types.request import PerCallOptions, Request
 from specclient.types.wire import WireResponse

@@ -31,8 +31,8 @@ def command(_state: State, url: str | None, as_json: bool) -> None:
 
     Environment: SPECCLIENT_PRICES (the file; default: prices.json in the user's data folder).
     """
+    from specclient.http_transport.download import download  # noqa: PLC0415
     from specclient.prices import catalogue  # noqa: PLC0415 - slow to import
-    from specclient.transport.download import download  # noqa: PLC0415
 
     now = datetime.now(UTC)
     before = describe_catalogue(catalogue.saved_catalogue(os.environ), now)

@@ -26,7 +26,7 @@ from specclient.errors import (
     ResponseTooLargeError,
     UnsupportedParameterError,
 )
-from specclient.transport.retry import is_quota_spent
+from specclient.http_transport.retry import is_quota_spent
 
 __all__ = [
     "FailoverScope",

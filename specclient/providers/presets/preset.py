@@ -14,8 +14,8 @@ from specclient.providers.endpoint import Endpoint
 from specclient.providers.openai.quirks import NO_QUIRKS, Quirks
 from specclient.types.capabilities import UNKNOWN_CAPABILITIES, Capabilities
 
-#: Forms of rate-limit headers. :mod:`specclient.transport.pacing.limit_headers` reads all of them from every
-#: provider.
+#: Forms of rate-limit headers. :mod:`specclient.http_transport.pacing.limit_headers` reads all of them from
+#: every provider.
 LimitFormat = Literal[
     "openai",  # x-ratelimit-{limit,remaining,reset}-{requests,tokens}; resets are durations: 6m0s, 12ms
     "azure",  # x-ratelimit-remaining-{requests,tokens}, retry-after-ms

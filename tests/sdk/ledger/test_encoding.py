@@ -11,9 +11,9 @@ from loopback_server import behave, hang, reply, reset
 
 from specclient import APIError, AsyncOpenAI, Settings
 from specclient.config import PriceSettings, ProviderSettings
+from specclient.http_transport import retry
 from specclient.ledger.ledger import Ledger
 from specclient.ledger.row import LedgerRow, encoded_rows
-from specclient.transport import retry
 from specclient.types.wire import FailedAttempt
 
 pytestmark = pytest.mark.anyio

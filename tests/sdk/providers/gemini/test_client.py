@@ -30,7 +30,7 @@ from specclient import (
     UnsupportedParameterError,
     pydantic_function_tool,
 )
-from specclient.transport.retry import delay_of
+from specclient.http_transport.retry import delay_of
 from specclient.types.usage import Usage
 
 pytestmark = pytest.mark.anyio

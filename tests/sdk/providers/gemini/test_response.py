@@ -19,8 +19,8 @@ from specclient.errors import (
     NotFoundError,
     RateLimitError,
 )
+from specclient.http_transport.sse import SSEDecoder
 from specclient.structured.deltas import accumulate
-from specclient.transport.sse import SSEDecoder
 from specclient.types.chat import ChatCompletionChunk
 from specclient.types.inference_methods import CHAT
 from specclient.types.usage import Usage
