@@ -70,10 +70,12 @@ coverage: $(READY)
 # environment for another Python version, the engine's are left out.
 QUICK_SDK := $(addprefix tests/sdk/, \
   config/test_loading.py test_errors.py batch/test_lines.py budgets/test_media.py call/test_stream.py \
-  client/test_shared_state.py draft_target/test_result.py http_transport/test_retry.py ledger/test_encoding.py \
-  prices/test_catalogue.py providers/test_usage.py reports/test_savings.py resources/test_paging.py routing/choose/test_decisions.py \
-  routing/learn/test_quantile_sketch.py routing/simulate/test_trace.py runtime/test_folders.py \
-  serving/test_connection.py serving/keys/test_key.py structured/test_schema.py telemetry/test_prometheus.py \
+  client/test_shared_state.py draft_target/test_result.py http_transport/test_retry.py \
+  ledger/test_encoding.py openai_http/test_json_body.py prices/test_catalogue.py \
+  providers/test_usage.py reports/test_savings.py resources/test_paging.py \
+  routing/choose/test_decisions.py routing/learn/test_quantile_sketch.py \
+  routing/simulate/test_trace.py runtime/test_folders.py serving/test_connection.py \
+  serving/keys/test_key.py structured/test_schema.py telemetry/test_prometheus.py \
   tokens/test_images.py types/test_base.py)
 QUICK_CLI := tests/cli/test_main.py tests/cli/cost/test_budget.py
 QUICK_LOCAL := $(addprefix tests/local/, \

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import anyio
 
-from specclient.serving.errors import ServingError
+from specclient.openai_http.errors import ServingError
 from specclient.serving.request_log import RequestEntry
 
 #: Value of ``retry-after`` in seconds for rejected requests.

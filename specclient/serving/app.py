@@ -17,15 +17,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from specclient.client.async_client import AsyncOpenAI
+from specclient.openai_http.endpoints import CALLS
+from specclient.openai_http.errors import ServingError
+from specclient.openai_http.request import IncomingCall, parse_call
+from specclient.openai_http.responses_api.request import chat_request_of
 from specclient.providers.encoding import json_of
 from specclient.serving.admission import AdmissionQueue
 from specclient.serving.calls.off_loop import OffLoop
 from specclient.serving.calls.passthrough import PassthroughHandler
-from specclient.serving.calls.request import IncomingCall, parse_call
 from specclient.serving.calls.response import send_stream, send_whole
 from specclient.serving.catalogue import ModelCatalogue, model_row
 from specclient.serving.dashboard.handlers import Dashboard
-from specclient.serving.errors import ServingError
 from specclient.serving.exchange import ASGIReceive, ASGIScope, ASGISend, HTTPExchange
 from specclient.serving.keys.cache import KeyCache
 from specclient.serving.keys.limiter import KeyLimiter, authorized_request
@@ -35,13 +37,10 @@ from specclient.serving.metrics import CONTENT_TYPE, ServerMetrics
 from specclient.serving.middleware import EXCHANGE_KEY, RequestMiddleware
 from specclient.serving.permits import ServerPermits, model_names
 from specclient.serving.request_log import FORM_VARIABLE, OTHER_ROUTE, RequestLog, log_format
-from specclient.serving.responses_api.request import chat_request_of
 from specclient.types.api_method import ApiMethod
 from specclient.types.backend import EngineState, SupportsEngineState
-from specclient.types.inference_methods import CHAT, COMPLETION, EMBEDDING, MODERATION, RESPONSE
+from specclient.types.inference_methods import RESPONSE
 from specclient.types.permit import RoutePermit
-
-CALLS = (CHAT, COMPLETION, RESPONSE, EMBEDDING, MODERATION)
 
 Handler = Callable[[HTTPExchange], Awaitable[None]]
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from specclient.client.async_client import AsyncOpenAI
 from specclient.errors import ConfigurationError
+from specclient.openai_http.errors import ServingError, bad_request
 from specclient.providers import Endpoint
 from specclient.routing.destinations import DestinationRegistry
 from specclient.routing.router import AUTO
-from specclient.serving.errors import ServingError, bad_request
 from specclient.types.request import Request
 from specclient.types.strategy import Strategy
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from specclient.serving.errors import ServingError, bad_request
+from specclient.openai_http.errors import ServingError, bad_request
 from specclient.serving.half_closed import DepartureWatch
 from specclient.serving.limits import Limits
 from specclient.serving.open_connections import OpenConnections, max_descriptors

@@ -9,8 +9,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
+from specclient.openai_http.errors import ServingError
+from specclient.openai_http.response import JSON
 from specclient.serving.connection import DISCONNECT_KEY, DisconnectSignal
-from specclient.serving.errors import ServingError
 from specclient.serving.keys.key import StoredKey
 from specclient.serving.keys.rate_limits import LimitDecision
 from specclient.serving.limits import Limits
@@ -22,8 +23,6 @@ ASGIReceive = Callable[[], Awaitable[ASGIMessage]]
 ASGISend = Callable[[ASGIMessage], Awaitable[None]]
 LimitHeaders = Callable[["HTTPExchange", StoredKey, dict[str, str]], Awaitable[dict[str, str]]]
 
-JSON = "application/json"
-EVENTS = "text/event-stream; charset=utf-8"
 REQUEST_ID = "x-request-id"
 
 #: Maximum bytes of a too long body that are read and discarded. A client that is still writing does not read

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from specclient.errors import ConfigurationError
-
-#: Default of :attr:`Limits.json_values`: more than the token ids that one request for embeddings may have.
-JSON_VALUES = 400_000
+from specclient.openai_http.json_body import JSON_VALUES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

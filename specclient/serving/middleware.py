@@ -13,14 +13,14 @@ from pydantic import SecretStr
 from starlette.exceptions import HTTPException
 
 from specclient.errors import APIStatusError, LedgerError
-from specclient.serving.dashboard.page import PAGE
-from specclient.serving.errors import (
+from specclient.openai_http.errors import (
     ServingError,
     bad_request,
     exception_summary,
     serving_error_of,
     shutting_down,
 )
+from specclient.serving.dashboard.page import PAGE
 from specclient.serving.exchange import (
     ASGIReceive,
     ASGIScope,

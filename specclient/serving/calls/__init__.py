@@ -1,1 +1,1 @@
-"""Requests that call a model: parsing, passing through, and writing the response."""
+"""Requests that call a model: passing through, and sending the result."""

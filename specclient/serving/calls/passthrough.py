@@ -6,42 +6,37 @@ A call to a model with a JSON body goes to the provider of its model. Routes tha
 
 from __future__ import annotations
 
-import functools
-import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
-from urllib.parse import unquote
 
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as Form
 
 from specclient.client.async_client import AsyncOpenAI
+from specclient.openai_http.endpoints import endpoints_at
+from specclient.openai_http.errors import ServingError, bad_request, upstream_limit_headers
+from specclient.openai_http.json_body import json_object
+from specclient.openai_http.request import FORWARDED_HEADERS, boolean_field, forwarded_headers
+from specclient.openai_http.response import JSON
 from specclient.providers import Endpoint
-from specclient.resources.table.index import children_of, roots, rows_of
 from specclient.resources.table.rows import Row, method_of
 from specclient.serving.admission import AdmissionQueue
-from specclient.serving.calls.json_body import json_object
 from specclient.serving.calls.off_loop import OffLoop
-from specclient.serving.calls.request import FORWARDED_HEADERS, boolean_field, forwarded_headers
 from specclient.serving.catalogue import ModelCatalogue, has_key
-from specclient.serving.errors import ServingError, bad_request, upstream_limit_headers
-from specclient.serving.exchange import JSON, ASGIMessage, HTTPExchange
+from specclient.serving.exchange import ASGIMessage, HTTPExchange
 from specclient.serving.keys.limiter import KeyLimiter, authorized_request, check_route
 from specclient.serving.permits import ServerPermits
 from specclient.types.api_method import ApiMethod
 from specclient.types.request import PerCallOptions, Request
 
 _PREFIX = "/v1"
-_NOT_PASSED = frozenset({"admin"})
 #: Request headers that are forwarded, in addition to those of every call.
 _PASSED = ("accept", "content-type", *FORWARDED_HEADERS)
 #: Response headers that are returned, in addition to rate limits.
 _RETURNED = ("content-disposition", "content-type")
-_PLACE = re.compile(r"\{\w+\}")
-_STEPS = frozenset({".", ".."})
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,30 +199,3 @@ async def _form_fields(exchange: HTTPExchange, body: bytes, files: Collection[st
 async def _file_part(part: UploadFile) -> tuple[str, bytes, str]:
     """Return a file of a form as the encoder takes it: name, content and type."""
     return part.filename or "file", await part.read(), part.content_type or "application/octet-stream"
-
-
-def endpoints_at(path: str) -> dict[str, Row]:
-    """Return the table rows of a path by HTTP method; the fewest placeholders win."""
-    found: dict[str, Row] = {}
-    for pattern, row in _patterns():
-        match = pattern.fullmatch(path)
-        if match and not any(_STEPS & set(re.split(r"[/\\]", unquote(part))) for part in match.groups()):
-            found.setdefault(row.verb, row)
-    return found
-
-
-@functools.cache
-def _patterns() -> tuple[tuple[re.Pattern[str], Row], ...]:
-    every = (row for row in _every(sorted(roots() - _NOT_PASSED)) if "?" not in row.path)
-    rows = sorted(every, key=lambda row: len(row.places))
-    return tuple((re.compile(_pattern(row.path)), row) for row in rows)
-
-
-def _pattern(path: str) -> str:
-    return "([^/]+)".join(re.escape(part) for part in _PLACE.split(path))
-
-
-def _every(resources: list[str]) -> Iterator[Row]:
-    for name in resources:
-        yield from rows_of(name).values()
-        yield from _every([f"{name}.{child}" for child in sorted(children_of(name))])

@@ -14,13 +14,13 @@ from urllib.parse import parse_qs
 from specclient.client.async_client import AsyncOpenAI
 from specclient.errors import LedgerError
 from specclient.ledger.location import OFF
+from specclient.openai_http.errors import ServingError, bad_request
 from specclient.providers.encoding import json_of
 from specclient.runtime.event_loop import run_in_thread
 from specclient.serving.dashboard.figures import CallSource, figures
 from specclient.serving.dashboard.page import HEADERS, PAGE, send_asset
 from specclient.serving.dashboard.recent import RecentCalls
 from specclient.serving.dashboard.spans import SPANS
-from specclient.serving.errors import ServingError, bad_request
 from specclient.serving.exchange import HTTPExchange
 from specclient.serving.request_log import RequestLog
 from specclient.types.call import Call

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from specclient.serving.errors import ServingError
+from specclient.openai_http.errors import ServingError
 from specclient.serving.keys.cache import KeyCache
 from specclient.serving.keys.key import StoredKey
 

@@ -18,8 +18,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from specclient.errors import LedgerError
+from specclient.openai_http.errors import ServingError
 from specclient.runtime.event_loop import run_in_thread
-from specclient.serving.errors import ServingError
 from specclient.serving.keys.key import NAME_TAG, StoredKey, digest_of
 from specclient.serving.keys.store import KeyStore
 from specclient.types.budget import Budget, BudgetScope

@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
 
+from specclient.openai_http.errors import ServingError, bad_request
 from specclient.routing.destinations import DestinationRegistry
 from specclient.runtime.event_loop import cancel_shield, run_in_thread
-from specclient.serving.errors import ServingError, bad_request
 from specclient.serving.exchange import HTTPExchange
 from specclient.serving.keys.key import StoredKey
 from specclient.serving.keys.rate_limits import (

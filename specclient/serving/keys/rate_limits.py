@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from specclient.serving.errors import ServingError
+from specclient.openai_http.errors import ServingError
 from specclient.serving.keys.key import StoredKey
 
 __all__ = [

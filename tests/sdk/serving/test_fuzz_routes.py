@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from loopback_server import OpenAIServer
 from route_requests import GOOD, HEADERS, LOCAL, PATHS, QUERIES, VERBS, wrong_bodies
 
-from specclient.serving.errors import MAX_MESSAGE
+from specclient.openai_http.errors import MAX_MESSAGE
 
 
 @pytest.fixture(scope="module")

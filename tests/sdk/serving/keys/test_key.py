@@ -14,7 +14,7 @@ import pytest
 
 from specclient.errors import ConfigurationError, LedgerError
 from specclient.ledger.sqlite import SQLiteStore
-from specclient.serving.errors import ServingError
+from specclient.openai_http.errors import ServingError
 from specclient.serving.keys.cache import KeyCache
 from specclient.serving.keys.key import PREFIX, StoredKey, digest_of, new_key, new_token
 from specclient.serving.keys.store import KeyStore

@@ -11,10 +11,12 @@ from typing import Any
 
 import pydantic_core
 
-from specclient.serving.errors import bad_request, shown
-from specclient.serving.limits import JSON_VALUES
+from specclient.openai_http.errors import bad_request, shown
 
-__all__ = ["check_values", "json_object"]
+__all__ = ["JSON_VALUES", "check_values", "json_object"]
+
+#: Default of the most values in a body: more than the token ids that one request for embeddings may have.
+JSON_VALUES = 400_000
 
 _SLICE = 64 * 2**10
 #: Every value but the first follows one of these characters, and every name precedes the third: names cost as

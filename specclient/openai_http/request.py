@@ -26,10 +26,9 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from specclient.errors import ConfigurationError
+from specclient.openai_http.errors import bad_request, shown
+from specclient.openai_http.json_body import JSON_VALUES, json_object
 from specclient.routing.router import AUTO
-from specclient.serving.calls.json_body import json_object
-from specclient.serving.errors import bad_request, shown
-from specclient.serving.limits import JSON_VALUES
 from specclient.types.api_method import ApiMethod
 from specclient.types.inference_methods import CHAT, COMPLETION, EMBEDDING, MODERATION, RESPONSE
 from specclient.types.permit import RoutePermit

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from specclient.serving.errors import bad_request
+from specclient.openai_http.errors import bad_request
 from specclient.types.inference_methods import CHAT
 from specclient.types.request import Request
 

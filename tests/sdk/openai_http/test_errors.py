@@ -8,7 +8,7 @@ import pytest
 
 from specclient.errors import status_error
 from specclient.http_transport.retry import requested_delay
-from specclient.serving.errors import serving_error_of
+from specclient.openai_http.errors import serving_error_of
 
 NOW = 1_755_780_000.0  # 2025-08-21T12:40:00Z
 GEMINI = {"details": [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "22.5s"}]}

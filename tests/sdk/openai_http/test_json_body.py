@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specclient.serving.calls import json_body
-from specclient.serving.calls.json_body import check_values, json_object
-from specclient.serving.errors import ServingError
+from specclient.openai_http import json_body
+from specclient.openai_http.errors import ServingError
+from specclient.openai_http.json_body import check_values, json_object
 
 _TEXTS = st.text(st.sampled_from('a,[{"\\é\n:]}'), max_size=8)
 _VALUES = st.recursive(
