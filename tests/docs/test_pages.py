@@ -16,6 +16,7 @@ import pytest
 from loopback_server import OpenAIServer, Received, Wire, behave, reply
 from paths import ROOT
 from specclient_cli.main import cli
+from specclient_local.request.params import ENGINE_METHODS
 from tiny_models import write_checkpoint
 
 from specclient.config import Settings
@@ -256,3 +257,9 @@ def test_the_command_reference_is_current() -> None:
     command = [sys.executable, str(ROOT / "tools" / "cli_reference.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_page_of_local_models_lists_every_method() -> None:
+    page = (ROOT / "docs" / "local.md").read_text(encoding="utf-8")
+    row = next(line for line in page.splitlines() if line.startswith("| Drafting |"))
+    assert [name for name in ENGINE_METHODS if f"`{name}`" not in row] == []

@@ -14,6 +14,7 @@ from specclient_cli.common import options, render
 from specclient_cli.common.state import State, pass_state
 from specclient_cli.local import engine_options
 from specclient_cli.local.engine_options import format_milliseconds, format_number
+from specclient_cli.local.model_pair import model_pair
 
 if TYPE_CHECKING:
     from specclient_local.measure.bench import MethodResult
@@ -54,7 +55,7 @@ def command(state: State, /, **given: Any) -> None:
 
     Environment: SPECCLIENT_CONFIG, NO_COLOR.
     """
-    models = engine_options.model_pair(state, given)
+    models = model_pair(state, given)
     params: Parameters = {"max_tokens": given["new"], "temperature": 0.0}
     if given["draft_length"] is not None:
         params["draft_length"] = given["draft_length"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,26 +15,13 @@ from specclient_local.request.params import ENGINE_METHODS
 
 from specclient_cli.common import render
 from specclient_cli.common.parameter_types import ParameterType
-from specclient_cli.common.state import State
 
 if TYPE_CHECKING:
     from specclient_local.engine.engine import Engine
 
-F = TypeVar("F", bound=Callable[..., Any])
+    from specclient_cli.local.model_pair import LocalModelPair
 
-#: Options of :func:`loading_options` that are engine options of the same name.
-_LOADING = (
-    "heads",
-    "layer_skip",
-    "dtype",
-    "draft_dtype",
-    "device",
-    "draft_device",
-    "quantize",
-    "draft_quantize",
-    "draft_vocabulary",
-    "context",
-)
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class MethodList(ParameterType):
@@ -114,22 +100,19 @@ def loading_options(function: F) -> F:
                 "drafts",
                 multiple=True,
                 help="Folder or hub id of a draft model; may be repeated. Default: the draft configured for "
-                "the "
-                "model; none for a folder.",
+                "the model; none for a folder.",
             ),
             click.option(
                 "--heads",
                 multiple=True,
                 help="Folder or hub id of Medusa or EAGLE heads for the model (methods medusa, eagle); may "
-                "be "
-                "given once for each kind. The heads for demo are bundled:eagle3 and bundled:medusa.",
+                "be given once for each kind. The heads for demo are bundled:eagle3 and bundled:medusa.",
             ),
             click.option(
                 "--layer-skip",
                 type=LayerCount(),
                 help="Draft with this number of the model's first layers (method layer_skip), or 'search' "
-                "for the "
-                "best layers.",
+                "for the best layers.",
             ),
             click.option(
                 "--dtype",
@@ -230,60 +213,6 @@ repeat_option = click.option(
     show_default=True,
     help="Number of measured runs; figures are their medians.",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class LocalModelPair:
-    """A target and its drafts before they are loaded.
-
-    Attributes:
-        target: folder or hub id.
-        drafts: folders or hub ids, in the order in which their tokens are tried.
-        options: arguments of :meth:`specclient_local.engine.engine.Engine.load`.
-    """
-
-    target: str
-    drafts: tuple[str, ...]
-    options: Mapping[str, Any]
-
-    def load(self, slots: int, *, prefix_cache: bool = True) -> Engine:
-        """Load the models.
-
-        Args:
-            slots: number of concurrent requests.
-            prefix_cache: whether to reuse the KV cache of earlier prompts; False for measurements.
-
-        Raises:
-            CheckpointError, ConfigurationError: see :meth:`specclient_local.engine.engine.Engine.load`.
-        """
-        from specclient_local.engine.engine import Engine  # noqa: PLC0415 - imports torch
-
-        options = {**self.options, "slots": slots, "prefix_cache": prefix_cache}
-        return Engine.load(self.target, list(self.drafts) or None, **options)
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """Return the models as ``--json`` prints them."""
-        return {"model": self.target, "drafts": list(self.drafts)}
-
-
-def model_pair(state: State, given: Mapping[str, Any]) -> LocalModelPair:
-    """Return the models given by the options of :func:`model_options`.
-
-    Raises:
-        ConfigurationError: the configuration is invalid.
-    """
-    from specclient_local.loading.configured_models import read_configured_models  # noqa: PLC0415 - checks what is installed
-
-    settings = state.settings().local
-    row = read_configured_models(settings.model_dump()).get(str(given["model"]).removeprefix("local/"))
-    configured = {} if row is None else dict(row.load_options)
-    drafts = configured.pop("draft", ())
-    chosen = {name: given[name] for name in _LOADING if name in given}
-    chosen["threads"] = given.get("threads") or settings.threads
-    options = {**configured, **{name: value for name, value in chosen.items() if value not in (None, ())}}
-    named = given["drafts"] or ([drafts] if isinstance(drafts, str) else drafts)
-    return LocalModelPair(given["model"] if row is None else row.path, tuple(named), options)
 
 
 def prompts_of(engine: Engine, given: Mapping[str, Any]) -> list[list[int]]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from specclient_local.loading.configured_models import ConfiguredModel
 
 _TO = ("vllm", "sglang", "trtllm", "llama.cpp")
+#: Those that other servers have; the engine's other methods are refused.
 _METHODS = ("auto", "none", "draft", "ngram", "eagle", "eagle3", "medusa", "layer_skip", "union")
 
 

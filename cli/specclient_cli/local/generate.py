@@ -16,7 +16,8 @@ from specclient_local.request.validation import IntegerRange, NumberRange, OrNon
 from specclient_cli.common import options, parameter_types, render
 from specclient_cli.common.call_format import speculation_summary
 from specclient_cli.common.state import State, pass_state
-from specclient_cli.local.engine_options import format_milliseconds, model_options, model_pair, progress
+from specclient_cli.local.engine_options import format_milliseconds, model_options, progress
+from specclient_cli.local.model_pair import model_pair
 
 if TYPE_CHECKING:
     from specclient_local.engine.answer import Generation, Piece
@@ -52,7 +53,7 @@ def _option_type(usable: ValueCheck) -> parameter_types.ParameterType | None:
 @click.option(
     "--method",
     type=click.Choice(ENGINE_METHODS),
-    help="Decoding method. Default: heads if there are any, else the draft, else plain.",
+    help="Decoding method. Default: as configured, else heads if there are any, else the draft, else plain.",
 )
 @options.sampling_options
 @parameter_options
@@ -63,9 +64,8 @@ def command(state: State, /, prompt: str, **given: Any) -> None:
     """Complete a text and print the speed.
 
     PROMPT is the text, or - to read it from stdin. The answer goes to stdout as it is generated. Then one
-    line
-    goes to stderr: tokens, tokens per second, time to the first token (TTFT), acceptance rate and tokens per
-    target pass. Decoding is greedy unless --temperature is given.
+    line goes to stderr: tokens, tokens per second, time to the first token (TTFT), acceptance rate and
+    tokens per target pass. Decoding is greedy unless --temperature is given.
 
     \b
     Examples:
@@ -85,7 +85,7 @@ def command(state: State, /, prompt: str, **given: Any) -> None:
     with engine:
         begun = time.perf_counter()
         generation: Generation | None = None
-        for piece in engine.stream(text, **params):
+        for piece in engine.stream(text, **models.with_defaults(params)):
             if not given["as_json"]:
                 _show(piece, marked=given["show_drafts"])
             generation = piece.generation

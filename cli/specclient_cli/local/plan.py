@@ -15,6 +15,7 @@ from specclient_cli.common import options, render
 from specclient_cli.common.parameter_types import ParameterType
 from specclient_cli.common.state import State, pass_state
 from specclient_cli.local import engine_options
+from specclient_cli.local.model_pair import LocalModelPair, model_pair
 
 if TYPE_CHECKING:
     from specclient_local.drafting.vocabulary_match import VocabularyCompatibility
@@ -77,7 +78,7 @@ def command(state: State, /, **given: Any) -> None:
 
     Environment: SPECCLIENT_CONFIG, HF_TOKEN, HF_HOME, NO_COLOR.
     """
-    models = engine_options.model_pair(state, given)
+    models = model_pair(state, given)
     folders = _folders(models.target, *models.drafts)
     plans = _plans(models, folders, given["slots"], given["memory"])
     fates = _vocabulary_matches(models, folders)
@@ -106,7 +107,7 @@ def _folders(*paths: str) -> list[Path]:
 
 
 def _plans(
-    models: engine_options.LocalModelPair, folders: list[Path], slots: int, memory: int | None
+    models: LocalModelPair, folders: list[Path], slots: int, memory: int | None
 ) -> dict[str, DeviceMemoryPlan]:
     """Return the memory plan of each device.
 
@@ -136,9 +137,7 @@ def _plans(
     return found
 
 
-def _vocabulary_matches(
-    models: engine_options.LocalModelPair, folders: list[Path]
-) -> dict[str, VocabularyCompatibility]:
+def _vocabulary_matches(models: LocalModelPair, folders: list[Path]) -> dict[str, VocabularyCompatibility]:
     """Return how drafts with another vocabulary would be used, if their tokenizers are local."""
     from specclient_local.drafting.vocabulary_match import check_compatibility  # noqa: PLC0415 - imports torch
     from specclient_local.loading.model_loader import read_any_config  # noqa: PLC0415

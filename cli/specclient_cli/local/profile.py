@@ -14,6 +14,7 @@ from specclient_cli.common import options, render
 from specclient_cli.common.state import State, pass_state
 from specclient_cli.local import engine_options
 from specclient_cli.local.engine_options import format_milliseconds
+from specclient_cli.local.model_pair import LocalModelPair, model_pair
 
 if TYPE_CHECKING:
     from specclient_local.measure.pass_timing import PassTiming
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 @click.option(
     "--method",
     type=click.Choice(ENGINE_METHODS),
-    help="Method to profile. Default: heads if there are any, else the draft, else plain.",
+    help="Method to profile. Default: as configured, else heads if there are any, else the draft, else "
+    "plain.",
 )
 @engine_options.draft_length_option
 @engine_options.prompt_options(128)
@@ -50,7 +52,7 @@ def command(state: State, /, **given: Any) -> None:
 
     Environment: SPECCLIENT_CONFIG, NO_COLOR.
     """
-    models = engine_options.model_pair(state, given)
+    models = model_pair(state, given)
     params: Parameters = {"max_tokens": given["new"], "temperature": 0.0}
     if given["draft_length"] is not None:
         params["draft_length"] = given["draft_length"]
@@ -63,7 +65,7 @@ def command(state: State, /, **given: Any) -> None:
         with models.load(given["batch"], prefix_cache=False) as engine:
             prompts = engine_options.prompts_of(engine, given)
             report("answering …")
-            run, stages = profile_stages(engine, prompts, params, batch=given["batch"])
+            run, stages = profile_stages(engine, prompts, models.with_defaults(params), batch=given["batch"])
             report("measuring passes …")
             timed = time_passes(engine)
     if given["as_json"]:
@@ -92,7 +94,7 @@ def acceptance_by_position(run: TimedRun) -> list[float]:
 
 
 def _values(
-    models: engine_options.LocalModelPair,
+    models: LocalModelPair,
     run: TimedRun,
     stages: Sequence[StageTime],
     timed: Sequence[PassTiming],

@@ -72,9 +72,10 @@ DraftShape = TreeWidths | GrownTree | DrafterChosenChain | UnionShape
 DraftLength = Literal["adaptive", "doubling", "own"]
 """How the length of a drafter's drafts is chosen where the request does not set it.
 
-``adaptive``: by measured acceptance and cost. ``doubling``: twice as long after an accepted draft and short
-after a rejected one, for drafts that cost nothing and are right or wrong for long stretches. ``own``: by the
-drafter, which receives a :class:`DrafterChosenChain`.
+``adaptive``: by measured acceptance and cost. ``doubling``: 2K + 1 tokens after an accepted draft of K, at
+most ``MAX_PREDICTED_LENGTH`` of ``length_policy.py``, and few after a rejected one, for drafts that cost
+nothing and are right or wrong for long stretches. ``own``: by the drafter, which receives a
+:class:`DrafterChosenChain`.
 """
 
 
@@ -109,7 +110,12 @@ class Drafter(Protocol):
         ...
 
     def propose(self, sequences: Seq[Sequence], shapes: Seq[DraftShape]) -> list[TokenTree]:
-        """Propose a tree below each sequence's last token. It may be smaller than its shape, or empty."""
+        """Propose a tree below each sequence's last token. It may be smaller than its shape, or empty.
+
+        Args:
+            sequences: their ``tokens`` end with the token below which the tree is.
+            shapes: largest tree of each sequence, which fits the rest of its answer and context.
+        """
         ...
 
     def commit(self, sequence: Sequence, tree: TokenTree, path: list[int]) -> None:

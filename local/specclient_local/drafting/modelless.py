@@ -14,7 +14,7 @@ MODELLESS_DRAFTERS: Mapping[Method, Callable[[], Drafter]] = {
     "ngram": NgramDrafter,
 }
 """The class of each drafter. The speculator adds them, the loader takes the target's costs for their rounds,
-and ``specclient local pick`` compares those that an engine can be loaded with.
+and ``specclient local pick`` and ``local bench`` compare those that an engine can be loaded with.
 """
 
 MODELLESS_ENGINE_METHODS: tuple[EngineMethod, ...] = tuple(

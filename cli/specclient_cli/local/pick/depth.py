@@ -12,6 +12,7 @@ from specclient_cli.common import options, render
 from specclient_cli.common.state import State, pass_state
 from specclient_cli.local import engine_options
 from specclient_cli.local.engine_options import format_number
+from specclient_cli.local.model_pair import model_pair
 
 if TYPE_CHECKING:
     from specclient_local.measure.depth_sweep import DepthSweep
@@ -62,7 +63,7 @@ def command(state: State, /, **given: Any) -> None:
 
     Environment: SPECCLIENT_CONFIG, NO_COLOR.
     """
-    models = engine_options.model_pair(state, given)
+    models = model_pair(state, given)
     method: Method = given["method"] or ("layer_skip" if given["layer_skip"] else "draft")
     if method == "draft" and not models.drafts:
         raise click.UsageError("there is no draft model; give one with --draft, or use --layer-skip.")
