@@ -17,7 +17,7 @@ from specclient.client.options import ClientOptions, checked_options
 from specclient.client.sync_client import OpenAI
 from specclient.errors import OpenAIError
 from specclient.providers.presets.registry import preset
-from specclient.types.params import NotGiven
+from specclient.types.params import is_given
 
 TokenProvider = Callable[[], str | Awaitable[str]]
 
@@ -109,7 +109,7 @@ def _copied(client: _Client, changes: Mapping[str, Any]) -> _Client:
 
 
 def _core(cls: type, options: Mapping[str, Any], source: ClientCore | None = None) -> ClientCore:
-    given = {name: value for name, value in options.items() if not isinstance(value, NotGiven)}
+    given = {name: value for name, value in options.items() if is_given(value)}
     checked_options(cls, {name: value for name, value in given.items() if name not in _OURS})
     endpoint = {
         **_credentials(given),

@@ -17,7 +17,7 @@ from specclient.resources import table_resources
 from specclient.resources.base import ResourceCaller
 from specclient.resources.table.index import roots
 from specclient.runtime.forks import import_lock
-from specclient.types.params import NotGiven, Omit, omit
+from specclient.types.params import Omit, is_given, omit
 
 if TYPE_CHECKING:
     from specclient.call.pipeline import Pipeline
@@ -241,9 +241,7 @@ class BaseClient(HttpMethods):
             TypeError: an option does not exist.
             ConfigurationError: an option belongs to the shared state.
         """
-        changes = {
-            k: v for k, v in {**options, **(_extra_kwargs or {})}.items() if not isinstance(v, NotGiven)
-        }
+        changes = {k: v for k, v in {**options, **(_extra_kwargs or {})}.items() if is_given(v)}
         changes["default_headers"] = _merged(
             "headers", self._custom_headers, default_headers, set_default_headers
         )

@@ -25,7 +25,7 @@ from specclient.resources.base import timeout_of
 from specclient.routing.destinations import DestinationRegistry
 from specclient.routing.router import Router
 from specclient.runtime.logs import setup_logging
-from specclient.types.params import NotGiven
+from specclient.types.params import is_given
 
 if TYPE_CHECKING:
     from specclient.types.budget import Budget, BudgetScope
@@ -61,7 +61,7 @@ class ClientCore:
         endpoint: Mapping[str, Any] | None = None,
         source: ClientCore | None = None,
     ) -> None:
-        self.options = {name: value for name, value in options.items() if not isinstance(value, NotGiven)}
+        self.options = {name: value for name, value in options.items() if is_given(value)}
         self.endpoint = dict(endpoint or {})
         setup_logging(os.environ)
         self.shared: SharedState = SharedState(self.options) if source is None else source.shared

@@ -10,7 +10,7 @@ from specclient.resources.base import ResourceCaller, timeout_of
 from specclient.types.api_method import ApiMethod
 from specclient.types.binary import HttpxBinaryResponseContent
 from specclient.types.pages import PageClasses
-from specclient.types.params import NotGiven
+from specclient.types.params import is_given
 from specclient.types.request import PerCallOptions, Request
 
 _FIELDS = (
@@ -38,7 +38,7 @@ class HttpMethods:
         """Send the request that ``options`` describes: ``method``, ``url``, ``json_data``, …"""
         if not isinstance(options, Mapping):
             options = {name: getattr(options, name) for name in _FIELDS if hasattr(options, name)}
-        given = {name: value for name, value in options.items() if not isinstance(value, NotGiven)}
+        given = {name: value for name, value in options.items() if is_given(value)}
         body, content, files = (given.pop(name, None) for name in ("json_data", "content", "files"))
         verb, path = given.pop("method").upper(), given.pop("url")
         return self._send(

@@ -14,7 +14,7 @@ from specclient.errors import BadRequestError, ConfigurationError
 from specclient.providers import forms
 from specclient.providers.endpoint import Endpoint
 from specclient.types.api_method import ApiMethod
-from specclient.types.params import Omit
+from specclient.types.params import is_given
 from specclient.version import VERSION
 
 #: Paths below the deployment's name on Azure
@@ -105,7 +105,7 @@ def headers_of(
         **_credentials(endpoint, method),
     }
     for name, value in (*method.headers.items(), *endpoint.headers.items(), *added.items()):
-        omitted = value is None or isinstance(value, Omit)
+        omitted = value is None or not is_given(value)
         headers[name.lower()] = None if omitted else _checked_header(name, value)
     if not json_body and headers["content-type"] == "multipart/form-data":
         headers["content-type"] = None  # the HTTP library adds the boundary
@@ -180,7 +180,10 @@ def json_of(body: Any) -> bytes:
         BadRequestError: a parameter has no JSON form. The message names it and the reason.
     """
     try:
-        return _to_json(body)
+        try:
+            return _to_json(body)
+        except TypeError:  # perhaps of a sentinel inside, which the OpenAI client leaves out
+            return _to_json(_given_values(body))
     except (TypeError, ValueError, RecursionError) as error:
         for name, value in body.items() if isinstance(body, Mapping) else ():
             try:
@@ -204,6 +207,15 @@ def decoded(params: Mapping[str, Any]) -> dict[str, Any]:
 
 def _to_json(value: Any) -> bytes:
     return _ENCODER.encode(value).encode()
+
+
+def _given_values(value: Any) -> Any:
+    """Return JSON values without the members and items that are not given."""
+    if isinstance(value, Mapping):
+        return {name: _given_values(each) for name, each in value.items() if is_given(each)}
+    if isinstance(value, list | tuple):
+        return [_given_values(each) for each in value if is_given(each)]
+    return value
 
 
 def _plain(value: Any) -> Any:

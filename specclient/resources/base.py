@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from specclient.call.stream import AsyncStream, Stream
 from specclient.types.api_method import ApiMethod
-from specclient.types.params import CallOptions, NotGiven, Omit
+from specclient.types.params import CallOptions, is_given
 from specclient.types.request import PerCallOptions, Request
 
 T = TypeVar("T")
@@ -127,7 +127,7 @@ def build_request(
     # A parameter of the API wins over our option of the same name: ``session`` of live and realtime.
     options_of = _OURS if method.params >= _OURS else _OURS - method.params
     for name, value in given.items():
-        if isinstance(value, NotGiven | Omit):
+        if not is_given(value):
             continue
         if name in options_of:
             ours[name] = value
@@ -173,14 +173,18 @@ def _per_call_options(ours: Mapping[str, Any]) -> PerCallOptions:
         headers = {"idempotency-key": key, **headers}
     return PerCallOptions(
         headers=headers,
-        query=ours.get("extra_query") or {},
-        body=ours.get("extra_body") or {},
+        query=_given_members(ours.get("extra_query")),
+        body=_given_members(ours.get("extra_body")),
         timeout=timeout_of(ours),
         drop_params=ours.get("drop_params"),
         deadline_s=ours.get("deadline_s"),
         tags=ours.get("tags") or {},
         session=ours.get("session"),
     )
+
+
+def _given_members(extra: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    return {name: value for name, value in extra.items() if is_given(value)} if extra else {}
 
 
 def timeout_of(given: Mapping[str, Any]) -> Any:

@@ -12,7 +12,7 @@ from specclient.errors import APIResponseValidationError
 from specclient.resources.base import Resource, build_request
 from specclient.types.create_params import EmbeddingCreateParams
 from specclient.types.inference_methods import EMBEDDING
-from specclient.types.params import NotGiven, Omit
+from specclient.types.params import is_given
 from specclient.types.request import Request
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def _request(
     decode.
     """
     chosen = params.get("encoding_format")
-    if not chosen or isinstance(chosen, NotGiven | Omit):
+    if not chosen or not is_given(chosen):
         params = {**params, "encoding_format": "base64"}
         return build_request(EMBEDDING, {"model": model, "input": text, **params}), _unpacked
     request = build_request(EMBEDDING, {"model": model, "input": text, **params})

@@ -10,14 +10,10 @@ from typing import Any
 
 from specclient.resources.step_methods import ConcurrentStep, SleepStep, Steps
 from specclient.resources.table_resources import sibling_of
-from specclient.types.params import NOT_GIVEN, NotGiven, Omit
+from specclient.types.params import NOT_GIVEN, is_given
 
 DEFAULT_POLL_MS = 1000
 _RUN_ENDS = frozenset({"requires_action", "cancelled", "completed", "failed", "expired", "incomplete"})
-
-
-def _given(value: Any) -> bool:
-    return not isinstance(value, NotGiven | Omit)
 
 
 def _poll(
@@ -43,16 +39,16 @@ def _poll(
         TimeoutError: ``max_wait_s`` has passed.
     """
     marks: dict[str, Any] = {"X-Stainless-Poll-Helper": "true", **(headers or {})}
-    if _given(interval_ms):
+    if is_given(interval_ms):
         marks["X-Stainless-Custom-Poll-Interval"] = str(interval_ms)
-    deadline = time.monotonic() + max_wait_s if _given(max_wait_s) else math.inf
+    deadline = time.monotonic() + max_wait_s if is_given(max_wait_s) else math.inf
     while True:
         _remaining(deadline, what)
         response = yield retrieve(extra_headers=marks)
         found = response.parse()
         if not pending(found):
             return found
-        if not _given(interval_ms):
+        if not is_given(interval_ms):
             interval_ms = int(response.headers.get("openai-poll-after-ms") or DEFAULT_POLL_MS)
         yield SleepStep(min(interval_ms / 1000, _remaining(deadline, what)))
 
@@ -65,7 +61,7 @@ def _remaining(deadline: float, what: str) -> float:
 
 
 def _check_wait(max_wait_seconds: Any) -> None:
-    if _given(max_wait_seconds) and not 0 <= max_wait_seconds < math.inf:
+    if is_given(max_wait_seconds) and not 0 <= max_wait_seconds < math.inf:
         raise ValueError("Expected a finite, non-negative value for `max_wait_seconds`")
 
 

@@ -11,7 +11,7 @@ from specclient.resources.base import Resource, build_request
 from specclient.resources.table_resources import with_table_methods
 from specclient.types.create_params import ResponseCreateParams
 from specclient.types.inference_methods import RESPONSE
-from specclient.types.params import NOT_GIVEN, CallOptions, NotGiven, Omit
+from specclient.types.params import NOT_GIVEN, CallOptions, NotGiven, Omit, is_given
 from specclient.types.request import Request
 
 if TYPE_CHECKING:
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 
 #: ``parse`` has one more parameter than ``create``.
 _PARSED = replace(RESPONSE, params=RESPONSE.params | {"verbosity"})
-
-
-def _given(value: Any) -> bool:
-    return not isinstance(value, NotGiven | Omit)
 
 
 def _parsing(
@@ -148,9 +144,9 @@ def _following(
     Raises:
         ValueError: the arguments mix a new response with an existing one.
     """
-    after = starting_after if _given(starting_after) else None
-    making = {name for name, value in params.items() if _given(value)} & {"input", "model"}
-    if not _given(response_id):
+    after = starting_after if is_given(starting_after) else None
+    making = {name for name, value in params.items() if is_given(value)} & {"input", "model"}
+    if not is_given(response_id):
         if after is not None:
             raise ValueError("starting_after is for following a response; give its response_id, too")
         request, _, tools = _parsing(text_format, params, stream=True)

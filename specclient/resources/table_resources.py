@@ -14,7 +14,7 @@ from specclient.resources.signatures import bind_arguments, doc_of, signature_of
 from specclient.resources.table import index
 from specclient.resources.table.rows import Row, method_of
 from specclient.types.binary import HttpxBinaryResponseContent
-from specclient.types.params import NOT_GIVEN, NotGiven, Omit
+from specclient.types.params import NOT_GIVEN, is_given
 from specclient.types.request import Request
 
 
@@ -147,7 +147,7 @@ def request_of(row: Row, given: dict[str, Any]) -> Request:
     headers: dict[str, Any] = {}
     for name, header in row.in_headers.items():
         value = given.pop(name, NOT_GIVEN)
-        if not isinstance(value, NotGiven | Omit):
+        if is_given(value):
             headers[header] = value if isinstance(value, str) else ",".join(map(str, value))
     if headers:
         given["extra_headers"] = {**headers, **(given.get("extra_headers") or {})}
@@ -172,8 +172,7 @@ def _unchanged(request: Request) -> Request:
 
 
 def _is_given(given: Mapping[str, Any], name: str) -> bool:
-    value = given.get(name, NOT_GIVEN)
-    return not isinstance(value, NotGiven | Omit)
+    return is_given(given.get(name, NOT_GIVEN))
 
 
 def _gives(row: Row, given: Mapping[str, Any]) -> str:

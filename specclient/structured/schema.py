@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 import pydantic
 from typing_extensions import is_typeddict
 
-from specclient.types.params import NotGiven, Omit
+from specclient.types.params import is_given
 
 TextParser = Callable[[str], Any]
 
@@ -25,9 +25,9 @@ _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]+")
 _LONGEST_NAME = 64
 
 
-def is_given(value: object) -> bool:
-    """Return whether a parameter was given. None counts as not given."""
-    return value is not None and not isinstance(value, NotGiven | Omit)
+def is_set(value: object) -> bool:
+    """Return whether a parameter has a value: it is given, and not None."""
+    return value is not None and is_given(value)
 
 
 def is_model(kind: object) -> TypeGuard[type[pydantic.BaseModel]]:
@@ -131,7 +131,7 @@ def decoder(response_format: object) -> TextParser | None:
     Raises:
         TypeError: ``response_format`` is a type without a JSON schema.
     """
-    if not is_given(response_format):
+    if not is_set(response_format):
         return None
     if isinstance(response_format, Mapping):
         return json.loads if is_json_schema(response_format) else None
@@ -161,7 +161,7 @@ def chat_format(response_format: Any) -> Any:
     Raises:
         TypeError: ``response_format`` is a type without a JSON schema.
     """
-    if not is_given(response_format):
+    if not is_set(response_format):
         return response_format
     if isinstance(response_format, Mapping) and not is_json_schema(response_format):
         return response_format

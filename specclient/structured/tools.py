@@ -9,7 +9,7 @@ from typing import Any, cast
 import pydantic
 
 from specclient.errors import ConfigurationError
-from specclient.structured.schema import is_given, to_strict_json_schema
+from specclient.structured.schema import is_set, to_strict_json_schema
 
 ToolMapping = Mapping[str, Any]
 
@@ -63,14 +63,14 @@ def pydantic_responses_function_tool(
     """
     definition = pydantic_function_tool(model, name=name, description=description)["function"]
     tool = ResponsesPydanticFunctionTool({"type": "function", **definition}, model)
-    if is_given(defer_loading):
+    if is_set(defer_loading):
         tool["defer_loading"] = defer_loading
     return tool
 
 
 def listed_tools(tools: Iterable[ToolMapping] | Any) -> list[ToolMapping]:
     """Return ``tools``, which may be an iterator, as a list; an empty list if not given."""
-    return list(tools) if is_given(tools) else []
+    return list(tools) if is_set(tools) else []
 
 
 def given_tools(tools: Iterable[ToolMapping] | Any) -> Any:
@@ -78,7 +78,7 @@ def given_tools(tools: Iterable[ToolMapping] | Any) -> Any:
 
     The list is used twice: it is sent, and its definitions are used to parse the response.
     """
-    return list(tools) if is_given(tools) else tools
+    return list(tools) if is_set(tools) else tools
 
 
 def strict_tools(tools: Iterable[ToolMapping] | Any) -> Any:
@@ -87,7 +87,7 @@ def strict_tools(tools: Iterable[ToolMapping] | Any) -> Any:
     Raises:
         ConfigurationError: (also a ``ValueError``) the calls of a tool cannot be parsed.
     """
-    if not is_given(tools):
+    if not is_set(tools):
         return tools
     listed = listed_tools(tools)
     for tool in listed:
@@ -112,7 +112,7 @@ def response_tools(tools: Iterable[ToolMapping] | Any) -> Any:
     Raises:
         ConfigurationError: any other tool has the form of chat completions.
     """
-    if not is_given(tools):
+    if not is_set(tools):
         return tools
     return [_response_tool(tool) for tool in tools]
 

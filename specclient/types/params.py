@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeGuard, TypeVar
 
 from specclient.types.policy import Policy
 from specclient.types.strategy import Strategy
@@ -33,6 +33,18 @@ not_given: Final = NOT_GIVEN
 omit: Final = Omit()
 
 Omittable: TypeAlias = T | NotGiven | Omit
+
+#: The names of the sentinels' classes, and the packages that define such classes.
+_SENTINELS, _PACKAGES = frozenset({"NotGiven", "Omit"}), frozenset({"specclient", "openai", "anthropic"})
+
+
+def is_given(value: Omittable[T]) -> TypeGuard[T]:
+    """Return whether a value is no sentinel, neither of this package nor of ``openai`` or ``anthropic``.
+
+    Libraries that are written for those packages pass on their sentinels. The packages are not imported.
+    """
+    kind = type(value)
+    return kind.__name__ not in _SENTINELS or kind.__module__.partition(".")[0] not in _PACKAGES
 
 
 class RequestOptions(TypedDict, total=False):

@@ -18,7 +18,7 @@ from specclient.resources.agents.file_selection import (
 )
 from specclient.resources.step_methods import BlockingStep, Steps
 from specclient.resources.table_resources import sibling_of
-from specclient.types.params import NOT_GIVEN, Omit
+from specclient.types.params import NOT_GIVEN, is_given
 
 _PURPOSE = "user_data"
 
@@ -107,7 +107,7 @@ def prepare(
         "extra_body": extra_body,
         "timeout": timeout,
     }
-    headers = [name for name, value in (extra_headers or {}).items() if not isinstance(value, Omit)]
+    headers = [name for name, value in (extra_headers or {}).items() if is_given(value)]
     snapshots = yield BlockingStep(partial(select_files, files, headers))
     prepared = PreparedAgentFiles()
     try:

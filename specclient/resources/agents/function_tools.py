@@ -12,7 +12,7 @@ from typing import Any, Literal, get_type_hints
 
 import pydantic
 
-from specclient.types.params import NotGiven, Omit, omit
+from specclient.types.params import Omit, is_given, omit
 
 #: The stage at which a tool failed.
 ToolStage = Literal["arguments", "execution", "output"]
@@ -63,7 +63,7 @@ class FunctionTool:
             "description": description,
             "parameters": parameters,
         }
-        if not isinstance(defer_loading, NotGiven | Omit):
+        if is_given(defer_loading):
             self._definition["defer_loading"] = defer_loading
         self._model = model
         self._handler = handler

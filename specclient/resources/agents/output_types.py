@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from specclient.types.params import NotGiven, Omit
+from specclient.types.params import is_given
 
 
 def output_decoder(output_type: Any) -> Any:
@@ -48,7 +48,7 @@ def with_output_type(agent: Any, output_type: Any) -> Any:
     """
     if output_type is None:
         return agent
-    configured = {} if isinstance(agent, NotGiven | Omit) else dict(agent)
+    configured = dict(agent) if is_given(agent) else {}
     text: Mapping[str, Any] = configured.get("text") or {}
     if text.get("format") is not None:
         raise ValueError(

@@ -18,7 +18,7 @@ from specclient.resources.agents.results import (
 )
 from specclient.resources.agents.tool_calls import AgentToolError, ToolCallRunner
 from specclient.resources.step_methods import Steps, run_steps, run_steps_async
-from specclient.types.params import NOT_GIVEN, NotGiven, Omit
+from specclient.types.params import NOT_GIVEN, is_given
 
 #: How many event ids are remembered to detect repeated events; repetitions are close to each other.
 _RECENT = 1024
@@ -280,7 +280,7 @@ def _input_key(given: Any, headers: Mapping[str, Any] | None) -> Any:
     for name, value in (headers or {}).items():
         if name.lower() == "idempotency-key":
             return value
-    return str(uuid4()) if isinstance(given, NotGiven | Omit) else given
+    return given if is_given(given) else str(uuid4())
 
 
 def _message(given: str | Iterable[Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from specclient.structured.construction import recast
-from specclient.structured.schema import TextParser, decoder, is_given, text_format_param
+from specclient.structured.schema import TextParser, decoder, is_set, text_format_param
 from specclient.structured.tools import ToolMapping, listed_tools, parse_response_call
 from specclient.types.responses.models import Response
 from specclient.types.responses.parsed_response import (
@@ -23,7 +23,7 @@ def text_with_format(text: Any, text_format: Any) -> Any:
     Raises:
         TypeError: ``text`` has a format too, or ``text_format`` is a type without a JSON schema.
     """
-    if not is_given(text_format):
+    if not is_set(text_format):
         return text
     given = dict(text) if text else {}
     if "format" in given:
@@ -46,17 +46,17 @@ def output_format(request_input: Any, text: Any, text_format: Any, parse_as: Any
         return None
     update = _format_update(request_input)
     if update is None:
-        return parse_as if is_given(parse_as) else text_format
+        return parse_as if is_set(parse_as) else text_format
     if update.get("type") == "text":
-        if is_given(parse_as):
+        if is_set(parse_as):
             raise TypeError("Cannot use parse_as with a plain-text format update; leave parse_as out")
         return None
     same = isinstance(text, Mapping) and update == text.get("format")
-    if is_given(text_format) and not is_given(parse_as) and not same:
+    if is_set(text_format) and not is_set(parse_as) and not same:
         raise TypeError(
             "Pass parse_as for the updated output schema, or parse_as=None to read plain output_text"
         )
-    return parse_as if is_given(parse_as) else text_format
+    return parse_as if is_set(parse_as) else text_format
 
 
 def _format_update(request_input: Any) -> Mapping[str, Any] | None:
