@@ -16,6 +16,7 @@ from specclient.errors import (
     APITimeoutError,
     status_error,
 )
+from specclient.http_transport.causes import httpx_cause, httpx_request
 from specclient.http_transport.clients.timeouts import AnswerTimeoutError
 from specclient.types.error_body import ErrorBody, parse_error_body
 from specclient.types.wire import Secrets, WireRequest
@@ -75,7 +76,8 @@ def connection_failure(
     """Return the error for an attempt without a response, or with an interrupted one.
 
     Raise it outside the ``except`` block: the library's exception contains keys in places that cannot all be
-    reached, so nothing may refer to it. The message gives its type and text.
+    reached, so nothing may refer to it. The message gives its type and text, and the error's cause is a copy
+    without keys; see :mod:`.causes`.
 
     Args:
         error: the HTTP library's exception.
@@ -83,17 +85,31 @@ def connection_failure(
         limits: the time limits in force, with ``connect``, ``read``, ``write``, ``pool`` in seconds.
         begun: whether the response's headers had been received.
     """
-    failure = _connection_failure(error, request, limits, begun=begun)
+    secrets, content = secrets_of(request, error), printable_body(request)
+    shown = _shown_request(error, content, secrets) or httpx_request(request, content, secrets)
+    failure = _connection_failure(error, request, limits, shown, secrets, begun=begun)
     failure.sent = begun or _was_sent(error)
+    failure.__cause__ = httpx_cause(
+        error,
+        secrets.redact(_text_of(error.__cause__ or error)),
+        shown,
+        timed_out=_exceeded_limit(error),
+        unsent=not failure.sent,
+    )
     return failure
 
 
+def _exceeded_limit(error: BaseException) -> str | None:
+    """Return which time limit an exception is about; None if it is no timeout."""
+    if isinstance(error, AnswerTimeoutError):
+        return "read"
+    return _TIMEOUTS.get(type(error).__name__, ("read", ""))[0] if _is_timeout(error) else None
+
+
 def _connection_failure(
-    error: BaseException, request: WireRequest, limits: Any, *, begun: bool
+    error: BaseException, request: WireRequest, limits: Any, sent: Any, secrets: Secrets, *, begun: bool
 ) -> APIConnectionError:
     origin = origin_of(request.url)
-    secrets = secrets_of(request, error)
-    sent = _shown_request(error, printable_body(request), secrets)
     if isinstance(error, AnswerTimeoutError):
         return APITimeoutError(
             sent,

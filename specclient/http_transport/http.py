@@ -202,7 +202,7 @@ class Transport:
                 if isinstance(error, CircuitOpenError) and scope.failure is not None:
                     if isinstance(scope.failure, APIConnectionError):
                         scope.failure.sent = False
-                    raise scope.failure from None  # more informative: the failure of its own attempt
+                    raise scope.failure from scope.failure.__cause__  # more informative: of its own attempt
                 scope.failure = error
                 unreported[:] = [
                     _failed_attempt(error, self._clock() - started_at, waited=attempt.permit is None)
