@@ -10,14 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from specclient import tokens
 from specclient.call.answer_counts import AnswerCounter
-from specclient.call.answer_fields import (
-    FAILED_EVENTS,
-    LAST_EVENTS,
-    id_of,
-    model_of,
-    output_text,
-    text_beside_content,
-)
+from specclient.call.answer_fields import FAILED_EVENTS, LAST_EVENTS, id_of, model_of, output_text
+from specclient.call.answer_texts import AnswerTexts
 from specclient.call.call_fields import request_fields
 from specclient.errors import APIConnectionError, APIError, APIStatusError, ResponseTooLargeError
 from specclient.prices.prices import Prices
@@ -28,11 +22,6 @@ from specclient.telemetry.collector import TelemetryCollector
 from specclient.telemetry.formats import ANSWER_FIELDS, CHOICE_FIELDS
 from specclient.types.backend import EngineTelemetry
 from specclient.types.call import Call, CallStatus
-from specclient.types.chat.chat_completion import Choice
-from specclient.types.chat.chat_completion_chunk import Choice as ChunkChoice
-from specclient.types.chat.chat_completion_chunk import ChoiceDelta
-from specclient.types.chat.chat_completion_message import ChatCompletionMessage, plain_text
-from specclient.types.completion import CompletionChoice
 from specclient.types.request import Request
 from specclient.types.route import Decision
 from specclient.types.usage import Cost, Speculation, Usage
@@ -83,8 +72,7 @@ class CallRecorder:
         self._rejected_billed = rejected_billed
         self._clock = clock
         self._started_s = clock()
-        self._texts: list[str] = []  # of the first choice
-        self._other_texts: list[str] = []  # other choices, reasoning, tool calls
+        self._texts = AnswerTexts()
         self._answered = False  # whether response headers have arrived
         self._cached: int | None = None  # prompt tokens read from a cache, as the headers report
         self._completes = request.operation in ("chat", "completion")
@@ -126,7 +114,7 @@ class CallRecorder:
     @property
     def text(self) -> str:
         """The text of a stream's first choice so far."""
-        return "".join(self._texts)
+        return self._texts.text
 
     @property
     def is_complete(self) -> bool:
@@ -166,7 +154,7 @@ class CallRecorder:
         self._usage = usage
         if not self._completes:
             if usage is None:
-                self._texts.append(output_text(answer))
+                self._texts.first.append(output_text(answer))
             if self._request.operation == "response":
                 self._is_over = getattr(answer, "status", None) not in _UNFINISHED
                 self._telemetry.add_answer(answer)
@@ -177,7 +165,7 @@ class CallRecorder:
         for choice in answer.choices:
             self._finish_reasons[choice.index] = choice.finish_reason
             if usage is None:
-                self._note_text(choice)
+                self._texts.add_choice(choice)
 
     def note_chunk(self, chunk: Any, usage: Usage | None) -> None:
         """Note a chunk of a stream, and the usage in it; runs for every chunk."""
@@ -189,7 +177,7 @@ class CallRecorder:
         self._counts.note_chunk(chunk)
         has_telemetry = usage is not None
         for choice in chunk.choices:
-            if self._note_text(choice) and self._ttft_s is None:
+            if self._texts.add_choice(choice) and self._ttft_s is None:
                 self._ttft_s = self._clock() - self._started_s
             if choice.finish_reason is not None or choice.index not in self._finish_reasons:
                 self._finish_reasons[choice.index] = choice.finish_reason
@@ -208,7 +196,7 @@ class CallRecorder:
         if kind.endswith(".delta"):
             delta = getattr(event, "delta", None)
             if isinstance(delta, str):
-                (self._texts if "text" in kind else self._other_texts).append(delta)
+                (self._texts.first if "text" in kind else self._texts.other).append(delta)
             if self._ttft_s is None:
                 self._ttft_s = self._clock() - self._started_s
         elif kind in LAST_EVENTS:
@@ -219,27 +207,6 @@ class CallRecorder:
         if self._served_model is None:
             answer = getattr(event, "response", event)
             self._served_model, self._answer_id = model_of(answer), id_of(answer)
-
-    def _note_text(self, choice: Choice | ChunkChoice | CompletionChoice) -> bool:
-        """Keep the text of a choice or of a chunk's delta; return whether there was any."""
-        message: ChatCompletionMessage | ChoiceDelta | None = None
-        text = other = ""
-        if isinstance(choice, ChunkChoice):  # the frequent case first: pydantic's isinstance is slow to fail
-            message = choice.delta
-        elif isinstance(choice, CompletionChoice):
-            text = choice.text
-        else:
-            message = choice.message
-        if message is not None:
-            content = message.content
-            text = content if isinstance(content, str) else plain_text(content)
-            if message.refusal or message.tool_calls or message.__pydantic_extra__:
-                other = text_beside_content(message)
-        if text:
-            (self._other_texts if choice.index else self._texts).append(text)
-        if other:
-            self._other_texts.append(other)
-        return bool(text or other)
 
     def note_engine_telemetry(self, telemetry: EngineTelemetry) -> None:
         """Note what an engine in this process measured."""
@@ -290,12 +257,7 @@ class CallRecorder:
         if status == "ok" and self._failure_event is not None:
             status, error_name = "error", self._failure_event
         self._closed = self._call(
-            status,
-            latency_s=latency_s,
-            usage=usage,
-            cost=cost,
-            error=error_name,
-            http_status=http_status,
+            status, latency_s=latency_s, usage=usage, cost=cost, error=error_name, http_status=http_status
         )
         if self.span is not None:
             reasons = [reason for reason in self._finish_reasons.values() if reason is not None]
@@ -347,7 +309,7 @@ class CallRecorder:
         """Return whether a destination has begun to answer; an engine begins with what is cancelled later."""
         if status == "ok" or self._answered or self._usage is not None:
             return True
-        return not self._hosted and (status == "cancelled" or bool(self._texts))
+        return not self._hosted and (status == "cancelled" or bool(self._texts.first))
 
     def _priced(self, latency_s: float) -> tuple[Usage, Cost]:
         if self._engine_s is None and not self._hosted:
@@ -378,7 +340,7 @@ class CallRecorder:
         if self._prompt is None:
             self.count_prompt()
         assert self._prompt is not None
-        completion = tokens.count_text(self.text + "".join(self._other_texts), self._route.model)
+        completion = tokens.count_text(self._texts.whole, self._route.model)
         return Usage(prompt=self._prompt.tokens, completion=completion.tokens, estimated=True)
 
 
