@@ -21,9 +21,9 @@ from specclient.routing.choose.score_table import ScoreTable
 from specclient.routing.choose.task_classifier import BYTES_PER_TOKEN, classify_task, summarize_prompt
 from specclient.routing.destinations import DestinationRegistry
 from specclient.routing.learn.adaptive_percentile import AdaptivePercentile
-from specclient.routing.learn.estimator import Estimator, representative_length
+from specclient.routing.learn.estimator import Estimator
 from specclient.routing.learn.prompt_scale import PromptTokenScale
-from specclient.routing.learn.route_estimate import AnswerLength
+from specclient.routing.learn.route_estimate import AnswerLength, representative_length
 from specclient.types.criterion import CRITERIA, PromptTask
 from specclient.types.permit import RoutePermit
 from specclient.types.policy import Policy

@@ -10,7 +10,7 @@ from specclient.routing.learn.quantile_sketch import QuantileSketch, quantiles
 from specclient.routing.learn.route_estimate import AnswerLength
 from specclient.types.criterion import PromptTask
 
-__all__ = ["ASSUMED", "AnswerLengths", "cap_length"]
+__all__ = ["ASSUMED", "AnswerLengths", "cap_length", "measured_length"]
 
 #: The length of an answer without any evidence.
 ASSUMED = AnswerLength(low=32, median=256, high=1024)
@@ -99,6 +99,14 @@ def _assumed() -> QuantileSketch:
     for tokens in (ASSUMED.low, 64, 128, ASSUMED.median, ASSUMED.median, 512, 768, ASSUMED.high):
         assumed.add(tokens)
     return assumed
+
+
+def measured_length(tokens: QuantileSketch) -> AnswerLength | None:
+    """Return the length of finished answers by their tokens, None without any."""
+    if not tokens.weight():
+        return None
+    low, median, high = (round(each) for each in quantiles(((tokens, 1.0),), (0.1, 0.5, 0.9)))
+    return AnswerLength(low, median, high, measured=True)
 
 
 def cap_length(length: AnswerLength, most: int | None) -> AnswerLength:

@@ -6,25 +6,27 @@ ledger at the first estimate.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Protocol
+from datetime import datetime
 
-from specclient.errors import LedgerError
 from specclient.routing.learn.adaptive_percentile import AdaptivePercentile, kept_limits
-from specclient.routing.learn.answer_length import AnswerLengths, cap_length
+from specclient.routing.learn.answer_length import AnswerLengths, cap_length, measured_length
+from specclient.routing.learn.call_history import CallHistory, earlier_calls
 from specclient.routing.learn.call_sample import CallSample
 from specclient.routing.learn.cold_start import cold_start_estimate
 from specclient.routing.learn.expiry_queue import ExpiryQueue
-from specclient.routing.learn.ledger_forecast import COMPLETION_TOKENS, LedgerForecast
+from specclient.routing.learn.ledger_forecast import LedgerForecast, forecast_of_estimate, typical_length
 from specclient.routing.learn.priors import PRIORS, RoutePrior
-from specclient.routing.learn.quantile_sketch import QuantileSketch, quantiles
-from specclient.routing.learn.route_estimate import AnswerLength, RouteEstimate, RouteStatistics
+from specclient.routing.learn.route_estimate import (
+    AnswerLength,
+    RouteEstimate,
+    RouteStatistics,
+    representative_length,
+)
 from specclient.routing.learn.route_model import RouteModel
 from specclient.routing.learn.task_statistics import PredictionErrors
 from specclient.runtime.forks import register_fork_reset
@@ -33,20 +35,10 @@ from specclient.types.criterion import PromptTask
 from specclient.types.policy import Policy
 from specclient.types.server_load import ServerLoad
 
-if TYPE_CHECKING:
-    from specclient.ledger.row import LedgerRow
-
-__all__ = ["Estimator", "RouteStatistics", "representative_length"]
-
-logger = logging.getLogger("specclient")
+__all__ = ["Estimator", "RouteStatistics"]
 
 #: Finished calls that are queued until an estimate is read.
 PENDING = 1000
-#: How far back, and how many calls in all, are read from the ledger.
-MEMORY = timedelta(days=7)
-WARM_ROWS = 500
-#: The most calls that a forecast counts as its evidence.
-WINDOW = 50
 #: Routes remembered; beyond it the least recently called one is forgotten.
 ROUTES = 2048
 #: Policies whose adapted percentile is remembered; beyond it the oldest is forgotten.
@@ -60,14 +52,6 @@ LOAD_S = 30.0
 
 #: The key of an estimate: task, percentile, and prompt tokens by :func:`representative_length`.
 _EstimateKey = tuple[PromptTask | None, float, int | None]
-
-
-class CallHistory(Protocol):
-    """A source of finished calls: the ledger."""
-
-    def rows(
-        self, since: datetime | None = None, until: datetime | None = None, *, limit: int | None = None
-    ) -> list[LedgerRow]: ...
 
 
 class Estimator:
@@ -120,17 +104,9 @@ class Estimator:
             history, self._history = self._history, None
             if history is None:
                 return
-            try:
-                since = datetime.fromtimestamp(self._seconds(), UTC) - MEMORY
-                rows = history.rows(since=since, limit=WARM_ROWS)
-            except LedgerError as error:
-                logger.warning("routing starts without earlier calls: %s", error)
-                return
-            self._known_ids = frozenset(
-                row.id for row in rows
-            )  # some are also among those that just finished
-            samples = [sample for row in rows if (sample := CallSample.of_row(row)) is not None]
-            for sample in sorted(samples, key=lambda each: each.at):
+            # Some of the earlier calls are also among those that just finished.
+            self._known_ids, samples = earlier_calls(history, self._seconds())
+            for sample in samples:
                 self.learn(sample)
 
     def learn(self, sample: CallSample) -> None:
@@ -261,7 +237,7 @@ class Estimator:
                     task=task,
                     calls=track.calls,
                     estimate=self._estimate(route, (task, percentile, None)),
-                    length=_length(track.tokens),
+                    length=measured_length(track.tokens),
                     age_s=max(now - learned.at, 0.0),
                     slow=learned.slow,
                     failing=learned.failing(now),
@@ -283,20 +259,12 @@ class Estimator:
         """
         estimates = self.all_of(routes)
         with self._lock:
-            answers = [each.tracks[None].tokens for route in routes if (each := self._routes.get(route))]
-        mixture = [(tokens, tokens.weight()) for tokens in answers if tokens.weight()]
-        length = round(quantiles(mixture, (0.5,))[0]) if mixture else COMPLETION_TOKENS
-        length = length if max_tokens is None else max(min(length, max_tokens), 0)
+            models = [self._routes.get(route) for route in routes]
+            tracks = [None if model is None else model.tracks[None] for model in models]
+        length = typical_length([track.tokens for track in tracks if track is not None], max_tokens)
         return [
-            LedgerForecast(
-                completion_tokens=length,
-                ttft_s=each.ttft_s if each.ttft_limit_s is not None else None,
-                latency_s=each.latency_s(length),
-                engine_s=_engine_s(each, length),
-                acceptance_rate=each.acceptance_rate,
-                evidence=min(self._answered(route), WINDOW),
-            )
-            for route, each in zip(routes, estimates, strict=True)
+            forecast_of_estimate(each, length, calls=0 if track is None else track.calls)
+            for track, each in zip(tracks, estimates, strict=True)
         ]
 
     def longest(self, route: str) -> int | None:
@@ -305,10 +273,6 @@ class Estimator:
         with self._lock:
             learned = self._routes.get(route)
             return max(learned.longest, default=None) if learned is not None else None
-
-    def _answered(self, route: str) -> int:
-        learned = self._routes.get(route)
-        return 0 if learned is None else learned.tracks[None].calls
 
     def _catch_up(self) -> None:
         """Learn from queued calls, and expire estimates that are due."""
@@ -382,25 +346,3 @@ class Estimator:
         for route in {route for known in self._views.values() for route in known}:
             if route == place or route.startswith(f"{place}/"):
                 self._forget(route)
-
-
-def representative_length(prompt_tokens: int | None) -> int | None:
-    """Return the length that represents all prompts up to an eighth longer or shorter."""
-    if prompt_tokens is None:
-        return None
-    step = max(prompt_tokens.bit_length() - 3, 0)
-    return (prompt_tokens >> step << step) + (1 << step >> 1)
-
-
-def _engine_s(estimate: RouteEstimate, tokens: int) -> float | None:
-    """Return the seconds that an engine in this process works on prompt and answer."""
-    if estimate.engine_token_s is None:
-        return None
-    return estimate.latency_s(tokens) if estimate.assumed else estimate.engine_token_s * tokens
-
-
-def _length(tokens: QuantileSketch) -> AnswerLength | None:
-    if not tokens.weight():
-        return None
-    low, median, high = (round(each) for each in quantiles(((tokens, 1.0),), (0.1, 0.5, 0.9)))
-    return AnswerLength(low, median, high, measured=True)

@@ -1,4 +1,4 @@
-"""Forecasts of a call from the ledger rows of its route."""
+"""Forecasts of a call from the ledger rows of its route, or from its route's estimate."""
 
 from __future__ import annotations
 
@@ -7,15 +7,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specclient.routing.learn.priors import RoutePrior
+from specclient.routing.learn.quantile_sketch import QuantileSketch, quantiles
+from specclient.routing.learn.route_estimate import RouteEstimate
 from specclient.runtime.forks import import_lock
 
 if TYPE_CHECKING:
     from specclient.ledger.row import LedgerRow
 
-__all__ = ["COMPLETION_TOKENS", "LedgerForecast", "expected_length", "forecast"]
+__all__ = [
+    "COMPLETION_TOKENS",
+    "WINDOW",
+    "LedgerForecast",
+    "expected_length",
+    "forecast",
+    "forecast_of_estimate",
+    "typical_length",
+]
 
 #: The assumed tokens of an answer without any evidence.
 COMPLETION_TOKENS = 256
+#: The most calls that the forecast of an estimate counts as its evidence.
+WINDOW = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +56,16 @@ def expected_length(rows: Sequence[LedgerRow], max_tokens: int | None = None) ->
         from statistics import median  # noqa: PLC0415 - only forecasts need it
 
     tokens = [row.completion_tokens for row in rows if row.completion_tokens]
-    length = round(median(tokens)) if tokens else COMPLETION_TOKENS
+    return _cut(round(median(tokens)) if tokens else COMPLETION_TOKENS, max_tokens)
+
+
+def typical_length(answers: Sequence[QuantileSketch], max_tokens: int | None = None) -> int:
+    """Return the median length of the answers of several routes, cut at ``max_tokens``."""
+    mixture = [(tokens, tokens.weight()) for tokens in answers if tokens.weight()]
+    return _cut(round(quantiles(mixture, (0.5,))[0]) if mixture else COMPLETION_TOKENS, max_tokens)
+
+
+def _cut(length: int, max_tokens: int | None) -> int:
     return length if max_tokens is None else max(min(length, max_tokens), 0)
 
 
@@ -85,6 +106,30 @@ def forecast(rows: Sequence[LedgerRow], *, length: int, prior: RoutePrior | None
         acceptance_rate=sum(a for a, _ in known) / sum(d for _, d in known) if known else None,
         evidence=len(rows),
     )
+
+
+def forecast_of_estimate(estimate: RouteEstimate, length: int, *, calls: int) -> LedgerForecast:
+    """Forecast a call from the estimate of its route.
+
+    Args:
+        length: tokens of the answer.
+        calls: the finished calls of the route.
+    """
+    return LedgerForecast(
+        completion_tokens=length,
+        ttft_s=estimate.ttft_s if estimate.ttft_limit_s is not None else None,
+        latency_s=estimate.latency_s(length),
+        engine_s=_engine_s(estimate, length),
+        acceptance_rate=estimate.acceptance_rate,
+        evidence=min(calls, WINDOW),
+    )
+
+
+def _engine_s(estimate: RouteEstimate, tokens: int) -> float | None:
+    """Return the seconds that an engine in this process works on prompt and answer."""
+    if estimate.engine_token_s is None:
+        return None
+    return estimate.latency_s(tokens) if estimate.assumed else estimate.engine_token_s * tokens
 
 
 def _seconds_per_token(row: LedgerRow, typical_ttft_s: float) -> float:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from specclient.types.criterion import PromptTask
 
-__all__ = ["HEDGE_PERCENTILE", "AnswerLength", "RouteEstimate", "RouteStatistics"]
+__all__ = ["HEDGE_PERCENTILE", "AnswerLength", "RouteEstimate", "RouteStatistics", "representative_length"]
 
 #: The share of calls that have their first token before a hedge is sent.
 HEDGE_PERCENTILE = 0.95
@@ -115,3 +115,11 @@ class RouteStatistics:
     age_s: float
     slow: bool
     failing: bool
+
+
+def representative_length(prompt_tokens: int | None) -> int | None:
+    """Return the length that represents all prompts up to an eighth longer or shorter."""
+    if prompt_tokens is None:
+        return None
+    step = max(prompt_tokens.bit_length() - 3, 0)
+    return (prompt_tokens >> step << step) + (1 << step >> 1)

@@ -17,7 +17,8 @@ from specclient.routing.choose.route_options import RouteOption, RouteRequest, T
 from specclient.routing.choose.score_table import ScoreTable
 from specclient.routing.learn.adaptive_percentile import kept_limits
 from specclient.routing.learn.call_sample import CallSample
-from specclient.routing.learn.estimator import Estimator, representative_length
+from specclient.routing.learn.estimator import Estimator
+from specclient.routing.learn.route_estimate import representative_length
 from specclient.routing.simulate.baselines import RateLimitWait
 from specclient.routing.simulate.scenario import Scenario, SimulatedCall, simulated_call
 from specclient.types.criterion import COST, PromptTask

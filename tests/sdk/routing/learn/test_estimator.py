@@ -7,95 +7,24 @@ import os
 import random
 import sys
 import threading
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
+from finished_calls import NOW, about, call, estimates
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specclient.errors import LedgerError
 from specclient.ledger.ledger import Ledger
 from specclient.ledger.row import LedgerRow
-from specclient.routing.choose.decisions import named_decision
 from specclient.routing.learn import estimator as module
 from specclient.routing.learn.answer_length import ASSUMED
 from specclient.routing.learn.call_sample import CallSample
-from specclient.routing.learn.estimator import MEMORY, WINDOW, Estimator
-from specclient.routing.learn.ledger_forecast import COMPLETION_TOKENS, LedgerForecast, expected_length
-from specclient.routing.learn.ledger_forecast import forecast as forecast_of
+from specclient.routing.learn.estimator import Estimator
+from specclient.routing.learn.ledger_forecast import COMPLETION_TOKENS, WINDOW, LedgerForecast
 from specclient.routing.learn.priors import PRIORS
-from specclient.routing.learn.quantile_sketch import ERROR
-from specclient.types.call import Call
 from specclient.types.policy import Policy
 from specclient.types.route import Candidate, Decision
-from specclient.types.usage import Speculation, Usage
-
-NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
-
-
-def about(value):
-    """Match a value within a sketch's relative error."""
-    return pytest.approx(value, rel=2.1 * ERROR)
-
-
-def call(id="c", route="x/y", tokens=100, **values):  # noqa: A002
-    provider, _, model = route.partition("/")
-    defaults = {
-        "started_at": NOW,
-        "operation": "chat",
-        "model": route,
-        "status": "ok",
-        "usage": Usage(prompt=10, completion=tokens),
-        "latency_s": 2.0,
-    }
-    return Call(id=id, route=named_decision(route, provider, model), **(defaults | values))
-
-
-def rows(*calls):
-    return [LedgerRow.of(c) for c in calls]
-
-
-def forecast(seen, max_tokens=None, prior=None):
-    return forecast_of(seen, length=expected_length(seen, max_tokens), prior=prior)
-
-
-def estimates(*calls, **options):
-    made = Estimator(now=lambda: NOW, **options)
-    for c in calls:
-        made.observe(c)
-    return made
-
-
-def test_latency_is_ttft_plus_time_per_answer_token():
-    seen = rows(call(tokens=100, ttft_s=0.5, latency_s=2.5))  # 20 ms per token
-    assert forecast(seen) == LedgerForecast(completion_tokens=100, ttft_s=0.5, latency_s=2.5, evidence=1)
-    assert forecast(seen, max_tokens=50).latency_s == pytest.approx(1.5)
-    assert forecast(seen, max_tokens=1000).completion_tokens == 100
-
-
-def test_an_unstreamed_call_uses_the_ttft_of_streamed_calls():
-    seen = rows(call(tokens=100, ttft_s=0.5, latency_s=2.5), call(tokens=200, latency_s=4.5))
-    assert forecast(seen).latency_s == pytest.approx(0.5 + 150 * 0.02)
-    alone = forecast(rows(call(tokens=200, latency_s=4.0)))
-    assert (alone.ttft_s, alone.latency_s) == (None, 4.0)
-
-
-def test_one_slow_call_does_not_change_the_forecast():
-    seen = rows(*(call(latency_s=s) for s in (1.0, 1.0, 1.0, 60.0)))
-    assert forecast(seen).latency_s == 1.0
-
-
-def test_engine_seconds_and_acceptance_come_from_the_calls_that_report_them():
-    seen = rows(
-        call(tokens=100, engine_s=1.0, speculation=Speculation(drafted=10, accepted=8)),
-        call(tokens=100, engine_s=3.0, speculation=Speculation(drafted=30, accepted=12)),
-        call(tokens=100),
-    )
-    made = forecast(seen, max_tokens=50)
-    assert made.engine_s == pytest.approx(1.0)
-    assert made.acceptance_rate == 0.5
-    assert made.evidence == 3
-    assert forecast(rows(call())).engine_s is forecast(rows(call())).acceptance_rate is None
+from specclient.types.usage import Usage
 
 
 def test_without_calls_only_the_bundled_pair_has_a_prior():
@@ -144,54 +73,6 @@ def test_only_the_newest_calls_of_a_route_count():
 def test_each_route_has_its_own_estimate():
     made = estimates(call(route="x/y", latency_s=1.0), call(route="x/z", latency_s=5.0))
     assert (made.predict("x/y").latency_s, made.predict("x/z").latency_s) == (about(1.0), about(5.0))
-
-
-def test_earlier_calls_are_read_from_the_ledger_once_and_newer_ones_count_once(tmp_path):
-    ledger = Ledger(str(tmp_path / "ledger.sqlite3"))
-    ledger.submit(call("long ago", started_at=NOW - MEMORY - timedelta(days=1), latency_s=50.0))
-    ledger.submit(call("yesterday", started_at=NOW - timedelta(days=1), latency_s=3.0))
-    both = call("both", latency_s=1.0)
-    ledger.submit(both)
-    made = estimates(both, history=ledger)
-    known = made.predict("x/y")
-    assert (known.latency_s, known.evidence) == (about(1.0), 2), "newer calls weigh more"
-    ledger.submit(call("by another process", latency_s=90.0))
-    assert made.predict("x/y").evidence == 2
-    ledger.close()
-
-
-def test_an_unreadable_ledger_only_logs_a_warning(caplog):
-    class Broken:
-        def rows(self, since=None, until=None, *, limit=None):
-            raise LedgerError("cannot open the ledger /x; set SPECCLIENT_LEDGER")
-
-    made = estimates(call(), history=Broken())
-    assert made.predict("x/y").evidence == 1
-    made.predict("x/y")
-    (warning,) = caplog.records
-    assert "routing starts without earlier calls: cannot open the ledger /x" in warning.getMessage()
-
-
-@given(
-    st.lists(
-        st.builds(
-            call,
-            tokens=st.integers(1, 10**6),
-            latency_s=st.floats(0, 1e4),
-            ttft_s=st.none() | st.floats(0, 1e4),
-            engine_s=st.none() | st.floats(0, 1e4),
-        ),
-        max_size=8,
-    ),
-    st.none() | st.integers(0, 10**6),
-)
-def test_a_forecast_is_never_negative_and_max_tokens_only_shortens_it(calls, limit):
-    made = forecast(rows(*calls), max_tokens=limit)
-    figures = [value for value in dataclasses.astuple(made) if value is not None]
-    assert all(value >= 0 for value in figures)
-    longer = forecast(rows(*calls))
-    if made.latency_s is not None:
-        assert made.latency_s <= longer.latency_s
 
 
 class Clock:
