@@ -16,7 +16,7 @@ from typing import Any
 from specclient.call.request_params import DEFAULT_COMPLETION_TOKENS, request_param
 from specclient.call.strategies.context import StrategyContext, unsupported_parameter
 from specclient.call.strategies.remote.completion_builder import CompletionBuilder
-from specclient.call.strategies.remote.detokenizer import REPLACEMENT_CHARACTER, RemoteDetokenizer
+from specclient.call.strategies.remote.detokenizer import RemoteDetokenizer
 from specclient.call.strategies.remote.draft_client import DraftClient, TargetFallbackError
 from specclient.call.strategies.remote.draft_length import (
     CALIBRATION_TOKENS,
@@ -32,6 +32,8 @@ from specclient.call.strategies.remote.scoring import (
 )
 from specclient.call.strategies.remote.scoring_formats import SCORING_FORMATS
 from specclient.call.strategies.remote.stop_strings import StopStringMatcher
+from specclient.call.strategies.remote.target_answer import TargetAnswer
+from specclient.call.strategies.remote.tokenizer_check import check_first_text, different_tokenizers
 from specclient.errors import BadRequestError, ContextOverflowError
 from specclient.types.completion import Completion
 from specclient.types.usage import CompletionUsage
@@ -97,15 +99,14 @@ class _RemoteSpeculation:
         self._prompt_text = ""  # where the target accepts text only
         self._shown = ""
         self.builder = CompletionBuilder(context)
-        self._target_ids: list[int] | None = None  # where the target decoded the whole answer alone
-        self._target_usage: CompletionUsage | None = None
+        self._target_answer: TargetAnswer | None = None  # where the target decodes the whole answer alone
         self._skip_draft = False  # whether the next round must go without a draft
         self.finish_reason: str | None = None
 
     @property
     def ids(self) -> list[int]:
         """The answer's tokens so far."""
-        return self._detokenizer.ids if self._target_ids is None else self._target_ids
+        return self._detokenizer.ids if self._target_answer is None else self._target_answer.ids
 
     @property
     def _all_ids(self) -> tuple[int, ...]:
@@ -120,8 +121,10 @@ class _RemoteSpeculation:
                 yield text
         except TargetFallbackError as fallback:
             self._context.note(f"decoded by the target alone: {fallback}")
-            async for text in self._decode_again():
+            self._target_answer = TargetAnswer(self._context, self.builder, self._shown)
+            async for text in self._target_answer.texts():
                 yield text
+            self.finish_reason = self._target_answer.finish_reason or self.finish_reason
         self._context.outcome.speculation = self._counts.speculation()
         if self._counts.steps:
             self._context.note(
@@ -180,40 +183,12 @@ class _RemoteSpeculation:
             raise unverifiable_answer("it does not report the prompt's token ids")
         self._prompt_ids = draft_ids if result.prompt is None else result.prompt
         if self._prompt_ids != draft_ids:
-            raise self._different_tokenizers()
+            raise different_tokenizers(context)
         self._detokenizer = RemoteDetokenizer(self._draft.detokenize, draft_ids)
         text = await self._append_new(result)
-        await self._compare_texts(text, result)
+        if self._detokenizer.is_character_complete:
+            await check_first_text(context, self._draft, draft_ids, result, text)
         return await self._emit(text, self._finish_reason(result))
-
-    async def _compare_texts(self, text: str, result: ScoringResult) -> None:
-        """Check that the draft's tokenizer gives the target's first tokens the same text.
-
-        Raises:
-            TargetFallbackError, UnsupportedParameterError: it does not.
-        """
-        if result.finished or not self._detokenizer.is_character_complete or not result.new_tokens:
-            return
-        ids = [token.id for token in result.new_tokens]
-        before = await self._draft.detokenize(self._prompt_ids)
-        after = await self._draft.detokenize([*self._prompt_ids, *ids])
-        if after == before + text:
-            return
-        if before.endswith(REPLACEMENT_CHARACTER):  # the text of the first tokens completes that character
-            raise TargetFallbackError("the prompt ends in the middle of a character")
-        raise self._different_tokenizers()
-
-    def _different_tokenizers(self) -> Exception:
-        """Return the error for a draft and a target whose token ids differ."""
-        strategy = self._context.strategy
-        problem = f"{strategy.draft} and {self._context.model} have different tokenizers"
-        if strategy.kind == "auto":
-            return TargetFallbackError(problem)
-        return unsupported_parameter(
-            f"strategy 'remote' cannot be used: {problem}; name a draft of the target's family, or leave the "
-            "strategy out",
-            "strategy",
-        )
 
     # One round
 
@@ -316,38 +291,6 @@ class _RemoteSpeculation:
                 if self.finish_reason is not None:
                     return
 
-    async def _decode_again(self) -> AsyncGenerator[str, None]:
-        """Have the target decode the whole answer, and yield the text that was not shown yet."""
-        request, target, text = self._context.request, self._context.target, ""
-        self._target_ids = []
-        if not request.stream:
-            text = self._note_target(await target.complete(request))
-            yield self._not_shown(text)
-            return
-        async with await target.stream(request) as chunks:
-            async for chunk in chunks:
-                text += self._note_target(chunk)
-                new = self._not_shown(text)
-                self._shown += new
-                yield new
-
-    def _note_target(self, answer: Any) -> str:
-        """Note an answer that the target decoded alone, or a chunk of it; return its text."""
-        self.builder.note_target(answer)
-        self._target_usage = answer.usage or self._target_usage
-        text = ""
-        for choice in answer.choices:
-            text += choice.text or ""
-            ids = (choice.model_extra or {}).get("token_ids") or ()
-            self._target_ids = [*(self._target_ids or ()), *ids]
-            self.finish_reason = choice.finish_reason or self.finish_reason
-        return text
-
-    def _not_shown(self, text: str) -> str:
-        if not (text.startswith(self._shown) or self._shown.startswith(text)):
-            raise unverifiable_answer("decoded a second time, the answer differs")
-        return text[len(self._shown) :]
-
     # The end of the answer
 
     async def _append_new(self, result: ScoringResult) -> str:
@@ -388,7 +331,7 @@ class _RemoteSpeculation:
 
     def usage(self) -> CompletionUsage:
         """Return the answer's own tokens; those of all sub-calls together are in ``meta``."""
-        if self._target_usage is not None:
-            return self._target_usage
+        if self._target_answer is not None and self._target_answer.usage is not None:
+            return self._target_answer.usage
         prompt, new = len(self._prompt_ids), len(self.ids)
         return CompletionUsage(prompt_tokens=prompt, completion_tokens=new, total_tokens=prompt + new)
