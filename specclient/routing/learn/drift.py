@@ -1,4 +1,4 @@
-"""Drift detection: when a route became faster, slower, or began to fail.
+"""Drift detection: when a route became faster, slower, has its earlier speed again, or began to fail.
 
 It uses cumulative sums (Page, "Continuous inspection schemes", Biometrika 1954): each call adds its evidence
 for a change, bounded so that one outlier raises no alarm. A sum that falls to zero starts again; the change
@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["DriftDetector", "FailureRate"]
+__all__ = ["DriftDetector", "FailureRate", "ReturnEvidence"]
 
 #: A call's score is its deviation in standard deviations, at most BOUND, less SLACK. The alarm is raised at
 #: HEIGHT, which takes 4 outliers in a row, if the median call deviates by the factor LEAST.
 BOUND, SLACK, HEIGHT, LEAST = 2.5, 0.5, 7.0, 1.2
 #: Below this sum, there is no suspicion of a shift.
 CALM = 1.5
+
+#: The most evidence of one call for a return to the earlier speed, and the sum that proves it; the last is
+#: for a route that had been left alone.
+_RETURN_BOUND, _RETURN, _RETURN_RETRIED = 1.5, 2.0, 1.0
 
 #: The failure rate of a failing route, the least assumed one of a good route, the height of the alarm, and
 #: the rate above which a route counts as failing.
@@ -89,6 +93,27 @@ class DriftDetector:
         self.slower = self._up.since if slower else None
         self.faster = self._down.since if faster else None
         return slower or faster
+
+
+class ReturnEvidence:
+    """The evidence that a route which became slower has its earlier speed again."""
+
+    __slots__ = ("_sum",)
+
+    def __init__(self) -> None:
+        self._sum = 0.0
+
+    def add(self, ratio: float, earlier_ratio: float, *, retried: bool) -> bool:
+        """Note a call and return whether the return is proven.
+
+        Args:
+            ratio: of the measured to the predicted seconds, at the present speed; ``earlier_ratio``: at the
+                earlier one.
+            retried: whether the route had been left alone.
+        """
+        evidence = abs(math.log(ratio)) - abs(math.log(earlier_ratio))
+        self._sum = max(self._sum + min(max(evidence, -_RETURN_BOUND), _RETURN_BOUND), 0.0)
+        return self._sum >= (_RETURN_RETRIED if retried else _RETURN)
 
 
 class FailureRate:

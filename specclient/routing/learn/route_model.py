@@ -7,12 +7,8 @@ from collections import deque
 from dataclasses import dataclass, replace
 
 from specclient.routing.learn.call_sample import CallSample
-from specclient.routing.learn.cold_start import (
-    cold_start_estimate,
-    estimate_depth,
-    queue_wait_s,
-)
-from specclient.routing.learn.drift import FAILING, DriftDetector, FailureRate
+from specclient.routing.learn.cold_start import cold_start_estimate, estimate_depth, queue_wait_s
+from specclient.routing.learn.drift import FAILING, DriftDetector, FailureRate, ReturnEvidence
 from specclient.routing.learn.prediction_spread import (
     FEW_CALLS,
     STALE_S,
@@ -32,11 +28,7 @@ from specclient.routing.learn.speed import (
     TypicalSpeed,
     timing_of,
 )
-from specclient.routing.learn.task_statistics import (
-    PredictionErrors,
-    TaskStatistics,
-    pooled_acceptance,
-)
+from specclient.routing.learn.task_statistics import PredictionErrors, TaskStatistics, pooled_acceptance
 from specclient.types.criterion import PromptTask
 from specclient.types.server_load import ServerLoad
 
@@ -51,9 +43,6 @@ _STEADY = 16.0
 RETRY_S, MOST_RETRY_S = 30.0, 600.0
 #: Calls after which a route that became slower is no longer expected to return to its earlier speed.
 _REMEMBERED = 64
-#: The most evidence of one call for a return to the earlier speed, and the sum that proves it; the last is
-#: for a route that had been left alone.
-_RETURN_BOUND, _RETURN, _RETURN_RETRIED = 1.5, 2.0, 1.0
 #: Failures after which the duration of a failure weighs half.
 _FAILURES = 10.0
 
@@ -88,7 +77,7 @@ class RouteModel:
         self._watched: deque[_SuspectCall] = deque()
         self._before: RouteSpeed | None = None
         self._until = 0
-        self._return = 0.0
+        self._return = ReturnEvidence()
         self.wait_s = RETRY_S
         self.longest: deque[int] = deque(maxlen=50)
 
@@ -203,10 +192,7 @@ class RouteModel:
         then = self._typical_at(new.sample.task, self._before)
         assert then is not None  # the route was called at that speed
         was = max(then.seconds(new.call.tokens, new.call.prompt), 1e-6)
-        ratio_then = max(new.call.total_s, 1e-6) / was
-        evidence = abs(math.log(new.ratio)) - abs(math.log(ratio_then))
-        self._return = max(self._return + min(max(evidence, -_RETURN_BOUND), _RETURN_BOUND), 0.0)
-        if self._return < (_RETURN_RETRIED if retried else _RETURN):
+        if not self._return.add(new.ratio, max(new.call.total_s, 1e-6) / was, retried=retried):
             return False
         before, self._before = self._before, None
         self._restart(before, (new,))
@@ -214,7 +200,7 @@ class RouteModel:
 
     def _restart(self, speed: RouteSpeed, calls: tuple[_SuspectCall, ...]) -> None:
         self._speed = speed
-        self._return = 0.0
+        self._return = ReturnEvidence()
         self._drift, self._drift_first = DriftDetector(), DriftDetector()
         self._watched.clear()
         for each in calls:
