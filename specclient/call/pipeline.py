@@ -9,7 +9,8 @@ The steps of a call, in order:
    (:mod:`specclient.call.strategies.executor`), which sends one or more sub-calls; all others are sent once.
 3. ``send``: decide the destination, check the request's permit, open the record and reserve the budget
    (``_open_record``); encode, send and decode (:mod:`specclient.call.metered`); close the record and
-   hand it to the observers (``_close_record``).
+   hand it to the observers (``_close_record``). The chunks of a stream are noted in the record on their way
+   (:mod:`specclient.call.recorded_stream`).
 """
 
 from __future__ import annotations
@@ -19,20 +20,18 @@ import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from specclient.call import metered, unmetered
-from specclient.call.decode import is_for_caller, usage_reader
 from specclient.call.errors import strategy_bytes_error
+from specclient.call.recorded_stream import recorded_bytes, recorded_chunks
 from specclient.call.recorder import CallRecorder
 from specclient.call.result import CallResult
 from specclient.call.stream import AsyncStream
-from specclient.errors import APIError
 from specclient.http_transport.http import Transport
 from specclient.prices.prices import Prices
-from specclient.providers import Endpoint, usage_requested
+from specclient.providers import Endpoint
 from specclient.routing.destinations import Destination, DestinationRegistry
 from specclient.routing.router import AUTO, Router
 from specclient.runtime.event_loop import cancel_shield, run_in_thread
@@ -193,7 +192,8 @@ class Pipeline:
         """Serve a request as the bytes of its body at one destination; strategies are not supported."""
         decision, destination, record = await self._open_record(request, subcall)
         source = metered.stream_bytes(request, decision, destination, record, self.transport)
-        return await self._started(self._recorded_bytes(source, record, subcall), record.snapshot)
+        close = partial(self._close_record, record, subcall=subcall)
+        return await self._started(recorded_bytes(source, close), record.snapshot)
 
     @cached_property
     def _strategies(self) -> StrategyExecutor:
@@ -226,7 +226,8 @@ class Pipeline:
         """Send a request to one destination as a stream and record the call; see :meth:`send`."""
         decision, destination, record = await self._open_record(request, subcall)
         source = metered.stream(request, decision, destination, record, self.transport)
-        chunks = self._recorded_chunks(source, request, destination, record, subcall)
+        close = partial(self._close_record, record, subcall=subcall)
+        chunks = recorded_chunks(source, request, destination, record, close)
         meta = record.snapshot if subcall is None else lambda: subcall.open_record(record.snapshot())
         return await self._started(chunks, meta)
 
@@ -266,49 +267,6 @@ class Pipeline:
 
             record.span = begin_span(request, decision, endpoint)
         return decision, destination, record
-
-    async def _recorded_chunks(
-        self,
-        source: AsyncGenerator[Any, None],
-        request: Request,
-        destination: Destination,
-        record: CallRecorder,
-        subcall: Subcall | None,
-    ) -> AsyncGenerator[Any, None]:
-        """Note every chunk, yield those the caller requested, and close the record at the end or an error."""
-        usage_of = usage_reader(destination)
-        completes, wants_usage = request.operation in ("chat", "completion"), usage_requested(request)
-        try:
-            async with aclosing(source):
-                yield await anext(source)
-                async for batch in source:
-                    for chunk in batch:
-                        record.note_chunk(chunk, usage_of(chunk))
-                    if completes and not batch[-1].choices:
-                        batch = [  # noqa: PLW2901
-                            c for c in batch if c.choices or is_for_caller(c, request, usage=wants_usage)
-                        ]
-                    yield batch
-        except BaseException as error:
-            if isinstance(error, APIError) and error.partial is None:
-                error.partial = record.text or None
-            await self._close_record(record, error, subcall)
-            raise
-        batch = chunk = None  # freed before the record is written: many streams may end at once
-        await self._close_record(record, None, subcall)
-
-    async def _recorded_bytes(
-        self, source: AsyncGenerator[Any, None], record: CallRecorder, subcall: Subcall | None
-    ) -> AsyncGenerator[Any, None]:
-        """Yield a body's bytes, and close the record however the stream ends."""
-        try:
-            async with aclosing(source):
-                async for batch in source:
-                    yield batch
-        except BaseException as error:
-            await self._close_record(record, error, subcall)
-            raise
-        await self._close_record(record, None, subcall)
 
     async def _started(
         self, batches: AsyncGenerator[Any, None], meta: Callable[[], Call]
