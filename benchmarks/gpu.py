@@ -30,7 +30,7 @@ from pathlib import Path
 import torch
 from gpu_measures import TINY_PLAN, Plan, Results, Row, bandwidth, machine, needed, theory, timed, wait
 from specclient_local.decoding.device_speculate import DeviceSpeculator
-from specclient_local.decoding.speculate import RoundResult
+from specclient_local.decoding.round_entry import RoundResult
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.model.cuda_graphs.static_runner import StaticRunner
 from specclient_local.model.pass_input import SlotInput

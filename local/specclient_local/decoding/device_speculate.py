@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, fields
 import torch
 
 from specclient.errors import EngineError
-from specclient_local.decoding.speculate import RoundOutcome, RoundResult, Speculator
+from specclient_local.decoding.round_entry import RoundOutcome, RoundResult
+from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.drafting.drafter import Drafter, DraftShape
 from specclient_local.drafting.round_costs import RoundCosts

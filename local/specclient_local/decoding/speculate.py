@@ -11,10 +11,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from specclient_local.decoding.round_entry import (
+    RoundEntry,
+    RoundOutcome,
+    RoundResult,
+    is_plain_greedy,
+    processed_logits,
+    tree_logits,
+)
 from specclient_local.decoding.verify import AcceptedPath, verify
 from specclient_local.drafting.best_shape import RoundLoad
 from specclient_local.drafting.draft_model import DraftModel
@@ -31,50 +38,9 @@ from specclient_local.model.prefix_cache import PrefixCache
 from specclient_local.model.sampling import all_distributions, logits_error
 from specclient_local.model.scoring import token_scores
 from specclient_local.request.params import Method
-from specclient_local.request.sequence import Sequence, TokenScore
+from specclient_local.request.sequence import Sequence
 from specclient_local.request.token_tree import Distribution, TokenTree
 from specclient_local.request.validation import bad_parameter
-
-
-@dataclass(frozen=True, slots=True)
-class RoundResult:
-    """The result of a round for one sequence.
-
-    Attributes:
-        tokens: new tokens in order. All but the last were proposed by the draft.
-        rows: number of the sequence's rows in the target's pass.
-        scores: log-probabilities of ``tokens`` if the request sets ``logprobs``, else empty.
-    """
-
-    tokens: list[int]
-    rows: int = 1
-    scores: list[TokenScore] = field(default_factory=list)
-
-    @property
-    def drafted(self) -> list[bool]:
-        """Whether the draft proposed each of ``tokens``."""
-        return [True] * (len(self.tokens) - 1) + [False]
-
-
-RoundOutcome = RoundResult | Exception
-"""The result of a round for one sequence, or the error that ends that sequence alone."""
-
-
-@dataclass(slots=True)
-class RoundEntry:
-    """One sequence in a round.
-
-    Attributes:
-        sequence: the request.
-        shape: shape of the draft to propose.
-        tree: the proposed tree.
-        scores_prompt: whether the pass also reads the end of a prompt whose tokens are scored.
-    """
-
-    sequence: Sequence
-    shape: DraftShape = ()
-    tree: TokenTree = field(default_factory=TokenTree)
-    scores_prompt: bool = False
 
 
 class Speculator:
@@ -165,7 +131,7 @@ class Speculator:
         """Draft and verify one greedy request in one compiled call; None if it needs several calls."""
         drafter = self._drafter_of(entry.sequence)
         if self.rounds is None or not (
-            _is_plain_greedy(entry) and isinstance(drafter, DraftModel) and len(entry.shape)
+            is_plain_greedy(entry) and isinstance(drafter, DraftModel) and len(entry.shape)
         ):
             return None
         return drafter.draft_and_verify(entry.sequence, entry.shape, self.rounds)
@@ -173,7 +139,7 @@ class Speculator:
     def _verify_natively(self, entries: Seq[RoundEntry]) -> list[RoundOutcome] | None:
         """Verify chains of greedy requests in one compiled call; None if any entry is something else."""
         if self.rounds is None or not all(
-            _is_plain_greedy(entry) and entry.tree.is_chain for entry in entries
+            is_plain_greedy(entry) and entry.tree.is_chain for entry in entries
         ):
             return None
         chains = [entry.tree.tokens for entry in entries]
@@ -205,10 +171,10 @@ class Speculator:
         errors: dict[int, Exception] = {}
         for entry, own in zip(entries, logits, strict=True):
             try:
-                rows.append(_processed_logits(entry, own))
+                rows.append(processed_logits(entry, own))
             except Exception as error:  # noqa: BLE001 - the other sequences' rounds go on
                 errors[entry.sequence.id] = error
-                rows.append(_tree_logits(entry, own))
+                rows.append(tree_logits(entry, own))
         distributions = all_distributions(rows, [entry.sequence.params for entry in entries], guessed=True)
         outcomes: list[RoundOutcome] = []
         for entry, own, target in zip(entries, logits, distributions, strict=True):
@@ -233,7 +199,7 @@ class Speculator:
         tokens = self._keep(entry, accepted)
         if sequence.params.logprobs is None:
             return RoundResult(tokens, logits.shape[0])
-        rows = _tree_logits(entry, logits)[[0, *(node + 1 for node in accepted.path)]]
+        rows = tree_logits(entry, logits)[[0, *(node + 1 for node in accepted.path)]]
         return RoundResult(tokens, logits.shape[0], token_scores(rows, tokens, sequence.params.logprobs))
 
     def _keep(self, entry: RoundEntry, accepted: AcceptedPath) -> list[int]:
@@ -331,23 +297,3 @@ class Speculator:
         if drafter is None:
             raise bad_parameter("method", method, f"one of {', '.join(self.methods)}")
         return drafter
-
-
-def _is_plain_greedy(entry: RoundEntry) -> bool:
-    """Return whether only the argmax matters: temperature 0, no logits processor, no log-probabilities."""
-    params = entry.sequence.params
-    unprocessed = (
-        entry.sequence.logits_processor is None and params.logprobs is None and not entry.scores_prompt
-    )
-    return unprocessed and params.temperature == 0.0
-
-
-def _tree_logits(entry: RoundEntry, logits: Tensor) -> Tensor:
-    """Return the logits after the root and after each of the N nodes, ``[N + 1, V]``."""
-    return logits[-1 - len(entry.tree) :] if entry.scores_prompt else logits
-
-
-def _processed_logits(entry: RoundEntry, logits: Tensor) -> Tensor:
-    """Return the logits of root and nodes after the request's logits processor, ``[N + 1, V]``."""
-    rows, processor = _tree_logits(entry, logits), entry.sequence.logits_processor
-    return rows if processor is None else processor.process(rows, entry.tree.paths())

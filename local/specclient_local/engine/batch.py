@@ -6,7 +6,8 @@ import logging
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 
-from specclient_local.decoding.speculate import RoundOutcome, RoundResult, Speculator
+from specclient_local.decoding.round_entry import RoundOutcome, RoundResult
+from specclient_local.decoding.speculate import Speculator
 from specclient_local.engine.answer import AnswerEvent, Piece, RunningRequest, as_engine_error
 from specclient_local.engine.scheduler import Scheduler
 from specclient_local.request.sequence import Sequence
