@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from specclient.call.stream import AsyncStream, Stream
 from specclient.errors import OpenAIError
+from specclient.resources.body_pieces import LineSplitter, PieceCutter
 from specclient.types.base import WireModel
 
 T = TypeVar("T")
@@ -187,7 +188,7 @@ class StreamedResponse(_UnreadResponse):
 
     def iter_bytes(self, chunk_size: int | None = None) -> Iterator[bytes]:
         """Iterate over the body, in pieces of ``chunk_size`` bytes; None for pieces as received."""
-        sized = _PieceCutter(chunk_size)
+        sized = PieceCutter(chunk_size)
         for piece in self._unread() if self._read is None else (self._read,):
             yield from sized.add(piece)
         yield from sized.rest()
@@ -201,7 +202,7 @@ class StreamedResponse(_UnreadResponse):
 
     def iter_lines(self) -> Iterator[str]:
         """Iterate over the lines of the body, without line endings."""
-        lines = _LineSplitter()
+        lines = LineSplitter()
         for text in self.iter_text():
             yield from lines.add(text)
         yield from lines.rest()
@@ -251,7 +252,7 @@ class AsyncStreamedResponse(_UnreadResponse):
 
     async def iter_bytes(self, chunk_size: int | None = None) -> AsyncIterator[bytes]:
         """Iterate over the body, in pieces of ``chunk_size`` bytes; None for pieces as received."""
-        sized = _PieceCutter(chunk_size)
+        sized = PieceCutter(chunk_size)
         if self._read is not None:
             for part in sized.add(self._read):
                 yield part
@@ -271,7 +272,7 @@ class AsyncStreamedResponse(_UnreadResponse):
 
     async def iter_lines(self) -> AsyncIterator[str]:
         """Iterate over the lines of the body, without line endings."""
-        lines = _LineSplitter()
+        lines = LineSplitter()
         async for text in self.iter_text():
             for line in lines.add(text):
                 yield line
@@ -311,42 +312,3 @@ class AsyncStreamedResponse(_UnreadResponse):
         """Release the connection."""
         self._state = self._state or "closed"
         await self._body.close()
-
-
-class _PieceCutter:
-    """Splits bytes into pieces of one size; with a size of None, pieces are left unchanged."""
-
-    def __init__(self, size: int | None) -> None:
-        self._size = size
-        self._held = b""
-
-    def add(self, piece: bytes) -> Iterator[bytes]:
-        if self._size is None:
-            if piece:
-                yield piece
-            return
-        held, at, size = self._held + piece, 0, self._size
-        while len(held) - at >= size:
-            yield held[at : at + size]
-            at += size
-        self._held = held[at:]
-
-    def rest(self) -> Iterator[bytes]:
-        if self._held:
-            yield self._held
-
-
-class _LineSplitter:
-    """Splits text into lines, as :meth:`str.splitlines` does."""
-
-    def __init__(self) -> None:
-        self._held = ""
-
-    def add(self, text: str) -> Iterator[str]:
-        text = self._held + text
-        cut = max(text.rfind("\n"), text.rfind("\r", 0, -1)) + 1  # a CR at the end may be half of a CRLF
-        self._held = text[cut:]
-        yield from text[:cut].splitlines()
-
-    def rest(self) -> Iterator[str]:
-        yield from self._held.splitlines()
