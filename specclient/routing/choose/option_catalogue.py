@@ -12,7 +12,8 @@ from specclient.providers.dialects import unsupported_operation
 from specclient.providers.endpoint import Endpoint
 from specclient.routing.choose.draft_pairs import DraftPairFacts, pair_facts, with_measurements
 from specclient.routing.choose.quality_tiers import tier_of
-from specclient.routing.choose.route_options import ClientSideDraft, RouteOption, Tariff
+from specclient.routing.choose.route_options import ClientSideDraft, RouteOption
+from specclient.routing.choose.tariff import Tariff
 from specclient.routing.destinations import Destination, DestinationRegistry
 from specclient.routing.learn.prompt_scale import PromptTokenScale
 from specclient.types.criterion import PromptTask

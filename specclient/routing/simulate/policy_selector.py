@@ -13,8 +13,9 @@ from specclient.prices.billing import PriceRates, Quote
 from specclient.routing.choose.constraints import exclusion
 from specclient.routing.choose.exploration import Explorer
 from specclient.routing.choose.policy_terms import policy_terms
-from specclient.routing.choose.route_options import RouteOption, RouteRequest, Tariff
+from specclient.routing.choose.route_options import RouteOption, RouteRequest
 from specclient.routing.choose.score_table import ScoreTable
+from specclient.routing.choose.tariff import Tariff
 from specclient.routing.learn.adaptive_percentile import kept_limits
 from specclient.routing.learn.call_sample import CallSample
 from specclient.routing.learn.estimator import Estimator

@@ -7,17 +7,13 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from specclient.call.encode import encode_request, engine_request
 from specclient.call.recorder import CallRecorder
 from specclient.client.core import ClientCore
 from specclient.config import Settings
 from specclient.errors import ConfigurationError, NoRouteError, NotFoundError
-from specclient.prices.prices import Prices
 from specclient.routing.choose.decisions import named_decision
-from specclient.routing.choose.route_options import Tariff
 from specclient.routing.learn.call_sample import CallSample
 from specclient.types import inference_methods
 from specclient.types.call import Call
@@ -244,25 +240,6 @@ def test_prompt_sizes_follow_the_routes_measured_token_counts():
     costs = [{c.route: c.cost for c in each.candidates} for each in (before, after)]
     assert costs[1]["mine/small"] > costs[0]["mine/small"] * Decimal("1.2")
     assert costs[1]["mine/large"] == costs[0]["mine/large"]
-
-
-rates = st.decimals(0, 100, places=4)
-tables = st.fixed_dictionaries(
-    {"input": rates, "output": rates}, optional={"per_call": rates, "cached_input": rates, "reasoning": rates}
-) | st.fixed_dictionaries({"per_gpu_second": rates}, optional={"per_call": rates})
-
-
-@given(
-    table=tables,
-    prompt=st.integers(0, 10**6),
-    tokens=st.integers(0, 10**5),
-    engine_s=st.none() | st.floats(0, 1000),
-    latency_s=st.none() | st.floats(0, 1000),
-)
-def test_a_tariffs_prediction_equals_the_price_tables(table, prompt, tokens, engine_s, latency_s):
-    prices = Prices(Settings.model_validate({"prices": {"a/b": table}}))
-    found = Tariff.of(prices.quote("a", "b", prompt=prompt)).dollars(prompt, tokens, engine_s, latency_s)
-    assert found == prices.predict(prompt, tokens, "a", "b", engine_s=engine_s, latency_s=latency_s)
 
 
 def test_tiered_prices_follow_the_prompt_length():

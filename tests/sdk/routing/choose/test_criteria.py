@@ -14,8 +14,9 @@ from specclient.errors import ConfigurationError, NoRouteError
 from specclient.ledger.encoding import decision_values
 from specclient.prices.billing import PriceRates, Quote
 from specclient.routing.choose.decisions import choose
-from specclient.routing.choose.route_options import RouteOption, RouteRequest, Tariff
+from specclient.routing.choose.route_options import RouteOption, RouteRequest
 from specclient.routing.choose.score_table import ScoreTable
+from specclient.routing.choose.tariff import Tariff
 from specclient.routing.choose.token_sum import NonlinearError, TokenSum, as_token_sum
 from specclient.routing.learn.route_estimate import AnswerLength, RouteEstimate
 from specclient.routing.simulate.comparison import compare

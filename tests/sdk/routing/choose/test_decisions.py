@@ -15,8 +15,9 @@ from specclient.prices.billing import PriceRates, Quote
 from specclient.routing.choose.decisions import choose, choose_in_order, named_decision
 from specclient.routing.choose.evaluation import DecisionSnapshot
 from specclient.routing.choose.exploration import Explorer
-from specclient.routing.choose.route_options import RouteOption, RouteRequest, Tariff
+from specclient.routing.choose.route_options import RouteOption, RouteRequest
 from specclient.routing.choose.score_table import ScoreTable
+from specclient.routing.choose.tariff import Tariff
 from specclient.routing.learn.route_estimate import AnswerLength, RouteEstimate
 from specclient.types.policy import Policy
 
