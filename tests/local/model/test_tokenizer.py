@@ -297,3 +297,27 @@ def test_long_texts_have_the_ids_of_the_library(unit):
     library.no_truncation()
     for begins in (True, False):
         assert loaded.encode(text, begins=begins) == library.encode(text, add_special_tokens=begins).ids
+
+
+def test_made_up_words_take_little_memory() -> None:
+    """The library remembers the tokens of each word that it has not seen before."""
+    program = """
+import random, sys
+from pathlib import Path
+from specclient_local.model.tokenizer import Tokenizer
+tokenizer, numbers = Tokenizer(Path(sys.argv[1])), random.Random(1)
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+def encode(words):
+    for _ in range(words):
+        tokenizer.encode("".join(chr(numbers.randrange(0x4E00, 0x9FFF)) for _ in range(36)))
+encode(100)
+before = resident()
+encode(12_000)
+print((resident() - before) // 2**20)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(BUNDLED / "target")],
+        capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    assert int(done.stdout) < 35
