@@ -35,7 +35,7 @@ class Completion(MeteredModel):
     https://platform.openai.com/docs/api-reference/completions/object
     """
 
-    vital = frozenset({("choices",), ("choices", "text"), ("usage",)})
+    vital = frozenset({("choices",), ("choices", "index"), ("choices", "text"), ("usage",)})
 
     id: str = ""
     choices: list[CompletionChoice] = Field(default_factory=list)

@@ -81,7 +81,7 @@ class ChatCompletionStreamState(Generic[ResponseFormatT]):
             if choice is None:
                 choice = self._choices[piece.index] = ChoiceState(piece, self._decode, self._tools)
                 completion.choices.append(choice.snapshot)
-                completion.choices.sort(key=lambda one: one.index)
+                completion.choices.sort(key=_place_of)
             else:
                 choice.add(piece)
             if not first:
@@ -112,6 +112,11 @@ def _begun(chunk: ChatCompletionChunk) -> ParsedChatCompletion[Any]:
     fingerprint = chunk.system_fingerprint
     fields: dict[str, Any] = {"choices": [], "object": "chat.completion", "system_fingerprint": fingerprint}
     return recast(chunk, ParsedChatCompletion, **fields)
+
+
+def _place_of(choice: Any) -> int:
+    """Return the index of a choice; 0 if the server sent another value."""
+    return choice.index if isinstance(choice.index, int) else 0
 
 
 def _take_totals(completion: ParsedChatCompletion[Any], chunk: ChatCompletionChunk) -> None:

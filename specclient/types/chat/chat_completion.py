@@ -59,7 +59,15 @@ class ChatCompletion(MeteredModel):
     https://platform.openai.com/docs/api-reference/chat/object
     """
 
-    vital = frozenset({("choices",), ("choices", "message"), ("choices", "message", "content"), ("usage",)})
+    vital = frozenset(
+        {
+            ("choices",),
+            ("choices", "index"),
+            ("choices", "message"),
+            ("choices", "message", "content"),
+            ("usage",),
+        }
+    )
 
     id: str = ""
     choices: list[Choice] = Field(default_factory=list)

@@ -101,7 +101,16 @@ class ChatCompletionChunk(WireModel):
     https://platform.openai.com/docs/api-reference/chat/streaming
     """
 
-    vital = frozenset({("choices",), ("choices", "delta"), ("choices", "delta", "content"), ("usage",)})
+    vital = frozenset(
+        {
+            ("choices",),
+            ("choices", "index"),
+            ("choices", "delta"),
+            ("choices", "delta", "content"),
+            ("choices", "delta", "tool_calls", "index"),
+            ("usage",),
+        }
+    )
 
     id: str = ""
     choices: list[Choice] = Field(default_factory=list)

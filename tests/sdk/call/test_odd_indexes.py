@@ -1,0 +1,78 @@
+"""Answers whose choices or tool calls have another value than a number as their index."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from loopback_server import OpenAIServer, events, reply
+
+from specclient import APIResponseValidationError, OpenAI
+
+ASK: Any = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+#: Values that no table can have as a key, and others.
+UNUSABLE: list[Any] = [[], {"a": 1}, [0]]
+USABLE: list[Any] = ["first", 1.5, None]
+
+
+@pytest.fixture
+def client(openai_server: OpenAIServer) -> Iterator[OpenAI]:
+    with OpenAI(base_url=openai_server.base_url, api_key="k", max_retries=0, ledger="off") as client:
+        yield client
+
+
+def _answer(index: Any) -> Any:
+    message = {"role": "assistant", "content": "hello"}
+    choices = [
+        {"index": index, "message": message, "finish_reason": "stop"},
+        {"index": 1, "message": message, "finish_reason": "stop"},
+    ]
+    return {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": choices}
+
+
+def _chunks(index: Any, call_index: Any = 0) -> list[bytes]:
+    function = {"name": "f", "arguments": "{}"}
+    call = {"index": call_index, "id": "t", "type": "function", "function": function}
+    deltas = [({"role": "assistant", "content": "hello"}, None), ({"tool_calls": [call]}, None), ({}, "stop")]
+    head = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    found = []
+    for delta, reason in deltas:
+        choices = [{"index": place, "delta": delta, "finish_reason": reason} for place in (index, 1)]
+        found.append(b"data: %b\n\n" % json.dumps({**head, "choices": choices}).encode())
+    return [*found, b"data: [DONE]\n\n"]
+
+
+@pytest.mark.parametrize("index", UNUSABLE, ids=repr)
+def test_an_unusable_index_is_a_validation_error(
+    client: OpenAI, openai_server: OpenAIServer, index: Any
+) -> None:
+    openai_server.script(
+        reply(200, _answer(index)), *[events(*_chunks(index))] * 2, *[events(*_chunks(0, index))] * 2
+    )
+    with pytest.raises(APIResponseValidationError):
+        client.chat.completions.create(**ASK)
+    for _ in range(2):
+        with pytest.raises(APIResponseValidationError):
+            list(client.chat.completions.create(**ASK, stream=True))
+        with pytest.raises(APIResponseValidationError), client.chat.completions.stream(**ASK) as stream:
+            list(stream)
+
+
+@pytest.mark.parametrize("index", USABLE, ids=repr)
+def test_another_index_is_kept(client: OpenAI, openai_server: OpenAIServer, index: Any) -> None:
+    openai_server.script(
+        reply(200, _answer(index)),
+        events(*_chunks(index)),
+        events(*_chunks(index)),
+        events(*_chunks(0, index)),
+    )
+    answer = client.chat.completions.create(**ASK)
+    assert [choice.message.content for choice in answer.choices] == ["hello"] * 2
+    chunks = list(client.chat.completions.create(**ASK, stream=True))
+    assert len(chunks) == 3
+    with client.chat.completions.stream(**ASK) as stream:
+        list(stream)
+        assert {choice.message.content for choice in stream.get_final_completion().choices} == {"hello"}
+    list(client.chat.completions.create(**ASK, stream=True))
