@@ -289,13 +289,16 @@ class CriteriaList(Mapping[str, Criterion]):
         """Add a criterion for the rest of the program.
 
         Raises:
-            ConfigurationError: another criterion has its name, or the name of one of its bounds.
+            ConfigurationError: another criterion has its name, or the name or option of one of its bounds.
         """
         fields = {bound.field for bound in criterion.bounds}
         if criterion.name in self._criteria or len(fields) < len(criterion.bounds):
             raise ConfigurationError(f"criterion {criterion.name!r} exists already; use another name")
         if taken := fields & self.bounds.keys():
             raise ConfigurationError(f"another criterion has the bound {min(taken)!r}; use another name")
+        flags = {bound.flag for _, bound in self.bounds.values() if bound.flag}
+        if shared := flags & {bound.flag for bound in criterion.bounds}:
+            raise ConfigurationError(f"another criterion has the option {min(shared)}; use another name")
         self._set({**self._criteria, criterion.name: criterion})
 
     @contextmanager

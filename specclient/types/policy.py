@@ -25,8 +25,8 @@ class Policy:
     """The rules that a route is chosen by.
 
     The limits ``max_cost_usd``, ``max_latency_s``, ``max_ttft_s``, ``min_quality`` and ``deadline_s`` are
-    those of the shipped criteria; ``limits`` holds those of any other criterion in
-    :data:`specclient.types.criterion.CRITERIA`. :meth:`limit` returns either.
+    fields; ``limits`` holds those of all other criteria in :data:`specclient.types.criterion.CRITERIA`.
+    :meth:`limit` returns either.
 
     Attributes:
         minimize: the quantity to minimize among the candidates that meet the limits: the name of a criterion,

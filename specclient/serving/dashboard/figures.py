@@ -278,7 +278,8 @@ def _choice(row: LedgerRow) -> dict[str, Any]:
 
 
 def _cost(row: LedgerRow) -> str:
-    return UNKNOWN if row.cost is None else format_dollars(row.cost, estimated=row.cost_estimated)
+    estimated = row.cost_estimated or row.usage_estimated
+    return UNKNOWN if row.cost is None else format_dollars(row.cost, estimated=estimated)
 
 
 def _time(value: float | None, *, rounded: bool = False) -> str:

@@ -147,6 +147,9 @@ def test_unknown_and_duplicate_criterion_names_are_errors(co2):
         CRITERIA.add(CO2)
     with pytest.raises(ConfigurationError, match="the bound 'max_cost_usd';"):
         CRITERIA.add(Criterion("price", "USD", predict=COST.predict, bounds=COST.bounds))
+    dear = Bound("max_price", flag="--max-cost")
+    with pytest.raises(ConfigurationError, match="the option --max-cost;"):
+        CRITERIA.add(Criterion("price", "USD", predict=COST.predict, bounds=(dear,)))
 
 
 def test_a_limit_with_its_own_policy_field_sets_that_field():

@@ -16,15 +16,18 @@ import openai
 import pytest
 from dashboard_ledger import ROUTES, filled
 from gateway_server import Served, upstream_settings
+from ledger_fixtures import build_call
 from loopback_server import OpenAIServer
 from paths import ROOT
 
 from specclient.config import Settings
 from specclient.ledger.figures import percentile
+from specclient.ledger.ledger import Ledger
 from specclient.reports.reader import CallFilter, read_reports
 from specclient.serving.dashboard.figures import figures
 from specclient.serving.dashboard.page import PAGE
 from specclient.serving.dashboard.spans import DAYS, SPANS
+from specclient.types.usage import Cost, Usage
 
 PAGE_FILES = ROOT / "specclient" / "serving" / "dashboard" / "assets"
 Connect = Callable[[str], openai.OpenAI]
@@ -145,6 +148,18 @@ def test_listed_routing_choices_state_their_reasons(tmp_path: Path) -> None:
     (pair,) = found["pairs"]
     assert (pair["name"], pair["kind"]) == ("target+draft", "draft")
     assert pair["rate"] == pair["accepted"] / pair["drafted"]
+
+
+def test_costs_of_estimated_tokens_are_marked_as_estimates(tmp_path: Path) -> None:
+    ledger = Ledger(str(tmp_path / "ledger.db"))
+    for name, usage in (("counted", Usage(10, 5)), ("estimated", Usage(10, 5, estimated=True))):
+        cost = Cost(Decimal("0.01"), {"input": Decimal("0.01")})
+        ledger.submit(build_call(id=name, usage=usage, cost=cost, started_at=datetime.now(UTC)))
+    ledger.flush()
+    found = figures(ledger, "24h", datetime.now(UTC))
+    ledger.close()
+    shown = {choice["id"]: choice["cost_text"] for choice in found["choices"]}
+    assert shown["estimated"] == f"~{shown['counted']}"
 
 
 def test_spans_start_at_whole_steps() -> None:
