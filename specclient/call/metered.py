@@ -6,7 +6,7 @@ A destination is a hosted endpoint, reached over HTTP, or an engine in this proc
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from typing import TYPE_CHECKING, Any
 
 from specclient.call.body_recorder import BodyRecorder
@@ -15,13 +15,17 @@ from specclient.call.encode import encode_request, engine_request, without_added
 from specclient.call.errors import not_served_in_process, truncated_stream_error
 from specclient.call.recorder import CallRecorder
 from specclient.call.result import CallResult
+from specclient.call.usage_request import adds_usage_request, refuses_usage_request, without_usage_request
+from specclient.errors import BadRequestError, UnprocessableEntityError
 from specclient.http_transport.http import Transport
+from specclient.http_transport.response import SSEStream
 from specclient.providers import Endpoint, dialect_of
 from specclient.routing.destinations import Destination
 from specclient.runtime.forks import import_lock
 from specclient.types.backend import Backend, EngineTelemetry
 from specclient.types.request import Request
 from specclient.types.route import Decision
+from specclient.types.wire import WireRequest
 
 if TYPE_CHECKING:
     from specclient.telemetry.prometheus import CounterValues
@@ -78,10 +82,12 @@ def stream(
 async def _stream_hosted(
     request: Request, decision: Decision, endpoint: Endpoint, record: CallRecorder, transport: Transport
 ) -> AsyncGenerator[Any, None]:
-    wire = encode_request(request, decision, endpoint, record)
     before = await _counters(endpoint, transport) if endpoint.metrics else None
-    async with transport.stream(wire) as events:
-        record.note_headers(events.attempts, events.request_id, events.headers)
+    async with AsyncExitStack() as opened:
+        wire, events, refused = await _opened_stream(
+            request, decision, endpoint, record, transport, opened=opened
+        )
+        record.note_headers(events.attempts + refused, events.request_id, events.headers)
         yield events, None
         async for batch in decode_events(endpoint, request, events):
             yield batch
@@ -90,6 +96,38 @@ async def _stream_hosted(
             transport.used(wire, used)
         if not (events.done or record.is_complete):
             raise truncated_stream_error(endpoint)
+
+
+async def _opened_stream(
+    request: Request,
+    decision: Decision,
+    endpoint: Endpoint,
+    record: CallRecorder,
+    transport: Transport,
+    *,
+    opened: AsyncExitStack,
+) -> tuple[WireRequest, SSEStream, int]:
+    """Open a stream, again without the request for usage if the endpoint refuses it.
+
+    Args:
+        opened: closes the stream.
+
+    Returns:
+        The request as sent, the stream, and the number of refused requests before it.
+    """
+    adds = adds_usage_request(request, endpoint)
+    if adds and endpoint.base_url in transport.usage_refused:
+        adds, endpoint = False, without_usage_request(endpoint)
+    wire = encode_request(request, decision, endpoint, record)
+    try:
+        return wire, await opened.enter_async_context(transport.stream(wire)), 0
+    except (BadRequestError, UnprocessableEntityError) as error:
+        if not (adds and refuses_usage_request(error)):
+            raise
+    wire = encode_request(request, decision, without_usage_request(endpoint), record)
+    events = await opened.enter_async_context(transport.stream(wire))
+    transport.usage_refused.add(endpoint.base_url)
+    return wire, events, 1
 
 
 async def _stream_engine(

@@ -61,6 +61,9 @@ class Transport:
         sleep: waits for seconds.
         random: returns a number from [0, 1).
 
+    Attributes:
+        usage_refused: base URLs of endpoints that have refused a stream that asks for its usage.
+
     Raises:
         ConfigurationError: an argument is invalid.
     """
@@ -81,6 +84,7 @@ class Transport:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         random: Callable[[], float] = _random.random,
     ) -> None:
+        self.usage_refused: set[str] = set()
         self._set_defaults(http_client, timeout, max_retries)
         self._response_limits = response_limits or DEFAULT_RESPONSE_LIMITS
         self._own = LoopClients(kind, connections)

@@ -1,0 +1,37 @@
+"""The request for the usage of a stream: added for the call's record, and refused by some servers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from specclient.errors import APIStatusError
+from specclient.providers import Endpoint
+from specclient.types.request import Request
+
+__all__ = ["adds_usage_request", "refuses_usage_request", "without_usage_request"]
+
+#: Words of errors about a field that a server does not know, without its name.
+_UNKNOWN_FIELD = ("extra ", "unknown", "unexpected", "unrecognized", "not permitted", "additional propert")
+_NAMES = ("stream_options", "include_usage")
+
+
+def adds_usage_request(request: Request, endpoint: Endpoint) -> bool:
+    """Return whether ``stream_options`` is added to a stream whose caller has not set it."""
+    return (
+        request.operation in ("chat", "completion")
+        and endpoint.requests_usage
+        and "stream_options" not in endpoint.quirks.refused
+        and "stream_options" not in request.params
+        and "stream_options" not in request.options.body
+    )
+
+
+def refuses_usage_request(error: APIStatusError) -> bool:
+    """Return whether an error with status 400 or 422 may be about ``stream_options``."""
+    text = f"{error.message} {error.body}".lower()
+    return any(words in text for words in (*_NAMES, *_UNKNOWN_FIELD))
+
+
+def without_usage_request(endpoint: Endpoint) -> Endpoint:
+    """Return an endpoint whose streams do not ask for their usage; their tokens are estimated."""
+    return replace(endpoint, requests_usage=False)
