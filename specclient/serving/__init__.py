@@ -3,7 +3,7 @@
 from specclient.serving.app import create_app
 from specclient.serving.limits import Limits
 from specclient.serving.open_connections import raise_descriptor_limit
-from specclient.serving.process_memory import freeze_garbage, return_large_blocks
+from specclient.serving.process_memory import freeze_garbage, limit_kept_memory
 from specclient.serving.server import bind, make_server
 from specclient.serving.warmup import preload
 from specclient.serving.workers import ServerPlan, app_of, serve_by_workers
@@ -15,9 +15,9 @@ __all__ = [
     "bind",
     "create_app",
     "freeze_garbage",
+    "limit_kept_memory",
     "make_server",
     "preload",
     "raise_descriptor_limit",
-    "return_large_blocks",
     "serve_by_workers",
 ]

@@ -6,11 +6,13 @@ import ctypes
 import gc
 from contextlib import suppress
 
-__all__ = ["LARGE_BLOCK_BYTES", "freeze_garbage", "return_large_blocks"]
+__all__ = ["HEAPS", "LARGE_BLOCK_BYTES", "freeze_garbage", "limit_kept_memory"]
 
+#: Number of heaps of glibc.
+HEAPS = 2
 #: Size in bytes from which a freed block is returned to the operating system at once.
 LARGE_BLOCK_BYTES = 4 * 2**20
-_M_MMAP_THRESHOLD = -3  # of malloc.h
+_M_ARENA_MAX, _M_MMAP_THRESHOLD = -8, -3  # of malloc.h
 
 
 def freeze_garbage() -> None:
@@ -23,12 +25,16 @@ def freeze_garbage() -> None:
     gc.freeze()
 
 
-def return_large_blocks() -> None:
-    """Let glibc return each freed block of :data:`LARGE_BLOCK_BYTES` or more to the operating system.
+def limit_kept_memory() -> None:
+    """Let glibc keep little of the memory that requests have used (mallopt(3)). Call it before threads start.
 
-    glibc allocates large blocks outside its heaps. By default, it raises the size of a large block to that of
-    the largest one freed so far, up to 32 MiB, so that each heap keeps the memory of the largest
-    request bodies (mallopt(3), M_MMAP_THRESHOLD). Other C libraries are left as they are.
+    By default each thread gets a heap of its own, up to eight for each processor. Such a heap becomes
+    fragmented and keeps most of what it ever held, and Python's lock lets one thread allocate at a time
+    anyway. Large blocks are allocated outside the heaps. By default glibc raises their size to that of
+    the largest one freed so far, up to 32 MiB, so that the heaps keep the bodies of the largest requests.
+    Other C libraries are left as they are.
     """
     with suppress(OSError, AttributeError, TypeError):  # no mallopt: another C library, or Windows
-        ctypes.CDLL(None).mallopt(ctypes.c_int(_M_MMAP_THRESHOLD), ctypes.c_int(LARGE_BLOCK_BYTES))
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(ctypes.c_int(_M_ARENA_MAX), ctypes.c_int(HEAPS))
+        mallopt(ctypes.c_int(_M_MMAP_THRESHOLD), ctypes.c_int(LARGE_BLOCK_BYTES))

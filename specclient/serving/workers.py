@@ -37,7 +37,7 @@ from specclient.serving.keys.rate_limits import UsageMeter
 from specclient.serving.keys.store import KeyStore
 from specclient.serving.limits import Limits
 from specclient.serving.metrics import FOLDER_VARIABLE
-from specclient.serving.process_memory import freeze_garbage, return_large_blocks
+from specclient.serving.process_memory import freeze_garbage, limit_kept_memory
 from specclient.serving.server import uvicorn_options
 from specclient.serving.warmup import preload
 
@@ -126,7 +126,7 @@ class _WorkerConfig(uvicorn.Config):
         """Make the application. An error stops all workers, because a restart would fail again."""
         self.http = limited_protocol(self._limits)
         _end_with_parent()
-        return_large_blocks()
+        limit_kept_memory()
         try:
             super().load()
         except OpenAIError as error:

@@ -163,10 +163,10 @@ def _serve(plan: ServerPlan, sock: socket.socket, host: str, workers: int) -> bo
     from specclient.serving import (  # noqa: PLC0415 - an extra
         app_of,
         freeze_garbage,
+        limit_kept_memory,
         make_server,
         preload,
         raise_descriptor_limit,
-        return_large_blocks,
         serve_by_workers,
     )
     from specclient.serving.catalogue import ModelCatalogue  # noqa: PLC0415
@@ -178,7 +178,7 @@ def _serve(plan: ServerPlan, sock: socket.socket, host: str, workers: int) -> bo
         _introduce(names, host, port, keyed=keyed)
         with _ignore_repeated_signal():
             return serve_by_workers(plan, sock, workers)
-    return_large_blocks()
+    limit_kept_memory()
     app = app_of(plan)
     if plan.preloaded:
         click.echo("Loading …")

@@ -12,13 +12,13 @@ import pytest
 PROGRAM = """
 import os, sys
 from pathlib import Path
-from specclient.serving.process_memory import return_large_blocks
+from specclient.serving.process_memory import limit_kept_memory
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 if sys.argv[1] == "set":
-    return_large_blocks()
+    limit_kept_memory()
 bytes(30 * 2**20)  # glibc now expects blocks of this size, and would keep them
 before = resident()
 blocks = [(bytearray(b"x" * (8 * 2**20)), [bytearray(2000) for _ in range(50)]) for _ in range(8)]
@@ -28,13 +28,44 @@ print((resident() - before) // 2**20)
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="sets glibc's allocator")
+#: Allocates in many threads at once; glibc then prints its heaps on stderr.
+THREADS = """
+import ctypes, sys, threading
+from specclient.serving.process_memory import limit_kept_memory
+
+if sys.argv[1] == "set":
+    limit_kept_memory()
+libc, barrier = ctypes.CDLL(None), threading.Barrier(12)
+libc.malloc.restype = ctypes.c_void_p
+
+def allocate():
+    barrier.wait()
+    for _ in range(1000):
+        libc.malloc(1000)  # without Python's lock
+    barrier.wait()
+
+threads = [threading.Thread(target=allocate) for _ in range(12)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+libc.malloc_stats()
+"""
+
+pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="sets glibc's allocator")
+
+
+def _run(program: str, setting: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", program, setting]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+
+
+def test_threads_share_two_heaps() -> None:
+    heaps = {name: _run(THREADS, name).stderr.count("Arena ") for name in ("default", "set")}
+    assert heaps["set"] <= 2 < heaps["default"], heaps
+
+
 def test_freed_large_blocks_are_returned() -> None:
-    kept_mb = {}
-    for setting in ("default", "set"):
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, setting], capture_output=True, text=True, check=True, timeout=60
-        )
-        kept_mb[setting] = int(done.stdout)
+    kept_mb = {name: int(_run(PROGRAM, name).stdout) for name in ("default", "set")}
     assert kept_mb["set"] <= 4, kept_mb
     assert kept_mb["default"] >= kept_mb["set"] + 8, kept_mb
