@@ -20,11 +20,20 @@ def encode_request(
     request: Request, decision: Decision, endpoint: Endpoint, record: CallRecorder
 ) -> WireRequest:
     """Return the HTTP request for an endpoint; attempts that fail and are retried are noted in the record."""
+    origin = request.options.origin
+    if origin is not None and origin.provider == endpoint.name:
+        headers = {**request.options.headers, **origin.headers}
+        request = replace(request, options=replace(request.options, headers=headers))
+    else:
+        origin = None
     wire = dialect_of(endpoint).encode(
         _with_draft_length(request, decision, endpoint), endpoint, decision.model
     )
-    headers = wire.headers if record.span is None else record.span.inject_headers(wire.headers)
-    return replace(wire, headers=headers, on_failed_attempt=record.note_failed_try)
+    sent = wire.headers if record.span is None else record.span.inject_headers(wire.headers)
+    deployment = wire.deployment
+    if origin is not None:
+        deployment = f"{endpoint.name}/{decision.model}{origin.account}"
+    return replace(wire, headers=sent, deployment=deployment, on_failed_attempt=record.note_failed_try)
 
 
 def _with_draft_length(request: Request, decision: Decision, endpoint: Endpoint) -> Request:

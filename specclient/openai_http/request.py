@@ -71,6 +71,7 @@ def parse_call(
     permit: RoutePermit | None = None,
     *,
     most_values: int = JSON_VALUES,
+    checked: bool = True,
 ) -> IncomingCall:
     """Parse a call.
 
@@ -81,6 +82,7 @@ def parse_call(
         query: query string, which is forwarded.
         permit: the routes that the call may be sent to.
         most_values: maximum number of JSON values and names in the body.
+        checked: whether messages, prompt or input are checked here. False leaves that to the provider.
 
     Raises:
         ServingError: 400; the message names the field and what is allowed.
@@ -94,14 +96,14 @@ def parse_call(
         )
     ours = given.pop(EXTENSION, None)
     meta = headers.get(META_HEADER, "") not in ("", "0", "false")
-    check = _CONTENTS.get(method.name)
+    check = _CONTENTS.get(method.name) if checked else None
     if check is not None:
         check(given)
     params = {name: value for name, value in given.items() if name in method.params}
     extra = {name: value for name, value in given.items() if name not in method.params}
     options = PerCallOptions(
         headers=forwarded_headers(headers, FORWARDED_HEADERS),
-        query=dict(parse_qsl(query)) if query else {},
+        query=_parameters(query) if query else {},
         body=extra,
         permit=permit,
     )
@@ -134,6 +136,17 @@ def forwarded_headers(headers: Mapping[str, str], names: Sequence[str]) -> dict[
             raise bad_request(
                 None, f"header {name!r} has a character that is not printable ASCII", "invalid_header"
             )
+    return found
+
+
+def _parameters(query: str) -> dict[str, str | list[str]]:
+    """Return the parameters of a query. ``name[]`` is a list, which the encoder writes in the same form."""
+    found: dict[str, str | list[str]] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name.endswith("[]"):
+            found[name[:-2]] = [*found.get(name[:-2], []), value]
+        else:
+            found[name] = value
     return found
 
 

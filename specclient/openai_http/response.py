@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from typing import Any
@@ -10,10 +10,11 @@ from typing import Any
 import pydantic
 
 from specclient.call.result import CallResult
-from specclient.openai_http.request import EXTENSION
+from specclient.openai_http.request import EXTENSION, IncomingCall
+from specclient.openai_http.responses_api.response import ResponseEventBuilder, response_of
 from specclient.providers import dialect
 from specclient.providers.encoding import json_of
-from specclient.types.call import Call
+from specclient.types.call import Call, MeteredModel
 from specclient.types.inference_methods import CHAT, COMPLETION, RESPONSE
 from specclient.types.request import Request
 
@@ -31,6 +32,22 @@ def json_bytes_of(value: Any) -> bytes:
     return json_of(value)
 
 
+def whole_body(result: CallResult, call: IncomingCall) -> bytes:
+    """Return the body of a complete answer: the upstream's own if it can be sent unchanged.
+
+    Raises:
+        APIError: the upstream's response could not be decoded.
+    """
+    value = result.unwrap()
+    if call.response is not None:
+        extension = {EXTENSION: call_extension(value.meta)} if call.meta else {}
+        return json_of({**response_of(call.response, value), **extension})
+    if call.meta and isinstance(value, MeteredModel):
+        extension = {EXTENSION: call_extension(value.meta)}
+        return json_of({**value.to_dict(mode="json", warnings=False), **extension})
+    return upstream_body(result, call.request) or json_bytes_of(value)
+
+
 def upstream_body(result: CallResult, request: Request) -> bytes | None:
     """Return the upstream's body if it uses OpenAI's format and can be sent unchanged; else None."""
     if result.reply is None or request.strategy is not None or result.dialect is not dialect("openai"):
@@ -38,37 +55,59 @@ def upstream_body(result: CallResult, request: Request) -> bytes | None:
     return result.reply.content
 
 
-def chunk_events(chunks: Iterable[Any], request: Request) -> bytes:
-    """Return chunks, or events of the Responses API, as server-sent events."""
-    named = request.method is RESPONSE
-    return b"".join([_event(chunk, named=named) for chunk in chunks])
-
-
-def named_events(events: Iterable[Mapping[str, Any]]) -> bytes:
-    """Return events with a ``type`` as server-sent events of that name."""
-    return b"".join([_named_event(event) for event in events])
-
-
-def error_event(error: Mapping[str, Any], request: Request) -> bytes:
-    """Return the event of an error that ends a stream.
+class EventEncoder:
+    """Encodes the chunks of one stream as server-sent events.
 
     Args:
-        error: OpenAI's error object.
-        request: the request that was streamed.
+        call: the call that is streamed.
     """
-    if request.method is RESPONSE:
-        body = {"type": "error", **{n: error[n] for n in ("code", "message", "param")}, "error": error}
-        return _named_event(body)
-    return b"data: %b\n\n" % json_of({"error": error})
+
+    def __init__(self, call: IncomingCall) -> None:
+        self._call = call
+        self._request = call.response or call.request
+        self._named = call.request.method is RESPONSE
+        self._translation = None if call.response is None else ResponseEventBuilder(call.response)
+        self._last: Any = None
+
+    def begin(self) -> bytes:
+        """Return the events before the first chunk."""
+        return b"" if self._translation is None else _named_events(self._translation.begin())
+
+    def chunks(self, chunks: Sequence[Any]) -> bytes:
+        """Return the events of chunks that arrived together."""
+        if self._translation is not None:
+            return _named_events(event for chunk in chunks for event in self._translation.of(chunk))
+        self._last = chunks[-1] if chunks else self._last
+        return b"".join([_event(chunk, named=self._named) for chunk in chunks])
+
+    def end(self, record: Callable[[], Call]) -> bytes:
+        """Return the events after the last chunk.
+
+        Args:
+            record: returns the call's record, for callers that have asked for it.
+        """
+        last = b"" if self._translation is None else _named_events(self._translation.end())
+        if self._call.meta:
+            last += _meta_event(self._last, record(), self._request)
+        return last if self._request.method is RESPONSE else last + DONE
+
+    def error(self, error: Mapping[str, Any]) -> bytes:
+        """Return the event of an error that ends the stream.
+
+        Args:
+            error: OpenAI's error object.
+        """
+        if self._request.method is RESPONSE:
+            fields = {name: error.get(name) for name in ("code", "message", "param")}
+            return _named_event({"type": "error", **fields, "error": error})
+        return b"data: %b\n\n" % json_of({"error": error})
 
 
-def meta_event(last: Any, record: Call, request: Request) -> bytes:
+def _meta_event(last: Any, record: Call, request: Request) -> bytes:
     """Return the event with the extension of a streamed call: a separate chunk without choices.
 
     Args:
         last: the last chunk, whose id the event repeats; None without one.
-        record: the record of the call.
-        request: the request that was streamed.
     """
     if request.method is RESPONSE:
         return _named_event({"type": "specclient.meta", EXTENSION: call_extension(record)})
@@ -93,6 +132,10 @@ def _event(chunk: Any, *, named: bool) -> bytes:
     if not named:
         return b"data: %b\n\n" % data
     return b"event: %b\ndata: %b\n\n" % (str(getattr(chunk, "type", "message")).encode(), data)
+
+
+def _named_events(events: Iterable[Mapping[str, Any]]) -> bytes:
+    return b"".join([_named_event(event) for event in events])
 
 
 def _named_event(event: Mapping[str, Any]) -> bytes:

@@ -13,6 +13,21 @@ from specclient.types.strategy import Strategy
 
 
 @dataclass(frozen=True, slots=True)
+class OriginOptions:
+    """The part of a call that is meant for one provider alone, such as the caller's own key there.
+
+    Attributes:
+        provider: the provider's name. Attempts at any other one do not use these options.
+        headers: added to the request; they override those of the endpoint and of the call.
+        account: distinguishes the key from others at this provider, each with its own rate limits.
+    """
+
+    provider: str
+    headers: Mapping[str, str | None] = field(repr=False)  # may hold keys
+    account: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class PerCallOptions:
     """The options of one call, in addition to the API's parameters.
 
@@ -27,6 +42,7 @@ class PerCallOptions:
         tags: labels that the ledger stores with the call.
         session: the conversation or agent run that the call belongs to; stored with the call.
         permit: the routes that the call and all its sub-calls may be sent to; None for any.
+        origin: options for one of the providers that may serve the call; None for none.
     """
 
     headers: Mapping[str, str | None] = field(default_factory=dict)
@@ -40,6 +56,7 @@ class PerCallOptions:
     tags: Mapping[str, str] = field(default_factory=dict)
     session: str | None = None
     permit: RoutePermit | None = None
+    origin: OriginOptions | None = None
 
 
 @dataclass(frozen=True, slots=True)
