@@ -71,7 +71,7 @@ coverage: $(READY)
 QUICK_SDK := $(addprefix tests/sdk/, \
   config/test_loading.py test_errors.py batch/test_lines.py budgets/test_media.py call/test_stream.py \
   client/test_shared_state.py draft_target/test_result.py http_transport/test_retry.py \
-  ledger/test_encoding.py openai_http/test_json_body.py prices/test_catalogue.py \
+  ledger/test_encoding.py official_client/test_origins.py openai_http/test_json_body.py prices/test_catalogue.py \
   providers/test_usage.py reports/test_savings.py resources/test_paging.py \
   routing/choose/test_decisions.py routing/learn/test_quantile_sketch.py \
   routing/simulate/test_trace.py runtime/test_folders.py serving/test_connection.py \

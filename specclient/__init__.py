@@ -45,6 +45,10 @@ if TYPE_CHECKING:
         Timeout,
         Transport,
     )
+    from specclient.official_client.clients import async_openai_client, openai_client
+    from specclient.official_client.instrument import instrument, uninstrument
+    from specclient.official_client.records import last_call
+    from specclient.official_client.transport import async_transport, transport
     from specclient.providers.custom import Provider
     from specclient.resources.assistants import AssistantEventHandler, AsyncAssistantEventHandler
     from specclient.resources.file_inputs import file_from_path
@@ -128,15 +132,22 @@ _LAZY = {
     "Timeout": ("specclient.http_transport.clients.defaults", ""),
     "Transport": ("specclient.http_transport.clients.defaults", ""),
     "Usage": ("specclient.types", ""),
+    "async_openai_client": ("specclient.official_client.clients", ""),
+    "async_transport": ("specclient.official_client.transport", ""),
     "aspeculative_decode": ("specclient.draft_target", ""),
     "aspeculative_decode_many": ("specclient.draft_target", ""),
     "file_from_path": ("specclient.resources.file_inputs", ""),
+    "instrument": ("specclient.official_client.instrument", ""),
+    "last_call": ("specclient.official_client.records", ""),
     "not_given": ("specclient.types.params", ""),
     "omit": ("specclient.types.params", ""),
+    "openai_client": ("specclient.official_client.clients", ""),
     "pydantic_function_tool": ("specclient.structured", ""),
     "pydantic_responses_function_tool": ("specclient.structured", ""),
     "speculative_decode": ("specclient.draft_target", ""),
     "speculative_decode_many": ("specclient.draft_target", ""),
+    "transport": ("specclient.official_client.transport", ""),
+    "uninstrument": ("specclient.official_client.instrument", ""),
 }
 _MODULES = ("batch", "lib", "types")
 _RESOURCES = frozenset({*_ROOTS, "completions", "embeddings", "moderations"})
@@ -192,15 +203,22 @@ __all__ = [
     "__version__",
     "aspeculative_decode",
     "aspeculative_decode_many",
+    "async_openai_client",
+    "async_transport",
     "batch",
     "file_from_path",
+    "instrument",
+    "last_call",
     "not_given",
     "omit",
+    "openai_client",
     "pydantic_function_tool",
     "pydantic_responses_function_tool",
     "speculative_decode",
     "speculative_decode_many",
+    "transport",
     "types",
+    "uninstrument",
 ]
 __all__ += errors.__all__
 

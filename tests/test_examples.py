@@ -67,6 +67,12 @@ def test_quickstart(example) -> None:
     assert "estimated: True" in out
 
 
+def test_official_client(example) -> None:
+    out = example("official_client.py")
+    assert "route local/demo cost 0" in out
+    assert "acceptance rate 0." in out or "acceptance rate 1.0" in out
+
+
 def test_async_stream(example) -> None:
     out = example("async_stream.py")
     assert out.count("characters drafted") == 2
