@@ -184,8 +184,7 @@ class CallRecorder:
             if extra := choice.__pydantic_extra__:
                 has_telemetry = has_telemetry or not CHOICE_FIELDS.isdisjoint(extra)
         if self._served_model is None:
-            self._served_model = chunk.model or None
-            self._answer_id = chunk.id or None
+            self._served_model, self._answer_id = model_of(chunk), id_of(chunk)
         if has_telemetry or ((extra := chunk.__pydantic_extra__) and not ANSWER_FIELDS.isdisjoint(extra)):
             self._telemetry.add_answer(chunk)
 

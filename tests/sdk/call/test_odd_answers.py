@@ -1,4 +1,4 @@
-"""Answers whose choices or tool calls have another value than a number as their index."""
+"""Answers with values of another type: as index of choices and tool calls, as model and id."""
 
 from __future__ import annotations
 
@@ -76,3 +76,20 @@ def test_another_index_is_kept(client: OpenAI, openai_server: OpenAIServer, inde
         list(stream)
         assert {choice.message.content for choice in stream.get_final_completion().choices} == {"hello"}
     list(client.chat.completions.create(**ASK, stream=True))
+
+
+@pytest.mark.parametrize("odd", [[None], {"a": 1}, ""], ids=repr)
+def test_a_model_or_id_that_is_no_text_is_not_recorded(
+    client: OpenAI, openai_server: OpenAIServer, odd: Any
+) -> None:
+    chunks = [
+        chunk.replace(b'"id": "c"', b'"id": %b' % json.dumps(odd).encode()).replace(
+            b'"model": "m"', b'"model": %b' % json.dumps(odd).encode()
+        )
+        for chunk in _chunks(0)
+    ]
+    openai_server.script(reply(200, {**_answer(0), "model": odd, "id": odd}), events(*chunks))
+    assert client.chat.completions.create(**ASK).meta.served_model is None
+    stream = client.chat.completions.create(**ASK, stream=True)
+    assert len(list(stream)) == 3
+    assert stream.meta.served_model is None
