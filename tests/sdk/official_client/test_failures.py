@@ -50,7 +50,7 @@ def test_a_reset_connection_is_tried_as_often_as_by_one_client(
     with pytest.raises(openai.APIConnectionError, match="No answer from") as caught:
         connect(library).chat.completions.create(model="m-large", messages=ASK)
     assert not isinstance(caught.value, openai.APITimeoutError)
-    assert 3 <= len(openai_server.requests) < 6  # more if the official client repeated the pipeline's attempts
+    assert 3 <= len(openai_server.requests) < 6  # more if the official client repeated the attempts
 
 
 @pytest.mark.parametrize("stream", [False, True])
