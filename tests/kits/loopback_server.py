@@ -15,7 +15,6 @@ import json
 import socket
 import struct
 import threading
-import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -242,7 +241,6 @@ class OpenAIServer(LoopThread):
         self.requests: list[Received] = []
         self.connections = 0
         self.left = 0
-        self.port = 0
         self._script: deque[Behaviour] = deque()
         self._changed = threading.Condition()
 
@@ -263,35 +261,6 @@ class OpenAIServer(LoopThread):
         with self._changed:
             return self._changed.wait_for(lambda: self.left >= count, timeout)
 
-    async def _serve(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._stop = asyncio.Event()
-        tasks: set[asyncio.Task[None]] = set()
-        # Transports, not writers: a writer may be deleted while its transport still has unread bytes.
-        transports: weakref.WeakSet[asyncio.WriteTransport] = weakref.WeakSet()
-
-        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            transports.add(writer.transport)
-            task = self._loop.create_task(self._connection(reader, writer))
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
-
-        server = await asyncio.start_server(connected, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
-        self._ready.set()
-        await self._stop.wait()
-        # Let pending connections be accepted first: if a server is closed while asyncio has accepted a
-        # connection but not yet attached it to the server, its socket is dropped without being closed.
-        await _turns()
-        server.close()
-        await _turns()
-        for task in list(tasks):
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for transport in transports:
-            transport.abort()
-        await _turns()
-
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         number = self.connections
@@ -309,12 +278,6 @@ class OpenAIServer(LoopThread):
             with self._changed:
                 self.left += 1
                 self._changed.notify_all()
-
-
-async def _turns() -> None:
-    """Run 20 iterations of the event loop to finish pending callbacks, however slow the machine is."""
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 async def _receive(reader: asyncio.StreamReader, connection: int) -> Received:

@@ -31,9 +31,10 @@ class SlowProxy(LoopThread):
     def __init__(self, target: int) -> None:
         super().__init__()
         self._target = target
-        self.port = 0
         self.delay_s = 0.0
         self._lost: bytes | None = None
+        self._moving = asyncio.Event()
+        self._moving.set()
 
     def stall(self) -> None:
         """Hold back everything that arrives from now on; new connections are accepted."""
@@ -51,26 +52,6 @@ class SlowProxy(LoopThread):
     def has_lost_an_answer(self) -> bool:
         """Whether the text of :meth:`lose_answer_to` came."""
         return self._lost is None
-
-    async def _serve(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._moving, self._stop = asyncio.Event(), asyncio.Event()
-        self._moving.set()
-        tasks: set[asyncio.Task[None]] = set()
-
-        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            task = self._loop.create_task(self._connection(reader, writer))
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
-
-        server = await asyncio.start_server(connected, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
-        self._ready.set()
-        await self._stop.wait()
-        server.close()
-        for task in list(tasks):
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
