@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from specclient.http_transport.body_limits import response_too_large
+
 
 class PieceCutter:
     """Splits bytes into pieces of one size; with a size of None, pieces are left unchanged."""
@@ -31,18 +33,43 @@ class PieceCutter:
 
 
 class LineSplitter:
-    """Splits text into lines, as :meth:`str.splitlines` does."""
+    """Splits text into lines, as :meth:`str.splitlines` does.
 
-    def __init__(self) -> None:
-        self._held = ""
+    Args:
+        max_line_bytes: the bytes, in UTF-8, of the longest line whose end is waited for.
+    """
+
+    def __init__(self, max_line_bytes: float) -> None:
+        self._max_line_bytes = max_line_bytes
+        self._held: list[str] = []
+        self._size = 0
 
     def add(self, text: str) -> Iterator[str]:
-        """Add text, and yield the lines that are whole."""
-        text = self._held + text
+        """Add text, and yield the lines that are whole.
+
+        Raises:
+            ResponseTooLargeError: the line that has begun is longer than allowed.
+        """
+        if not text:
+            return
+        if self._held and self._held[-1].endswith("\r"):
+            text = self._held.pop() + text
         cut = max(text.rfind("\n"), text.rfind("\r", 0, -1)) + 1  # a CR at the end may be half of a CRLF
-        self._held = text[cut:]
-        yield from text[:cut].splitlines()
+        if cut:
+            whole = "".join((*self._held, text[:cut]))
+            self._held, self._size = [], 0
+            yield from whole.splitlines()
+        if cut < len(text):
+            self._held.append(text[cut:])
+            self._size += len(text[cut:].encode())
+            if self._size > self._max_line_bytes:
+                raise response_too_large(
+                    "A line of the response is longer than allowed",
+                    "max_event_bytes",
+                    self._max_line_bytes,
+                    self._size,
+                )
 
     def rest(self) -> Iterator[str]:
         """Yield the last lines, of which the last may have no end."""
-        yield from self._held.splitlines()
+        yield from "".join(self._held).splitlines()

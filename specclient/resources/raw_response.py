@@ -12,8 +12,10 @@ from typing import Any, Generic, TypeVar
 
 from specclient.call.stream import AsyncStream, Stream
 from specclient.errors import OpenAIError
+from specclient.http_transport.body_limits import DEFAULT_RESPONSE_LIMITS, BodyReader
 from specclient.resources.body_pieces import LineSplitter, PieceCutter
 from specclient.types.base import WireModel
+from specclient.types.limit import ResponseLimits
 
 T = TypeVar("T")
 
@@ -155,11 +157,17 @@ class RawResponse(ResponseHead, Generic[T]):
 
 
 class _UnreadResponse(ResponseHead):
-    """A response whose body can be iterated over once; ``read()`` keeps the body for later use."""
+    """A response whose body can be iterated over once; ``read()`` keeps the body for later use.
 
-    def __init__(self, body: Any) -> None:
+    Args:
+        body: the bytes of the body, synchronous or asynchronous.
+        limits: the limits on what is kept of it: the whole body, or a line.
+    """
+
+    def __init__(self, body: Any, limits: ResponseLimits) -> None:
         super().__init__(body.response)
         self._body = body
+        self._limits = limits
         self._read: bytes | None = None
         self._state = ""
 
@@ -182,7 +190,7 @@ class StreamedResponse(_UnreadResponse):
     """A response whose body is read on demand; synchronous."""
 
     def __init__(self, body: Stream[bytes], parse: Callable[[bytes, Any], Any], events: Any) -> None:
-        super().__init__(body)
+        super().__init__(body, limits_of(body.async_stream()))
         self._parse = parse
         self._events = events
 
@@ -201,16 +209,27 @@ class StreamedResponse(_UnreadResponse):
                 yield text
 
     def iter_lines(self) -> Iterator[str]:
-        """Iterate over the lines of the body, without line endings."""
-        lines = LineSplitter()
+        """Iterate over the lines of the body, without line endings.
+
+        Raises:
+            ResponseTooLargeError: a line has more than ``max_event_bytes``.
+        """
+        lines = LineSplitter(self._limits.max_event_bytes)
         for text in self.iter_text():
             yield from lines.add(text)
         yield from lines.rest()
 
     def read(self) -> bytes:
-        """Return the whole body."""
+        """Return the whole body.
+
+        Raises:
+            ResponseTooLargeError: it has more than ``max_body_bytes``.
+        """
         if self._read is None:
-            self._read = b"".join(self._unread())
+            reader = BodyReader(self._limits, None)
+            for piece in self._unread():
+                reader.add(piece, None)
+            self._read = reader.content()
         return self._read
 
     def text(self) -> str:
@@ -246,7 +265,7 @@ class AsyncStreamedResponse(_UnreadResponse):
     """A response whose body is read on demand; asynchronous."""
 
     def __init__(self, body: AsyncStream[bytes], parse: Callable[[bytes, Any], Any], events: Any) -> None:
-        super().__init__(body)
+        super().__init__(body, limits_of(body))
         self._parse = parse
         self._events = events
 
@@ -271,8 +290,12 @@ class AsyncStreamedResponse(_UnreadResponse):
                 yield text
 
     async def iter_lines(self) -> AsyncIterator[str]:
-        """Iterate over the lines of the body, without line endings."""
-        lines = LineSplitter()
+        """Iterate over the lines of the body, without line endings.
+
+        Raises:
+            ResponseTooLargeError: a line has more than ``max_event_bytes``.
+        """
+        lines = LineSplitter(self._limits.max_event_bytes)
         async for text in self.iter_text():
             for line in lines.add(text):
                 yield line
@@ -280,9 +303,16 @@ class AsyncStreamedResponse(_UnreadResponse):
             yield line
 
     async def read(self) -> bytes:
-        """Return the whole body."""
+        """Return the whole body.
+
+        Raises:
+            ResponseTooLargeError: it has more than ``max_body_bytes``.
+        """
         if self._read is None:
-            self._read = b"".join([piece async for piece in self._unread()])
+            reader = BodyReader(self._limits, None)
+            async for piece in self._unread():
+                reader.add(piece, None)
+            self._read = reader.content()
         return self._read
 
     async def text(self) -> str:
@@ -312,3 +342,9 @@ class AsyncStreamedResponse(_UnreadResponse):
         """Release the connection."""
         self._state = self._state or "closed"
         await self._body.close()
+
+
+def limits_of(body: AsyncStream[Any]) -> ResponseLimits:
+    """Return the limits of the client that received a body; the default ones where no HTTP was used."""
+    limits: ResponseLimits = getattr(body.http, "limits", DEFAULT_RESPONSE_LIMITS)
+    return limits

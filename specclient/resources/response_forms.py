@@ -12,8 +12,7 @@ from specclient.call.result import CallResult
 from specclient.call.stream import AsyncStream, Stream
 from specclient.http_transport.sse import SSEDecoder
 from specclient.resources.callers import ResultConverter
-from specclient.resources.raw_response import AsyncStreamedResponse, RawResponse, StreamedResponse
-from specclient.types.limit import ResponseLimits
+from specclient.resources.raw_response import AsyncStreamedResponse, RawResponse, StreamedResponse, limits_of
 from specclient.types.request import Request
 
 
@@ -68,7 +67,7 @@ def _decoded_async(request: Request, body: AsyncStream[bytes]) -> AsyncStream[An
     """Return the events of a body as it comes."""
 
     async def batches() -> AsyncGenerator[list[Any], None]:
-        decoder, read = _decoder_of(body), ChunkDecoder(body.dialect, request)
+        decoder, read = SSEDecoder(limits_of(body).max_event_bytes), ChunkDecoder(body.dialect, request)
         try:
             async for piece in body:
                 if chunks := read.decode(decoder.feed(piece)):
@@ -81,12 +80,6 @@ def _decoded_async(request: Request, body: AsyncStream[bytes]) -> AsyncStream[An
     return AsyncStream(batches(), lambda: body.meta, body.http, body.dialect)
 
 
-def _decoder_of(body: AsyncStream[bytes]) -> SSEDecoder:
-    """Return the decoder of a body's events, with the limit of the client that received it."""
-    limits: ResponseLimits | None = getattr(body.http, "limits", None)
-    return SSEDecoder() if limits is None else SSEDecoder(limits.max_event_bytes)
-
-
 def _decoded_sync(request: Request, body: Stream[bytes]) -> Stream[Any]:
     """Return the events of a body as it comes."""
     return Stream(_DecodingSource(request, body))
@@ -97,7 +90,7 @@ class _DecodingSource:
 
     def __init__(self, request: Request, body: Stream[bytes]) -> None:
         self._body = body
-        self._decoder = _decoder_of(body.async_stream())
+        self._decoder = SSEDecoder(limits_of(body.async_stream()).max_event_bytes)
         self._chunks = ChunkDecoder(body.dialect, request)
         self._ready: list[Any] = []
         self._ended = False

@@ -68,7 +68,8 @@ class ResponseLimits:
 
     Attributes:
         max_body_bytes: of a body that is read whole, and of all the events of a stream together.
-        max_event_bytes: of one event of a stream, and so of each of its lines.
+        max_event_bytes: of one event of a stream, and so of each of its lines; and of a line that a caller
+            takes by ``iter_lines``.
         max_compression_ratio: decompressed bytes per received byte; checked from 16 MiB on. gzip compresses
             JSON and text to a ratio of 3 to 30, and a run of one byte to 1,030.
 

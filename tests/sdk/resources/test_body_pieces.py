@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specclient.errors import ResponseTooLargeError
 from specclient.resources.body_pieces import LineSplitter, PieceCutter
 
 
@@ -33,9 +35,17 @@ def test_without_a_size_parts_are_left_as_received_without_empty_ones():
 
 @given(st.text("a\r\n", max_size=20), st.lists(st.integers(0, 100)))
 def test_lines_are_those_of_the_whole_text(text, cuts):
-    assert joined(LineSplitter(), parts(text, cuts)) == text.splitlines()
+    assert joined(LineSplitter(math.inf), parts(text, cuts)) == text.splitlines()
 
 
 @pytest.mark.parametrize("received", [["a\r", "\nb"], ["a\r\n", "b"], ["a", "\r\nb"]])
 def test_a_line_end_cut_in_two_ends_one_line(received):
-    assert joined(LineSplitter(), received) == ["a", "b"]
+    assert joined(LineSplitter(math.inf), received) == ["a", "b"]
+
+
+def test_a_line_without_an_end_is_refused_at_the_limit():
+    lines = LineSplitter(10)
+    assert list(lines.add("12345\n1234567890")) == ["12345"]
+    with pytest.raises(ResponseTooLargeError, match="max_event_bytes is 10") as caught:
+        list(lines.add("é"))
+    assert caught.value.read == 12
