@@ -23,6 +23,9 @@ from openai_sync.endpoints import Endpoint, endpoints
 from openai_sync.literals import source
 from openai_sync.models import Models
 from openai_sync.names import Catalogue
+from openai_sync.resource_modules import resource_modules
+from openai_sync.sockets import sockets
+from openai_sync.stubs import FOLDER, stubs
 from openai_sync.tables import Tables
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,7 +47,12 @@ def generated(root: Path = ROOT) -> dict[Path, str]:
         _API / "names.py": _file("The names of OpenAI's types", tables.names()),
         _API / "unions.py": _file("The unions of OpenAI's types that are not declared", tables.unions()),
         _API / "homes.py": _file("The modules in which OpenAI's types are declared", tables.homes()),
+        _API / "resource_modules.py": _file("The modules of OpenAI's resources", resource_modules()),
     }
+    files[_API / "sockets.py"] = _file(
+        "The WebSocket methods of OpenAI's API, by their path on a client",
+        _table("SOCKETS", sockets(catalogue)),
+    )
     files[_TYPES / "create_params.py"] = _file(
         "The keyword arguments of the calls that have a hand-written resource class", calls()
     )
@@ -57,7 +65,10 @@ def generated(root: Path = ROOT) -> dict[Path, str]:
             f"The types of `{_join('specclient.types', package)}` for type checkers; unlisted names are Any"
         )
         files[path] = _file(about, tables.stub(package))
-    return files | _endpoint_files(endpoints(catalogue))
+    files |= _endpoint_files(endpoints(catalogue))
+    for path, text in stubs(catalogue, models, tables.own_names()).items():
+        files[path] = f"# {_GENERATED}\n{text}" if path.suffix == ".pyi" else text
+    return files
 
 
 def _endpoint_files(table: Mapping[str, Endpoint]) -> dict[Path, str]:
@@ -67,13 +78,17 @@ def _endpoint_files(table: Mapping[str, Endpoint]) -> dict[Path, str]:
     roots = f"ROOTS = {sorted(by_root)!r}  # one module each"
     files = {_API / "endpoints" / "__init__.py": _file("The endpoints of OpenAI's API, by resource", roots)}
     for root, rows in by_root.items():
-        text = (
-            "from __future__ import annotations\n\nfrom collections.abc import Mapping\n"
-            "from typing import Any, Final\n\n"
-            f"ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {source(rows)}\n"
-        )
+        text = _table("ENDPOINTS", rows)
         files[_API / "endpoints" / f"{root}.py"] = _file(f"The endpoints of `client.{root}`", text)
     return files
+
+
+def _table(name: str, rows: Mapping[str, Mapping[str, object]]) -> str:
+    return (
+        "from __future__ import annotations\n\nfrom collections.abc import Mapping\n"
+        "from typing import Any, Final\n\n"
+        f"{name}: Final[Mapping[str, Mapping[str, Any]]] = {source(rows)}\n"
+    )
 
 
 def _file(about: str, text: str) -> str:
@@ -88,13 +103,21 @@ def stale(root: Path = ROOT) -> list[Path]:
     """Return the generated files that are missing or outdated, and files that are no longer generated."""
     files = generated(root)
     changed = [path for path, text in files.items() if not _is_current(root / path, text)]
-    existing = {path.relative_to(root) for path in (root / _API).rglob("*.py")}
+    existing = {path.relative_to(root) for path in _existing(root)}
     return sorted({*changed, *(existing - files.keys())})
+
+
+def _existing(root: Path) -> list[Path]:
+    """Return the files in folders where every file is generated."""
+    return [*(root / _API).rglob("*.py"), *(root / FOLDER).rglob("*.pyi")]
 
 
 def _is_current(path: Path, text: str) -> bool:
     """Return whether a file has the same code as ``text``, regardless of format and order of imports."""
-    return path.exists() and _code(path.read_text(encoding="utf-8")) == _code(text)
+    if not path.exists():
+        return False
+    found = path.read_text(encoding="utf-8")
+    return found == text or (FOLDER.name not in path.parts and _code(found) == _code(text))
 
 
 def _code(text: str) -> tuple[list[str], list[str]]:
@@ -115,11 +138,11 @@ def write(root: Path = ROOT) -> None:
     for path, text in files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text, encoding="utf-8")
-    for path in (root / _API).rglob("*.py"):
+    for path in _existing(root):
         if path.relative_to(root) not in files:
             path.unlink()
     ruff = Path(sys.executable).with_name("ruff")
-    paths = [str(root / path) for path in files]
+    paths = [str(root / path) for path in files if path.parts[0] != FOLDER.name]  # stubs stay short lines
     for command in (["check", "--quiet", "--fix", "--select", "I"], ["format", "--quiet"]):
         subprocess.run([ruff, *command, *paths], check=True, cwd=root)
 

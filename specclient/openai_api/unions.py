@@ -86,6 +86,7 @@ UNIONS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
             "agent.session.turn.cancelled": "beta.AgentSessionTurnCancelledEvent",
             "agent.session.turn.item.added": "beta.AgentSessionTurnItemAddedEvent",
             "agent.session.idle": "beta.AgentSessionIdleEvent",
+            "agent.session.budget_reached": "beta.AgentSessionBudgetReachedEvent",
             "agent.session.in_progress": "beta.AgentSessionInProgressEvent",
             "agent.session.requires_action": "beta.AgentSessionRequiresActionEvent",
             "agent.session.failed": "beta.AgentSessionFailedEvent",
@@ -1301,4 +1302,19 @@ UNIONS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
             "safety.warning_issued": "webhooks.SafetyWarningIssuedWebhookEvent",
         },
     ),
+}
+
+#: The members of the unions without a discriminator: classes, ``str`` and ``None``.
+OTHERS: Final[Mapping[str, str]] = {
+    "audio.TranscriptionCreateResponse": (
+        "audio.Transcription audio.TranscriptionDiarized audio.TranscriptionVerbose"
+    ),
+    "audio.TranslationCreateResponse": "audio.Translation audio.TranslationVerbose",
+    "beta.AssistantResponseFormatOption": (
+        "str shared.ResponseFormatText shared.ResponseFormatJSONObject shared.ResponseFormatJSONSchema"
+    ),
+    "beta.AssistantToolChoiceOption": "str beta.AssistantToolChoice",
+    "realtime.RealtimeToolChoiceConfig": "str responses.ToolChoiceFunction responses.ToolChoiceMcp",
+    "realtime.RealtimeTracingConfig": ("str realtime.realtime_tracing_config.TracingConfiguration None"),
+    "realtime.RealtimeTruncation": "str realtime.RealtimeTruncationRetentionRatio",
 }

@@ -9,21 +9,6 @@ from typing import Any
 
 import openai
 
-#: Methods that open WebSockets, which this package does not support.
-SOCKETS = frozenset(
-    {
-        "beta.realtime.connect",
-        "beta.responses.connect",
-        "live.connect",
-        "live.forks.connect",
-        "live.sideband.connect",
-        "realtime.connect",
-        "realtime.translations.connect",
-        "responses.connect",
-    }
-)
-ABSENT = SOCKETS
-
 
 def methods(client: Any) -> Iterator[tuple[str, Any]]:
     """Yield the path and the function of every method of a client's resources."""

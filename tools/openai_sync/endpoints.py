@@ -135,11 +135,11 @@ class _Reader:
     def endpoint(self) -> Endpoint:
         """Return the method's endpoint, without empty values."""
         sent = self._sent({name: self._value(name) for name in self._parameters if name != "stream"})
-        places = [name for name in self._parameters if _mark(name) in sent.options.url]
+        places = [name for name in self._parameters if mark(name) in sent.options.url]
         names = [name for name in self._parameters if name not in places]
         url = sent.options.url
         for name in places:
-            url = url.replace(_mark(name), f"{{{name}}}")
+            url = url.replace(mark(name), f"{{{name}}}")
         files = [name for name in names if self._is_file(sent, name)]
         headers, in_headers = self._headers(sent, names)
         query = [name for name in names if name in sent.options.params]
@@ -173,9 +173,9 @@ class _Reader:
         """Return an argument that can be recognized anywhere in the request."""
         annotation = str(self._parameters[name].annotation)
         if "PathLike" in repr(self._kind(name)):
-            return _mark(name).encode()
+            return mark(name).encode()
         many = annotation.startswith(("List[", "SequenceNotStr[", "Optional[List", "Optional[SequenceNotStr"))
-        return [_mark(name)] if many else _mark(name)
+        return [mark(name)] if many else mark(name)
 
     def _is_required(self, name: str) -> bool:
         return self._parameters[name].default is inspect.Parameter.empty
@@ -193,7 +193,7 @@ class _Reader:
         for header, value in headers.items() if isinstance(headers, Mapping) else ():
             if not isinstance(value, str):
                 continue
-            name = next((name for name in names if _mark(name) in value), None)
+            name = next((name for name in names if mark(name) in value), None)
             if name:
                 by_name[name] = header
             elif header.lower() != "content-type":
@@ -266,7 +266,7 @@ class _Reader:
 
     def _renames(self, names: list[str]) -> dict[str, dict[str, str]]:
         """Return the keys inside parameters that have another name in the request, such as `async_`."""
-        renames = {name: _aliases(self._kind(name), set()) for name in names}
+        renames = {name: aliases_of(self._kind(name), set()) for name in names}
         return {name: aliases for name, aliases in renames.items() if aliases}
 
 
@@ -276,7 +276,8 @@ def _page(kind: Any) -> str:
     return name.partition("[")[0].removeprefix("Sync")
 
 
-def _mark(name: str) -> str:
+def mark(name: str) -> str:
+    """Return an argument that can be recognized anywhere in a request."""
     return f"mark-of-{name}-"
 
 
@@ -288,7 +289,7 @@ def _literals(kind: Any) -> Iterator[Any]:
             yield from _literals(part)
 
 
-def _aliases(kind: Any, seen: set[Any]) -> dict[str, str]:
+def aliases_of(kind: Any, seen: set[Any]) -> dict[str, str]:
     """Return the keys of mappings in a type that have another name in the request, with that name."""
     aliases: dict[str, str] = {}
     if typing_extensions.is_typeddict(kind):
@@ -299,10 +300,10 @@ def _aliases(kind: Any, seen: set[Any]) -> dict[str, str]:
             for note in _notes(part):
                 if note.alias:
                     aliases[name] = note.alias
-            aliases |= _aliases(part, seen)
+            aliases |= aliases_of(part, seen)
         return aliases
     for part in typing.get_args(kind):
-        aliases |= _aliases(part, seen)
+        aliases |= aliases_of(part, seen)
     return aliases
 
 

@@ -101,6 +101,17 @@ RESTS: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
         "responses.response_output_item.ResponseOutputItem",
         frozenset({"ResponseOutputMessage", "ResponseFunctionToolCall"}),
     ),
+    "responses.response_stream_event.OtherStreamEvent": (
+        "responses.response_stream_event.ResponseStreamEvent",
+        frozenset(
+            {
+                "ResponseCompletedEvent",
+                "ResponseFunctionCallArgumentsDeltaEvent",
+                "ResponseTextDeltaEvent",
+                "ResponseTextDoneEvent",
+            }
+        ),
+    ),
 }
 
 #: The modules of the other names that generated modules use.

@@ -127,6 +127,20 @@ def choice(kind: Any) -> tuple[str, dict[str, type[BaseModel]]] | None:
     return (str(field), words) if len(set(words.values())) == len(members) else None
 
 
+def members(kind: Any) -> list[Any]:
+    """Return the classes of a union without a discriminator, ``str`` for literal strings, and None.
+
+    The list is empty for any other type.
+    """
+    if typing.get_origin(kind) is not typing.Union:
+        return []
+    found: list[Any] = [str if isinstance(part, str) else part for part in leaves(kind)]
+    kinds = [part for part in found if part not in (str, type(None))]
+    if not kinds or not all(isinstance(part, type) and issubclass(part, BaseModel) for part in kinds):
+        return []
+    return [None if part is type(None) else part for part in dict.fromkeys(found)]
+
+
 def leaves(kind: Any) -> Iterator[Any]:
     """Yield the members of a union, the members of nested unions, and the values of literals."""
     origin = typing.get_origin(kind)

@@ -11,7 +11,7 @@ from typing import Any
 from openai_sync.layout import BY_HAND, FILES
 from openai_sync.literals import source, text
 from openai_sync.models import Models
-from openai_sync.names import Catalogue, choice, is_list, is_parameters, is_word
+from openai_sync.names import Catalogue, choice, is_list, is_parameters, is_word, members
 
 _TYPES = "specclient.types"
 
@@ -44,7 +44,7 @@ class Tables:
             "WORDS": "Types that are strings, such as the names of models.",
             "LISTS": "Types that are lists, or unions with a list.",
             "MAPPINGS": "Types that are mappings, although their names do not end with Param or Params.",
-            "CHOICES": "Types that are unions of classes; ``unions.py`` has their members.",
+            "CHOICES": "Types that are unions with a class; ``unions.py`` has their members.",
         }
         return "\n\n".join(
             [
@@ -64,21 +64,32 @@ class Tables:
     def unions(self) -> str:
         """Return the source of the table of unions of classes that are not declared."""
         unions: dict[str, Any] = {}
+        others: dict[str, str] = {}
         for package in self._catalogue.packages:
             for name in self._listed(package):
                 union = choice(self._kind(package, name))
-                if union is not None and name not in self._homes.get(package, {}):
+                path = f"{package}.{name}".lstrip(".")
+                if name in self._homes.get(package, {}):
+                    continue
+                if union is not None:
                     field, words = union
-                    members = {word: self._catalogue.path_of(kind) for word, kind in words.items()}
-                    unions[f"{package}.{name}".lstrip(".")] = (field, members)
+                    classes = {word: self._catalogue.path_of(kind) for word, kind in words.items()}
+                    unions[path] = (field, classes)
+                elif parts := members(self._kind(package, name)):
+                    others[path] = " ".join(map(self._name_of, parts))
         return "\n\n".join(
             [
                 "# ruff: noqa: E501 - some names are too long",
                 _IMPORTS,
                 "#: The discriminator field of each union, and the class for each of its values.\n"
                 f"UNIONS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {source(unions)}",
+                "#: The members of the unions without a discriminator: classes, ``str`` and ``None``.\n"
+                f"OTHERS: Final[Mapping[str, str]] = {source(others)}",
             ]
         )
+
+    def _name_of(self, member: Any) -> str:
+        return str(member and member.__name__) if member in (None, str) else self._catalogue.path_of(member)
 
     def homes(self) -> str:
         """Return the source of the tables that map `openai`'s names and modules to specclient's modules."""
@@ -108,7 +119,7 @@ class Tables:
         """Return the stub of a package for type checkers: declared types are imported, others are Any."""
         names = {name: f"{_TYPES}.{home}" for name, home in self._homes[package].items()}
         if not package:
-            names |= {name: f"{_TYPES}.{home}" for name, home in self._own_names().items()}
+            names |= {name: f"{_TYPES}.{home}" for name, home in self.own_names().items()}
         lines = [f"from {home} import {name} as {name}" for name, home in names.items()]
         return "\n".join(
             ["from typing import Any", "", *lines, "", "def __getattr__(name: str) -> Any: ...", ""]
@@ -129,7 +140,7 @@ class Tables:
                 homes[name] = home
         return homes
 
-    def _own_names(self) -> Mapping[str, str]:
+    def own_names(self) -> Mapping[str, str]:
         """Return the names in ``specclient.types`` that `openai` does not have, with their modules."""
         source = (self._root / "specclient" / "types" / "__init__.py").read_text(encoding="utf-8")
         table = next(
@@ -190,7 +201,7 @@ def _sort(kind: Any) -> str:
         return "WORDS"
     if is_parameters(kind):
         return "MAPPINGS"
-    if choice(kind) is not None:
+    if choice(kind) is not None or members(kind):
         return "CHOICES"
     return "LISTS" if is_list(kind) else ""
 
