@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -17,9 +17,12 @@ from specclient.ledger.location import OFF
 from specclient.openai_http.errors import ServingError, bad_request
 from specclient.providers.encoding import json_of
 from specclient.runtime.event_loop import run_in_thread
-from specclient.serving.dashboard.figures import CallSource, figures
-from specclient.serving.dashboard.page import HEADERS, PAGE, send_asset
+from specclient.serving.dashboard.figures import figures, server_figures
+from specclient.serving.dashboard.ledger_data import CallSource
+from specclient.serving.dashboard.page import HEADERS, PAGE, PAGE_PATH, render_page, send_asset
 from specclient.serving.dashboard.recent import RecentCalls
+from specclient.serving.dashboard.sections.listing import SECTIONS, AnySection
+from specclient.serving.dashboard.sections.section import ServerState
 from specclient.serving.dashboard.spans import SPANS
 from specclient.serving.exchange import HTTPExchange
 from specclient.serving.request_log import RequestLog
@@ -30,8 +33,6 @@ __all__ = ["Dashboard"]
 
 _log = logging.getLogger("specclient")
 
-#: Maximum number of listed requests.
-_LISTED = 25
 #: Figures are cached for this number of seconds, and at least for this multiple of the time to read them.
 _FRESH_S, _READ_FACTOR = 2.0, 10
 
@@ -54,6 +55,9 @@ class Dashboard:
         models: returns the served models.
         clock: returns monotonic seconds.
         now: returns the current time, UTC.
+
+    Attributes:
+        sections: the sections of the page.
     """
 
     def __init__(
@@ -68,13 +72,15 @@ class Dashboard:
     ) -> None:
         self._client, self._log, self._load, self._models = client, log, load, models
         self._clock, self._now = clock, now
+        self.sections: Sequence[AnySection] = SECTIONS
         self._recent = RecentCalls()
         self._read: dict[str, _CachedFigures] = {}
         self._reading = asyncio.Lock()
 
     def routes(self) -> Iterator[tuple[str, Callable[[HTTPExchange], Awaitable[None]]]]:
         """Yield the paths and their handlers."""
-        for path in PAGE:
+        yield PAGE_PATH, self._page
+        for path in PAGE.keys() - {PAGE_PATH}:
             yield path, send_asset
         yield "/dashboard/live", self._live
         yield "/dashboard/figures", self._figures
@@ -88,31 +94,20 @@ class Dashboard:
     def _in_ledger(self) -> bool:
         return self._client.ledger.location != OFF
 
+    async def _page(self, exchange: HTTPExchange) -> None:
+        await exchange.respond(render_page(self.sections), kind=PAGE[PAGE_PATH].kind, headers=HEADERS)
+
     async def _live(self, exchange: HTTPExchange) -> None:
-        running, waiting = self._load()
-        mine = [entry for entry in self._log.live.values() if entry.model is not None]
         models = self._models()
+        entries = [entry for entry in self._log.live.values() if entry.model is not None]
         await _send_json(
             exchange,
             {
                 "at": self._now().isoformat(),
                 "version": VERSION,
                 "ledger": self._in_ledger,
-                "running": running,
-                "waiting": waiting,
                 "model": models[0] if models else None,
-                "requests": [
-                    {
-                        "id": entry.id,
-                        "route": entry.route,
-                        "model": entry.model,
-                        "key": entry.key,
-                        "streamed": entry.streamed,
-                        "waiting": entry.waited_s is None,
-                        "seconds": self._log.clock() - entry.begun,
-                    }
-                    for entry in mine[:_LISTED]
-                ],
+                **server_figures(ServerState(*self._load(), entries, self._log.clock()), self.sections),
             },
         )
 
@@ -130,7 +125,7 @@ class Dashboard:
         source: CallSource = self._client.ledger if self._in_ledger else self._recent
         begun = self._clock()
         try:
-            content = await run_in_thread(lambda: json_of(figures(source, name, self._now())))
+            content = await run_in_thread(lambda: json_of(figures(source, name, self._now(), self.sections)))
         except LedgerError as error:
             _log.warning("the dashboard has no figures: %s", error)
             raise ServingError(

@@ -1,19 +1,22 @@
-"""The static files of the dashboard, and the response headers that restrict them.
+"""The page of the dashboard with its static files, and the response headers that restrict them.
 
-The page contains no figures. It fetches them as JSON, which requires the server's key.
+The page contains the headings of its sections, but no figures. It fetches them as JSON, which requires the
+server's key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from html import escape
 from importlib.resources import files
 from types import MappingProxyType
 
+from specclient.serving.dashboard.sections.listing import AnySection
 from specclient.serving.exchange import HTTPExchange
 
-__all__ = ["HEADERS", "PAGE", "send_asset"]
+__all__ = ["HEADERS", "PAGE", "PAGE_PATH", "render_page", "send_asset"]
 
 _OWN, _REPORT = "specclient.serving.dashboard", "specclient.reports.page"
 _SCRIPT, _STYLE = "text/javascript; charset=utf-8", "text/css; charset=utf-8"
@@ -34,18 +37,17 @@ class Asset:
     kind: str
 
 
+#: URL path of the page.
+PAGE_PATH = "/dashboard"
 #: The files by URL path. Chart styles and tooltips are those of the HTML report.
 PAGE: Mapping[str, Asset] = MappingProxyType(
     {
-        "/dashboard": Asset(_OWN, "assets/page.html", "text/html; charset=utf-8"),
+        PAGE_PATH: Asset(_OWN, "assets/page.html", "text/html; charset=utf-8"),
         "/dashboard/style.css": Asset(_OWN, "assets/style.css", _STYLE),
         "/dashboard/charts.css": Asset(_REPORT, "charts.css", _STYLE),
         "/dashboard/icon.svg": Asset(_OWN, "assets/icon.svg", "image/svg+xml"),
         "/dashboard/tips.js": Asset(_REPORT, "tips.js", _SCRIPT),
-        **{
-            f"/dashboard/{name}.js": Asset(_OWN, f"assets/{name}.js", _SCRIPT)
-            for name in ("app", "dom", "sections")
-        },
+        **{f"/dashboard/{name}.js": Asset(_OWN, f"assets/{name}.js", _SCRIPT) for name in ("app", "dom")},
     }
 )
 
@@ -61,8 +63,25 @@ HEADERS: Mapping[str, str] = MappingProxyType(
 )
 
 
+#: Where the page's file has room for the sections.
+_PLACE = b"<!-- sections -->"
+#: CSS classes of a section by the number of columns that it fills.
+_WIDTHS = {1: "card", 2: "card wide", 3: "card full"}
+
+
+def render_page(sections: Iterable[AnySection]) -> bytes:
+    """Return the page with the empty sections, which its script fills."""
+    made = "\n".join(
+        f'<section class="{_WIDTHS[section.width]}" aria-labelledby="{section.id}-title"><div class="head">'
+        f'<h2 id="{section.id}-title">{escape(section.title)}</h2>'
+        f'<p class="soft" id="{section.id}-sub"></p></div><div id="{section.id}"></div></section>'
+        for section in sections
+    )
+    return _content(PAGE[PAGE_PATH]).replace(_PLACE, made.encode())
+
+
 async def send_asset(exchange: HTTPExchange) -> None:
-    """Send a file of the page."""
+    """Send a file of the page other than the page itself."""
     asset = PAGE[exchange.scope["path"]]
     await exchange.respond(_content(asset), kind=asset.kind, headers=HEADERS)
 

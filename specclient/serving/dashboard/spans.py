@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType
 
-__all__ = ["DAY", "DAYS", "MINUTE", "SPANS", "FigureSpan"]
+__all__ = ["DAY", "DAYS", "MINUTE", "SPANS", "FigureSpan", "day_text"]
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 #: Number of days in the chart of daily costs, including today.
@@ -39,6 +39,20 @@ class FigureSpan:
         midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
         current = midnight + (now - midnight) // self.step * self.step
         return current - (self.count - 1) * self.step
+
+    def steps(self, now: datetime) -> list[datetime]:
+        """Return the starts of the steps.
+
+        Args:
+            now: the end of the span, UTC.
+        """
+        first = self.begins(now)
+        return [first + number * self.step for number in range(self.count)]
+
+
+def day_text(date: datetime) -> str:
+    """Return the day of a date without its year, such as ``3 Mar``."""
+    return f"{date.day} {date:%b}"
 
 
 #: The spans by the name that the page sends.

@@ -1,7 +1,6 @@
 // Polls the server for its state and figures, and draws them; shows a notice while the server does not answer.
 
-import { at, show } from "./dom.js";
-import * as sections from "./sections.js";
+import { at, build, fill, show } from "./dom.js";
 
 const LIVE_MS = 2000, FIGURES_MS = 5000, MAX_DELAY_MS = 15000;
 const KEY = "specclient-key";
@@ -40,16 +39,38 @@ function draw() {
   show(at("main"), true);
   show(at("spans"), true);
   show(at("forget"), sessionStorage.getItem(KEY) !== null);
-  sections.tiles(live, figures);
-  sections.drawSections(live, true);
-  sections.emptiness(live, figures);
+  fill(at("tiles"), live.tiles.flatMap(build), figures.tiles.flatMap(build));
+  drawSections(live.sections);
+  drawEmpty(live, figures);
   // Figures that have not changed are not drawn again, so that focus and selection stay.
   const content = JSON.stringify({ ...figures, at: null, since: null });
   if (content === state.drawn) return;
   state.drawn = content;
-  sections.drawSections(figures, false);
+  drawSections(figures.sections);
   const source = live.ledger ? "Figures come from the ledger." : "The ledger is off: figures cover the calls since this server started.";
   at("about").textContent = `specclient ${live.version}. ${source}`;
+}
+
+// Fills sections, and keeps the scroll position of a table in them.
+function drawSections(views) {
+  for (const [id, [subtitle, content]] of Object.entries(views)) {
+    const node = at(id), scrolled = node.querySelector(".scroll")?.scrollTop ?? 0;
+    fill(at(`${id}-sub`), subtitle.flatMap(build));
+    fill(node, content.flatMap(build));
+    if (scrolled) node.querySelector(".scroll")?.scrollTo(0, scrolled);
+  }
+}
+
+// Shows how to make the first call if there has been none.
+function drawEmpty(live, figures) {
+  show(at("empty"), figures.empty);
+  document.body.classList.toggle("none", figures.empty);
+  if (!figures.empty) return;
+  const url = `${location.origin}/v1`, model = live.model ?? "auto";
+  const body = JSON.stringify({ model, messages: [{ role: "user", content: "def fibonacci(n):" }], max_tokens: 32 });
+  const key = sessionStorage.getItem(KEY) ? '-H "Authorization: Bearer $SPECCLIENT_SERVER_KEY" ' : "";
+  at("base-url").textContent = url;
+  at("curl").textContent = `curl ${url}/chat/completions ${key}-H 'Content-Type: application/json' \\\n  -d '${body}'`;
 }
 
 function askForKey(message) {
@@ -118,5 +139,4 @@ at("forget").addEventListener("click", () => {
 at("spans").addEventListener("change", poll);
 document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(state.timer) : poll()));
 
-sections.build(at("grid"));
 poll();

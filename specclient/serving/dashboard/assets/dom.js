@@ -1,50 +1,33 @@
 // Creates elements. Text is always set as text, never parsed; only charts arrive as markup.
 
-export function h(tag, props, ...children) {
+function h(tag, attributes, ...children) {
   const node = document.createElement(tag);
-  for (const [name, value] of Object.entries(props ?? {})) {
-    if (value === null || value === undefined || value === false) continue;
-    if (name === "on") for (const [event, listener] of Object.entries(value)) node.addEventListener(event, listener);
-    else node.setAttribute(name, value === true ? "" : value);
-  }
-  node.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value === true ? "" : value);
+  node.append(...children.flat());
   return node;
 }
 
 // The elements of a chart. The server renders charts (specclient/reports/page/charts.py) and escapes their texts.
-export const chart = (markup) => [...new DOMParser().parseFromString(markup, "text/html").body.childNodes];
+const chart = (markup) => [...new DOMParser().parseFromString(markup, "text/html").body.childNodes];
 
 export const at = (id) => document.getElementById(id);
 export const fill = (node, ...children) => node.replaceChildren(...children.flat());
 export const show = (node, on) => { node.hidden = !on; };
 
-const integer = new Intl.NumberFormat("en");
-export const count = (value) => integer.format(value);
-
-// A number to three digits, as on the command line.
-export function digits(value) {
-  if (!value) return "0";
-  return value >= 100 ? integer.format(Math.round(value)) : String(Number(value.toPrecision(3)));
-}
-
-// A figure: the text for readers, the exact value in an attribute.
-export const data = (value, text, props) => h("data", { value: String(value), ...props }, text);
-
-// A cell of a table. kind is a CSS class, as of its column.
-export const cell = (content, kind = "number") => h("td", { class: kind }, content);
-
-// columns: { title, kind }; kind is a CSS class.
-export function table(caption, columns, rows) {
-  return h("table", null,
-    h("caption", { class: "hidden" }, caption),
-    h("thead", null, h("tr", null, columns.map((column) => h("th", { scope: "col", class: column.kind }, column.title)))),
-    h("tbody", null, rows));
-}
-
 const opened = new Set();
 
-// A <details> element that stays open when its section is drawn again.
-export function details(id, summary, ...content) {
-  const toggle = (event) => opened[event.target.open ? "add" : "delete"](id);
-  return h("details", { open: opened.has(id), on: { toggle } }, summary, ...content);
+// Makes what the server describes (specclient/serving/dashboard/elements.py): a text, or [tag, attributes, children].
+// Returns the list of its nodes.
+export function build(described) {
+  if (typeof described === "string") return [described];
+  const [tag, attributes, children] = described;
+  if (tag === "chart") return chart(children[0]);
+  if (tag === "time") return [h(tag, attributes, new Date(attributes.datetime).toLocaleTimeString("en-GB"))];
+  const made = h(tag, attributes, children.flatMap(build));
+  if (tag === "details") { // stays open when its section is drawn again
+    const key = attributes["data-key"];
+    made.open = opened.has(key);
+    made.addEventListener("toggle", () => opened[made.open ? "add" : "delete"](key));
+  }
+  return [made];
 }

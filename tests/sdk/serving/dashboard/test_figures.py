@@ -18,7 +18,6 @@ from dashboard_ledger import ROUTES, filled
 from gateway_server import Served, upstream_settings
 from ledger_fixtures import build_call
 from loopback_server import OpenAIServer
-from paths import ROOT
 
 from specclient.config import Settings
 from specclient.ledger.figures import percentile
@@ -29,7 +28,6 @@ from specclient.serving.dashboard.page import PAGE
 from specclient.serving.dashboard.spans import DAYS, SPANS
 from specclient.types.usage import Cost, Usage
 
-PAGE_FILES = ROOT / "specclient" / "serving" / "dashboard" / "assets"
 Connect = Callable[[str], openai.OpenAI]
 
 
@@ -65,25 +63,6 @@ def test_the_page_loads_nothing_from_other_hosts(gateway: Served) -> None:
     scripts = "".join(fetched(gateway.url + path)[1] for path in PAGE if path.endswith(".js"))
     named |= {f"/dashboard/{name}" for name in re.findall(r'from "\./([^"]+)"', scripts)}
     assert named | {"/dashboard"} == set(PAGE)
-
-
-def test_the_sections_read_only_existing_figures(tmp_path: Path) -> None:
-    script = PAGE_FILES.joinpath("sections.js").read_text()
-    drawn = re.findall(r"\{ id: \"\w+\", .*?(live: true, )?draw: (\w+) \}", script)
-    names = {name for live, name in drawn if not live}
-    signatures = dict(re.findall(r"^function (\w+)\(\{ (.*) \}\) \{$", script, re.MULTILINE))
-    assert names == set(signatures)
-    # A key precedes a colon or a comma, outside the braces that destructure its value.
-    read = {
-        part.split(":")[0].strip()
-        for signature in signatures.values()
-        for part in re.sub(r": \{.*?\}", "", signature).split(",")
-    }
-    read |= set(re.findall(r"\bfigures\.(?!py\b)(\w+)", script))
-    ledger = filled(tmp_path / "ledger.db")
-    found = figures(ledger, next(iter(SPANS)), datetime.now(UTC))
-    ledger.close()
-    assert {"total", "latency", "models", "routes_chart"} <= read <= set(found)
 
 
 def test_figures_require_the_key(openai_server: OpenAIServer) -> None:

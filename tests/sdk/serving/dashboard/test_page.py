@@ -11,6 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import dashboard_section
 import pytest
 from dashboard_ledger import EVIL, filled
 from gateway_server import Served, upstream_settings
@@ -21,6 +22,7 @@ from specclient.reports.page.charts import Series, columns
 from specclient.reports.reader import CallFilter, read_reports
 from specclient.reports.text import cost_of
 from specclient.serving import Limits
+from specclient.serving.dashboard.sections.listing import SECTIONS
 from specclient.serving.dashboard.spans import SPANS
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
@@ -131,6 +133,21 @@ def test_the_pages_numbers_equal_the_ledgers(visit: Callable[..., Any], served: 
     days = [Decimal(d.get_attribute("value")) for d in page.query_selector_all("#days-table data")]
     assert sorted(days) == sorted(line.cost for line in month.reports[0].lines)
     assert number(page, "#days-total") == month.reports[0].total.cost == sum(days)
+
+
+def test_an_entry_of_the_list_of_sections_makes_a_section_of_the_page(
+    visit: Callable[..., Any], served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    section = dashboard_section.SECTION
+    monkeypatch.setattr(served.service.dashboard, "sections", (*SECTIONS, section))
+    monkeypatch.setattr(served.service.dashboard, "_read", {})
+    page = visit(served, key=KEY)
+    choose(page, "30d")
+    assert page.inner_text("#statuses-title") == section.title
+    assert page.inner_text("#statuses-sub") == "last 30 days"
+    calls = [int(figure.get_attribute("value")) for figure in page.query_selector_all("#statuses td data")]
+    assert sum(calls) == number(page, "#calls") == 120
+    assert page.locator("#statuses .bars li").count() == len(calls) == 2
 
 
 def test_names_are_escaped_and_choices_expand(visit: Callable[..., Any], served: Served) -> None:
