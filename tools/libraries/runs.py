@@ -1,0 +1,94 @@
+"""Runs of the scripts: one process for each library and way."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any, Final
+
+from libraries.catalogue import CheckedLibrary
+from libraries.environments import BUILD, ROOT, python, versions
+from libraries.servers import MODELS, RunningServers
+
+WAYS: Final = ("object", "transport", "server", "plain")
+CHECKS: Final = ("whole", "streamed", "tool", "structured")
+_PROCESS_S: Final = 420.0
+_SCRIPTS: Final = ROOT / "tools" / "libraries" / "scripts"
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """One check of one library; ``error`` is None if it passed."""
+
+    way: str
+    server: str
+    check: str
+    error: str | None
+
+
+def run_library(library: CheckedLibrary, servers: RunningServers) -> dict[str, Any]:
+    """Run all checks of a library, and return its entry for the table.
+
+    The plain official client is run only if a check at the canned server failed, to see whether it fails,
+    too.
+
+    Returns:
+        ``versions`` by package name, and ``results``, a list of the fields of :class:`CheckResult`.
+    """
+    results: list[CheckResult] = []
+    for way in WAYS:
+        if library.node and way not in ("server", "plain"):
+            continue
+        if way == "object" and library.no_client is not None:
+            continue
+        if way == "plain" and not any(result.error and result.server == "canned" for result in results):
+            continue
+        results += _run_way(library, way, servers)
+    return {"versions": versions(library), "results": [vars(result) for result in results]}
+
+
+def _run_way(library: CheckedLibrary, way: str, servers: RunningServers) -> list[CheckResult]:
+    models = {name: MODELS[name] for name in MODELS if not (way == "plain" and name == "demo")}
+    environment = dict(servers.environment)
+    if way in ("server", "plain"):
+        environment["OPENAI_BASE_URL"] = servers.served_url if way == "server" else servers.canned_url
+    script = _SCRIPTS / library.script
+    command = ["node", str(script)] if library.node else [str(python(library)), str(script)]
+    log = BUILD / library.name / f"{way}.log"
+    with log.open("w", encoding="utf-8") as output:
+        try:
+            done = subprocess.run(
+                [*command, way, json.dumps(models)],
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                text=True,
+                timeout=_PROCESS_S,
+                check=False,
+                cwd=BUILD / library.name,
+            )
+            printed, end = done.stdout, f"the process ended with status {done.returncode}; see {log.name}"
+        except subprocess.TimeoutExpired as error:
+            raw = error.stdout or b""
+            printed = raw if isinstance(raw, str) else raw.decode()
+            end = f"the process took more than {_PROCESS_S:.0f} s"
+    found = {(row["server"], row["check"]): row["error"] for row in _lines(printed)}
+    if len(found) < len(models) * len(CHECKS):
+        sys.stderr.write(f"{library.name} {way}: {end}\n{_tail(log.read_text(encoding='utf-8'))}\n")
+    return [
+        CheckResult(way, server, check, found.get((server, check), end))
+        for server in models
+        for check in CHECKS
+    ]
+
+
+def _lines(printed: str) -> list[dict[str, Any]]:
+    """Return the results among the lines; a library may print others."""
+    rows = [json.loads(line) for line in printed.splitlines() if line.startswith('{"server": ')]
+    return [row for row in rows if {"server", "check", "error"} <= row.keys()]
+
+
+def _tail(text: str) -> str:
+    return "\n".join(text.strip().splitlines()[-5:])
