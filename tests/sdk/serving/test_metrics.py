@@ -144,7 +144,8 @@ def test_budget_refusals_are_counted(connect: Connect, openai_server: OpenAIServ
 
 def test_the_scrapers_counter_parser_reads_the_page(connect: Connect, local_server: Served) -> None:
     client = connect(local_server.base_url)
-    before = parse_counters(text_of(local_server))
+    text_before = text_of(local_server)
+    before, by_position_before = parse_counters(text_before), _accepted_by_position(text_before)
     reported = []
     for length in (3, 4):
         ours = {"draft_length": length, "meta": True}
@@ -161,12 +162,19 @@ def test_the_scrapers_counter_parser_reads_the_page(connect: Connect, local_serv
     assert moved is not None
     for name in ("drafted", "accepted", "steps"):
         assert getattr(moved, name) == sum(each[name] for each in reported) > 0
+    # Other tests use this server, too, some with decoding methods that report no positions.
+    assert _accepted_by_position(text) - by_position_before == moved.accepted
     found = samples(text)
-    kept = [number for (name, _), number in found.items() if "accepted_tokens_per_pos_total" in name]
-    assert sum(kept) == value(found, "spec_decode_num_accepted_tokens_total", "local/demo")
     assert value(found, "engine_num_requests", "local/demo") == 0
     assert value(found, "engine_busy_seconds", "local/demo") > 0
     assert '"loaded":["local/demo"' in _get(f"{local_server.url}/ready")
+
+
+def _accepted_by_position(text: str) -> float:
+    """The accepted tokens of all draft positions on a page of metrics."""
+    return sum(
+        number for (name, _), number in samples(text).items() if "accepted_tokens_per_pos_total" in name
+    )
 
 
 def _get(url: str) -> str:
