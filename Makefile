@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 # Tests start hundreds of programs, each of which would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test coverage quick check format sync-openai ledger-snapshot docs soak compat wheel-check bundled-pair bundled-heads help
+.PHONY: demo test coverage quick check format sync-openai ledger-snapshot typing docs soak compat libraries wheel-check bundled-pair bundled-heads help
 
 help:
 	@echo "make demo          plain and speculative decoding side by side, routing, and what it cost"
@@ -19,9 +19,11 @@ help:
 	@echo "make format        let ruff rewrite what it can"
 	@echo "make sync-openai   write OpenAI's names, types and endpoints anew, from the installed openai package"
 	@echo "make ledger-snapshot  the test data of a new schema version of the ledger"
+	@echo "make typing        user programs, checked by mypy and pyright with this package and with openai"
 	@echo "make docs          the documentation site, in build/docs"
 	@echo "make soak          the long runs"
 	@echo "make compat        langchain and llm, installed beside, against a served process"
+	@echo "make libraries     libraries that use the openai package, each installed beside (ONLY=NAME for one of them)"
 	@echo "make wheel-check   build the wheel and import it in an empty environment"
 	@echo "make bundled-pair  train the bundled draft/target pair again (a good hour)"
 	@echo "make bundled-heads train its EAGLE-3 and Medusa heads again (a quarter of an hour each)"
@@ -50,8 +52,8 @@ format: $(READY)
 # After the pin of openai was raised in pyproject.toml and constraints.txt, this shows what the newer package brought.
 sync-openai: $(READY)
 	$(BIN)/python tools/sync_openai.py
-	git --no-pager diff --stat -- specclient/openai_api specclient/types
-	git status --short -- specclient/openai_api specclient/types  # new files, too
+	git --no-pager diff --stat -- specclient/openai_api specclient/types specclient-stubs
+	git status --short -- specclient/openai_api specclient/types specclient-stubs  # new files, too
 
 ledger-snapshot: $(READY)
 	$(BIN)/python tools/ledger_snapshot.py
@@ -69,8 +71,9 @@ coverage: $(READY)
 # A fast test module of every room; tests/test_house.py checks that none is left out. Without torch, as in an
 # environment for another Python version, the engine's are left out.
 QUICK_SDK := $(addprefix tests/sdk/, \
-  config/test_loading.py test_errors.py batch/test_lines.py budgets/test_media.py call/test_stream.py \
-  client/test_shared_state.py draft_target/test_result.py http_transport/test_retry.py \
+  anthropic_http/test_request.py ollama_http/test_request.py config/test_loading.py test_errors.py batch/test_lines.py budgets/test_media.py call/test_stream.py \
+  client/test_shared_state.py draft_target/test_result.py gemini_http/test_request.py \
+  http_transport/test_retry.py \
   ledger/test_encoding.py official_client/test_origins.py openai_http/test_json_body.py prices/test_catalogue.py \
   providers/test_usage.py reports/test_savings.py resources/test_paging.py \
   routing/choose/test_decisions.py routing/learn/test_quantile_sketch.py \
@@ -88,6 +91,10 @@ quick: $(READY)
 	  $(QUICK_SDK) $(QUICK_CLI) \
 	  $$($(BIN)/python -c 'import torch' 2> /dev/null && echo tests/test_house.py $(QUICK_LOCAL))
 
+# A minute: each checker reads the types of both libraries.
+typing: $(READY)
+	$(BIN)/pytest tests/type_checks
+
 docs: $(READY)
 	$(BIN)/python tools/cli_reference.py
 	$(BIN)/mkdocs build --strict --quiet
@@ -98,6 +105,10 @@ soak: $(READY)
 compat: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,compat]'
 	$(BIN)/pytest tests/sdk/serving/test_other_clients.py
+
+# The environments stay in build/libraries; FRESH=1 installs the newest versions again.
+libraries: $(READY)
+	$(BIN)/python tools/check_libraries.py $(ONLY) $(if $(FRESH),--fresh)
 
 wheel-check: $(READY)
 	rm -rf build/wheel

@@ -14,10 +14,89 @@ from typing import TYPE_CHECKING, Any
 from specclient import errors
 from specclient.errors import *  # noqa: F403 - every error, under its own name
 from specclient.openai_api.endpoints import ROOTS as _ROOTS
+from specclient.runtime import module_paths as _module_paths
 from specclient.version import VERSION
 
 if TYPE_CHECKING:
     from specclient import batch, types
+    from specclient._module_client import (
+        admin as admin,
+    )
+    from specclient._module_client import (
+        audio as audio,
+    )
+    from specclient._module_client import (
+        batches as batches,
+    )
+    from specclient._module_client import (
+        beta as beta,
+    )
+    from specclient._module_client import (
+        chat as chat,
+    )
+    from specclient._module_client import (
+        completions as completions,
+    )
+    from specclient._module_client import (
+        containers as containers,
+    )
+    from specclient._module_client import (
+        content_provenance_checks as content_provenance_checks,
+    )
+    from specclient._module_client import (
+        conversations as conversations,
+    )
+    from specclient._module_client import (
+        decisions as decisions,
+    )
+    from specclient._module_client import (
+        embeddings as embeddings,
+    )
+    from specclient._module_client import (
+        evals as evals,
+    )
+    from specclient._module_client import (
+        files as files,
+    )
+    from specclient._module_client import (
+        fine_tuning as fine_tuning,
+    )
+    from specclient._module_client import (
+        images as images,
+    )
+    from specclient._module_client import (
+        live as live,
+    )
+    from specclient._module_client import (
+        models as models,
+    )
+    from specclient._module_client import (
+        moderations as moderations,
+    )
+    from specclient._module_client import (
+        realtime as realtime,
+    )
+    from specclient._module_client import (
+        responses as responses,
+    )
+    from specclient._module_client import (
+        safety as safety,
+    )
+    from specclient._module_client import (
+        skills as skills,
+    )
+    from specclient._module_client import (
+        uploads as uploads,
+    )
+    from specclient._module_client import (
+        vector_stores as vector_stores,
+    )
+    from specclient._module_client import (
+        videos as videos,
+    )
+    from specclient._module_client import (
+        webhooks as webhooks,
+    )
     from specclient.call.stream import AsyncStream, Stream
     from specclient.client.async_client import AsyncOpenAI
     from specclient.client.async_client import AsyncOpenAI as AsyncClient
@@ -63,6 +142,9 @@ if TYPE_CHECKING:
     from specclient.types.limit import ResponseLimits
     from specclient.types.params import NOT_GIVEN, NotGiven, Omit, RequestOptions, not_given, omit
     from specclient.types.route import Decision
+    from specclient.types.websocket_reconnection import ReconnectingEvent, ReconnectingOverrides
+
+_module_paths.install()
 
 __title__ = "specclient"
 __version__ = VERSION
@@ -123,6 +205,8 @@ _LAZY = {
     "Policy": ("specclient.types", ""),
     "Provider": ("specclient.providers.custom", ""),
     "ProxiesTypes": ("specclient.http_transport.clients.defaults", ""),
+    "ReconnectingEvent": ("specclient.types.websocket_reconnection", ""),
+    "ReconnectingOverrides": ("specclient.types.websocket_reconnection", ""),
     "RequestOptions": ("specclient.types.params", ""),
     "ResponseLimits": ("specclient.types.limit", ""),
     "Settings": ("specclient.config", ""),
@@ -190,6 +274,8 @@ __all__ = [
     "Policy",
     "Provider",
     "ProxiesTypes",
+    "ReconnectingEvent",
+    "ReconnectingOverrides",
     "RequestOptions",
     "ResponseLimits",
     "Settings",

@@ -29,13 +29,16 @@ _PREFIXES = ("OPENAI_", "SPECCLIENT_", "TIKTOKEN_", "HF_")
 def _one_certificate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Let HTTP clients load one authority's certificate instead of all.
 
-    Each new httpx client loads them anew, which takes 20 ms, and no test connects to a public server.
+    Each new client loads them anew, which takes 20 ms, and no test connects to a public server. Clients read
+    ``SSL_CERT_FILE``, which the user's environment may set and programs of the tests inherit, or ask certifi.
     """
     end = "-----END CERTIFICATE-----\n"
     file = tmp_path_factory.mktemp("certificates") / "one.pem"
     file.write_text(certifi.contents().partition(end)[0] + end)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(certifi, "where", lambda: str(file))
+        patch.setenv("SSL_CERT_FILE", str(file))
+        patch.delenv("SSL_CERT_DIR", raising=False)
         yield
 
 
@@ -50,7 +53,6 @@ def pytest_collection() -> Iterator[None]:
     try:
         return (yield)
     finally:
-        gc.collect()
         gc.freeze()
         gc.enable()
 
@@ -77,20 +79,48 @@ def native_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+class _Homes:
+    """Folders that are HOME, each used until a test has written to it.
+
+    Most tests write nothing, and making and removing four folders takes longer than many of them.
+    """
+
+    def __init__(self, base: Path, native: Path) -> None:
+        self._base, self._native, self._count = base, native, 0
+        self._make()
+
+    def empty(self) -> Path:
+        """Return a home that holds nothing but a link to the compiled passes."""
+        expected = ((self._folder, "home"), (self._home, ".cache"), (self._cache, "specclient"),
+                    (self._cache / "specclient", "native"))  # fmt: skip
+        if any([path.name for path in folder.iterdir()] != [name] for folder, name in expected):
+            self._make()
+        return self._home
+
+    def _make(self) -> None:
+        self._count += 1
+        self._folder = self._base / str(self._count)
+        self._home = self._folder / "home"
+        self._cache = self._home / ".cache"
+        (self._cache / "specclient").mkdir(parents=True)
+        (self._cache / "specclient" / "native").symlink_to(self._native, target_is_directory=True)
+
+
+@pytest.fixture(scope="session")
+def _homes(tmp_path_factory: pytest.TempPathFactory, native_folder: Path) -> _Homes:
+    return _Homes(tmp_path_factory.mktemp("homes"), native_folder)
+
+
 @pytest.fixture(autouse=True)
-def clean_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, native_folder: Path) -> Path:
+def clean_home(monkeypatch: pytest.MonkeyPatch, _homes: _Homes) -> Path:
     """Set HOME to an empty folder, and remove environment variables with the user's keys and settings."""
     for name in list(os.environ):
         if name.startswith(_PREFIXES) or name.endswith("_API_KEY"):
             monkeypatch.delenv(name)
-    home = tmp_path / "home"
-    home.mkdir()
-    cache = home / ".cache"
-    (cache / "specclient").mkdir(parents=True)
-    (cache / "specclient" / "native").symlink_to(native_folder, target_is_directory=True)
+    home = _homes.empty()
     for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.setenv(name, str(home))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / ".cache"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("SPECCLIENT_LEDGER", str(tmp_path / "ledger.sqlite3"))
+    monkeypatch.setenv("SPECCLIENT_LEDGER", str(home.parent / "ledger.sqlite3"))
     return home

@@ -52,10 +52,12 @@ _STORED = ("previous_response_id", "conversation", "prompt")
 _UNCOUNTED_PARTS = frozenset({"file", "input_file", "document", "input_audio", "item_reference"})
 #: Types of tools that the caller runs; providers run all others, in any number of turns that they bill.
 _CALLERS_TOOLS = frozenset({"function", "custom", "local_shell", "apply_patch", "computer_use_preview"})
+#: Fields of a tool without a type that describe functions of the caller, in OpenAI's and Gemini's form.
+_DECLARED = frozenset({"function", "functionDeclarations"})
 #: Parameters with a prediction, which is counted with the answer.
 _PREDICTIONS = ("prediction", "speculation")
-#: Parameters that let a provider search or call tools by itself.
-_PROVIDERS_WORK = ("web_search_options", "mcp_servers", "plugins")
+#: Parameters that let a provider search, call tools or ask further models by itself.
+_PROVIDERS_WORK = ("web_search_options", "mcp_servers", "plugins", "fallbacks", "compaction")
 
 
 class ExpectedCall(Protocol):
@@ -123,6 +125,8 @@ def _most_used(
 ) -> tuple[Usage, bool, str | None]:
     """Return the most that a call may use, whether the request limits it, and why it has no bound."""
     operation, params = request.operation, {**request.params, **request.options.body}
+    if operation == "realtime":
+        return _most_of_realtime(params, route, history, price_provider)
     if operation not in _BOUNDS and operation not in _WITHOUT_ANSWER:
         find_usage = MEDIA_BOUNDS.get(operation)
         usage = None if find_usage is None else find_usage(params, route.model)
@@ -153,9 +157,34 @@ def _most_used(
         usage = replace(usage, audio_completion=completion)
     if uncounted == "input_audio":
         usage = replace(usage, audio_prompt=prompt)
-    if _mentions([params.get(name) for name in ("messages", "tools", "system")], "cache_control"):
+    cached = [params.get(name) for name in ("messages", "tools", "system")]
+    if params.get("cache_control") or _mentions(cached, "cache_control"):
         usage = replace(usage, cache_write=prompt, cache_write_1h=prompt)
     return _capped(usage), bound is not None, unbounded
+
+
+def _most_of_realtime(
+    params: Mapping[str, Any], route: Decision, history: RouteHistory, price_provider: str | None
+) -> tuple[Usage, bool, str | None]:
+    """Return the same as :func:`_most_used` for a response of a Realtime session.
+
+    The provider holds the conversation, so the prompt counts as the model's whole context: all of it audio
+    once the session has heard some, as audio has the higher price.
+    """
+    window = _context_window(price_provider, route.model)
+    limit = count_of(params.get("max_output_tokens", params.get("max_response_output_tokens")))
+    longest = history.longest(route.chosen)
+    completion = limit or (math.ceil(longest * _MARGIN) if longest else ANSWER_TOKENS)
+    usage = Usage(
+        prompt=window or 0,
+        completion=completion,
+        audio_prompt=window if params.get("hears") else None,
+        audio_completion=completion if params.get("speaks") else None,
+    )
+    unbounded = (
+        None if window else "the session's tokens cannot be counted, and the model's context is not known"
+    )
+    return _capped(usage), bool(limit), unbounded
 
 
 def _capped(usage: Usage) -> Usage:
@@ -254,12 +283,25 @@ def _provider_work(params: Mapping[str, Any]) -> str | None:
     name = next((name for name in _PROVIDERS_WORK if params.get(name) not in (None, [])), None)
     if name is not None:
         return f"what the provider does for {name} is billed in addition and has no bound"
+    if _mentions_compaction(params.get("context_management")):
+        return "what the provider does for context_management is billed in addition and has no bound"
     tools = params.get("tools")
     for tool in tools if isinstance(tools, list | tuple) else ():
         kind = tool.get("type") if isinstance(tool, Mapping) else "function"
+        if isinstance(tool, Mapping) and kind is None and _DECLARED.isdisjoint(tool):
+            kind = next(iter(tool), None)  # Gemini's tools have their name as the only field
         if kind is not None and not (isinstance(kind, str) and kind in _CALLERS_TOOLS):
             return f"the provider runs the tool {str(kind)[:60]!r} itself, as often as it likes, and bills it"
     return None
+
+
+def _mentions_compaction(management: Any) -> bool:
+    """Return whether Anthropic's context management lets the model summarise the conversation."""
+    edits = management.get("edits") if isinstance(management, Mapping) else None
+    kinds = (
+        [edit.get("type") for edit in edits if isinstance(edit, Mapping)] if isinstance(edits, list) else []
+    )
+    return any(isinstance(kind, str) and kind.startswith("compact") for kind in kinds)
 
 
 def _context_window(price_provider: str | None, model: str) -> int | None:

@@ -159,6 +159,13 @@ class Budgets:
             failure = refusal_error(refusal, entry.route, entry.upper_bound())
         raise failure
 
+    def count(self, id_: str, request: Request, route: Decision, *, price_provider: str | None) -> None:
+        """Count a call that has begun already, without a check; arguments as for :meth:`reserve`."""
+        entry = self._entry(request, route, price_provider)
+        if entry.counted:
+            entry.held = ()
+            self._open[id_] = entry
+
     def settle(self, call: Call) -> Awaitable[object] | None:
         """Charge a finished call to its budgets; this happens whether or not the result is awaited.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from specclient.call.answer_fields import LAST_EVENTS
+from specclient.call.answer_fields import LAST_EVENTS, type_of
 from specclient.runtime.frozen_dict import FrozenDict
 from specclient.types.chat.chat_completion import Choice
 from specclient.types.chat.chat_completion_chunk import Choice as ChunkChoice
@@ -77,4 +77,4 @@ class AnswerCounter:
 
 
 def _is_tool_call(item: object) -> bool:
-    return getattr(item, "type", None) in _CALL_ITEMS
+    return type_of(item) in _CALL_ITEMS

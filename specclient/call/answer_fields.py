@@ -9,7 +9,7 @@ from specclient.types.chat.chat_completion_message import ChatCompletionMessage
 
 #: Types of the events that fail a response, and of all that end its stream.
 FAILED_EVENTS = frozenset({"response.failed", "error"})
-LAST_EVENTS = FAILED_EVENTS | {"response.completed", "response.incomplete"}
+LAST_EVENTS = FAILED_EVENTS | {"response.completed", "response.done", "response.incomplete"}
 
 #: Fields in which servers show reasoning: DeepSeek, vLLM, SGLang; OpenRouter, Groq.
 _REASONING = ("reasoning_content", "reasoning")
@@ -23,6 +23,11 @@ def model_of(answer: Any) -> str | None:
 def id_of(answer: Any) -> str | None:
     """Return an answer's id; None where it has none."""
     return _text_or_none(getattr(answer, "id", None))
+
+
+def type_of(item: Any) -> str:
+    """Return the type of an event or an output item; empty where it has none that is a text."""
+    return _text_or_none(getattr(item, "type", None)) or ""
 
 
 def output_text(answer: Any) -> str:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import from_json
 
 from specclient.call.errors import truncated_event_error
 from specclient.call.result import CallResult
@@ -13,7 +17,11 @@ from specclient.http_transport.http import SSEStream
 from specclient.http_transport.sse import ServerSentEvent
 from specclient.providers import Dialect, Endpoint, dialect, dialect_of
 from specclient.routing.destinations import Destination
+from specclient.routing.router import AUTO
+from specclient.types.as_sent import as_sent, read_as_sent
 from specclient.types.base import WireModel
+from specclient.types.call import MeteredModel
+from specclient.types.named import named
 from specclient.types.request import Request
 from specclient.types.usage import Usage
 from specclient.types.wire import WireResponse
@@ -31,14 +39,91 @@ def decode_reply(endpoint: Endpoint, request: Request, reply: WireResponse) -> C
     return CallResult(value, reply, None, dialect_of(endpoint))
 
 
-def decode_body(dialect: Dialect, request: Request, content: bytes, *, to: Any = None) -> Any:
-    """Decode a body as the result of the request's method, or as another type.
+def decode_read_body(
+    dialect: Dialect, request: Request, reply: WireResponse, to: Any = None
+) -> tuple[Request, CallResult]:
+    """Decode a body that has been read; an error in decoding is part of the result.
 
     Args:
-        to: the type to return; None for the method's own.
+        to: the type to return; None for the type of the request's method.
+
+    Returns:
+        The request for a result of that type, and the result.
     """
-    method = request.method if to is None else replace(request.method, response_type=to, page=None)
-    return dialect.decode(method, WireResponse(200, {}, content))
+    if to is not None:
+        request = replace(request, method=replace(request.method, response_type=to, page=None))
+    try:
+        return request, CallResult(dialect.decode(request.method, reply), reply, None, dialect)
+    except APIError as error:
+        return request, CallResult(None, reply, error.with_traceback(None), dialect)
+
+
+def decode_body(dialect: Dialect, request: Request, content: bytes) -> Any:
+    """Decode a body as the result of the request's method."""
+    return dialect.decode(request.method, WireResponse(200, {}, content))
+
+
+def value_as_sent(request: Request, result: CallResult) -> Any:
+    """Return what a caller gets of a complete answer: the values as sent, as in the ``openai`` package.
+
+    An answer in OpenAI's format that is not as documented is no error then: JSON becomes an object with the
+    fields that there are, anything else is returned as text. An answer whose route was chosen raises, because
+    failover has found no better one.
+
+    Raises:
+        APIError: the answer cannot be decoded, and the format or the route does not allow it as it is.
+    """
+    try:
+        if _is_given_as_sent(request, result):
+            return _received_value(request, result)
+        return as_sent(result.unwrap())
+    finally:
+        del result  # it holds the error, whose traceback holds this frame: a reference cycle
+
+
+def _is_given_as_sent(request: Request, result: CallResult) -> bool:
+    """Return whether an answer that could not be decoded is given to the caller as it is."""
+    if result.error is None or result.reply is None or result.dialect is not dialect("openai"):
+        return False
+    if request.policy is not None or request.strategy is not None or request.model == AUTO:
+        return False
+    kind = request.method.response_type
+    return kind not in (bool, int, float) and (not _claims_json(result.reply) or _is_json(result.reply))
+
+
+def _claims_json(reply: WireResponse) -> bool:
+    return reply.headers.get("content-type", "").partition(";")[0].strip().lower().endswith("json")
+
+
+def _is_json(reply: WireResponse) -> bool:
+    try:
+        from_json(reply.content)
+    except ValueError:
+        return False
+    return True
+
+
+def _received_value(request: Request, result: CallResult) -> Any:
+    """Return an answer that could not be decoded: an object of its JSON, or its text."""
+    reply, response_type = result.reply, request.method.response_type
+    assert reply is not None
+    kind = named(response_type) if isinstance(response_type, str) else response_type
+    is_object = isinstance(kind, type) and issubclass(kind, BaseModel)
+    if not _is_json(reply) or not (is_object or _claims_json(reply)):
+        return _text_of(reply)
+    value = read_as_sent(kind, reply.content)
+    if isinstance(value, WireModel):
+        value.attach_request_id(reply.request_id)
+    if isinstance(value, MeteredModel) and result.call is not None:
+        value.attach_meta(result.call)
+    return value
+
+
+def _text_of(reply: WireResponse) -> str:
+    encoding = getattr(reply.response, "charset_encoding", None) or "utf-8"
+    with suppress(LookupError, ValueError):  # a charset that is no encoding of texts, as ``base64``
+        return reply.content.decode(encoding, "replace")
+    return reply.content.decode("utf-8", "replace")
 
 
 class ChunkDecoder:
@@ -106,7 +191,7 @@ def is_for_caller(chunk: Any, request: Request, *, usage: bool) -> bool:
     these added fields are not part of what the caller requested.
 
     Args:
-        usage: whether the caller requested usage.
+        usage: whether a chunk with usage is passed.
     """
     if chunk.usage is not None:
         return usage

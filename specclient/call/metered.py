@@ -15,7 +15,13 @@ from specclient.call.encode import encode_request, engine_request, without_added
 from specclient.call.errors import not_served_in_process, truncated_stream_error
 from specclient.call.recorder import CallRecorder
 from specclient.call.result import CallResult
-from specclient.call.usage_request import adds_usage_request, refuses_usage_request, without_usage_request
+from specclient.call.usage_request import (
+    StreamStart,
+    adds_usage_request,
+    refuses_usage_request,
+    withholds_usage,
+    without_usage_request,
+)
 from specclient.errors import BadRequestError, UnprocessableEntityError
 from specclient.http_transport.http import Transport
 from specclient.http_transport.response import SSEStream
@@ -70,7 +76,7 @@ def stream(
     record: CallRecorder,
     transport: Transport,
 ) -> AsyncGenerator[Any, None]:
-    """Yield ``(response or None, None)`` once the answer has begun, then lists of chunks.
+    """Yield a :class:`StreamStart` once the answer has begun, then lists of chunks.
 
     The chunks themselves are noted by the caller, which sees every one of them anyway.
     """
@@ -84,11 +90,11 @@ async def _stream_hosted(
 ) -> AsyncGenerator[Any, None]:
     before = await _counters(endpoint, transport) if endpoint.metrics else None
     async with AsyncExitStack() as opened:
-        wire, events, refused = await _opened_stream(
+        wire, events, sent_to, refused = await _opened_stream(
             request, decision, endpoint, record, transport, opened=opened
         )
         record.note_headers(events.attempts + refused, events.request_id, events.headers)
-        yield events, None
+        yield StreamStart(events, withholds_usage(request, sent_to))
         async for batch in decode_events(endpoint, request, events):
             yield batch
         await _note_counters(endpoint, transport, record, before)
@@ -106,28 +112,30 @@ async def _opened_stream(
     transport: Transport,
     *,
     opened: AsyncExitStack,
-) -> tuple[WireRequest, SSEStream, int]:
+) -> tuple[WireRequest, SSEStream, Endpoint, int]:
     """Open a stream, again without the request for usage if the endpoint refuses it.
 
     Args:
         opened: closes the stream.
 
     Returns:
-        The request as sent, the stream, and the number of refused requests before it.
+        The request as sent, the stream, the endpoint as the request was encoded for it, and the number of
+        refused requests before it.
     """
     adds = adds_usage_request(request, endpoint)
     if adds and endpoint.base_url in transport.usage_refused:
         adds, endpoint = False, without_usage_request(endpoint)
     wire = encode_request(request, decision, endpoint, record)
     try:
-        return wire, await opened.enter_async_context(transport.stream(wire)), 0
+        return wire, await opened.enter_async_context(transport.stream(wire)), endpoint, 0
     except (BadRequestError, UnprocessableEntityError) as error:
         if not (adds and refuses_usage_request(error)):
             raise
-    wire = encode_request(request, decision, without_usage_request(endpoint), record)
+    endpoint = without_usage_request(endpoint)
+    wire = encode_request(request, decision, endpoint, record)
     events = await opened.enter_async_context(transport.stream(wire))
     transport.usage_refused.add(endpoint.base_url)
-    return wire, events, 1
+    return wire, events, endpoint, 1
 
 
 async def _stream_engine(
@@ -138,7 +146,7 @@ async def _stream_engine(
         async for item in items:
             if not started:
                 started = True
-                yield None, None
+                yield StreamStart(None, withholds_usage(request, engine))
             if isinstance(item, EngineTelemetry):
                 record.note_engine_telemetry(item)
             else:

@@ -8,8 +8,8 @@ The steps of a call, in order:
 2. ``attempt``: a request with a strategy goes to the strategy executor
    (:mod:`specclient.call.strategies.executor`), which sends one or more sub-calls; all others are sent once.
 3. ``send``: decide the destination, check the request's permit, open the record and reserve the budget
-   (``_open_record``); encode, send and decode (:mod:`specclient.call.metered`); close the record and
-   hand it to the observers (``_close_record``). The chunks of a stream are noted in the record on their way
+   (``open_record``); encode, send and decode (:mod:`specclient.call.metered`); close the record and
+   hand it to the observers (``close_record``). The chunks of a stream are noted in the record on their way
    (:mod:`specclient.call.recorded_stream`).
 """
 
@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -164,7 +165,8 @@ class Pipeline:
 
     def _is_routed(self, request: Request) -> bool:
         """Return whether the request's route is chosen; the common case, a named model, is decided first."""
-        return (request.policy is not None or request.model == AUTO) and self.router.kind(request) == AUTO
+        is_named = request.policy is None and not self.router.names_auto(request)
+        return not is_named and self.router.kind(request) == AUTO
 
     @cached_property
     def _failover(self) -> FailoverExecutor:
@@ -190,9 +192,9 @@ class Pipeline:
 
     async def attempt_bytes(self, request: Request, subcall: Subcall | None = None) -> AsyncStream[bytes]:
         """Serve a request as the bytes of its body at one destination; strategies are not supported."""
-        decision, destination, record = await self._open_record(request, subcall)
+        decision, destination, record = await self.open_record(request, subcall)
         source = metered.stream_bytes(request, decision, destination, record, self.transport)
-        close = partial(self._close_record, record, subcall=subcall)
+        close = partial(self.close_record, record, subcall=subcall)
         return await self._started(recorded_bytes(source, close), record.snapshot)
 
     @cached_property
@@ -211,30 +213,35 @@ class Pipeline:
         Args:
             subcall: its relation to another call; None for a call of its own.
         """
-        decision, destination, record = await self._open_record(request, subcall)
+        decision, destination, record = await self.open_record(request, subcall)
         try:
             result = await metered.execute(request, decision, destination, record, self.transport)
         except BaseException as error:
-            await self._close_record(record, error, subcall)
+            await self.close_record(record, error, subcall)
             raise
-        call = await self._close_record(record, result.error, subcall)
+        call = await self.close_record(record, result.error, subcall)
         if isinstance(result.value, MeteredModel):
             result.value.attach_meta(call)
-        return result
+        return result if result.error is None else replace(result, call=call)
 
     async def send_stream(self, request: Request, subcall: Subcall | None = None) -> AsyncStream[Any]:
         """Send a request to one destination as a stream and record the call; see :meth:`send`."""
-        decision, destination, record = await self._open_record(request, subcall)
+        decision, destination, record = await self.open_record(request, subcall)
         source = metered.stream(request, decision, destination, record, self.transport)
-        close = partial(self._close_record, record, subcall=subcall)
+        close = partial(self.close_record, record, subcall=subcall)
         chunks = recorded_chunks(source, request, destination, record, close)
         meta = record.snapshot if subcall is None else lambda: subcall.open_record(record.snapshot())
         return await self._started(chunks, meta)
 
-    async def _open_record(
-        self, request: Request, subcall: Subcall | None = None
+    async def open_record(
+        self, request: Request, subcall: Subcall | None = None, *, reserve: bool = True
     ) -> tuple[Decision, Destination, CallRecorder]:
-        """Decide the destination, check the permit, reserve the budget and start the record."""
+        """Decide the destination, check the permit, reserve the budget and start the record.
+
+        Args:
+            reserve: False for a call that the provider has begun already, which budgets count without a
+                check.
+        """
         if subcall is None or subcall.route is None:
             await self.ensure_ready(self.router.kind(request))
             decision = self.router.decide(request)
@@ -259,8 +266,10 @@ class Pipeline:
             price_provider=price_provider,
             rejected_billed=False if endpoint is None else endpoint.capabilities.rejected_billed,
         )
-        if self.budgets is not None:
+        if self.budgets is not None and reserve:
             await self.budgets.reserve(record.id, request, decision, price_provider=price_provider)
+        elif self.budgets is not None:
+            self.budgets.count(record.id, request, decision, price_provider=price_provider)
         if "opentelemetry.trace" in sys.modules:
             with import_lock:
                 from specclient.call.tracing import begin_span  # noqa: PLC0415 - only in programs that trace
@@ -275,7 +284,7 @@ class Pipeline:
         http, dialect = await anext(batches)
         return AsyncStream(batches, meta, http, dialect)
 
-    async def _close_record(
+    async def close_record(
         self, record: CallRecorder, error: BaseException | None = None, subcall: Subcall | None = None
     ) -> Call:
         """Close the record and call the observers, even if the caller has been cancelled."""

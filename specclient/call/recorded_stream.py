@@ -9,7 +9,6 @@ from typing import Any
 from specclient.call.decode import is_for_caller, usage_reader
 from specclient.call.recorder import CallRecorder
 from specclient.errors import APIError
-from specclient.providers import usage_requested
 from specclient.routing.destinations import Destination
 from specclient.types.request import Request
 
@@ -27,19 +26,20 @@ async def recorded_chunks(
     """Note every chunk, yield those the caller requested, and close the record at the end or an error.
 
     Args:
-        source: yields the HTTP response and its dialect, then batches of chunks.
+        source: yields a :class:`StreamStart`, then batches of chunks.
     """
     usage_of = usage_reader(destination)
-    completes, wants_usage = request.operation in ("chat", "completion"), usage_requested(request)
+    completes = request.operation in ("chat", "completion")
     try:
         async with aclosing(source):
-            yield await anext(source)
+            http, withholds_usage = await anext(source)
+            yield http, None
             async for batch in source:
                 for chunk in batch:
                     record.note_chunk(chunk, usage_of(chunk))
                 if completes and not batch[-1].choices:
                     batch = [  # noqa: PLW2901
-                        c for c in batch if c.choices or is_for_caller(c, request, usage=wants_usage)
+                        c for c in batch if c.choices or is_for_caller(c, request, usage=not withholds_usage)
                     ]
                 yield batch
     except BaseException as error:

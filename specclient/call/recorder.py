@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from specclient import tokens
 from specclient.call.answer_counts import AnswerCounter
-from specclient.call.answer_fields import FAILED_EVENTS, LAST_EVENTS, id_of, model_of, output_text
+from specclient.call.answer_fields import FAILED_EVENTS, LAST_EVENTS, id_of, model_of, output_text, type_of
 from specclient.call.answer_texts import AnswerTexts
 from specclient.call.call_fields import request_fields
 from specclient.errors import APIConnectionError, APIError, APIStatusError, ResponseTooLargeError
@@ -190,7 +190,7 @@ class CallRecorder:
 
     def _note_event(self, event: Any) -> None:
         """Note an event of a stream that has no chunks: of a response, an image, a transcription."""
-        kind = getattr(event, "type", "") or ""
+        kind = type_of(event)
         self._counts.note_event(kind, event)
         if kind.endswith(".delta"):
             delta = getattr(event, "delta", None)
@@ -200,9 +200,10 @@ class CallRecorder:
                 self._ttft_s = self._clock() - self._started_s
         elif kind in LAST_EVENTS:
             self._is_over = True
-            if kind in FAILED_EVENTS:
+            answer = getattr(event, "response", None)
+            if kind in FAILED_EVENTS or getattr(answer, "status", None) == "failed":
                 self._failure_event = kind
-            self._telemetry.add_answer(getattr(event, "response", None))
+            self._telemetry.add_answer(answer)
         if self._served_model is None:
             answer = getattr(event, "response", event)
             self._served_model, self._answer_id = model_of(answer), id_of(answer)

@@ -7,6 +7,7 @@ from typing import Any
 
 from specclient.errors import APIError
 from specclient.providers import Dialect, dialect
+from specclient.types.call import Call
 from specclient.types.wire import WireResponse
 
 
@@ -19,12 +20,14 @@ class CallResult:
         reply: the HTTP response; None where an engine in this process answered.
         error: why the response could not be decoded; None where it could.
         dialect: the wire format that decodes ``reply``.
+        call: the record of a call whose response could not be decoded; None for other calls.
     """
 
     value: Any
     reply: WireResponse | None = None
     error: APIError | None = None
     dialect: Dialect = dialect("openai")
+    call: Call | None = None
 
     def unwrap(self) -> Any:
         """Return the value, or raise the decoding error."""

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar, cast
 
+from specclient.errors import APIConnectionError, APIError
+from specclient.http_transport.body_limits import DEFAULT_RESPONSE_LIMITS
+from specclient.http_transport.live_response import captured_pieces, captured_pieces_async, live_response
 from specclient.types.call import Call
+from specclient.types.limit import ResponseLimits
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -25,6 +29,9 @@ class AsyncStream(Generic[T]):
         meta: returns the record of the call.
         http: an object whose ``response`` is the HTTP library's response; None where no HTTP was used.
         dialect: the wire format of the chunks where they are still bytes; None where they are decoded.
+
+    Attributes:
+        closed: whether it was read to its end, failed or was closed.
     """
 
     def __init__(
@@ -36,22 +43,58 @@ class AsyncStream(Generic[T]):
     ) -> None:
         self.http = http
         self.dialect = dialect
+        self.closed = False
+        self._live: Any = None
         self._batches = batches
         self._ready: deque[T] = deque()
         self._meta = meta
+        self._convert: Callable[[list[T]], list[T]] | None = None
         self._reader: asyncio.Task[object] | None = None
         self._reader_left: asyncio.Event | None = None
         self._close_lock = asyncio.Lock()
 
     @property
     def response(self) -> Any:
-        """The HTTP library's response; None where no HTTP was used."""
-        return getattr(self.http, "response", None)
+        """The HTTP library's response, which may be read in place of the stream; None where no HTTP was used.
+
+        Its ``close()`` ends the stream.
+        """
+        if self._live is None and (original := getattr(self.http, "response", None)) is not None:
+            self._live = live_response(original, self, limits_of(self), is_async=True)
+        return self._live
+
+    def share_response(self, response: Any) -> Self:
+        """Set the HTTP response, where another stream reads its body; return this stream."""
+        self._live = response
+        return self
+
+    def pieces(self) -> AsyncIterator[bytes]:
+        """Iterate over the bytes of the body, in place of the chunks."""
+        http: Any = self.http
+        if not hasattr(http, "captured"):  # the chunks are the bytes
+            return cast("AsyncIterator[bytes]", self)
+        http.captured = http.captured or deque()
+        return captured_pieces_async(http, self._read_on)
+
+    async def _read_on(self) -> bool:
+        """Read the next chunks for their bytes. An event with an error ends the stream quietly."""
+        try:
+            await self.next_batch()
+        except (StopAsyncIteration, APIError) as end:
+            if isinstance(end, APIConnectionError):
+                raise
+            return False
+        return True
 
     @property
     def meta(self) -> Call:
         """The record of the call, complete once the stream has ended; until then its status is ``open``."""
         return self._meta()
+
+    def converted(self, convert: Callable[[list[T]], list[T]]) -> Self:
+        """Let ``convert`` change each list of chunks before it is read; return this stream."""
+        self._convert = convert
+        return self
 
     def __aiter__(self) -> Self:
         return self
@@ -71,7 +114,11 @@ class AsyncStream(Generic[T]):
         assert reader is not None
         cancels_before = reader.cancelling()
         try:
-            return await self._batches.__anext__()
+            batch = await self._batches.__anext__()
+            return batch if self._convert is None else self._convert(batch)
+        except (StopAsyncIteration, APIError):
+            self.closed = True
+            raise
         except asyncio.CancelledError:
             # close() in another task ends the stream by a cancel; any other cancel must take effect.
             if self._reader_left is None or reader.uncancel() > cancels_before:
@@ -85,6 +132,7 @@ class AsyncStream(Generic[T]):
 
     async def close(self) -> None:
         """End the stream; may be called twice, and from another task than the reader's."""
+        self.closed = True
         async with self._close_lock:
             if self._reader is not None:
                 self._reader_left = asyncio.Event()
@@ -122,6 +170,10 @@ class SyncStreamSource(Protocol[T_co]):
         """Return the asynchronous stream that is read."""
         ...
 
+    def keep_captured(self) -> None:
+        """Keep the captured bytes of the body, which are dropped with the first chunk otherwise."""
+        ...
+
     def close(self) -> None:
         """Cancel the task and wait for it to end."""
         ...
@@ -136,6 +188,8 @@ class Stream(Generic[T]):
 
     def __init__(self, source: SyncStreamSource[T]) -> None:
         self._source = source
+        self.closed = False
+        self._live: Any = None
 
     @property
     def meta(self) -> Call:
@@ -144,8 +198,38 @@ class Stream(Generic[T]):
 
     @property
     def response(self) -> Any:
-        """The HTTP library's response; None where no HTTP was used."""
-        return self._source.async_stream().response
+        """The HTTP library's response; see :attr:`AsyncStream.response`."""
+        stream = self._source.async_stream()
+        if self._live is None and (original := getattr(stream.http, "response", None)) is not None:
+            self._live = live_response(original, self, limits_of(stream), is_async=False)
+        return self._live
+
+    def share_response(self, response: Any) -> Self:
+        """Set the HTTP response, where another stream reads its body; return this stream."""
+        self._live = response
+        return self
+
+    def pieces(self) -> Iterator[bytes]:
+        """Iterate over the bytes of the body, in place of the chunks."""
+        http: Any = self._source.async_stream().http
+        if not hasattr(http, "captured"):  # the chunks are the bytes
+            return cast("Iterator[bytes]", self)
+        self.keep_captured()
+        return captured_pieces(http, self._read_on)
+
+    def keep_captured(self) -> None:
+        """Keep the bytes of the body, which are dropped with the first chunk otherwise."""
+        self._source.keep_captured()
+
+    def _read_on(self) -> bool:
+        """Read the next chunk for its bytes. An event with an error ends the stream quietly."""
+        try:
+            next(self)
+        except (StopIteration, APIError) as end:
+            if isinstance(end, APIConnectionError):
+                raise
+            return False
+        return True
 
     @property
     def dialect(self) -> Any:
@@ -160,10 +244,15 @@ class Stream(Generic[T]):
         return self
 
     def __next__(self) -> T:
-        return self._source.next()
+        try:
+            return self._source.next()
+        except (StopIteration, APIError):
+            self.closed = True
+            raise
 
     def close(self) -> None:
         """End the stream; may be called twice."""
+        self.closed = True
         self._source.close()
 
     def __enter__(self) -> Self:
@@ -176,3 +265,16 @@ class Stream(Generic[T]):
 
     def __del__(self) -> None:
         self._source.cancel_nowait()
+
+
+def limits_of(body: AsyncStream[Any]) -> ResponseLimits:
+    """Return the limits of the client that received a body; the default ones where no HTTP was used."""
+    limits: ResponseLimits = getattr(body.http, "limits", DEFAULT_RESPONSE_LIMITS)
+    return limits
+
+
+def attempts_of(body: AsyncStream[Any] | Stream[Any]) -> int:
+    """Return the number of HTTP attempts that a stream took; 1 where no HTTP was used."""
+    stream = body.async_stream() if isinstance(body, Stream) else body
+    attempts: int = getattr(stream.http, "attempts", 1)
+    return attempts

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import weakref
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
-from specclient.client.base_client import BaseClient
+from specclient.client.base_client import BaseClient, with_resources
 from specclient.client.core import ClientCore
 from specclient.client.options import ClientOptions, checked_options
 from specclient.resources.callers import AsyncCaller
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from specclient.resources.responses import AsyncResponses
 
 
+@with_resources
 class AsyncOpenAI(BaseClient):
     """The asynchronous client; its options are :class:`specclient.client.options.ClientOptions`.
 
@@ -51,7 +53,9 @@ class AsyncOpenAI(BaseClient):
 
     def _begin(self, core: ClientCore) -> None:
         self._core = core
-        self._caller = AsyncCaller(core.pipeline, secret=lambda: core.webhook_secret)
+        self._caller = AsyncCaller(
+            core.pipeline, secret=lambda: core.webhook_secret, client=weakref.ref(self)
+        )
 
     @cached_property
     def costs(self) -> AsyncCosts:

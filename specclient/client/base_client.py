@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import copy
-import importlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from specclient.client.core import ClientCore
 from specclient.client.http_methods import HttpMethods
 from specclient.client.options import SHARED, checked_options
+from specclient.client.remembered_key import RememberedKey
 from specclient.errors import ConfigurationError
 from specclient.http_transport.clients.timeouts import own_timeout
 from specclient.providers.encoding import user_agent
-from specclient.resources import table_resources
 from specclient.resources.base import ResourceCaller
-from specclient.resources.table.index import roots
-from specclient.runtime.forks import import_lock
+from specclient.resources.resource_classes import class_of, names
 from specclient.types.params import Omit, is_given, omit
 
 if TYPE_CHECKING:
@@ -25,11 +23,35 @@ if TYPE_CHECKING:
     from specclient.ledger.ledger import Ledger
     from specclient.routing.router import Router
 
+Client = TypeVar("Client", bound="BaseClient")
 
-#: Resources with a hand-written module, named as the client's attribute; imported on first use.
-_HAND_WRITTEN: Final = frozenset(
-    {"beta", "chat", "completions", "embeddings", "models", "moderations", "responses"}
-)
+
+class ClientResource:
+    """A resource as an attribute of a client, made on first use.
+
+    It is no ``functools.cached_property``, whose lock a forked process would find held.
+
+    Args:
+        name: the attribute.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.__doc__ = f"``client.{name}``."
+
+    def __get__(self, client: BaseClient | None, owner: type) -> Any:
+        if client is None:
+            return self
+        resource = class_of(self._name, is_async=client._is_async)(client._caller)
+        client.__dict__[self._name] = resource
+        return resource
+
+
+def with_resources(client_class: type[Client]) -> type[Client]:
+    """Add all resources to a class of clients as attributes."""
+    for name in names():
+        setattr(client_class, name, ClientResource(name))
+    return client_class
 
 
 class BaseClient(HttpMethods):
@@ -37,31 +59,6 @@ class BaseClient(HttpMethods):
 
     _core: ClientCore
     _is_async: ClassVar[bool]
-
-    def __getattr__(self, name: str) -> Any:
-        """Return a resource, made on first use: from its own module, or from the endpoint table."""
-        if name.startswith("_"):
-            raise AttributeError(name)
-        resource = self._written_resource(name) if name in _HAND_WRITTEN else self._table_resource(name)
-        self.__dict__[name] = resource
-        return resource
-
-    def _written_resource(self, name: str) -> Any:
-        with import_lock:
-            module = importlib.import_module(f"specclient.resources.{name}")
-        return getattr(module, f"{'Async' if self._is_async else ''}{name.title()}")(self._caller)
-
-    def _table_resource(self, name: str) -> Any:
-        """Return a resource whose methods all come from the endpoint table."""
-        try:
-            with import_lock:
-                resource_class = table_resources.table_resource(name, is_async=self._is_async)
-        except KeyError:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}") from None
-        return resource_class(self._caller)
-
-    def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *_HAND_WRITTEN, *roots()})
 
     @property
     def settings(self) -> Settings:
@@ -94,9 +91,12 @@ class BaseClient(HttpMethods):
 
     @property
     def api_key(self) -> str:
-        """The key of the default provider; empty if a function provides it."""
+        """The key of the default provider; if a function provides it, the latest one, empty before a call."""
+        given = self._core.options.get("api_key")
+        if isinstance(given, RememberedKey):
+            return given.latest
         key = self._core.default.key
-        return "" if key is None or callable(self._core.options.get("api_key")) else key.get_secret_value()
+        return "" if key is None or callable(given) else key.get_secret_value()
 
     @api_key.setter
     def api_key(self, value: Any) -> None:
@@ -155,6 +155,41 @@ class BaseClient(HttpMethods):
         self._core.set("base_url", value)
 
     @property
+    def _base_url(self) -> Any:
+        """``base_url`` under the name that integrations of the `openai` package read."""
+        return self.base_url
+
+    @_base_url.setter
+    def _base_url(self, value: Any) -> None:
+        self.base_url = value
+
+    @property
+    def _client(self) -> Any:
+        """The ``http_client`` that was given; else an ``httpx`` client that serves no calls of this one."""
+        given = self._core.options.get("http_client")
+        if given is None:
+            given = self._core.idle_http_client(is_async=self._is_async)
+        return given
+
+    @_client.setter
+    def _client(self, value: Any) -> None:
+        self._core.set("http_client", value)
+
+    @property
+    def _strict_response_validation(self) -> bool:
+        """The option of this name, which has no effect."""
+        return bool(self._core.options.get("_strict_response_validation", False))
+
+    @property
+    def websocket_base_url(self) -> Any:
+        """The URL of WebSockets at the default provider; None for :attr:`base_url`."""
+        return self._core.options.get("websocket_base_url")
+
+    @websocket_base_url.setter
+    def websocket_base_url(self, value: Any) -> None:
+        self._core.set("websocket_base_url", value)
+
+    @property
     def timeout(self) -> Any:
         """The time limit of a request: seconds, an ``httpx.Timeout``, or None for no limit."""
         options = self._core.options
@@ -181,7 +216,7 @@ class BaseClient(HttpMethods):
 
     @property
     def auth_headers(self) -> dict[str, str]:
-        """The header with the key of the default provider; empty if a function provides the key."""
+        """The header with the key of the default provider; empty before a function has provided the key."""
         key = self.api_key
         if not key:
             return {}

@@ -219,6 +219,7 @@ class _StreamPump(Generic[T]):
         self._ready: deque[T] = deque()
         self._ended = threading.Event()
         self._read = 0
+        self._keeps_captured = False
         self._credit = HIGH_WATER
         self._task: Future[None] | None = None
         register_fork_reset(self)
@@ -254,6 +255,8 @@ class _StreamPump(Generic[T]):
             raise
         finally:
             del self._open_stream
+        if hasattr(stream.http, "captured"):  # for a caller who reads the response itself
+            stream.http.captured = deque()
         opened.set_result(stream)
         del opened
         try:
@@ -299,6 +302,8 @@ class _StreamPump(Generic[T]):
                 finally:
                     del item, error  # as in `Bridge.run`
             self._ready.extend(item)
+            if not self._keeps_captured and hasattr(self._stream.http, "captured"):
+                self._stream.http.captured = None
             self._read += _weight(item)
             if self._read >= HIGH_WATER // 2:
                 read, self._read = self._read, 0
@@ -311,6 +316,9 @@ class _StreamPump(Generic[T]):
 
     def async_stream(self) -> AsyncStream[T]:
         return self._stream
+
+    def keep_captured(self) -> None:
+        self._keeps_captured = True
 
     def close(self) -> None:
         if self._task is not None:

@@ -16,6 +16,7 @@ from specclient.client.options import (
     providers_of,
     response_limits_of,
 )
+from specclient.client.remembered_key import RememberedKey, remembered_key
 from specclient.client.shared_state import SharedState
 from specclient.config import Settings
 from specclient.http_transport.http import Transport
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 #: Options that determine destinations and their requests. Copies with equal values share a router.
 _ROUTING = (
     "providers", "drop_params", "api_key", "admin_api_key", "base_url", "data_residency", "organization",
-    "project", "default_headers", "default_query", "candidates", "policy",
+    "project", "default_headers", "default_query", "candidates", "policy", "websocket_base_url",
 )  # fmt: skip
 
 
@@ -62,7 +63,9 @@ class ClientCore:
         source: ClientCore | None = None,
     ) -> None:
         self.options = {name: value for name, value in options.items() if is_given(value)}
+        self._remember_key()
         self.endpoint = dict(endpoint or {})
+        self._idle_http_client: Any = None
         setup_logging(os.environ)
         self.shared: SharedState = SharedState(self.options) if source is None else source.shared
         self.pipeline: Pipeline = Pipeline(
@@ -106,9 +109,22 @@ class ClientCore:
         own = self.options.get("http_client")
         return self.shared.closed or (own is not None and bool(own.is_closed))
 
+    def idle_http_client(self, *, is_async: bool) -> Any:
+        """Return an ``httpx`` client with the defaults of this package, for code that reads a client's own.
+
+        It serves no calls of this client, whose connections are those of its transport.
+        """
+        if self._idle_http_client is None:
+            from specclient.http_transport.clients import defaults  # noqa: PLC0415 - imports httpx
+
+            kind = defaults.DefaultAsyncHttpxClient if is_async else defaults.DefaultHttpxClient
+            self._idle_http_client = kind(base_url=self.default.base_url)
+        return self._idle_http_client
+
     def set(self, name: str, value: Any) -> None:
         """Change one option for all later calls."""
         self.options[name] = value
+        self._remember_key()
         if name == "base_url":
             self.options["data_residency"] = None
         self.pipeline.reconfigure(router=self._router(), transport=self._transport())
@@ -118,6 +134,12 @@ class ClientCore:
         budgets = self.shared.ensure_budgets()
         budgets.extra_budgets = find_budgets
         self.pipeline.reconfigure(budgets=budgets)
+
+    def _remember_key(self) -> None:
+        """Let a function that gives the key keep its latest one, which ``client.api_key`` shows."""
+        key = self.options.get("api_key")
+        if callable(key) and not isinstance(key, RememberedKey):
+            self.options["api_key"] = remembered_key(key)
 
     def _routes_as(self, source: ClientCore) -> bool:
         """Return whether this client's router can be that of another client."""
@@ -158,7 +180,12 @@ class ClientCore:
         name = settings.default_provider
         own = known[name]
         identity = hash((own.base_url, own.key, own.key_source, own.organization, own.project))
-        known[name] = replace(own, account=shared.account_mark(identity))
+        sockets = options.get("websocket_base_url")
+        known[name] = replace(
+            own,
+            account=shared.account_mark(identity),
+            websocket_url=None if sockets is None else str(sockets),
+        )
         places = DestinationRegistry(
             settings,
             known,

@@ -35,6 +35,8 @@ class ClientOptions(TypedDict, total=False):
         max_retries: the number of attempts after the first.
         default_headers, default_query: added to every request.
         http_client: an ``httpx`` client to use instead of our own transport.
+        _strict_response_validation: accepted, and without effect: a response that is no JSON, or lacks what a
+            caller cannot do without, is always an error, and other odd values never are.
 
     Our own options:
 
@@ -45,6 +47,7 @@ class ClientOptions(TypedDict, total=False):
         policy, candidates: the policy and the destinations of calls with ``model="auto"``.
         providers: additional providers, or changes to known ones.
         drop_params: whether parameters that an endpoint does not support are dropped instead of refused.
+        pacing: False sends every call at once, whatever limits earlier responses reported; set limits hold.
         response_limits: the most of a response that is read, instead of the configured limits.
         budgets: limits on cost or tokens; replaces a configured budget of the same name.
     """
@@ -62,6 +65,7 @@ class ClientOptions(TypedDict, total=False):
     default_headers: Mapping[str, Any] | None
     default_query: Mapping[str, object] | None
     http_client: Any
+    _strict_response_validation: bool
     config: str | Path | Settings | None
     ledger: str | None
     ledger_durability: Literal["batch", "sync"] | None
@@ -69,12 +73,13 @@ class ClientOptions(TypedDict, total=False):
     candidates: Sequence[str] | None
     providers: Sequence[Provider] | None
     drop_params: bool | None
+    pacing: bool | None
     response_limits: ResponseLimits | None
     budgets: Sequence[Budget] | None
 
 
 #: Options that copies of a client cannot change, because they share the resulting objects.
-SHARED = frozenset({"budgets", "config", "ledger", "ledger_durability"})
+SHARED = frozenset({"budgets", "config", "ledger", "ledger_durability", "pacing"})
 OPTION_NAMES = frozenset(ClientOptions.__annotations__)
 
 
@@ -150,9 +155,8 @@ def response_limits_of(given: Any) -> ResponseLimits | None:
 def settings_of(options: Mapping[str, Any]) -> Settings:
     """Return the settings: those of the ``config`` option or file, with the options that replace some."""
     config = options.get("config")
-    changes = {
-        name: options[name] for name in ("ledger", "ledger_durability") if options.get(name) is not None
-    }
+    replacing = ("ledger", "ledger_durability", "pacing")
+    changes = {name: options[name] for name in replacing if options.get(name) is not None}
     return config.model_copy(update=changes) if isinstance(config, Settings) else load(config, **changes)
 
 

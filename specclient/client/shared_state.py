@@ -63,6 +63,7 @@ class SharedState:
             kind=settings.transport,
             connections=settings.connections,
             limits={name: table.limit() for name, table in settings.limits.items()},
+            pacing=settings.pacing,
             response_limits=settings.response_limits.limits(),
             circuit=settings.circuit.circuit() if settings.circuit else None,
         )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
-from specclient.client.base_client import BaseClient
+from specclient.client.base_client import BaseClient, with_resources
 from specclient.client.bridge import Bridge, flush_at_exit
 from specclient.client.core import ClientCore
 from specclient.client.options import ClientOptions, checked_options
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from specclient.resources.responses import Responses
 
 
+@with_resources
 class OpenAI(BaseClient):
     """The synchronous client; takes the options of :class:`specclient.client.async_client.AsyncOpenAI`."""
 
@@ -45,7 +47,9 @@ class OpenAI(BaseClient):
     def _begin(self, core: ClientCore) -> None:
         self._core = core
         self._bridge = Bridge()
-        self._caller = SyncCaller(core.pipeline, self._bridge, secret=lambda: core.webhook_secret)
+        self._caller = SyncCaller(
+            core.pipeline, self._bridge, secret=lambda: core.webhook_secret, client=weakref.ref(self)
+        )
         flush_at_exit(core.shared)
 
     @cached_property

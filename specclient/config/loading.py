@@ -15,6 +15,7 @@ from specclient.config.settings import FILE_NAME, Settings
 from specclient.errors import ConfigurationError
 from specclient.runtime.folders import user_folder
 from specclient.types.capabilities import Capabilities
+from specclient.types.model_aliases import ModelAliases
 
 #: Environment variables that override the file, with their settings; a dot separates table and setting.
 ENVIRONMENT = {
@@ -78,6 +79,7 @@ def load(
         for policy in settings.policies.values():
             policy.policy()
         settings.budget_list()
+        ModelAliases(settings.aliases)
     except pydantic.ValidationError as error:
         raise ConfigurationError(_explain(error, source)) from None
     except ConfigurationError as error:

@@ -42,9 +42,11 @@ class Settings(SettingsTable):
             ``sync``: a call returns when its row is on the disk.
         connections: the maximum of open connections of a client; further requests wait.
         limits: rate limits of deployments, by ``provider/model``, in addition to their response headers.
+        pacing: whether calls wait for the limits that earlier responses reported.
         response_limits: the most of a response that is read.
         circuit: when the circuit of a failing deployment opens; False for never.
         quality: the quality of models, from 0 to 1, by route or prefix; overrides the built-in tiers.
+        aliases: other names of models, ``provider/model`` or ``auto`` by name or pattern.
         budgets: limits on the cost or tokens of calls, by name.
         server: the settings of ``specclient serve``.
         source: the file that was read, or None.
@@ -63,12 +65,14 @@ class Settings(SettingsTable):
     ledger_durability: Literal["batch", "sync"] = "batch"
     transport: Literal["aiohttp", "httpx"] = "aiohttp"
     connections: Annotated[int, Field(ge=1)] = 1000
+    aliases: dict[str, str] = Field(default_factory=dict)
     providers: dict[str, ProviderSettings] = Field(default_factory=dict)
     prices: dict[str, PriceSettings] = Field(default_factory=dict)
     policies: dict[str, PolicySettings] = Field(default_factory=dict)
     pairs: dict[str, PairSettings] = Field(default_factory=dict)
     quality: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
     limits: dict[str, LimitSettings] = Field(default_factory=dict)
+    pacing: bool = True
     response_limits: ResponseLimitSettings = Field(default_factory=ResponseLimitSettings.model_construct)
     circuit: CircuitSettings | Literal[False] = Field(default_factory=CircuitSettings.model_construct)
     local: LocalSettings = Field(default_factory=LocalSettings.model_construct)

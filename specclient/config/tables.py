@@ -278,6 +278,7 @@ class ServerSettings(SettingsTable):
         idle_s: seconds that a connection without a request stays open.
         json_values: maximum number of values and names in the JSON body of a request.
         redis_url: the URL of a Redis server in which workers share the usage of key limits.
+        sockets: maximum number of open WebSockets of a process.
         requests: limits on what one request may ask of an engine; they hold without a server, too.
     """
 
@@ -286,4 +287,5 @@ class ServerSettings(SettingsTable):
     idle_s: Annotated[int, Field(ge=1)] = 75
     json_values: Annotated[int, Field(ge=1)] = 400_000
     redis_url: SecretStr | None = None  # may hold a password
+    sockets: Annotated[int, Field(ge=1)] = 200
     requests: RequestLimitSettings = Field(default_factory=RequestLimitSettings.model_construct)

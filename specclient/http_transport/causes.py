@@ -44,13 +44,13 @@ def httpx_cause(
     """
     kind: Any = type(error)
     if not _is_of_httpx(error):
-        names = {cls.__name__ for cls in type(error).__mro__}
         if timed_out is not None:
             name = f"{timed_out.capitalize()}Timeout"
         elif unsent:
             name = "ConnectError"
         else:
-            name = "ReadError" if names.isdisjoint(_PROTOCOL_ERRORS) else "RemoteProtocolError"
+            names = (cls.__name__ for cls in type(error).__mro__)
+            name = "ReadError" if _PROTOCOL_ERRORS.isdisjoint(names) else "RemoteProtocolError"
         kind = getattr(lazy_httpx, name)
     cause: BaseException = kind(text, request=request)
     return cause

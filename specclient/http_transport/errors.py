@@ -22,10 +22,10 @@ from specclient.types.error_body import ErrorBody, parse_error_body
 from specclient.types.wire import Secrets, WireRequest
 
 _EXCERPT = 200
-_POOL = ("pool", "No connection to {origin} became free")
+_POOL, _READ = ("pool", "No connection to {origin} became free"), ("read", "{origin} sent nothing")
 _TIMEOUTS = {
     "ConnectTimeout": ("connect", "No connection to {origin} was made"),
-    "ReadTimeout": ("read", "{origin} sent nothing"),
+    "ReadTimeout": _READ,
     "WriteTimeout": ("write", "{origin} did not accept the request"),
     "PoolTimeout": _POOL,
     "ConnectionTimeoutError": _POOL,  # aiohttp's
@@ -87,15 +87,17 @@ def connection_failure(
     """
     secrets, content = secrets_of(request, error), printable_body(request)
     shown = _shown_request(error, content, secrets) or httpx_request(request, content, secrets)
-    failure = _connection_failure(error, request, limits, shown, secrets, begun=begun)
+    origin, limit = origin_of(request.url), _exceeded_limit(error)
+    cause = error.__cause__ or error
+    text = secrets.redact(_text_of(cause))
+    failure: APIConnectionError
+    if limit is None:
+        failure = APIConnectionError(message=_broken_text(origin, cause, text, begun=begun), request=shown)
+    else:
+        seconds = getattr(limits, limit, None)
+        failure = APITimeoutError(shown, message=_timeout_text(origin, error, limit, seconds))
     failure.sent = begun or _was_sent(error)
-    failure.__cause__ = httpx_cause(
-        error,
-        secrets.redact(_text_of(error.__cause__ or error)),
-        shown,
-        timed_out=_exceeded_limit(error),
-        unsent=not failure.sent,
-    )
+    failure.__cause__ = httpx_cause(error, text, shown, timed_out=limit, unsent=not failure.sent)
     return failure
 
 
@@ -103,36 +105,28 @@ def _exceeded_limit(error: BaseException) -> str | None:
     """Return which time limit an exception is about; None if it is no timeout."""
     if isinstance(error, AnswerTimeoutError):
         return "read"
-    return _TIMEOUTS.get(type(error).__name__, ("read", ""))[0] if _is_timeout(error) else None
+    return _TIMEOUTS.get(type(error).__name__, _READ)[0] if _is_timeout(error) else None
 
 
-def _connection_failure(
-    error: BaseException, request: WireRequest, limits: Any, sent: Any, secrets: Secrets, *, begun: bool
-) -> APIConnectionError:
-    origin = origin_of(request.url)
+def _timeout_text(origin: str, error: BaseException, limit: str, seconds: float | None) -> str:
+    """Return the message of an exceeded time limit."""
     if isinstance(error, AnswerTimeoutError):
-        return APITimeoutError(
-            sent,
-            message=f"Request timed out. {origin} {error}; pass a larger timeout= if it needs longer.",
-        )
-    if _is_timeout(error):
-        part, what = _TIMEOUTS.get(type(error).__name__, ("read", "{origin} sent nothing"))
-        return APITimeoutError(
-            sent,
-            message=f"Request timed out. {what.format(origin=origin)} within the {part} timeout of "
-            f"{getattr(limits, part, None)} s; pass a larger timeout= if it needs longer.",
-        )
-    cause = error.__cause__ or error
-    text = _text_of(cause)
-    reason = secrets.redact(f"{type(cause).__name__}: {text}" if text else type(cause).__name__)
-    if begun:
-        text = f"Connection error. The answer of {origin} broke off ({reason})."
+        found = f"{origin} {error}"
     else:
-        text = (
-            f"Connection error. No answer from {origin} ({reason}). "
-            "Check that the server is running and that base_url is right."
-        )
-    return APIConnectionError(message=text, request=sent)
+        what = _TIMEOUTS.get(type(error).__name__, _READ)[1].format(origin=origin)
+        found = f"{what} within the {limit} timeout of {seconds} s"
+    return f"Request timed out. {found}; pass a larger timeout= if it needs longer."
+
+
+def _broken_text(origin: str, cause: BaseException, text: str, *, begun: bool) -> str:
+    """Return the message of a connection that failed."""
+    reason = f"{type(cause).__name__}: {text}" if text else type(cause).__name__
+    if begun:
+        return f"Connection error. The answer of {origin} broke off ({reason})."
+    return (
+        f"Connection error. No answer from {origin} ({reason}). "
+        "Check that the server is running and that base_url is right."
+    )
 
 
 def client_closed(request: WireRequest) -> APIConnectionError:

@@ -54,6 +54,7 @@ class Transport:
             ``httpx``.
         connections: the maximum number of open connections of the package's own client, per event loop.
         limits: rate limits of deployments by ``provider/model``, in addition to those their headers report.
+        pacing: whether requests wait for the limits that responses report; set ``limits`` hold anyway.
         response_limits: limits on the size of responses; None for the defaults.
         circuit: when the circuit of a failing deployment opens; None for never.
         clock: returns monotonic seconds.
@@ -77,6 +78,7 @@ class Transport:
         kind: ClientKind = "aiohttp",
         connections: int = MAX_CONNECTIONS,
         limits: Mapping[str, DeploymentLimit] | None = None,
+        pacing: bool = True,
         response_limits: ResponseLimits | None = None,
         circuit: CircuitRule | None = _CIRCUIT,
         clock: Callable[[], float] = time.monotonic,
@@ -86,11 +88,11 @@ class Transport:
     ) -> None:
         self.usage_refused: set[str] = set()
         self._set_defaults(http_client, timeout, max_retries)
-        self._response_limits = response_limits or DEFAULT_RESPONSE_LIMITS
+        self.response_limits = response_limits or DEFAULT_RESPONSE_LIMITS
         self._own = LoopClients(kind, connections)
         self._clock, self._now, self._sleep, self._random = clock, now, sleep, random
         self._running: set[RequestCancelScope] = set()
-        self._pacer = Pacer(clock=clock, now=now, sleep=sleep, random=random, limits=limits)
+        self._pacer = Pacer(clock=clock, now=now, sleep=sleep, random=random, limits=limits, learns=pacing)
         self._breaker = CircuitBreaker(circuit, clock=clock)
 
     def sharing(
@@ -108,7 +110,7 @@ class Transport:
             response_limits: as well; None for those of this transport.
         """
         other = copy.copy(self)
-        other._response_limits = response_limits or self._response_limits
+        other.response_limits = response_limits or self.response_limits
         other._set_defaults(http_client, timeout, max_retries)
         return other
 
@@ -198,7 +200,7 @@ class Transport:
 
         async def next_attempt() -> HTTPAttempt:
             scope.attempts += 1
-            attempt = HTTPAttempt(adapter, request, limits, scope.attempts, self._response_limits)
+            attempt = HTTPAttempt(adapter, request, limits, scope.attempts, self.response_limits)
             started_at = self._clock()
             try:
                 return await self._try(attempt, scope, stream=stream)

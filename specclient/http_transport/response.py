@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
@@ -139,10 +140,13 @@ class SSEStream(ResponseBody):
             or its vendor may not send it.
         open_ended: whether the body ended without the blank line that ends an event, so that the last event
             may be incomplete.
+        captured: the bytes of the body as they arrive, for a caller who reads the response itself; None
+            captures nothing.
     """
 
     done: bool = False
     open_ended: bool = False
+    captured: deque[bytes] | None = None
 
     async def __aiter__(self) -> AsyncIterator[ServerSentEvent]:
         async for batch in self.batches():
@@ -152,6 +156,7 @@ class SSEStream(ResponseBody):
     async def batches(self) -> AsyncIterator[list[ServerSentEvent]]:
         """Iterate over lists of events: one list per read from the network, or several of a large read."""
         if self._content is not None:
+            self._capture(self._content)
             yield [ServerSentEvent(self._content)]
             return
         decoder = SSEDecoder(self.limits.max_event_bytes)
@@ -162,6 +167,7 @@ class SSEStream(ResponseBody):
             size += len(chunk)
             if size > most:
                 raise body_too_large(self.limits, size)
+            self._capture(chunk)
             found = decoder.feed(chunk)
             if found or not decoder.is_within_event:
                 began_at = None
@@ -198,12 +204,16 @@ class SSEStream(ResponseBody):
                     break
         return result
 
+    def _capture(self, chunk: bytes) -> None:
+        if self.captured is not None:
+            self.captured.append(chunk)
+
     async def _drain(self, chunks: AsyncIterator[bytes]) -> None:
         """Read to the end of the body, which follows at once, so that the connection can be reused."""
         with contextlib.suppress(*self._attempt.failed, TimeoutError):
             async with asyncio.timeout(_DRAIN_S):
-                async for _ in chunks:
-                    pass
+                async for chunk in chunks:
+                    self._capture(chunk)
 
 
 B = TypeVar("B", bound=ResponseBody)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from specclient.client.async_client import AsyncOpenAI
 from specclient.client.base_client import BaseClient
@@ -18,6 +18,8 @@ from specclient.runtime.forks import import_lock
 
 if TYPE_CHECKING:
     import openai
+
+T = TypeVar("T", PipelineTransport, AsyncPipelineTransport)
 
 #: Options of both packages' clients that configure the official one: it sends them with each request.
 _OFFICIAL: Final = frozenset(
@@ -59,17 +61,12 @@ def openai_client(
     Raises:
         ConfigurationError: an option is invalid, or the `openai` package is not installed.
     """
-    package, core = openai_package(), _core(OpenAI, client, options)
-    made = PipelineTransport(
-        core,
-        owned=client is None,
-        on_call=on_call,
-        strict=strict,
-        inner=inner,
-        max_retries=options.get("max_retries"),
+    package = openai_package()
+    made, chosen = _transport_and_options(
+        PipelineTransport, client, options, on_call=on_call, strict=strict, inner=inner
     )
     http_client = package.DefaultHttpxClient(transport=made)
-    official: openai.OpenAI = package.OpenAI(http_client=http_client, **_official(core, options))
+    official: openai.OpenAI = package.OpenAI(http_client=http_client, **chosen)
     return official
 
 
@@ -82,17 +79,12 @@ def async_openai_client(
     **options: Any,
 ) -> openai.AsyncOpenAI:
     """Return an ``openai.AsyncOpenAI`` whose calls go through the pipeline; see :func:`openai_client`."""
-    package, core = openai_package(), _core(AsyncOpenAI, client, options)
-    made = AsyncPipelineTransport(
-        core,
-        owned=client is None,
-        on_call=on_call,
-        strict=strict,
-        inner=inner,
-        max_retries=options.get("max_retries"),
+    package = openai_package()
+    made, chosen = _transport_and_options(
+        AsyncPipelineTransport, client, options, on_call=on_call, strict=strict, inner=inner
     )
     http_client = package.DefaultAsyncHttpxClient(transport=made)
-    official: openai.AsyncOpenAI = package.AsyncOpenAI(http_client=http_client, **_official(core, options))
+    official: openai.AsyncOpenAI = package.AsyncOpenAI(http_client=http_client, **chosen)
     return official
 
 
@@ -107,6 +99,22 @@ def openai_package() -> Any:
             return importlib.import_module("openai")
         except ModuleNotFoundError:
             raise ConfigurationError("the openai package is not installed; pip install openai") from None
+
+
+def _transport_and_options(
+    kind: type[T], client: BaseClient | None, options: Mapping[str, Any], **chosen: Any
+) -> tuple[T, dict[str, Any]]:
+    """Return the transport of an official client, and that client's other options.
+
+    Args:
+        kind: the class of the transport.
+        client: see :func:`specclient.transport`.
+        options: those of both packages' clients.
+        chosen: further options of the transport.
+    """
+    core = _core(OpenAI if kind is PipelineTransport else AsyncOpenAI, client, options)
+    made = kind(core, owned=client is None, max_retries=options.get("max_retries"), **chosen)
+    return made, _official(core, options)
 
 
 def _core(

@@ -142,7 +142,8 @@ def _parsed(method: ApiMethod, received: _Received) -> OutgoingCall:
     destinations = received.destinations
     model = model_name(call.request.model, received.home, destinations)
     request = received.with_options(replace(call.request, model=model))
-    if model == AUTO or destinations.split(model)[0] not in destinations.backend_names():
+    is_auto = destinations.resolve(model) == AUTO
+    if is_auto or destinations.split(model)[0] not in destinations.backend_names():
         _check_key(model, received)
         return OutgoingCall(replace(call, request=request))
     silence_s = None if received.limits is None else received.limits.read
@@ -166,7 +167,8 @@ def model_name(model: str, home: HomePath, destinations: DestinationRegistry) ->
     if destinations.owns_names:
         return model
     if name == destinations.default:
-        return model if head == model or destinations.known(head) else f"{name}/{model}"
+        known = head == model or destinations.known(head) or destinations.resolve(model) != model
+        return model if known else f"{name}/{model}"
     if model == AUTO or (head != model and head in destinations.backend_names()):
         return model
     if not model:
@@ -222,7 +224,7 @@ def _check_key(model: str, received: _Received) -> None:
     Raises:
         ServingError: 401, there is none.
     """
-    if model == AUTO:
+    if received.destinations.resolve(model) == AUTO:
         return
     home = received.home.endpoint
     place = received.destinations.get(received.destinations.split(model)[0]) if model else home

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from specclient.call.stream import AsyncStream, Stream
 from specclient.errors import APIConnectionError
@@ -12,13 +12,30 @@ from specclient.official_client.failures import connection_exception
 from specclient.official_client.records import CallListener, report
 from specclient.types.call import Call
 
+S = TypeVar("S", bound=Stream[bytes] | AsyncStream[bytes])
 
-class SyncResponseBody(SyncBody):
-    """The body of a response, read from a stream of the bridge."""
 
-    def __init__(self, stream: Stream[bytes], request: Any, listener: CallListener | None) -> None:
+class _ReportedBody(Generic[S]):
+    """A body whose call is reported once, when it ends or is closed.
+
+    Args:
+        stream: the bytes.
+        request: the request that it responds to, of httpx or httpx2.
+        listener: called with the record of the call.
+    """
+
+    def __init__(self, stream: S, request: Any, listener: CallListener | None) -> None:
         self._stream, self._request, self._listener = stream, request, listener
         self._reported = False
+
+    def _report(self) -> None:
+        if not self._reported:
+            self._reported = True
+            report(_record(self._stream), self._listener)
+
+
+class SyncResponseBody(_ReportedBody[Stream[bytes]], SyncBody):
+    """The body of a response, read from a stream of the bridge."""
 
     def __iter__(self) -> Iterator[bytes]:
         failure: Exception | None = None
@@ -34,18 +51,9 @@ class SyncResponseBody(SyncBody):
         self._stream.close()
         self._report()
 
-    def _report(self) -> None:
-        if not self._reported:
-            self._reported = True
-            report(_record(self._stream), self._listener)
 
-
-class AsyncResponseBody(AsyncBody):
+class AsyncResponseBody(_ReportedBody[AsyncStream[bytes]], AsyncBody):
     """The body of a response, read from a stream of the pipeline."""
-
-    def __init__(self, stream: AsyncStream[bytes], request: Any, listener: CallListener | None) -> None:
-        self._stream, self._request, self._listener = stream, request, listener
-        self._reported = False
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         failure: Exception | None = None
@@ -61,11 +69,6 @@ class AsyncResponseBody(AsyncBody):
     async def aclose(self) -> None:
         await self._stream.close()
         self._report()
-
-    def _report(self) -> None:
-        if not self._reported:
-            self._reported = True
-            report(_record(self._stream), self._listener)
 
 
 def _record(stream: Stream[bytes] | AsyncStream[bytes]) -> Call | None:

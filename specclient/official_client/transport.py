@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Unpack
+from typing import Any, ClassVar, Final, Unpack
 
 from specclient.client.async_client import AsyncOpenAI
 from specclient.client.base_client import BaseClient
@@ -21,17 +21,19 @@ from specclient.http_transport.library_types import (
 from specclient.official_client import exchange
 from specclient.official_client.answer import TransportAnswer, TransportHead
 from specclient.official_client.failures import connection_exception, failure_answer
-from specclient.official_client.origins import HomeOrigins
+from specclient.official_client.origins import HomeOrigins, HomePath
 from specclient.official_client.other_hosts import InnerTransports, refusal
-from specclient.official_client.outgoing import outgoing_call
+from specclient.official_client.outgoing import OutgoingCall, outgoing_call
 from specclient.official_client.records import CallListener, report
 from specclient.official_client.response_bodies import AsyncResponseBody, SyncResponseBody
 from specclient.openai_http.errors import ServingError
 from specclient.runtime.event_loop import check_asyncio
 
+_BRIDGE: Final = Bridge()
 
-class PipelineTransport(LibraryTransport):
-    """A synchronous transport; :func:`transport` makes it.
+
+class _TransportBase:
+    """The state of both transports, and the steps that they share.
 
     Args:
         client: its pipeline serves the calls.
@@ -39,6 +41,9 @@ class PipelineTransport(LibraryTransport):
         on_call, strict, inner: see :func:`transport`.
         max_retries: the number of attempts of a call after the first; None for the client's setting.
     """
+
+    #: The name of the libraries' transport for requests to other hosts.
+    _library_transport: ClassVar[str]
 
     def __init__(
         self,
@@ -52,33 +57,50 @@ class PipelineTransport(LibraryTransport):
     ) -> None:
         self.client = client
         self._owned, self._on_call, self._strict, self._max_retries = owned, on_call, strict, max_retries
-        self._bridge = Bridge()
         self._origins = HomeOrigins(lambda: client.pipeline.destinations)
-        self._inner = InnerTransports(inner, "HTTPTransport")
+        self._inner = InnerTransports(inner, self._library_transport)
+
+    def _outgoing(self, request: Any, body: bytes, home: HomePath) -> OutgoingCall | TransportAnswer | None:
+        """Return a request as a call; its response if it is invalid, and None if it is passed on."""
+        try:
+            return outgoing_call(request, body, home, self.client.core, self._max_retries)
+        except (ServingError, OpenAIError) as error:
+            return self._failure(error)
+
+    def _failure(self, error: Exception) -> TransportAnswer:
+        return failure_answer(error, None, self.client.pipeline.destinations)
+
+    def _complete(self, answer: TransportAnswer, request: Any) -> Any:
+        """Report the call of a complete response, and return it as the library's."""
+        report(answer.call, self._on_call)
+        return _response(answer, request)
+
+
+class PipelineTransport(_TransportBase, LibraryTransport):
+    """A synchronous transport; :func:`transport` makes it."""
+
+    _library_transport = "HTTPTransport"
 
     def handle_request(self, request: Any) -> Any:
         """Return the response to a request of httpx or httpx2, with its body unread if it is a stream."""
         home = self._origins.find(request.url)
-        if home is None:
-            return _response(refusal(request), request) if self._strict else self._pass_on(request)
-        pipeline = self.client.pipeline
-        try:
-            call = outgoing_call(request, request.read(), home, self.client.core, self._max_retries)
-        except (ServingError, OpenAIError) as error:
-            return _response(failure_answer(error, None, pipeline.destinations), request)
+        if home is None and self._strict:
+            return _response(refusal(request), request)
+        call = None if home is None else self._outgoing(request, request.read(), home)
         if call is None:
-            return self._pass_on(request)
+            return self._inner.of(request).handle_request(request)
+        if isinstance(call, TransportAnswer):
+            return _response(call, request)
+        pipeline = self.client.pipeline
         try:
             pipeline.warm_up(call.call.request)
             if not call.streams:
-                answer = self._bridge.run(exchange.whole, call, pipeline)
-                report(answer.call, self._on_call)
-                return _response(answer, request)
-            stream = self._bridge.stream(exchange.opened, call, pipeline)
+                return self._complete(_BRIDGE.run(exchange.whole, call, pipeline), request)
+            stream = _BRIDGE.stream(exchange.opened, call, pipeline)
         except APIConnectionError as error:
             failure = connection_exception(error, request)
         except OpenAIError as error:
-            return _response(failure_answer(error, None, pipeline.destinations), request)
+            return _response(self._failure(error), request)
         else:
             body = SyncResponseBody(stream, request, self._on_call)
             return _unread_response(stream.async_stream().http, body, request)
@@ -91,52 +113,33 @@ class PipelineTransport(LibraryTransport):
         if self._owned and isinstance(self.client, OpenAI):
             self.client.close()
 
-    def _pass_on(self, request: Any) -> Any:
-        return self._inner.of(request).handle_request(request)
 
+class AsyncPipelineTransport(_TransportBase, AsyncLibraryTransport):
+    """An asynchronous transport; :func:`async_transport` makes it."""
 
-class AsyncPipelineTransport(AsyncLibraryTransport):
-    """An asynchronous transport; :func:`async_transport` makes it. See :class:`PipelineTransport`."""
-
-    def __init__(
-        self,
-        client: BaseClient,
-        *,
-        owned: bool = False,
-        on_call: CallListener | None = None,
-        strict: bool = False,
-        inner: Any = None,
-        max_retries: int | None = None,
-    ) -> None:
-        self.client = client
-        self._owned, self._on_call, self._strict, self._max_retries = owned, on_call, strict, max_retries
-        self._origins = HomeOrigins(lambda: client.pipeline.destinations)
-        self._inner = InnerTransports(inner, "AsyncHTTPTransport")
+    _library_transport = "AsyncHTTPTransport"
 
     async def handle_async_request(self, request: Any) -> Any:
         """Return the response to a request of httpx or httpx2, with its body unread if it is a stream."""
         home = self._origins.find(request.url)
-        if home is None:
-            return _response(refusal(request), request) if self._strict else await self._pass_on(request)
-        check_asyncio()
+        if home is None and self._strict:
+            return _response(refusal(request), request)
+        if home is not None:
+            check_asyncio()
+        call = None if home is None else self._outgoing(request, await request.aread(), home)
+        if call is None:
+            return await self._inner.of(request).handle_async_request(request)
+        if isinstance(call, TransportAnswer):
+            return _response(call, request)
         pipeline = self.client.pipeline
         try:
-            call = outgoing_call(request, await request.aread(), home, self.client.core, self._max_retries)
-        except (ServingError, OpenAIError) as error:
-            return _response(failure_answer(error, None, pipeline.destinations), request)
-        if call is None:
-            return await self._pass_on(request)
-        try:
             if not call.streams:
-                answer = await exchange.whole(call, pipeline)
-                report(answer.call, self._on_call)
-                return _response(answer, request)
+                return self._complete(await exchange.whole(call, pipeline), request)
             stream = await exchange.opened(call, pipeline)
         except APIConnectionError as error:
             failure = connection_exception(error, request)
         else:
-            body = AsyncResponseBody(stream, request, self._on_call)
-            return _unread_response(stream.http, body, request)
+            return _unread_response(stream.http, AsyncResponseBody(stream, request, self._on_call), request)
         raise failure
 
     async def aclose(self) -> None:
@@ -145,9 +148,6 @@ class AsyncPipelineTransport(AsyncLibraryTransport):
             await inner.aclose()
         if self._owned and isinstance(self.client, AsyncOpenAI):
             await self.client.close()
-
-    async def _pass_on(self, request: Any) -> Any:
-        return await self._inner.of(request).handle_async_request(request)
 
 
 def transport(

@@ -95,7 +95,6 @@ def parse_call(
             "stream_options", f"stream_options is {shown(given['stream_options'])}; it must be an object"
         )
     ours = given.pop(EXTENSION, None)
-    meta = headers.get(META_HEADER, "") not in ("", "0", "false")
     check = _CONTENTS.get(method.name) if checked else None
     if check is not None:
         check(given)
@@ -107,21 +106,42 @@ def parse_call(
         body=extra,
         permit=permit,
     )
+    call = IncomingCall(Request(method, model, params, stream=stream, options=options), asks_meta(headers))
+    return with_extension(call, ours)
+
+
+def asks_meta(headers: Mapping[str, str]) -> bool:
+    """Return whether the headers ask for cost, route and speculation in the response."""
+    return headers.get(META_HEADER, "") not in ("", "0", "false")
+
+
+def with_extension(call: IncomingCall, ours: object) -> IncomingCall:
+    """Return a call with the fields of the extension object applied.
+
+    Args:
+        call: the call of the API's own fields.
+        ours: the value of ``specclient`` in the request's body; None without one.
+
+    Raises:
+        ServingError: 400; the message names the field and what is allowed.
+    """
     if ours is None:
-        return IncomingCall(Request(method, model, params, stream=stream, options=options), meta)
+        return call
     if not isinstance(ours, dict):
         raise bad_request(EXTENSION, f"specclient is {shown(ours)}; it must be an object")
-    policy, strategy, tags = _policy(ours, model), _strategy(ours), _tags(ours.pop("tags", None))
-    session = _session(ours.pop("session", None))
-    meta = boolean_field(ours.pop("meta", None), "specclient.meta") or meta
-    drop = ours.pop("drop_params", None)
+    request, rest = call.request, dict(ours)
+    policy, strategy, tags = _policy(rest, request.model), _strategy(rest), _tags(rest.pop("tags", None))
+    session = _session(rest.pop("session", None))
+    meta = boolean_field(rest.pop("meta", None), "specclient.meta") or call.meta
+    drop = rest.pop("drop_params", None)
     if drop is not None:
         drop = boolean_field(drop, "specclient.drop_params")
-    if ours:
-        extra[EXTENSION] = ours
-    options = replace(options, tags=tags, session=session, drop_params=drop)
-    request = Request(method, model, params, stream=stream, policy=policy, strategy=strategy, options=options)
-    return IncomingCall(request, meta)
+    options = replace(request.options, tags=tags, session=session, drop_params=drop)
+    if rest:
+        options = replace(options, body={**options.body, EXTENSION: rest})
+    return replace(
+        call, request=replace(request, policy=policy, strategy=strategy, options=options), meta=meta
+    )
 
 
 def forwarded_headers(headers: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:

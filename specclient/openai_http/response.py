@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import pydantic
 
 from specclient.call.result import CallResult
+from specclient.errors import BadRequestError
+from specclient.openai_http.errors import ServingError
 from specclient.openai_http.request import EXTENSION, IncomingCall
 from specclient.openai_http.responses_api.response import ResponseEventBuilder, response_of
 from specclient.providers import dialect
@@ -23,6 +26,23 @@ EVENTS = "text/event-stream; charset=utf-8"
 #: The last event of a stream, except of the Responses API.
 DONE = b"data: [DONE]\n\n"
 _OBJECTS = {CHAT.name: "chat.completion.chunk", COMPLETION.name: "text_completion"}
+
+
+@contextmanager
+def unreadable_answers_refused() -> Iterator[None]:
+    """Report an answer whose fields have other types than the API's, which upstreams may send.
+
+    Raises:
+        ServingError: 502.
+    """
+    try:
+        yield
+    except (AttributeError, BadRequestError, KeyError, RecursionError, TypeError, ValueError) as error:
+        raise ServingError(
+            502,
+            f"the upstream's answer cannot be read: {type(error).__name__}, where a chat completion belongs",
+            code="upstream_invalid",
+        ) from None
 
 
 def json_bytes_of(value: Any) -> bytes:
@@ -90,6 +110,10 @@ class EventEncoder:
         if self._call.meta:
             last += _meta_event(self._last, record(), self._request)
         return last if self._request.method is RESPONSE else last + DONE
+
+    def failed(self, problem: ServingError) -> bytes:
+        """Return the event of an error that ends the stream."""
+        return self.error(problem.error)
 
     def error(self, error: Mapping[str, Any]) -> bytes:
         """Return the event of an error that ends the stream.

@@ -28,9 +28,9 @@ class PriceRates:
     """Rates of a model. Tokens of a kind without a rate are billed at the rate of all input or output tokens.
 
     Attributes:
-        input, output, cached_input, cache_write, cache_write_1h, audio_input, image_input, reasoning,
-            rejected_prediction, audio_output, image_output: dollars per million tokens; ``input`` is None
-            if tokens are not billed.
+        input, output, cached_input, cache_write, cache_write_1h, audio_input, image_input,
+            cached_audio_input, cached_image_input, reasoning, rejected_prediction, audio_output,
+            image_output: dollars per million tokens; ``input`` is None if tokens are not billed.
         per_call, per_search: dollars per call and per web search.
         per_hour: dollars per hour of engine time, by kind.
     """
@@ -46,6 +46,8 @@ class PriceRates:
     image_input: Decimal | None = None
     audio_output: Decimal | None = None
     image_output: Decimal | None = None
+    cached_audio_input: Decimal | None = None
+    cached_image_input: Decimal | None = None
     per_call: Decimal | None = None
     per_search: Decimal | None = None
     per_hour: Mapping[str, Decimal] = field(default_factory=dict)
@@ -113,8 +115,10 @@ def bill(usage: Usage, quote: Quote, context: BillingContext) -> Cost:
         problem = _missing_count(usage, rates)
         if problem:
             return Cost(source=f"{problem}; {source}", estimated=estimated or usage.estimated)
+        usage, unsure = _with_cached_media(usage, rates)
         usage, note = _without_excess(usage, rates, context)
         by_kind, assumed = _token_costs(usage, rates, context)
+        assumed = assumed or unsure
         source += note
         estimated = estimated or usage.estimated or assumed
     if rates.per_hour:
@@ -193,6 +197,8 @@ def _token_costs(usage: Usage, rates: PriceRates, context: BillingContext) -> tu
         ("cache_write_1h", rates.cache_write_1h, written_1h),
         ("audio_input", rates.audio_input, usage.audio_prompt or 0),
         ("image_input", rates.image_input, usage.image_prompt or 0),
+        ("cached_audio_input", rates.cached_audio_input, usage.cached_audio or 0),
+        ("cached_image_input", rates.cached_image_input, usage.cached_image or 0),
     ):
         if rate is not None and count:
             by_kind[kind] = _token_cost(rate, count)
@@ -211,11 +217,41 @@ def _token_costs(usage: Usage, rates: PriceRates, context: BillingContext) -> tu
     return by_kind, assumed
 
 
+def _with_cached_media(usage: Usage, rates: PriceRates) -> tuple[Usage, bool]:
+    """Take cached audio and images out of the other kinds that contain them, so that each token is in one.
+
+    Returns:
+        The usage, in which ``cached`` is without the tokens that have a cache price of their own, and audio
+        and images are without cached ones; and whether a price is assumed, because the response does not
+        state which of its audio or image tokens were cached, or they have no cache price of their own.
+    """
+    changes: dict[str, Any] = {}
+    cached, unsure = usage.cached or 0, False
+    for kind in ("audio", "image"):
+        media, own = getattr(usage, f"{kind}_prompt") or 0, getattr(rates, f"cached_{kind}_input")
+        reported = getattr(usage, f"cached_{kind}")
+        if own is None and None in (getattr(rates, f"{kind}_input"), rates.cached_input):
+            continue  # no price distinguishes them
+        if reported is None:
+            unsure = unsure or bool(cached and media)
+            continue
+        part = min(reported, media, cached)
+        changes[f"{kind}_prompt"] = media - part
+        if own is None:
+            unsure = unsure or bool(part)
+            changes[f"cached_{kind}"] = 0
+        else:
+            cached -= part
+            changes |= {f"cached_{kind}": part, "cached": cached}
+    return (replace(usage, **changes) if changes else usage), unsure
+
+
 def _without_excess(usage: Usage, rates: PriceRates, context: BillingContext) -> tuple[Usage, str]:
     """Reduce kinds of tokens that together exceed all input or output tokens, and mark the usage estimated.
 
-    A server may report such counts. Audio and image tokens read from a cache are in two kinds, and count as
-    cached; if neither kind has a rate, this makes no difference.
+    A server may report such counts. Audio and image tokens read from a cache are in two kinds if the
+    response does not state which were cached, and count as cached; if neither kind has a rate, this makes no
+    difference.
 
     Returns:
         The usage, and a note for the source of the price, empty if nothing was changed.
@@ -227,6 +263,8 @@ def _without_excess(usage: Usage, rates: PriceRates, context: BillingContext) ->
         for names, end, rate in ((prompt, "prompt", "input"), (completion, "completion", "output")):
             if getattr(rates, f"{kind}_{rate}") is not None:
                 names.append(f"{kind}_{end}")
+        if getattr(rates, f"cached_{kind}_input") is not None:
+            prompt.append(f"cached_{kind}")
     parts = _cut(usage, usage.prompt or 0, prompt) | _cut(usage, usage.completion or 0, completion)
     parts["cache_write_1h"] = min(usage.cache_write_1h or 0, parts["cache_write"])
     if all((getattr(usage, name) or 0) == count for name, count in parts.items()):

@@ -131,6 +131,8 @@ def rates_at(model: ModelInfo, at: datetime, prompt: int) -> PriceRates | None:
         image_input=rate("input_image_mtok"),
         audio_output=rate("output_audio_mtok"),
         image_output=rate("output_image_mtok"),
+        cached_audio_input=rate("cache_audio_read_mtok"),
+        cached_image_input=rate("cache_image_read_mtok"),
         per_call=_thousandth(rate("requests_kcount")),
         per_search=_thousandth(rate("web_searches_kcount")),
     )

@@ -49,6 +49,12 @@ def path_of(method: ApiMethod, places: Mapping[str, str], endpoint: Endpoint, mo
     return path
 
 
+def model_in(body: Mapping[str, Any]) -> str:
+    """Return the model that the body of a call by path names, which is its deployment at Azure; else ''."""
+    model = body.get("model")
+    return model if isinstance(model, str) else ""
+
+
 def url_of(endpoint: Endpoint, path: str, query: Mapping[str, Any]) -> str:
     """Return the URL of a path. The path and query of the base URL are kept.
 
@@ -111,6 +117,11 @@ def headers_of(
         headers["content-type"] = None  # the HTTP library adds the boundary
     _check_credentials(endpoint, method, headers, added)
     return {name: value for name, value in headers.items() if value is not None}
+
+
+def counts_retries(added: Mapping[str, Any]) -> bool:
+    """Return whether the header with the number of earlier attempts is sent: unless the caller names it."""
+    return not any(name.lower() == "x-stainless-retry-count" for name in added)
 
 
 def asks_key(endpoint: Endpoint, method: ApiMethod, added: Mapping[str, Any]) -> bool:
@@ -218,7 +229,7 @@ def _given_values(value: Any) -> Any:
     return value
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """Return a JSON-serializable form of ``value``: of a response object, a mapping, a date, …."""
     if isinstance(value, pydantic.BaseModel):
         parsed = getattr(value, "__api_exclude__", None)  # fields that this package has added to a response
@@ -232,7 +243,7 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"a value of type {type(value).__name__} has no JSON form")
 
 
-_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=plain_value)
 
 
 def _reason(error: BaseException) -> str:

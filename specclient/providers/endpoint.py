@@ -48,6 +48,7 @@ class Endpoint:
             or their URL.
         probed: capabilities of single models that probes have found; see :meth:`capabilities_of`.
         quirks: differences from OpenAI's request and response bodies.
+        websocket_url: the URL of WebSockets in place of ``base_url``; None for ``base_url``.
         account: distinguishes several keys or addresses at one provider, each with its own rate limits.
         price_provider: its id in genai-prices, None if it has no prices there,
             :data:`specclient.config.ANY_VENDOR` if the vendor is unknown.
@@ -78,6 +79,7 @@ class Endpoint:
     metrics: bool | str = field(default=False, repr=False)
     probed: Mapping[str, Capabilities] = field(default_factory=dict)
     quirks: Quirks = NO_QUIRKS
+    websocket_url: str | None = field(default=None, repr=False)  # its query may hold a key
     account: str = ""
     price_provider: str | None = None
 
@@ -90,6 +92,11 @@ class Endpoint:
     def address(self) -> str:
         """The base URL without its query, which may hold a key."""
         return mask_url(self.base_url)
+
+    @property
+    def asks_usage(self) -> bool:
+        """Whether streams ask for their usage, also if the caller does not."""
+        return self.requests_usage and "stream_options" not in self.quirks.refused
 
     @property
     def lacks(self) -> str | None:

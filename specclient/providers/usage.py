@@ -51,6 +51,32 @@ def with_cached(usage: Usage, cached: int | None) -> Usage:
     return replace(usage, cached=cached)
 
 
+def completion_usage(usage: Usage) -> CompletionUsage | None:
+    """Return reported usage in the form of chat completions; None if it is unknown or an estimate."""
+    if usage.estimated or usage.prompt is None or usage.completion is None:
+        return None
+    inputs = {"cached_tokens": usage.cached, "audio_tokens": usage.audio_prompt}
+    outputs = {
+        "reasoning_tokens": usage.reasoning,
+        "accepted_prediction_tokens": usage.accepted_prediction,
+        "rejected_prediction_tokens": usage.rejected_prediction,
+        "audio_tokens": usage.audio_completion,
+    }
+    details = {"prompt_tokens_details": inputs, "completion_tokens_details": outputs}
+    given = {
+        name: {field: count for field, count in counts.items() if count is not None}
+        for name, counts in details.items()
+    }
+    return CompletionUsage.model_validate(
+        {
+            "prompt_tokens": usage.prompt,
+            "completion_tokens": usage.completion,
+            "total_tokens": usage.prompt + usage.completion,
+            **{name: counts for name, counts in given.items() if counts},
+        }
+    )
+
+
 def _completion_usage(reported: CompletionUsage) -> Usage:
     given = reported.model_fields_set
     extra = reported.model_extra or {}
@@ -94,6 +120,7 @@ def _other_usage(reported: Any) -> Usage | None:
         _mapping(fields.get(f"{side}_tokens_details") or fields.get(f"{side}_token_details"))  # speech
         for side in ("input", "output")
     )
+    cached = _mapping(inputs.get("cached_tokens_details"))  # speech
     prompt = count(fields.get("input_tokens"))
     completion = count(fields.get("output_tokens"))
     if prompt is None and completion is None:
@@ -111,6 +138,8 @@ def _other_usage(reported: Any) -> Usage | None:
         image_prompt=count(inputs.get("image_tokens")),
         audio_completion=count(outputs.get("audio_tokens")),
         image_completion=count(outputs.get("image_tokens")),
+        cached_audio=count(cached.get("audio_tokens")),
+        cached_image=count(cached.get("image_tokens")),
         charges=_charges(fields),
     )
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, ParamSpec, Protocol, Self, TypeVar
 from pydantic import BaseModel
 
 from specclient.call.stream import AsyncStream, Stream
+from specclient.resources.table.sockets import SocketRow
 from specclient.types.api_method import ApiMethod
 from specclient.types.params import CallOptions, is_given
 from specclient.types.request import PerCallOptions, Request
@@ -41,7 +42,12 @@ class ResourceCaller(Protocol):
 
     An asynchronous caller returns awaitables, a synchronous one results. Results are parsed, raw responses
     (``with_raw_response``), or responses with an unread body (``with_streaming_response``).
+
+    Attributes:
+        client: returns the client that the caller serves; None once it is deleted.
     """
+
+    client: Callable[[], Any]
 
     def call(self, request: Request, into: Callable[[Any], Any] | None = None) -> Any:
         """Serve a request; ``into`` converts the parsed result or the stream before it is returned."""
@@ -49,6 +55,10 @@ class ResourceCaller(Protocol):
 
     def page(self, request: Request) -> Any:
         """Serve a request for a list; return its first page."""
+        ...
+
+    def connect(self, row: SocketRow, given: Mapping[str, Any]) -> Any:
+        """Return the context manager of a WebSocket; ``given`` are the arguments of its method."""
         ...
 
     def raw(self) -> Self:
@@ -78,6 +88,14 @@ class Resource:
 
     def __init__(self, caller: ResourceCaller) -> None:
         self.caller = caller
+
+    @property
+    def _client(self) -> Any:
+        """The client of this resource, under the name that integrations of the `openai` package read."""
+        client = self.caller.client()
+        if client is None:
+            raise ReferenceError("the client of this resource is deleted; keep a reference to the client")
+        return client
 
     @cached_property
     def with_raw_response(self) -> Any:

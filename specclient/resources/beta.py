@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 from functools import cached_property
+from typing import Any
 
 from specclient.resources.base import Resource
 from specclient.resources.chat import AsyncChat, Chat
 from specclient.resources.table_resources import with_table_methods
+
+#: `openai` has a package here, whose modules have no files here; see :mod:`specclient.runtime.module_paths`.
+__path__: list[str] = []
 
 
 @with_table_methods("beta", is_async=True)
@@ -27,3 +32,8 @@ class Beta(Resource):
     def chat(self) -> Chat:
         """``client.chat``, under its former name."""
         return Chat(self.caller)
+
+
+def __getattr__(name: str) -> Any:
+    """Return the class of another resource in the package of this name, such as ``AsyncThreads``."""
+    return importlib.import_module("specclient.resources.module_tree").find("beta", name)

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, Literal, Self
 
+from specclient.call.decode import value_as_sent
 from specclient.call.pipeline import Pipeline
+from specclient.call.stream import AsyncStream
 from specclient.resources.base import SyncRunner
 from specclient.resources.paging import async_page, sync_page
+from specclient.resources.sockets.connect import socket_managers
+from specclient.resources.table.sockets import SocketRow
 from specclient.runtime.event_loop import check_asyncio
 from specclient.runtime.forks import import_lock
+from specclient.types.as_sent import chunks_as_sent
 from specclient.types.request import Request
 
 ResultForm = Literal["parsed", "raw", "unread"]
 ResultConverter = Callable[[Any], Any] | None
 SecretSource = Callable[[], str | None]
+#: Returns the client that has made a caller; None once it is deleted.
+ClientSource = Callable[[], Any]
 
 
-def _no_secret() -> None:
+def _none() -> None:
     return None
 
 
@@ -28,11 +35,17 @@ class AsyncCaller:
     :class:`specclient.resources.base.ResourceCaller`."""
 
     def __init__(
-        self, pipeline: Pipeline, form: ResultForm = "parsed", *, secret: SecretSource = _no_secret
+        self,
+        pipeline: Pipeline,
+        form: ResultForm = "parsed",
+        *,
+        secret: SecretSource = _none,
+        client: ClientSource = _none,
     ) -> None:
         self._pipeline = pipeline
         self._form = form
         self._secret = secret
+        self.client = client
 
     @property
     def webhook_secret(self) -> str | None:
@@ -45,24 +58,31 @@ class AsyncCaller:
             body = await self._pipeline.stream_bytes(request)
             return _response_forms().unread(request, body, into, is_async=True)
         if request.stream:
-            stream = await self._pipeline.stream(request)
+            stream = await self._stream(request)
         elif self._form == "raw":
             return _response_forms().raw(request, await self._pipeline.execute(request), into)
         else:
-            value = await self._pipeline.call(request)
-            return value if into is None else into(value)
+            if into is None:  # no local name for the result: an error's frames would hold it
+                return value_as_sent(request, await self._pipeline.execute(request))
+            return into(await self._pipeline.call(request))
         if self._form == "raw":
             return _response_forms().raw_stream(stream, into)
         return stream if into is None else into(stream)
+
+    async def _stream(self, request: Request) -> AsyncStream[Any]:
+        return (await self._pipeline.stream(request)).converted(chunks_as_sent)
+
+    def connect(self, row: SocketRow, given: Mapping[str, Any]) -> Any:
+        return socket_managers().AsyncSocketManager(self._pipeline, row, given)
 
     def page(self, request: Request) -> Any:
         return async_page(self, AsyncCaller(self._pipeline), request)
 
     def raw(self) -> Self:
-        return type(self)(self._pipeline, "raw", secret=self._secret)
+        return type(self)(self._pipeline, "raw", secret=self._secret, client=self.client)
 
     def streaming(self) -> Self:
-        return type(self)(self._pipeline, "unread", secret=self._secret)
+        return type(self)(self._pipeline, "unread", secret=self._secret, client=self.client)
 
     def view(self, resource: Any) -> Any:
         return _response_forms().StreamingResponseView(resource, _response_forms().AsyncResponseContext)
@@ -77,12 +97,14 @@ class SyncCaller:
         runner: SyncRunner,
         form: ResultForm = "parsed",
         *,
-        secret: SecretSource = _no_secret,
+        secret: SecretSource = _none,
+        client: ClientSource = _none,
     ) -> None:
         self._pipeline = pipeline
         self._runner = runner
         self._form = form
         self._secret = secret
+        self.client = client
 
     @property
     def webhook_secret(self) -> str | None:
@@ -95,24 +117,31 @@ class SyncCaller:
             body = self._runner.stream(self._pipeline.stream_bytes, request)
             return _response_forms().unread(request, body, into, is_async=False)
         if request.stream:
-            stream = self._runner.stream(self._pipeline.stream, request)
+            stream = self._runner.stream(self._stream, request)
         elif self._form == "raw":
             return _response_forms().raw(request, self._runner.run(self._pipeline.execute, request), into)
         else:
-            value = self._runner.run(self._pipeline.call, request)
-            return value if into is None else into(value)
+            if into is None:
+                return value_as_sent(request, self._runner.run(self._pipeline.execute, request))
+            return into(self._runner.run(self._pipeline.call, request))
         if self._form == "raw":
             return _response_forms().raw_stream(stream, into)
         return stream if into is None else into(stream)
+
+    async def _stream(self, request: Request) -> AsyncStream[Any]:
+        return (await self._pipeline.stream(request)).converted(chunks_as_sent)
+
+    def connect(self, row: SocketRow, given: Mapping[str, Any]) -> Any:
+        return socket_managers().SocketManager(self._pipeline, row, given, self._runner)
 
     def page(self, request: Request) -> Any:
         return sync_page(self, SyncCaller(self._pipeline, self._runner), request)
 
     def raw(self) -> Self:
-        return type(self)(self._pipeline, self._runner, "raw", secret=self._secret)
+        return type(self)(self._pipeline, self._runner, "raw", secret=self._secret, client=self.client)
 
     def streaming(self) -> Self:
-        return type(self)(self._pipeline, self._runner, "unread", secret=self._secret)
+        return type(self)(self._pipeline, self._runner, "unread", secret=self._secret, client=self.client)
 
     def view(self, resource: Any) -> Any:
         return _response_forms().StreamingResponseView(resource, _response_forms().SyncResponseContext)

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from specclient.call.stream import AsyncStream, Stream
 from specclient.resources.base import Resource, build_request
+from specclient.resources.signatures import with_signature
 from specclient.resources.table_resources import with_table_methods
 from specclient.types.create_params import ChatCreateParams
 from specclient.types.inference_methods import CHAT
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 Messages = Iterable[Mapping[str, Any] | BaseModel]
 T = TypeVar("T")
+
+#: `openai` has a package here, whose modules have no files here; see :mod:`specclient.runtime.module_paths`.
+__path__: list[str] = []
 
 
 def _request(model: str, messages: Messages, stream: bool | None, params: Mapping[str, Any]) -> Request:
@@ -79,6 +83,7 @@ class AsyncCompletions(Resource):
     async def create(
         self, *, model: str, messages: Messages, stream: Literal[True], **params: Unpack[ChatCreateParams]
     ) -> AsyncStream[ChatCompletionChunk]: ...
+    @with_signature("messages model", ChatCreateParams, adds="stream")
     async def create(
         self,
         *,
@@ -100,6 +105,7 @@ class AsyncCompletions(Resource):
         """
         return await self.caller.call(_request(model, messages, stream, params))
 
+    @with_signature("messages model", ChatCreateParams)
     async def parse(
         self, *, model: str, messages: Messages, response_format: Any = NOT_GIVEN, **params: Any
     ) -> ParsedChatCompletion[Any]:
@@ -118,6 +124,7 @@ class AsyncCompletions(Resource):
         answer: ParsedChatCompletion[Any] = await self.caller.call(request, parse)
         return answer
 
+    @with_signature("messages model", ChatCreateParams)
     def stream(
         self, *, model: str, messages: Messages, response_format: Any = NOT_GIVEN, **params: Any
     ) -> AsyncChatCompletionStreamManager[Any]:
@@ -147,6 +154,7 @@ class Completions(Resource):
     def create(
         self, *, model: str, messages: Messages, stream: Literal[True], **params: Unpack[ChatCreateParams]
     ) -> Stream[ChatCompletionChunk]: ...
+    @with_signature("messages model", ChatCreateParams, adds="stream")
     def create(
         self,
         *,
@@ -158,6 +166,7 @@ class Completions(Resource):
         """Create a completion of a conversation; see :meth:`AsyncCompletions.create`."""
         return self.caller.call(_request(model, messages, stream, params))
 
+    @with_signature("messages model", ChatCreateParams)
     def parse(
         self, *, model: str, messages: Messages, response_format: Any = NOT_GIVEN, **params: Any
     ) -> ParsedChatCompletion[Any]:
@@ -166,6 +175,7 @@ class Completions(Resource):
         answer: ParsedChatCompletion[Any] = self.caller.call(request, parse)
         return answer
 
+    @with_signature("messages model", ChatCreateParams)
     def stream(
         self, *, model: str, messages: Messages, response_format: Any = NOT_GIVEN, **params: Any
     ) -> ChatCompletionStreamManager[Any]:
@@ -194,3 +204,8 @@ class Chat(Resource):
     def completions(self) -> Completions:
         """Chat completions."""
         return Completions(self.caller)
+
+
+def __getattr__(name: str) -> Any:
+    """Return the class of another resource that `openai` has under this path."""
+    return importlib.import_module("specclient.resources.module_tree").find("chat", name)

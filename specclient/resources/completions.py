@@ -7,6 +7,7 @@ from typing import Any, Literal, Unpack, overload
 
 from specclient.call.stream import AsyncStream, Stream
 from specclient.resources.base import Resource, build_request
+from specclient.resources.signatures import with_signature
 from specclient.types.completion import Completion
 from specclient.types.create_params import CompletionCreateParams
 from specclient.types.inference_methods import COMPLETION
@@ -40,6 +41,7 @@ class AsyncCompletions(Resource):
         stream: Literal[True],
         **params: Unpack[CompletionCreateParams],
     ) -> AsyncStream[Completion]: ...
+    @with_signature("model prompt", CompletionCreateParams, adds="stream")
     async def create(
         self,
         *,
@@ -83,6 +85,7 @@ class Completions(Resource):
         stream: Literal[True],
         **params: Unpack[CompletionCreateParams],
     ) -> Stream[Completion]: ...
+    @with_signature("model prompt", CompletionCreateParams, adds="stream")
     def create(
         self,
         *,

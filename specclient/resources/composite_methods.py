@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-from specclient.resources.signatures import signature_of
+from specclient.resources.signatures import LazySignature, signature_of
 from specclient.resources.step_methods import method_from_steps
 from specclient.resources.table.index import rows_of
 from specclient.types.params import NOT_GIVEN
@@ -99,8 +99,8 @@ _COMPOSITE_METHODS: Final[Mapping[str, Mapping[str, CompositeMethod]]] = {
         ),
     },
     "webhooks": {
-        "unwrap": CompositeMethod("webhooks", "unwrap", "plain"),
-        "verify_signature": CompositeMethod("webhooks", "verify_signature", "plain"),
+        "unwrap": CompositeMethod("webhook_signatures", "unwrap", "plain"),
+        "verify_signature": CompositeMethod("webhook_signatures", "verify_signature", "plain"),
     },
 }
 
@@ -122,7 +122,7 @@ def bind_method(composite: CompositeMethod, *, is_async: bool) -> Callable[..., 
         else:
             method = _plain(implementation)
     if composite.like:
-        method.__signature__ = _signature(composite, method)  # type: ignore[attr-defined]
+        vars(method)["__signature__"] = LazySignature(lambda: _signature(composite))
     return method
 
 
@@ -154,7 +154,7 @@ def _streaming(function: str, *, is_async: bool) -> Callable[..., Any]:
     return method
 
 
-def _signature(composite: CompositeMethod, method: Callable[..., Any]) -> inspect.Signature:
+def _signature(composite: CompositeMethod) -> inspect.Signature:
     """Return the arguments of ``composite.like`` as keyword-only parameters, with additions and omissions."""
     resource, _, name = composite.like.rpartition(".")
     dropped = composite.drops.split()
@@ -167,8 +167,8 @@ def _signature(composite: CompositeMethod, method: Callable[..., Any]) -> inspec
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=NOT_GIVEN)
         for name in composite.adds.split()
     ]
-    first = next(iter(inspect.signature(method).parameters.values()))
-    return inspect.Signature([first, *taken, *added])
+    self = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return inspect.Signature([self, *taken, *added])
 
 
 def _sdp_request(request: Request) -> Request:

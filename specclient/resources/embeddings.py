@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from specclient.errors import APIResponseValidationError
 from specclient.resources.base import Resource, build_request
+from specclient.resources.signatures import with_signature
 from specclient.types.create_params import EmbeddingCreateParams
 from specclient.types.inference_methods import EMBEDDING
 from specclient.types.params import is_given
@@ -86,6 +87,7 @@ def _base64_of(numbers: Any) -> Any:
 class AsyncEmbeddings(Resource):
     """``client.embeddings``."""
 
+    @with_signature("input model", EmbeddingCreateParams)
     async def create(
         self, *, input: EmbeddingInput, model: str, **params: Unpack[EmbeddingCreateParams]  # noqa: A002
     ) -> CreateEmbeddingResponse:  # fmt: skip
@@ -110,6 +112,7 @@ class AsyncEmbeddings(Resource):
 class Embeddings(Resource):
     """``client.embeddings`` of the synchronous client."""
 
+    @with_signature("input model", EmbeddingCreateParams)
     def create(
         self, *, input: EmbeddingInput, model: str, **params: Unpack[EmbeddingCreateParams]  # noqa: A002
     ) -> CreateEmbeddingResponse:  # fmt: skip

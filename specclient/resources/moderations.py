@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 from specclient.resources.base import Resource, build_request
+from specclient.resources.signatures import with_signature
 from specclient.types.create_params import ModerationCreateParams
 from specclient.types.inference_methods import MODERATION
 
@@ -18,6 +19,7 @@ ModeratedInput = str | Iterable[str] | Iterable[Mapping[str, Any]]
 class AsyncModerations(Resource):
     """``client.moderations``."""
 
+    @with_signature("input", ModerationCreateParams)
     async def create(
         self, *, input: ModeratedInput, **params: Unpack[ModerationCreateParams]  # noqa: A002
     ) -> ModerationCreateResponse:  # fmt: skip
@@ -38,6 +40,7 @@ class AsyncModerations(Resource):
 class Moderations(Resource):
     """``client.moderations`` of the synchronous client."""
 
+    @with_signature("input", ModerationCreateParams)
     def create(
         self, *, input: ModeratedInput, **params: Unpack[ModerationCreateParams]  # noqa: A002
     ) -> ModerationCreateResponse:  # fmt: skip

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from specclient.types.api_method import ApiMethod
+from specclient.types.as_sent import as_sent
 from specclient.types.named import named
 from specclient.types.pages import AsyncPaginator, PageFetcher
 from specclient.types.request import Request
@@ -28,13 +29,17 @@ def sync_page(caller: PageCaller, lister: PageFetcher, request: Request) -> Any:
         lister: fetches the following pages.
     """
     page_request = replace(request, method=_paged(request.method, is_async=False))
-    return caller.call(page_request, lambda page: page.attach(lister, request))
+    return caller.call(page_request, _attaching(lister, request))
 
 
 def async_page(caller: PageCaller, lister: PageFetcher, request: Request) -> AsyncPaginator[Any]:
     """Return an awaitable paginator for a list request; see :func:`sync_page`."""
     page_request = replace(request, method=_paged(request.method, is_async=True))
-    return AsyncPaginator(lambda: caller.call(page_request, lambda page: page.attach(lister, request)))
+    return AsyncPaginator(lambda: caller.call(page_request, _attaching(lister, request)))
+
+
+def _attaching(lister: PageFetcher, request: Request) -> Callable[[Any], Any]:
+    return lambda page: as_sent(page).attach(lister, request)
 
 
 def _paged(method: ApiMethod, *, is_async: bool) -> ApiMethod:

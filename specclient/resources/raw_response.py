@@ -5,105 +5,18 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import suppress
-from datetime import timedelta
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
-from specclient.call.stream import AsyncStream, Stream
+from specclient.call.stream import AsyncStream, Stream, attempts_of, limits_of
 from specclient.errors import OpenAIError
-from specclient.http_transport.body_limits import DEFAULT_RESPONSE_LIMITS, BodyReader
+from specclient.http_transport.body_limits import BodyReader
 from specclient.resources.body_pieces import LineSplitter, PieceCutter
-from specclient.types.base import WireModel
+from specclient.resources.response_head import ResponseHead
 from specclient.types.limit import ResponseLimits
 
 T = TypeVar("T")
-
-#: The request header with the number of earlier attempts.
-RETRY_COUNT_HEADER = "x-stainless-retry-count"
-
-
-class ResponseHead:
-    """The head of a response: status, headers and URL.
-
-    Args:
-        response: the HTTP library's response; None if an engine in this process served the call.
-    """
-
-    def __init__(self, response: Any) -> None:
-        self.http_response = response
-
-    @property
-    def retries_taken(self) -> int:
-        """The number of attempts before the one that returned this response."""
-        count = "0" if self.http_response is None else self.http_request.headers.get(RETRY_COUNT_HEADER, "0")
-        return int(count) if count.isdecimal() else 0
-
-    @property
-    def headers(self) -> Any:
-        """The response headers; lookup ignores case."""
-        return {} if self.http_response is None else self.http_response.headers
-
-    @property
-    def http_request(self) -> Any:
-        """The request as it was sent."""
-        return self.http_response.request
-
-    @property
-    def status_code(self) -> int:
-        """The HTTP status code; 200 for a local engine."""
-        return 200 if self.http_response is None else int(self.http_response.status_code)
-
-    @property
-    def url(self) -> Any:
-        """The URL of the response."""
-        return self.http_response.url
-
-    @property
-    def method(self) -> str:
-        """The HTTP method of the request."""
-        return str(self.http_request.method)
-
-    @property
-    def http_version(self) -> str:
-        """The HTTP version, such as ``HTTP/1.1``."""
-        return str(self.http_response.http_version)
-
-    @property
-    def elapsed(self) -> timedelta:
-        """The time from sending the request to the end of the body; available after the body is read."""
-        elapsed: timedelta = self.http_response.elapsed
-        return elapsed
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the connection has been released."""
-        return self.http_response is None or bool(self.http_response.is_closed)
-
-    @property
-    def request_id(self) -> str | None:
-        """The provider's id of the request."""
-        found: str | None = self.headers.get("x-request-id") or self.headers.get("request-id")
-        return found
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} [{self.status_code}]>"
-
-    def _text(self, content: bytes) -> str:
-        encoding = None if self.http_response is None else self.http_response.charset_encoding
-        with suppress(LookupError, ValueError):  # a charset that is no encoding of texts, as ``base64``
-            return content.decode(encoding or "utf-8", "replace")
-        return content.decode("utf-8", "replace")
-
-    def _noted(self, value: Any) -> Any:
-        """Attach the request id to a parsed model, and return it; other values are returned unchanged."""
-        if isinstance(value, WireModel):
-            value.attach_request_id(self.request_id)
-        return value
-
-    def _is_whole(self, to: Any) -> bool:
-        """Return whether ``to`` is the HTTP library's own response class."""
-        return isinstance(to, type) and to.__name__ == "Response" and to.__module__.startswith("httpx")
+P = TypeVar("P")
 
 
 class RawResponse(ResponseHead, Generic[T]):
@@ -113,14 +26,21 @@ class RawResponse(ResponseHead, Generic[T]):
         response: the HTTP library's response.
         content: the body; None for a stream.
         parse: parses the body as a type; None as the type means the method's own result type.
+        attempts: see :class:`ResponseHead`.
     """
 
-    def __init__(self, response: Any, content: bytes | None, parse: Callable[[Any], T]) -> None:
-        super().__init__(response)
+    def __init__(
+        self, response: Any, content: bytes | None, parse: Callable[[Any], T], attempts: int = 1
+    ) -> None:
+        super().__init__(response, attempts)
         self._content = content
         self._parse = parse
         self._parsed: dict[Any, Any] = {}
 
+    @overload
+    def parse(self, *, to: type[P]) -> P: ...
+    @overload
+    def parse(self, *, to: None = None) -> T: ...
     def parse(self, *, to: Any = None) -> Any:
         """Return the result of the method, or the body parsed as the type ``to``.
 
@@ -156,7 +76,7 @@ class RawResponse(ResponseHead, Generic[T]):
         return json.loads(self.content)
 
 
-class _UnreadResponse(ResponseHead):
+class _UnreadResponse(ResponseHead, Generic[T]):
     """A response whose body can be iterated over once; ``read()`` keeps the body for later use.
 
     Args:
@@ -165,11 +85,14 @@ class _UnreadResponse(ResponseHead):
     """
 
     def __init__(self, body: Any, limits: ResponseLimits) -> None:
-        super().__init__(body.response)
-        self._body = body
-        self._limits = limits
-        self._read: bytes | None = None
-        self._state = ""
+        super().__init__(body.response, attempts_of(body))
+        self._body, self._limits, self._state = body, limits, ""
+
+    @property
+    def _read(self) -> bytes | None:
+        """The body, if it was read here or through the HTTP library's response."""
+        found: bytes | None = getattr(self.http_response, "_content", None)
+        return found
 
     def _unread(self) -> Any:
         """Return the body; works only once.
@@ -177,16 +100,17 @@ class _UnreadResponse(ResponseHead):
         Raises:
             OpenAIError: the body has been iterated over or closed.
         """
+        if not self._state and getattr(self.http_response, "is_stream_consumed", False):
+            self._state = "iterated over"
         if self._state:
-            raise OpenAIError(
-                f"the body of this response has been {self._state}, and cannot be read any more; "
-                "read() it first, which keeps it"
-            )
+            done = f"has been {self._state}, and cannot be read any more"
+            raise OpenAIError(f"the body of this response {done}; read() it first, which keeps it")
         self._state = "iterated over"
+        self.http_response.is_stream_consumed = True
         return self._body
 
 
-class StreamedResponse(_UnreadResponse):
+class StreamedResponse(_UnreadResponse[T]):
     """A response whose body is read on demand; synchronous."""
 
     def __init__(self, body: Stream[bytes], parse: Callable[[bytes, Any], Any], events: Any) -> None:
@@ -225,12 +149,13 @@ class StreamedResponse(_UnreadResponse):
         Raises:
             ResponseTooLargeError: it has more than ``max_body_bytes``.
         """
-        if self._read is None:
-            reader = BodyReader(self._limits, None)
-            for piece in self._unread():
-                reader.add(piece, None)
-            self._read = reader.content()
-        return self._read
+        if self._read is not None:
+            return self._read
+        reader = BodyReader(self._limits, None)
+        for piece in self._unread():
+            reader.add(piece, None)
+        content: bytes = self.http_response.keep(reader.content())
+        return content
 
     def text(self) -> str:
         """Return the whole body as text."""
@@ -240,6 +165,10 @@ class StreamedResponse(_UnreadResponse):
         """Return the whole body as decoded JSON."""
         return json.loads(self.read())
 
+    @overload
+    def parse(self, *, to: type[P]) -> P: ...
+    @overload
+    def parse(self, *, to: None = None) -> T: ...
     def parse(self, *, to: Any = None) -> Any:
         """Return the method's result (for a streamed call, the stream), or the body parsed as type ``to``."""
         if self._events is not None and to is None:
@@ -261,7 +190,7 @@ class StreamedResponse(_UnreadResponse):
         self._body.close()
 
 
-class AsyncStreamedResponse(_UnreadResponse):
+class AsyncStreamedResponse(_UnreadResponse[T]):
     """A response whose body is read on demand; asynchronous."""
 
     def __init__(self, body: AsyncStream[bytes], parse: Callable[[bytes, Any], Any], events: Any) -> None:
@@ -308,12 +237,13 @@ class AsyncStreamedResponse(_UnreadResponse):
         Raises:
             ResponseTooLargeError: it has more than ``max_body_bytes``.
         """
-        if self._read is None:
-            reader = BodyReader(self._limits, None)
-            async for piece in self._unread():
-                reader.add(piece, None)
-            self._read = reader.content()
-        return self._read
+        if self._read is not None:
+            return self._read
+        reader = BodyReader(self._limits, None)
+        async for piece in self._unread():
+            reader.add(piece, None)
+        content: bytes = self.http_response.keep(reader.content())
+        return content
 
     async def text(self) -> str:
         """Return the whole body as text."""
@@ -323,6 +253,10 @@ class AsyncStreamedResponse(_UnreadResponse):
         """Return the whole body as decoded JSON."""
         return json.loads(await self.read())
 
+    @overload
+    async def parse(self, *, to: type[P]) -> P: ...
+    @overload
+    async def parse(self, *, to: None = None) -> T: ...
     async def parse(self, *, to: Any = None) -> Any:
         """Return the method's result (for a streamed call, the stream), or the body parsed as type ``to``."""
         if self._events is not None and to is None:
@@ -342,9 +276,3 @@ class AsyncStreamedResponse(_UnreadResponse):
         """Release the connection."""
         self._state = self._state or "closed"
         await self._body.close()
-
-
-def limits_of(body: AsyncStream[Any]) -> ResponseLimits:
-    """Return the limits of the client that received a body; the default ones where no HTTP was used."""
-    limits: ResponseLimits = getattr(body.http, "limits", DEFAULT_RESPONSE_LIMITS)
-    return limits

@@ -5,15 +5,20 @@ from __future__ import annotations
 import functools
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from specclient.call.decode import ChunkDecoder, decode_body
+from specclient.call.decode import ChunkDecoder, decode_read_body, value_as_sent
 from specclient.call.result import CallResult
-from specclient.call.stream import AsyncStream, Stream
+from specclient.call.stream import AsyncStream, Stream, attempts_of, limits_of
 from specclient.http_transport.sse import SSEDecoder
 from specclient.resources.callers import ResultConverter
-from specclient.resources.raw_response import AsyncStreamedResponse, RawResponse, StreamedResponse, limits_of
+from specclient.resources.raw_response import AsyncStreamedResponse, RawResponse, StreamedResponse
+from specclient.types.as_sent import chunks_as_sent
 from specclient.types.request import Request
+from specclient.types.wire import WireResponse
+
+A = TypeVar("A", bound=AsyncStreamedResponse[Any])
+S = TypeVar("S", bound=StreamedResponse[Any])
 
 
 def raw(request: Request, exchange: CallResult, into: ResultConverter) -> RawResponse[Any]:
@@ -22,25 +27,27 @@ def raw(request: Request, exchange: CallResult, into: ResultConverter) -> RawRes
 
     def parse(to: Any) -> Any:
         if to is not None:
-            return decode_body(exchange.dialect, request, content, to=to)
-        value = exchange.unwrap()
-        return value if into is None else into(value)
+            reply = wire or WireResponse(200, {"content-type": "application/json"}, content)
+            return value_as_sent(*decode_read_body(exchange.dialect, request, reply, to))
+        return value_as_sent(request, exchange) if into is None else into(exchange.unwrap())
 
     if wire is None:  # an engine in this process: no HTTP response
         content = exchange.value.model_dump_json().encode()
         return RawResponse(None, content, parse)
     content = wire.content
-    return RawResponse(wire.response, content, parse)
+    return RawResponse(wire.response, content, parse, wire.attempts)
 
 
 def raw_stream(stream: Any, into: ResultConverter) -> RawResponse[Any]:
     """Return the raw response of a streamed call."""
-    return RawResponse(stream.response, None, lambda _: stream if into is None else into(stream))
+    return RawResponse(
+        stream.response, None, lambda _: stream if into is None else into(stream), attempts_of(stream)
+    )
 
 
 def unread(
     request: Request, body: Any, into: ResultConverter, *, is_async: bool
-) -> AsyncStreamedResponse | StreamedResponse:
+) -> AsyncStreamedResponse[Any] | StreamedResponse[Any]:
     """Return a response with an unread body."""
     if is_async:
         return AsyncStreamedResponse(body, *_readers(request, body, into, _decoded_async))
@@ -53,11 +60,17 @@ def _readers(
     """Return the parser of a complete body, and for streamed calls the function that makes the stream."""
 
     def parse(content: bytes, to: Any) -> Any:
-        value = decode_body(body.dialect, request, content, to=to)
-        return value if into is None or to is not None else into(value)
+        if to is None and request.method.response_type is bytes:
+            return content
+        http = getattr(body, "async_stream", lambda: body)().http
+        headers = {} if http is None else http.headers
+        reply = WireResponse(200, headers, content, make_response=lambda: body.response)
+        if into is None or to is not None:
+            return value_as_sent(*decode_read_body(body.dialect, request, reply, to))
+        return into(decode_read_body(body.dialect, request, reply)[1].unwrap())
 
     def events(unread: Any) -> Any:
-        stream = decoded(request, unread)
+        stream = decoded(request, unread).share_response(unread.response)
         return stream if into is None else into(stream)
 
     return parse, events if request.stream else None
@@ -71,9 +84,9 @@ def _decoded_async(request: Request, body: AsyncStream[bytes]) -> AsyncStream[An
         try:
             async for piece in body:
                 if chunks := read.decode(decoder.feed(piece)):
-                    yield chunks
+                    yield chunks_as_sent(chunks)
             if chunks := read.decode(decoder.flush()):
-                yield chunks
+                yield chunks_as_sent(chunks)
         finally:
             await body.close()
 
@@ -102,7 +115,7 @@ class _DecodingSource:
             piece = next(self._body, None)
             self._ended = piece is None
             events = self._decoder.flush() if piece is None else self._decoder.feed(piece)
-            self._ready = self._chunks.decode(events)[::-1]
+            self._ready = chunks_as_sent(self._chunks.decode(events))[::-1]
         return self._ready.pop()
 
     def meta(self) -> Any:
@@ -110,6 +123,9 @@ class _DecodingSource:
 
     def async_stream(self) -> AsyncStream[Any]:
         return self._body.async_stream()
+
+    def keep_captured(self) -> None:
+        """Do nothing: the bytes are those of the body."""
 
     def close(self) -> None:
         self._body.close()
@@ -137,13 +153,13 @@ class StreamingResponseView:
         return opens
 
 
-class AsyncResponseContext:
+class AsyncResponseContext(Generic[A]):
     """``async with …with_streaming_response.create(…) as response``."""
 
-    def __init__(self, send: Callable[[], Awaitable[AsyncStreamedResponse]]) -> None:
+    def __init__(self, send: Callable[[], Awaitable[A]]) -> None:
         self._send = send
 
-    async def __aenter__(self) -> AsyncStreamedResponse:
+    async def __aenter__(self) -> A:
         self._response = await self._send()
         return self._response
 
@@ -153,13 +169,13 @@ class AsyncResponseContext:
         await self._response.close()
 
 
-class SyncResponseContext:
+class SyncResponseContext(Generic[S]):
     """``with …with_streaming_response.create(…) as response``."""
 
-    def __init__(self, send: Callable[[], StreamedResponse]) -> None:
+    def __init__(self, send: Callable[[], S]) -> None:
         self._send = send
 
-    def __enter__(self) -> StreamedResponse:
+    def __enter__(self) -> S:
         self._response = self._send()
         return self._response
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from specclient.resources.base import Resource, build_request
+from specclient.resources.signatures import with_signature
 from specclient.resources.table_resources import with_table_methods
 from specclient.types.create_params import ResponseCreateParams
 from specclient.types.inference_methods import RESPONSE
@@ -17,6 +18,9 @@ from specclient.types.request import Request
 if TYPE_CHECKING:
     from specclient.structured.responses.stream import AsyncResponseStreamManager, ResponseStreamManager
     from specclient.types.responses import ParsedResponse
+
+#: `openai` has a package here, whose modules have no files here; see :mod:`specclient.runtime.module_paths`.
+__path__: list[str] = []
 
 
 #: ``parse`` has one more parameter than ``create``.
@@ -47,6 +51,7 @@ def _parsing(
 class AsyncResponses(Resource):
     """``client.responses``."""
 
+    @with_signature("", ResponseCreateParams)
     async def create(self, **params: Unpack[ResponseCreateParams]) -> Any:
         """Create a response to an input; the provider may run tools and store the conversation.
 
@@ -61,6 +66,7 @@ class AsyncResponses(Resource):
         """
         return await self.caller.call(build_request(RESPONSE, params))
 
+    @with_signature("", ResponseCreateParams, adds="parse_as text_format verbosity")
     async def parse(
         self,
         *,
@@ -81,6 +87,7 @@ class AsyncResponses(Resource):
         answer: ParsedResponse[Any] = await self.caller.call(request, parse)
         return answer
 
+    @with_signature("", ResponseCreateParams, adds="response_id starting_after text_format", drops="stream")
     def stream(
         self, *, text_format: Any = NOT_GIVEN, response_id: Any = NOT_GIVEN, starting_after: Any = NOT_GIVEN,
         **params: Any,
@@ -105,10 +112,12 @@ class AsyncResponses(Resource):
 class Responses(Resource):
     """``client.responses`` of the synchronous client."""
 
+    @with_signature("", ResponseCreateParams)
     def create(self, **params: Unpack[ResponseCreateParams]) -> Any:
         """Create a response to an input; see :meth:`AsyncResponses.create`."""
         return self.caller.call(build_request(RESPONSE, params))
 
+    @with_signature("", ResponseCreateParams, adds="parse_as text_format verbosity")
     def parse(
         self,
         *,
@@ -122,6 +131,7 @@ class Responses(Resource):
         answer: ParsedResponse[Any] = self.caller.call(request, parse)
         return answer
 
+    @with_signature("", ResponseCreateParams, adds="response_id starting_after text_format", drops="stream")
     def stream(
         self, *, text_format: Any = NOT_GIVEN, response_id: Any = NOT_GIVEN, starting_after: Any = NOT_GIVEN,
         **params: Any,
@@ -158,3 +168,8 @@ def _following(
         options["starting_after"] = after
     tools = params.get("tools", NOT_GIVEN)
     return lambda: resource.retrieve(response_id, stream=True, **options), tools, after
+
+
+def __getattr__(name: str) -> Any:
+    """Return the class of another resource in the package of this name, such as ``AsyncInputItems``."""
+    return importlib.import_module("specclient.resources.module_tree").find("responses", name)

@@ -10,9 +10,11 @@ from typing import Any
 from specclient.resources import composite_methods
 from specclient.resources.base import Resource, build_request
 from specclient.resources.file_inputs import aread_files, read_files
-from specclient.resources.signatures import bind_arguments, doc_of, signature_of
+from specclient.resources.signatures import LazySignature, bind_arguments, doc_of, signature_of
+from specclient.resources.sockets.connect import connect_method
 from specclient.resources.table import index
 from specclient.resources.table.rows import Row, method_of
+from specclient.resources.table.sockets import socket_of
 from specclient.types.binary import HttpxBinaryResponseContent
 from specclient.types.params import NOT_GIVEN, is_given
 from specclient.types.request import Request
@@ -43,7 +45,7 @@ def sibling_of(resource: Resource, name: str) -> Any:
 
 @functools.cache
 def _resource(name: str, is_async: bool) -> type[Resource]:
-    if not index.rows_of(name) and not index.children_of(name):
+    if not index.rows_of(name) and not index.children_of(name) and socket_of(name) is None:
         raise KeyError(name)
     title = "".join(part.title() for part in name.rpartition(".")[2].split("_"))
     made = type(f"Async{title}" if is_async else title, (Resource,), {"__doc__": f"``client.{name}``."})
@@ -71,6 +73,8 @@ def with_table_methods(name: str, *, is_async: bool) -> Callable[[type[Resource]
         for short, flow in composite_methods.composite_methods_of(name).items():
             if short not in own:
                 _attach(cls, short, composite_methods.bind_method(flow, is_async=is_async))
+        if (socket := socket_of(name)) is not None and "connect" not in own:
+            _attach(cls, "connect", connect_method(socket))
         for child in index.children_of(name):
             if child not in own:
                 _attach(cls, child, _child(f"{name}.{child}", is_async))
@@ -115,7 +119,7 @@ def _method(row: Row, is_async: bool) -> Any:
             given = read_files(bind_arguments(row, args, kwargs), row.files)
             return self.caller.call(request_of(row, given), _into(row))
 
-    method.__signature__ = signature_of(row)
+    method.__signature__ = LazySignature(lambda: signature_of(row))
     method.__doc__ = doc_of(row)
     return method
 

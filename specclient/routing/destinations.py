@@ -11,22 +11,35 @@ from specclient.config import Settings
 from specclient.errors import ConfigurationError, NotFoundError
 from specclient.providers.endpoint import Endpoint
 from specclient.providers.presets.registry import WITHOUT_ENDPOINT
+from specclient.routing.bare_names import BareNames
 from specclient.types.backend import ENTRY_POINT_GROUP, Backend
+from specclient.types.model_aliases import ModelAliases
+from specclient.types.request import Request
 
 Destination = Endpoint | Backend
+
+_AUTO = "auto"
+#: Names without a provider whose place is remembered.
+_MOST_NAMES = 1024
 
 
 class DestinationRegistry:
     """All destinations of a client. Engines are made on first use and kept.
 
     Args:
-        settings: the engines receive their tables of it.
+        settings: the engines receive their tables of it; its ``[aliases]`` apply to every model name.
         endpoints: by name.
         default: the endpoint of model names without a slash.
         owns_names: whether model names are sent to the default endpoint unchanged. True for a client with a
             base URL of its own, whose server interprets the slash (OpenRouter's ``openai/gpt-4.1``, a folder
             name for vLLM).
         backends: holds the engines; several registries may share it.
+
+    Attributes:
+        aliases: the aliases of the configuration; None without any.
+
+    Raises:
+        ConfigurationError: an alias is for an unknown provider, or for a name that several places serve.
     """
 
     def __init__(
@@ -44,18 +57,84 @@ class DestinationRegistry:
         self._points: dict[str, EntryPoint] | None = None
         self.default = default
         self.owns_names = owns_names
+        self._bare = BareNames(settings, default)
+        self._bare_places: dict[str, str] = {}
+        self.aliases = ModelAliases(settings.aliases) if settings.aliases else None
+        if self.aliases is not None:
+            self.check_targets(self.aliases)
 
-    def split(self, model: str) -> tuple[str, str]:
+    def resolve(self, model: str, aliases: ModelAliases | None = None) -> str:
+        """Return the model that a name stands for; the name itself if it is no alias.
+
+        Args:
+            model: the name as the caller wrote it.
+            aliases: those of the request, which precede the configured ones; None without any.
+        """
+        if aliases is not None and (target := aliases.target(model)) != model:
+            return target if self.aliases is None else self.aliases.exact_target(target)
+        return model if self.aliases is None else self.aliases.target(model)
+
+    def split(self, model: str, aliases: ModelAliases | None = None) -> tuple[str, str]:
         """Return the destination's name, and the model name to send to it.
 
+        The target of an alias may name a known provider even if the client's base URL owns all model names.
+
+        Args:
+            model: the name as the caller wrote it.
+            aliases: those of the request; None without any.
+
         Raises:
-            NotFoundError: the name before the slash is unknown.
+            NotFoundError: the name before the slash is unknown, or several places serve a name without one.
         """
+        target = self.resolve(model, aliases)
+        if target == model:
+            return self._split(model)
+        head, _, rest = target.partition("/")
+        if self.owns_names and rest and self.known(head):
+            return head, rest
+        try:
+            return self._split(target)
+        except NotFoundError as error:
+            raise NotFoundError(f"alias {model!r}: {error}") from None
+
+    def resolve_request(self, request: Request) -> str:
+        """Return the model that a request names; see :meth:`resolve`.
+
+        A body that is sent unchanged names its model itself, so aliases do not apply to it.
+        """
+        if request.content is not None:
+            return request.model
+        return self.resolve(request.model, request.options.aliases)
+
+    def split_request(self, request: Request) -> tuple[str, str]:
+        """Return the destination of a request, and the model name to send to it; see :meth:`split`."""
+        if request.content is not None:
+            return self._split(request.model)
+        return self.split(request.model, request.options.aliases)
+
+    def check_targets(self, aliases: ModelAliases) -> None:
+        """Check that every alias stands for a model of a known provider, or for ``auto``.
+
+        Raises:
+            ConfigurationError: one does not; the message names it.
+        """
+        for alias, given in aliases.table.items():
+            target = aliases.exact_target(given)
+            if self.aliases is not None:
+                target = self.aliases.exact_target(target)
+            if target != _AUTO:
+                try:
+                    self._split(target)
+                except NotFoundError as error:
+                    raise ConfigurationError(f"alias {alias!r}: {error}") from None
+
+    def _split(self, model: str) -> tuple[str, str]:
+        """Return the destination's name and the model name of a name that is no alias."""
         if self.owns_names:
             return self.default, model
         head, slash, rest = model.partition("/")
         if not slash:
-            return self.default, model
+            return self._place_of_bare(model), model
         if self.known(head):
             if not rest:
                 raise NotFoundError(f"model {model!r} names the provider {head!r} but no model of it")
@@ -66,6 +145,17 @@ class DestinationRegistry:
             f"unknown provider {head!r} in model {model!r}; known: {', '.join(self.names())}. "
             f"Define it under [providers.{head}] in specclient.toml, or give base_url= to send it as it is"
         )
+
+    def _place_of_bare(self, model: str) -> str:
+        place = self._bare_places.get(model)
+        if place is None:
+            place = self._bare.place_of(model, self._endpoints.get(self.default))
+            if place != self.default and not self.known(place):
+                place = self.default
+            if len(self._bare_places) >= _MOST_NAMES:  # names come from requests
+                self._bare_places.clear()
+            self._bare_places[model] = place
+        return place
 
     def known(self, name: str) -> bool:
         """Return whether a destination has this name."""

@@ -96,7 +96,7 @@ class Router:
 
     def kind(self, request: Request) -> str:
         """Return the name of a request's destination, or ``auto`` for a routed request."""
-        return AUTO if self._routed(request) else self.destinations.split(request.model)[0]
+        return AUTO if self._routed(request) else self.destinations.split_request(request)[0]
 
     def warm_up(self, kind: str) -> bool:
         """Import and read, once, what requests of a kind need. It takes a while: call it off the event loop.
@@ -138,14 +138,16 @@ class Router:
             ConfigurationError: a policy name that is not configured, or a candidate that is not a route.
         """
         if not self._routed(request):
-            provider, model = self.destinations.split(request.model)
-            route = request.model if self.destinations.owns_names else f"{provider}/{model}"
-            return named_decision(route, provider, model)
+            provider, model = self.destinations.split_request(request)
+            owned = self.destinations.owns_names and provider == self.destinations.default
+            route = model if owned else f"{provider}/{model}"
+            alias = None if request.model in (route, model) else request.model
+            return named_decision(route, provider, model, alias=alias)
         policy = self._policy_of(request)
         permit = request.options.permit
         listed = self._fallbacks(policy)
         fallbacks = listed if permit is None else permit.usable(listed)
-        first = None if request.model == AUTO else self._first(request, policy)
+        first = None if self.names_auto(request) else self._first(request, policy)
         route_request, operation = self._route_request(request, policy), request.operation
         if first is not None:
             return self._in_order(policy, (first, *fallbacks), route_request, operation)
@@ -181,7 +183,11 @@ class Router:
         return replace(request, strategy=strategy)
 
     def _routed(self, request: Request) -> bool:
-        return request.policy is not None or (request.model == AUTO and not self.destinations.owns_names)
+        return request.policy is not None or (self.names_auto(request) and not self.destinations.owns_names)
+
+    def names_auto(self, request: Request) -> bool:
+        """Return whether a request's model is ``auto`` or an alias of it."""
+        return self.destinations.resolve_request(request) == AUTO
 
     def _policy_of(self, request: Request) -> Policy:
         policy = request.policy
@@ -208,7 +214,7 @@ class Router:
                 f"a policy was given together with model {request.model!r}; policies choose the model, so "
                 "use model='auto', or list the model's fallbacks in the policy: fallbacks=['provider/model']"
             )
-        return "/".join(self.destinations.split(request.model))
+        return "/".join(self.destinations.split_request(request))
 
     def _fallbacks(self, policy: Policy) -> tuple[str, ...]:
         return policy.fallbacks if isinstance(policy.fallbacks, tuple) else ()

@@ -7,7 +7,6 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
-from functools import partial
 
 from pydantic import SecretStr
 from starlette.applications import Starlette
@@ -16,31 +15,33 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from specclient.anthropic_http.models import model_info, model_page
 from specclient.client.async_client import AsyncOpenAI
 from specclient.openai_http.endpoints import CALLS
 from specclient.openai_http.errors import ServingError
-from specclient.openai_http.request import IncomingCall, parse_call
-from specclient.openai_http.responses_api.request import chat_request_of
 from specclient.providers.encoding import json_of
 from specclient.serving.admission import AdmissionQueue
+from specclient.serving.api_forms import ANTHROPIC
+from specclient.serving.calls import contents as gemini
+from specclient.serving.calls.gate import CallGate
+from specclient.serving.calls.messages import CountTokensHandler, MessagesHandler
 from specclient.serving.calls.off_loop import OffLoop
+from specclient.serving.calls.ollama import OllamaCallHandler, OllamaModels
+from specclient.serving.calls.openai_calls import OpenAICallHandler
 from specclient.serving.calls.passthrough import PassthroughHandler
-from specclient.serving.calls.response import send_stream, send_whole
-from specclient.serving.catalogue import ModelCatalogue, model_row
+from specclient.serving.catalogue import ModelCatalogue
 from specclient.serving.dashboard.handlers import Dashboard
-from specclient.serving.exchange import ASGIReceive, ASGIScope, ASGISend, HTTPExchange
+from specclient.serving.exchange import EXCHANGE_KEY, ASGIReceive, ASGIScope, ASGISend, HTTPExchange
 from specclient.serving.keys.cache import KeyCache
-from specclient.serving.keys.limiter import KeyLimiter, authorized_request
+from specclient.serving.keys.limiter import KeyLimiter
 from specclient.serving.keys.rate_limits import UsageMeter
 from specclient.serving.limits import Limits
 from specclient.serving.metrics import CONTENT_TYPE, ServerMetrics
-from specclient.serving.middleware import EXCHANGE_KEY, RequestMiddleware
-from specclient.serving.permits import ServerPermits, model_names
+from specclient.serving.middleware import RequestMiddleware
+from specclient.serving.permits import ServerPermits
 from specclient.serving.request_log import FORM_VARIABLE, OTHER_ROUTE, RequestLog, log_format
-from specclient.types.api_method import ApiMethod
+from specclient.serving.sockets.handler import SOCKET_PATHS, OpenSockets, SocketHandler
 from specclient.types.backend import EngineState, SupportsEngineState
-from specclient.types.inference_methods import RESPONSE
-from specclient.types.permit import RoutePermit
 
 Handler = Callable[[HTTPExchange], Awaitable[None]]
 
@@ -76,6 +77,7 @@ def create_app(
     app.add_middleware(
         RequestMiddleware,
         handlers=service.calls,
+        sockets=service.sockets,
         key=key,
         keys=keys,
         key_limiter=key_limiter,
@@ -101,7 +103,9 @@ class Service:
         metrics: the Prometheus metrics.
         log: the running requests.
         dashboard: handlers of the dashboard.
+        gate: checks and admits the calls to models.
         calls: ASGI applications of the calls to models, by method and path.
+        sockets: ASGI applications of WebSockets, by path.
     """
 
     def __init__(
@@ -125,21 +129,47 @@ class Service:
         self.admission.on_change = self.metrics.update_load
         self.log = RequestLog([self.metrics.request])
         self.dashboard = Dashboard(client, self.log, self.metrics.load, catalogue.names)
+        self.gate = CallGate(
+            client,
+            catalogue,
+            self.permits,
+            self.admission,
+            key_limiter,
+            self.off_loop,
+            limits.json_values,
+        )
         self.calls = {
-            (m.verb, f"/v1{m.path}"): _RouteApp(self._call_handler(m), f"/v1{m.path}") for m in CALLS
+            (m.verb, f"/v1{m.path}"): _RouteApp(OpenAICallHandler(self.gate, m), f"/v1{m.path}")
+            for m in CALLS
         }
+        for path, handler in (
+            ("/v1/messages", MessagesHandler(self.gate)),
+            ("/v1/messages/count_tokens", CountTokensHandler(self.gate)),
+            ("/api/chat", OllamaCallHandler(self.gate, "chat")),
+            ("/api/generate", OllamaCallHandler(self.gate, "generate")),
+        ):
+            self.calls["POST", path] = _RouteApp(handler, path)
+        slots = OpenSockets(limits.sockets)
+        self.sockets = {path: SocketHandler(self.gate, path, limits, slots) for path in SOCKET_PATHS}
         client.pipeline.observers += [self.log.observe, self.metrics.observe, self.dashboard.observe]
 
     def routes(self) -> list[Route]:
         """Return all routes with their ASGI applications."""
+        ollama = OllamaModels(self.gate)
         return [
             self._route("/health", self._health, "GET"),
             self._route("/ready", self._ready, "GET"),
             self._route("/metrics", self._metrics, "GET"),
             *(self._route(path, handler, "GET") for path, handler in self.dashboard.routes()),
             *(Route(path, endpoint, methods=[verb]) for (verb, path), endpoint in self.calls.items()),
+            self._route("/api/tags", ollama.tags, "GET"),
+            self._route("/api/version", ollama.version, "GET"),
+            self._route("/api/show", ollama.show, "POST"),
             self._route("/v1/models", self._models, "GET"),
             self._route("/v1/models/{model:path}", self._model, "GET"),
+            self._route(gemini.PREFIX, gemini.GeminiModelsHandler(self.gate), "GET"),
+            self._route(f"{gemini.PREFIX}/{{model:path}}", gemini.GeminiModelsHandler(self.gate), "GET"),
+            self._route(f"{gemini.PREFIX}/{{model:path}}", gemini.ContentsHandler(self.gate), "POST"),
             Route("/v1/{path:path}", _RouteApp(self._passthrough(), OTHER_ROUTE)),
         ]
 
@@ -162,74 +192,22 @@ class Service:
         return Route(path, _RouteApp(handler, path.replace(":path", "")), methods=[verb])
 
     def _passthrough(self) -> PassthroughHandler:
-        own = {"/models": "GET", **{method.path: method.verb for method in CALLS}}
-        return PassthroughHandler(
-            self.client,
-            self.catalogue,
-            self.permits,
-            self.admission,
-            self.key_limiter,
-            own,
-            self.off_loop,
-            self.limits.json_values,
-        )
-
-    def _call_handler(self, method: ApiMethod) -> Handler:
-        """Return the handler of an API method that calls a model."""
-
-        async def serve(exchange: HTTPExchange) -> None:
-            key = exchange.key
-            permit = self.permits.of(() if key is None else key.models)
-            call, size = await self._parse(method, exchange, permit)
-            request = authorized_request(call.request, key, permit)
-            if request is not call.request:
-                call = replace(call, request=request)
-            self.catalogue.check(request)
-            if method is RESPONSE and self.catalogue.is_engines(request.model):
-                chat = await self.off_loop.run(size, partial(chat_request_of, request))
-                call = replace(call, request=chat, response=request)
-                request = chat
-            exchange.entry.model, exchange.entry.streamed = call.request.model, call.request.stream
-            send = send_stream if call.request.stream else send_whole
-            async with (
-                self.key_limiter.limit(exchange, request),
-                exchange.cancel_on_disconnect(),
-                self.admission.slot(exchange.entry),
-            ):
-                await send(exchange, self.client.pipeline, call)
-
-        return serve
-
-    async def _parse(
-        self, method: ApiMethod, exchange: HTTPExchange, permit: RoutePermit
-    ) -> tuple[IncomingCall, int]:
-        """Read and parse a call; return it and the size of its body, which is not kept."""
-        body = await exchange.body()
-        parse = partial(
-            parse_call,
-            method,
-            body,
-            exchange.headers,
-            exchange.query,
-            permit,
-            most_values=self.limits.json_values,
-        )
-        return await self.off_loop.run(len(body), parse), len(body)
-
-    def _names(self, exchange: HTTPExchange) -> list[str]:
-        """Return the models that the request's key may use."""
-        key, places = exchange.key, self.client.pipeline.destinations
-        return [n for n in self.catalogue.names() if key is None or key.allows(model_names(n, places))]
+        calls = {path.removeprefix("/v1"): verb for verb, path in self.calls if path.startswith("/v1/")}
+        own = {"/models": "GET", **calls}
+        return PassthroughHandler(self.gate, own)
 
     async def _models(self, exchange: HTTPExchange) -> None:
-        rows = [model_row(name) for name in self._names(exchange)]
-        await exchange.respond(json_of({"object": "list", "data": rows}))
+        rows = self.gate.listed_models(exchange.key)
+        listed = {"object": "list", "data": list(rows.values())}
+        page = model_page(list(rows), exchange.query) if exchange.form is ANTHROPIC else listed
+        await exchange.respond(json_of(page))
 
     async def _model(self, exchange: HTTPExchange) -> None:
         name = exchange.scope["path_params"]["model"]
-        if name not in self._names(exchange):
+        row = self.gate.listed_models(exchange.key).get(name)
+        if row is None:
             raise ServingError(404, f"model {name!r} is not served here", "model", "model_not_found")
-        await exchange.respond(json_of(model_row(name)))
+        await exchange.respond(json_of(model_info(name) if exchange.form is ANTHROPIC else row))
 
     async def _health(self, exchange: HTTPExchange) -> None:
         await exchange.respond(b'{"status":"ok"}')

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from specclient.client.async_client import AsyncOpenAI
-from specclient.errors import ConfigurationError
+from specclient.errors import ConfigurationError, NotFoundError
 from specclient.openai_http.errors import ServingError, bad_request
 from specclient.providers import Endpoint
 from specclient.routing.destinations import DestinationRegistry
 from specclient.routing.router import AUTO
+from specclient.types.model_aliases import ModelAliases
 from specclient.types.request import Request
 from specclient.types.strategy import Strategy
 
@@ -56,6 +57,24 @@ class ModelCatalogue:
         hosted = [n for n in (*named, *settings.candidates) if n not in engines and self._reachable(n)]
         return list(dict.fromkeys([*engines, *hosted, *([AUTO] if settings.candidates else [])]))
 
+    def aliases(self, own: ModelAliases | None = None) -> dict[str, str]:
+        """Return the aliases that are no patterns, with the served model that each stands for.
+
+        Args:
+            own: aliases of the key, which precede those of the configuration.
+        """
+        configured = self._places.aliases
+        found: dict[str, str] = {}
+        for alias in (name for table in (configured, own) if table is not None for name in table.names):
+            if self.only and not self._is_listed(alias, own):
+                continue
+            target = self._places.resolve(alias, own)
+            try:
+                found[alias] = AUTO if target == AUTO else "/".join(self._places.split(alias, own))
+            except NotFoundError:  # of a key, made under another configuration
+                _log.warning("the alias %r stands for %r, which no provider serves", alias, target)
+        return found
+
     def check(self, request: Request) -> None:
         """Check model, draft and policy of a request.
 
@@ -68,18 +87,22 @@ class ModelCatalogue:
             raise bad_request(
                 "specclient.policy", f"no policy is named {request.policy!r}; the policies are: {known}"
             )
-        self._check(request.model, "model")
+        self._check(request.model, "model", request.options.aliases)
         strategy = request.strategy
         if isinstance(strategy, Strategy) and strategy.draft:
             self._check(strategy.draft, "specclient.draft")
 
-    def is_engines(self, model: str) -> bool:
-        """Return whether an engine in this process serves a model that passed :meth:`check`."""
-        if model in ("", AUTO):
-            return False
-        return not isinstance(self._places.get(self._places.split(model)[0]), Endpoint)
+    def is_engines(self, model: str, aliases: ModelAliases | None = None) -> bool:
+        """Return whether an engine in this process serves a model that passed :meth:`check`.
 
-    def _check(self, model: str, param: str) -> None:
+        Args:
+            aliases: those of the request; None without any.
+        """
+        if not model or self._places.resolve(model, aliases) == AUTO:
+            return False
+        return not isinstance(self._places.get(self._places.split(model, aliases)[0]), Endpoint)
+
+    def _check(self, model: str, param: str, aliases: ModelAliases | None = None) -> None:
         if (
             len(model) > LONGEST_NAME or not model.isprintable()
         ):  # the name appears in logs, the ledger and URLs
@@ -87,16 +110,17 @@ class ModelCatalogue:
                 param,
                 f"{param} must be the name of a model, with at most {LONGEST_NAME} printable characters",
             )
-        if self.only and model not in self.only:
+        is_auto = self._places.resolve(model, aliases) == AUTO
+        if self.only and not self._is_listed(model, aliases):
             raise ServingError(
                 404,
                 f"model {model!r} is not served here; the models are {', '.join(self.only)}",
                 param,
                 "model_not_found",
             )
-        if model == AUTO:
+        if is_auto:
             return
-        name, inner = self._places.split(model)
+        name, inner = self._places.split(model, aliases)
         place = self._places.get(name)
         if isinstance(place, Endpoint):
             check_key(place)
@@ -108,6 +132,18 @@ class ModelCatalogue:
                 param,
                 "model_not_found",
             )
+
+    def _is_listed(self, model: str, aliases: ModelAliases | None) -> bool:
+        """Return whether a name, or the model that it stands for, is one of the served models."""
+        if model in self.only:
+            return True
+        target = self._places.resolve(model, aliases)
+        if target == AUTO:
+            return AUTO in self.only
+        try:
+            return "/".join(self._places.split(model, aliases)) in self.only
+        except NotFoundError:
+            return False
 
     def engine_models(self, name: str) -> tuple[str, ...]:
         """Return the models of an engine; the engine is queried once."""
@@ -146,6 +182,11 @@ def check_key(place: Endpoint) -> None:
         )
 
 
-def model_row(name: str) -> dict[str, Any]:
-    """Return a model in the format of OpenAI's list; its creation time is unknown."""
-    return {"id": name, "object": "model", "created": 0, "owned_by": name.partition("/")[0]}
+def model_row(name: str, alias_of: str | None = None) -> dict[str, Any]:
+    """Return a model in the format of OpenAI's list; its creation time is unknown.
+
+    Args:
+        alias_of: the model that the name stands for; None if it is no alias.
+    """
+    row = {"id": name, "object": "model", "created": 0, "owned_by": (alias_of or name).partition("/")[0]}
+    return row if alias_of is None else {**row, "alias_of": alias_of}

@@ -3,7 +3,7 @@
 uvicorn waits forever for the head of a request, accepts a head of any size, and waits forever for a client
 that does not read the response; this protocol limits all three. uvicorn also treats the body of a request
 with an ``Upgrade`` header as data of the other protocol. Java's client sends ``Upgrade: h2c`` with every
-request; a server may ignore it (RFC 9110, section 7.8).
+request; a server may ignore it (RFC 9110, section 7.8). An upgrade to WebSocket is left to uvicorn.
 
 A client may close its direction of the connection after its request, and still read the response. uvicorn
 closes the connection then. This protocol keeps it for the answer, and finds out whether the client has left
@@ -42,7 +42,8 @@ DISCONNECT_KEY = "specclient.disconnect"
 _JSON = b"application/json"
 _HEAD_END = b"\r\n\r\n"
 _LINE_BYTES = len(b": \r\n")  # of a header, in addition to its name and value
-_UPGRADE = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
+_UPGRADE = re.compile(rb"\r\nupgrade:[^\r\n]*(?=\r\n)", re.IGNORECASE)
+_OTHER_UPGRADE = re.compile(rb"\r\nupgrade:(?![ \t]*websocket[ \t]*\r\n)[^\r\n]*(?=\r\n)", re.IGNORECASE)
 #: Seconds and bytes for which a refused client is read on. A connection that is closed with unread data is
 #: reset, and the client may lose the error (RFC 9112, section 9.6).
 _LINGER_S, _LINGER_BYTES = 2.0, 2**20
@@ -124,6 +125,8 @@ class _LimitedHTTPProtocol(_BASE):  # type: ignore[misc]
     #: The error of a head that is complete but too long; the parser's exception carries no error.
     _head_error: ServingError | None = None
     _in_head = True
+    #: Whether the head is of a request that may ask for a WebSocket, and whether one has taken over.
+    _may_upgrade = _handed_over = False
     #: Bytes since the last progress (a complete head, or a part of a body): heads, and chunk framing of
     #: bodies.
     _bytes_since_progress, _progress = 0, False
@@ -141,9 +144,11 @@ class _LimitedHTTPProtocol(_BASE):  # type: ignore[misc]
                 self.end()
             return
         if self._in_head:
-            data = _without_upgrade(data)
+            if not self._bytes_since_progress:
+                self._may_upgrade = data.startswith(b"GET ")
+            data = _without_upgrade(data, _OTHER_UPGRADE if self._may_upgrade else _UPGRADE)
         super().data_received(data)
-        if self._linger_timer is not None or self.transport.is_closing():
+        if self._linger_timer is not None or self.transport.is_closing() or self._handed_over:
             return
         if self._progress:
             self._progress, self._bytes_since_progress = False, 0
@@ -165,6 +170,8 @@ class _LimitedHTTPProtocol(_BASE):  # type: ignore[misc]
         self._in_head, self._progress = False, True
         self._all.set_busy(self)
         super().on_headers_complete()
+        if self.parser.should_upgrade() and self._should_upgrade():
+            return  # uvicorn hands the connection over
         self.cycle.transport = _ResponseWriter(self)
         self.scope[DISCONNECT_KEY] = self._open[self.cycle] = DisconnectSignal()
 
@@ -182,6 +189,13 @@ class _LimitedHTTPProtocol(_BASE):  # type: ignore[misc]
         super().on_response_complete()
         if not self._open and not self.transport.is_closing():
             self._all.set_idle(self)
+
+    def handle_websocket_upgrade(self) -> None:
+        """Hand the connection over to the protocol of WebSockets; it stays counted as busy."""
+        self._handed_over = True
+        self._cancel_head_timer()
+        super().handle_websocket_upgrade()
+        self.transport.get_protocol().on_lost = lambda: self._all.remove(self)
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(self._head_error or bad_request(None, msg, "invalid_http"))
@@ -291,10 +305,10 @@ def limited_protocol(limits: Limits) -> type[asyncio.Protocol]:
     return type("LimitedHTTPProtocol", (_LimitedHTTPProtocol,), attributes)
 
 
-def _without_upgrade(data: bytes) -> bytes:
-    """Return the head of a request without its ``Upgrade`` header."""
+def _without_upgrade(data: bytes, upgrade: re.Pattern[bytes]) -> bytes:
+    """Return the head of a request without an ``Upgrade`` header that the pattern matches."""
     end = data.find(_HEAD_END)
-    found = _UPGRADE.search(data, 0, len(data) if end < 0 else end)
+    found = upgrade.search(data, 0, len(data) if end < 0 else end + 2)
     return data if found is None else data[: found.start()] + data[found.end() :]
 
 

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from specclient.openai_http.errors import ServingError
 from specclient.openai_http.response import JSON
+from specclient.serving.api_forms import api_form
 from specclient.serving.connection import DISCONNECT_KEY, DisconnectSignal
 from specclient.serving.keys.key import StoredKey
 from specclient.serving.keys.rate_limits import LimitDecision
@@ -23,8 +24,8 @@ ASGIReceive = Callable[[], Awaitable[ASGIMessage]]
 ASGISend = Callable[[ASGIMessage], Awaitable[None]]
 LimitHeaders = Callable[["HTTPExchange", StoredKey, dict[str, str]], Awaitable[dict[str, str]]]
 
-REQUEST_ID = "x-request-id"
-
+#: Key of the :class:`HTTPExchange` in the ASGI scope of a request.
+EXCHANGE_KEY = "specclient.exchange"
 #: Maximum bytes of a too long body that are read and discarded. A client that is still writing does not read
 #: the response, and reports a closed connection as broken.
 _MAX_DISCARDED = 512 * 2**20
@@ -46,6 +47,7 @@ class HTTPExchange:
         key: the stored key of the request; None for the operator's key.
         limit_decision: the decision about the key's rate limits; None if it has none.
         headers: request headers with lower-case names; the last value of a repeated header.
+        form: the form of the API that the client speaks.
         started: whether the response has started.
         finished: whether the response is complete.
         disconnected: whether the client has disconnected.
@@ -63,6 +65,7 @@ class HTTPExchange:
     ) -> None:
         self.scope, self.entry = scope, entry
         self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        self.form = api_form(scope["path"], self.headers)
         self.key: StoredKey | None = None
         self.limit_decision: LimitDecision | None = None
         self.started = self.finished = self.disconnected = False
@@ -137,7 +140,8 @@ class HTTPExchange:
     async def start(self, status: int, kind: str, headers: Mapping[str, str] | None = None) -> None:
         """Start a response whose body follows in pieces."""
         self.started = True
-        lines = {"content-type": kind, **(headers or {}), REQUEST_ID: self.entry.id}
+        lines = {"content-type": kind, **(headers or {})}
+        lines |= dict.fromkeys(self.form.id_headers, self.entry.id)
         if self.key is not None:
             lines = await self._limit_headers(self, self.key, lines)
         self.entry.status = status

@@ -16,6 +16,9 @@ class Limits:
         running: maximum of concurrent requests.
         waiting: maximum of waiting requests; further ones get status 429.
         body_bytes: maximum size of a request body; a longer one gets status 413.
+        sockets: maximum of open WebSockets; further ones get status 429.
+        message_bytes: maximum size of a message over WebSocket, in both directions; a longer one closes it
+            with code 1009. A part of audio may have 15 MiB in the Realtime API.
         json_values: maximum number of values and names in a JSON body; one with more gets status 400.
         head_bytes: maximum size of a request head; a longer one gets status 431.
         head_s: seconds for a request head to arrive, from the start of the connection or its first byte.
@@ -32,6 +35,8 @@ class Limits:
     running: int = 1000
     waiting: int = 1000
     body_bytes: int = 32 * 2**20
+    sockets: int = 200
+    message_bytes: int = 16 * 2**20
     json_values: int = JSON_VALUES
     head_bytes: int = 64 * 2**10
     head_s: float = 10.0

@@ -20,8 +20,10 @@ from specclient.openai_http.errors import (
     serving_error_of,
     shutting_down,
 )
+from specclient.serving.api_forms import OLLAMA_PREFIX
 from specclient.serving.dashboard.page import PAGE
 from specclient.serving.exchange import (
+    EXCHANGE_KEY,
     ASGIReceive,
     ASGIScope,
     ASGISend,
@@ -33,6 +35,8 @@ from specclient.serving.keys.cache import KeyCache
 from specclient.serving.keys.limiter import KeyLimiter, check_route
 from specclient.serving.limits import Limits
 from specclient.serving.request_log import RequestLog
+from specclient.serving.sockets.handler import KEY_SUBPROTOCOL, SOCKET_PATHS
+from specclient.serving.sockets.messages import as_refusal
 from specclient.serving.tracing import request_span
 
 _log = logging.getLogger("specclient")
@@ -42,12 +46,12 @@ _WARNING_S = 60.0
 
 ASGIApp = Callable[[ASGIScope, ASGIReceive, ASGISend], Awaitable[None]]
 
-#: Key of the :class:`~specclient.serving.exchange.HTTPExchange` in the ASGI scope of a request.
-EXCHANGE_KEY = "specclient.exchange"
+#: The method of handshakes of WebSockets among the handlers; no method of a request has a blank.
+_UPGRADE = "GET websocket"
 #: Paths that need no key: the health check, and the dashboard's files, which contain no figures.
 PUBLIC_PATHS = frozenset({"/health", *PAGE})
 #: Path prefixes open to every key. Other paths show the calls of all keys.
-_FOR_ALL_KEYS = ("/v1/", "/ready")
+_FOR_ALL_KEYS = ("/v1/", "/v1beta/", OLLAMA_PREFIX, "/ready")
 
 
 class RequestMiddleware:
@@ -56,6 +60,7 @@ class RequestMiddleware:
     Args:
         app: the ASGI application.
         handlers: ASGI applications by method and path, which bypass the router of ``app``.
+        sockets: ASGI applications of WebSockets by path.
         key: the operator's key.
         keys: the stored keys.
         key_limiter: supplies the rate-limit headers.
@@ -68,6 +73,7 @@ class RequestMiddleware:
         app: ASGIApp,
         *,
         handlers: Mapping[tuple[str, str], ASGIApp],
+        sockets: Mapping[str, ASGIApp],
         key: SecretStr | None,
         keys: KeyCache | None,
         key_limiter: KeyLimiter,
@@ -76,15 +82,20 @@ class RequestMiddleware:
     ) -> None:
         self._app, self._limits, self._log = app, limits, log
         self._warned_at: float | None = None
-        self._handlers = handlers
+        self._handlers, self._sockets = handlers, sockets
         self._key, self._keys, self._key_limiter = key, keys, key_limiter
 
     async def __call__(self, scope: ASGIScope, receive: ASGIReceive, send: ASGISend) -> None:
-        if scope["type"] != "http":
+        if scope["type"] == "websocket":
+            scope["method"], send = _UPGRADE, as_refusal(send)
+        elif scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         request_id = f"req_{os.urandom(12).hex()}"
-        with self._log.entry(request_id, scope["method"]) as entry, request_span(scope, entry):
+        with (
+            self._log.entry(request_id, scope["method"].partition(" ")[0]) as entry,
+            request_span(scope, entry),
+        ):
             exchange = HTTPExchange(
                 scope,
                 receive,
@@ -100,7 +111,7 @@ class RequestMiddleware:
                     entry.code = error_response.code
                     if not exchange.started:
                         await exchange.respond(
-                            error_response.body(),
+                            exchange.form.error_body(error_response, request_id),
                             status=error_response.status,
                             headers=error_response.headers,
                         )
@@ -123,12 +134,17 @@ class RequestMiddleware:
         try:
             if len(exchange.headers) < len(scope["headers"]):  # some header is repeated
                 _check_host(scope)
+            if scope["method"] == _UPGRADE:
+                _check_socket(scope, exchange.headers)
             if scope["path"] not in PUBLIC_PATHS:
                 exchange.key = await authenticate(exchange.headers, self._key, self._keys)
                 exchange.entry.key = exchange.key.name if exchange.key is not None else None
                 if not scope["path"].startswith(_FOR_ALL_KEYS):
                     check_route(exchange.key, scope["path"])
-            serve = self._handlers.get((scope["method"], scope["path"]), self._app)
+            if scope["method"] == _UPGRADE:
+                serve = self._sockets[scope["path"]]
+            else:
+                serve = self._handlers.get((scope["method"], scope["path"]), self._app)
             await serve(scope, receive, send)
         except ClientDisconnectedError:
             raise
@@ -150,6 +166,15 @@ class RequestMiddleware:
                 _log.debug("%s: traceback", request_id, exc_info=error)
             return error_response
         return None
+
+
+def _check_socket(scope: ASGIScope, headers: dict[str, str]) -> None:
+    """Refuse a handshake on a path without WebSockets, and take a browser's key from where it sends it."""
+    if scope["path"] not in SOCKET_PATHS:
+        raise ServingError(404, f"there are no WebSockets at {scope['path'][:200]} on this server")
+    offered = next((name for name in scope["subprotocols"] if name.startswith(KEY_SUBPROTOCOL)), None)
+    if offered is not None:
+        headers.setdefault("authorization", f"Bearer {offered.removeprefix(KEY_SUBPROTOCOL)}")
 
 
 def _check_host(scope: ASGIScope) -> None:

@@ -17,11 +17,12 @@ from specclient.openai_http.errors import ServingError, bad_request
 from specclient.routing.destinations import DestinationRegistry
 from specclient.routing.router import AUTO
 from specclient.serving.catalogue import LONGEST_NAME, ModelCatalogue
+from specclient.types.model_aliases import ModelAliases
 from specclient.types.policy import Policy
 from specclient.types.request import Request
 from specclient.types.strategy import Strategy
 
-__all__ = ["ServerPermit", "ServerPermits", "model_names"]
+__all__ = ["ServerPermit", "ServerPermits", "model_names", "request_names"]
 
 #: Decisions that a permit remembers, and sets of models whose permits are kept.
 _MOST = 1024
@@ -147,9 +148,10 @@ class ServerPermit:
         if not self.limited:
             return
         if self._models:  # the catalogue checks its own models
-            self._check_named(request.model, "model")
+            self._check_named(request_names(request, self._server.places), request.model, "model")
             if isinstance(request.strategy, Strategy) and request.strategy.draft:
-                self._check_named(request.strategy.draft, "specclient.draft")
+                draft = request.strategy.draft
+                self._check_named(model_names(draft, self._server.places), draft, "specclient.draft")
         self._check_policy(request.policy)
         options = request.options
         for sent in (request.params, options.body, options.query):
@@ -161,8 +163,7 @@ class ServerPermit:
             raise bad_request("model", "model is named in the query; name it in the body")
         self._check_tools(request)
 
-    def _check_named(self, model: str, param: str) -> None:
-        names = model_names(model, self._server.places)
+    def _check_named(self, names: Sequence[str], model: str, param: str) -> None:
         if not _matches(self._models, names):
             raise ServingError(404, str(_unknown(model)), param, "model_not_found")
 
@@ -190,7 +191,7 @@ class ServerPermit:
         tools = request.params.get("tools")
         for place, tool in enumerate(tools if isinstance(tools, list) else ()):
             model = tool.get("model") if isinstance(tool, dict) else None
-            provider = route_parts(request.model, self._server.places)[0]
+            provider = self._server.places.split_request(request)[0]
             if isinstance(model, str) and not self._allows(provider, model):
                 raise ServingError(404, str(_unknown(model)), f"tools[{place}].model", "model_not_found")
 
@@ -214,15 +215,28 @@ class ServerPermit:
         return provider in places.backend_names() and model in catalogue.engine_models(provider)
 
 
-def model_names(model: str, places: DestinationRegistry) -> Sequence[str]:
-    """Return all names of a model: with its provider, and without it for the default provider."""
-    if model == AUTO:
+def model_names(
+    model: str, places: DestinationRegistry, aliases: ModelAliases | None = None
+) -> Sequence[str]:
+    """Return all names of a model: with its provider, and without it for the default provider.
+
+    Of an alias, these are the names of the model that is served.
+
+    Args:
+        aliases: those of the request; None without any.
+    """
+    if places.resolve(model, aliases) == AUTO:
         return [AUTO]
     try:
-        head, inner = places.split(model)
+        head, inner = places.split(model, aliases)
     except NotFoundError:
         return [model]
     return [f"{head}/{inner}", inner] if head == places.default else [f"{head}/{inner}"]
+
+
+def request_names(request: Request, places: DestinationRegistry) -> Sequence[str]:
+    """Return all names of the model that serves a request; see :func:`model_names`."""
+    return model_names(request.model, places, request.options.aliases)
 
 
 def route_parts(route: str, places: DestinationRegistry) -> tuple[str, str]:

@@ -11,6 +11,7 @@ import uvicorn
 from specclient.errors import ConfigurationError
 from specclient.serving.connection import limited_protocol
 from specclient.serving.limits import Limits
+from specclient.serving.sockets.protocol import socket_options
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -71,7 +72,7 @@ def uvicorn_options(limits: Limits) -> dict[str, Any]:
     See :func:`specclient.serving.connection.limited_protocol` for the protocol.
     """
     return {
-        "ws": "none",
+        **socket_options(limits),
         "lifespan": "on",
         "log_config": None,
         "access_log": False,

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pydantic
 
 from specclient.errors import ConfigurationError
 from specclient.structured.schema import is_set, to_strict_json_schema
+
+if TYPE_CHECKING:
+    from specclient.types.chat.params import ChatCompletionFunctionToolParam
+    from specclient.types.responses.params import FunctionToolParam
 
 ToolMapping = Mapping[str, Any]
 
@@ -28,7 +32,7 @@ class ResponsesPydanticFunctionTool(PydanticFunctionTool):
 
 def pydantic_function_tool(
     model: type[pydantic.BaseModel], *, name: str | None = None, description: str | None = None
-) -> dict[str, Any]:
+) -> ChatCompletionFunctionToolParam:
     """Return a strict function tool for chat completions. Its calls are parsed into ``model``.
 
     Args:
@@ -45,7 +49,8 @@ def pydantic_function_tool(
         description = model.__doc__
     if description is not None:
         definition["description"] = description
-    return {"type": "function", "function": PydanticFunctionTool(definition, model)}
+    function: Any = PydanticFunctionTool(definition, model)
+    return {"type": "function", "function": function}
 
 
 def pydantic_responses_function_tool(
@@ -54,7 +59,7 @@ def pydantic_responses_function_tool(
     name: str | None = None,
     description: str | None = None,
     defer_loading: Any = None,
-) -> dict[str, Any]:
+) -> FunctionToolParam:
     """Return a strict function tool for the Responses API. Its calls are parsed into ``model``.
 
     Args:
@@ -65,7 +70,7 @@ def pydantic_responses_function_tool(
     tool = ResponsesPydanticFunctionTool({"type": "function", **definition}, model)
     if is_set(defer_loading):
         tool["defer_loading"] = defer_loading
-    return tool
+    return cast("FunctionToolParam", tool)
 
 
 def listed_tools(tools: Iterable[ToolMapping] | Any) -> list[ToolMapping]:

@@ -43,7 +43,10 @@ def count_messages(messages: Iterable[Any], model: str, *, encode: Encode | None
 
 def _message(message: Any, model: str, encode: Encode | None) -> TokenCount:
     tokens, estimated = _PER_MESSAGE, False
-    for key, value in _fields(message).items():
+    fields = _fields(message)
+    if isinstance(blocks := fields.get("content_blocks"), list):  # they repeat content and calls
+        fields = {"role": fields.get("role"), "content_blocks": blocks}
+    for key, value in fields.items():
         count = _value(value, model, encode)
         tokens += count.tokens + (_PER_NAME if key == "name" else 0)
         estimated = estimated or count.estimated or key not in _FRAMED_FIELDS

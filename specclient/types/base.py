@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar
 
@@ -12,9 +13,30 @@ from pydantic import AfterValidator, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema
 
 from specclient.runtime.forks import import_lock
+from specclient.types.as_sent import RECEIVED, construct
 from specclient.types.odd import keep_odd
 
 T = TypeVar("T")
+
+
+class _FilledIn(threading.local):
+    """Whether a value was filled in or converted in this thread since ``any`` was set to False."""
+
+    any = False
+
+
+_filled_in = _FilledIn()
+
+
+def _noting(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return ``convert`` as a validator that notes its use, because a caller gets the value as sent."""
+
+    def converted(value: Any) -> Any:
+        _filled_in.any = True
+        return convert(value)
+
+    return converted
+
 
 if TYPE_CHECKING:
     # The types that the API documents, for type checkers.
@@ -27,13 +49,13 @@ else:
 
     #: A whole number, such as seconds; the fractions that some servers send are cut off.
     LenientInt = Annotated[
-        int | Annotated[float, Field(allow_inf_nan=False), AfterValidator(int)],
+        int | Annotated[float, Field(allow_inf_nan=False), AfterValidator(_noting(int))],
         _LEFT,
     ]
     #: Text; the list of parts that some servers send (Mistral's reasoning models) is kept unchanged.
     LenientText = Annotated[str | list[Any], _LEFT]
     #: JSON as text; an object, which some servers send, is converted to text.
-    LenientJsonText = Annotated[str | Annotated[dict[str, Any], AfterValidator(json.dumps)], _LEFT]
+    LenientJsonText = Annotated[str | Annotated[dict[str, Any], AfterValidator(_noting(json.dumps))], _LEFT]
     #: An optional object; malformed values are kept unchanged.
     Lenient = Annotated[T | Any, _LEFT]
 
@@ -53,7 +75,7 @@ class WireModel(pydantic.BaseModel):
     vital: ClassVar[frozenset[tuple[str, ...]]] = frozenset()
 
     if TYPE_CHECKING:
-        _request_id: str | None
+        _request_id: str | None = None
         """The provider's id of the request, on the object that a call returned; None on nested objects."""
 
     @classmethod
@@ -71,7 +93,8 @@ class WireModel(pydantic.BaseModel):
         """Return the object in a JSON text.
 
         A null in place of a value counts as missing, and a value of another type is kept unchanged. Both are
-        handled only if validation fails, so that valid responses cost no extra time.
+        handled only if validation fails, so that valid responses cost no extra time. Such an object keeps its
+        JSON for :func:`specclient.types.as_sent.as_sent`.
 
         Raises:
             pydantic.ValidationError: the text is not such an object, or a required field is malformed. The
@@ -80,6 +103,20 @@ class WireModel(pydantic.BaseModel):
         if not cls.__pydantic_complete__:
             with import_lock:
                 cls.model_rebuild()
+        _filled_in.any = False
+        try:
+            made = cls.model_validate_json(content, strict=True)
+        except pydantic.ValidationError:
+            made = cls._tolerated(content)
+        else:
+            if not _filled_in.any:
+                return made
+        made.__dict__[RECEIVED] = content
+        return made
+
+    @classmethod
+    def _tolerated(cls, content: bytes) -> Self:
+        """Return the object in a JSON text whose values are not all of the documented types."""
         try:
             return cls.model_validate_json(content)
         except pydantic.ValidationError as error:
@@ -87,7 +124,15 @@ class WireModel(pydantic.BaseModel):
 
     @classmethod
     def construct(cls, _fields_set: set[str] | None = None, **values: Any) -> Self:
-        """Return an object with these fields. Nested mappings become objects; malformed values are kept.
+        """Return an object with exactly these values; nested mappings become objects.
+
+        Nothing is checked or converted, and a missing field is None, as in the ``openai`` package.
+        """
+        return construct(cls, values, _fields_set)
+
+    @classmethod
+    def with_defaults(cls, _fields_set: set[str] | None = None, **values: Any) -> Self:
+        """Return an object with these fields and the defaults of the others; malformed values are kept.
 
         Raises:
             pydantic.ValidationError: a required field is malformed.
@@ -189,6 +234,24 @@ def _copied(value: Any) -> Any:
     return value
 
 
+def _set_default(field: dict[str, Any]) -> None:
+    """Make a field optional, and note each use of a default that a caller does not get; in place."""
+    schema = field["schema"]
+    if schema["type"] != "default":
+        field["schema"] = {"type": "default", "schema": schema, "default": None}
+        return
+    if (value := schema.get("default")) is not None:
+        del schema["default"]
+    elif (factory := schema.get("default_factory")) is None:
+        return
+
+    def default() -> Any:
+        _filled_in.any = True
+        return factory() if value is None else value
+
+    schema["default_factory"] = default
+
+
 def _forgive(schema: Any) -> None:
     """Relax a model's schema, in place: no field is required, and literal fields accept any text.
 
@@ -204,8 +267,8 @@ def _forgive(schema: Any) -> None:
     if kind == "literal" and all(isinstance(word, str) for word in schema["expected"]):
         del schema["expected"]
         schema["type"] = "str"
-    elif kind == "model-field" and schema["schema"]["type"] != "default":
-        schema["schema"] = {"type": "default", "schema": schema["schema"], "default": None}
+    elif kind == "model-field":
+        _set_default(schema)
     for name, part in schema.items():
         if name not in ("metadata", "default", "cls"):
             _forgive(part)

@@ -89,6 +89,7 @@ class ResponseCreateParams(CallOptions, total=False):
 
     access_programs: Omittable[Mapping[str, Any]]
     background: Omittable[bool | None]
+    background_options: Omittable[Mapping[str, Any]]
     context_management: Omittable[Iterable[Any] | None]
     conversation: Omittable[str | Mapping[str, Any] | None]
     image: Omittable[Mapping[str, Any]]

@@ -80,12 +80,12 @@ class BasePage(WireModel, Generic[T]):
         return found
 
 
-class _SyncPageBase(BasePage[T]):
+class SyncPageBase(BasePage[T]):
     """A page of the synchronous client."""
 
     def __iter__(self) -> Iterator[T]:  # type: ignore[override]  # over the items of all pages, as in the OpenAI client
         for page in self.iter_pages():
-            yield from page.data
+            yield from page.data or ()
 
     def iter_pages(self) -> Iterator[Self]:
         """Iterate over this page and the following ones; each is requested when it is needed."""
@@ -106,12 +106,12 @@ class _SyncPageBase(BasePage[T]):
         return found
 
 
-class _AsyncPageBase(BasePage[T]):
+class AsyncPageBase(BasePage[T]):
     """A page of the asynchronous client."""
 
     async def __aiter__(self) -> AsyncIterator[T]:
         async for page in self.iter_pages():
-            for item in page.data:
+            for item in page.data or ():
                 yield item
 
     async def iter_pages(self) -> AsyncIterator[Self]:
@@ -182,43 +182,43 @@ class _TokenPage(_NextFieldPage[T]):
         return PageInfo({"page": self.next}) if self.next else None
 
 
-class SyncPage(_SinglePage[T], _SyncPageBase[T]):
+class SyncPage(_SinglePage[T], SyncPageBase[T]):
     """A page with the complete list."""
 
 
-class AsyncPage(_SinglePage[T], _AsyncPageBase[T]):
+class AsyncPage(_SinglePage[T], AsyncPageBase[T]):
     """A page with the complete list."""
 
 
-class SyncCursorPage(_CursorPage[T], _SyncPageBase[T]):
+class SyncCursorPage(_CursorPage[T], SyncPageBase[T]):
     """A page whose cursor is the id of its last item."""
 
 
-class AsyncCursorPage(_CursorPage[T], _AsyncPageBase[T]):
+class AsyncCursorPage(_CursorPage[T], AsyncPageBase[T]):
     """A page whose cursor is the id of its last item."""
 
 
-class SyncConversationCursorPage(_ConversationCursorPage[T], _SyncPageBase[T]):
+class SyncConversationCursorPage(_ConversationCursorPage[T], SyncPageBase[T]):
     """A page with the id to continue after."""
 
 
-class AsyncConversationCursorPage(_ConversationCursorPage[T], _AsyncPageBase[T]):
+class AsyncConversationCursorPage(_ConversationCursorPage[T], AsyncPageBase[T]):
     """A page with the id to continue after."""
 
 
-class SyncNextCursorPage(_NextCursorPage[T], _SyncPageBase[T]):
+class SyncNextCursorPage(_NextCursorPage[T], SyncPageBase[T]):
     """A page with a cursor for the next page."""
 
 
-class AsyncNextCursorPage(_NextCursorPage[T], _AsyncPageBase[T]):
+class AsyncNextCursorPage(_NextCursorPage[T], AsyncPageBase[T]):
     """A page with a cursor for the next page."""
 
 
-class SyncTokenPage(_TokenPage[T], _SyncPageBase[T]):
+class SyncTokenPage(_TokenPage[T], SyncPageBase[T]):
     """A page with a token for the next page."""
 
 
-class AsyncTokenPage(_TokenPage[T], _AsyncPageBase[T]):
+class AsyncTokenPage(_TokenPage[T], AsyncPageBase[T]):
     """A page with a token for the next page."""
 
 

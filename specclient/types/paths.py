@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import Any, Final, Union, cast
 
 from specclient.openai_api.homes import DEEP, HOMES, RENAMED
 from specclient.openai_api.names import CHOICES, LISTS, MAPPINGS, MODULES, PACKAGES, WORDS
@@ -24,6 +24,9 @@ _ROOT = __name__.rpartition(".")[0]
 _WORDS, _LISTS, _MAPPINGS, _CHOICES = (
     frozenset(names.split()) for names in (WORDS, LISTS, MAPPINGS, CHOICES)
 )
+
+#: Members of unions that are no types of OpenAI's.
+_PLAIN: Final = {"str": str, "None": None}
 
 
 def names_of(package: str) -> list[str]:
@@ -85,7 +88,25 @@ def _open(path: str) -> Any:
         return list[Any]
     if path in _MAPPINGS:
         return dict[str, Any]
-    return open_union(path) if path in _CHOICES else open_class(path)
+    return _union(path) if path in _CHOICES else open_class(path)
+
+
+def _union(path: str) -> Any:
+    """Return a union with a class: of open ones by their discriminator, or of any types without one."""
+    others = importlib.import_module("specclient.openai_api.unions").OTHERS
+    if path not in others:
+        return open_union(path)
+    return cast("Any", Union)[tuple(map(_member, others[path].split()))]
+
+
+def _member(path: str) -> Any:
+    if path in _PLAIN:
+        return _PLAIN[path]
+    package, _, name = path.rpartition(".")
+    if package in PACKAGES:
+        return find(package, name)
+    outer, _, module = package.rpartition(".")
+    return _find_deep(outer, module, name)
 
 
 def _find_deep(package: str, module: str, name: str) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specclient.types.api_method import ApiMethod
+from specclient.types.model_aliases import ModelAliases
 from specclient.types.permit import RoutePermit
 from specclient.types.policy import Policy
 from specclient.types.strategy import Strategy
@@ -28,6 +29,27 @@ class OriginOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class NativeRequest:
+    """The request that the caller wrote in one dialect, of which the call's parameters are a translation.
+
+    Endpoints of that dialect get it as it was written, for as long as the call has the parameters of the
+    translation: a strategy or a continued answer that changes them is encoded from the changed ones.
+
+    Attributes:
+        dialect: the name of the wire dialect, see :mod:`specclient.providers.dialects`.
+        body: the JSON body; its model is replaced by that of the route.
+        translation: the parameters that were translated from it, the very object that the call has.
+        headers, query: those of the dialect's own (versions, betas).
+    """
+
+    dialect: str
+    body: Mapping[str, Any] = field(repr=False)
+    translation: Mapping[str, Any] = field(repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class PerCallOptions:
     """The options of one call, in addition to the API's parameters.
 
@@ -43,6 +65,8 @@ class PerCallOptions:
         session: the conversation or agent run that the call belongs to; stored with the call.
         permit: the routes that the call and all its sub-calls may be sent to; None for any.
         origin: options for one of the providers that may serve the call; None for none.
+        native: the caller's own request, if the parameters are a translation of it; None if they are not.
+        aliases: aliases of models that precede the configured ones; None for none.
     """
 
     headers: Mapping[str, str | None] = field(default_factory=dict)
@@ -57,6 +81,8 @@ class PerCallOptions:
     session: str | None = None
     permit: RoutePermit | None = None
     origin: OriginOptions | None = None
+    native: NativeRequest | None = None
+    aliases: ModelAliases | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +118,10 @@ class Request:
     def operation(self) -> str:
         """The name of the method in the ledger: ``chat``, ``completion``, ``embedding``, …"""
         return self.method.operation
+
+    def native(self, dialect: str) -> NativeRequest | None:
+        """Return the request that the caller wrote in a dialect; None if there is none, or it was changed."""
+        written = self.options.native
+        if written is None or written.dialect != dialect or written.translation is not self.params:
+            return None
+        return written

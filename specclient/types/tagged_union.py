@@ -40,9 +40,10 @@ class TaggedUnion:
         known = core_schema.tagged_union_schema(tagged, self.field)
 
         def other(value: Any) -> Any:
-            if not isinstance(value, Mapping) or value.get(self.field) in tagged:
+            tag = value.get(self.field) if isinstance(value, Mapping) else None
+            if not isinstance(value, Mapping) or (isinstance(tag, str) and tag in tagged):
                 raise PydanticCustomError("known_tag", "not of an unknown kind")
-            kind = first if first is not None and value.get(self.field) is None else OpenObject
+            kind = first if first is not None and tag is None else OpenObject
             return kind.model_validate(value)
 
         return core_schema.union_schema(

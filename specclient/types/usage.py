@@ -50,6 +50,8 @@ class Usage:
             part of ``completion`` (OpenAI, "Predicted Outputs").
         audio_prompt, image_prompt: the parts of ``prompt`` that are audio and images, which some models price
             differently from text; ``audio_completion``, ``image_completion``: the same of ``completion``.
+        cached_audio, cached_image: the parts of ``cached`` that are audio and images; they are parts of
+            ``audio_prompt`` and ``image_prompt``, too (OpenAI, "Realtime API", usage of a response).
         searches: the number of web searches that the vendor ran for the model.
         estimated: whether the counts are our estimate, not the provider's.
         charges: the charges that the response reports.
@@ -68,6 +70,8 @@ class Usage:
     image_prompt: int | None = None
     audio_completion: int | None = None
     image_completion: int | None = None
+    cached_audio: int | None = None
+    cached_image: int | None = None
     searches: int | None = None
     charges: tuple[ReportedCharge, ...] = ()
 
@@ -113,9 +117,10 @@ class Cost:
     Attributes:
         total: the exact sum; ``None`` if no price is known (an unpriced call is not free).
         by_kind: ``input``, ``cached_input``, ``cache_write``, ``cache_write_1h``, ``output``,
-            ``reasoning``, ``audio_input``, ``image_input``, ``audio_output``, ``image_output`` (if they
-            have their own price), ``rejected_prediction``, ``request``, ``web_search``, ``engine``,
-            ``electricity``, or ``reported`` for a sum that the vendor reports. They sum to ``total``.
+            ``reasoning``, ``audio_input``, ``image_input``, ``cached_audio_input``, ``cached_image_input``,
+            ``audio_output``, ``image_output`` (if they have their own price), ``rejected_prediction``,
+            ``request``, ``web_search``, ``engine``, ``electricity``, or ``reported`` for a sum that the
+            vendor reports. They sum to ``total``.
         source: the source of the price, in words.
         estimated: whether the price or the token counts are our estimate.
     """

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import forked_program
 import pytest
+from forked_program import COMMAND
 from loopback_server import OpenAIServer
 
 Run = Callable[..., tuple[int, str, str]]
@@ -35,12 +36,10 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 @pytest.fixture
 def shell() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run a command line in a subprocess with piped output."""
+    """Run a command line in a process of its own with piped output."""
 
     def runner(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "specclient_cli.main", *arguments]
-        settings = {"capture_output": True, "text": True, "check": False, "timeout": 120, **options}
-        return subprocess.run(command, **settings)
+        return forked_program.run([*COMMAND, *arguments], **{"text": True, "timeout": 120, **options})
 
     return runner
 

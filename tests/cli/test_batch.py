@@ -12,11 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import forked_program
 import pytest
 from batch_server import BatchServer, records, write_lines
+from forked_program import ForkedProgram
 from pseudo_terminal import Terminal
 
-COMMAND = [sys.executable, "-m", "specclient_cli.main", "batch"]
+COMMAND = [*forked_program.COMMAND, "batch"]
 
 
 @pytest.fixture
@@ -97,7 +99,7 @@ def test_stdin_and_stdout_can_be_pipes(shell, server: BatchServer) -> None:
 def test_a_closed_output_pipe_ends_the_batch_quietly(server: BatchServer) -> None:
     lines = "".join(json.dumps(line) + "\n" for line in prompts(2000))
     Path("in.jsonl").write_text(lines)
-    with subprocess.Popen(
+    with ForkedProgram(
         [*COMMAND, "in.jsonl", "-"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         process.stdout.readline()
@@ -107,7 +109,7 @@ def test_a_closed_output_pipe_ends_the_batch_quietly(server: BatchServer) -> Non
 
 
 def test_lines_are_answered_while_stdin_is_open(server: BatchServer) -> None:
-    with subprocess.Popen(
+    with ForkedProgram(
         [*COMMAND, "-", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         for name in ("one", "two"):
@@ -134,7 +136,7 @@ def test_a_terminal_shows_the_progress(server: BatchServer) -> None:
 def test_a_signal_lets_requests_in_flight_finish(server: BatchServer, number: signal.Signals) -> None:
     server.gap = 0.3
     write_lines(Path("in.jsonl"), prompts(100))
-    with subprocess.Popen([*COMMAND, "in.jsonl", "out.jsonl"], stderr=subprocess.PIPE) as process:
+    with ForkedProgram([*COMMAND, "in.jsonl", "out.jsonl"], stderr=subprocess.PIPE) as process:
         wait_until(lambda: sum(server.request_counts.values()) >= 12)
         process.send_signal(number)
         assert process.wait(60) == 130
@@ -147,7 +149,7 @@ def test_a_signal_lets_requests_in_flight_finish(server: BatchServer, number: si
 def test_a_second_signal_ends_the_batch_at_once(server: BatchServer) -> None:
     server.gap = 60
     write_lines(Path("in.jsonl"), prompts(10))
-    with subprocess.Popen([*COMMAND, "in.jsonl", "out.jsonl"], stderr=subprocess.PIPE) as process:
+    with ForkedProgram([*COMMAND, "in.jsonl", "out.jsonl"], stderr=subprocess.PIPE) as process:
         wait_until(lambda: sum(server.request_counts.values()) >= 8)
         process.send_signal(signal.SIGINT)
         assert b"stopping" in process.stderr.readline() + process.stderr.readline()
@@ -168,14 +170,14 @@ def check_kills_and_resume(
     for _ in range(kills):
         before = sum(server.request_counts.values())
         wanted = before + rng.randrange(1, max(lines // kills, 2))
-        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        with ForkedProgram(command, stderr=subprocess.DEVNULL) as process:
             wait_until(
                 lambda n=wanted, p=process: sum(server.request_counts.values()) >= n or p.poll() is not None
             )
             time.sleep(rng.random() * 0.01)
             killed += process.poll() is None
             process.kill()
-    done = subprocess.run(command, stderr=subprocess.PIPE, check=False)
+    done = forked_program.run(command)
     assert done.returncode == 1, done.stderr  # one line fails
     ids = Counter(record["id"] for record in records(Path("out.jsonl")) if record["error"] is None)
     assert ids == Counter(f"id-{i}" for i in range(lines))

@@ -12,6 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from forked_program import COMMAND, ForkedProgram
 from loopback_server import TEXT, broken_stream, hang, reply
 
 from specclient.ledger.ledger import Ledger
@@ -250,9 +251,9 @@ def test_the_key_is_never_printed(run, hosted, monkeypatch: pytest.MonkeyPatch) 
 
 
 def _start(*words: str, **options: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "specclient_cli.main", "complete", "hello", "-m", "mine/m-large", *words]
+    command = [*COMMAND, "complete", "hello", "-m", "mine/m-large", *words]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, **options)
+    return ForkedProgram(command, stdout=pipe, stderr=pipe, text=True, **options)
 
 
 def test_an_interrupt_ends_a_stream_and_records_it(hosted) -> None:

@@ -8,11 +8,11 @@ import re
 import signal
 import sqlite3
 import subprocess
-import sys
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from forked_program import COMMAND, ForkedProgram
 from pseudo_terminal import Terminal, replay
 from rich.cells import cell_len
 from specclient_cli import demo
@@ -160,8 +160,10 @@ def test_a_prompt_can_be_given(run, local) -> None:
 
 @pytest.mark.parametrize("moment", ["plain ·", "speculative ·", "the fastest"])
 def test_a_killed_demo_leaves_a_consistent_ledger(local, moment: str) -> None:
-    command = [sys.executable, "-u", "-m", "specclient_cli.main", "demo", "--max-tokens", "256"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    command = [*COMMAND, "demo", "--max-tokens", "256"]
+    process = ForkedProgram(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
+    )
     assert process.stdout is not None
     for line in process.stdout:
         if moment in line:

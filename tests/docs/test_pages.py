@@ -215,7 +215,7 @@ def test_the_architecture_pages_tree_lists_all_packages() -> None:
         for package in packages
         for path in (ROOT / package).rglob("__init__.py")
     }
-    assert listed - {"tests/"} == there
+    assert listed - {"specclient-stubs/", "tests/"} == there
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -243,9 +243,10 @@ def test_stated_openai_versions_equal_the_pinned_one() -> None:
     stated = {
         (path.name, version)
         for path in PAGES
+        if path.name != "benchmarks.md"  # its figures state the version that they were measured with
         for version in re.findall(r"`openai`(?: package)? (\d+\.\d+)", path.read_text(encoding="utf-8"))
     }
-    assert {"README.md", "client.md", "benchmarks.md"} <= {name for name, _ in stated}
+    assert {"README.md", "client.md"} <= {name for name, _ in stated}
     assert [page for page in stated if page[1] != pin.rpartition(".")[0]] == []
 
 

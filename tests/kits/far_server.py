@@ -52,6 +52,7 @@ BY_MODEL: dict[str, Behaviour] = {
     "400": reply(400, NO),
     "500": reply(500, NO),
     "page": reply(200, b"<html>", {"content-type": "text/html"}),
+    "bad-json": reply(200, b'{"id":', {"content-type": "application/json"}),
     "reset": reset,
     "hang": hang,
     "slowly": slowly,

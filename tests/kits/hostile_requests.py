@@ -15,11 +15,14 @@ import json
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Required, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Required, TypedDict, Union, get_args, get_origin, get_type_hints
 
+from anthropic.types.message_create_params import MessageCreateParamsNonStreaming
+from google.genai import types as genai_types
 from hypothesis import strategies as st
 from route_requests import (
     BOUNDS,
+    CONTENT,
     GOOD,
     HEADERS,
     HOSTED,
@@ -31,15 +34,28 @@ from route_requests import (
     TEXTS,
     VALUES,
     VERBS,
+    bound_of,
     places_of,
 )
 
+from specclient.ollama_http.request import FIELDS
 from specclient.resources.table.index import children_of, roots, rows_of
 from specclient.resources.table.rows import Row
 from specclient.types import create_params
 from specclient.types.chat.params import CompletionCreateParamsBase
 from specclient.types.params import NotGiven, Omit
 from specclient.types.responses.params import ResponseCreateParamsBase
+
+
+class _ContentBody(TypedDict, total=False):
+    """The body of a request for content of Gemini's API."""
+
+    contents: list[genai_types.ContentDict]
+    generationConfig: genai_types.GenerationConfigDict
+    systemInstruction: genai_types.ContentDict
+    toolConfig: genai_types.ToolConfigDict
+    tools: list[genai_types.ToolDict]
+
 
 #: The parameter types of the routes that have them, by path.
 _SCHEMAS: Mapping[str, Any] = {
@@ -48,13 +64,21 @@ _SCHEMAS: Mapping[str, Any] = {
     "/v1/responses": ResponseCreateParamsBase,
     "/v1/embeddings": create_params.EmbeddingCreateParams,
     "/v1/moderations": create_params.ModerationCreateParams,
+    "/v1/messages": MessageCreateParamsNonStreaming,
+    CONTENT: _ContentBody,
 }
 #: What the types leave out: parameters that the resource classes take by position, and those of the engine.
-_PROMPTS = {"/v1/completions": "prompt", "/v1/embeddings": "input", "/v1/moderations": "input"}
+_PROMPTS = {
+    "/v1/completions": "prompt",
+    "/api/generate": "prompt",
+    "/v1/embeddings": "input",
+    "/v1/moderations": "input",
+}
 _ENGINE = ("guided_choice", "guided_regex", "guided_grammar", "guided_json", "bad_words", "stop_token_ids",
            "logit_bias", "stop", "min_tokens", "prompt_logprobs", "top_k", "min_p", "repetition_penalty",
            "prediction", "best_of", "n", "max_tokens", "draft_tree", "overflow", "method", "specclient",
            "response_format", "tools", "metadata", "stream_options")  # fmt: skip
+_OLLAMA = {f"/api/{kind}": tuple(sorted(fields)) for kind, fields in FIELDS.items()}
 _DEPTH = 3
 
 
@@ -125,13 +149,18 @@ def _fields_of(path: str) -> Mapping[str, Any]:
 @st.composite
 def _published_body(draw: Any, path: str, names: tuple[str, ...]) -> dict[str, Any]:
     """Draw a body of a route's published parameters."""
-    fields = _fields_of(path)
+    fields, names = _fields_of(path), _OLLAMA.get(path, names)
     body: dict[str, Any] = {"model": draw(st.sampled_from([LOCAL, LOCAL, HOSTED, "auto"]))}
     known = sorted({*fields, *names} - {"model"}) or ["input"]
     for name in draw(st.lists(st.sampled_from(known), max_size=4)):
         body[name] = draw(_values_of(fields[name]) if name in fields else VALUES)
-    if path == "/v1/chat/completions":
+    if path in ("/v1/chat/completions", "/v1/messages", "/api/chat"):
         body.setdefault("messages", [{"role": "user", "content": "x"}])
+    elif path == CONTENT:
+        body.setdefault("contents", [{"parts": [{"text": "x"}]}])
+        config = body.setdefault("generationConfig", {})
+        if isinstance(config, dict) and "max_output_tokens" not in config:
+            config["maxOutputTokens"] = 2
     elif path in _PROMPTS or path == "/v1/responses":
         body.setdefault(_PROMPTS.get(path, "input"), "x")
     return body
@@ -228,7 +257,7 @@ def hostile_bodies(draw: Any) -> tuple[str, str, bytes, str]:
         else _published_body(path, row.params)
     )
     if known and path in BOUNDS:
-        body.setdefault(BOUNDS[path], draw(st.sampled_from([1, 2, 16, 16, 100_000])))
+        body = {**bound_of(path, draw(st.sampled_from([1, 2, 16, 16, 100_000]))), **body}
         if draw(st.integers(0, 3)) == 0:
             body[draw(st.sampled_from(_ENGINE))] = draw(VALUES)
     shown = []

@@ -9,11 +9,11 @@ import re
 import select
 import signal
 import struct
-import subprocess
-import sys
 import termios
 import time
 from collections.abc import Callable
+
+from forked_program import COMMAND, ForkedProgram
 
 _CONTROL = re.compile(r"\x1b\[([?\d;]*)([A-Za-z])|\r|\n|\x1b\][^\x07]*\x07|[^\x1b\r\n]+")
 
@@ -33,8 +33,8 @@ class Terminal:
         self.output = ""
         self._fd, terminal = pty.openpty()
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "specclient_cli.main", *arguments],
+        self.process = ForkedProgram(
+            [*COMMAND, *arguments],
             stdin=terminal,
             stdout=terminal,
             stderr=terminal,

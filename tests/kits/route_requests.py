@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 LOCAL, HOSTED = "local/demo", "mine/m-large"
+CONTENT = f"/v1beta/models/{LOCAL}:generateContent"
 _SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 _NAMED = {"name": "a", "schema": _SCHEMA}
 _FUNCTION = {"name": "f", "parameters": _SCHEMA}
@@ -19,6 +20,18 @@ _MESSAGES: Any = [
     {"role": "system", "content": "x"},
     {"role": "user", "content": [{"type": "text", "text": "x"}]},
 ]
+_TEXT, _CACHE = {"type": "text", "text": "x"}, {"type": "ephemeral"}
+_TEXT_PART = {"text": "x"}
+_TURNS: Any = [
+    {"role": "user", "content": "x"},
+    {"role": "assistant", "content": [
+        {"type": "thinking", "thinking": "x", "signature": "s"}, {"type": "text", "text": "x"},
+        {"type": "tool_use", "id": "c", "name": "f", "input": {"a": 1}}]},
+    {"role": "user", "content": [
+        {"type": "tool_result", "tool_use_id": "c", "content": [_TEXT], "is_error": True},
+        {"type": "search_result", "title": "x", "source": "x", "content": [_TEXT]},
+        {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "x"}}]},
+]  # fmt: skip
 #: Valid requests of each kind; invalid ones are mutations of them.
 GOOD: dict[str, list[dict[str, Any]]] = {
     "/v1/chat/completions": [
@@ -43,6 +56,46 @@ GOOD: dict[str, list[dict[str, Any]]] = {
         {"input": "x", "tools": [{"type": "function", **_FUNCTION}],
          "tool_choice": {"type": "function", "name": "f"}},
     ],
+    "/v1/messages": [
+        {"messages": _MESSAGES[1:], "system": [{"type": "text", "text": "x", "cache_control": _CACHE}],
+         "stop_sequences": ["a"], "temperature": 1.0, "top_k": 3, "thinking": {"type": "adaptive"}},
+        {"messages": _TURNS, "stream": True, "metadata": {"user_id": "u"},
+         "tools": [{"name": "f", "input_schema": _SCHEMA}], "tool_choice": {"type": "auto"}},
+        {"messages": _MESSAGES[1:], "output_config": {"format": {"type": "json_schema", "schema": _SCHEMA}},
+         "specclient": _OURS},
+    ],
+    CONTENT: [
+        {"contents": [{"parts": [_TEXT_PART]}], "systemInstruction": {"parts": [_TEXT_PART]},
+         "generationConfig": {
+             "maxOutputTokens": 2, "candidateCount": 2, "stopSequences": ["a"], "topK": 3,
+             "responseLogprobs": True, "logprobs": 1, "thinkingConfig": {"thinkingBudget": 0}}},
+        {"contents": [
+            {"role": "user", "parts": [_TEXT_PART]},
+            {"role": "model", "parts": [_TEXT_PART, {"functionCall": {"name": "f", "args": {"a": 1}}}]},
+            {"role": "user", "parts": [{"functionResponse": {"name": "f", "response": {"output": "x"}}}]}],
+         "tools": [{"functionDeclarations": [{"name": "f", "parameters": _SCHEMA}]}],
+         "toolConfig": {"functionCallingConfig": {"mode": "AUTO"}},
+         "generationConfig": {"maxOutputTokens": 2}},
+        {"contents": {"parts": [_TEXT_PART]},
+         "generation_config": {"max_output_tokens": 2, "response_schema": {**_SCHEMA, "type": "OBJECT"}},
+         "specclient": _OURS},
+    ],
+    "/api/chat": [
+        {"messages": _MESSAGES[:1], "stream": False, "format": _SCHEMA, "keep_alive": "5m", "think": False},
+        {"messages": [{"role": "user", "content": "x"},
+                      {"role": "assistant", "content": "", "tool_calls": [
+                          {"function": {"name": "f", "arguments": {"a": 1}}}]},
+                      {"role": "tool", "content": "x", "tool_name": "f"}],
+         "tools": [{"type": "function", "function": _FUNCTION}], "stream": True},
+        {"messages": [{"role": "user", "content": "x"}], "specclient": _OURS, "logprobs": True,
+         "options": {"num_predict": 2, "temperature": 1.0, "top_k": 3, "stop": ["a"], "repeat_penalty": 1.1}},
+    ],
+    "/api/generate": [
+        {"prompt": "x", "system": "x", "format": "json", "options": {"num_predict": 2, "seed": 1}},
+        {"prompt": "x", "raw": True, "stream": False},
+        {"prompt": "", "keep_alive": 0},
+    ],
+    "/api/show": [{"verbose": True}],
     "/v1/embeddings": [{"input": ["x"], "dimensions": 2, "encoding_format": "float"}],
     "/v1/moderations": [{"input": [{"type": "text", "text": "x"}]}],
     "/v1/images/generations": [{"prompt": "x", "n": 1, "stream": False}],
@@ -52,9 +105,21 @@ BOUNDS = {
     "/v1/responses": "max_output_tokens",
     "/v1/chat/completions": "max_tokens",
     "/v1/completions": "max_tokens",
+    "/v1/messages": "max_tokens",
+    "/api/chat": "options",
+    "/api/generate": "options",
 }
+
+
+def bound_of(path: str, most: int) -> dict[str, Any]:
+    """Return the field that limits the answer of a route in ``BOUNDS``."""
+    return {BOUNDS[path]: {"num_predict": most} if path.startswith("/api/") else most}
+
+
 READ = ("/health", "/ready", "/metrics", "/dashboard", "/dashboard/live", "/dashboard/figures", "/v1/models",
-        "/v1/models/local/demo", "/v1/files", "/v1/files/f/content", "/v1/responses/r", "/")  # fmt: skip
+        "/v1/models/local/demo", "/v1/files",
+        "/v1/files/f/content", "/v1/responses/r", "/v1/messages", "/v1beta/models", "/api/tags",
+        "/api/version", "/")  # fmt: skip
 
 TEXTS = st.sampled_from(
     ["", "\0", "\ud800", "é\U0001f600", "-1", "auto", "local/demo", "a" * 3000]
@@ -109,7 +174,7 @@ def wrong_bodies(draw: Any) -> tuple[str, bytes]:
         "model": draw(st.sampled_from([LOCAL, HOSTED])),
         **copy.deepcopy(draw(st.sampled_from(GOOD[path]))),
     }
-    body = {BOUNDS[path]: 2, **body} if path in BOUNDS else body
+    body = {**bound_of(path, 2), **body} if path in BOUNDS else body
     raw = ""
     for _ in range(draw(st.integers(1, 3))):
         way = draw(st.sampled_from(list(places_of(body))[1:] or [()]))
@@ -136,8 +201,8 @@ def wrong_bodies(draw: Any) -> tuple[str, bytes]:
 HEADERS = st.lists(
     st.tuples(
         st.sampled_from(["content-type", "authorization", "accept", "openai-beta", "idempotency-key", "host",
-                         "traceparent", "tracestate", "x-specclient-meta", "origin", "expect", "cookie",
-                         "content-encoding"]),
+                         "traceparent", "tracestate", "x-specclient-meta", "origin", "expect",
+                         "content-encoding", "cookie", "x-api-key", "x-goog-api-key", "anthropic-version"]),
         st.sampled_from(["application/json", "text/plain", "multipart/form-data", "", "1", "Bearer x", "gzip",
                          "multipart/form-data; boundary=x", "application/x-www-form-urlencoded", "null",
                          "00-" + "a" * 32 + "-" + "b" * 16 + "-01", "100-continue", "http://localhost"])
@@ -146,7 +211,22 @@ HEADERS = st.lists(
     max_size=4,
 )  # fmt: skip
 _STEP = st.sampled_from(
-    ["v1", "models", "files", "chat", "responses", "dashboard", "..", ".", "%2e%2e", "%00", "%ff", "", "a b"]
+    [
+        "v1",
+        "v1beta",
+        "models",
+        "files",
+        "chat",
+        "responses",
+        "dashboard",
+        "..",
+        ".",
+        "%2e%2e",
+        "%00",
+        "%ff",
+        "",
+        "a b",
+    ]
 )
 PATHS = st.sampled_from(READ) | st.lists(_STEP, max_size=5).map(
     lambda steps: "/" + "/".join(steps).replace(" ", "%20")

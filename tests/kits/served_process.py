@@ -6,18 +6,18 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import forked_program
 import httpx
 import pytest
+from forked_program import COMMAND, ForkedProgram
 from loopback_server import OpenAIServer
 from watched_server import worker_ids
 
 BODY = {"model": "mine/m-large", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 9}
-COMMAND = (sys.executable, "-m", "specclient_cli.main")
 
 
 class ServedProcess:
@@ -48,7 +48,7 @@ class ServedProcess:
             '[prices."mine/*"]\ninput = 2\noutput = 8\n'
         )
         self.environment = {**os.environ, "PYTHONUNBUFFERED": "1", **environment}
-        self.process = subprocess.Popen(
+        self.process = ForkedProgram(
             [*self.prefix, *COMMAND, "serve", "--port", "0", *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder, env=self.environment,
         )  # fmt: skip
@@ -64,10 +64,9 @@ class ServedProcess:
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command beside the server."""
-        return subprocess.run(
-            [*self.prefix, *COMMAND, *words], capture_output=True, text=True, check=False, cwd=self.folder,
-            env=self.environment, timeout=60,
-        )  # fmt: skip
+        return forked_program.run(
+            [*self.prefix, *COMMAND, *words], text=True, cwd=self.folder, env=self.environment, timeout=60
+        )
 
     def command(self, *words: str) -> str:
         """Run a command that must succeed; return its output."""

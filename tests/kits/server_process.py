@@ -6,12 +6,12 @@ import json
 import os
 import re
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any, Self
 
 import httpx
+from forked_program import COMMAND, ForkedProgram
 
 
 class ServerProcess:
@@ -29,8 +29,8 @@ class ServerProcess:
         self._folder, self._options = folder, options
 
     def __enter__(self) -> Self:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "specclient_cli.main", "serve", "--port", "0", "--preload",
+        self.process = ForkedProgram(
+            [*COMMAND, "serve", "--port", "0", "--preload",
              "--model", "local/demo", *self._options],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self._folder,
             env={**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -10,6 +11,7 @@ import click
 
 from specclient.call.stream import Stream
 from specclient.client.sync_client import OpenAI
+from specclient.providers.errors import invalid_response_error
 from specclient.types.backend import BackendChunk
 from specclient.types.call import Call
 from specclient.types.chat import ChatCompletion
@@ -104,10 +106,24 @@ def prompt_params(form: CallForm, text: str, *, system: str | None = None) -> di
 def complete_call(client: OpenAI, ask: PromptCall) -> tuple[str, Call]:
     """Send the call and return its text and record."""
     if ask.form == "text":
-        completion = client.completions.create(**ask.create_arguments())
+        completion = checked_answer(client.completions.create(**ask.create_arguments()))
         return completion.choices[0].text if completion.choices else "", completion.meta
-    answer: ChatCompletion = client.chat.completions.create(**ask.create_arguments())
+    answer: ChatCompletion = checked_answer(client.chat.completions.create(**ask.create_arguments()))
     return plain_text(answer.choices[0].message.content) if answer.choices else "", answer.meta
+
+
+def checked_answer(answer: Any) -> Any:
+    """Return a model's answer, or raise the error for what a server sent in its place.
+
+    The client returns a body that is not as documented as it was sent: an object, or text.
+
+    Raises:
+        APIResponseValidationError: the answer has no choices.
+    """
+    if isinstance(getattr(answer, "choices", None), list):
+        return answer
+    content = answer if isinstance(answer, str) else json.dumps(answer.to_dict(mode="json"))
+    raise invalid_response_error(content.encode(), None, "it has no choices")
 
 
 def stream_call(client: OpenAI, ask: PromptCall) -> Stream[Any]:

@@ -112,6 +112,18 @@ class TagPair(ParameterType):
         return name, text
 
 
+class AliasPair(ParameterType):
+    """``name=model``."""
+
+    name = "name=model"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        name, _, model = str(value).partition("=")
+        if not name or not model:
+            self.fail(f"{value!r} is not an alias; write NAME=MODEL, such as gpt-4o=local/demo.", param, ctx)
+        return name, model
+
+
 class SettingsName(ParameterType):
     """A name whose completions come from the configuration and the presets, never from the network."""
 
@@ -156,6 +168,7 @@ class ProviderName(SettingsName):
 def model_names(settings: Settings | None) -> list[str]:
     """Return the model names known without a request, and the prefix of every provider."""
     own = [*settings.candidates, *(f"local/{name}" for name in settings.local.models)] if settings else []
+    own += [name for name in settings.aliases if name.isprintable() and "*" not in name] if settings else []
     listed = [f"{p}/{m}" for p, table in settings.providers.items() for m in table.models] if settings else []
     prefixes = [f"{name}/" for name in (*PRESETS, *(settings.providers if settings else ()))]
     return list(dict.fromkeys([AUTO, "local/demo", "local/demo-target", *own, *listed, *prefixes]))

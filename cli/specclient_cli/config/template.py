@@ -23,12 +23,19 @@ TEMPLATE = """\
 # "batch": calls return without waiting, and their rows are written within half a second; "sync": calls return
 # once their row is on the disk. SPECCLIENT_LEDGER_DURABILITY overrides it.
 #ledger_durability = "batch"
+#pacing = true                   # false: calls do not wait for limits that responses report
 
 # "aiohttp", or "httpx" for tests that mock httpx (SPECCLIENT_TRANSPORT overrides it).
 #transport = "aiohttp"
 
 # Largest number of open connections of a client; further requests wait. Each connection needs an open file.
 #connections = 1000
+
+# Other names of models, for programs that cannot change theirs: a name or a pattern (*, ?, [...]), and the
+# "provider/model" or "auto" that serves it. An exact name precedes patterns, a longer pattern a shorter one.
+#[aliases]
+#"gpt-4o" = "local/demo"
+#"gpt-4*" = "openai/gpt-4o-mini"
 
 # A custom provider, used as "mine/MODEL": any server with OpenAI's, Anthropic's or Gemini's API (dialect =
 # "openai", "anthropic", "gemini"). A table with the name of a known provider (`specclient models`) changes
@@ -135,6 +142,7 @@ TEMPLATE = """\
 #head_s = 10.0                   # for the head of a request to arrive
 #idle_s = 75                     # that a connection without a request stays open
 #json_values = 400000            # in the JSON body of a request; more get status 400
+#sockets = 200                   # open WebSockets of a process; more get status 429
 #redis_url = "redis://127.0.0.1:6379/0"
 
 # Limits of one request to the engine in this process, with a server or without; beyond one, status 400.

@@ -143,7 +143,7 @@ class _CostEstimator:
         return count_prompt(request.request, found.name)
 
     def _model(self, model: str) -> _PricedModel:
-        if model == parameter_types.AUTO:
+        if self._places.resolve(model) == parameter_types.AUTO:
             raise click.UsageError(
                 "'auto' chooses a model for each call; give one with -m to estimate its cost."
             )

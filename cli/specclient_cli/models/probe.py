@@ -18,6 +18,7 @@ from specclient.errors import APIResponseValidationError, APIStatusError, Config
 from specclient.providers import Endpoint, probe_cache
 from specclient.types.capabilities import Capabilities
 from specclient_cli.common import options, parameter_types, render
+from specclient_cli.common.calls import checked_answer
 from specclient_cli.common.state import State, pass_state
 
 if TYPE_CHECKING:
@@ -61,10 +62,10 @@ def command(state: State, model: str, prefill: bool, as_json: bool) -> None:
     """
     from specclient.client.async_client import AsyncOpenAI  # noqa: PLC0415 - keeps completion quick
 
-    if model == parameter_types.AUTO:
-        raise click.UsageError("auto stands for several models; give one of them as PROVIDER/MODEL.")
     client = AsyncOpenAI(config=state.settings())
     places = client.pipeline.destinations
+    if places.resolve(model) == parameter_types.AUTO:
+        raise click.UsageError("auto stands for several models; give one of them as PROVIDER/MODEL.")
     provider, name = places.split(model)
     place = places.get(provider)
     if not isinstance(place, Endpoint):
@@ -126,7 +127,9 @@ class _ProbeSession:
         # As extra_body, because the client refuses parameters that it knows to be unsupported before sending.
         tested = {name: value for name, value in params.items() if name not in own}
         try:
-            answer = await create(model=self._model, extra_body=tested, tags={"probe": purpose}, **own)
+            answer = checked_answer(
+                await create(model=self._model, extra_body=tested, tags={"probe": purpose}, **own)
+            )
         except APIStatusError as error:
             if error.status_code not in _REFUSALS[kind]:
                 raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -40,10 +41,19 @@ _STYLES = {"chosen": render.GOOD, "left": "", "refused": render.DIM, "unavailabl
 @click.command(name="explain")
 @click.argument("prompt")
 @options.policy_options
+@click.option(
+    "-m",
+    "--model",
+    type=parameter_types.ModelName(),
+    help="Show where this name is served, an alias or a name without a provider for example, instead of what "
+    "'auto' chooses.",
+)
 @click.option("--max-tokens", type=click.IntRange(min=1), help="Maximum tokens that the call would generate.")
 @options.json_option
 @pass_state
-def command(state: State, /, prompt: str, max_tokens: int | None, as_json: bool, **given: Any) -> None:
+def command(
+    state: State, /, prompt: str, model: str | None, max_tokens: int | None, as_json: bool, **given: Any
+) -> None:
     """Show which route 'auto' would choose for a prompt, and why.
 
     Nothing is sent.
@@ -59,20 +69,24 @@ def command(state: State, /, prompt: str, max_tokens: int | None, as_json: bool,
       specclient route explain - --minimize latency --max-cost 0.001 < prompt.txt
       specclient route explain "hi" --minimize cost=1,latency=0.002 --max-ttft 1
       specclient route explain "hello" --policy fast --json
+      specclient route explain "hello" -m gpt-4o
 
     Environment: SPECCLIENT_CONFIG, SPECCLIENT_LEDGER, and the providers' keys (only whether they are set).
     """
     settings = state.settings()
-    policy = options.policy_of(settings, **given) or Policy()
+    policy = options.policy_of(settings, **given)
     text = options.text_of(prompt)
     params: dict[str, Any] = {"messages": [{"role": "user", "content": text}]}
     if max_tokens is not None:
         params["max_tokens"] = max_tokens
     router = state.async_client(settings).router
+    named = Request(
+        inference_methods.CHAT, options.model_of(settings, model or parameter_types.AUTO, policy), params
+    )
+    if policy is not None or router.names_auto(named):
+        named = replace(named, policy=policy or Policy())
     try:
-        chosen = router.decide(
-            Request(inference_methods.CHAT, parameter_types.AUTO, params, policy=policy), explore=False
-        )
+        chosen = router.decide(named, explore=False)
     except NoRouteError as error:
         if error.decision is not None and error.decision.candidates:
             print_decision(error.decision, as_json=as_json)
@@ -82,6 +96,9 @@ def command(state: State, /, prompt: str, max_tokens: int | None, as_json: bool,
             raise NoRouteError(f"none of {count} candidates satisfies the policy; {way_out}") from None
         raise
     print_decision(chosen, as_json=as_json)
+    if settings.aliases and not as_json:
+        names = ", ".join(f"{alias} = {target}" for alias, target in settings.aliases.items())
+        render.print_paragraph(f"aliases: {names}", render.DIM)
 
 
 def print_decision(route: Decision, *, as_json: bool = False) -> None:

@@ -14,12 +14,13 @@ from pydantic import SecretStr
 
 from specclient.client.async_client import AsyncOpenAI
 from specclient.config import LocalModelSettings, Settings
-from specclient.errors import ConfigurationError, LedgerError
+from specclient.errors import ConfigurationError, LedgerError, NotFoundError
 from specclient_cli.common import parameter_types, render
 from specclient_cli.common.state import State
 from specclient_cli.config.checks import check_checkpoints
 
 if TYPE_CHECKING:
+    from specclient.routing.destinations import DestinationRegistry
     from specclient.serving import ServerPlan
     from specclient.serving.keys.key import StoredKey
 
@@ -71,6 +72,7 @@ def make_plan(state: State, given: Any) -> ServerPlan:
             waiting=given["max_waiting"],
             body_bytes=given["max_body"] * 2**20,
             json_values=server.json_values,
+            sockets=server.sockets,
             head_s=server.head_s,
             idle_s=server.idle_s,
             grace_s=server.grace_s,
@@ -130,6 +132,20 @@ class ServedModels:
     models: tuple[str, ...]
 
 
+def _route_of(model: str, places: DestinationRegistry) -> str | None:
+    """Return the route that a name, or an alias, stands for; None for the name of a checkpoint."""
+    target = places.resolve(model)
+    if target == parameter_types.AUTO:
+        return target
+    if target == model and "/" in model:
+        return model if places.known(model.partition("/")[0]) else None
+    try:
+        provider, name = places.split(model)
+    except NotFoundError as error:
+        raise click.UsageError(str(error)) from None
+    return None if target == model and provider == places.default else f"{provider}/{name}"
+
+
 def _served_models(state: State, models: Sequence[str], draft: str | None) -> ServedModels:
     """Return the models given by ``--model`` and ``--draft``.
 
@@ -140,13 +156,13 @@ def _served_models(state: State, models: Sequence[str], draft: str | None) -> Se
     settings = state.settings()
     if draft is not None and len(models) != 1:
         raise click.UsageError("--draft requires exactly one --model.")
-    known = AsyncOpenAI(config=settings).pipeline.destinations.known
+    places = AsyncOpenAI(config=settings).pipeline.destinations
     routes: list[str] = []
     tables = dict(settings.local.models)
     for model in models:
-        is_route = model == parameter_types.AUTO or ("/" in model and known(model.partition("/")[0]))
-        if draft is None and is_route and not Path(model).is_dir():
-            routes.append(model)
+        route = _route_of(model, places)
+        if draft is None and route is not None and not Path(model).is_dir():
+            routes.append(route)
             continue
         if model.startswith("local/"):
             raise click.UsageError(

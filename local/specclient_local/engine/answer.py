@@ -67,6 +67,7 @@ class Generation:
         speculation: see :meth:`specclient_local.request.sequence.SpeculationCounts.speculation`.
         logprobs: the scores of the new tokens if ``logprobs`` was set.
         scored: the scores of the prompt if ``prompt_logprobs`` was set.
+        stop_string: the stop string that ended the answer; None if none did.
     """
 
     text: str
@@ -79,6 +80,7 @@ class Generation:
     logprobs: list[TokenScore] | None = None
     scored: Scored | None = None
     cached_tokens: int = 0
+    stop_string: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,7 @@ class AnswerText:
     _text: list[str] = field(default_factory=list)
     _logprobs: list[TokenScore] = field(default_factory=list)
     _begun: bool = False
+    _stop_string: str | None = None
 
     @classmethod
     def begin(cls, sequence: Sequence, tokenizer: Tokenizer, clock: RequestClock) -> AnswerText:
@@ -185,7 +188,7 @@ class AnswerText:
         self._held.append((new, drafted))
         out, stopped = self._filtered(new)
         if stopped:
-            sequence.finish_reason = "stop"
+            sequence.finish_reason, self._stop_string = "stop", self._filter.stopped_by
         elif sequence.finish_reason is not None:
             out += len(self._filter.flush())
         return self._release(out)
@@ -244,6 +247,7 @@ class AnswerText:
             logprobs=None if sequence.params.logprobs is None else list(self._logprobs),
             scored=self._scored(),
             cached_tokens=sequence.cached_tokens,
+            stop_string=self._stop_string,
         )
 
 

@@ -79,11 +79,15 @@ class StopStringFilter:
     Args:
         stops: non-empty strings. The one completed first ends the text; of several completed at the same
             position, the longest, so the result does not depend on how the text was split.
+
+    Attributes:
+        stopped_by: the stop string that ended the last increment which one ended; None before.
     """
 
     def __init__(self, stops: Iterable[str]) -> None:
         self._stops = tuple(stops)
         self._held = ""
+        self.stopped_by: str | None = None
 
     def push(self, text: str) -> tuple[str, bool]:
         """Return the text that can be emitted, and whether a stop string ended it."""
@@ -92,7 +96,8 @@ class StopStringFilter:
         self._held += text
         found = [(at + len(stop), at) for stop in self._stops if (at := self._held.find(stop)) >= 0]
         if found:
-            out, self._held = self._held[: min(found)[1]], ""
+            end, begin = min(found)
+            out, self.stopped_by, self._held = self._held[:begin], self._held[begin:end], ""
             return out, True
         keep = max(partial_match_length(self._held, stop) for stop in self._stops)
         cut = len(self._held) - keep

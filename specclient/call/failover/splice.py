@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from specclient.call.answer_fields import LAST_EVENTS
+from specclient.call.answer_fields import LAST_EVENTS, type_of
 from specclient.types.usage import Usage
 
 __all__ = ["StreamSplice", "has_output"]
@@ -15,7 +15,7 @@ def has_output(item: Any) -> bool:
     """Return whether a chunk or event holds some of the answer, or ends it."""
     choices = getattr(item, "choices", None)
     if choices is None:
-        kind = getattr(item, "type", "") or ""
+        kind = type_of(item)
         return kind.endswith(".delta") or kind in LAST_EVENTS
     return any(_choice_has_output(choice) for choice in choices)
 

@@ -57,6 +57,7 @@ class Pacer:
         sleep: waits for seconds.
         random: returns a number from [0, 1); spreads the requests that waited for the end of a pause.
         limits: the user's limits by deployment; limits in response headers are added.
+        learns: whether requests wait for limits and delays that responses report.
     """
 
     def __init__(
@@ -67,12 +68,14 @@ class Pacer:
         sleep: Callable[[float], Awaitable[None]],
         random: Callable[[], float],
         limits: Mapping[str, DeploymentLimit] | None = None,
+        learns: bool = True,
     ) -> None:
         self._clock = clock
         self._now = now
         self._sleep = sleep
         self._random = random
         self._limits = dict(limits or {})
+        self._learns = learns
         self._queues: dict[str, DeploymentQueue] = {}
         self._lock = threading.Lock()  # held while a queue is created
         register_fork_reset(self)
@@ -141,6 +144,8 @@ class Pacer:
 
     def served(self, deployment: str, permit: PacingPermit, headers: Mapping[str, str]) -> None:
         """Update the limits of a deployment from a successful response."""
+        if not self._learns:
+            return
         queue = self._queue(deployment)
         self._learn(queue, permit, headers)
         queue.slots.served()
@@ -149,6 +154,8 @@ class Pacer:
         self, deployment: str, permit: PacingPermit, error: APIError, headers: Mapping[str, str]
     ) -> None:
         """Update the limits from a failure: pause for the delay it asks for, or lower the concurrency."""
+        if not self._learns:
+            return
         queue = self._queue(deployment)
         self._learn(queue, permit, headers)
         if not isinstance(error, APIStatusError) or error.status_code not in _OVERLOAD:

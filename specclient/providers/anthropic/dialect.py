@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -58,9 +58,7 @@ class AnthropicDialect:
     def encode(self, request: Request, endpoint: Endpoint, model: str) -> WireRequest:
         method = request.method
         if method.name == _CHAT:
-            content = json_of(body_of(request, endpoint, model))
-            plain = replace(request.options, body={})
-            request = replace(request, method=_MESSAGES, params={}, content=content, options=plain)
+            request = _message_request(request, endpoint, model)
         elif method.name == "models.list":
             query = {"limit": _MOST_MODELS, **request.options.query}
             request = replace(request, options=replace(request.options, query=query))
@@ -106,7 +104,7 @@ class AnthropicDialect:
             APIError: the response is an error.
         """
         try:
-            return kind.construct(**completion_of(json.loads(reply.content), int(self._clock())))
+            return kind.with_defaults(**completion_of(json.loads(reply.content), int(self._clock())))
         except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
             reason = f"{type(error).__name__}, where a message with a list of content blocks belongs"
         # Raised outside the except block, so that its __context__ is not the error that holds the response.
@@ -116,6 +114,18 @@ class AnthropicDialect:
         reply.secrets().clean(failure)
         failure.attempts = reply.attempts
         raise failure
+
+
+def _message_request(request: Request, endpoint: Endpoint, model: str) -> Request:
+    """Return the request of ``POST /messages``: as the caller wrote it, or else encoded from a chat."""
+    options, written = replace(request.options, body={}), request.native("anthropic")
+    if written is None:
+        body: Mapping[str, Any] = body_of(request, endpoint, model)
+    else:
+        body = {**written.body, "model": model}
+        headers, query = {**options.headers, **written.headers}, {**options.query, **written.query}
+        options = replace(options, headers=headers, query=query)
+    return replace(request, method=_MESSAGES, params={}, content=json_of(body), options=options)
 
 
 def _by_path(method: ApiMethod) -> bool:

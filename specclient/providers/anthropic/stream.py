@@ -181,7 +181,7 @@ class AnthropicStreamReader:
         usage = usage_of(self._usage)
         if usage is None:
             return []
-        return [ChatCompletionChunk.construct(**self._frame, choices=[], usage=usage)]
+        return [ChatCompletionChunk.with_defaults(**self._frame, choices=[], usage=usage)]
 
     def _note_usage(self, usage: Any) -> None:
         """Record counts. They are totals, so later counts replace earlier ones."""
@@ -195,7 +195,7 @@ class AnthropicStreamReader:
         top: Mapping[str, Any] | None = None,
     ) -> ChatCompletionChunk:
         choices = [{"index": 0, "delta": delta, "finish_reason": None, **(choice or {})}]
-        return ChatCompletionChunk.construct(**self._frame, choices=choices, **(top or {}))
+        return ChatCompletionChunk.with_defaults(**self._frame, choices=choices, **(top or {}))
 
 
 def _call(block: _ContentBlock, fields: Mapping[str, Any], **function: str) -> dict[str, Any]:

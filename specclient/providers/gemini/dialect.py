@@ -60,7 +60,8 @@ class GeminiDialect:
         name = request.method.name
         if name == CHAT.name:
             verb = "streamGenerateContent?alt=sse" if request.stream else "generateContent"
-            body = _chat_body(request, endpoint, model)
+            written = request.native("gemini")
+            body = _chat_body(request, endpoint, model) if written is None else dict(written.body)
             return self._encoded(request, endpoint, model, f"{_path_of(model)}:{verb}", body)
         if name == EMBEDDING.name:
             body = _embedding_body(request, endpoint, model)

@@ -10,14 +10,16 @@ from typing import Any, TypeVar
 
 import pydantic
 
-from specclient.errors import APIError, ConfigurationError
+from specclient.errors import APIError, APIResponseValidationError, ConfigurationError
 from specclient.providers import forms, predictions
 from specclient.providers.dialects import EventReader
 from specclient.providers.encoding import (
     asks_key,
+    counts_retries,
     headers_of,
     json_of,
     key_headers,
+    model_in,
     parts_of,
     path_of,
     url_of,
@@ -64,7 +66,7 @@ class OpenAIDialect:
         method, options = request.method, request.options
         params: Mapping[str, Any] = {"model": model, **request.params} if model else request.params
         query, body = parts_of(method, params)
-        path = path_of(method, request.path_params, endpoint, model)
+        path = path_of(method, request.path_params, endpoint, model or model_in(body))
         if method.verb == "GET":  # has no body
             query |= {"stream": True} if request.stream and "stream" in method.params else {}
         else:
@@ -92,6 +94,7 @@ class OpenAIDialect:
             max_retries=options.max_retries,
             follow_redirects=options.follow_redirects,
             deadline_s=options.deadline_s,
+            count_retries=counts_retries(options.headers),
         )
 
     def decode(self, method: ApiMethod, reply: WireResponse) -> Any:
@@ -120,7 +123,9 @@ class OpenAIDialect:
 
     def decode_event(self, method: ApiMethod, data: bytes, event: str | None = None) -> Any:
         """Decode one event. OpenAI's events do not depend on earlier ones."""
-        if (event is not None and event == "ping") or (data[:1] != b"{" and data.strip() == b"[DONE]"):
+        if data[:1] != b"{" and data.strip() == b"[DONE]":
+            return None
+        if event is not None and event == "ping" and method.params:  # a call by path gets every event
             return None
         if method.event_type is ChatCompletionChunk or method.event_type is Completion:
             return _chunk(method.event_type, data, event)
@@ -168,7 +173,7 @@ def _shaped(body: dict[str, Any], request: Request, endpoint: Endpoint) -> dict[
     if request.stream and request.method.params:  # in a call by path, the caller sets it
         body["stream"] = True
     has_usage = request.stream and request.operation in ("chat", "completion")
-    may_ask = endpoint.requests_usage and "stream_options" not in endpoint.quirks.refused
+    may_ask = endpoint.asks_usage
     if has_usage and not may_ask and isinstance(options := body.get("stream_options"), Mapping):
         rest = {name: value for name, value in options.items() if name != "include_usage"}
         body = {name: value for name, value in body.items() if name != "stream_options"}
@@ -202,10 +207,10 @@ def _fresh_key(endpoint: Endpoint) -> Callable[[], Awaitable[Mapping[str, str]]]
     """Return a function that calls ``key_source`` and returns the key's headers."""
 
     async def headers() -> dict[str, str]:
-        source = endpoint.key_source
+        source: Any = endpoint.key_source
         assert source is not None
-        if inspect.iscoroutinefunction(source):
-            key: Any = await source()
+        if inspect.iscoroutinefunction(source) or inspect.iscoroutinefunction(type(source).__call__):
+            key = await source()
         else:  # in a thread, because it may block
             with import_lock:
                 import anyio.to_thread  # noqa: PLC0415 - only for such functions
@@ -231,6 +236,8 @@ def _plain_answer(response_type: Any, reply: WireResponse) -> Any:
         return reply
     if response_type is str:
         return reply.content.decode("utf-8", "replace")
+    if response_type in (bool, int, float):
+        return _number(response_type, reply)
     if (
         isinstance(response_type, type)
         and response_type.__module__.startswith("httpx")
@@ -246,6 +253,24 @@ def _plain_answer(response_type: Any, reply: WireResponse) -> Any:
     except (ValueError, RecursionError) as error:
         reason = str(error)
     raise embedded_error_of(reply.content) or invalid_response_error(reply.content, reply.status, reason)
+
+
+class InvalidNumberError(APIResponseValidationError, ValueError):
+    """The answer is not the number that was asked for; a ValueError, too, as in the OpenAI client."""
+
+
+def _number(kind: Any, reply: WireResponse) -> Any:
+    """Return the body, which is text, as a truth value or a number."""
+    text = reply.content.decode("utf-8", "replace")
+    if kind is bool:
+        return text.strip().lower() == "true"
+    try:
+        return kind(text)
+    except ValueError:
+        pass
+    raise InvalidNumberError(
+        body=text[:100], message=f"The response is not a number of type {kind.__name__}: {text[:100]!r}"
+    )
 
 
 def _parsed_as(kind: Any, content: bytes) -> Any:
@@ -275,7 +300,7 @@ def _chunk(cls: type[_Wire], data: bytes, event: str | None) -> _Wire:
 def _event(method: ApiMethod, data: bytes, event: str | None) -> Any:
     """Decode one event of any other stream. Events of the Assistants API include their type."""
     if b'"error"' in data or event == "error":
-        _raise_error_event(data, event)
+        _raise_error_event(data, event if method.params else None)
     if event is not None and event.startswith("thread."):
         data = b'{"event":%b,"data":%b}' % (json.dumps(event).encode(), data)
     kind = method.event_type

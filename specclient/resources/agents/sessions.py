@@ -142,6 +142,9 @@ class _RelaySource:
     def async_stream(self) -> AsyncStream[Any]:
         return self._stream.async_stream()
 
+    def keep_captured(self) -> None:
+        self._stream.keep_captured()
+
     def close(self) -> None:
         self._stream.close()
 

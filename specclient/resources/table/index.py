@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from specclient.openai_api import endpoints
 from specclient.resources.table.rows import Row, row_of
+from specclient.resources.table.sockets import socket_resources
 
 
 def rows_of(resource: str) -> Mapping[str, Row]:
@@ -18,7 +19,7 @@ def rows_of(resource: str) -> Mapping[str, Row]:
 def children_of(resource: str) -> frozenset[str]:
     """Return the names of the direct subresources of ``resource``."""
     prefix = f"{resource}."
-    names = _by_resource(resource.partition(".")[0])
+    names = [*_by_resource(resource.partition(".")[0]), *socket_resources()]
     return frozenset(name[len(prefix) :].partition(".")[0] for name in names if name.startswith(prefix))
 
 

@@ -24,9 +24,13 @@ from specclient.types.route import Candidate, Decision
 __all__ = ["choose", "choose_in_order", "named_decision"]
 
 
-def named_decision(route: str, provider: str, model: str) -> Decision:
-    """Return the decision for a model that the caller named: one candidate, chosen."""
-    reason = "named by the caller"
+def named_decision(route: str, provider: str, model: str, *, alias: str | None = None) -> Decision:
+    """Return the decision for a model that the caller named: one candidate, chosen.
+
+    Args:
+        alias: the name that the caller wrote; None if it is the route's own.
+    """
+    reason = "named by the caller" if alias is None else f"named by the caller as {alias!r}"
     candidate = Candidate(route=route, verdict="chosen", reason=reason)
     return Decision(chosen=route, provider=provider, model=model, candidates=(candidate,), reason=reason)
 

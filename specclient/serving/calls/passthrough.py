@@ -15,7 +15,6 @@ from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as Form
 
-from specclient.client.async_client import AsyncOpenAI
 from specclient.openai_http.endpoints import endpoints_at
 from specclient.openai_http.errors import ServingError, bad_request, upstream_limit_headers
 from specclient.openai_http.json_body import json_object
@@ -23,12 +22,11 @@ from specclient.openai_http.request import FORWARDED_HEADERS, boolean_field, for
 from specclient.openai_http.response import JSON
 from specclient.providers import Endpoint
 from specclient.resources.table.rows import Row, method_of
-from specclient.serving.admission import AdmissionQueue
-from specclient.serving.calls.off_loop import OffLoop
-from specclient.serving.catalogue import ModelCatalogue, has_key
+from specclient.serving.calls.gate import CallGate
+from specclient.serving.catalogue import has_key
 from specclient.serving.exchange import ASGIMessage, HTTPExchange
-from specclient.serving.keys.limiter import KeyLimiter, authorized_request, check_route
-from specclient.serving.permits import ServerPermits
+from specclient.serving.keys.key import StoredKey
+from specclient.serving.keys.limiter import check_route
 from specclient.types.api_method import ApiMethod
 from specclient.types.request import PerCallOptions, Request
 
@@ -44,24 +42,12 @@ class PassthroughHandler:
     """Passes requests through to a provider.
 
     Attributes:
-        client: sends the requests.
-        catalogue: the served models.
-        permits: the routes that requests may be sent to.
-        admission: limits concurrent requests.
-        key_limiter: applies the rate limits of keys.
+        gate: checks and admits the calls.
         own: HTTP method of each path that this server serves itself.
-        off_loop: runs work on large bodies in threads.
-        json_values: maximum number of values in a JSON body.
     """
 
-    client: AsyncOpenAI
-    catalogue: ModelCatalogue
-    permits: ServerPermits
-    admission: AdmissionQueue
-    key_limiter: KeyLimiter
+    gate: CallGate
     own: Mapping[str, str]
-    off_loop: OffLoop
-    json_values: int
 
     async def __call__(self, exchange: HTTPExchange) -> None:
         """Send a request to the provider and stream the response back.
@@ -75,17 +61,9 @@ class PassthroughHandler:
         if not request.method.metered:
             check_route(exchange.key, exchange.path)
         else:
-            models = () if exchange.key is None else exchange.key.models
-            permit = self.permits.of(models)
-            request = authorized_request(request, exchange.key, permit, exchange.query)
-            self.catalogue.check(request)
-            exchange.entry.model, exchange.entry.streamed = request.model, request.stream
-        async with (
-            self.key_limiter.limit(exchange, request),
-            exchange.cancel_on_disconnect(),
-            self.admission.slot(exchange.entry),
-        ):
-            async with await self.client.pipeline.stream_bytes(request) as stream:
+            request = self.gate.authorized(exchange, request, exchange.query)
+        async with self.gate.admitted(exchange, request):
+            async with await self.gate.pipeline.stream_bytes(request) as stream:
                 body = stream.http
                 returned = {name: body.headers[name] for name in _RETURNED if name in body.headers}
                 kind = returned.pop("content-type", JSON)
@@ -108,9 +86,9 @@ class PassthroughHandler:
                 f"{verb} is not allowed on {_PREFIX}{path}; allowed: {allowed}",
                 headers={"allow": allowed},
             )
-        places = self.client.pipeline.destinations
+        places = self.gate.pipeline.destinations
         place = places.get(places.default)
-        if self.catalogue.closed:
+        if self.gate.catalogue.closed:
             raise ServingError(
                 404, f"{verb} {_PREFIX}{path} is not served: this server only serves calls to its models"
             )
@@ -130,22 +108,31 @@ class PassthroughHandler:
         headers = forwarded_headers(exchange.headers, _PASSED)
         body = await exchange.body()
         if row.metered and row.verb == "POST" and not row.files:
-            parse = partial(_json_request, method, body, headers, self.json_values)
-            return await self.off_loop.run(len(body), parse)
+            parse = partial(_json_request, method, body, headers, self.gate.json_values)
+            return await self.gate.off_loop.run(len(body), parse)
         raw = replace(method, params=frozenset(), query=frozenset(), files=frozenset())
         model, stream = "", False
         if row.metered:
-            confined = exchange.key is not None and exchange.key.confined
-            read = partial(_form_fields, exchange, body, method.files if confined else None)
-            fields = await self.off_loop.run_async(len(body), read)
+            anew = self._encodes_anew(exchange.key)
+            read = partial(_form_fields, exchange, body, method.files if anew else None)
+            fields = await self.gate.off_loop.run_async(len(body), read)
             model = fields.pop("model", "")
             stream = fields.get("stream") in ("true", "True", "1")
-            if confined:  # encoded anew: the provider must not read another model than the one checked here
+            if anew:
                 options = PerCallOptions(headers={**headers, "content-type": "multipart/form-data"})
                 return Request(method, model, fields, stream=stream, options=options)
         return Request(
             raw, model, content=body or None, stream=stream, options=PerCallOptions(headers=headers)
         )
+
+    def _encodes_anew(self, key: StoredKey | None) -> bool:
+        """Return whether forms are encoded anew, so that the provider reads the model that is checked here.
+
+        Without limits of the key and without aliases, the body is sent as it is.
+        """
+        if self.gate.pipeline.destinations.aliases is not None:
+            return True
+        return key is not None and (key.confined or key.model_aliases is not None)
 
 
 def _json_request(method: ApiMethod, body: bytes, headers: dict[str, str], most_values: int) -> Request:

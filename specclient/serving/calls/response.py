@@ -1,80 +1,170 @@
-"""Sending of a call's result: JSON, or server-sent events for a stream."""
+"""Sending of a call's result: JSON, or for a stream server-sent events or lines of JSON."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from specclient.call.pipeline import Pipeline
+from specclient.call.result import CallResult
 from specclient.call.stream import AsyncStream
 from specclient.openai_http.errors import (
+    ServingError,
     exception_summary,
     serving_error_of,
     shutting_down,
     upstream_limit_headers,
 )
 from specclient.openai_http.request import IncomingCall
-from specclient.openai_http.response import EVENTS, EventEncoder, whole_body
+from specclient.openai_http.response import EVENTS
 from specclient.serving.exchange import ClientDisconnectedError, HTTPExchange
+from specclient.types.call import Call
 
 _log = logging.getLogger("specclient")
 
+_EVENT_ENDS = (b"\n\n", b"\r\n\r\n")
+#: Bytes of an upstream's event that are held back until it is complete.
+_LARGEST_EVENT = 2**18
 _NO_CACHE = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
 
-async def send_whole(exchange: HTTPExchange, pipeline: Pipeline, call: IncomingCall) -> None:
+class StreamEncoder(Protocol):
+    """Encodes the chunks of one stream as server-sent events, or as lines of JSON."""
+
+    def begin(self) -> bytes:
+        """Return the events before the first chunk."""
+        ...
+
+    def chunks(self, chunks: Sequence[Any]) -> bytes:
+        """Return the events of chunks that arrived together."""
+        ...
+
+    def end(self, record: Callable[[], Call]) -> bytes:
+        """Return the events after the last chunk; ``record`` returns the call's record."""
+        ...
+
+    def failed(self, problem: ServingError) -> bytes:
+        """Return the event of an error that ends the stream."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFormat:
+    """The form of an API's answers.
+
+    Attributes:
+        whole: returns the body of a complete answer.
+        encoder: returns the encoder of a stream, given the call and a function that returns its record.
+        meta_event: returns the event with a call's record that follows an upstream's own events; None for
+            APIs whose streams are never an upstream's own.
+        stream_type: the media type of a stream.
+    """
+
+    whole: Callable[[CallResult, IncomingCall], bytes]
+    encoder: Callable[[IncomingCall, Callable[[], Call]], StreamEncoder]
+    meta_event: Callable[[Call], bytes] | None = None
+    stream_type: str = EVENTS
+
+
+async def send_whole(
+    exchange: HTTPExchange, pipeline: Pipeline, call: IncomingCall, form: AnswerFormat
+) -> None:
     """Execute a call and send a JSON response.
 
     Raises:
         OpenAIError: the call failed; nothing has been sent.
     """
     result = await pipeline.execute(call.request)
-    content = whole_body(result, call)
+    content = form.whole(result, call)
     headers = {}
     if result.reply is not None:
         headers = upstream_limit_headers(result.reply.headers)
     await exchange.respond(content, headers=headers)
 
 
-async def send_stream(exchange: HTTPExchange, pipeline: Pipeline, call: IncomingCall) -> None:
-    """Execute a call and send server-sent events. An error after the first event becomes the last event.
+async def send_stream(
+    exchange: HTTPExchange, pipeline: Pipeline, call: IncomingCall, form: AnswerFormat
+) -> None:
+    """Execute a call and send its events, or lines. An error after the first one becomes the last one.
 
     Raises:
         OpenAIError: the call failed before the first event; nothing has been sent.
     """
     stream = await pipeline.stream(call.request)
-    events = EventEncoder(call)
+    events = form.encoder(call, lambda: stream.meta)
+
+    async def send() -> bytes:
+        await exchange.write(events.begin())
+        while True:
+            try:
+                batch = await stream.next_batch()
+            except StopAsyncIteration:
+                return events.end(lambda: stream.meta)
+            await exchange.write(events.chunks(batch))
+
+    await _send_until_end(exchange, stream, send, events.failed, form.stream_type)
+
+
+async def send_upstream_stream(
+    exchange: HTTPExchange, pipeline: Pipeline, call: IncomingCall, form: AnswerFormat
+) -> None:
+    """Execute a call and send the upstream's own events as they are; see :func:`send_stream`.
+
+    Used where the upstream speaks the API that the client speaks. An event that the upstream breaks off is
+    not sent.
+    """
+    stream = await pipeline.stream_bytes(call.request)
+    events = form.encoder(call, lambda: stream.meta)
+
+    async def send() -> bytes:
+        rest = b""
+        async for piece in stream:
+            rest += piece
+            end = max(rest.rfind(mark) + len(mark) if mark in rest else 0 for mark in _EVENT_ENDS)
+            if not end and len(rest) > _LARGEST_EVENT:
+                end = len(rest)
+            await exchange.write(rest[:end])
+            rest = rest[end:]
+        return rest if form.meta_event is None or not call.meta else rest + form.meta_event(stream.meta)
+
+    await _send_until_end(exchange, stream, send, events.failed)
+
+
+async def _send_until_end(
+    exchange: HTTPExchange,
+    stream: AsyncStream[Any],
+    send: Callable[[], Awaitable[bytes]],
+    failed: Callable[[ServingError], bytes],
+    stream_type: str = EVENTS,
+) -> None:
+    """Send a stream and close it.
+
+    Args:
+        send: sends the events; returns the last ones.
+        failed: returns the event of an error.
+        stream_type: the media type.
+    """
     try:
-        upstream = getattr(stream.http, "headers", None)
+        upstream: Mapping[str, str] | None = getattr(stream.http, "headers", None)
         await exchange.start(
-            200, EVENTS, {**_NO_CACHE, **(upstream_limit_headers(upstream) if upstream else {})}
+            200, stream_type, {**_NO_CACHE, **(upstream_limit_headers(upstream) if upstream else {})}
         )
         try:
-            last = await _send_events(exchange, stream, events)
+            last = await send()
         except ClientDisconnectedError:
             raise
         except asyncio.CancelledError:
             if not exchange.disconnected:  # the grace period of the shutdown is over
-                await exchange.finish(events.error(shutting_down().error))
+                await exchange.finish(failed(shutting_down()))
             raise
         except Exception as error:  # noqa: BLE001 - the status is sent; report the error as an event
             problem = serving_error_of(error)
             why = exception_summary(error) if problem.status == 500 else type(error).__name__
             _log.warning("a stream was interrupted: %s", why)
-            last = events.error(problem.error)
+            last = failed(problem)
         await exchange.finish(last)
     finally:
         await stream.close()
-
-
-async def _send_events(exchange: HTTPExchange, stream: AsyncStream[Any], events: EventEncoder) -> bytes:
-    """Send the events of a stream; return the last events."""
-    await exchange.write(events.begin())
-    while True:
-        try:
-            batch = await stream.next_batch()
-        except StopAsyncIteration:
-            break
-        await exchange.write(events.chunks(batch))
-    return events.end(lambda: stream.meta)

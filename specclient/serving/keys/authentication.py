@@ -18,6 +18,9 @@ from specclient.openai_http.errors import ServingError
 from specclient.serving.keys.cache import KeyCache
 from specclient.serving.keys.key import StoredKey
 
+#: Headers of the key for clients of Anthropic's and Gemini's APIs.
+_KEY_HEADERS = ("x-api-key", "x-goog-api-key")
+
 
 async def authenticate(
     headers: Mapping[str, str], key: SecretStr | None, keys: KeyCache | None = None
@@ -33,8 +36,7 @@ async def authenticate(
         ServingError: 401 for a missing or wrong key, 403 for a foreign host or origin, 503 if the stored keys
             cannot be read.
     """
-    scheme, _, credentials = headers.get("authorization", "").partition(" ")
-    token = credentials.strip() if scheme.lower() == "bearer" else ""
+    token = _token(headers)
     if key is None and not (keys is not None and await keys.needed()):
         _check_origin(headers)
         return None
@@ -43,10 +45,22 @@ async def authenticate(
         return None
     if keys is not None and token and (found := await keys.find(token)) is not None:
         return found
-    reason = "is not a key of this server" if token else "is missing: send 'Authorization: Bearer KEY'"
+    reason = (
+        "is not a key of this server"
+        if token
+        else "is missing: send 'Authorization: Bearer KEY' or 'x-api-key: KEY'"
+    )
     raise ServingError(
         401, f"the key {reason}", code="invalid_api_key", headers={"www-authenticate": "Bearer"}
     )
+
+
+def _token(headers: Mapping[str, str]) -> str:
+    """Return the key in the headers, as clients of each API send it; empty without one."""
+    scheme, _, credentials = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return credentials.strip()
+    return next((headers[name].strip() for name in _KEY_HEADERS if name in headers), "")
 
 
 def is_loopback(host: str) -> bool:

@@ -21,6 +21,7 @@ from typing import Literal
 
 from specclient.errors import ConfigurationError
 from specclient.types.budget import Budget, BudgetPeriod
+from specclient.types.model_aliases import ModelAliases
 from specclient.types.usage import NANO
 
 __all__ = ["NAME_TAG", "PREFIX", "StoredKey", "digest_of", "new_key", "new_token"]
@@ -55,6 +56,7 @@ class StoredKey:
         tokens_per_minute: limit in any 60 seconds; None for no limit.
         models: patterns of the allowed models (``openai/*``, with ``*``, ``?`` and ``[…]``); empty for all.
         tags: further tags of its calls.
+        aliases: other names of models for its requests; they precede those of the configuration.
     """
 
     name: str
@@ -70,6 +72,7 @@ class StoredKey:
     tokens_per_minute: int | None = None
     models: tuple[str, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
     def status(self, now: datetime) -> KeyStatus:
         """Return the status of the key at a time."""
@@ -91,6 +94,11 @@ class StoredKey:
     def labels(self) -> dict[str, str]:
         """The tags of its calls; they override a caller's tags."""
         return {**self.tags, NAME_TAG: self.name}
+
+    @cached_property
+    def model_aliases(self) -> ModelAliases | None:
+        """The checked aliases; None without any."""
+        return ModelAliases(self.aliases) if self.aliases else None
 
     @cached_property
     def budget(self) -> Budget | None:
@@ -138,6 +146,7 @@ def new_key(
     tokens_per_minute: int | None = None,
     models: Iterable[str] = (),
     tags: Mapping[str, str] | None = None,
+    aliases: Mapping[str, str] | None = None,
 ) -> StoredKey:
     """Return the record of a new key; see :class:`StoredKey`.
 
@@ -180,6 +189,7 @@ def new_key(
         tokens_per_minute=tokens_per_minute,
         models=patterns,
         tags=labels,
+        aliases=dict(aliases or {}),
     )
-    _ = key.budget  # raises for an invalid amount
+    _ = key.budget, key.model_aliases  # raise for an invalid amount, and for aliases that cannot be resolved
     return key

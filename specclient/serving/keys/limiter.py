@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from specclient.openai_http.errors import ServingError, bad_request
 from specclient.routing.destinations import DestinationRegistry
@@ -17,11 +17,11 @@ from specclient.serving.keys.rate_limits import (
     rate_limit_error,
     rate_limit_headers,
 )
-from specclient.serving.permits import ServerPermit, model_names
+from specclient.serving.permits import ServerPermit, request_names
 from specclient.types.call import Call
 from specclient.types.request import Request
 
-__all__ = ["KeyLimiter", "authorized_request", "check_route"]
+__all__ = ["KeyLimiter", "LimitTicket", "authorized_request", "check_route"]
 
 #: Tokens reserved for an answer without a maximum length.
 ASSUMED_TOKENS = 1024
@@ -44,13 +44,16 @@ def authorized_request(
 
     Returns:
         The request with the permit, which the pipeline checks where each attempt is sent, and with the tags
-        of the key.
+        and aliases of the key.
 
     Raises:
         ServingError: 404 if the key may not use a model; 400 if a field names models that cannot be checked,
             or the model is missing; 403 for a response in the background if the key has a budget.
     """
     options = request.options
+    if key is not None and key.model_aliases is not None:
+        options = replace(options, aliases=key.model_aliases)
+        request = replace(request, options=options)
     if not request.model and key is not None and key.confined:  # a stored prompt or a default would name it
         raise bad_request("model", "model is missing; this key has limits and needs the name of a model")
     permit.check_request(request, query)
@@ -91,6 +94,19 @@ def check_route(key: StoredKey | None, route: str) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class LimitTicket:
+    """A reservation of a key's limits.
+
+    Attributes:
+        slot: of the reservation; None if the key has no limits.
+        tokens: that were reserved.
+    """
+
+    slot: int | None = None
+    tokens: int = 0
+
+
 class KeyLimiter:
     """Applies the rate limits of keys.
 
@@ -126,6 +142,30 @@ class KeyLimiter:
                 with cancel_shield():
                     await self._meter.adjust(key, decision.slot, more)
 
+    async def enter(self, exchange: HTTPExchange, request: Request) -> LimitTicket:
+        """Reserve the use of one response of a WebSocket; give the ticket to :meth:`leave` at its end.
+
+        Raises:
+            ServingError: 429, a limit is reached.
+        """
+        key = exchange.key
+        if key is None or not key.paced:
+            return LimitTicket()
+        tokens = await self._tokens(key, request)
+        decision = await self._meter.reserve(key, 1, tokens)
+        if decision.slot is None:
+            raise rate_limit_error(key, decision, 1, tokens)
+        return LimitTicket(decision.slot, tokens)
+
+    async def leave(self, exchange: HTTPExchange, ticket: LimitTicket, call: Call | None) -> None:
+        """Correct a reservation by the tokens of the call; None if there was none, or it is not finished."""
+        key = exchange.key
+        if key is None or ticket.slot is None or key.tokens_per_minute is None or call is None:
+            return
+        if more := _used_tokens([call], ticket.tokens) - ticket.tokens:
+            with cancel_shield():
+                await self._meter.adjust(key, ticket.slot, more)
+
     async def limit_headers(
         self, exchange: HTTPExchange, key: StoredKey, headers: dict[str, str]
     ) -> dict[str, str]:
@@ -144,7 +184,7 @@ class KeyLimiter:
         limit = key.tokens_per_minute
         if limit is None or request.operation not in _COUNTED or request.content is not None:
             return 0
-        model = model_names(request.model, self._places)[-1].partition("/")[2] or request.model
+        model = request_names(request, self._places)[-1].partition("/")[2] or request.model
         return await run_in_thread(lambda: _max_tokens(request, model, limit))
 
 

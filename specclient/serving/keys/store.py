@@ -26,10 +26,12 @@ _VERSIONS = (
     "created_at TEXT NOT NULL, expires_at TEXT, revoked_at TEXT, used_at TEXT, budget_nano BIGINT, "
     "period TEXT NOT NULL, requests_per_minute BIGINT, tokens_per_minute BIGINT, models TEXT NOT NULL, "
     "tags TEXT NOT NULL)",
+    "ALTER TABLE server_keys ADD COLUMN aliases TEXT NOT NULL DEFAULT '{}'",
 )
 _COLUMNS = (
     "digest", "name", "prefix", "created_at", "expires_at", "revoked_at", "used_at", "budget_nano", "period",
     "requests_per_minute", "tokens_per_minute", "models", "tags",
+    "aliases",
 )  # fmt: skip
 _TIMES = ("created_at", "expires_at", "revoked_at", "used_at")
 _ALL = f"SELECT {', '.join(_COLUMNS)} FROM server_keys ORDER BY created_at, digest"  # noqa: S608
@@ -171,13 +173,18 @@ def _named(given: str, keys: Iterable[StoredKey]) -> StoredKey:
 def _values(key: StoredKey) -> dict[str, SQLValue]:
     values: dict[str, Any] = {name: getattr(key, name) for name in _COLUMNS}
     values.update((name, timestamp(values[name])) for name in _TIMES if values[name] is not None)
-    return values | {"models": json.dumps(key.models), "tags": json.dumps(dict(key.tags))}
+    return values | {
+        "models": json.dumps(key.models),
+        "tags": json.dumps(dict(key.tags)),
+        "aliases": json.dumps(dict(key.aliases)),
+    }
 
 
 def _key(row: tuple[SQLValue, ...]) -> StoredKey:
     values: dict[str, Any] = dict(zip(_COLUMNS, row, strict=True))
     values.update((name, datetime.fromisoformat(values[name])) for name in _TIMES if values[name])
-    values["models"], values["tags"] = tuple(json.loads(values["models"])), json.loads(values["tags"])
+    values["models"] = tuple(json.loads(values["models"]))
+    values["tags"], values["aliases"] = json.loads(values["tags"]), json.loads(values["aliases"])
     return StoredKey(**values)
 
 

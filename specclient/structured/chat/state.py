@@ -76,7 +76,7 @@ class ChatCompletionStreamState(Generic[ResponseFormatT]):
         """
         first = self._completion is None
         completion = self._completion = self._completion or _begun(chunk)
-        for piece in chunk.choices:
+        for piece in chunk.choices or ():
             choice = self._choices.get(piece.index)
             if choice is None:
                 choice = self._choices[piece.index] = ChoiceState(piece, self._decode, self._tools)
@@ -92,7 +92,7 @@ class ChatCompletionStreamState(Generic[ResponseFormatT]):
         events: list[Any] = [
             lazy_event(ChunkEvent, {"snapshot": partial(_snapshot, self)}, type="chunk", chunk=chunk)
         ]
-        for piece in chunk.choices:
+        for piece in chunk.choices or ():
             events.extend(self._choices[piece.index].events(piece))
         return events
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Generic
 
 from specclient.call.stream import AsyncStream, Stream
+from specclient.providers.usage import completion_usage
 from specclient.structured.chat.events import ChatCompletionStreamEvent, ResponseFormatT
 from specclient.structured.chat.state import ChatCompletionStreamState
 from specclient.structured.event_stream import (
@@ -140,12 +141,15 @@ def _state(response_format: Any, input_tools: Any) -> ChatCompletionStreamState[
 def _handler(state: ChatCompletionStreamState[Any]) -> Callable[[ChatCompletionChunk], list[Any]]:
     def handle(chunk: ChatCompletionChunk) -> list[Any]:
         # Azure's asynchronous content filter sends objects that are not chunks.
-        return state.handle_chunk(chunk) if chunk.object == "chat.completion.chunk" else []
+        return state.handle_chunk(chunk) if chunk.object in (None, "chat.completion.chunk") else []
 
     return handle
 
 
 def _final(stream: Any, state: ChatCompletionStreamState[Any]) -> ParsedChatCompletion[Any]:
     final = state.get_final_completion()
-    final.attach_meta(stream.meta)
+    call = stream.meta
+    final.attach_meta(call)
+    if final.usage is None and call is not None:  # its chunk was requested for the call's record alone
+        final.usage = completion_usage(call.usage)
     return final

@@ -53,6 +53,6 @@ ResponseStreamEvent = TypeAliasType(
     | ResponseTextDoneEvent[TextFormatT]
     | ResponseFunctionCallArgumentsDeltaEvent
     | ResponseCompletedEvent[TextFormatT]
-    | events.ResponseStreamEvent,
+    | events.OtherStreamEvent,
     type_params=(TextFormatT,),
 )

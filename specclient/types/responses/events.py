@@ -811,3 +811,61 @@ ResponseStreamEvent = Annotated[
     | ResponseCustomToolCallInputDoneEvent,
     TaggedUnion("type"),
 ]
+
+OtherStreamEvent = (
+    ResponseAudioDeltaEvent
+    | ResponseAudioDoneEvent
+    | ResponseAudioTranscriptDeltaEvent
+    | ResponseAudioTranscriptDoneEvent
+    | ResponseCodeInterpreterCallCodeDeltaEvent
+    | ResponseCodeInterpreterCallCodeDoneEvent
+    | ResponseCodeInterpreterCallCompletedEvent
+    | ResponseCodeInterpreterCallInProgressEvent
+    | ResponseCodeInterpreterCallInterpretingEvent
+    | ResponseCompactionCompactingEvent
+    | ResponseContentPartAddedEvent
+    | ResponseContentPartDoneEvent
+    | ResponseCreatedEvent
+    | ResponseErrorEvent
+    | ResponseFileSearchCallCompletedEvent
+    | ResponseFileSearchCallInProgressEvent
+    | ResponseFileSearchCallSearchingEvent
+    | ResponseFunctionCallArgumentsDoneEvent
+    | ResponseShellCallCommandAddedEvent
+    | ResponseShellCallCommandDeltaEvent
+    | ResponseShellCallCommandDoneEvent
+    | ResponseShellCallOutputContentDeltaEvent
+    | ResponseShellCallOutputContentDoneEvent
+    | ResponseInProgressEvent
+    | ResponseFailedEvent
+    | ResponseIncompleteEvent
+    | ResponseOutputItemAddedEvent
+    | ResponseOutputItemDoneEvent
+    | ResponseReasoningSummaryPartAddedEvent
+    | ResponseReasoningSummaryPartDoneEvent
+    | ResponseReasoningSummaryTextDeltaEvent
+    | ResponseReasoningSummaryTextDoneEvent
+    | ResponseReasoningTextDeltaEvent
+    | ResponseReasoningTextDoneEvent
+    | ResponseRefusalDeltaEvent
+    | ResponseRefusalDoneEvent
+    | ResponseWebSearchCallCompletedEvent
+    | ResponseWebSearchCallInProgressEvent
+    | ResponseWebSearchCallSearchingEvent
+    | ResponseImageGenCallCompletedEvent
+    | ResponseImageGenCallGeneratingEvent
+    | ResponseImageGenCallInProgressEvent
+    | ResponseImageGenCallPartialImageEvent
+    | ResponseMcpCallArgumentsDeltaEvent
+    | ResponseMcpCallArgumentsDoneEvent
+    | ResponseMcpCallCompletedEvent
+    | ResponseMcpCallFailedEvent
+    | ResponseMcpCallInProgressEvent
+    | ResponseMcpListToolsCompletedEvent
+    | ResponseMcpListToolsFailedEvent
+    | ResponseMcpListToolsInProgressEvent
+    | ResponseOutputTextAnnotationAddedEvent
+    | ResponseQueuedEvent
+    | ResponseCustomToolCallInputDeltaEvent
+    | ResponseCustomToolCallInputDoneEvent
+)

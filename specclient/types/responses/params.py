@@ -1517,7 +1517,9 @@ class ResponseCompactParams(TypedDict, total=False):
     model: Required[
         Literal[
             "gpt-6-astra",
+            "gpt-6.2-astra",
             "gpt-6.1-sol",
+            "gpt-6.2-sol",
             "gpt-6.1-terra",
             "gpt-6-sol",
             "gpt-6-luna",
@@ -1628,6 +1630,7 @@ class ResponseCompactParams(TypedDict, total=False):
             "gpt-6-cyber",
             "gpt-rosalind-research",
             "gpt-6-rosalind",
+            "gpt-6.2-astra-law",
         ]
         | str
         | None
@@ -1648,6 +1651,11 @@ class ResponseConversationParam(WireModel):
 
 class AccessPrograms(TypedDict, total=False):
     cyber: Literal["standard", "daybreak_blue", "daybreak_red"]
+
+
+class BackgroundOptions(TypedDict, total=False):
+    completion_window: Literal["soonest", "2h", "8h"]
+    continuation_id: str
 
 
 class ContextManagement(TypedDict, total=False):
@@ -1704,6 +1712,7 @@ class ResponseTextConfigParam(TypedDict, total=False):
 class ResponseCreateParamsBase(TypedDict, total=False):
     access_programs: AccessPrograms
     background: bool | None
+    background_options: BackgroundOptions
     context_management: Iterable[ContextManagement] | None
     conversation: Conversation | None
     image: Image

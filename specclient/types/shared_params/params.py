@@ -12,7 +12,9 @@ from specclient.types.shared.models import ReasoningEffort as SharedReasoningEff
 
 ChatModel = Literal[
     "gpt-6-astra",
+    "gpt-6.2-astra",
     "gpt-6.1-sol",
+    "gpt-6.2-sol",
     "gpt-6.1-terra",
     "gpt-6-sol",
     "gpt-6-luna",

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_program import COMMAND, ForkedProgram
 from loopback_server import OpenAIServer, events
 
 Start = Callable[..., "Serving"]
@@ -28,9 +29,9 @@ class Serving:
     """A running ``specclient serve``; ``output`` is what it printed before it accepted requests."""
 
     def __init__(self, *arguments: str, **environment: str) -> None:
-        command = [sys.executable, "-m", "specclient_cli.main", "serve", "--port", "0", *arguments]
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        self.process = ForkedProgram(
+            [*COMMAND, "serve", "--port", "0", *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
         )  # fmt: skip
         self._timer = threading.Timer(120, self.process.kill)

@@ -51,6 +51,7 @@ def test_a_keys_limits_are_listed(run) -> None:
         "name": "ci", "status": "active", "budget_usd": "5.000000000", "spent_usd": "0.000000000",
         "period": "day", "requests_per_minute": 60, "tokens_per_minute": 90000,
         "models": ["openai/*", "local/demo"], "tags": {"team": "web"}, "revoked_at": None, "used_at": None,
+        "aliases": {},
     }  # fmt: skip
     _, table, _ = run("serve", "keys", "list")
     for cell in ("$5.00/day", "90,000", "openai/* local/demo", "team=web", "never"):

@@ -123,6 +123,14 @@ def test_a_stop_string_across_pieces_is_never_shown():
     assert filter_parts([], ["END"]) == (["END", ""], False)
 
 
+def test_the_stop_string_that_ended_a_text_is_named():
+    stop_filter = StopStringFilter(["never", "b", "bc"])
+    assert stop_filter.push("a") == ("a", False)
+    assert stop_filter.stopped_by is None
+    assert stop_filter.push("xbc") == ("x", True)
+    assert stop_filter.stopped_by == "b"
+
+
 def test_where_a_text_stops_does_not_depend_on_how_it_is_split():
     rng = random.Random(1)
     for _ in range(500):

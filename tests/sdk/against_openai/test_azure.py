@@ -180,3 +180,18 @@ def test_a_token_provider_that_returns_a_number_raises_the_same_error(both: Both
             make_azure(side, api_key=None, azure_ad_token_provider=lambda: 3).chat.completions.create(**ASK)
         )
     )
+
+
+@pytest.mark.parametrize("deployment", [None, "dep"])
+def test_calls_by_path_go_to_the_deployment_of_their_model(both: Both, deployment: str | None) -> None:
+    def scenario(side: Side) -> Any:
+        client = make_azure(side, azure_deployment=deployment)
+        for path in ("/chat/completions", "/embeddings", "/responses", "/models"):
+            side.get(client.post(path, cast_to=object, body={"model": "m", "x": 1}))
+        if deployment is None:
+            client.base_url = f"{side.url}/other/"
+            side.get(client.post("/chat/completions", cast_to=object, body={"model": "m"}))
+            side.get(client.chat.completions.create(**ASK))
+
+    paths = [request["path"] for request in both.same(scenario, *[ANY] * 6).sent]
+    assert paths[0].endswith(f"/deployments/{deployment or 'm'}/chat/completions")

@@ -26,8 +26,6 @@ SETTINGS = (*module_client.OPENAI_OPTIONS, *module_client.AZURE_OPTIONS, "api_ty
 ABSENT = {
     "BedrockOpenAI": "signs requests for AWS, which needs botocore, and uses its own variant of the API",
     "AsyncBedrockOpenAI": "as BedrockOpenAI",
-    "ReconnectingEvent": "for WebSocket connections, which this package does not have",
-    "ReconnectingOverrides": "as ReconnectingEvent",
     "ComputerToolset": "controls a desktop, with a separate package",
     "AsyncComputerToolset": "as ComputerToolset",
     "ComputerDriver": "as ComputerToolset",

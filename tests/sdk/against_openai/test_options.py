@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -277,3 +278,55 @@ def test_data_residency_selects_the_base_url(both: Both, options: dict[str, Any]
         return [*seen, client.base_url]
 
     both.same(scenario)
+
+
+RETRY_HEADER = "x-stainless-retry-count"
+
+
+@pytest.mark.parametrize("value", [None, "42", "", "abc"], ids=["Omit", "a number", "empty", "text"])
+def test_a_retry_count_header_of_the_caller_changes_no_count(both: Both, value: str | None) -> None:
+    def scenario(side: Side) -> Any:
+        header = {RETRY_HEADER: side.lib.Omit() if value is None else value}
+        create = side.client.chat.completions.with_raw_response.create
+        response = side.get(create(**ASK, extra_headers=header))
+        streamed = side.client.chat.completions.with_streaming_response.create
+        with side.within(streamed(**ASK, extra_headers=header)) as unread:
+            return [
+                response.retries_taken,
+                response.http_request.headers.get(RETRY_HEADER),
+                unread.retries_taken,
+            ]
+
+    assert both.same(scenario, FAILED, FAILED, max_retries=2).result[0] == 2
+
+
+def test_a_key_function_gives_the_key_that_the_client_shows(both: Both) -> None:
+    def scenario(side: Side) -> Any:
+        keys = iter(("sk-1", "sk-2"))
+
+        async def later() -> str:
+            return next(keys)
+
+        source = later if side.is_async else lambda: next(keys)
+        client = side.make(api_key=source, base_url=f"{side.url}/v1", max_retries=0)
+        seen = [(client.api_key, dict(client.auth_headers))]
+        for _ in range(2):
+            side.get(chat(client))
+            seen.append((client.api_key, dict(client.auth_headers)))
+        return seen
+
+    assert [key for key, _ in both.same(scenario).result] == ["", "sk-1", "sk-2"]
+
+
+def test_without_pacing_a_call_after_a_429_is_sent_at_once(both: Both) -> None:
+    def scenario(side: Side) -> Any:
+        own = {"pacing": False} if side.ours else {}
+        client = side.make(api_key="k", base_url=f"{side.url}/v1", max_retries=0, timeout=2, **own)
+        with pytest.raises(side.lib.RateLimitError):
+            side.get(chat(client))
+        started = time.monotonic()
+        side.get(chat(client))
+        return time.monotonic() - started < 1.5
+
+    limited = reply(429, {"error": {"message": "slow down"}}, {"retry-after": "30"})
+    assert both.same(scenario, limited).result is True

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
 import pytest
 from both_clients import Both, Side
-from loopback_server import reply
+from loopback_server import events, reply
 
 ASK: dict[str, Any] = {"model": "m-large", "messages": [{"role": "user", "content": "hi"}]}
 JSON = {"id": "x", "object": "model", "created": 1, "owned_by": "me"}
@@ -272,3 +272,67 @@ def test_a_post_by_path_uploads_files(both: Both) -> None:
         return side.get(side.client.post("/f", cast_to=object, body=body, files=files, options=options))
 
     both.same(scenario, reply(200, JSON))
+
+
+TEXT = {"content-type": "text/plain"}
+
+
+@pytest.mark.parametrize("body", [b"True", b" true ", b"False", b"1", b"3.5", b"x", b""])
+def test_text_parses_to_truth_values_and_numbers(both: Both, body: bytes) -> None:
+    def scenario(side: Side) -> Any:
+        found: list[Any] = []
+        for kind in (bool, int, float):
+            response = side.get(side.client.models.with_raw_response.retrieve("m"))
+            try:
+                found.append(side.get(response.parse(to=kind)))
+            except ValueError:
+                found.append("ValueError")
+        return [*found, side.get(side.client.get("/models/m", cast_to=bool))]
+
+    both.same(scenario, *[reply(200, body, TEXT)] * 4)
+
+
+KINDS_OF_JSON: Any = [
+    Union[int, str],  # noqa: UP007 - the OpenAI client does not know unions made with `|`
+    Union[dict[str, int], list[int]],  # noqa: UP007
+    dict[str, int],
+    list[int],
+]
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_JSON, ids=str)
+@pytest.mark.parametrize(
+    "answer",
+    [reply(200, b"hello", TEXT), reply(200, {"a": 1}), reply(200, [1]), reply(200, 3), reply(200, "s")],
+    ids=["text", "object", "list", "number", "string"],
+)
+def test_a_body_of_another_type_than_parsed_to_is_given_as_sent(both: Both, kind: Any, answer: Any) -> None:
+    def scenario(side: Side) -> Any:
+        response = side.get(side.client.models.with_raw_response.retrieve("m"))
+        with side.within(side.client.models.with_streaming_response.retrieve("m")) as streamed:
+            return [side.get(response.parse(to=kind)), side.get(streamed.parse(to=kind))]
+
+    assert both.same(scenario, answer, answer).error is None
+
+
+def test_a_streaming_response_of_a_file_parses_to_bytes(both: Both) -> None:
+    def scenario(side: Side) -> Any:
+        with side.within(side.client.files.with_streaming_response.content("f")) as response:
+            content = side.get(response.parse())
+        create = side.client.audio.speech.with_streaming_response.create
+        with side.within(create(model="m", input="x", voice="alloy")) as response:
+            return [content, side.get(response.parse())]
+
+    binary = reply(200, b"abc", {"content-type": "application/octet-stream"})
+    assert both.same(scenario, binary, binary).result == [b"abc", b"abc"]
+
+
+def test_a_stream_by_path_has_events_of_every_name(both: Both) -> None:
+    def scenario(side: Side) -> Any:
+        cls = (side.lib.AsyncStream if side.is_async else side.lib.Stream)[object]
+        return side.get(side.client.post("/x", cast_to=object, body={}, stream=True, stream_cls=cls))
+
+    named = (
+        b'event: %b\ndata: {"message": "%b"}\n\n' % (name, name) for name in (b"ping", b"other", b"error")
+    )
+    assert len(both.same(scenario, events(*named, b"data: [DONE]\n\n")).result) == 3

@@ -133,8 +133,9 @@ async def test_files_that_are_no_batch_output_are_not_overwritten(
     with pytest.raises(ConfigurationError, match=r"line \d of .*out.jsonl is not a batch record"):
         await run_file(lines, out, client=client)
     assert out.read_text() == content
+    (tmp_path / "folder").mkdir()
     with pytest.raises(ConfigurationError, match="is the source"):
-        await run_file(lines, tmp_path / "home" / ".." / lines.name, client=client)
+        await run_file(lines, tmp_path / "folder" / ".." / lines.name, client=client)
     with pytest.raises(ConfigurationError, match="there is no file"):
         await run_file(tmp_path / "nowhere", tmp_path / "new", client=client)
     assert not (tmp_path / "new").exists()

@@ -259,6 +259,12 @@ def test_what_cannot_be_counted_is_bounded_by_the_context_if_that_is_known(
         (RESPONSE, {"input": "x", "tools": [{"type": "web_search"}]}),
         (RESPONSE, {"input": "x", "tools": [{"type": "function", "name": "f"}, {"type": "mcp"}]}),
         (CHAT, {"messages": MESSAGES, "web_search_options": {}}),
+        (CHAT, {"messages": MESSAGES, "tools": [{"googleSearch": {}}]}),
+        (CHAT, {"messages": MESSAGES, "extra_body": {"fallbacks": [{"model": "m-larger"}]}}),
+        (
+            CHAT,
+            {"messages": MESSAGES, "extra_body": {"context_management": {"edits": [{"type": "compact_1"}]}}},
+        ),
         (CHAT, {"messages": MESSAGES, "web_search_options": {"user_location": None}}),
         (CHAT, {"messages": MESSAGES, "extra_body": {"plugins": [{"id": "web"}]}}),
     ],
@@ -268,8 +274,9 @@ def test_work_that_a_provider_does_by_itself_has_no_bound(method: ApiMethod, giv
 
 
 def test_tools_of_the_caller_have_a_bound() -> None:
-    tools = [{"type": "function", "function": {"name": "f"}}]
-    assert call_bound(messages=MESSAGES, tools=tools, max_tokens=5).unbounded is None
+    tools = [{"type": "function", "function": {"name": "f"}}, {"functionDeclarations": [{"name": "g"}]}]
+    clearing = {"context_management": {"edits": [{"type": "clear_thinking_20251015"}, 3]}}
+    assert call_bound(messages=MESSAGES, tools=tools, max_tokens=5, extra_body=clearing).unbounded is None
 
 
 def test_a_prompt_that_is_written_to_a_cache_costs_what_writing_costs() -> None:
@@ -284,6 +291,10 @@ def test_a_prompt_that_is_written_to_a_cache_costs_what_writing_costs() -> None:
     answer = 1000 * plain.completion
     assert plain.nano == plain.prompt * 1000 + answer
     assert cached.nano == cached.prompt * 2000 + answer
+    automatic = PerCallOptions(body={"cache_control": {"type": "ephemeral"}})
+    request = Request(CHAT, "m", {"messages": MESSAGES, "max_tokens": 0}, options=automatic)
+    whole = bound_of(request, route, prices, Estimator(), None)
+    assert whole.nano == whole.prompt * 2000 + answer
 
 
 def test_texts_in_fields_outside_the_api_count_as_prompt() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from loopback_server import OpenAIServer, events, reply
 
-from specclient import APIResponseValidationError, OpenAI
+from specclient import APIError, APIResponseValidationError, OpenAI, Policy
 
 ASK: Any = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 #: Values that no table can have as a key, and others.
@@ -45,19 +45,38 @@ def _chunks(index: Any, call_index: Any = 0) -> list[bytes]:
 
 
 @pytest.mark.parametrize("index", UNUSABLE, ids=repr)
-def test_an_unusable_index_is_a_validation_error(
+def test_an_unusable_index_of_a_chunk_is_a_validation_error(
     client: OpenAI, openai_server: OpenAIServer, index: Any
 ) -> None:
     openai_server.script(
         reply(200, _answer(index)), *[events(*_chunks(index))] * 2, *[events(*_chunks(0, index))] * 2
     )
-    with pytest.raises(APIResponseValidationError):
-        client.chat.completions.create(**ASK)
+    assert client.chat.completions.create(**ASK).choices[0].index == index, "an answer is given as sent"
     for _ in range(2):
         with pytest.raises(APIResponseValidationError):
             list(client.chat.completions.create(**ASK, stream=True))
         with pytest.raises(APIResponseValidationError), client.chat.completions.stream(**ASK) as stream:
             list(stream)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{}, {"error": {"message": "no"}}, {"choices": None}, b"busy"],
+    ids=["{}", "error", "null", "text"],
+)
+def test_an_answer_without_choices_is_given_and_recorded_with_estimated_usage(
+    openai_server: OpenAIServer, body: Any
+) -> None:
+    openai_server.script(*[reply(200, body)] * 3)
+    with OpenAI(base_url=openai_server.base_url, api_key="k", max_retries=0) as client:
+        answer: Any = client.chat.completions.create(**ASK)
+        client.ledger.flush()
+        (row,) = client.ledger.rows()
+        with pytest.raises(APIError):
+            client.chat.completions.create(**ASK, policy=Policy(fallbacks=["openai/m-small"]))
+    assert (row.status, row.usage_estimated) == ("error", True)
+    assert row.prompt_tokens
+    assert answer == "busy" if isinstance(body, bytes) else answer.meta.usage.estimated
 
 
 @pytest.mark.parametrize("index", USABLE, ids=repr)
@@ -93,3 +112,18 @@ def test_a_model_or_id_that_is_no_text_is_not_recorded(
     stream = client.chat.completions.create(**ASK, stream=True)
     assert len(list(stream)) == 3
     assert stream.meta.served_model is None
+
+
+@pytest.mark.parametrize("kind", [{"a": 1}, [], 7, None], ids=repr)
+@pytest.mark.parametrize("model", ["m", "auto"])
+def test_an_event_of_a_response_whose_type_is_no_text_is_passed_on(
+    client: OpenAI, openai_server: OpenAIServer, kind: Any, model: str
+) -> None:
+    added = {"type": "response.output_item.added", "item": {"type": kind}, "output_index": 0}
+    done = {"type": "response.completed", "response": {"id": "r", "model": "m", "output": [{"type": kind}]}}
+    frames = [b"data: %b\n\n" % json.dumps(event).encode() for event in ({"type": kind}, added, done)]
+    openai_server.script(events(*frames))
+    received = list(
+        client.with_options(candidates=["m"]).responses.create(model=model, input="x", stream=True)
+    )
+    assert [event.type for event in received[1:]] == ["response.output_item.added", "response.completed"]

@@ -16,7 +16,7 @@ from specclient import AsyncOpenAI, OpenAI, OpenAIError
 
 ASK = [{"role": "user", "content": "hello"}]
 KEY = "sk-a-key-that-no-frame-may-hold"
-COMPLETE = ["400", "500", "reset", "page"]
+COMPLETE = ["400", "500", "reset", "bad-json"]
 STREAMED = ["400", "page", "broken-stream", "bad-stream"]
 KINDS = [(model, False) for model in COMPLETE] + [(model, True) for model in STREAMED]
 

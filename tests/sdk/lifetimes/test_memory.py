@@ -50,7 +50,7 @@ def synchronous_calls():
 
 CALLS = 20  # per round
 async def round():
-    fail = ["400", "500", "reset", "page"]
+    fail = ["400", "500", "reset", "bad-json"]
     jobs = [create(client) for _ in range(5)] + [read("m") for _ in range(3)]
     jobs += [create(client, model) for model in fail]
     jobs += [read("broken-stream"), leave(), cancel(), parse()]

@@ -385,6 +385,36 @@ def test_audio_and_images_have_their_own_prices():
     assert cost.by_kind["input"] == Decimal("0.0004")  # 100 at $4
 
 
+def test_cached_audio_and_images_have_their_own_prices():
+    """The parts of the cache that a Realtime response reports, at the prices of gpt-realtime-mini."""
+    usage = Usage(
+        prompt=1000,
+        completion=0,
+        cached=500,
+        cached_audio=300,
+        cached_image=100,
+        audio_prompt=400,
+        image_prompt=150,
+    )
+    cost = prices().price(usage, "openai", "gpt-realtime-mini", at=AT)
+    assert cost.by_kind == {
+        "cached_input": Decimal("0.000006"),  # 100 of text at $0.06
+        "cached_audio_input": Decimal("0.00009"),  # 300 at $0.30
+        "cached_image_input": Decimal("0.000008"),  # 100 at $0.08
+        "audio_input": Decimal("0.001"),  # 100 that were not cached, at $10
+        "image_input": Decimal("0.00004"),  # 50 at $0.80
+        "input": Decimal("0.00021"),  # 350 of text at $0.60
+        "output": Decimal(0),
+    }
+    assert not cost.estimated
+
+
+def test_cached_media_of_unknown_kind_are_estimated():
+    usage = Usage(prompt=1000, completion=0, cached=300, audio_prompt=400)
+    assert prices().price(usage, "openai", "gpt-realtime", at=AT).estimated
+    assert not prices().price(replace(usage, cached=0), "openai", "gpt-realtime", at=AT).estimated
+
+
 def test_audio_priced_as_text_is_estimated():
     usage = Usage(prompt=1000, completion=0, audio_prompt=400)
     assert prices().price(usage, "openai", "gpt-4o-audio-preview", at=AT).estimated

@@ -16,7 +16,7 @@ import pytest
 from loopback_server import OpenAIServer, events, reply
 
 from specclient import AsyncOpenAI, InvalidWebhookSignatureError, OpenAI
-from specclient.resources import webhooks
+from specclient.resources import webhook_signatures as webhooks
 from specclient.resources.assistants import AssistantEventHandler, AsyncAssistantEventHandler
 
 pytestmark = pytest.mark.anyio

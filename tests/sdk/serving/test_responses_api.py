@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import openai
 import pytest
-import specclient_local
 from gateway_server import Served
 from pydantic import BaseModel
-
-from specclient.config import Settings
 
 Connect = Callable[[str], openai.OpenAI]
 MODEL = "local/demo"
@@ -27,30 +22,11 @@ SCHEMA: Any = {
 }
 FORM: Any = {"format": {"type": "json_schema", "name": "town", "schema": SCHEMA, "strict": True}}
 TOOL: Any = {"type": "function", "name": "sky", "parameters": SCHEMA, "strict": True}
-#: A chat template that renders tools, calls and results in the Hermes format.
-TEMPLATE = (
-    "{{ bos_token }}{% if tools %}# {{ tools[0].function.name }}\n{% endif %}{% for m in messages %}"
-    "{{ m.role }}: {{ m.content or '' }}{% for c in m.tool_calls or [] %}<tool_call>\n"
-    '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}\n</tool_call>'
-    "{% endfor %}\n{% endfor %}"
-)
 
 
 @pytest.fixture
 def client(connect: Connect, local_server: Served) -> openai.OpenAI:
     return connect(local_server.base_url)
-
-
-@pytest.fixture(scope="module")
-def tool_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server of ``local/taught``: the bundled draft, with a chat template that supports tools."""
-    folder = tmp_path_factory.mktemp("taught") / "taught"
-    shutil.copytree(Path(specclient_local.__file__).parent / "bundled" / "draft", folder)
-    file = folder / "tokenizer_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"chat_template": TEMPLATE}))
-    models = {"taught": {"path": str(folder)}}
-    with Served(Settings.model_validate({"ledger": "off", "local": {"threads": 1, "models": models}})) as it:
-        yield it
 
 
 def test_a_response_equals_the_chat_completion_of_its_input(client: openai.OpenAI) -> None:

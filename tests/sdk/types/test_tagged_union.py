@@ -61,6 +61,11 @@ def test_irregular_fields_do_not_change_an_items_class() -> None:
     assert type(message.content[0]) is ResponseOutputRefusal
 
 
+def test_an_item_whose_type_is_no_text_is_kept() -> None:
+    answer = Response.received(b'{"output":[{"type":[1],"a":2}]}')
+    assert answer.to_dict() == {"output": [{"type": [1], "a": 2}]}
+
+
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 @pytest.mark.parametrize(
     "output",

@@ -69,6 +69,15 @@ class FutureTime(PastTime):
     "is a name too, and chooses among all models.",
 )
 @options.tag_option("Tag of its calls, in addition to key=NAME; may be repeated.")
+@click.option(
+    "--alias",
+    "aliases",
+    type=parameter_types.AliasPair(),
+    multiple=True,
+    metavar="NAME=MODEL",
+    help="Serve requests of this key for NAME, or for names that match a pattern, by MODEL; may be repeated. "
+    "Precedes the aliases of the configuration.",
+)
 @click.option("--expires", type=FutureTime(), help="Time of expiry: 90d, 24h, 2030-01-31, or ISO 8601.")
 @options.json_option
 @pass_state
@@ -82,6 +91,7 @@ def command(state: State, /, name: str, **given: Any) -> None:
     Examples:
       specclient serve keys create alice
       specclient serve keys create ci --budget 5/day --requests-per-minute 60
+      specclient serve keys create cheap --alias "gpt-4*=openai/gpt-4o-mini"
       specclient serve keys create bob -m "openai/*" --tag team=web --expires 90d
 
     Environment: SPECCLIENT_LEDGER (path or database URL of the keys), SPECCLIENT_CONFIG.
@@ -102,7 +112,10 @@ def command(state: State, /, name: str, **given: Any) -> None:
         tokens_per_minute=given["tokens_per_minute"],
         models=given["models"],
         tags=dict(given["tags"]),
+        aliases=dict(given["aliases"]),
     )
+    if key.model_aliases is not None:
+        state.async_client().pipeline.destinations.check_targets(key.model_aliases)
     shown = json.dumps({"key": token, **key_values(key, None)}) if given["as_json"] else token
     try:
         store.add(key)

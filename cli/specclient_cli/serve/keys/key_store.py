@@ -68,5 +68,6 @@ def key_values(key: StoredKey, spent: int | None) -> dict[str, Any]:
         "tokens_per_minute": key.tokens_per_minute,
         "models": list(key.models),
         "tags": dict(key.tags),
+        "aliases": dict(key.aliases),
         **{name: None if at is None else at.isoformat() for name, at in times.items()},
     }

@@ -19,6 +19,7 @@ from specclient.types.chat.chat_completion_chunk import (
 from specclient.types.chat.chat_completion_message import ChatCompletionMessageFunctionToolCall, Function
 from specclient_local.api.openai_request.parser import EngineRequest
 from specclient_local.api.openai_response.logprobs import chat_logprobs
+from specclient_local.api.openai_response.stop_reason import stop_reason
 from specclient_local.api.tools.call_parser import (
     ParsedToolCall,
     ToolCallDelta,
@@ -70,7 +71,11 @@ class ChatChoice:
         if generation.logprobs is not None:
             logprobs = chat_logprobs(self.tokenizer, generation.logprobs)
         return Choice(
-            index=self.index, message=message, finish_reason=self._reason(generation), logprobs=logprobs
+            index=self.index,
+            message=message,
+            finish_reason=self._reason(generation),
+            logprobs=logprobs,
+            **stop_reason(generation),
         )
 
     def first_chunks(self, _: Piece) -> list[ChunkChoice]:
@@ -97,7 +102,7 @@ class ChatChoice:
 
     def last_chunks(self, generation: Generation) -> list[ChunkChoice]:
         """Return the chunk with the finish reason."""
-        return [self._chunk(ChoiceDelta(), self._reason(generation))]
+        return [self._chunk(ChoiceDelta(), self._reason(generation), **stop_reason(generation))]
 
     def _reason(self, generation: Generation) -> FinishReason:
         called = self.parser is not None and self.parser.calls > 0

@@ -69,7 +69,7 @@ class LegacyLogprobs:
             start, self._offset = self._offset, self._offset + len(self.detokenizer.push(token))
             # The detokenizer may first emit earlier bytes that formed no character; they precede this token.
             offsets.append(max(start, self._offset - len(text)))
-        return Logprobs.construct(
+        return Logprobs.with_defaults(
             tokens=texts,
             token_logprobs=[None if score is None else _finite(score.logprob) for score in scores],
             top_logprobs=[None if score is None else self._top(score) for score in scores],

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from specclient.types.completion import CompletionChoice, Logprobs
 from specclient_local.api.openai_request.parser import EngineRequest
 from specclient_local.api.openai_response.logprobs import LegacyLogprobs, prompt_logprobs
+from specclient_local.api.openai_response.stop_reason import stop_reason
 from specclient_local.model.detokenizer import IncrementalDetokenizer
 from specclient_local.model.tokenizer import Tokenizer
 
@@ -42,7 +43,7 @@ class TextChoice:
         if self.request.echo and generation.scored is not None:
             tokens, scores = [*prompt_ids, *tokens], [*generation.scored.scores, *scores]
         logprobs = self._next_logprobs(prompt_ids, tokens, scores)
-        extra |= self._token_ids(generation.token_ids)
+        extra |= self._token_ids(generation.token_ids) | stop_reason(generation)
         return self._chunk(text + generation.text, generation.finish_reason, logprobs=logprobs, **extra)
 
     def first_chunks(self, piece: Piece) -> list[CompletionChoice]:
@@ -69,7 +70,7 @@ class TextChoice:
 
     def last_chunks(self, generation: Generation) -> list[CompletionChoice]:
         """Return the chunk with the finish reason."""
-        return [self._chunk("", generation.finish_reason)]
+        return [self._chunk("", generation.finish_reason, **stop_reason(generation))]
 
     def _chunk(self, text: str, reason: FinishReason | None = None, **extra: Any) -> CompletionChoice:
         return CompletionChoice(index=self.index, text=text, finish_reason=reason, **extra)

@@ -44,7 +44,7 @@ class CompletionBuilder:
         }
         if self._includes_ids:
             choice["token_ids"] = list(token_ids)
-        return Completion.construct(
+        return Completion.with_defaults(
             id=self._id or "cmpl-remote",
             object="text_completion",
             created=int(self._context.created_at.timestamp()),
