@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specclient.draft_target.presets import DEPTHS, PAIRS, SEGMENT_TOKENS, ModelPair, Task
+from specclient.draft_target.presets import DEPTHS, DEPTHS_TOKENS, PAIRS, SEGMENT_TOKENS, ModelPair, Task
 from specclient.draft_target.result import DraftTargetResult, StageResult, acceptance
 from specclient.draft_target.workflow import (
     aspeculative_decode,
@@ -13,6 +13,7 @@ from specclient.draft_target.workflow import (
 
 __all__ = [
     "DEPTHS",
+    "DEPTHS_TOKENS",
     "PAIRS",
     "SEGMENT_TOKENS",
     "DraftTargetResult",

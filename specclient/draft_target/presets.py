@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from specclient.config import FILE_NAME, Settings
 from specclient.errors import ConfigurationError
@@ -16,14 +16,25 @@ Task = Literal["chat", "documents", "code", "long_context"]
 #: Tokens per segment of a draft: one or two sentences, or a few lines of code.
 SEGMENT_TOKENS = 32
 
-#: Minimum and maximum draft depth by task, in segments; the maximum is the default. The values are those of
-#: tutorials of this workflow (among them HolySheep AI's articles on speculative decoding over chat APIs): a
-#: starting point, not measured by us. There they are the K of speculative decoding, tokens between two
-#: verifications. Over chat calls a verification is a whole request, which a few tokens cannot pay for;
-#: therefore K counts segments of :data:`SEGMENT_TOKENS` tokens here.
-DEPTHS: Mapping[Task, tuple[int, int]] = MappingProxyType(
+_ADVISED_DEPTHS: Mapping[Task, tuple[int, int]] = MappingProxyType(
     {"chat": (3, 4), "documents": (5, 6), "code": (4, 5), "long_context": (2, 3)}
 )
+
+#: Minimum and maximum draft length by task, in tokens. The values are those of tutorials of this workflow
+#: (among them HolySheep AI's articles on speculative decoding over chat APIs), which call them
+#: ``speculation_depth`` and send them as the draft call's ``max_tokens``. They are the K of speculative
+#: decoding, tokens between two verifications, and not measured by us.
+DEPTHS_TOKENS: Mapping[Task, tuple[int, int]] = _ADVISED_DEPTHS
+
+#: Minimum and maximum draft depth by task, in segments; the maximum is the default. The numbers are those of
+#: :data:`DEPTHS_TOKENS`: a starting point. Over chat calls a verification is a whole request, which a few
+#: tokens cannot pay for; therefore they count segments of :data:`SEGMENT_TOKENS` tokens here.
+DEPTHS: Mapping[Task, tuple[int, int]] = _ADVISED_DEPTHS
+
+#: The ``depth_tokens`` that stands for the maximum of :data:`DEPTHS_TOKENS` for the call's task.
+BY_TASK: Final = "task"
+
+DepthTokens = int | Literal["task"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +81,54 @@ def pair_of(settings: Settings, name: str, draft: str | None, target: str | None
     return ModelPair(draft or preset.draft, target or preset.target)
 
 
-def depth_of(task: Any, depth: Any) -> int:
-    """Return the depth of a call in segments: ``depth`` if given, else the maximum of its task.
+@dataclass(frozen=True, slots=True)
+class DraftLength:
+    """The maximum length of a draft.
+
+    Attributes:
+        tokens: the draft call's token limit.
+        segments: the depth in segments of :data:`SEGMENT_TOKENS`; None where it was given in tokens.
+    """
+
+    tokens: int
+    segments: int | None = None
+
+
+def draft_length_of(task: Any, depth: Any, depth_tokens: Any) -> DraftLength:
+    """Return the draft's length: what is given, else the maximum of the task in segments.
+
+    Args:
+        task: one of :data:`Task`.
+        depth: in segments of :data:`SEGMENT_TOKENS` tokens, or None.
+        depth_tokens: in tokens, or ``"task"`` for the maximum of the task in tokens, or None.
 
     Raises:
-        ConfigurationError: the task is unknown, or the depth is not a positive whole number.
+        ConfigurationError: the task is unknown, both lengths are given, or one is not a positive whole
+            number.
     """
     if task not in get_args(Task):
         raise ConfigurationError(f"task is {task!r}; it must be one of {', '.join(get_args(Task))}")
-    if depth is None:
-        return DEPTHS[task][1]
-    if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
+    if depth is not None and depth_tokens is not None:
+        raise ConfigurationError(
+            f"depth is {depth!r} and depth_tokens is {depth_tokens!r}; give depth (in segments of "
+            f"{SEGMENT_TOKENS} tokens) or depth_tokens (in tokens), not both"
+        )
+    if depth_tokens is not None:
+        if depth_tokens == BY_TASK:
+            return DraftLength(DEPTHS_TOKENS[task][1])
+        if not _is_positive(depth_tokens):
+            raise ConfigurationError(
+                f"depth_tokens is {depth_tokens!r}; it must be a whole number of tokens, 1 or more, or "
+                f"{BY_TASK!r} for the task's preset"
+            )
+        return DraftLength(depth_tokens)
+    segments = DEPTHS[task][1] if depth is None else depth
+    if not _is_positive(segments):
         raise ConfigurationError(
             f"depth is {depth!r}; it must be a whole number of segments of {SEGMENT_TOKENS} tokens, 1 or more"
         )
-    return depth
+    return DraftLength(segments * SEGMENT_TOKENS, segments)
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

@@ -62,7 +62,8 @@ class DraftTargetResult:
 
     Attributes:
         draft, target: see :class:`StageResult`.
-        depth: the maximum length of the draft, in segments.
+        depth_tokens: the maximum length of the draft in tokens.
+        depth: the same in segments of 32 tokens; None where it was given in tokens.
         handed: how the target received the draft: as a ``prediction``, in the ``conversation``, or not at all
             (``nothing``).
         reason: why it was handed over in this way.
@@ -74,7 +75,8 @@ class DraftTargetResult:
 
     draft: StageResult
     target: StageResult
-    depth: int
+    depth_tokens: int
+    depth: int | None
     handed: DraftHandover
     reason: str
     latency_s: float

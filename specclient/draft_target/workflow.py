@@ -30,7 +30,14 @@ from specclient.client.async_client import AsyncOpenAI
 from specclient.client.bridge import Bridge
 from specclient.client.core import ClientCore
 from specclient.client.sync_client import OpenAI
-from specclient.draft_target.presets import SEGMENT_TOKENS, ModelPair, Task, depth_of, pair_of
+from specclient.draft_target.presets import (
+    DepthTokens,
+    DraftLength,
+    ModelPair,
+    Task,
+    draft_length_of,
+    pair_of,
+)
 from specclient.draft_target.result import DraftHandover, DraftTargetResult, StageResult
 from specclient.errors import ConfigurationError, OpenAIError
 from specclient.providers.endpoint import Endpoint
@@ -64,6 +71,7 @@ async def aspeculative_decode(
     pair: str = "balanced",
     task: Task = "chat",
     depth: int | None = None,
+    depth_tokens: DepthTokens | None = None,
     client: AsyncOpenAI | None = None,
     **params: Any,
 ) -> DraftTargetResult:
@@ -83,6 +91,9 @@ async def aspeculative_decode(
         pair: ``cost``, ``quality``, ``balanced``, or a ``[pairs.NAME]`` table of the configuration.
         task: ``chat``, ``documents``, ``code`` or ``long_context``: sets the depth where none is given.
         depth: the length of the draft, in segments of 32 tokens (its ``max_tokens`` is ``32 * depth``).
+        depth_tokens: the length of the draft in tokens (its ``max_tokens``), which tutorials call
+            ``speculation_depth``; ``"task"`` is the task's preset in tokens, 3 to 6. Not together with
+            ``depth``.
         client: provides connections, configuration and ledger; None creates one for this call.
         params: of ``chat.completions.create``. The draft uses the same ``temperature``, ``top_p``, ``seed``
             and ``stop``, and at most half of ``deadline_s``.
@@ -92,11 +103,11 @@ async def aspeculative_decode(
 
     Raises:
         OpenAIError: the target failed; see :mod:`specclient.errors`.
-        ConfigurationError: an unknown pair, task, or depth.
+        ConfigurationError: an unknown pair or task, an invalid depth, or both depths.
         TypeError: an unknown parameter, or one that the workflow sets itself.
     """
     async with AsyncOpenAI() if client is None else nullcontext(client) as own:
-        plan = _plan(own.core, (draft, target, pair), depth_of(task, depth), params)
+        plan = _plan(own.core, (draft, target, pair), draft_length_of(task, depth, depth_tokens), params)
         return _checked(await _decode(plan, prompt))
 
 
@@ -108,12 +119,13 @@ def speculative_decode(
     pair: str = "balanced",
     task: Task = "chat",
     depth: int | None = None,
+    depth_tokens: DepthTokens | None = None,
     client: OpenAI | None = None,
     **params: Any,
 ) -> DraftTargetResult:
     """Answer a prompt with a draft and a target model; see :func:`aspeculative_decode`."""
     with OpenAI() if client is None else nullcontext(client) as own:
-        plan = _plan(own.core, (draft, target, pair), depth_of(task, depth), params)
+        plan = _plan(own.core, (draft, target, pair), draft_length_of(task, depth, depth_tokens), params)
         return _checked(Bridge().run(_decode, plan, prompt))
 
 
@@ -126,6 +138,7 @@ async def aspeculative_decode_many(
     pair: str = "balanced",
     task: Task = "chat",
     depth: int | None = None,
+    depth_tokens: DepthTokens | None = None,
     client: AsyncOpenAI | None = None,
     **params: Any,
 ) -> list[DraftTargetResult]:
@@ -143,7 +156,7 @@ async def aspeculative_decode_many(
         ConfigurationError, TypeError: invalid arguments.
     """
     async with AsyncOpenAI() if client is None else nullcontext(client) as own:
-        plan = _plan(own.core, (draft, target, pair), depth_of(task, depth), params)
+        plan = _plan(own.core, (draft, target, pair), draft_length_of(task, depth, depth_tokens), params)
         return await _decode_many(plan, prompts, _checked_concurrency(concurrency))
 
 
@@ -156,12 +169,13 @@ def speculative_decode_many(
     pair: str = "balanced",
     task: Task = "chat",
     depth: int | None = None,
+    depth_tokens: DepthTokens | None = None,
     client: OpenAI | None = None,
     **params: Any,
 ) -> list[DraftTargetResult]:
     """Answer several prompts concurrently; see :func:`aspeculative_decode_many`."""
     with OpenAI() if client is None else nullcontext(client) as own:
-        plan = _plan(own.core, (draft, target, pair), depth_of(task, depth), params)
+        plan = _plan(own.core, (draft, target, pair), draft_length_of(task, depth, depth_tokens), params)
         return Bridge().run(_decode_many, plan, prompts, _checked_concurrency(concurrency))
 
 
@@ -171,20 +185,23 @@ class _DecodePlan:
 
     core: ClientCore
     pair: ModelPair
-    depth: int
+    length: DraftLength
     params: Mapping[str, Any]
     clock: Clock = time.perf_counter
 
 
 def _plan(
-    core: ClientCore, models: tuple[str | None, str | None, str], depth: int, params: Mapping[str, Any]
+    core: ClientCore,
+    models: tuple[str | None, str | None, str],
+    length: DraftLength,
+    params: Mapping[str, Any],
 ) -> _DecodePlan:
     """Check the arguments that all prompts share; ``models`` are draft, target and pair."""
     for name in params:
         if name in _RESERVED_PARAMS:
             raise TypeError(f"speculative_decode() sets {name!r} itself; leave it out")
     draft, target, pair = models
-    plan = _DecodePlan(core, pair_of(core.settings, pair, draft, target), depth, params)
+    plan = _DecodePlan(core, pair_of(core.settings, pair, draft, target), length, params)
     _request(plan, [])  # raises for an unknown parameter before anything is sent
     return plan
 
@@ -235,7 +252,8 @@ async def _decode(plan: _DecodePlan, prompt: PromptInput) -> DraftTargetResult:
     return DraftTargetResult(
         draft=draft,
         target=target,
-        depth=plan.depth,
+        depth=plan.length.segments,
+        depth_tokens=plan.length.tokens,
         handed=handed,
         reason=reason,
         latency_s=plan.clock() - started_s,
@@ -255,7 +273,7 @@ def _draft_stage_request(plan: _DecodePlan, request: Request) -> Request:
     limits = {name: limit for name, limit in params.items() if isinstance(limit, int)}
     draft = draft_request(request, plan.pair.draft)
     params = {name: value for name, value in draft.params.items() if name != "max_tokens"}
-    params[next(iter(limits), "max_tokens")] = min([plan.depth * SEGMENT_TOKENS, *limits.values()])
+    params[next(iter(limits), "max_tokens")] = min([plan.length.tokens, *limits.values()])
     options, deadline_s = draft.options, request.options.deadline_s
     if deadline_s is not None:
         options = replace(options, deadline_s=deadline_s * _DRAFT_DEADLINE_SHARE)

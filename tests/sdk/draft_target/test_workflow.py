@@ -12,7 +12,7 @@ from loopback_server import OpenAIServer, Received, Wire, hang, reply
 
 import specclient
 from specclient import AsyncOpenAI, ConfigurationError, OpenAI
-from specclient.draft_target import DEPTHS, PAIRS, SEGMENT_TOKENS
+from specclient.draft_target import DEPTHS, DEPTHS_TOKENS, PAIRS, SEGMENT_TOKENS
 from specclient.draft_target.workflow import VERIFY_PROMPT
 
 pytestmark = pytest.mark.anyio
@@ -187,6 +187,12 @@ def test_a_draft_gets_half_of_the_deadline(client: OpenAI, openai_server: OpenAI
         ({"task": "long_context"}, {"max_tokens": 96}),
         ({"task": "documents"}, {"max_tokens": 192}),
         ({}, {"max_tokens": 128}),
+        ({"depth_tokens": 5}, {"max_tokens": 5}),
+        ({"depth_tokens": 5, "max_completion_tokens": 4}, {"max_completion_tokens": 4}),
+        ({"depth_tokens": "task"}, {"max_tokens": 4}),
+        ({"depth_tokens": "task", "task": "documents"}, {"max_tokens": 6}),
+        ({"depth_tokens": "task", "task": "code"}, {"max_tokens": 5}),
+        ({"depth_tokens": "task", "task": "long_context"}, {"max_tokens": 3}),
     ],
 )
 def test_depth_limits_the_drafts_tokens(
@@ -197,6 +203,26 @@ def test_depth_limits_the_drafts_tokens(
     assert {name: value for name, value in first.items() if name.startswith("max")} == limit
     own = {name: value for name, value in params.items() if name.startswith("max")}
     assert {name: value for name, value in second.items() if name.startswith("max")} == own
+
+
+@pytest.mark.parametrize(
+    ("params", "lengths"),
+    [({"depth": 2}, (2, 64)), ({"depth_tokens": 7}, (None, 7)), ({"depth_tokens": "task"}, (None, 4))],
+)
+def test_a_result_states_the_length_in_the_units_given(
+    client: OpenAI, openai_server: OpenAIServer, params: dict, lengths: tuple
+) -> None:
+    result = specclient.speculative_decode("x", pair="mine", client=client, **params)
+    assert (result.depth, result.depth_tokens) == lengths
+
+
+def test_presets_in_tokens_are_those_of_tutorials() -> None:
+    assert dict(DEPTHS_TOKENS) == {
+        "chat": (3, 4),
+        "documents": (5, 6),
+        "code": (4, 5),
+        "long_context": (2, 3),
+    }
 
 
 def test_messages_are_passed_to_both_models(client: OpenAI, openai_server: OpenAIServer) -> None:
@@ -215,6 +241,11 @@ def test_messages_are_passed_to_both_models(client: OpenAI, openai_server: OpenA
         ({"task": "poems"}, "'poems'.*chat, documents, code, long_context"),
         ({"depth": 0}, "depth is 0.*32 tokens"),
         ({"depth": True}, "depth is True"),
+        ({"depth_tokens": 0}, "depth_tokens is 0.*1 or more, or 'task'"),
+        ({"depth_tokens": True}, "depth_tokens is True"),
+        ({"depth_tokens": 4.0}, "depth_tokens is 4.0"),
+        ({"depth_tokens": "code"}, "depth_tokens is 'code'"),
+        ({"depth": 1, "depth_tokens": 4}, "depth is 1 and depth_tokens is 4; give .* not both"),
         ({"draft": ""}, "draft is ''"),
         ({"concurrency": 0}, "concurrency is 0"),
     ],
