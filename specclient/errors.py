@@ -12,7 +12,8 @@ OpenAIError
 │       ├── BadRequestError            400
 │       │   └── UnsupportedParameterError   refused before sending
 │       ├── AuthenticationError        401
-│       │   └── OAuthError                  a token exchange failed
+│       │   ├── OAuthError                  a token exchange failed
+│       │   └── CredentialsError            also a SpecClientError: a cloud's gave no token
 │       ├── PermissionDeniedError      403
 │       ├── NotFoundError              404
 │       ├── ConflictError              409
@@ -49,11 +50,12 @@ __all__ = [
     "APIConnectionError", "APIError", "APIResponseValidationError", "APIStatusError", "APITimeoutError",
     "AuthenticationError", "BadRequestError", "BudgetExceededError", "CheckpointError", "CircuitOpenError",
     "ConfigurationError", "ConflictError", "ContentFilterFinishReasonError", "ContextOverflowError",
-    "DeadlineExceededError", "EngineError", "InternalServerError", "InvalidWebhookSignatureError",
-    "LedgerError", "LengthFinishReasonError", "NoRouteError", "NotFoundError", "OAuthError", "OpenAIError",
-    "PermissionDeniedError", "RateLimitError", "ResponseTooLargeError", "SpecClientError",
-    "SubjectTokenProviderError", "UnprocessableEntityError", "UnsupportedParameterError",
-    "WebSocketConnectionClosedError", "WebSocketQueueFullError", "status_error",
+    "CredentialsError", "DeadlineExceededError", "EngineError", "InternalServerError",
+    "InvalidWebhookSignatureError", "LedgerError", "LengthFinishReasonError", "NoRouteError",
+    "NotFoundError", "OAuthError", "OpenAIError", "PermissionDeniedError", "RateLimitError",
+    "ResponseTooLargeError", "SpecClientError", "SubjectTokenProviderError", "UnprocessableEntityError",
+    "UnsupportedParameterError", "WebSocketConnectionClosedError", "WebSocketQueueFullError",
+    "status_error",
 ]  # fmt: skip
 
 
@@ -289,6 +291,13 @@ class OAuthError(AuthenticationError):
         )
         super().__init__(message, response=response, body=body)
         self.error: str | None = fields.get("error")
+
+
+class CredentialsError(AuthenticationError, SpecClientError):
+    """The credentials of a cloud are missing, expired or refused; the request was not sent.
+
+    Its message has neither tokens nor keys. It is not retried.
+    """
 
 
 class PermissionDeniedError(APIStatusError):

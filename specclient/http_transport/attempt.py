@@ -28,7 +28,7 @@ class HTTPAttempt:
 
     Attributes:
         adapter: the client that sends it.
-        request: the request as sent; its headers include those of ``auth``.
+        request: the request as sent; it is what ``authorize`` returned.
         limits: the time limits in force.
         response_limits: the limits on the size of the response.
         attempts: the attempt's number, from 1.
@@ -162,9 +162,3 @@ class HTTPAttempt:
         with cancel_shield(), suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_S):
                 await self.adapter.close(self.response)
-
-
-def merged_headers(headers: Mapping[str, str], winning: Mapping[str, str]) -> dict[str, str]:
-    """Return ``headers`` updated with ``winning``. Names are compared without regard to case."""
-    names = {name.lower() for name in winning}
-    return {**{name: value for name, value in headers.items() if name.lower() not in names}, **winning}

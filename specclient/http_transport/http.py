@@ -21,7 +21,7 @@ from specclient.errors import (
     ConfigurationError,
 )
 from specclient.http_transport import errors
-from specclient.http_transport.attempt import RETRY_HEADER, HTTPAttempt, merged_headers
+from specclient.http_transport.attempt import RETRY_HEADER, HTTPAttempt
 from specclient.http_transport.body_limits import DEFAULT_RESPONSE_LIMITS
 from specclient.http_transport.cancellation import RequestCancelScope
 from specclient.http_transport.circuit_breaker import BreakerPermit, CircuitBreaker
@@ -267,9 +267,8 @@ class Transport:
 
     async def _send_once(self, attempt: HTTPAttempt, permit: BreakerPermit, *, stream: bool) -> None:
         request, number = attempt.request, attempt.attempts
-        if request.auth is not None:
-            request = replace(request, headers=merged_headers(request.headers, await request.auth()))
-            attempt.request = request
+        if request.authorize is not None:
+            request = attempt.request = await request.authorize(request)
         debug = _log.isEnabledFor(logging.DEBUG)
         started_at = self._clock() if debug else 0.0
         failure = None

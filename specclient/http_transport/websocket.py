@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -95,10 +94,8 @@ async def open_websocket(
         APIConnectionError: there was no connection, or the answer was not a handshake.
         TypeError: an option does not exist.
     """
-    headers = dict(wire.headers)
-    if wire.auth is not None:
-        headers |= await wire.auth()
-    wire = replace(wire, headers=headers)
+    if wire.authorize is not None:
+        wire = await wire.authorize(wire)
     size = limits.max_event_bytes
     defaults = {"compression": None, "max_size": None if math.isinf(size) else int(size)}
     if options.get("max_size") is not None:
@@ -107,7 +104,7 @@ async def open_websocket(
         return await _SameOriginConnect(
             websocket_url(wire.url),
             user_agent_header=None,
-            additional_headers=headers,
+            additional_headers=dict(wire.headers),
             **{**defaults, **options},
         )
     except (InvalidStatus, InvalidProxyStatus) as error:

@@ -88,6 +88,6 @@ def has_key(endpoint: Endpoint, options: OriginOptions | None) -> bool:
     Args:
         options: the caller's options for this provider; None if it was addressed to another one.
     """
-    if endpoint.key is not None or endpoint.key_source is not None or not endpoint.key_required:
+    if endpoint.has_key:
         return True
     return options is not None and any(options.headers.get(name) for name in _KEYS)

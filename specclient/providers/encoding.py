@@ -124,11 +124,14 @@ def counts_retries(added: Mapping[str, Any]) -> bool:
     return not any(name.lower() == "x-stainless-retry-count" for name in added)
 
 
-def asks_key(endpoint: Endpoint, method: ApiMethod, added: Mapping[str, Any]) -> bool:
-    """Return whether ``key_source`` is called: not if the caller's headers contain the key already."""
-    if endpoint.key_source is None or _is_admin(method):
-        return False
-    return not any(name.lower() == endpoint.key_header for name in (*endpoint.headers, *added))
+def brings_key(endpoint: Endpoint, method: ApiMethod, added: Mapping[str, Any]) -> bool:
+    """Return whether a request has its key: in the caller's headers, or that of ``client.admin``."""
+    if _is_admin(method):
+        return True
+    carriers = (
+        {endpoint.key_header} if endpoint.authorizer is None else {endpoint.key_header, "authorization"}
+    )
+    return any(name.lower() in carriers for name in (*endpoint.headers, *added))
 
 
 def _is_admin(method: ApiMethod) -> bool:
@@ -161,7 +164,8 @@ def _check_credentials(
     endpoint: Endpoint, method: ApiMethod, headers: Mapping[str, Any], added: Mapping[str, Any]
 ) -> None:
     admin = _is_admin(method)
-    if not endpoint.key_required or (endpoint.key_source is not None and not admin):
+    fresh = endpoint.key_source is not None or endpoint.authorizer is not None  # before each attempt
+    if not endpoint.key_required or (fresh and not admin):
         return
     carriers = ("authorization", "api-key", endpoint.key_header)
     if any(headers.get(name) for name in carriers):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
@@ -13,9 +13,31 @@ from specclient.errors import ConfigurationError
 from specclient.providers.openai.quirks import NO_QUIRKS, Quirks
 from specclient.runtime.masked_urls import mask_url
 from specclient.types.capabilities import UNKNOWN_CAPABILITIES, Capabilities
+from specclient.types.wire import WireRequest
 
 #: Returns the key. Called before each HTTP attempt, so the key may change.
 KeySource = Callable[[], str | Awaitable[str]]
+
+
+class Authorizer(Protocol):
+    """Authorises requests to a cloud with the tokens or signatures that the caller's credentials give.
+
+    An endpoint has one in place of a key. It is an :data:`specclient.types.wire.Authorize`, so it may also be
+    called with a request alone.
+    """
+
+    @property
+    def lacks(self) -> str | None:
+        """What is missing for a first attempt, as text; None if one may succeed. Reads no network."""
+        ...
+
+    async def __call__(self, request: WireRequest) -> WireRequest:
+        """Return a request as one attempt sends it.
+
+        Raises:
+            CredentialsError: the credentials are missing, expired or refused.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +51,7 @@ class Endpoint:
         dialect: the name of the wire dialect, see :mod:`specclient.providers.dialects`.
         key: sent as a bearer token; None sends none.
         key_source: called for the key before each HTTP attempt, in place of ``key``.
+        authorizer: authorises requests in place of a key; None for providers with keys.
         key_header: a name other than ``authorization`` sends the bare key in that header (Azure's
             ``api-key``).
         admin_key: sent with the methods of ``client.admin``.
@@ -62,6 +85,7 @@ class Endpoint:
     dialect: str = "openai"
     key: SecretStr | None = None
     key_source: KeySource | None = field(default=None, repr=False)
+    authorizer: Authorizer | None = field(default=None, repr=False)
     key_header: str = "authorization"
     admin_key: SecretStr | None = None
     deployments: bool = False
@@ -104,9 +128,18 @@ class Endpoint:
         if "{" in self.base_url:
             option = f"give base_url under [providers.{self.name}] in specclient.toml"
             return f"no address: {f'set {self.base_url_env}, or ' if self.base_url_env else ''}{option}"
-        if self.key_required and self.key is None and self.key_source is None:
-            return f"no key: set {' or '.join(self.key_env)}"
-        return None
+        if self.has_key:
+            return None
+        if self.authorizer is not None:
+            return self.authorizer.lacks
+        return f"no key: set {' or '.join(self.key_env)}"
+
+    @property
+    def has_key(self) -> bool:
+        """Whether the endpoint has a key or other credentials, as far as known, or needs none."""
+        if self.key is not None or self.key_source is not None or not self.key_required:
+            return True
+        return self.authorizer is not None and self.authorizer.lacks is None
 
     def capabilities_of(self, model: str) -> Capabilities:
         """Return the capabilities of one model: the endpoint's, with unknown ones filled in from a probe.

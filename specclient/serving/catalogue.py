@@ -163,21 +163,15 @@ class ModelCatalogue:
         if not self._places.known(head) or head in self._places.backend_names():
             return False
         place = self._places.get(head)
-        return isinstance(place, Endpoint) and has_key(place)
-
-
-def has_key(place: Endpoint) -> bool:
-    """Return whether an endpoint has its key, or needs none."""
-    return place.key is not None or place.key_source is not None or not place.key_required
+        return isinstance(place, Endpoint) and place.has_key
 
 
 def check_key(place: Endpoint) -> None:
     """Raise ServingError if the key of an endpoint is missing."""
-    if not has_key(place):
+    if not place.has_key:
         raise ServingError(
             401,
-            f"this server has no key for provider {place.name!r}: set {' or '.join(place.key_env)} in the "
-            "server's environment",
+            f"this server cannot call provider {place.name!r}: {place.lacks} (in the server's environment)",
             code="provider_key_missing",
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote_plus
 
@@ -138,6 +138,13 @@ class FailedAttempt(NamedTuple):
     sent: bool
 
 
+#: Returns a request as one attempt sends it: with a fresh key or token, with the signature of its method,
+#: URL, headers and body, or at a URL that depends on the credentials. It is called before each attempt with
+#: the request as encoded, whose ``content`` is bytes unless it is a stream or a form. Headers that it adds
+#: are secret, except those in :data:`PUBLIC_HEADERS`.
+Authorize = Callable[["WireRequest"], Awaitable["WireRequest"]]
+
+
 @dataclass(frozen=True, slots=True)
 class WireRequest:
     """A complete HTTP request; made by a provider's ``encode``, sent by the transport.
@@ -152,7 +159,7 @@ class WireRequest:
         files: the files of the form, each ``(field, file)`` or ``(field, (name, file, type))``, with bytes,
             text, or a binary file, which is read while it is sent. The body is then ``multipart/form-data``.
             A file that is not seekable is sent once, without retries.
-        auth: called before each attempt; returns secret headers that override ``headers``.
+        authorize: called before each attempt; see :data:`Authorize`. None sends the request as it is.
         deadline_s: seconds for all attempts and the waits before and between them; None for no limit.
         retryable: whether the request may be retried.
         follow_redirects: whether redirects are followed; None for the client's setting, True in our client.
@@ -170,13 +177,19 @@ class WireRequest:
     max_retries: int | None = None
     data: Mapping[str, Any] | None = None
     files: Sequence[tuple[str, Any]] | None = None
-    auth: Callable[[], Awaitable[Mapping[str, str]]] | None = field(default=None, repr=False)
+    authorize: Authorize | None = field(default=None, repr=False)
     deadline_s: float | None = None
     retryable: bool = True
     follow_redirects: bool | None = None
     count_retries: bool = True
     tokens: int | None = None
     on_failed_attempt: Callable[[FailedAttempt], None] | None = field(default=None, repr=False, compare=False)
+
+    def with_headers(self, winning: Mapping[str, str]) -> WireRequest:
+        """Return the request with headers that override others of the same name, in any case."""
+        names = {name.lower() for name in winning}
+        kept = {name: value for name, value in self.headers.items() if name.lower() not in names}
+        return replace(self, headers={**kept, **winning})
 
 
 @dataclass(frozen=True, slots=True)

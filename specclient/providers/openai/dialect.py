@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import pydantic
@@ -14,7 +14,7 @@ from specclient.errors import APIError, APIResponseValidationError, Configuratio
 from specclient.providers import forms, predictions
 from specclient.providers.dialects import EventReader
 from specclient.providers.encoding import (
-    asks_key,
+    brings_key,
     counts_retries,
     headers_of,
     json_of,
@@ -50,7 +50,7 @@ from specclient.types.model import Model
 from specclient.types.named import named, reader
 from specclient.types.request import Request
 from specclient.types.usage import Usage
-from specclient.types.wire import WireRequest, WireResponse
+from specclient.types.wire import Authorize, WireRequest, WireResponse
 
 _Wire = TypeVar("_Wire", bound=WireModel)
 
@@ -88,7 +88,7 @@ class OpenAIDialect:
             content=content,
             data=data,
             files=files,
-            auth=_fresh_key(endpoint) if asks_key(endpoint, method, options.headers) else None,
+            authorize=_authorize(endpoint, method, options.headers),
             deployment=f"{endpoint.name}/{model}{endpoint.account}",
             timeout=options.timeout,
             max_retries=options.max_retries,
@@ -203,10 +203,19 @@ def _as_taken(
     return path, with_flags(apply_quirks(given, own, quirks), endpoint.capabilities.telemetry_flags)
 
 
-def _fresh_key(endpoint: Endpoint) -> Callable[[], Awaitable[Mapping[str, str]]]:
-    """Return a function that calls ``key_source`` and returns the key's headers."""
+def _authorize(endpoint: Endpoint, method: ApiMethod, added: Mapping[str, Any]) -> Authorize | None:
+    """Return what authorises the attempts of a request; None if it has its key, or needs none."""
+    if endpoint.key_source is None and (endpoint.authorizer is None or endpoint.key is not None):
+        return None
+    if brings_key(endpoint, method, added):
+        return None
+    return _fresh_key(endpoint) if endpoint.key_source is not None else endpoint.authorizer
 
-    async def headers() -> dict[str, str]:
+
+def _fresh_key(endpoint: Endpoint) -> Authorize:
+    """Return a function that calls ``key_source`` and adds the key's headers to a request."""
+
+    async def with_key(request: WireRequest) -> WireRequest:
         source: Any = endpoint.key_source
         assert source is not None
         if inspect.iscoroutinefunction(source) or inspect.iscoroutinefunction(type(source).__call__):
@@ -223,11 +232,9 @@ def _fresh_key(endpoint: Endpoint) -> Callable[[], Awaitable[Mapping[str, str]]]
                 f"the function that gives the key of {endpoint.name!r} returned a {type(key).__name__}; "
                 "it must return a string"
             )
-        if not key:
-            return {}
-        return key_headers(endpoint, key)
+        return request.with_headers(key_headers(endpoint, key)) if key else request
 
-    return headers
+    return with_key
 
 
 def _plain_answer(response_type: Any, reply: WireResponse) -> Any:

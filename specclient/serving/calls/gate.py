@@ -14,7 +14,7 @@ from specclient.providers import Endpoint
 from specclient.routing.router import AUTO
 from specclient.serving.admission import AdmissionQueue
 from specclient.serving.calls.off_loop import OffLoop
-from specclient.serving.catalogue import ModelCatalogue, has_key, model_row
+from specclient.serving.catalogue import ModelCatalogue, model_row
 from specclient.serving.exchange import HTTPExchange
 from specclient.serving.keys.key import StoredKey
 from specclient.serving.keys.limiter import KeyLimiter, authorized_request
@@ -120,7 +120,7 @@ class CallGate:
         own = places.endpoints.get(provider)
         if places.owns_names or not model.startswith(family) or "/" in model:
             return model
-        if own is None or not has_key(own) or self.speaks(model, provider):
+        if own is None or not own.has_key or self.speaks(model, provider):
             return model
         return f"{provider}/{model}"
 

@@ -23,7 +23,6 @@ from specclient.openai_http.response import JSON
 from specclient.providers import Endpoint
 from specclient.resources.table.rows import Row, method_of
 from specclient.serving.calls.gate import CallGate
-from specclient.serving.catalogue import has_key
 from specclient.serving.exchange import ASGIMessage, HTTPExchange
 from specclient.serving.keys.key import StoredKey
 from specclient.serving.keys.limiter import check_route
@@ -92,7 +91,7 @@ class PassthroughHandler:
             raise ServingError(
                 404, f"{verb} {_PREFIX}{path} is not served: this server only serves calls to its models"
             )
-        if not isinstance(place, Endpoint) or not has_key(place):
+        if not isinstance(place, Endpoint) or not place.has_key:
             raise ServingError(
                 404,
                 f"{verb} {_PREFIX}{path} is passed to provider {places.default!r}, for which this server "

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import io
 import json
 import logging
 import os
 import time as real_time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -140,8 +142,8 @@ async def test_each_attempt_gets_a_fresh_key_that_is_redacted_from_errors(
 ) -> None:
     keys = iter(["key-number-one", "key-number-two", "key-number-three"])
 
-    async def auth() -> Mapping[str, str]:
-        return {"Authorization": f"Bearer {next(keys)}"}
+    async def authorize(request: WireRequest) -> WireRequest:
+        return request.with_headers({"Authorization": f"Bearer {next(keys)}"})
 
     def echo(status: int) -> Behaviour:
         async def run(received: Any, wire: Any) -> None:
@@ -150,7 +152,7 @@ async def test_each_attempt_gets_a_fresh_key_that_is_redacted_from_errors(
         return run
 
     openai_server.script(reset, echo(500), echo(401))
-    request = post(openai_server, auth=auth, headers={"authorization": "Bearer stale-key"})
+    request = post(openai_server, authorize=authorize, headers={"authorization": "Bearer stale-key"})
     with pytest.raises(APIStatusError, match=r"Error code: 401 - \[redacted\]") as caught:
         await make().fetch(request)
     sent = [received.headers["authorization"] for received in openai_server.requests]
@@ -158,16 +160,36 @@ async def test_each_attempt_gets_a_fresh_key_that_is_redacted_from_errors(
     assert "number" not in str(caught.value.request.headers.raw)
 
 
+async def test_a_request_is_sent_as_it_was_authorized_with_its_url_and_the_whole_body_to_sign(
+    openai_server: OpenAIServer, make: Make
+) -> None:
+    signed: list[WireRequest] = []
+
+    async def sign(request: WireRequest) -> WireRequest:
+        signed.append(request)
+        digest = hashlib.sha256(request.content).hexdigest()
+        moved = replace(request, url=request.url.replace("/chat/", "/p-1/chat/"))
+        return moved.with_headers({"x-signature": digest})
+
+    openai_server.script(reply(503, {"error": {"message": "later"}}), reply(200, {}))
+    answer = await make().fetch(post(openai_server, authorize=sign))
+    assert answer.attempts == 2
+    assert [type(each.content) for each in signed] == [bytes, bytes]
+    for received in openai_server.requests:
+        assert received.path == "/v1/p-1/chat/completions"
+        assert received.headers["x-signature"] == hashlib.sha256(received.body).hexdigest()
+
+
 async def test_an_exception_of_the_key_callback_is_raised_and_not_retried(
     openai_server: OpenAIServer, make: Make
 ) -> None:
-    async def auth() -> Mapping[str, str]:
+    async def authorize(request: WireRequest) -> WireRequest:
         raise OpenAIError("no token today")
 
     transport = make(limits={"p/m": DeploymentLimit(concurrent=1)})
     for _ in range(2):  # the failed call frees its concurrency slot
         with pytest.raises(OpenAIError, match="no token today"):
-            await transport.fetch(post(openai_server, auth=auth))
+            await transport.fetch(post(openai_server, authorize=authorize))
     assert openai_server.requests == []
 
 

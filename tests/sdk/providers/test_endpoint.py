@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from pydantic import SecretStr
 
 from specclient.errors import ConfigurationError
 from specclient.providers import Preset
+from specclient.providers.dialects import dialect_of
 from specclient.providers.endpoint import Endpoint, checked_base_url
+from specclient.types.inference_methods import CHAT
+from specclient.types.request import PerCallOptions, Request
+from specclient.types.wire import WireRequest
 
 
 @pytest.mark.parametrize(
@@ -84,3 +91,39 @@ def test_an_endpoints_repr_shows_no_secret() -> None:
         query={"key": "sk-secret"},
     )
     assert "sk-secret" not in repr(endpoint)
+
+
+class Signer:
+    """Authorises requests, once it has credentials."""
+
+    def __init__(self, lacks: str | None = None) -> None:
+        self.lacks = lacks
+
+    async def __call__(self, request: WireRequest) -> WireRequest:
+        return request
+
+
+def test_an_authorizer_takes_the_place_of_a_key() -> None:
+    def cloud(**fields: Any) -> Endpoint:
+        return Endpoint(name="c", base_url="http://h", key_required=True, key_env=("C_KEY",), **fields)
+
+    assert (cloud().has_key, cloud().lacks) == (False, "no key: set C_KEY")
+    unready = cloud(authorizer=Signer("no credentials: log in"))
+    assert (unready.has_key, unready.lacks) == (False, "no credentials: log in")
+    ready = cloud(authorizer=Signer())
+    assert (ready.has_key, ready.lacks) == (True, None)
+
+
+def test_requests_are_authorized_unless_they_have_a_key() -> None:
+    signer = Signer("tried anyway, as credentials may be on the network")
+
+    def authorize(endpoint: Endpoint, **headers: str) -> Any:
+        request = Request(CHAT, "c/m", {"messages": []}, options=PerCallOptions(headers=headers))
+        return dialect_of(endpoint).encode(request, endpoint, "m").authorize
+
+    endpoint = Endpoint(name="c", base_url="http://h", key_required=True, authorizer=signer)
+    assert authorize(endpoint) is signer
+    assert authorize(endpoint, Authorization="Bearer mine") is None
+    assert authorize(replace(endpoint, key=SecretStr("k"))) is None
+    fresh = authorize(replace(endpoint, key_source=lambda: "k"))
+    assert fresh not in (None, signer)
