@@ -134,7 +134,7 @@ def _descriptors(server: ServedProcess) -> int:
 @pytest.mark.parametrize(
     ("count", "head_s", "idle_s"),
     [
-        pytest.param(600, 4.0, 8, id="600"),
+        pytest.param(600, 7.0, 10, id="600"),
         pytest.param(10_000, 60.0, 90, id="10000", marks=[pytest.mark.soak, pytest.mark.timeout(600)]),
     ],
 )
