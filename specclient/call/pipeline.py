@@ -250,7 +250,7 @@ class Pipeline:
         permit = request.options.permit
         if permit is not None:  # here, because every attempt of every call passes
             permit.check(decision.provider, decision.model)
-        destination = self.destinations.get(decision.provider)
+        destination = self.destinations.of_model(decision.provider, decision.model)
         endpoint = destination if isinstance(destination, Endpoint) else None
         price_provider = None if endpoint is None else endpoint.price_provider
         if price_provider is not None and not self._prices.is_loaded(

@@ -134,4 +134,7 @@ def _explain(error: pydantic.ValidationError, source: Path | None) -> str:
 
 #: Tables and settings whose values are never quoted in errors, because they may hold keys and passwords.
 _MAY_HOLD_KEYS = ("providers", "ledger", "server")
-_HOLD_NO_KEYS = {"dialect", "api_key_env", "key_header", "stream_usage", "price_provider", "capabilities"}
+_HOLD_NO_KEYS = {
+    "dialect", "api_key_env", "key_header", "stream_usage", "price_provider", "capabilities", "project",
+    "location",
+}  # fmt: skip

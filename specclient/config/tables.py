@@ -52,6 +52,9 @@ class ProviderSettings(SettingsTable):
     stream_usage: bool | None = None
     price_provider: str | None = None
     metrics: bool | str | None = Field(default=None, repr=False)
+    project: str | None = None
+    location: str | None = None
+    credentials: str | None = None  # the path of a file
     capabilities: Capabilities | None = None
 
 

@@ -318,7 +318,7 @@ async def _prediction_obstacle(plan: _DecodePlan, request: Request) -> str | Non
         return "a policy chooses the target, so it is not known whether it honours predictions"
     await pipeline.ensure_ready(kind)
     route = router.decide(request)
-    destination = router.destinations.get(route.provider)
+    destination = router.destinations.of_model(route.provider, route.model)
     capabilities = capabilities_of(destination, route.model)
     models = capabilities.prediction_models
     if not capabilities.prediction or (models and not route.model.startswith(models)):

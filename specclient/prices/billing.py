@@ -7,7 +7,7 @@ time is measured, and its cost is rounded to the nano-dollar.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from typing import Any
 
@@ -51,6 +51,17 @@ class PriceRates:
     per_call: Decimal | None = None
     per_search: Decimal | None = None
     per_hour: Mapping[str, Decimal] = field(default_factory=dict)
+
+    def times(self, factor: Decimal) -> PriceRates:
+        """Return the rates with those of tokens multiplied by a factor."""
+        if factor == 1:
+            return self
+        kept = ("per_call", "per_search", "per_hour")
+        rates = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in kept}
+        changed: dict[str, Any] = {
+            name: EXACT.multiply(rate, factor) for name, rate in rates.items() if rate is not None
+        }
+        return replace(self, **changed)
 
     @classmethod
     def of_settings(cls, price: PriceSettings) -> PriceRates:

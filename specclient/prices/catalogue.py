@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from specclient.config import ANY_VENDOR
 from specclient.errors import ConfigurationError
+from specclient.prices import vertex
 from specclient.prices.billing import EXACT, PriceRates
 from specclient.prices.catalogue_file import PACKAGE, catalogue_path
 from specclient.runtime.folders import write_atomically
@@ -86,6 +87,8 @@ class SavedCatalogue:
 
 def find_model(vendor: str, model: str) -> CatalogueModel | None:
     """Return a vendor's model, or a model by name alone for :data:`ANY_VENDOR`; None if it is not listed."""
+    if vendor in vertex.IDS:
+        vendor, model = vertex.CATALOGUE_ID, model.rpartition("/")[2]
     saved = _saved(os.environ)
     snapshot = _snapshot()
     name = PACKAGE if saved is None else f"{PACKAGE} (fetched {saved[0].fetched:%Y-%m-%d})"

@@ -16,6 +16,7 @@ from decimal import Decimal
 from functools import lru_cache
 
 from specclient.config import ANY_VENDOR, Settings
+from specclient.prices import vertex
 from specclient.prices.billing import BillingContext, PriceRates, Quote, bill
 from specclient.prices.cache import ModelPrice, find_price
 from specclient.types.usage import Cost, Usage
@@ -107,10 +108,21 @@ class Prices:
                 source = f"reported by the provider: usage.{charge.field}"
                 return Cost(total=charge.dollars, by_kind={"reported": charge.dollars}, source=source)
         quote = self.quote(
-            provider, model, price_provider=price_provider, served=served, at=at, prompt=usage.prompt or 0
+            provider,
+            model,
+            price_provider=price_provider,
+            served=served,
+            at=at,
+            prompt=usage.prompt or 0,
+            traffic=usage.traffic,
         )
         if quote is None:
             route = f"{provider}/{model}"
+            if price_provider in vertex.IDS and usage.traffic == vertex.RESERVED:
+                return Cost(
+                    source="provisioned throughput is paid by its reservation, not by tokens",
+                    estimated=usage.estimated,
+                )
             source = f'no price for {route}; set [prices."{route}"] in specclient.toml'
             _warn_once(source)
             return Cost(source=source, estimated=usage.estimated)
@@ -148,13 +160,15 @@ class Prices:
         served: str | None = None,
         at: datetime | None = None,
         prompt: int = 0,
+        traffic: str | None = None,
     ) -> Quote | None:
         """Return the rates of a model and their source, None if there is no price.
 
         Args:
             at: a date, now by default.
-            prompt: tokens of the prompt, for prices that rise with its length. The other arguments are those
-                of :meth:`price`.
+            prompt: tokens of the prompt, for prices that rise with its length.
+            traffic: as in :class:`specclient.types.usage.Usage`. The other arguments are those of
+                :meth:`price`.
         """
         names = [name for name in (served, model) if name]
         table = self._table([f"{provider}/{name}" for name in names])
@@ -170,6 +184,8 @@ class Prices:
             rates = None if found is None else found.rates(at, prompt)
             if found is not None and rates is not None:
                 source = f"{found.catalogue}: {found.vendor}/{found.model} on {at.date()}"
+                if price_provider in vertex.IDS:
+                    return _on_vertex(Quote(rates, source), price_provider, name, traffic)
                 if price_provider != ANY_VENDOR:
                     return Quote(rates, source)
                 note = "priced by model name; the endpoint is not known"
@@ -207,6 +223,15 @@ class Prices:
         if self._assumed:
             source += " (assumed; set device_cost_per_hour under [local] in specclient.toml)"
         return Quote(self._engine, source, estimated=self._assumed)
+
+
+def _on_vertex(listed: Quote, price_id: str, model: str, traffic: str | None) -> Quote | None:
+    """Return the price of a model in Vertex AI, from its listed price; None if it is not known."""
+    found = vertex.factor_of(price_id, model, traffic)
+    if found is None:
+        return None
+    source = f"{listed.source}; {found.note}" if found.note else listed.source
+    return Quote(listed.rates.times(found.factor), source)
 
 
 @lru_cache(maxsize=1024)

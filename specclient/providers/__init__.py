@@ -1,6 +1,13 @@
 """Providers: endpoints, presets, and the wire dialects between OpenAI-shaped calls and HTTP bodies."""
 
-from specclient.providers.dialects import DIALECTS, Dialect, EventReader, dialect, dialect_of
+from specclient.providers.dialects import (
+    DIALECTS,
+    Dialect,
+    EventReader,
+    dialect,
+    dialect_of,
+    endpoint_of_model,
+)
 from specclient.providers.endpoint import Endpoint
 from specclient.providers.openai.dialect import OpenAIDialect, usage_requested
 from specclient.providers.presets.preset import Preset
@@ -16,6 +23,7 @@ __all__ = [
     "Preset",
     "dialect",
     "dialect_of",
+    "endpoint_of_model",
     "preset",
     "usage_requested",
 ]

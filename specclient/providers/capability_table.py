@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 
-from specclient.providers.presets.registry import PRESETS, WITHOUT_ENDPOINT
+from specclient.providers.presets.registry import PRESETS
 from specclient.types.capabilities import Capabilities
 
 UNKNOWN, NO = "unknown", "no"
@@ -61,14 +61,9 @@ def markdown() -> str:
         )
         for row in PRESETS.values()
     ]
-    rows += [
-        (row.title, "–", "–", *(_code(word) for word in words(row.capabilities).values()))
-        for row in WITHOUT_ENDPOINT.values()
-    ]
     lines = [head, ("---",) * len(head), *rows]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     notes = [f"- **{row.title}**: {row.note}." for row in PRESETS.values() if row.note]
-    notes += [f"- **{row.title}**: {row.why}." for row in WITHOUT_ENDPOINT.values()]
     return "\n".join([table, "", *notes])
 
 

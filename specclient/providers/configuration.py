@@ -14,6 +14,7 @@ from specclient.providers.custom import Provider, with_base_url
 from specclient.providers.endpoint import Endpoint, KeySource, checked_base_url
 from specclient.providers.presets.registry import PRESETS, bare_endpoints
 from specclient.providers.probe_cache import key_of, read_probes
+from specclient.providers.vertex.endpoint import placed_endpoint
 
 
 def endpoints(
@@ -65,6 +66,9 @@ def endpoints(
         headers={**endpoint.headers, **(headers or {})},
         query={**endpoint.query, **(query or {})},
     )
+    for name, each in known.items():
+        if each.dialect == "vertex":
+            known[name] = placed_endpoint(each, env)
     if settings.drop_params if drop_params is None else drop_params:
         known = {name: replace(each, drop_params=True) for name, each in known.items()}
     if probes := read_probes(env):
@@ -124,6 +128,9 @@ def _of_table(
             stream_usage=table.stream_usage,
             price_provider=table.price_provider,
             metrics=table.metrics,
+            project=table.project,
+            location=table.location,
+            credentials=table.credentials,
             capabilities=table.capabilities,
         )
         return provider.endpoint(known, env)

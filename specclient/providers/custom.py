@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from pydantic import SecretStr
 
 from specclient.config import ANY_VENDOR
 from specclient.errors import ConfigurationError
+from specclient.providers.cloud import CloudSettings
 from specclient.providers.dialects import DIALECTS
 from specclient.providers.endpoint import Endpoint, KeySource, checked_base_url
 from specclient.providers.openai.quirks import Quirks
@@ -45,6 +47,10 @@ class Provider:
             they describe a call only if it runs alone; each reading is one more request. If ``auto`` may
             choose the provider, its load is read there periodically, too, independently of calls; for known
             servers this is always done.
+        project, location: of a cloud provider (``vertex``): the project that requests belong to, and the
+            region that serves them. By default those of the environment or of the credentials.
+        credentials: of a cloud provider: the path of a file with credentials, or credentials of the cloud's
+            own library (google-auth). By default those of the environment or of the machine.
         capabilities: its support for speculation; unknown fields keep the known values.
 
     Raises:
@@ -61,6 +67,9 @@ class Provider:
     stream_usage: bool | None = None
     price_provider: str | None = None
     metrics: bool | str | None = field(default=None, repr=False)
+    project: str | None = None
+    location: str | None = None
+    credentials: Any = field(default=None, repr=False)
     capabilities: Capabilities | None = None
 
     def __post_init__(self) -> None:
@@ -97,6 +106,8 @@ class Provider:
         Raises:
             ConfigurationError: an unknown name has no URL, or the key is invalid.
         """
+        if known is None and self.base_url is None and self.dialect is not None:
+            known = _cloud_endpoint(self.name, self.dialect, env)
         if known is None:
             if self.base_url is None:
                 raise ConfigurationError(
@@ -124,6 +135,9 @@ class Provider:
             capabilities=_combined(known.capabilities, self.capabilities),
             price_provider=self.price_provider or known.price_provider,
             metrics=known.metrics if self.metrics is None else self.metrics,
+            cloud=known.cloud.updated(
+                CloudSettings(project=self.project, location=self.location, credentials=self.credentials)
+            ),
         )
 
     def _key_header(self, known: Endpoint) -> str:
@@ -132,6 +146,14 @@ class Provider:
         if self.dialect is None or self.dialect == known.dialect:
             return known.key_header
         return next(row.key_header for row in PRESETS.values() if row.dialect == self.dialect)
+
+
+def _cloud_endpoint(name: str, dialect: str, env: Mapping[str, str]) -> Endpoint | None:
+    """Return an endpoint of a cloud, whose address follows from its location; None for other dialects."""
+    row = PRESETS.get(dialect)
+    if row is None or row.dialect != dialect or "{location}" not in row.base_url:
+        return None
+    return replace(row.endpoint(key=row.key_in(env)), name=name)
 
 
 def with_base_url(endpoint: Endpoint, base_url: str) -> Endpoint:

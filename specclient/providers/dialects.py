@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from specclient.errors import ConfigurationError
 from specclient.providers.endpoint import Endpoint
+from specclient.runtime.forks import import_lock
 from specclient.types.api_method import ApiMethod
 from specclient.types.model import Model
 from specclient.types.request import Request
@@ -26,12 +27,17 @@ _CLASSES = {
     "openai": "specclient.providers.openai.dialect:OpenAIDialect",
     "anthropic": "specclient.providers.anthropic.dialect:AnthropicDialect",
     "gemini": "specclient.providers.gemini.dialect:GeminiDialect",
+    "vertex": "specclient.providers.vertex.dialect:VertexDialect",
 }
 
 DIALECTS = tuple(_CLASSES)
 """The names of all dialects."""
 
-_OPERATIONS = {"anthropic": frozenset({"chat"}), "gemini": frozenset({"chat", "embedding"})}
+_OPERATIONS = {
+    "anthropic": frozenset({"chat"}),
+    "gemini": frozenset({"chat", "embedding"}),
+    "vertex": frozenset({"chat", "embedding"}),
+}
 
 
 class Dialect(Protocol):
@@ -109,3 +115,19 @@ def dialect(name: str) -> Dialect:
 def dialect_of(endpoint: Endpoint) -> Dialect:
     """Return the dialect of an endpoint."""
     return dialect(endpoint.dialect)
+
+
+def endpoint_of_model(endpoint: Endpoint, model: str) -> Endpoint:
+    """Return the endpoint for the calls of one model.
+
+    It is the endpoint itself, except at a provider with models of several vendors in their dialects.
+
+    Raises:
+        NotFoundError: the provider does not serve the model.
+    """
+    if endpoint.dialect != "vertex":
+        return endpoint
+    with import_lock:
+        from specclient.providers.vertex import endpoint as vertex  # noqa: PLC0415 - few calls need it
+
+    return vertex.endpoint_of_model(endpoint, model)

@@ -10,7 +10,9 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from specclient.errors import ConfigurationError
+from specclient.providers.cloud import NO_CLOUD, CloudSettings
 from specclient.providers.openai.quirks import NO_QUIRKS, Quirks
+from specclient.providers.vertex.place import VertexPlace
 from specclient.runtime.masked_urls import mask_url
 from specclient.types.capabilities import UNKNOWN_CAPABILITIES, Capabilities
 from specclient.types.wire import WireRequest
@@ -72,6 +74,8 @@ class Endpoint:
         probed: capabilities of single models that probes have found; see :meth:`capabilities_of`.
         quirks: differences from OpenAI's request and response bodies.
         websocket_url: the URL of WebSockets in place of ``base_url``; None for ``base_url``.
+        cloud: the settings of a cloud provider.
+        place: the place in Google Cloud whose paths requests have; None for other providers.
         account: distinguishes several keys or addresses at one provider, each with its own rate limits.
         price_provider: its id in genai-prices, None if it has no prices there,
             :data:`specclient.config.ANY_VENDOR` if the vendor is unknown.
@@ -104,6 +108,8 @@ class Endpoint:
     probed: Mapping[str, Capabilities] = field(default_factory=dict)
     quirks: Quirks = NO_QUIRKS
     websocket_url: str | None = field(default=None, repr=False)  # its query may hold a key
+    cloud: CloudSettings = NO_CLOUD
+    place: VertexPlace | None = None
     account: str = ""
     price_provider: str | None = None
 
@@ -125,6 +131,8 @@ class Endpoint:
     @property
     def lacks(self) -> str | None:
         """The missing settings as text, None if requests can be sent."""
+        if self.place is not None and self.place.problem is not None:
+            return self.place.problem
         if "{" in self.base_url:
             option = f"give base_url under [providers.{self.name}] in specclient.toml"
             return f"no address: {f'set {self.base_url_env}, or ' if self.base_url_env else ''}{option}"

@@ -16,6 +16,7 @@ from specclient.types.completion import Completion
 from specclient.types.usage import CompletionUsage, ReportedCharge, Usage
 
 _MOST_DIGITS = 15
+_LONGEST_TEXT = 64
 
 #: Dollars per tick: 10,000,000,000 ticks are one dollar (xAI, "Cost tracking").
 _TICKS = Decimal("1e-10")
@@ -110,6 +111,7 @@ def _completion_usage(reported: CompletionUsage) -> Usage:
         image_completion=count(_mapping(outputs).get("image_tokens")),
         searches=count(_mapping(extra.get("server_tool_use")).get("web_search_requests")),
         charges=_charges(extra),
+        traffic=_text(extra.get("trafficType")),
     )
 
 
@@ -166,6 +168,10 @@ def _charges(fields: Mapping[str, Any]) -> tuple[ReportedCharge, ...]:
     if cost is not None:
         found.append(ReportedCharge("cost", cost))
     return tuple(found)
+
+
+def _text(value: object) -> str | None:
+    return value[:_LONGEST_TEXT] if isinstance(value, str) and value else None
 
 
 def _dollars(value: object) -> Decimal | None:

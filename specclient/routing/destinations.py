@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 from specclient.config import Settings
 from specclient.errors import ConfigurationError, NotFoundError
+from specclient.providers.dialects import endpoint_of_model
 from specclient.providers.endpoint import Endpoint
-from specclient.providers.presets.registry import WITHOUT_ENDPOINT
 from specclient.routing.bare_names import BareNames
 from specclient.types.backend import ENTRY_POINT_GROUP, Backend
 from specclient.types.model_aliases import ModelAliases
@@ -139,8 +139,6 @@ class DestinationRegistry:
             if not rest:
                 raise NotFoundError(f"model {model!r} names the provider {head!r} but no model of it")
             return head, rest
-        if head in WITHOUT_ENDPOINT:
-            raise NotFoundError(f"model {model!r}: {WITHOUT_ENDPOINT[head].why} in specclient.toml")
         raise NotFoundError(
             f"unknown provider {head!r} in model {model!r}; known: {', '.join(self.names())}. "
             f"Define it under [providers.{head}] in specclient.toml, or give base_url= to send it as it is"
@@ -188,12 +186,22 @@ class DestinationRegistry:
             return self._endpoints[name]
         if name not in self._backends:
             point = self._entry_points().get(name)
-            if point is None and name in WITHOUT_ENDPOINT:
-                raise NotFoundError(f"provider {name!r}: {WITHOUT_ENDPOINT[name].why} in specclient.toml")
             if point is None:
                 raise NotFoundError(f"unknown provider {name!r}; known: {', '.join(self.names())}")
             self._backends[name] = self._make(point)
         return self._backends[name]
+
+    def of_model(self, name: str, model: str) -> Destination:
+        """Return the destination of a name as the calls of one of its models need it.
+
+        A provider may serve the models of several vendors, each in its dialect.
+
+        Raises:
+            NotFoundError: there is none, or it does not serve the model.
+            ConfigurationError: the engine cannot be made; the message says why.
+        """
+        place = self.get(name)
+        return endpoint_of_model(place, model) if isinstance(place, Endpoint) else place
 
     @property
     def endpoints(self) -> Mapping[str, Endpoint]:

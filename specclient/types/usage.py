@@ -55,6 +55,8 @@ class Usage:
         searches: the number of web searches that the vendor ran for the model.
         estimated: whether the counts are our estimate, not the provider's.
         charges: the charges that the response reports.
+        traffic: the kind of traffic that the response says it was (Vertex AI, ``trafficType``), which may
+            have a price of its own; None without one.
     """
 
     prompt: int | None = None
@@ -74,6 +76,7 @@ class Usage:
     cached_image: int | None = None
     searches: int | None = None
     charges: tuple[ReportedCharge, ...] = ()
+    traffic: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

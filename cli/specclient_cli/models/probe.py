@@ -67,7 +67,7 @@ def command(state: State, model: str, prefill: bool, as_json: bool) -> None:
     if places.resolve(model) == parameter_types.AUTO:
         raise click.UsageError("auto stands for several models; give one of them as PROVIDER/MODEL.")
     provider, name = places.split(model)
-    place = places.get(provider)
+    place = places.of_model(provider, name)
     if not isinstance(place, Endpoint):
         raise ConfigurationError(
             f"{model} runs in this process and needs no probe; use `specclient models show {model}`"

@@ -46,7 +46,7 @@ def command(state: State, model: str, as_json: bool) -> None:
     client = state.async_client()
     places = client.pipeline.destinations
     provider, name = places.split(model)
-    place = places.get(provider)
+    place = places.of_model(provider, name)
     if not isinstance(place, Endpoint):
         values = _engine_values(provider, name, place.models())
         if as_json:

@@ -231,7 +231,7 @@ class FailoverStream:
             )
 
         try:
-            destination = self._call.destinations.get(to.provider)
+            destination = self._call.destinations.of_model(to.provider, to.model)
         except (NotFoundError, ConfigurationError):
             return None
         request = replace(self._call.request, strategy=None)
@@ -282,6 +282,6 @@ class FailoverStream:
 
     def _may_repeat(self, to: Alternative, request: Request) -> bool:
         """Return whether a route may repeat the text it continues: chats may, except Anthropic's."""
-        destination = self._call.destinations.get(to.provider)
+        destination = self._call.destinations.of_model(to.provider, to.model)
         is_anthropic = isinstance(destination, Endpoint) and destination.dialect == "anthropic"
         return request.operation == "chat" and not is_anthropic

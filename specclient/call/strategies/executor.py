@@ -119,7 +119,7 @@ class StrategyExecutor:
         else:
             route = subcall.route
         draft_route = None if strategy.draft is None else await self._draft_route(strategy.draft)
-        destination = router.destinations.get(route.provider)
+        destination = router.destinations.of_model(route.provider, route.model)
         endpoint = destination if isinstance(destination, Endpoint) else None
         outer = None if subcall is None else subcall.parent
         parent = ParentCall(

@@ -22,6 +22,7 @@ from specclient.providers.endpoint import Endpoint
 from specclient.providers.errors import embedded_error_of, invalid_response_error
 from specclient.providers.openai.dialect import OpenAIDialect
 from specclient.providers.usage import usage_of
+from specclient.providers.vertex.place import ANTHROPIC_VERSION, VertexPlace
 from specclient.types.api_method import ApiMethod
 from specclient.types.chat import ChatCompletion
 from specclient.types.model import Model
@@ -69,7 +70,7 @@ class AnthropicDialect:
             )
         wire = self._http.encode(request, endpoint, model)
         named = {name.lower() for name in (*endpoint.headers, *request.options.headers)}
-        if "anthropic-version" in named:
+        if "anthropic-version" in named or endpoint.place is not None:  # Vertex AI has it in the body
             return wire
         return replace(wire, headers={"anthropic-version": VERSION, **wire.headers})
 
@@ -125,7 +126,22 @@ def _message_request(request: Request, endpoint: Endpoint, model: str) -> Reques
         body = {**written.body, "model": model}
         headers, query = {**options.headers, **written.headers}, {**options.query, **written.query}
         options = replace(options, headers=headers, query=query)
-    return replace(request, method=_MESSAGES, params={}, content=json_of(body), options=options)
+    method = _MESSAGES
+    if endpoint.place is not None:
+        method, body = _placed(endpoint.place, endpoint.base_url, body, stream=request.stream)
+    return replace(request, method=method, params={}, content=json_of(body), options=options)
+
+
+def _placed(
+    place: VertexPlace, base_url: str, body: Mapping[str, Any], *, stream: bool
+) -> tuple[ApiMethod, dict[str, Any]]:
+    """Return method and body of a message in Vertex AI: the model is in the path, the version in the body.
+
+    https://platform.claude.com/docs/en/build-with-claude/claude-on-vertex-ai
+    """
+    rest = {name: value for name, value in body.items() if name != "model"}
+    path = place.path(base_url, body["model"], "streamRawPredict" if stream else "rawPredict")
+    return replace(_MESSAGES, path=path), {"anthropic_version": ANTHROPIC_VERSION, **rest}
 
 
 def _by_path(method: ApiMethod) -> bool:

@@ -119,7 +119,7 @@ def body_of(request: Request, endpoint: Endpoint, model: str) -> dict[str, Any]:
 
 def default_max_tokens(model: str) -> int:
     """Return the default of ``max_tokens`` for a model; see :data:`DEFAULT_MAX_TOKENS`."""
-    name = model[max(model.find("claude-"), 0) :]  # a gateway may add a prefix
+    name = model[max(model.find("claude-"), 0) :].replace("@", "-")  # a gateway may add a prefix
     return next(most for beginning, most in DEFAULT_MAX_TOKENS if name.startswith(beginning))
 
 

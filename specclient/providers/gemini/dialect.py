@@ -10,11 +10,12 @@ from dataclasses import replace
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from specclient.errors import APIError, BadRequestError, NotFoundError
+from specclient.errors import APIError, NotFoundError
 from specclient.providers.dialects import EventReader
 from specclient.providers.encoding import decoded, json_of
 from specclient.providers.endpoint import Endpoint
 from specclient.providers.errors import invalid_response_error
+from specclient.providers.gemini.embeddings import embedding_batch, embedding_fields, vertex_embedding
 from specclient.providers.gemini.messages import contents_of
 from specclient.providers.gemini.params import settings_of, with_extra_body
 from specclient.providers.gemini.response import (
@@ -24,7 +25,6 @@ from specclient.providers.gemini.response import (
     read,
 )
 from specclient.providers.gemini.stream import GeminiStreamReader
-from specclient.providers.gemini.usage import usage_fields
 from specclient.providers.openai.dialect import OpenAIDialect
 from specclient.providers.unsupported import refuse_unsupported
 from specclient.providers.validation import checked_params
@@ -59,12 +59,16 @@ class GeminiDialect:
     def encode(self, request: Request, endpoint: Endpoint, model: str) -> WireRequest:
         name = request.method.name
         if name == CHAT.name:
-            verb = "streamGenerateContent?alt=sse" if request.stream else "generateContent"
+            verb = "streamGenerateContent" if request.stream else "generateContent"
             written = request.native("gemini")
             body = _chat_body(request, endpoint, model) if written is None else dict(written.body)
-            return self._encoded(request, endpoint, model, f"{_path_of(model)}:{verb}", body)
+            path = _path(endpoint, model, verb) + ("?alt=sse" if request.stream else "")
+            return self._encoded(request, endpoint, model, path, body)
+        if name == EMBEDDING.name and endpoint.place is not None:
+            verb, body = vertex_embedding(request, endpoint, model)
+            return self._encoded(request, endpoint, model, _path(endpoint, model, verb), body)
         if name == EMBEDDING.name:
-            body = _embedding_body(request, endpoint, model)
+            body = embedding_batch(request, endpoint, _path_of(model).removeprefix("/"))
             return self._encoded(request, endpoint, model, f"{_path_of(model)}:batchEmbedContents", body)
         if name == _MODELS:
             return self._encoded(request, endpoint, model, _LISTED)
@@ -118,6 +122,13 @@ class GeminiDialect:
         return self._plain.encode(translated, endpoint, model)
 
 
+def _path(endpoint: Endpoint, model: str, verb: str) -> str:
+    """Return the path of a call to a model: Gemini's own, or that in Vertex AI."""
+    if endpoint.place is not None:
+        return endpoint.place.path(endpoint.base_url, model, verb)
+    return f"{_path_of(model)}:{verb}"
+
+
 def _path_of(model: str) -> str:
     """Return the path of a model, given by its name or with its collection (``tunedModels/NAME``)."""
     collection, slash, name = model.partition("/")
@@ -132,52 +143,13 @@ def _chat_body(request: Request, endpoint: Endpoint, model: str) -> GeminiFields
 
     params = checked_params(decoded(request.params))
     system, contents = contents_of(params.get("messages"), cannot)
-    settings = settings_of(params, model, cannot)
+    settings = settings_of(params, model.rpartition("/")[2], cannot)
     body = {"contents": contents, **({"systemInstruction": system} if system else {}), **settings}
-    return with_extra_body(body, request.options.body)
-
-
-def _embedding_body(request: Request, endpoint: Endpoint, model: str) -> GeminiFields:
-    """Return a batch with one request per text, each with ``extra_body`` (``taskType``, ``title``)."""
-    params = decoded(request.params)
-    refuse_unsupported(request, endpoint, ["user"] if params.get("user") else [])
-    texts = params.get("input")
-    texts = [texts] if isinstance(texts, str) else texts
-    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
-        raise BadRequestError("input must be a text or a list of texts; Gemini takes no token ids")
-    size = params.get("dimensions")
-    size_field = {} if size is None else {"outputDimensionality": size}
-    name = _path_of(model).removeprefix("/")
-    return {
-        "requests": [
-            {
-                "model": name,
-                "content": {"role": "user", "parts": [{"text": text}]},
-                **size_field,
-                **request.options.body,
-            }
-            for text in texts
-        ]
-    }
-
-
-def _embedding_fields(body: GeminiFields) -> GeminiFields:
-    found = [body["embedding"]] if "embedding" in body else body.get("embeddings")
-    entries = found if isinstance(found, list) else []
-    vectors = [entry.get("values") if isinstance(entry, Mapping) else None for entry in entries]
-    if not vectors or not all(map(_is_vector, vectors)):
-        raise InvalidGeminiResponseError("it has no embeddings")
-    data = [
-        {"object": "embedding", "index": place, "embedding": vector} for place, vector in enumerate(vectors)
-    ]
-    counts = usage_fields(body.get("usageMetadata"))
-    used = counts.get("prompt_tokens")
-    usage = {} if used is None else {"usage": {"prompt_tokens": used, "total_tokens": used}}
-    return {"object": "list", "data": data, **usage}
-
-
-def _is_vector(values: Any) -> bool:
-    return isinstance(values, list) and all(type(value) in (int, float) for value in values)
+    body = with_extra_body(body, request.options.body)
+    cached = body.get("cachedContent")
+    if endpoint.place is not None and isinstance(cached, str):
+        body["cachedContent"] = endpoint.place.resource_name(cached)
+    return body
 
 
 def _models_fields(body: GeminiFields) -> GeminiFields:
@@ -196,7 +168,7 @@ def _model_fields(row: Any) -> GeminiFields:
 
 _FIELDS_OF: Mapping[str, Callable[[GeminiFields], GeminiFields]] = {
     CHAT.name: completion_fields,
-    EMBEDDING.name: _embedding_fields,
+    EMBEDDING.name: embedding_fields,
     _MODELS: _models_fields,
     _MODEL: _model_fields,
 }

@@ -94,6 +94,22 @@ _ROWS = (
         title="Gemini",
     ),
     Preset(
+        "vertex",
+        "https://{location}-aiplatform.googleapis.com",
+        ("VERTEX_API_KEY",),
+        "vertex",
+        replace(_SILENT, verification=False, streamed_usage="unasked"),
+        dialect="vertex",
+        key_header="x-goog-api-key",
+        limits="google",
+        title="Vertex AI",
+        note=(
+            "Gemini and Anthropic's models, each in its vendor's dialect, by Google credentials, or an API "
+            "key in express mode; prefill: Anthropic's older models. Speculation of a model that you deploy "
+            "is set then (SpeculativeDecodingSpec) and has no field in a request"
+        ),
+    ),
+    Preset(
         "mistral",
         "https://api.mistral.ai/v1",
         ("MISTRAL_API_KEY",),

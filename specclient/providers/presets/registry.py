@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from specclient.errors import ConfigurationError
@@ -12,32 +11,10 @@ from specclient.providers.endpoint import Endpoint
 from specclient.providers.presets.hosted import HOSTED
 from specclient.providers.presets.preset import Preset
 from specclient.providers.presets.servers import SERVERS
-from specclient.types.capabilities import Capabilities
 
 PRESETS: Mapping[str, Preset] = MappingProxyType({row.name: row for row in (*HOSTED, *SERVERS)})
 """All presets by name."""
 
-
-@dataclass(frozen=True, slots=True)
-class ProviderWithoutEndpoint:
-    """A provider without a common endpoint: its capabilities, and how to configure an endpoint."""
-
-    title: str
-    capabilities: Capabilities
-    why: str
-
-
-WITHOUT_ENDPOINT: Mapping[str, ProviderWithoutEndpoint] = MappingProxyType(
-    {
-        "vertex": ProviderWithoutEndpoint(
-            "Vertex AI, self-deployed",
-            Capabilities(prediction=False),
-            "speculation is set when a model is deployed (SpeculativeDecodingSpec: a draft model or n-grams) "
-            "and has no field in a request; name the URL of a deployment under [providers.vertex]",
-        ),
-    }
-)
-"""Providers without a preset endpoint, and why."""
 
 _BY_URL = {
     url.rstrip("/"): row
@@ -56,12 +33,7 @@ def preset(name: str) -> Preset:
     found = PRESETS.get(name)
     if found is not None:
         return found
-    elsewhere = WITHOUT_ENDPOINT.get(name)
-    raise ConfigurationError(
-        f"{name!r} has no endpoint known by name: {elsewhere.why} in specclient.toml"
-        if elsewhere
-        else f"no provider is named {name!r}; known are {', '.join(PRESETS)}"
-    )
+    raise ConfigurationError(f"no provider is named {name!r}; known are {', '.join(PRESETS)}")
 
 
 def preset_for_url(base_url: str) -> Preset | None:

@@ -126,7 +126,7 @@ class OptionCatalogue:
             )
         quality = tier_of(route, self._settings.quality)
         try:
-            destination: Destination = self._destinations.get(head)
+            destination: Destination = self._destinations.of_model(head, model)
         except (NotFoundError, ConfigurationError) as error:
             return RouteOption(route, head, model, unavailable=str(error), quality=quality)
         vendor = destination.price_provider if isinstance(destination, Endpoint) else None
@@ -186,7 +186,7 @@ class OptionCatalogue:
             for pair in self._settings.pairs.values():
                 if pair.target != option.route or option.unavailable is not None:
                     continue
-                destination = self._destinations.get(option.provider)
+                destination = self._destinations.of_model(option.provider, option.model)
                 if not isinstance(destination, Endpoint):
                     continue  # an engine drafts by itself
                 known = destination.capabilities_of(option.model)

@@ -90,7 +90,7 @@ class ContentsHandler:
         provider, model = count_route(gate, chat)
         request = _count_request(chat, provider, model)
         async with gate.admitted(exchange, request):
-            if gate.provider_speaks(provider, PROVIDER):
+            if gate.route_speaks(provider, model, PROVIDER):
                 result = await gate.pipeline.execute(request)
                 content = json_of(result.unwrap())
             else:

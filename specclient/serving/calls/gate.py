@@ -133,8 +133,10 @@ class CallGate:
         Raises:
             NotFoundError: the provider is unknown.
         """
-        provider = self.provider_of(model, aliases)
-        return provider is not None and self.provider_speaks(provider, dialect)
+        places = self.pipeline.destinations
+        if places.resolve(model, aliases) == AUTO:
+            return False
+        return self.route_speaks(*places.split(model, aliases), dialect)
 
     def provider_of(self, model: str, aliases: ModelAliases | None = None) -> str | None:
         """Return the provider of a model; None for ``auto``.
@@ -145,11 +147,11 @@ class CallGate:
         places = self.pipeline.destinations
         return None if places.resolve(model, aliases) == AUTO else places.split(model, aliases)[0]
 
-    def provider_speaks(self, provider: str, dialect: str) -> bool:
-        """Return whether a provider speaks a dialect.
+    def route_speaks(self, provider: str, model: str, dialect: str) -> bool:
+        """Return whether a provider speaks a dialect for one of its models.
 
         Raises:
-            NotFoundError: the provider is unknown.
+            NotFoundError: the provider is unknown, or does not serve the model.
         """
-        place = self.pipeline.destinations.get(provider)
+        place = self.pipeline.destinations.of_model(provider, model)
         return isinstance(place, Endpoint) and place.dialect == dialect
