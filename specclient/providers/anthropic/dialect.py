@@ -125,6 +125,8 @@ def _message_request(request: Request, endpoint: Endpoint, model: str) -> Reques
     else:
         body = {**written.body, "model": model}
         headers, query = {**options.headers, **written.headers}, {**options.query, **written.query}
+        if endpoint.place is not None:  # the version is in the body there, and beta methods have no path
+            headers, query = {**headers, "anthropic-version": None}, dict(options.query)
         options = replace(options, headers=headers, query=query)
     method = _MESSAGES
     if endpoint.place is not None:

@@ -332,7 +332,7 @@ def test_a_failed_probe_is_an_error_and_stores_nothing(
         ("nobody/m", 1, "unknown provider 'nobody'"),
         ("openai/gpt-4.1", 3, "OPENAI_API_KEY"),
         ("baseten/m", 3, "provider 'baseten' has no address"),
-        ("vertex/m", 1, "SpeculativeDecodingSpec"),
+        ("vertex/meta/m", 1, "Vertex AI's models of google and anthropic are served"),
         ("auto", 2, "auto stands for several models"),
     ],
 )

@@ -9,14 +9,16 @@ from typing import Any, get_args
 import pytest
 from pydantic import SecretStr
 
-from specclient import BadRequestError, NotFoundError, OpenAI, UnsupportedParameterError
+from specclient import BadRequestError, OpenAI, UnsupportedParameterError
 from specclient.config import Settings
 from specclient.errors import ConfigurationError
-from specclient.providers import DIALECTS, PRESETS, Preset, dialect_of, preset
+from specclient.prices import vertex
+from specclient.providers import DIALECTS, PRESETS, Preset, dialect_of, endpoint_of_model, preset
 from specclient.providers.endpoint import Endpoint
 from specclient.providers.openai.quirks import Quirks
 from specclient.providers.presets.preset import LimitFormat
-from specclient.providers.presets.registry import WITHOUT_ENDPOINT, bare_endpoints, preset_for_url
+from specclient.providers.presets.registry import bare_endpoints, preset_for_url
+from specclient.providers.vertex.endpoint import placed_endpoint
 from specclient.telemetry import formats
 from specclient.types import inference_methods
 from specclient.types.capabilities import Capabilities, Prefill, StreamedUsage, Verification
@@ -34,6 +36,11 @@ TABLE = {
     "Gemini": (
         "gemini",
         "https://generativelanguage.googleapis.com/v1beta/models/m:generateContent",
+        "x-goog-api-key",
+    ),
+    "Vertex AI": (
+        "vertex",
+        "https://aiplatform.googleapis.com/v1beta1/publishers/google/models/m:generateContent",
         "x-goog-api-key",
     ),
     "Mistral": ("mistral", "https://api.mistral.ai/v1/chat/completions", "authorization"),
@@ -69,6 +76,7 @@ REFERENCE: dict[str, tuple[Any, Any, Any, Any]] = {
     "azure": (True, ("openai",), None, False),
     "anthropic": (False, (), "assistant", False),
     "gemini": (False, (), None, False),
+    "vertex": (False, (), None, False),
     "mistral": (True, (), "prefix", False),
     "fireworks": (True, ("fireworks",), "completions", "echo_last"),
     "cerebras": (True, ("openai",), None, None),
@@ -101,7 +109,10 @@ def endpoint_of(name: str) -> Endpoint:
     """Return the endpoint of a preset, with a key, and with a base URL where the preset has none."""
     row = preset(name)
     url = {"azure": "https://res.openai.azure.com/openai/v1", "baseten": "https://mine.test/v1"}.get(name)
-    return row.endpoint(key=SecretStr("k"), base_url=url)
+    endpoint = row.endpoint(key=SecretStr("k"), base_url=url)
+    if row.dialect == "vertex":
+        return endpoint_of_model(placed_endpoint(endpoint, {}), "m")
+    return endpoint
 
 
 def body_of(name: str, params: Any = CHAT, method: Any = inference_methods.CHAT, **fields: Any) -> Any:
@@ -158,7 +169,7 @@ def test_hosted_presets_require_a_key_and_https_and_local_ones_do_not() -> None:
 
 def test_price_providers_exist_in_the_catalogue() -> None:
     snapshot = pytest.importorskip("genai_prices.data_snapshot").get_snapshot()
-    known = {provider.id for provider in snapshot.providers}
+    known = {provider.id for provider in snapshot.providers} | vertex.IDS
     assert {row.price_provider for row in PRESETS.values() if row.price_provider} <= known
 
 
@@ -310,17 +321,6 @@ def test_a_preset_is_found_by_its_host_and_not_by_its_port() -> None:
     assert preset_for_url("https://generativelanguage.googleapis.com/v1beta/openai/") is preset("gemini")
     assert preset_for_url("http://127.0.0.1:8000/v1") is None
     assert preset_for_url(preset("azure").base_url) is None
-
-
-def test_vertex_has_no_endpoint_and_the_error_gives_the_reason() -> None:
-    assert set(WITHOUT_ENDPOINT) == {"vertex"}
-    with pytest.raises(ConfigurationError, match=r"SpeculativeDecodingSpec.*\[providers.vertex\]"):
-        preset("vertex")
-    with OpenAI(config=Settings(), ledger="off") as client, pytest.raises(NotFoundError) as caught:
-        client.chat.completions.create(model="vertex/m", messages=CHAT["messages"])
-    assert "SpeculativeDecodingSpec" in str(caught.value)
-    settings = Settings.model_validate({"providers": {"vertex": {"base_url": "http://127.0.0.1:9/v1"}}})
-    assert OpenAI(config=settings).pipeline.destinations.split("vertex/m") == ("vertex", "m")
 
 
 # --- rows

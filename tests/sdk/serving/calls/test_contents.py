@@ -68,8 +68,12 @@ def many(upstream: OpenAIServer, tmp_path_factory: pytest.TempPathFactory) -> It
             "mine": {"base_url": upstream.base_url, "api_key": "sk-mine"},
             "anthropic": {"base_url": upstream.base_url, "api_key": "sk-ant"},
             "gemini": {"base_url": f"{upstream.url}/v1beta", "api_key": "sk-gem"},
+            "vertex": {
+                "base_url": upstream.url, "api_key": "ya29.gate", "key_header": "authorization",
+                "project": "p-1",
+            },
         },
-    }
+    }  # fmt: skip
     with Served(Settings.model_validate(tables)) as served:
         yield served
 
@@ -273,6 +277,25 @@ def test_a_gemini_provider_counts_the_tokens_of_its_models(
         assert passed_on.models.count_tokens(model=model, contents="x").total_tokens == 77
         assert upstream.requests[-1].path == "/v1beta/models/gemini-3-pro:countTokens"
         assert set(upstream.requests[-1].json) == {"contents"}
+
+
+def test_gemini_on_vertex_gets_the_clients_request_and_counts_tokens(
+    passed_on: genai.Client, upstream: OpenAIServer
+) -> None:
+    upstream.script(
+        reply(200, _recorded("text.json"), {"content-type": "application/json"}),
+        reply(200, {"totalTokens": 7}),
+    )
+    model = "vertex/gemini-3-pro"
+    whole = passed_on.models.generate_content(model=model, contents="x", config=_config(top_k=3))
+    assert whole.text == json.loads(_recorded("text.json"))["candidates"][0]["content"]["parts"][0]["text"]
+    assert passed_on.models.count_tokens(model=model, contents="x").total_tokens == 7
+    models = "/v1beta1/projects/p-1/locations/global/publishers/google/models/gemini-3-pro"
+    assert [sent.path for sent in upstream.requests] == [f"{models}:generateContent", f"{models}:countTokens"]
+    assert upstream.requests[0].json["generationConfig"]["topK"] == 3
+    assert {sent.headers["authorization"] for sent in upstream.requests} == {"Bearer ya29.gate"}
+    assert not any("x-goog-api-key" in sent.headers for sent in upstream.requests)
+    assert set(upstream.requests[1].json) == {"contents"}
 
 
 def test_an_anthropic_upstreams_stream_becomes_content(

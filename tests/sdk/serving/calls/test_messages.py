@@ -72,8 +72,12 @@ def many(upstream: OpenAIServer, tmp_path_factory: pytest.TempPathFactory) -> It
             "mine": {"base_url": upstream.base_url, "api_key": "sk-mine"},
             "anthropic": {"base_url": upstream.base_url, "api_key": "sk-ant"},
             "gemini": {"base_url": upstream.base_url, "api_key": "sk-gem"},
+            "vertex": {
+                "base_url": upstream.url, "api_key": "ya29.gate", "key_header": "authorization",
+                "project": "p-1",
+            },
         },
-    }
+    }  # fmt: skip
     with Served(Settings.model_validate(tables)) as served:
         yield served
 
@@ -345,6 +349,35 @@ def test_an_anthropic_upstreams_answer_is_passed_on_unchanged(
     rows = many.client.ledger.rows()[-3:]
     usage = json.loads(whole)["usage"]
     assert [row.completion_tokens for row in rows] == [usage["output_tokens"]] * 3
+
+
+def test_claude_on_vertex_gets_the_clients_request_and_its_answer_is_passed_on(
+    passed_on: anthropic.Anthropic, upstream: OpenAIServer, many: Served
+) -> None:
+    whole, stream = anthropic_body("text.json"), anthropic_body("text.sse")
+    upstream.script(reply(200, whole), events(stream), reply(200, {"input_tokens": 7}))
+    models = "/v1/projects/p-1/locations/global/publishers/anthropic/models"
+    written: Any = {"max_tokens": 99, "messages": USER, "top_k": 3}
+    ask: Any = {**written, "model": "vertex/claude-opus-5"}
+    top = {"extra_body": {"top_k": written["top_k"]}}
+    ask.pop("top_k")
+    raw: Any = passed_on.beta.messages.with_raw_response.create(**ask, **top, betas=["new-2030"])
+    assert raw.http_response.content == whole
+    (first,) = upstream.requests
+    assert (first.path, first.query) == (f"{models}/claude-opus-5:rawPredict", "")
+    assert first.json == {"anthropic_version": "vertex-2023-10-16", **written}
+    assert (first.headers["authorization"], first.headers["anthropic-beta"]) == (
+        "Bearer ya29.gate", "new-2030"
+    )  # fmt: skip
+    assert not {"x-api-key", "anthropic-version"} & first.headers.keys()
+    with passed_on.messages.with_streaming_response.create(**ask, stream=True) as response:
+        assert b"".join(response.iter_bytes()) == stream
+    assert upstream.requests[1].path.endswith(":streamRawPredict")
+    assert passed_on.messages.count_tokens(model=ask["model"], messages=USER).input_tokens == 7
+    assert upstream.requests[2].path == f"{models}/count-tokens:rawPredict"
+    assert upstream.requests[2].json["model"] == "claude-opus-5"
+    many.client.ledger.flush()
+    assert [row.route for row in many.client.ledger.rows()[-2:]] == ["vertex/claude-opus-5"] * 2
 
 
 def test_an_anthropic_upstreams_errors_keep_their_type(
