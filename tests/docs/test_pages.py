@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 import pytest
 from loopback_server import OpenAIServer, Received, Wire, behave, reply
-from paths import ROOT
+from paths import DATA, ROOT
 from specclient_cli.main import cli
 from specclient_local.request.params import ENGINE_METHODS
 from tiny_models import write_checkpoint
@@ -63,6 +63,9 @@ def blocks(path: Path, language: str) -> list[str]:
 async def _answer(received: Received, wire: Wire) -> None:
     """Answer like a model: JSON if a response format is requested, a vector for an embedding, else text."""
     request = received.json
+    if received.path.endswith(("generateContent", "rawPredict")):  # of Vertex AI
+        folder = "gemini" if "publishers/google" in received.path else "anthropic"
+        return await reply(200, json.loads((DATA / folder / "text.json").read_bytes()))(received, wire)
     if received.path.endswith("/embeddings"):
         data = [{"object": "embedding", "index": 0, "embedding": [0.5, 0.25]}]
         body = {
@@ -98,6 +101,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         hosted = "".join(
             f'[providers.{name}]\nbase_url = "{server.base_url}"\ndialect = "openai"\n'
             for name in ("openai", "anthropic")
+        )
+        hosted += (
+            f'[providers.vertex]\nbase_url = "{server.url}"\nproject = "my-project"\n'
+            'api_key = "ya29.test"\nkey_header = "authorization"\n'
         )
         (made / "specclient.toml").write_text(
             'candidates = ["local/demo", "openai/gpt-4.1"]\n' + hosted + "[local]\nthreads = 1\n"

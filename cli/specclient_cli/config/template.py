@@ -38,8 +38,9 @@ TEMPLATE = """\
 #"gpt-4*" = "openai/gpt-4o-mini"
 
 # A custom provider, used as "mine/MODEL": any server with OpenAI's, Anthropic's or Gemini's API (dialect =
-# "openai", "anthropic", "gemini"). A table with the name of a known provider (`specclient models`) changes
-# that provider. Keep keys in the environment; key_header = "x-api-key" sends the key in that header.
+# "openai", "anthropic", "gemini"), or Vertex AI ("vertex"). A table with the name of a known provider
+# (`specclient models`) changes that provider. Keep keys in the environment; key_header = "x-api-key" sends
+# the key in that header.
 #[providers.mine]
 #base_url = "http://127.0.0.1:8000/v1"
 #dialect = "openai"
@@ -48,6 +49,9 @@ TEMPLATE = """\
 #models = ["llama"]
 #stream_usage = true
 #metrics = false                                  # true: read its Prometheus counters around each call
+#project = "my-project"                           # of Vertex AI; by default from the environment
+#location = "global"
+#credentials = "key.json"
 
 # Speculation features of the provider, if known; `specclient models probe mine/llama` tests them. prefill is
 # "assistant", "prefix", "continue_final_message", "completions" or false; verification is "prompt_logprobs",
