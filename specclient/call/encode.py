@@ -8,6 +8,7 @@ from dataclasses import replace
 from specclient.call.errors import not_served_in_process
 from specclient.call.recorder import CallRecorder
 from specclient.providers import Endpoint, dialect_of, usage_requested
+from specclient.types.model_kind import ENGINE_OPERATIONS
 from specclient.types.request import Request
 from specclient.types.route import Decision
 from specclient.types.wire import WireRequest
@@ -79,9 +80,11 @@ def engine_request(request: Request, decision: Decision) -> Request:
     Raises:
         NotFoundError: engines do not serve this method.
     """
-    if request.operation not in ("chat", "completion"):
+    if request.operation not in ENGINE_OPERATIONS:
         raise not_served_in_process(decision.provider)
     params = {**request.params, **request.options.body}
+    if request.operation == "embedding":
+        return replace(request, params=params)
     if decision.taken is not None and decision.taken.depth == 0:
         extension = params.get("specclient") or {}
         if isinstance(extension, Mapping) and _DRAFTING_PARAMS.isdisjoint((*params, *extension)):

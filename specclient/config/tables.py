@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 from specclient.types.capabilities import Capabilities
 from specclient.types.criterion import CRITERIA, PromptTask
 from specclient.types.limit import CircuitRule, DeploymentLimit, ResponseLimits
+from specclient.types.model_kind import CHAT_KIND, ModelKind
 from specclient.types.policy import EXPLORED_SHARE, Policy
 from specclient.types.request_limits import RequestLimits
 from specclient.types.strategy import Strategy
@@ -113,11 +114,13 @@ class PairSettings(SettingsTable):
 class LocalModelSettings(SettingsTable):
     """A ``[local.models.NAME]`` table: a checkpoint folder or hub id, its draft, and how it is loaded.
 
-    The engine checks the other settings (``device``, ``quantize``, …).
+    ``kind`` is ``chat``, or ``embedding`` for a sentence-transformers checkpoint. The engine checks the other
+    settings (``device``, ``quantize``, …).
     """
 
     model_config = pydantic.ConfigDict(extra="allow")
 
+    kind: ModelKind = CHAT_KIND
     path: str
     draft: str | tuple[str, ...] | None = None
     method: str = "auto"
@@ -258,6 +261,8 @@ class RequestLimitSettings(SettingsTable):
 
     choices: Annotated[int, Field(ge=1)] = _REQUESTS.choices
     prompt_logprobs: Annotated[int, Field(ge=1)] = _REQUESTS.prompt_logprobs
+    embedding_inputs: Annotated[int, Field(ge=1)] = _REQUESTS.embedding_inputs
+    embedding_tokens: Annotated[int, Field(ge=1)] = _REQUESTS.embedding_tokens
     grammar_bytes: Annotated[int, Field(ge=1)] = _REQUESTS.grammar_bytes
     grammar_rules: Annotated[int, Field(ge=1)] = _REQUESTS.grammar_rules
     grammar_nesting: Annotated[int, Field(ge=1)] = _REQUESTS.grammar_nesting

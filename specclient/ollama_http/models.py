@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from specclient.types.backend import BackendModel
+from specclient.types.model_kind import EMBEDDING_KIND
 from specclient.version import VERSION
 
 __all__ = ["model_list", "shown_details", "version_fields"]
@@ -40,6 +41,7 @@ def shown_details(model: str, engine_model: BackendModel | None) -> dict[str, An
         engine_model: the facts of an engine's model; None for a hosted model.
     """
     info: dict[str, Any] = {"general.basename": model}
+    is_embedding = engine_model is not None and engine_model.kind == EMBEDDING_KIND
     if engine_model is not None:
         info |= {"general.architecture": "specclient", "specclient.target": engine_model.target}
         info |= {"specclient.method": engine_model.method}
@@ -47,6 +49,8 @@ def shown_details(model: str, engine_model: BackendModel | None) -> dict[str, An
             info["specclient.draft"] = engine_model.draft
         if engine_model.context is not None:
             info["specclient.context_length"] = engine_model.context
+        if engine_model.dimensions is not None:
+            info["specclient.embedding_length"] = engine_model.dimensions
     return {
         "modelfile": "",
         "parameters": "",
@@ -54,7 +58,7 @@ def shown_details(model: str, engine_model: BackendModel | None) -> dict[str, An
         "modified_at": _MODIFIED,
         "details": _details(),
         "model_info": info,
-        "capabilities": list(_CAPABILITIES),
+        "capabilities": ["embedding"] if is_embedding else list(_CAPABILITIES),
     }
 
 

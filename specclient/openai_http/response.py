@@ -68,6 +68,23 @@ def whole_body(result: CallResult, call: IncomingCall) -> bytes:
     return upstream_body(result, call.request) or json_bytes_of(value)
 
 
+def vectors_body(result: CallResult, call: IncomingCall) -> bytes:
+    """Return the body of embeddings that an engine in this process made; see :func:`whole_body`.
+
+    Each vector is encoded by itself, so that other threads may run meanwhile: millions of numbers take long.
+    """
+    value = result.unwrap()
+    vectors = b",".join(json_bytes_of(each) for each in value.data)
+    fields = value.model_dump(mode="json", exclude={"data"}, exclude_unset=True, warnings=False)
+    rest = json_of({**fields, **_record_of(value, call)})
+    return b'%b,"data":[%b]}' % (rest[:-1], vectors)
+
+
+def _record_of(value: Any, call: IncomingCall) -> dict[str, Any]:
+    """Return the field with the call's record, if the caller asked for it."""
+    return {EXTENSION: call_extension(value.meta)} if call.meta and isinstance(value, MeteredModel) else {}
+
+
 def upstream_body(result: CallResult, request: Request) -> bytes | None:
     """Return the upstream's body if it uses OpenAI's format and can be sent unchanged; else None."""
     if result.reply is None or request.strategy is not None or result.dialect is not dialect("openai"):

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from specclient.types.chat import ChatCompletion, ChatCompletionChunk
 from specclient.types.completion import Completion
+from specclient.types.model_kind import CHAT_KIND, ModelKind
 from specclient.types.request import Request
 from specclient.types.usage import Speculation
+
+if TYPE_CHECKING:
+    from specclient.types import CreateEmbeddingResponse
 
 ENTRY_POINT_GROUP = "specclient.backends"
 
@@ -28,8 +32,10 @@ class BackendModel:
         id: the name after ``provider/``.
         target: the target's checkpoint; ``draft``: the draft's checkpoint, None for plain decoding.
         method: how drafts are made (``plain``, ``draft``, …).
-        context: the maximum of tokens of prompt and answer together.
+        context: the maximum of tokens of prompt and answer together, or of a text to embed.
         options: load options that differ from the defaults (dtype, device, quantization, …).
+        kind: ``chat`` (chats and completions) or ``embedding``.
+        dimensions: size of an embedding; None where unknown, and of a model of another kind.
     """
 
     id: str
@@ -38,6 +44,8 @@ class BackendModel:
     method: str = "plain"
     context: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    kind: ModelKind = CHAT_KIND
+    dimensions: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +63,7 @@ class EngineTelemetry:
     pair: str | None = None
 
 
-BackendResponse = ChatCompletion | Completion
+BackendResponse: TypeAlias = "ChatCompletion | Completion | CreateEmbeddingResponse"
 BackendChunk = ChatCompletionChunk | Completion
 
 

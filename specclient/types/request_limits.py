@@ -16,6 +16,8 @@ class RequestLimits:
     Attributes:
         choices: prompts × ``n``, the number of answers to one request.
         prompt_logprobs: prompt tokens × choices × alternatives, log-probabilities of prompts in a response.
+        embedding_inputs: the number of texts in one request for embeddings.
+        embedding_tokens: the tokens of all texts in one request for embeddings; 32 times as many characters.
         grammar_bytes: the size of a grammar in UTF-8.
         grammar_rules: the number of rules and terminals, or of the places that a schema's ``$ref`` name.
         grammar_nesting: the number of brackets within each other; in a schema, of objects and arrays.
@@ -34,6 +36,8 @@ class RequestLimits:
 
     choices: int = 1024
     prompt_logprobs: int = 250_000
+    embedding_inputs: int = 2048
+    embedding_tokens: int = 300_000
     grammar_bytes: int = 128 * 2**10
     grammar_rules: int = 1000
     grammar_nesting: int = 64

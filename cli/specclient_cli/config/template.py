@@ -153,6 +153,8 @@ TEMPLATE = """\
 #[server.requests]
 #choices = 1024                  # prompts x n
 #prompt_logprobs = 250000        # prompt tokens x choices x alternatives, in one response
+#embedding_inputs = 2048         # texts in one request for embeddings
+#embedding_tokens = 300000       # tokens of all of them, and 32 times as many characters
 #grammar_bytes = 131072
 #grammar_rules = 1000            # or places that the "$ref" of a schema name
 #grammar_nesting = 64            # brackets within each other
@@ -191,4 +193,16 @@ TEMPLATE = """\
 #heads = "path-or-hub-id"
 #method = "auto"
 #dtype = "float32"
+
+# An embedding model, used as client.embeddings.create(model="local/mini"): a sentence-transformers
+# checkpoint. prompt_name is the prompt of requests that name none; truncate cuts texts beyond the context.
+#[local.models.mini]
+#kind = "embedding"
+#path = "path-or-hub-id"
+#dtype = "float32"
+#device = "auto"
+#threads = 2
+#context = 512
+#prompt_name = "query"
+#truncate = false
 """

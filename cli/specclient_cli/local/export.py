@@ -14,6 +14,7 @@ from specclient.errors import ConfigurationError
 from specclient_cli.common import options
 from specclient_cli.common.state import State, pass_state
 from specclient_cli.config.provider_entry import register
+from specclient_cli.local.model_pair import configured_model
 
 if TYPE_CHECKING:
     from specclient_local.export import Deployment, DeploymentMethod, LaunchPlan
@@ -120,9 +121,8 @@ def _deployment(state: State, pair: str, given: Mapping[str, Any]) -> Deployment
         CheckpointError, ConfigurationError: the pair, heads or widths are invalid.
     """
     from specclient_local.export import Deployment, sampling_defaults  # noqa: PLC0415
-    from specclient_local.loading.configured_models import read_configured_models  # noqa: PLC0415 - checks what is installed
 
-    row = read_configured_models(state.settings().local.model_dump()).get(pair.removeprefix("local/"))
+    row = configured_model(state, pair)
     target = _unbundled(pair if row is None else row.path)
     method, draft, layout = _drafting(row, given)
     widths = _widths(given["widths"])

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from specclient_local.request.params import Parameters, SamplingParams
 
+from specclient.errors import ConfigurationError
+from specclient.types.model_kind import EMBEDDING_KIND, wrong_kind
 from specclient_cli.common.state import State
 
 if TYPE_CHECKING:
@@ -81,16 +83,29 @@ class LocalModelPair:
         return {"model": self.target, "drafts": list(self.drafts)}
 
 
+def configured_model(state: State, name: object) -> ConfiguredModel | None:
+    """Return the model of the configuration with this name; None where it is a folder or hub id.
+
+    Raises:
+        ConfigurationError: it is an embedding model, or the configuration is invalid.
+    """
+    from specclient_local.loading.configured_embeddings import is_embedding_table  # noqa: PLC0415 - as below
+    from specclient_local.loading.configured_models import read_configured_models  # noqa: PLC0415 - checks what is installed
+
+    tables, short = state.settings().local.model_dump(), str(name).removeprefix("local/")
+    if is_embedding_table(tables["models"].get(short)):
+        raise ConfigurationError(f"{wrong_kind(f'local/{short}', EMBEDDING_KIND)}.")
+    return read_configured_models(tables).get(short)
+
+
 def model_pair(state: State, given: Mapping[str, Any]) -> LocalModelPair:
     """Return the models given by the options of :func:`.engine_options.model_options`.
 
     Raises:
         ConfigurationError: the configuration is invalid.
     """
-    from specclient_local.loading.configured_models import read_configured_models  # noqa: PLC0415 - checks what is installed
-
     settings = state.settings().local
-    row = read_configured_models(settings.model_dump()).get(str(given["model"]).removeprefix("local/"))
+    row = configured_model(state, given["model"])
     configured = {} if row is None else dict(row.load_options)
     drafts = configured.pop("draft", ())
     chosen = {name: given[name] for name in _LOADING if name in given}

@@ -15,7 +15,9 @@ from specclient_cli.common import options, render
 from specclient_cli.common.parameter_types import ParameterType
 from specclient_cli.common.state import State, pass_state
 from specclient_cli.local import engine_options
+from specclient_cli.local.embedding_plan import embedding_named, show_embedding_plan
 from specclient_cli.local.model_pair import LocalModelPair, model_pair
+from specclient_cli.local.sizes import size_of
 
 if TYPE_CHECKING:
     from specclient_local.drafting.vocabulary_match import VocabularyCompatibility
@@ -66,7 +68,8 @@ def command(state: State, /, **given: Any) -> None:
     MODEL is 'demo', a NAME of [local.models.NAME], a folder, or a hub id. Only shapes are read; no weights
     are downloaded. The output has the size of the weights and of the KV cache per token (for heads, of the
     hidden states that they read), and the longest context and largest number of concurrent requests that
-    fit. It also states how a draft with another vocabulary would be used, if its tokenizer is available.
+    fit. It also states how a draft with another vocabulary would be used, if its tokenizer is available. For
+    an embedding model it has the size of the weights and of the largest batch.
 
     \b
     Examples:
@@ -78,6 +81,10 @@ def command(state: State, /, **given: Any) -> None:
 
     Environment: SPECCLIENT_CONFIG, HF_TOKEN, HF_HOME, NO_COLOR.
     """
+    embedding = embedding_named(state, given["model"])
+    if embedding is not None:
+        show_embedding_plan(embedding, given)
+        return
     models = model_pair(state, given)
     folders = _folders(models.target, *models.drafts)
     plans = _plans(models, folders, given["slots"], given["memory"])
@@ -196,14 +203,14 @@ def _show(device: str, plan: DeviceMemoryPlan) -> None:
     ]
     lines = [_line(model, plan) for model in plan.models]
     if len(lines) > 1:
-        sums = ["together", "", "", _bytes(plan.weights), _bytes(plan.kv_per_token), _bytes(plan.caches)]
+        sums = ["together", "", "", size_of(plan.weights), size_of(plan.kv_per_token), size_of(plan.caches)]
         lines.append(render.TableRow(sums, style="bold"))
     render.print_table(columns, lines)
-    needed = f"{_bytes(plan.total)} including the working memory of passes"
+    needed = f"{size_of(plan.total)} including the working memory of passes"
     if plan.memory is None:
         render.print_paragraph(f"{needed}; the memory of {device} is unknown, use --memory to set it")
         return
-    there = f"{needed}, of {_bytes(plan.memory)}"
+    there = f"{needed}, of {size_of(plan.memory)}"
     if plan.fits:
         render.print_paragraph(f"✓ fits: {there}", render.GOOD)
     else:
@@ -224,14 +231,6 @@ def _line(model: ModelMemory, plan: DeviceMemoryPlan) -> render.TableRow:
     count = model.parameters
     size = f"{count / 1e9:.2f} B" if count >= 1e9 else f"{count / 1e6:.1f} M" if count else ""
     held = model.quantize or model.dtype
-    weights = "shared" if model.shares_weights else _bytes(model.weights) if model.weights else ""
-    caches = _bytes(model.caches(plan.slots, plan.context))
-    return render.TableRow([model.name, size, held, weights, _bytes(model.kv_per_token), caches])
-
-
-def _bytes(size: int) -> str:
-    """Return a number of bytes in a suitable unit."""
-    for unit, many in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if size >= many:
-            return f"{size / many:.1f} {unit}"
-    return f"{size} B"
+    weights = "shared" if model.shares_weights else size_of(model.weights) if model.weights else ""
+    caches = size_of(model.caches(plan.slots, plan.context))
+    return render.TableRow([model.name, size, held, weights, size_of(model.kv_per_token), caches])

@@ -118,10 +118,12 @@ def _prices(endpoint: Endpoint, client: AsyncOpenAI) -> str | None:
 def _local_values(engine: str, model: BackendModel) -> dict[str, Any]:
     return {
         "model": f"{engine}/{model.id}",
+        "kind": model.kind,
         "method": model.method,
         "target": model.target,
         "draft": model.draft,
         "context": model.context,
+        "dimensions": model.dimensions,
     }
 
 

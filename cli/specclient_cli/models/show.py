@@ -117,10 +117,12 @@ def _engine_values(engine: str, name: str, models: Sequence[BackendModel]) -> di
         raise NotFoundError(f"no model {f'{engine}/{name}'!r}; the models are {known}")
     return {
         "model": f"{engine}/{name}",
+        "kind": model.kind,
         "method": model.method,
         "target": model.target,
         "draft": model.draft,
         "context": model.context,
+        "dimensions": model.dimensions,
     }
 
 

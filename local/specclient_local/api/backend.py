@@ -17,15 +17,18 @@ import anyio.to_thread
 
 from specclient.errors import BadRequestError, CheckpointError, ConfigurationError, NotFoundError
 from specclient.types.backend import BackendChunk, BackendModel, BackendResponse, EngineState, EngineTelemetry
+from specclient.types.model_kind import CHAT_KIND, EMBEDDING_KIND, ModelKind, wrong_kind
 from specclient.types.request import Request
 from specclient.types.request_limits import RequestLimits
 from specclient.types.server_load import ServerLoad
+from specclient_local.api.embedding_backend import EmbeddingBackend
 from specclient_local.api.openai_request.logprob_bounds import check_prompt_logprobs
 from specclient_local.api.openai_request.parser import parse_request
 from specclient_local.api.prepared_request import PreparedRequest
 from specclient_local.api.telemetry import AnswerTotals
 from specclient_local.api.tools.call_grammar import ToolSettings, tool_call_grammar
 from specclient_local.api.tools.call_parser import ToolCallFormat, tool_call_format
+from specclient_local.loading.configured_embeddings import ConfiguredEmbedding, read_configured_embeddings
 from specclient_local.loading.configured_models import (
     ConfiguredModel,
     EngineKey,
@@ -76,6 +79,9 @@ class LocalBackend:
     def __init__(self, settings: Mapping[str, Any], now: Callable[[], float] = time.time) -> None:
         self._models = read_configured_models(settings)
         self._limits: RequestLimits = settings.get("requests") or RequestLimits()
+        self._embeddings = EmbeddingBackend(
+            read_configured_embeddings(settings), settings.get("threads"), self._limits
+        )
         self._now = now
         self._engines: dict[EngineKey, Engine] = {}
         self._loading: dict[EngineKey, threading.Lock] = {}
@@ -83,10 +89,13 @@ class LocalBackend:
 
     def models(self) -> Sequence[BackendModel]:
         """List the bundled pair and the configured models; reads at most their ``config.json``."""
-        return [configured.listed(name) for name, configured in self._models.items()]
+        tables = (self._models, self._embeddings.models)
+        return [configured.listed(name) for table in tables for name, configured in table.items()]
 
     async def complete(self, request: Request, model: str) -> tuple[BackendResponse, EngineTelemetry]:
         """Return the complete response; see :class:`specclient.types.backend.Backend`."""
+        if request.operation == "embedding":
+            return await self._embeddings.complete(request, model, self._embedding(model))
         prepared = await self._prepare(request, model)
         by_choice: dict[int, Generation] = {}
         totals = AnswerTotals(prepared.builder.request.choices)
@@ -128,6 +137,8 @@ class LocalBackend:
 
         See :class:`specclient.types.backend.SupportsTokenCount`.
         """
+        if request.operation == "embedding":
+            return self._embeddings.count(request, model, self._embedding(model))
         configured = self._configured(model)
         try:
             tokenizer = self._tokenizer(configured)
@@ -146,16 +157,19 @@ class LocalBackend:
         """Return the state of each loaded engine; see
         :class:`specclient.types.backend.SupportsEngineState`."""
         names = {configured.key: name for name, configured in reversed(self._models.items())}
-        return [
+        engines = [
             EngineState(names.get(key, "folder"), engine.unfinished, engine.busy_s)
             for key, engine in tuple(self._engines.items())
         ]
+        return engines + self._embeddings.state()
 
     def current_load(self, model: str) -> ServerLoad | None:
         """Return the load of a model's engine; None while it is not loaded.
 
         See :class:`specclient.types.server_load.SupportsLoad`.
         """
+        if model not in self._models and (embedding := self._embeddings.find(model)) is not None:
+            return self._embeddings.current_load(embedding)
         engine = self._engines.get(self._configured(model).key)
         if engine is None:
             return None
@@ -190,6 +204,7 @@ class LocalBackend:
         await anyio.to_thread.run_sync(self._close)
 
     def _close(self) -> None:
+        self._embeddings.close()
         for key, lock in tuple(self._loading.items()):
             with lock:
                 engine = self._engines.pop(key, None)
@@ -206,15 +221,32 @@ class LocalBackend:
         return self._load(self._configured(model))
 
     def _configured(self, model: str) -> ConfiguredModel:
+        """Return a model that answers chats.
+
+        Raises:
+            NotFoundError: the name is neither configured nor a checkpoint folder.
+            BadRequestError: it is an embedding model.
+        """
         configured = self._models.get(model)
         if configured is not None:
             return configured
+        if self._embeddings.find(model) is not None:
+            raise _wrong_kind(model, EMBEDDING_KIND)
         if Path(model).expanduser().is_dir():
             return model_for_folder(model, self._models["demo"])
+        known = ", ".join(f"local/{name}" for name in (*self._models, *self._embeddings.models))
         raise NotFoundError(
-            f"local/{model} is unknown; known are {', '.join(f'local/{name}' for name in self._models)}, "
-            "and local/PATH with the path of a checkpoint folder."
+            f"local/{model} is unknown; known are {known}, and local/PATH with the path of a checkpoint "
+            "folder."
         )
+
+    def _embedding(self, model: str) -> ConfiguredEmbedding:
+        """Return an embedding model; raises as :meth:`_configured`."""
+        configured = None if model in self._models else self._embeddings.find(model)
+        if configured is not None:
+            return configured
+        self._configured(model)
+        raise _wrong_kind(model, CHAT_KIND)
 
     async def _prepare(self, request: Request, model: str) -> PreparedRequest:
         """Parse the request, load the engine if necessary, and tokenize the prompt, in a worker thread."""
@@ -264,6 +296,12 @@ class LocalBackend:
                 options = configured.load_options
                 self._engines[key] = Engine.load(configured.path, request_limits=self._limits, **options)
             return self._engines[key]
+
+
+def _wrong_kind(model: str, kind: ModelKind) -> BadRequestError:
+    error = BadRequestError(f"{wrong_kind(f'local/{model}', kind)}.")
+    error.param, error.code = "model", "wrong_model_kind"
+    return error
 
 
 def _constrain_calls(

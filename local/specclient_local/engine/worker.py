@@ -14,7 +14,7 @@ from specclient.errors import EngineError, RateLimitError
 from specclient_local.decoding.speculate import Speculator
 from specclient_local.engine.answer import AnswerEvent, Piece, RunningRequest, as_engine_error
 from specclient_local.engine.batch import Batch
-from specclient_local.loading.engine_loader import computing_with
+from specclient_local.model.torch_threads import computing_with
 
 _LOG = logging.getLogger("specclient")
 _LINGER_S = 2.0

@@ -9,6 +9,8 @@ from typing import Any
 
 from specclient.errors import BadRequestError, CheckpointError, ConfigurationError
 from specclient.types.backend import BackendModel
+from specclient.types.model_kind import CHAT_KIND
+from specclient_local.loading.configured_embeddings import is_embedding_table
 from specclient_local.loading.options import EngineOptions
 from specclient_local.model.config import BUNDLED, read_config
 from specclient_local.request.params import Method, SamplingParams
@@ -95,7 +97,7 @@ class ConfiguredModel:
 
 
 def read_configured_models(settings: Mapping[str, Any]) -> dict[str, ConfiguredModel]:
-    """Return the bundled pair and the models of the ``local`` table, by name.
+    """Return the bundled pair and the models of kind ``chat`` of the ``local`` table, by name.
 
     Args:
         settings: ``models`` (by name: ``path``, the fields of :class:`EngineOptions`, ``draft_length`` and
@@ -112,7 +114,8 @@ def read_configured_models(settings: Mapping[str, Any]) -> dict[str, ConfiguredM
         "demo-target": ConfiguredModel(target, replace(pair, method="plain")),
     }
     models = settings.get("models") or {}
-    return bundled | {name: _configured_model(name, table, common) for name, table in models.items()}
+    chat = {name: table for name, table in models.items() if not is_embedding_table(table)}
+    return bundled | {name: _configured_model(name, table, common) for name, table in chat.items()}
 
 
 def resolve_pair_name(model: str | Path, draft: Any) -> tuple[str | Path, Any]:
@@ -135,7 +138,10 @@ def _configured_model(name: str, table: object, common: Mapping[str, Any]) -> Co
         raise ConfigurationError(
             f"{where} is {table!r}; it must be a table with path, and may have {', '.join(known)}."
         )
-    given = {key: value for key, value in table.items() if key != "path" and value is not None}
+    kind = table.get("kind", CHAT_KIND)
+    if kind != CHAT_KIND:
+        raise ConfigurationError(f"{where}: kind is {kind!r}; allowed are 'chat' and 'embedding'.")
+    given = {key: value for key, value in table.items() if key not in ("path", "kind") and value is not None}
     draft_defaults = {key: given.pop(key) for key in _DRAFT_DEFAULTS if key in given}
     unknown = [key for key in given if key not in known]
     if unknown:

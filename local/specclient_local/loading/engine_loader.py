@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,6 +30,7 @@ from specclient_local.model.cuda_graphs.static_runner import StaticRunner
 from specclient_local.model.devices import resolve_device
 from specclient_local.model.model_runner import ModelConfig, ModelRunner
 from specclient_local.model.tokenizer import Tokenizer
+from specclient_local.model.torch_threads import computing_with
 from specclient_local.model.weights import resolve_checkpoint
 from specclient_local.request.params import Method
 
@@ -102,19 +102,6 @@ def load_engine(
     methods, limits = speculator.methods, limits or RequestLimits()
     requests = SequenceBuilder(tokenizer, target.config, context, drafters.default, methods, limits)
     return LoadedEngine(speculator, requests, drafters.costs, threads)
-
-
-@contextmanager
-def computing_with(threads: int) -> Iterator[None]:
-    """Set the number of torch threads inside the block; the setting affects the whole process."""
-    before = torch.get_num_threads()
-    if before != threads:
-        torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        if before != threads:
-            torch.set_num_threads(before)
 
 
 def _context(context: int | None, longest: int, folder: Path) -> int:

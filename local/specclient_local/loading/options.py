@@ -23,7 +23,7 @@ GRAPHS = ("auto", "on", "off")
 VOCABULARIES = ("auto", "same", "shared", "retokenised")
 
 _DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
-_DEVICES = ("auto", "cpu", "cuda", "cuda:N", "mps")
+DEVICE_NAMES = ("auto", "cpu", "cuda", "cuda:N", "mps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,8 @@ def _one_of(values: Sequence[str]) -> ValueCheck:
     return lambda value: isinstance(value, str) and value in values
 
 
-def _device(value: object) -> bool:
+def is_device(value: object) -> bool:
+    """Return whether a value is one of :data:`DEVICE_NAMES`."""
     return isinstance(value, str) and _DEVICE.fullmatch(value) is not None
 
 
@@ -169,8 +170,8 @@ _CHECKS: tuple[tuple[tuple[str, ...], str, ValueCheck], ...] = (
     (("method",), _are(*_METHODS), _one_of(_METHODS)),
     (("dtype",), _are(*DTYPES), _one_of(DTYPES)),
     (("draft_dtype",), _are(*DTYPES, "None"), optional(_one_of(DTYPES))),
-    (("device",), _are(*_DEVICES), _device),
-    (("draft_device",), _are(*_DEVICES, "None"), optional(_device)),
+    (("device",), _are(*DEVICE_NAMES), is_device),
+    (("draft_device",), _are(*DEVICE_NAMES, "None"), optional(is_device)),
     (("quantize", "draft_quantize"), _are(*QUANTIZED, "None"), optional(_one_of(QUANTIZED))),
     (("runner",), _are(*RUNNERS), _one_of(RUNNERS)),
     (("slots",), "is an integer of at least 1", integer(1)),

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.drafting.shared_vocabulary import SharedVocabularyDrafter
 from specclient_local.engine.engine import Engine
-from specclient_local.loading.engine_loader import computing_with
 from specclient_local.model.pass_input import SlotInput
+from specclient_local.model.torch_threads import computing_with
 
 if TYPE_CHECKING:
     from specclient_local.model.model_runner import ModelRunner

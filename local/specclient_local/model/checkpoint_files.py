@@ -27,6 +27,7 @@ __all__ = [
     "label",
     "one_line",
     "read_json",
+    "read_json_list",
     "shard_files",
     "shown",
     "whole_number",
@@ -54,6 +55,25 @@ def read_json(path: Path) -> dict[str, Any]:
         CheckpointError: the file is missing, no regular file, too large, unreadable, nested too deeply, or
             does not contain an object.
     """
+    raw = _parsed(path)
+    if not isinstance(raw, dict):
+        raise CheckpointError(f"{path} contains a {type(raw).__name__}; an object is expected.")
+    return raw
+
+
+def read_json_list(path: Path) -> list[Any]:
+    """Read a JSON array.
+
+    Raises:
+        CheckpointError: as :func:`read_json`, or it does not contain an array.
+    """
+    raw = _parsed(path)
+    if not isinstance(raw, list):
+        raise CheckpointError(f"{path} contains a {type(raw).__name__}; an array is expected.")
+    return raw
+
+
+def _parsed(path: Path) -> Any:
     try:
         data = _read(path)
         raw = json.loads(data.decode("utf-8"))
@@ -69,8 +89,6 @@ def read_json(path: Path) -> dict[str, Any]:
         raise CheckpointError(
             f"{path} is not readable JSON ({one_line(error)}); download the checkpoint again."
         ) from error
-    if not isinstance(raw, dict):
-        raise CheckpointError(f"{path} contains a {type(raw).__name__}; an object is expected.")
     if _depth_exceeds(raw, MAX_JSON_DEPTH):
         raise _too_deep(path)
     return raw

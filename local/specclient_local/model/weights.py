@@ -20,11 +20,15 @@ from specclient_local.model.checkpoint_files import check_files, check_regular, 
 from specclient_local.model.config import DecoderConfig, local_folder
 from specclient_local.model.quantization import quantize_weight
 
-_PATTERNS = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model")
+_PATTERNS = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model", "vocab.txt", "merges.txt")
 _UNREADABLE = (
     SafetensorError, OSError, TypeError, ValueError, LookupError, AttributeError, RuntimeError,
 )  # fmt: skip
-_SHAPE = ("config.json", "generation_config.json")
+#: Those of a chat model, then those of an embedding model.
+_SHAPE = (
+    "config.json", "generation_config.json",
+    "modules.json", "config_sentence_transformers.json", "sentence_*_config.json", "*/config.json",
+)  # fmt: skip
 _MATRICES = ("qkv", "o", "gate_up", "down")
 
 

@@ -17,6 +17,7 @@ from specclient.routing.choose.tariff import Tariff
 from specclient.routing.destinations import Destination, DestinationRegistry
 from specclient.routing.learn.prompt_scale import PromptTokenScale
 from specclient.types.criterion import PromptTask
+from specclient.types.model_kind import ENGINE_OPERATIONS, kind_of_operation, wrong_kind
 from specclient.types.permit import RoutePermit
 from specclient.types.policy import Policy
 from specclient.types.strategy import Strategy
@@ -27,12 +28,12 @@ __all__ = ["OptionCatalogue"]
 _DATED_S = 60.0
 #: Lists of routes whose options are cached; beyond it the cache is cleared.
 _MOST = 1024
-#: The operations of client-side strategies and of engines in this process.
+#: The operations of client-side strategies.
 STRATEGY_OPERATIONS = frozenset({"chat", "completion"})
 #: Why engines in this process do not serve other methods, and the way out.
 _COMPLETES_ALONE = (
-    "an engine in this process serves only chat.completions.create and completions.create; add a hosted "
-    "provider's route for anything else"
+    "an engine in this process serves only chat.completions.create, completions.create and "
+    "embeddings.create; add a hosted provider's route for anything else"
 )
 
 _OptionsKey = tuple[tuple[str, ...], int, Strategy | None, str, RoutePermit | None]
@@ -145,12 +146,15 @@ class OptionCatalogue:
                 scale,
                 strategy=strategy,
             )
-        if operation not in STRATEGY_OPERATIONS:
+        if operation not in ENGINE_OPERATIONS:
             return RouteOption(route, head, model, _COMPLETES_ALONE, local=True, quality=quality)
         known = {each.id: each for each in destination.models()}
         served = known.get(model)
         if served is None:
             reason = f"no model {model!r} in {head}; there are {', '.join(known)}"
+            return RouteOption(route, head, model, reason, local=True, quality=quality)
+        if served.kind != kind_of_operation(operation):
+            reason = wrong_kind(route, served.kind)
             return RouteOption(route, head, model, reason, local=True, quality=quality)
         pair = None if served.draft is None else self._drafted(route, served.target, served.draft)
         return RouteOption(

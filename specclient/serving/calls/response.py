@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from specclient.call.pipeline import Pipeline
@@ -19,7 +20,8 @@ from specclient.openai_http.errors import (
     upstream_limit_headers,
 )
 from specclient.openai_http.request import IncomingCall
-from specclient.openai_http.response import EVENTS
+from specclient.openai_http.response import EVENTS, vectors_body
+from specclient.runtime.event_loop import run_in_thread
 from specclient.serving.exchange import ClientDisconnectedError, HTTPExchange
 from specclient.types.call import Call
 
@@ -78,7 +80,10 @@ async def send_whole(
         OpenAIError: the call failed; nothing has been sent.
     """
     result = await pipeline.execute(call.request)
-    content = form.whole(result, call)
+    if call.request.operation == "embedding" and result.reply is None:
+        content = await run_in_thread(partial(vectors_body, result, call))
+    else:
+        content = form.whole(result, call)
     headers = {}
     if result.reply is not None:
         headers = upstream_limit_headers(result.reply.headers)

@@ -11,6 +11,7 @@ import click
 
 from specclient.errors import ConfigurationError
 from specclient_cli.common.state import State
+from specclient_cli.local.model_pair import configured_model
 
 if TYPE_CHECKING:
     from specclient_local.loading.configured_models import ConfiguredModel
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 def prepare(state: State, given: dict[str, Any]) -> tuple[str, list[DraftCandidate], PickSettings, Any]:
     """Return target, candidates, settings of the measurement, and a function that loads an engine."""
     from specclient_local.engine.engine import Engine  # noqa: PLC0415 - imports torch
-    from specclient_local.loading.configured_models import read_configured_models  # noqa: PLC0415
     from specclient_local.loading.model_loader import read_any_config  # noqa: PLC0415
     from specclient_local.measure.pick.candidates import parse_candidate  # noqa: PLC0415
     from specclient_local.measure.pick.selection import PickSettings  # noqa: PLC0415
@@ -29,7 +29,7 @@ def prepare(state: State, given: dict[str, Any]) -> tuple[str, list[DraftCandida
     from specclient_local.model.weights import resolve_checkpoint  # noqa: PLC0415
 
     settings = state.settings().local
-    row = read_configured_models(settings.model_dump()).get(str(given["target"]).removeprefix("local/"))
+    row = configured_model(state, given["target"])
     target = given["target"] if row is None else row.path
     folder = resolve_checkpoint(target)
     context = min(read_any_config(folder).context, 4096)

@@ -13,6 +13,7 @@ import click
 from specclient_cli.common import options, parameter_types, render
 from specclient_cli.common.state import State, pass_state
 from specclient_cli.local.engine_options import short_name
+from specclient_cli.local.model_pair import configured_model
 from specclient_cli.local.train.data import load_texts
 from specclient_cli.local.train.progress import progress_figures, show_progress
 from specclient_cli.local.train.train_options import count_option, device_option, folder_option, target_option
@@ -130,13 +131,10 @@ def command(state: State, /, **given: Any) -> None:
 
     Environment: SPECCLIENT_CONFIG, HF_TOKEN, HF_HOME, NO_COLOR.
     """
-    from specclient_local.loading.configured_models import read_configured_models  # noqa: PLC0415 - checks what is installed
     from specclient_local.training.draft.recipe import PromptCorpus  # noqa: PLC0415
     from specclient_local.training.draft.trainer import train_draft  # noqa: PLC0415 - imports torch
 
-    row = read_configured_models(state.settings().local.model_dump()).get(
-        str(given["target"]).removeprefix("local/")
-    )
+    row = configured_model(state, given["target"])
     target = given["target"] if row is None else row.path
     draft = given["draft"] or (row.options.draft[0] if row is not None and row.options.draft else None)
     corpus, recipe = PromptCorpus(*load_texts(given["data"])), _recipe(given)

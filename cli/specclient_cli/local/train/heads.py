@@ -13,6 +13,7 @@ import click
 from specclient_cli.common import options, parameter_types
 from specclient_cli.common.state import State, pass_state
 from specclient_cli.local.engine_options import short_name
+from specclient_cli.local.model_pair import configured_model
 from specclient_cli.local.train.data import read_texts, split_held_out
 from specclient_cli.local.train.progress import progress_figures, show_progress
 from specclient_cli.local.train.train_options import count_option, device_option, folder_option, target_option
@@ -116,12 +117,9 @@ def command(state: State, /, **given: Any) -> None:
     Environment: SPECCLIENT_CONFIG, HF_TOKEN, HF_HOME, NO_COLOR.
     """
     import torch  # noqa: PLC0415 - heavy
-    from specclient_local.loading.configured_models import read_configured_models  # noqa: PLC0415
     from specclient_local.training.heads.trainer import train_heads  # noqa: PLC0415
 
-    row = read_configured_models(state.settings().local.model_dump()).get(
-        str(given["target"]).removeprefix("local/")
-    )
+    row = configured_model(state, given["target"])
     target = given["target"] if row is None else row.path
     texts, heldout = _texts(given["data"])
     recipe = _recipe(given)

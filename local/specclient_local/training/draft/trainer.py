@@ -22,10 +22,11 @@ from transformers import PreTrainedModel
 from specclient.errors import CheckpointError, ConfigurationError, EngineError
 from specclient_local.engine.engine import Engine
 from specclient_local.loading.configured_models import resolve_pair_name
-from specclient_local.loading.engine_loader import computing_with, threads_for
+from specclient_local.loading.engine_loader import threads_for
 from specclient_local.model.devices import resolve_device
 from specclient_local.model.hf.checkpoint import load_net, read_hf_config
 from specclient_local.model.tokenizer import Tokenizer
+from specclient_local.model.torch_threads import computing_with
 from specclient_local.model.weights import resolve_checkpoint
 from specclient_local.training.draft.checkpoints import DraftCheckpoints, publish
 from specclient_local.training.draft.recipe import (

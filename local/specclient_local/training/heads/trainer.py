@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from specclient.errors import ConfigurationError
-from specclient_local.loading.engine_loader import computing_with, threads_for
+from specclient_local.loading.engine_loader import threads_for
 from specclient_local.loading.model_loader import ModelPlacement, load_model, uses_own_decoder
 from specclient_local.model.config import BUNDLED, read_config
 from specclient_local.model.devices import resolve_device
@@ -27,6 +27,7 @@ from specclient_local.model.heads.target_weights import SharedTargetWeights
 from specclient_local.model.heads.writer import write_eagle, write_medusa
 from specclient_local.model.hidden_state_runner import HiddenStateRunner
 from specclient_local.model.tokenizer import Tokenizer
+from specclient_local.model.torch_threads import computing_with
 from specclient_local.model.weights import resolve_checkpoint
 from specclient_local.training.heads.dataset import CollectedAnswers, collect, cut_line_prompts
 from specclient_local.training.heads.learners import (

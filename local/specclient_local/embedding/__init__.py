@@ -1,0 +1,1 @@
+"""Embeddings: sentence-transformers checkpoints, run by the transformers library."""

@@ -1,0 +1,155 @@
+"""Load an embedding model from a folder or hub id, planned for the memory there is.
+
+Imports transformers; import it inside ``import_lock``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from specclient.errors import CheckpointError, ConfigurationError
+from specclient_local.embedding.batches import batch_tokens
+from specclient_local.embedding.embedder import Embedder
+from specclient_local.embedding.layout import EmbeddingLayout, read_layout
+from specclient_local.embedding.text_encoder import TextEncoder, count_parameters, read_model_config
+from specclient_local.embedding.text_tokens import TextTokenizer
+from specclient_local.loading.embedding_options import EmbeddingOptions
+from specclient_local.loading.memory_plan import free_memory
+from specclient_local.model.devices import resolve_device
+from specclient_local.model.weights import count_numbers, resolve_checkpoint
+
+_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+#: Vectors of hidden size that a layer holds at once, besides the inner ones of its feed-forward part.
+_ACTIVATIONS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingMemoryPlan:
+    """The memory that an embedding model needs.
+
+    Attributes:
+        device: where it runs.
+        dtype: data type of its weights.
+        parameters: number of weights.
+        dimensions: size of an embedding.
+        context: the most tokens of an input; None where only the loaded model knows it.
+        batch_tokens: the most tokens of a batch, with padding.
+        weights: bytes of its weights.
+        passes: bytes of the activations of the largest batch.
+        memory: free bytes of the device; None where unknown.
+    """
+
+    device: str
+    dtype: str
+    parameters: int
+    dimensions: int
+    context: int | None
+    batch_tokens: int
+    weights: int
+    passes: int
+    memory: int | None
+
+    @property
+    def total(self) -> int:
+        """Bytes of weights and activations together."""
+        return self.weights + self.passes
+
+    @property
+    def fits(self) -> bool:
+        """Whether the total fits in memory; true where the memory is unknown."""
+        return self.memory is None or self.total <= self.memory
+
+    def check(self) -> None:
+        """Raise ConfigurationError if the model does not fit."""
+        if not self.fits and self.memory is not None:
+            raise ConfigurationError(
+                f"the embedding model's weights take {self.weights / 2**20:.1f} MiB and its activations "
+                f"{self.passes / 2**20:.1f} MiB, but {self.device} has {self.memory / 2**20:.1f} MiB free; "
+                "load it with a smaller context or a half-precision dtype."
+            )
+
+
+def plan_embedding(
+    folder: Path, options: EmbeddingOptions, free: Callable[[torch.device], int | None] = free_memory
+) -> EmbeddingMemoryPlan:
+    """Compute the memory that an embedding model needs; its weights are not read.
+
+    Args:
+        folder: of the checkpoint.
+        options: how to load it.
+        free: returns a device's free bytes before the model is loaded.
+
+    Raises:
+        CheckpointError, ConfigurationError: see :func:`load_embedder`.
+    """
+    device = resolve_device(options.device)
+    layout = read_layout(folder)
+    config = read_model_config(layout.transformer)
+    has_weights = any(layout.transformer.glob("*.safetensors"))
+    parameters = count_numbers(layout.transformer) if has_weights else count_parameters(config)
+    text = config.get_text_config()
+    size = batch_tokens(parameters, on_cpu=device.type == "cpu")
+    stated = getattr(text, "max_position_embeddings", None)
+    context = options.context or layout.max_tokens or (stated if isinstance(stated, int) else None)
+    longest = max(size, context or 0)
+    inner = int(getattr(text, "intermediate_size", None) or 4 * text.hidden_size)
+    numbers = _ACTIVATIONS * text.hidden_size + 2 * inner
+    # The mask of a batch is square in the length of its texts, and kept as numbers.
+    passes = _BYTES[options.dtype] * (longest * numbers + longest * (context or longest))
+    return EmbeddingMemoryPlan(
+        device=str(device),
+        dtype=options.dtype,
+        parameters=parameters,
+        dimensions=layout.dimensions,
+        context=context,
+        batch_tokens=size,
+        weights=parameters * _BYTES[options.dtype],
+        passes=passes,
+        memory=free(device),
+    )
+
+
+def load_embedder(model: str | Path, options: EmbeddingOptions) -> Embedder:
+    """Load an embedding model.
+
+    Args:
+        model: folder or hub id of a sentence-transformers checkpoint.
+        options: how to load it.
+
+    Raises:
+        CheckpointError: the checkpoint cannot be loaded; one line that names the file.
+        ConfigurationError: the device is not available, the memory is too small, or the context too large.
+    """
+    device = resolve_device(options.device)  # rejects an unavailable device before any file is read
+    folder = resolve_checkpoint(model)
+    plan = plan_embedding(folder, options)
+    plan.check()
+    layout = read_layout(folder)
+    tokenizer = TextTokenizer(layout)
+    encoder = TextEncoder(layout, options.dtype, device)
+    limit = encoder.limit(tokenizer.own_limit)
+    _check_vocabulary(layout, tokenizer, encoder)
+    if options.context is not None and options.context > limit:
+        raise ConfigurationError(
+            f"context is {options.context}; allowed is 1 to {limit}, the longest that {folder} supports."
+        )
+    return Embedder(
+        encoder,
+        tokenizer,
+        limit=options.context or limit,
+        batch_tokens=plan.batch_tokens,
+        threads=options.threads or torch.get_num_threads(),
+    )
+
+
+def _check_vocabulary(layout: EmbeddingLayout, tokenizer: TextTokenizer, encoder: TextEncoder) -> None:
+    """Raise where the tokenizer has tokens that the model has not."""
+    if tokenizer.highest >= encoder.vocabulary:
+        raise CheckpointError(
+            f"{layout.transformer}: the tokenizer has the token id {tokenizer.highest}, but the model's are "
+            f"0 to {encoder.vocabulary - 1}; the two belong to different models."
+        )
