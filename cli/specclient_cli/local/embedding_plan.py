@@ -54,7 +54,7 @@ def show_embedding_plan(model: ConfiguredEmbedding, given: Mapping[str, Any]) ->
     with import_lock:
         from specclient_local.loading.embedding_loader import plan_embedding  # noqa: PLC0415 - imports transformers
     from specclient_local.loading.memory_plan import free_memory  # noqa: PLC0415
-    from specclient_local.model.weights import resolve_checkpoint  # noqa: PLC0415
+    from specclient_local.model.weights import EMBEDDING_SHAPE, resolve_checkpoint  # noqa: PLC0415
 
     unused = next((name for name in _DECODING if given.get(name) not in (None, ())), None)
     if unused is not None:
@@ -63,7 +63,7 @@ def show_embedding_plan(model: ConfiguredEmbedding, given: Mapping[str, Any]) ->
             f"leave it out. Its options are {', '.join(_OPTIONS)}."
         )
     chosen = {name: given[name] for name in _OPTIONS if given.get(name) is not None}
-    folder = resolve_checkpoint(model.path, whole=False)
+    folder = resolve_checkpoint(model.path, whole=False, shape=EMBEDDING_SHAPE)
     memory = given["memory"]
     free = free_memory if memory is None else lambda _: memory
     plan = plan_embedding(folder, replace(model.options, **chosen), free)

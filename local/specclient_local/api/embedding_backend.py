@@ -112,7 +112,7 @@ class EmbeddingBackend:
 
     def state(self) -> list[EngineState]:
         """Return the state of each loaded model."""
-        names = {configured.key: name for name, configured in reversed(self.models.items())}
+        names = {configured.key: name for name, configured in reversed(tuple(self.models.items()))}
         return [
             EngineState(names.get(key, "folder"), embedder.unfinished, embedder.busy_s)
             for key, embedder in tuple(self._embedders.items())

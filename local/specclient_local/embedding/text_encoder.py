@@ -50,7 +50,7 @@ class TextEncoder:
     def __init__(self, layout: EmbeddingLayout, dtype: str, device: torch.device) -> None:
         self.layout, self.device = layout, device
         config = read_model_config(layout.transformer)
-        self._net = _load_net(layout, config, dtype).to(device)  # type: ignore[arg-type]
+        self._net = _load_net(layout, config, dtype).to(device)
         self._steps = [load_step(step, device) for step in layout.steps]
         self._positions = _position_rows(self._net)
         trained = getattr(config.get_text_config(), "max_position_embeddings", None)
@@ -139,7 +139,7 @@ def _check_sizes(path: Path, config: PreTrainedConfig) -> None:
 def count_parameters(config: PreTrainedConfig) -> int:
     """Return the number of a model's parameters, without its weights."""
     with torch.device("meta"), quiet_transformers():
-        net: nn.Module = AutoModel.from_config(config, trust_remote_code=False)
+        net: nn.Module = AutoModel.from_config(config, trust_remote_code=False)  # type: ignore[no-untyped-call]
     return sum(weight.numel() for weight in net.parameters())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -24,10 +24,10 @@ _PATTERNS = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model", "vocab.txt
 _UNREADABLE = (
     SafetensorError, OSError, TypeError, ValueError, LookupError, AttributeError, RuntimeError,
 )  # fmt: skip
-#: Those of a chat model, then those of an embedding model.
-_SHAPE = (
-    "config.json", "generation_config.json",
-    "modules.json", "config_sentence_transformers.json", "sentence_*_config.json", "*/config.json",
+_SHAPE = ("config.json", "generation_config.json")
+#: The files that state the shape of an embedding model.
+EMBEDDING_SHAPE = (
+    *_SHAPE, "modules.json", "config_sentence_transformers.json", "sentence_*_config.json", "*/config.json",
 )  # fmt: skip
 _MATRICES = ("qkv", "o", "gate_up", "down")
 
@@ -73,12 +73,13 @@ class DecoderWeights:
         )
 
 
-def resolve_checkpoint(path_or_id: str | Path, *, whole: bool = True) -> Path:
+def resolve_checkpoint(path_or_id: str | Path, *, whole: bool = True, shape: Sequence[str] = _SHAPE) -> Path:
     """Return the folder of a checkpoint; a hub id is downloaded.
 
     Args:
         path_or_id: folder, hub id, or ``bundled:`` and the name of a bundled checkpoint.
-        whole: download all files needed for loading, not only the configuration files.
+        whole: download all files needed for loading, not only ``shape``.
+        shape: patterns of the files that state the model's shape.
 
     Raises:
         CheckpointError: neither a folder nor a hub id that can be downloaded.
@@ -94,7 +95,7 @@ def resolve_checkpoint(path_or_id: str | Path, *, whole: bool = True) -> Path:
     from huggingface_hub.errors import HfHubHTTPError  # noqa: PLC0415
 
     try:
-        return Path(snapshot_download(name, allow_patterns=list(_PATTERNS if whole else _SHAPE)))
+        return Path(snapshot_download(name, allow_patterns=list(_PATTERNS if whole else shape)))
     except (OSError, ValueError, RuntimeError, HfHubHTTPError) as error:
         raise CheckpointError(
             f"{name} is not a local folder and could not be downloaded from the hub "

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from specclient.types.create_embedding_response import Usage
 
@@ -25,10 +26,9 @@ def embedding_response(model: str, embedded: EmbeddedTexts, *, as_base64: bool) 
     vectors = embedded.vectors
     stored = vectors.byteswap() if as_base64 and sys.byteorder == "big" else vectors
     # One vector at a time, so that other threads may run between two: there may be millions of numbers.
+    encode: Callable[[Vectors], Any] = _packed if as_base64 else lambda row: row.tolist()
     data = [
-        Embedding.model_construct(
-            object="embedding", index=index, embedding=_packed(row) if as_base64 else row.tolist()
-        )
+        Embedding.model_construct(object="embedding", index=index, embedding=encode(row))
         for index, row in enumerate(stored)
     ]
     usage = Usage.model_construct(prompt_tokens=embedded.tokens, total_tokens=embedded.tokens)
