@@ -188,6 +188,7 @@ TEMPLATE = """\
 # A local model, used as "local/big": checkpoint folders or hub ids; heads are Medusa or EAGLE heads. method
 # is "auto", "draft" or "plain".
 #[local.models.big]
+#kind = "chat"
 #path = "path-or-hub-id"
 #draft = "path-or-hub-id"
 #heads = "path-or-hub-id"

@@ -52,7 +52,8 @@ def command(state: State, model: str, as_json: bool) -> None:
         if as_json:
             click.echo(json.dumps(values))
         else:
-            _lines([(key, render.UNKNOWN if value is None else str(value)) for key, value in values.items()])
+            shown = {key: value for key, value in values.items() if key != "dimensions" or value is not None}
+            _lines([(key, render.UNKNOWN if value is None else str(value)) for key, value in shown.items()])
         return
     known = place.capabilities_of(name)
     found = probe_cache.read_probe(os.environ, place.base_url, name)

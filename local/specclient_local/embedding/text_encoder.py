@@ -50,12 +50,14 @@ class TextEncoder:
     def __init__(self, layout: EmbeddingLayout, dtype: str, device: torch.device) -> None:
         self.layout, self.device = layout, device
         config = read_model_config(layout.transformer)
-        self._net = _load_net(layout, config, dtype).to(device)
+        self._net = _load_net(layout, config, dtype)
+        self._net.to(device)  # type: ignore[arg-type]
         self._steps = [load_step(step, device) for step in layout.steps]
         self._positions = _position_rows(self._net)
         trained = getattr(config.get_text_config(), "max_position_embeddings", None)
         self._trained: int | None = trained if isinstance(trained, int) and trained > 0 else None
-        self.vocabulary = int(self._net.get_input_embeddings().num_embeddings)  # type: ignore[arg-type]
+        embedding: Any = self._net.get_input_embeddings()
+        self.vocabulary: int = embedding.num_embeddings
         self._padding = config.pad_token_id if isinstance(config.pad_token_id, int) else 0
 
     def limit(self, tokenizer_limit: int | None) -> int:
