@@ -22,7 +22,7 @@ _REPEATING = (
     "local/drafting/test_vocabulary_match",
     "local/exactness/",
 )
-_PREFIXES = ("OPENAI_", "SPECCLIENT_", "TIKTOKEN_", "HF_")
+_PREFIXES = ("OPENAI_", "SPECCLIENT_", "TIKTOKEN_", "HF_", "GOOGLE_", "GCLOUD_", "CLOUDSDK_", "CLOUD_ML_")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -117,6 +117,7 @@ def clean_home(monkeypatch: pytest.MonkeyPatch, _homes: _Homes) -> Path:
     for name in list(os.environ):
         if name.startswith(_PREFIXES) or name.endswith("_API_KEY"):
             monkeypatch.delenv(name)
+    monkeypatch.setenv("NO_GCE_CHECK", "true")  # else google-auth looks for the machine's credentials
     home = _homes.empty()
     for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.setenv(name, str(home))

@@ -23,6 +23,7 @@ from specclient.budgets.media import MEDIA_BOUNDS, count_of
 from specclient.budgets.tables import CallBound
 from specclient.prices.billing import BillingContext, bill
 from specclient.prices.prices import Prices
+from specclient.prices.vertex import dearest_traffic
 from specclient.types.request import Request
 from specclient.types.route import Decision
 from specclient.types.usage import NANO, Usage
@@ -100,7 +101,13 @@ def bound_of(
         history: limits answers that the request does not limit, and gives the pace of an engine.
         price_provider: as in :meth:`specclient.prices.prices.Prices.price`.
     """
-    quote_for = partial(prices.quote, route.provider, route.model, price_provider=price_provider)
+    quote_for = partial(
+        prices.quote,
+        route.provider,
+        route.model,
+        price_provider=price_provider,
+        traffic=dearest_traffic(request),
+    )
     usage, bounded, unbounded = _most_used(request, route, history, price_provider)
     prompt, completion = usage.prompt or 0, usage.completion or 0
     without_cost = CallBound(None, prompt, completion, bounded=bounded, unbounded=unbounded)

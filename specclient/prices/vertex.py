@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import Final, NamedTuple
 
 from specclient.providers.vertex.place import PRICES, REGIONAL_PRICES
+from specclient.types.request import Request
 
 #: The ids of these prices, and the catalogue's id of the prices that they follow from.
 IDS: Final = frozenset({PRICES, REGIONAL_PRICES})
@@ -24,6 +25,7 @@ RESERVED: Final = "PROVISIONED_THROUGHPUT"
 _STANDARD = ("", "TRAFFIC_TYPE_UNSPECIFIED", "ON_DEMAND")
 _PRIORITY, _FLEX = "ON_DEMAND_PRIORITY", "ON_DEMAND_FLEX"
 _PRIORITY_FACTOR, _FLEX_FACTOR = Decimal("1.8"), Decimal("0.5")
+_PRIORITY_HEADER = "x-vertex-ai-llm-shared-request-type"
 _ONE, _PREMIUM = Decimal(1), Decimal("1.1")
 
 #: Models whose price here differs from that in Gemini's API, which the catalogue lists.
@@ -38,6 +40,18 @@ _DEARER = re.compile(
 )
 #: Models whose flex prices are no fixed share of the standard prices.
 _IRREGULAR_FLEX = re.compile(r"gemini-2\.5-")
+
+
+def dearest_traffic(request: Request) -> str | None:
+    """Return the kind of traffic with the highest price that a request may be served as; None for standard.
+
+    "Priority PayGo" is asked for by a header, or by the service tier.
+    """
+    asked = [value for name, value in request.options.headers.items() if name.lower() == _PRIORITY_HEADER]
+    asked += [
+        {**request.params, **request.options.body}.get(name) for name in ("service_tier", "serviceTier")
+    ]
+    return _PRIORITY if any(str(value).lower() == "priority" for value in asked) else None
 
 
 class PriceFactor(NamedTuple):

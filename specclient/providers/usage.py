@@ -82,6 +82,7 @@ def _completion_usage(reported: CompletionUsage) -> Usage:
     given = reported.model_fields_set
     extra = reported.model_extra or {}
     inputs, outputs = reported.prompt_tokens_details, reported.completion_tokens_details
+    media = _mapping(getattr(inputs, "cached_tokens_details", None))  # Gemini
     prompt = count(reported.prompt_tokens) if "prompt_tokens" in given else None
     completion = count(reported.completion_tokens) if "completion_tokens" in given else None
     reasoning = count(getattr(outputs, "reasoning_tokens", None))
@@ -109,6 +110,8 @@ def _completion_usage(reported: CompletionUsage) -> Usage:
         image_prompt=count(getattr(inputs, "image_tokens", None)),
         audio_completion=count(getattr(outputs, "audio_tokens", None)),
         image_completion=count(_mapping(outputs).get("image_tokens")),
+        cached_audio=count(media.get("audio_tokens")),
+        cached_image=count(media.get("image_tokens")),
         searches=count(_mapping(extra.get("server_tool_use")).get("web_search_requests")),
         charges=_charges(extra),
         traffic=_text(extra.get("trafficType")),

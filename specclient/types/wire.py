@@ -24,6 +24,7 @@ PUBLIC_HEADERS = frozenset(
         "host",
         "transfer-encoding",
         "user-agent",
+        "x-goog-user-project",
         "x-stainless-retry-count",
     }
 )

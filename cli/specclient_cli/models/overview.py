@@ -90,6 +90,8 @@ async def _check(client: AsyncOpenAI, provider: str) -> str:
 def _key(endpoint: Endpoint) -> str:
     if endpoint.key is not None:
         return "set" if endpoint.lacks is None else "set, no base URL"
+    if endpoint.authorizer is not None:
+        return "credentials" if endpoint.has_key else "not set"
     return "not set" if endpoint.key_required else "not needed"
 
 

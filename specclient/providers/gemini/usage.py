@@ -14,6 +14,7 @@ from specclient.providers.usage import count
 _READ = frozenset(
     {"promptTokenCount", "toolUsePromptTokenCount", "cachedContentTokenCount", "candidatesTokenCount"}
     | {"thoughtsTokenCount", "totalTokenCount", "promptTokensDetails", "candidatesTokensDetails"}
+    | {"cacheTokensDetails"}
 )
 _MODALITIES = {"TEXT": "text_tokens", "IMAGE": "image_tokens", "AUDIO": "audio_tokens"}
 
@@ -32,9 +33,11 @@ def usage_fields(metadata: Any) -> dict[str, Any]:
         return {}
     fields = {name: value for name, value in metadata.items() if name not in _READ}
     cached = count(metadata.get("cachedContentTokenCount"))
-    inputs = _by_modality(metadata.get("promptTokensDetails"))
+    inputs: dict[str, Any] = dict(_by_modality(metadata.get("promptTokensDetails")))
     if cached is not None and (prompt is None or cached <= prompt):
         inputs["cached_tokens"] = cached
+    if media := _by_modality(metadata.get("cacheTokensDetails")):
+        inputs["cached_tokens_details"] = media
     outputs = _by_modality(metadata.get("candidatesTokensDetails"))
     thoughts = count(metadata.get("thoughtsTokenCount"))
     if thoughts is not None and (completion is None or thoughts <= completion):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Iterable, Mapping
@@ -30,6 +31,8 @@ from specclient.types.wire import WireRequest
 _BEARER = "authorization"
 _FILE = "GOOGLE_APPLICATION_CREDENTIALS"
 _TRUE = ("1", "true")
+#: Variables of Cloud Run, App Engine, and a metadata server elsewhere.
+_ON_GOOGLE_CLOUD = ("K_SERVICE", "GAE_SERVICE", "GCE_METADATA_HOST")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ def placed_endpoint(endpoint: Endpoint, env: Mapping[str, str]) -> Endpoint:
         project_known=express or not has_key,
     )
     default_file = env.get(_FILE) or None
-    hints = bool(cloud.credentials or default_file or project or _default_file(env).exists())
+    hints = bool(cloud.credentials or default_file or project) or _has_credentials(env)
     base_url = place.base_url if "{" in endpoint.base_url and place.problem is None else endpoint.base_url
     prices = endpoint.price_provider
     return replace(
@@ -139,6 +142,22 @@ def _uses_google_api_key(env: Mapping[str, str]) -> bool:
 
 def _first(env: Mapping[str, str], names: Iterable[str]) -> str | None:
     return next((value for name in names if (value := env.get(name, "").strip())), None)
+
+
+def _has_credentials(env: Mapping[str, str]) -> bool:
+    """Return whether the user has signed in by gcloud, or the machine is one of Google Cloud."""
+    if _default_file(env).exists() or any(env.get(name) for name in _ON_GOOGLE_CLOUD):
+        return True
+    return env.get("NO_GCE_CHECK", "").lower() not in _TRUE and _is_googles()
+
+
+@functools.cache
+def _is_googles() -> bool:
+    """Return whether the machine says that Google made it; google-auth asks this before the network."""
+    try:
+        return Path("/sys/class/dmi/id/product_name").read_text(encoding="utf-8").startswith("Google")
+    except (OSError, ValueError):
+        return False
 
 
 def _default_file(env: Mapping[str, str]) -> Path:

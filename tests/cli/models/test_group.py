@@ -262,6 +262,25 @@ def test_a_dialect_without_completions_is_not_probed_for_verification(
     assert report["requests"] == len(hosted.requests) == 2
 
 
+@pytest.mark.parametrize("model", ["gemini-2.5-flash", "claude-opus-5"])
+def test_a_model_on_vertex_is_probed_in_its_own_dialect(
+    run, hosted: OpenAIServer, in_empty_folder: Path, model: str
+) -> None:
+    (in_empty_folder / "specclient.toml").write_text(
+        f'[providers.vertex]\nbase_url = "{hosted.url}"\nproject = "p-1"\napi_key = "ya29.probe"\n'
+        'key_header = "authorization"\n'
+    )
+    claude = {"id": "m", "type": "message", "role": "assistant", "content": [], "stop_reason": "end_turn"}
+    gemini = {"candidates": [{"content": {"parts": [{"text": "one"}]}, "finishReason": "STOP"}]}
+    refused = {"error": {"code": 400, "message": "Unknown name: prediction", "status": "INVALID_ARGUMENT"}}
+    hosted.script(reply(400, refused), reply(200, gemini if model.startswith("gemini") else claude))
+    code, out, err = run("models", "probe", f"vertex/{model}", "--json")
+    assert code == 0, err
+    report = json.loads(out)
+    assert (outcome(report), outcome(report, "verification")) == ("refused", "unknown")
+    assert all(f"/models/{model}:" in request.path for request in hosted.requests)
+
+
 # --- telemetry and unfinished turns
 
 
@@ -444,6 +463,18 @@ def test_every_provider_is_listed_with_its_capabilities(run) -> None:
     assert values["holysheep"]["capabilities"]["prediction"] is None
     assert (values["openai"]["prices"], values["vllm"]["prices"]) == ("catalogue", None)
     assert values["anthropic"]["dialect"] == "anthropic"
+
+
+def test_credentials_of_a_cloud_are_listed_like_keys(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def listed() -> Any:
+        rows = json.loads(run("models", "--json")[1])["providers"]
+        return next(row["key"] for row in rows if row["name"] == "vertex")
+
+    assert listed() == "not set"
+    monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "p-1")
+    assert listed() == "credentials"
+    monkeypatch.setenv("VERTEX_API_KEY", "AQ.k")
+    assert listed() == "set"
 
 
 def test_a_missing_base_url_is_reported(run, monkeypatch: pytest.MonkeyPatch) -> None:

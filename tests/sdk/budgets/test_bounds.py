@@ -357,3 +357,17 @@ def test_any_parameters_have_a_bound(method: ApiMethod, params: Any, extra: Any)
     assert bound.prompt >= 0
     assert bound.completion >= 0
     assert bound.nano is None or 0 <= bound.nano <= 10**17
+
+
+def test_the_bound_of_priority_traffic_on_vertex_has_its_price() -> None:
+    model = "gemini-3.5-flash"
+    route = Decision(chosen=f"vertex/{model}", provider="vertex", model=model)
+    asked = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1000}
+
+    def nano(**more: str) -> int:
+        request = Request(CHAT, "vertex/gemini-3.5-flash", {**asked, **more})
+        found = bound_of(request, route, Prices(Settings()), Estimator(), "vertex").nano
+        assert found is not None
+        return found
+
+    assert nano(service_tier="priority") == pytest.approx(1.8 * nano(), rel=1e-6)

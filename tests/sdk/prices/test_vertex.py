@@ -8,7 +8,9 @@ import pytest
 
 from specclient.prices.billing import PriceRates
 from specclient.prices.catalogue import find_model
-from specclient.prices.vertex import factor_of
+from specclient.prices.vertex import dearest_traffic, factor_of
+from specclient.types.inference_methods import CHAT
+from specclient.types.request import PerCallOptions, Request
 
 
 @pytest.mark.parametrize(
@@ -71,3 +73,27 @@ def test_models_are_found_by_name_version_and_publisher() -> None:
         assert found is not None
         assert (found.vendor, found.model.id) == ("google", "claude-sonnet-4-5")
     assert find_model("vertex", "text-embedding-005") is None
+
+
+@pytest.mark.parametrize(
+    ("request_", "traffic"),
+    [
+        (Request(CHAT, "vertex/m", {"messages": []}), None),
+        (Request(CHAT, "vertex/m", {"service_tier": "flex"}), None),
+        (Request(CHAT, "vertex/m", {"service_tier": "priority"}), "ON_DEMAND_PRIORITY"),
+        (
+            Request(CHAT, "vertex/m", options=PerCallOptions(body={"serviceTier": "PRIORITY"})),
+            "ON_DEMAND_PRIORITY",
+        ),
+        (
+            Request(
+                CHAT,
+                "vertex/m",
+                options=PerCallOptions(headers={"X-Vertex-AI-LLM-Shared-Request-Type": "priority"}),
+            ),
+            "ON_DEMAND_PRIORITY",
+        ),
+    ],
+)
+def test_the_dearest_traffic_that_a_request_asks_for(request_: Request, traffic: str | None) -> None:
+    assert dearest_traffic(request_) == traffic

@@ -1,4 +1,4 @@
-"""Google's token services, which the tests of a module share."""
+"""Google's token services on loopback."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from google_cloud import TokenServer, running_token_server
 
 
 @pytest.fixture
-def tokens(monkeypatch: pytest.MonkeyPatch) -> Iterator[TokenServer]:
-    """Fresh token services, and an environment without Google's variables."""
-    for name in ("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("NO_GCE_CHECK", "true")  # else google-auth looks for a metadata server
+def tokens() -> Iterator[TokenServer]:
+    """Fresh token services."""
     with running_token_server() as server:
         yield server

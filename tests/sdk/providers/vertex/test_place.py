@@ -19,7 +19,9 @@ BASE = "https://aiplatform.googleapis.com"
 
 def _vertex(env: dict[str, str], *providers: Provider, **table: Any) -> Endpoint:
     settings = Settings.model_validate({"providers": {"vertex": table}} if table else {})
-    return endpoints(settings, {"HOME": "/nowhere", **env}, providers=providers)["vertex"]
+    return endpoints(settings, {"HOME": "/nowhere", "NO_GCE_CHECK": "true", **env}, providers=providers)[
+        "vertex"
+    ]
 
 
 @pytest.mark.parametrize(
