@@ -19,7 +19,7 @@ from specclient.types.request import Request
 Destination = Endpoint | Backend
 
 _AUTO = "auto"
-#: Names without a provider whose place is remembered.
+#: Names whose place is remembered.
 _MOST_NAMES = 1024
 
 
@@ -59,6 +59,7 @@ class DestinationRegistry:
         self.owns_names = owns_names
         self._bare = BareNames(settings, default)
         self._bare_places: dict[str, str] = {}
+        self._of_models: dict[tuple[str, str], Endpoint] = {}
         self.aliases = ModelAliases(settings.aliases) if settings.aliases else None
         if self.aliases is not None:
             self.check_targets(self.aliases)
@@ -200,8 +201,15 @@ class DestinationRegistry:
             NotFoundError: there is none, or it does not serve the model.
             ConfigurationError: the engine cannot be made; the message says why.
         """
-        place = self.get(name)
-        return endpoint_of_model(place, model) if isinstance(place, Endpoint) else place
+        found: Destination | None = self._of_models.get((name, model))
+        if found is not None:
+            return found
+        found = self.get(name)
+        if isinstance(found, Endpoint) and (own := endpoint_of_model(found, model)) is not found:
+            if len(self._of_models) >= _MOST_NAMES:
+                self._of_models.clear()
+            found = self._of_models[name, model] = own
+        return found
 
     @property
     def endpoints(self) -> Mapping[str, Endpoint]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
 from pydantic import SecretStr
 
@@ -74,7 +74,7 @@ class GoogleAuthorizer:
                     "the Google credentials have no project: set project under [providers.vertex] in "
                     f"specclient.toml, or {PROJECT_ENV[0]}"
                 )
-            path = parts.path.replace(UNKNOWN_PROJECT, access.project, 1)
+            path = parts.path.replace(UNKNOWN_PROJECT, quote(access.project, safe=":"), 1)
             request = replace(request, url=urlunsplit(parts._replace(path=path)))
         headers = {"authorization": f"Bearer {access.token}"}
         if access.quota_project and not any(

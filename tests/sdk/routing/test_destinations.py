@@ -9,8 +9,11 @@ from gateway_server import upstream_settings
 from loopback_server import OpenAIServer
 
 import specclient
-from specclient import OpenAI
+from specclient import OpenAI, Settings
 from specclient.errors import ConfigurationError, NotFoundError
+from specclient.providers.configuration import endpoints
+from specclient.providers.endpoint import Endpoint
+from specclient.routing.destinations import DestinationRegistry
 from specclient.types.model_aliases import ModelAliases
 
 MESSAGES = [{"role": "user", "content": "hello"}]
@@ -107,3 +110,17 @@ def test_a_requests_own_aliases_precede_the_configured_ones(openai_server):
             places.split("wrong", own)
         with pytest.raises(ConfigurationError, match="alias 'wrong'"):
             places.check_targets(own)
+
+
+def test_a_provider_of_several_vendors_has_an_endpoint_for_each_dialect() -> None:
+    env = {"GOOGLE_CLOUD_PROJECT": "p-1"}
+    places = DestinationRegistry(Settings(), endpoints(Settings(), env), "openai")
+    claude, gemini = places.of_model("vertex", "claude-opus-5"), places.of_model("vertex", "gemini-2.5-pro")
+    assert isinstance(claude, Endpoint)
+    assert isinstance(gemini, Endpoint)
+    assert (claude.dialect, gemini.dialect) == ("anthropic", "gemini")
+    assert (claude.capabilities.prefill, gemini.capabilities.prefill) == ("assistant", None)
+    assert places.of_model("vertex", "claude-opus-5") is claude
+    assert places.of_model("openai", "gpt-4.1") is places.get("openai")
+    with pytest.raises(NotFoundError, match="Vertex AI's models of google and anthropic are served"):
+        places.of_model("vertex", "meta/llama")

@@ -28,31 +28,44 @@ HI: Any = [{"role": "user", "content": "hi"}]
 _JSON = {"content-type": "application/json"}
 
 
+@pytest.fixture(scope="module")
+def one_server() -> Iterator[OpenAIServer]:
+    """The server that all clients of this module share, because clients are slow to make."""
+    with OpenAIServer() as server:
+        yield server
+
+
 @pytest.fixture
-def ours(openai_server: OpenAIServer) -> Iterator[OpenAI]:
-    with OpenAI(config=vertex_settings(openai_server), max_retries=0) as client:
+def server(one_server: OpenAIServer) -> OpenAIServer:
+    one_server.requests.clear()
+    return one_server
+
+
+@pytest.fixture(scope="module")
+def ours(one_server: OpenAIServer) -> Iterator[OpenAI]:
+    with OpenAI(config=vertex_settings(one_server), max_retries=0, ledger="off") as client:
         yield client
 
 
-@pytest.fixture
-def google_package(openai_server: OpenAIServer) -> Iterator[Any]:
+@pytest.fixture(scope="module")
+def google_package(one_server: OpenAIServer) -> Iterator[Any]:
     with genai.Client(
         vertexai=True,
         project="p-1",
         location="europe-west4",
         credentials=google.oauth2.credentials.Credentials(TOKEN),  # type: ignore[no-untyped-call]
-        http_options=types.HttpOptions(base_url=openai_server.url),
+        http_options=types.HttpOptions(base_url=one_server.url),
     ) as client:
         yield client
 
 
-@pytest.fixture
-def anthropic_package(openai_server: OpenAIServer) -> Iterator[Any]:
+@pytest.fixture(scope="module")
+def anthropic_package(one_server: OpenAIServer) -> Iterator[Any]:
     with anthropic.AnthropicVertex(
         project_id="p-1",
         region="europe-west4",
         access_token=TOKEN,
-        base_url=f"{openai_server.url}/v1",
+        base_url=f"{one_server.url}/v1",
         max_retries=0,
     ) as client:
         yield client
@@ -69,14 +82,14 @@ def _check_same_target(ours: Received, theirs: Received) -> None:
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("stream", [False, True])
 def test_chats_with_gemini_equal_those_of_google_genai(
-    openai_server: OpenAIServer, ours: OpenAI, google_package: Any, name: str, stream: bool
+    server: OpenAIServer, ours: OpenAI, google_package: Any, name: str, stream: bool
 ) -> None:
     params, contents, config = CASES[name]
     params = {**params, "extra_body": params.get("extra")}
     params.pop("extra", None)
     answer = events((BODIES / "text.sse").read_bytes())
     whole = reply(200, json.loads((BODIES / "text.json").read_bytes()))
-    openai_server.script(*[answer if stream else whole] * 2)
+    server.script(*[answer if stream else whole] * 2)
     received: Any = ours.chat.completions.create(model=f"vertex/{GEMINI}", stream=stream, **params)
     if stream:
         text = "".join(chunk.choices[0].delta.content or "" for chunk in received)
@@ -86,7 +99,7 @@ def test_chats_with_gemini_equal_those_of_google_genai(
         text = received.choices[0].message.content
         expected = google_package.models.generate_content(model=GEMINI, contents=contents, config=config).text
     assert text == expected
-    first, second = openai_server.requests
+    first, second = server.requests
     _check_same_target(first, second)
     bodies = first.json, camel_case(second.json)
     for body in bodies:
@@ -99,7 +112,7 @@ def test_chats_with_gemini_equal_those_of_google_genai(
 @pytest.mark.parametrize("name", REQUESTS)
 @pytest.mark.parametrize("stream", [False, True])
 def test_chats_with_claude_equal_those_of_the_anthropic_package(
-    openai_server: OpenAIServer, ours: OpenAI, anthropic_package: Any, name: str, stream: bool
+    server: OpenAIServer, ours: OpenAI, anthropic_package: Any, name: str, stream: bool
 ) -> None:
     params, native = REQUESTS[name]
     model = "claude-opus-5" if "reasoning_effort" in params else CLAUDE  # the former thinks adaptively
@@ -107,7 +120,7 @@ def test_chats_with_claude_equal_those_of_the_anthropic_package(
     # rejects parameters that callers of OpenAI's API send.
     native = {"max_tokens": 64_000, "timeout": 9, "extra_body": {"anthropic_version": VERSION}, **native}
     whole = reply(200, anthropic_bodies.body("text.json"), _JSON)
-    openai_server.script(*[events(anthropic_bodies.body("text.sse")) if stream else whole] * 2)
+    server.script(*[events(anthropic_bodies.body("text.sse")) if stream else whole] * 2)
     received: Any = ours.chat.completions.create(model=f"vertex/{model}", stream=stream, **params)
     expected = anthropic_package.messages.create(model=model, stream=stream, **native)
     if stream:
@@ -117,7 +130,7 @@ def test_chats_with_claude_equal_those_of_the_anthropic_package(
     else:
         texts = (block.text for block in expected.content if block.type == "text")
         assert received.choices[0].message.content == "".join(texts)
-    first, second = openai_server.requests
+    first, second = server.requests
     _check_same_target(first, second)
     sent = {key: value for key, value in second.json.items() if (key, value) != ("stream", False)}
     assert first.json == sent
@@ -153,7 +166,7 @@ def test_chats_with_claude_equal_those_of_the_anthropic_package(
     ],
 )
 def test_embeddings_equal_those_of_google_genai(
-    openai_server: OpenAIServer,
+    server: OpenAIServer,
     ours: OpenAI,
     google_package: Any,
     model: str,
@@ -161,14 +174,14 @@ def test_embeddings_equal_those_of_google_genai(
     config: dict[str, Any],
     answer: dict[str, Any],
 ) -> None:
-    openai_server.script(reply(200, answer), reply(200, answer))
+    server.script(reply(200, answer), reply(200, answer))
     names = {"task_type": "taskType", "auto_truncate": "autoTruncate"}
     extra = {names[name]: value for name, value in config.items() if name in names}
     found = ours.embeddings.create(model=f"vertex/{model}", input=texts, dimensions=3, extra_body=extra)
     contents = [types.Content(role="user", parts=[types.Part(text=text)]) for text in texts]
     given: Any = contents if "gemini" in model else texts
     expected = google_package.models.embed_content(model=model, contents=given, config=config)
-    first, second = openai_server.requests
+    first, second = server.requests
     _check_same_target(first, second)
     assert first.json == second.json
     assert [row.embedding for row in found.data] == [each.values for each in expected.embeddings]
@@ -178,10 +191,10 @@ def test_embeddings_equal_those_of_google_genai(
 
 
 def test_token_counts_equal_those_of_the_packages(
-    openai_server: OpenAIServer, google_package: Any, anthropic_package: Any
+    server: OpenAIServer, google_package: Any, anthropic_package: Any
 ) -> None:
-    openai_server.script(*[reply(200, {"totalTokens": 7})] * 2, *[reply(200, {"input_tokens": 8})] * 2)
-    settings = vertex_settings(openai_server).model_copy(update={"default_provider": "vertex"})
+    server.script(*[reply(200, {"totalTokens": 7})] * 2, *[reply(200, {"input_tokens": 8})] * 2)
+    settings = vertex_settings(server).model_copy(update={"default_provider": "vertex"})
     contents = [{"role": "user", "parts": [{"text": "hi"}]}]
     with OpenAI(config=settings) as client:
         body: Any = {"generateContentRequest": {"model": f"models/{GEMINI}", "contents": contents}}
@@ -194,34 +207,32 @@ def test_token_counts_equal_those_of_the_packages(
         version = {"anthropic_version": VERSION}
         theirs = anthropic_package.messages.count_tokens(model=CLAUDE, messages=USER, extra_body=version)
         assert theirs.input_tokens == 8
-    one, two, three, four = openai_server.requests
+    one, two, three, four = server.requests
     _check_same_target(one, two)
     assert one.json == two.json
     _check_same_target(three, four)
     assert three.json == four.json
 
 
-def test_models_equal_those_of_google_genai(
-    openai_server: OpenAIServer, ours: OpenAI, google_package: Any
-) -> None:
+def test_models_equal_those_of_google_genai(server: OpenAIServer, ours: OpenAI, google_package: Any) -> None:
     rows = [{"name": f"publishers/google/models/{GEMINI}", "versionId": "default"}]
-    openai_server.script(*[reply(200, {"publisherModels": rows})] * 2)
+    server.script(*[reply(200, {"publisherModels": rows})] * 2)
     found = [model.id for model in ours.models.list(provider="vertex")]
     assert found == [GEMINI]
     assert [each.name for each in google_package.models.list(config={"page_size": 100})] == [rows[0]["name"]]
-    first, second = openai_server.requests[:2]
+    first, second = server.requests[:2]
     _check_same_target(first, second)
 
 
-def test_express_mode_equals_that_of_google_genai(openai_server: OpenAIServer) -> None:
-    openai_server.script(*[reply(200, json.loads((BODIES / "text.json").read_bytes()))] * 2)
-    options = types.HttpOptions(base_url=openai_server.url)
+def test_express_mode_equals_that_of_google_genai(server: OpenAIServer) -> None:
+    server.script(*[reply(200, json.loads((BODIES / "text.json").read_bytes()))] * 2)
+    options = types.HttpOptions(base_url=server.url)
     with genai.Client(vertexai=True, api_key="AQ.express", http_options=options) as package:
         package.models.generate_content(model=GEMINI, contents="hi")
-    settings = vertex_settings(openai_server, api_key="AQ.express", project=None, location=None)
+    settings = vertex_settings(server, api_key="AQ.express", project=None, location=None)
     with OpenAI(config=settings) as client:
         client.chat.completions.create(model=f"vertex/{GEMINI}", messages=HI)
-    theirs, ours = openai_server.requests
+    theirs, ours = server.requests
     assert (ours.path, ours.query) == (theirs.path, theirs.query)
     assert ours.headers["x-goog-api-key"] == theirs.headers["x-goog-api-key"] == "AQ.express"
     assert "authorization" not in ours.headers
