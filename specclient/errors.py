@@ -257,7 +257,7 @@ class APIStatusError(APIError):
         self.request_id: str | None = None
         if response is not None:
             self.status_code = response.status_code
-            self.request_id = response.headers.get("x-request-id") or response.headers.get("request-id")
+            self.request_id = request_id_in(response.headers)
 
 
 class BadRequestError(APIStatusError):
@@ -417,6 +417,15 @@ def _request_of(response: Any) -> Any:
         return response.request
     except (AttributeError, RuntimeError):  # RuntimeError: an httpx response that was made without a request
         return None
+
+
+def request_id_in(headers: Mapping[str, str]) -> str | None:
+    """Return the provider's id of a request from the headers of its response, or None.
+
+    Args:
+        headers: names in lower case, or a library's headers, which ignore the case.
+    """
+    return headers.get("x-request-id") or headers.get("request-id") or headers.get("x-amzn-requestid")
 
 
 _BY_STATUS: dict[int, type[APIStatusError]] = {

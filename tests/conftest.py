@@ -22,7 +22,17 @@ _REPEATING = (
     "local/drafting/test_vocabulary_match",
     "local/exactness/",
 )
-_PREFIXES = ("OPENAI_", "SPECCLIENT_", "TIKTOKEN_", "HF_", "GOOGLE_", "GCLOUD_", "CLOUDSDK_", "CLOUD_ML_")
+_PREFIXES = (
+    "OPENAI_",
+    "SPECCLIENT_",
+    "TIKTOKEN_",
+    "HF_",
+    "GOOGLE_",
+    "GCLOUD_",
+    "CLOUDSDK_",
+    "CLOUD_ML_",
+    "AWS_",
+)
 
 
 @pytest.fixture(scope="session", autouse=True)

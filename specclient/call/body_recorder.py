@@ -6,8 +6,9 @@ from contextlib import suppress
 
 from specclient.call.decode import ChunkDecoder, decode_body
 from specclient.call.recorder import CallRecorder
-from specclient.errors import APIError, ResponseTooLargeError
+from specclient.errors import APIError
 from specclient.http_transport.body_limits import DEFAULT_RESPONSE_LIMITS
+from specclient.http_transport.event_frames import FrameDecoder, stream_decoder
 from specclient.http_transport.sse import ServerSentEvent, SSEDecoder
 from specclient.providers import Endpoint, dialect_of
 from specclient.types.request import Request
@@ -27,24 +28,29 @@ class BodyRecorder:
         self._dialect = dialect_of(endpoint)
         self._request = request
         self._record = record
-        self._sse = SSEDecoder() if request.stream else None
+        self._events: SSEDecoder | FrameDecoder | None = SSEDecoder() if request.stream else None
         self._chunks = ChunkDecoder(dialect_of(endpoint), request)
         self._kept: list[bytes] | None = None
-        if self._sse is None and request.method.response_type not in (bytes, str, None):
+        if self._events is None and request.method.response_type not in (bytes, str, None):
             self._kept = []
         self._size = 0
+
+    def begin(self, content_type: str | None) -> None:
+        """Note the type of the body, before its first bytes."""
+        if self._events is not None:
+            self._events = stream_decoder(content_type)
 
     def feed(self, piece: bytes) -> None:
         """Record the next bytes of the body."""
         self._size += len(piece)
-        if self._sse is not None:
+        if self._events is not None:
             if self._size > DEFAULT_RESPONSE_LIMITS.max_body_bytes:
-                self._sse = None  # too long to record; the caller gets its bytes all the same
+                self._events = None  # too long to record; the caller gets its bytes all the same
                 return
-            with suppress(ResponseTooLargeError):
-                self._note(self._sse.feed(piece))
+            with suppress(APIError):
+                self._note(self._events.feed(piece))
                 return
-            self._sse = None
+            self._events = None
         elif self._kept is not None:
             self._kept.append(piece)
             if self._size > MAX_KEPT_BYTES:
@@ -52,9 +58,9 @@ class BodyRecorder:
 
     def close(self) -> None:
         """Record what is complete at the end of the body, or where the caller stopped reading."""
-        if self._sse is not None:
-            with suppress(ResponseTooLargeError):
-                self._note(self._sse.flush())
+        if self._events is not None:
+            with suppress(APIError):
+                self._note(self._events.flush())
         elif self._kept is not None:
             with suppress(APIError):  # the body is incomplete or empty
                 value = decode_body(self._dialect, self._request, b"".join(self._kept))
@@ -65,6 +71,6 @@ class BodyRecorder:
         try:
             self._chunks.decode(events, chunks)
         except APIError:
-            self._sse = None  # an error ends the answer; the chunks before it are recorded
+            self._events = None  # an error ends the answer; the chunks before it are recorded
         for chunk in chunks:
             self._record.note_chunk(chunk, self._dialect.usage(chunk))

@@ -26,9 +26,16 @@ from specclient.types.request import Request
 from specclient.types.usage import Usage
 from specclient.types.wire import WireResponse
 
+#: Dialects whose answers are given with the model's name as it was sent, and with none where none was sent.
+_NAMING = frozenset({"openai"})
 
-def decode_reply(endpoint: Endpoint, request: Request, reply: WireResponse) -> CallResult:
-    """Decode a complete response; an error in decoding is part of the result, not raised."""
+
+def decode_reply(endpoint: Endpoint, request: Request, reply: WireResponse, model: str = "") -> CallResult:
+    """Decode a complete response; an error in decoding is part of the result, not raised.
+
+    Args:
+        model: the name of the model, for answers of dialects that do not name it.
+    """
     try:
         value = dialect_of(endpoint).decode(request.method, reply)
     except APIError as error:
@@ -36,6 +43,8 @@ def decode_reply(endpoint: Endpoint, request: Request, reply: WireResponse) -> C
         return CallResult(None, reply, error.with_traceback(None), dialect_of(endpoint))
     if isinstance(value, WireModel):
         value.attach_request_id(reply.request_id)
+    if endpoint.dialect not in _NAMING:
+        name_model(value, model)
     return CallResult(value, reply, None, dialect_of(endpoint))
 
 
@@ -154,12 +163,16 @@ class ChunkDecoder:
 
 
 async def decode_events(
-    endpoint: Endpoint, request: Request, events: SSEStream
+    endpoint: Endpoint, request: Request, events: SSEStream, model: str = ""
 ) -> AsyncGenerator[list[Any], None]:
     """Yield the chunks of a stream, one list for each read from the network.
 
     Chunks that come before an error are yielded before the error is raised.
+
+    Args:
+        model: the name of the model, for chunks of dialects that do not name it.
     """
+    as_named = endpoint.dialect in _NAMING
     decoder = ChunkDecoder(dialect_of(endpoint), request)
     async for batch in events.batches():
         chunks: list[Any] = []
@@ -171,12 +184,21 @@ async def decode_events(
         except APIError as error:
             failure = error
         if chunks:
+            if not as_named:
+                for chunk in chunks:
+                    name_model(chunk, model)
             yield chunks
         if failure is not None:
             try:
                 raise failure
             finally:
                 del failure  # the traceback's frame holds it: a reference cycle
+
+
+def name_model(answer: Any, model: str) -> None:
+    """Set the model's name in a chat answer or chunk that names none, as those of the Converse API."""
+    if getattr(answer, "model", None) == "":
+        answer.model = model
 
 
 def usage_reader(destination: Destination) -> Callable[[Any], Usage | None]:

@@ -61,7 +61,7 @@ async def _execute_hosted(
     reply = await transport.fetch(wire)
     record.note_headers(reply.attempts, reply.request_id, reply.headers)
     await _note_counters(endpoint, transport, record, before)
-    result = decode_reply(endpoint, request, reply)
+    result = decode_reply(endpoint, request, reply, decision.model)
     if result.error is None:
         record.note_answer(result.value, usage_reader(endpoint)(result.value))
         if (used := record.total_tokens) is not None:
@@ -95,7 +95,7 @@ async def _stream_hosted(
         )
         record.note_headers(events.attempts + refused, events.request_id, events.headers)
         yield StreamStart(events, withholds_usage(request, sent_to))
-        async for batch in decode_events(endpoint, request, events):
+        async for batch in decode_events(endpoint, request, events, decision.model):
             yield batch
         await _note_counters(endpoint, transport, record, before)
         if (used := record.total_tokens) is not None:
@@ -176,6 +176,7 @@ async def stream_bytes(
         before = await _counters(endpoint, transport) if endpoint.metrics else None
         async with transport.open(wire) as body:
             record.note_headers(body.attempts, body.request_id, body.headers)
+            body_record.begin(body.headers.get("content-type"))
             yield body, dialect_of(endpoint)
             async for chunk in body.chunks():
                 body_record.feed(chunk)

@@ -185,6 +185,8 @@ class CallRecorder:
                 has_telemetry = has_telemetry or not CHOICE_FIELDS.isdisjoint(extra)
         if self._served_model is None:
             self._served_model, self._answer_id = model_of(chunk), id_of(chunk)
+        elif usage is not None and (model := model_of(chunk)) is not None:
+            self._served_model = model  # a router may name it at the end alone
         if has_telemetry or ((extra := chunk.__pydantic_extra__) and not ANSWER_FIELDS.isdisjoint(extra)):
             self._telemetry.add_answer(chunk)
 

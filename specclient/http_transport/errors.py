@@ -50,6 +50,9 @@ _UNSENT = frozenset(
     }
 )
 
+#: The status whose class of errors an error of AWS has by its type, where it is not that of the response.
+_STATUS_OF_TYPE: Mapping[str | None, int] = {"ServiceQuotaExceededException": 429}
+
 
 def origin_of(url: str) -> str:
     """Return scheme, host and port of a URL. The rest must not be shown, because it can contain a key."""
@@ -155,8 +158,9 @@ def status_error_of(response: Any, content: bytes, request: WireRequest) -> APIS
     text, body = _shown_body(content, secrets)
     parsed = ErrorBody(None, None, None, None, body) if isinstance(body, str) else parse_error_body(body)
     status: int = response.status_code
+    named = response.headers.get("x-amzn-errortype", "").partition(":")[0] or None  # AWS
     error = status_error(
-        status,
+        _STATUS_OF_TYPE.get(named, status),
         f"Error code: {status}" + (f" - {parsed.message}" if parsed.message else ""),
         response=_shown_response(response, text, request, secrets),
         body=body.get("error", body) if isinstance(body, Mapping) else body,
@@ -164,7 +168,7 @@ def status_error_of(response: Any, content: bytes, request: WireRequest) -> APIS
     error.code, error.param, error.type = (
         error.code or parsed.code,
         error.param or parsed.param,
-        error.type or parsed.type,
+        error.type or parsed.type or named,
     )
     return error
 

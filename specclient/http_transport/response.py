@@ -10,13 +10,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
-from specclient.errors import APIError, OpenAIError
+from specclient.errors import APIError, OpenAIError, request_id_in
 from specclient.http_transport import errors
 from specclient.http_transport.attempt import HTTPAttempt
 from specclient.http_transport.body_limits import body_too_large, check_ratio
 from specclient.http_transport.cancellation import RequestCancelScope
 from specclient.http_transport.clients.timeouts import AnswerTimeoutError
-from specclient.http_transport.sse import ServerSentEvent, SSEDecoder
+from specclient.http_transport.event_frames import stream_decoder
+from specclient.http_transport.sse import ServerSentEvent
 from specclient.types.wire import WireRequest
 
 _DRAIN_S = 0.1
@@ -57,7 +58,7 @@ class ResponseBody:
     @property
     def request_id(self) -> str | None:
         """The provider's id of the request."""
-        return self.headers.get("x-request-id") or self.headers.get("request-id")
+        return request_id_in(self.headers)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """Iterate over the decompressed body as it arrives.
@@ -133,7 +134,7 @@ class ResponseBody:
 
 
 class SSEStream(ResponseBody):
-    """The events of one response, as they arrive. Iterate once.
+    """The events of one response, as they arrive: server-sent ones, or AWS's frames. Iterate once.
 
     Attributes:
         done: whether ``[DONE]`` was received. A stream that ends without it may have been cut by a proxy,
@@ -159,7 +160,7 @@ class SSEStream(ResponseBody):
             self._capture(self._content)
             yield [ServerSentEvent(self._content)]
             return
-        decoder = SSEDecoder(self.limits.max_event_bytes)
+        decoder = stream_decoder(self.headers.get("content-type"), self.limits.max_event_bytes)
         most, size = self.limits.max_body_bytes, 0
         event_s, began_at = self._attempt.limits.body, None
         chunks = self._begin()

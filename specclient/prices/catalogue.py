@@ -100,6 +100,8 @@ def find_model(vendor: str, model: str) -> CatalogueModel | None:
     with import_lock:
         from genai_prices.data_snapshot import find_provider_by_id  # noqa: PLC0415 - takes 0.2 s
 
+    if model.startswith("arn:"):  # of AWS: its last part is the model's id, or one that no catalogue knows
+        model = model.rpartition("/")[2]
     provider = find_provider_by_id(snapshot.providers, vendor)
     match = None if provider is None else provider.find_model(model.lower(), all_providers=snapshot.providers)
     return None if match is None else CatalogueModel(vendor, match, name)

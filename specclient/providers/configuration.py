@@ -10,6 +10,7 @@ from pydantic import SecretStr
 
 from specclient.config import ProviderSettings, Settings
 from specclient.errors import ConfigurationError
+from specclient.providers.bedrock.endpoint import placed_endpoint as placed_bedrock_endpoint
 from specclient.providers.custom import Provider, with_base_url
 from specclient.providers.endpoint import Endpoint, KeySource, checked_base_url
 from specclient.providers.presets.registry import PRESETS, bare_endpoints
@@ -69,6 +70,8 @@ def endpoints(
     for name, each in known.items():
         if each.dialect == "vertex":
             known[name] = placed_endpoint(each, env)
+        elif each.dialect == "bedrock":
+            known[name] = placed_bedrock_endpoint(each, env)
     if settings.drop_params if drop_params is None else drop_params:
         known = {name: replace(each, drop_params=True) for name, each in known.items()}
     if probes := read_probes(env):

@@ -28,6 +28,7 @@ _CLASSES = {
     "anthropic": "specclient.providers.anthropic.dialect:AnthropicDialect",
     "gemini": "specclient.providers.gemini.dialect:GeminiDialect",
     "vertex": "specclient.providers.vertex.dialect:VertexDialect",
+    "bedrock": "specclient.providers.bedrock.dialect:BedrockDialect",
 }
 
 DIALECTS = tuple(_CLASSES)
@@ -35,6 +36,7 @@ DIALECTS = tuple(_CLASSES)
 
 _OPERATIONS = {
     "anthropic": frozenset({"chat"}),
+    "bedrock": frozenset({"chat"}),
     "gemini": frozenset({"chat", "embedding"}),
     "vertex": frozenset({"chat", "embedding"}),
 }

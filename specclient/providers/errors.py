@@ -35,6 +35,18 @@ _STATUS_OF_FAULT = {
     "server_error": 500,
     "timeout_error": 504,
     "overloaded_error": 529,
+    # AWS: of InvokeModel and Converse ("Errors"); in streams, they begin with a small letter.
+    "ValidationException": 400,
+    "AccessDeniedException": 403,
+    "ResourceNotFoundException": 404,
+    "ModelTimeoutException": 408,
+    "ModelErrorException": 424,
+    "ModelStreamErrorException": 424,
+    "ModelNotReadyException": 429,
+    "ServiceQuotaExceededException": 429,
+    "ThrottlingException": 429,
+    "InternalServerException": 500,
+    "ServiceUnavailableException": 503,
 }
 
 
@@ -82,7 +94,7 @@ def error_from(body: object) -> APIError:
     digits = fault.code or ""
     code = int(digits) if len(digits) == 3 and digits.isascii() and digits.isdigit() else 0
     status = code if 400 <= code < 600 else 0
-    status = status or _STATUS_OF_FAULT.get(fault.code or "", 0) or _STATUS_OF_FAULT.get(fault.type or "", 0)
+    status = status or _status_of(fault.code) or _status_of(fault.type)
     error: APIError
     if status:
         error = status_error(status, message, body=fault.body)
@@ -91,3 +103,9 @@ def error_from(body: object) -> APIError:
         error = APIError(message, body=fault.body)
     error.code, error.param, error.type = fault.code, fault.param, fault.type
     return error
+
+
+def _status_of(name: str | None) -> int:
+    """Return the status for an error's code or type; 0 if it is unknown."""
+    found = _STATUS_OF_FAULT.get(name or "")
+    return found or _STATUS_OF_FAULT.get((name or "")[:1].upper() + (name or "")[1:], 0)

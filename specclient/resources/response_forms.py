@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from specclient.call.decode import ChunkDecoder, decode_read_body, value_as_sent
 from specclient.call.result import CallResult
 from specclient.call.stream import AsyncStream, Stream, attempts_of, limits_of
+from specclient.http_transport.event_frames import FrameDecoder, stream_decoder
 from specclient.http_transport.sse import SSEDecoder
 from specclient.resources.callers import ResultConverter
 from specclient.resources.raw_response import AsyncStreamedResponse, RawResponse, StreamedResponse
@@ -76,11 +77,17 @@ def _readers(
     return parse, events if request.stream else None
 
 
+def _decoder_of(body: AsyncStream[bytes]) -> SSEDecoder | FrameDecoder:
+    """Return the decoder of the events in a body."""
+    kind = None if body.http is None else body.http.headers.get("content-type")
+    return stream_decoder(kind, limits_of(body).max_event_bytes)
+
+
 def _decoded_async(request: Request, body: AsyncStream[bytes]) -> AsyncStream[Any]:
     """Return the events of a body as it comes."""
 
     async def batches() -> AsyncGenerator[list[Any], None]:
-        decoder, read = SSEDecoder(limits_of(body).max_event_bytes), ChunkDecoder(body.dialect, request)
+        decoder, read = _decoder_of(body), ChunkDecoder(body.dialect, request)
         try:
             async for piece in body:
                 if chunks := read.decode(decoder.feed(piece)):
@@ -103,7 +110,7 @@ class _DecodingSource:
 
     def __init__(self, request: Request, body: Stream[bytes]) -> None:
         self._body = body
-        self._decoder = SSEDecoder(limits_of(body.async_stream()).max_event_bytes)
+        self._decoder = _decoder_of(body.async_stream())
         self._chunks = ChunkDecoder(body.dialect, request)
         self._ready: list[Any] = []
         self._ended = False

@@ -6,6 +6,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
+from specclient.errors import request_id_in
 from specclient.types.base import WireModel
 
 
@@ -70,8 +71,7 @@ class ResponseHead:
     @property
     def request_id(self) -> str | None:
         """The provider's id of the request."""
-        found: str | None = self.headers.get("x-request-id") or self.headers.get("request-id")
-        return found
+        return request_id_in(self.headers)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} [{self.status_code}]>"

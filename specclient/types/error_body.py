@@ -28,7 +28,8 @@ def parse_error_body(body: object) -> ErrorBody:
 
     Known formats: OpenAI, Anthropic and vLLM ``{"error": {…}}``, Gemini's ``{"error": {…, "status"}}`` (also
     wrapped in a list, as its OpenAI endpoint sends it), the flat object of SGLang and TensorRT-LLM,
-    ``{"error": "text", "error_type"}`` of TGI and mlx-lm, and ``{"detail": …}`` of Mistral and FastAPI.
+    ``{"error": "text", "error_type"}`` of TGI and mlx-lm, ``{"detail": …}`` of Mistral and
+    FastAPI, and ``{"message": …}`` or ``{"Message": …}`` of AWS, which names the type in a header.
     """
     if isinstance(body, list) and body and isinstance(body[0], Mapping):
         body = body[0]
@@ -40,7 +41,7 @@ def parse_error_body(body: object) -> ErrorBody:
     if not isinstance(inner, Mapping):
         inner = body
     return ErrorBody(
-        message=_words(inner.get("message", inner.get("detail"))),
+        message=_words(inner.get("message", inner.get("detail", inner.get("Message")))),
         type=_text(inner.get("type", inner.get("status"))),
         code=_text(inner.get("code")),
         param=_text(inner.get("param")),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote_plus
 
-from specclient.errors import APIError
+from specclient.errors import APIError, request_id_in
 from specclient.runtime.masked_urls import mask_url_passwords
 
 #: Headers whose values may be shown; any other header may hold a key.
@@ -28,12 +28,15 @@ PUBLIC_HEADERS = frozenset(
         "x-stainless-retry-count",
     }
 )
+#: The media type of AWS's binary streams of events.
+FRAMES_TYPE = "application/vnd.amazon.eventstream"
 _KEY_HEADERS = frozenset(
     {"authorization", "api-key", "x-api-key", "x-goog-api-key", "proxy-authorization", "cookie"}
 )
 _REDACTED = "[redacted]"
 _SHORTEST_KEY = 4
 _SHORTEST_VALUE = 7  # of other headers and the query; "true" and "json" are common words
+_CREDENTIAL = re.compile(r"Credential=([^/,\s]+)/")
 _BETWEEN = re.compile(r"[\s;,]+")
 
 
@@ -53,7 +56,7 @@ class Secrets:
                 shortest = _SHORTEST_KEY if name in _KEY_HEADERS else _SHORTEST_VALUE
                 # `Bearer KEY` and `session=KEY; theme=x`: a server may echo the key without the rest.
                 named = (part.partition("=")[2].strip('"') for part in _BETWEEN.split(value))
-                parts = (value, *value.split()[1:], *named)
+                parts = (value, *value.split()[1:], *named, *_access_keys(value))
                 found.update(part for part in parts if len(part) >= shortest)
         for pair in query.split("&"):
             value = pair.partition("=")[2]
@@ -114,6 +117,11 @@ class Secrets:
                 if text.endswith(secret[:length]):
                     return text[:-length] + _REDACTED
         return text
+
+
+def _access_keys(value: str) -> list[str]:
+    """Return the id of the access key in the header of a signature for AWS (Signature Version 4)."""
+    return _CREDENTIAL.findall(value) if value.startswith("AWS4-") else []
 
 
 def _digits(number: float) -> str:
@@ -220,4 +228,4 @@ class WireResponse:
     @property
     def request_id(self) -> str | None:
         """The provider's id of the request."""
-        return self.headers.get("x-request-id") or self.headers.get("request-id")
+        return request_id_in(self.headers)

@@ -11,9 +11,9 @@ import binascii
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import unquote_to_bytes
 
 from specclient.errors import BadRequestError, UnsupportedParameterError
+from specclient.providers.data_urls import parts_of_data_url
 from specclient.providers.validation import expect_kind
 from specclient.types.chat.chat_completion_message import plain_text
 
@@ -218,7 +218,7 @@ def _image(image: Any, where: str, refuse: RefuseField) -> dict[str, Any]:
         refuse(f"{where}.image_url.detail", _NO_DETAIL)
     if not url.lower().startswith("data:"):
         return {"type": "url", "url": url}
-    media, data = _data_of(url, f"{where}.image_url.url")
+    media, data = parts_of_data_url(url, f"{where}.image_url.url")
     return {"type": "base64", "media_type": media, "data": data}
 
 
@@ -229,7 +229,7 @@ def _document(file: Any, where: str) -> dict[str, Any]:
         return {"type": "document", "source": {"type": "file", "file_id": file["file_id"]}, **titled}
     data_url = file.get("file_data") or ""
     expect_kind(data_url, f"{where}.file.file_data", str)
-    media, data = _data_of(data_url, f"{where}.file.file_data")
+    media, data = parts_of_data_url(data_url, f"{where}.file.file_data")
     source = {"type": "base64", "media_type": media, "data": data}
     if media.startswith("text/"):
         try:
@@ -238,14 +238,3 @@ def _document(file: Any, where: str) -> dict[str, Any]:
             raise BadRequestError(f"{where}.file.file_data is not UTF-8 text: {error}") from None
         source = {"type": "text", "media_type": "text/plain", "data": text}
     return {"type": "document", "source": source, **titled}
-
-
-def _data_of(url: str, where: str) -> tuple[str, str]:
-    """Return the media type of a ``data:`` URL (RFC 2397), and its data as base64."""
-    head, comma, data = url.partition(",")
-    if not comma or not head.lower().startswith("data:"):
-        raise BadRequestError(f"{where} is not a data: URL; write data:MEDIA/TYPE;base64,…")
-    media, *more = head[len("data:") :].split(";")
-    if "base64" not in more:
-        data = base64.b64encode(unquote_to_bytes(data)).decode()
-    return media.lower() or "text/plain", data

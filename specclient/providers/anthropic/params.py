@@ -204,27 +204,40 @@ def _output(params: Mapping[str, Any], model: str, longest: Any, refused: Refuse
     fields: dict[str, Any] = {}
     config: dict[str, Any] = {}
     effort = params.get("reasoning_effort")
-    if effort == "none":
-        fields["thinking"] = {"type": "disabled"}
-    elif effort is not None and effort not in _EFFORTS:
-        refused("reasoning_effort", f"it is {effort!r}; it must be one of none, {', '.join(_EFFORTS)}")
-    elif effort is not None and not _BUDGETED.search(model):
-        fields["thinking"] = {"type": "adaptive"}
-        config["effort"] = _EFFORTS[effort]
-    elif effort is not None:
-        budget = (longest or default_max_tokens(model)) // 2  # thinking tokens count towards max_tokens
-        if budget >= SMALLEST_BUDGET:
-            fields["thinking"] = {"type": "enabled", "budget_tokens": min(BUDGETS[effort], budget)}
-        else:
-            refused(
-                "reasoning_effort", f"{model} needs max_tokens of at least {2 * SMALLEST_BUDGET} to think"
-            )
+    if effort is not None:
+        thinking, level = thinking_of(effort, model, longest, refused)
+        fields = {"thinking": thinking} if thinking else {}
+        config = {"effort": level} if level else {}
     form = params.get("response_format")
     if form is not None and form.get("type") != "text":
         schema = _schema(form, refused)
         if schema is not None:
             config["format"] = {"type": "json_schema", "schema": schema}
     return {**fields, "output_config": config} if config else fields
+
+
+def thinking_of(
+    effort: str, model: str, longest: int | None, refused: RefuseField
+) -> tuple[dict[str, Any] | None, str | None]:
+    """Return Claude's ``thinking`` and its effort for a ``reasoning_effort``; None for what is not sent.
+
+    Args:
+        model: the model's name; a gateway or cloud may add a prefix.
+        longest: the most tokens of the answer that the caller allows; None for the default.
+        refused: called for an effort that the model does not have.
+    """
+    if effort == "none":
+        return {"type": "disabled"}, None
+    if effort not in _EFFORTS:
+        refused("reasoning_effort", f"it is {effort!r}; it must be one of none, {', '.join(_EFFORTS)}")
+        return None, None
+    if not _BUDGETED.search(model):
+        return {"type": "adaptive"}, _EFFORTS[effort]
+    budget = (longest or default_max_tokens(model)) // 2  # thinking tokens count towards max_tokens
+    if budget >= SMALLEST_BUDGET:
+        return {"type": "enabled", "budget_tokens": min(BUDGETS[effort], budget)}, None
+    refused("reasoning_effort", f"{model} needs max_tokens of at least {2 * SMALLEST_BUDGET} to think")
+    return None, None
 
 
 def _schema(form: Any, refused: RefuseField) -> dict[str, Any] | None:

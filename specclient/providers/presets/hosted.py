@@ -110,6 +110,19 @@ _ROWS = (
         ),
     ),
     Preset(
+        "bedrock",
+        "https://bedrock-runtime.{location}.amazonaws.com",
+        ("AWS_BEARER_TOKEN_BEDROCK",),
+        "aws",
+        replace(_SILENT, verification=False, streamed_usage="unasked"),
+        dialect="bedrock",
+        base_url_env="AWS_REGION",
+        limits="none",
+        title="Amazon Bedrock",
+        note="by a Bedrock API key, or by AWS credentials (extra bedrock) in the region of AWS_REGION or the "
+        "profile",
+    ),
+    Preset(
         "mistral",
         "https://api.mistral.ai/v1",
         ("MISTRAL_API_KEY",),
