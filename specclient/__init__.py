@@ -101,6 +101,7 @@ if TYPE_CHECKING:
     from specclient.client.async_client import AsyncOpenAI
     from specclient.client.async_client import AsyncOpenAI as AsyncClient
     from specclient.client.azure import AsyncAzureOpenAI, AzureOpenAI
+    from specclient.client.bedrock import AsyncBedrockOpenAI, BedrockOpenAI
     from specclient.client.options import DEFAULT_MAX_RETRIES, DataResidency
     from specclient.client.sync_client import OpenAI
     from specclient.client.sync_client import OpenAI as Client
@@ -168,6 +169,7 @@ api_version: str | None = _os.environ.get("OPENAI_API_VERSION")
 azure_endpoint: str | None = _os.environ.get("AZURE_OPENAI_ENDPOINT")
 azure_ad_token: str | None = None
 azure_ad_token_provider: Any = None
+bedrock_token_provider: Any = None
 
 _LAZY = {
     "APIResponse": ("specclient.resources.raw_response", "StreamedResponse"),
@@ -175,11 +177,13 @@ _LAZY = {
     "AsyncAPIResponse": ("specclient.resources.raw_response", "AsyncStreamedResponse"),
     "AsyncAssistantEventHandler": ("specclient.resources.assistants", ""),
     "AsyncAzureOpenAI": ("specclient.client.azure", ""),
+    "AsyncBedrockOpenAI": ("specclient.client.bedrock", ""),
     "AsyncClient": ("specclient.client.async_client", "AsyncOpenAI"),
     "AsyncOpenAI": ("specclient.client.async_client", ""),
     "AsyncStream": ("specclient.call.stream", ""),
     "AzureOpenAI": ("specclient.client.azure", ""),
     "BaseModel": ("specclient.types.base", "WireModel"),
+    "BedrockOpenAI": ("specclient.client.bedrock", ""),
     "Budget": ("specclient.types.budget", ""),
     "BudgetNotice": ("specclient.types.budget", ""),
     "Capabilities": ("specclient.types.capabilities", ""),
@@ -247,11 +251,13 @@ __all__ = [
     "AsyncAPIResponse",
     "AsyncAssistantEventHandler",
     "AsyncAzureOpenAI",
+    "AsyncBedrockOpenAI",
     "AsyncClient",
     "AsyncOpenAI",
     "AsyncStream",
     "AzureOpenAI",
     "BaseModel",
+    "BedrockOpenAI",
     "Budget",
     "BudgetNotice",
     "Call",

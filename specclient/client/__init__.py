@@ -1,4 +1,4 @@
-"""The clients: `OpenAI`, `AsyncOpenAI`, their Azure variants, and the module-level client.
+"""The clients: `OpenAI`, `AsyncOpenAI`, those of Azure and Bedrock, and the module-level client.
 
 The classes load on first use, so that importing one of them does not import the others.
 """
@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from specclient.client.async_client import AsyncOpenAI
     from specclient.client.azure import AsyncAzureOpenAI, AzureOpenAI
+    from specclient.client.bedrock import AsyncBedrockOpenAI, BedrockOpenAI
     from specclient.client.sync_client import OpenAI
 
-__all__ = ["AsyncAzureOpenAI", "AsyncOpenAI", "AzureOpenAI", "OpenAI"]
+__all__ = ["AsyncAzureOpenAI", "AsyncBedrockOpenAI", "AsyncOpenAI", "AzureOpenAI", "BedrockOpenAI", "OpenAI"]
 
 _MODULES = {
     "AsyncAzureOpenAI": "specclient.client.azure",
+    "AsyncBedrockOpenAI": "specclient.client.bedrock",
     "AsyncOpenAI": "specclient.client.async_client",
     "AzureOpenAI": "specclient.client.azure",
+    "BedrockOpenAI": "specclient.client.bedrock",
     "OpenAI": "specclient.client.sync_client",
 }
 

@@ -25,7 +25,8 @@ OPENAI_OPTIONS: Final = (
     "http_client",
 )
 AZURE_OPTIONS: Final = ("api_version", "azure_endpoint", "azure_ad_token", "azure_ad_token_provider")
-API_TYPES: Final = (None, "openai", "azure")
+BEDROCK_OPTIONS: Final = ("bedrock_token_provider",)
+API_TYPES: Final = (None, "openai", "azure", "amazon-bedrock")
 
 _lock = threading.Lock()
 #: The options of the current client, and the client.
@@ -54,7 +55,9 @@ def reset() -> None:
 
 def _client(module: Mapping[str, Any]) -> OpenAI:
     global _current  # noqa: PLW0603 - as above
-    chosen = {name: module.get(name) for name in (*OPENAI_OPTIONS, *AZURE_OPTIONS, "api_type")}
+    chosen = {
+        name: module.get(name) for name in (*OPENAI_OPTIONS, *AZURE_OPTIONS, *BEDROCK_OPTIONS, "api_type")
+    }
     with _lock:
         if _current is None or _current[0] != chosen:
             _current = chosen, _new(chosen)
@@ -64,9 +67,14 @@ def _client(module: Mapping[str, Any]) -> OpenAI:
 def _new(chosen: Mapping[str, Any]) -> OpenAI:
     kind = chosen["api_type"] or os.environ.get("OPENAI_API_TYPE") or _api_type(chosen)
     if kind not in API_TYPES:
-        raise OpenAIError(f"api_type is {kind!r}; it must be 'openai' or 'azure'")
-    names = OPENAI_OPTIONS if kind != "azure" else (*OPENAI_OPTIONS, *AZURE_OPTIONS)
-    options = {name: chosen[name] for name in names if chosen[name] is not None}
+        raise OpenAIError(f"api_type is {kind!r}; it must be 'openai', 'azure' or 'amazon-bedrock'")
+    own = {"azure": AZURE_OPTIONS, "amazon-bedrock": BEDROCK_OPTIONS}.get(kind, ())
+    options = {name: chosen[name] for name in (*OPENAI_OPTIONS, *own) if chosen[name] is not None}
+    if kind == "amazon-bedrock":
+        from specclient.client.bedrock import BedrockOpenAI  # noqa: PLC0415 - used by few
+
+        options.pop("admin_api_key", None)
+        return BedrockOpenAI(**options)
     if kind == "azure":
         from specclient.client.azure import AzureOpenAI  # noqa: PLC0415 - used by few
 

@@ -54,6 +54,8 @@ class Endpoint:
         key: sent as a bearer token; None sends none.
         key_source: called for the key before each HTTP attempt, in place of ``key``.
         authorizer: authorises requests in place of a key; None for providers with keys.
+        authorizes_all: whether the authorizer gets requests that bring a key in their headers, too, as it may
+            refuse them.
         key_header: a name other than ``authorization`` sends the bare key in that header (Azure's
             ``api-key``).
         admin_key: sent with the methods of ``client.admin``.
@@ -90,6 +92,7 @@ class Endpoint:
     key: SecretStr | None = None
     key_source: KeySource | None = field(default=None, repr=False)
     authorizer: Authorizer | None = field(default=None, repr=False)
+    authorizes_all: bool = False
     key_header: str = "authorization"
     admin_key: SecretStr | None = None
     deployments: bool = False

@@ -91,7 +91,11 @@ def streamed(data: bytes, size: int = 97) -> Behaviour:
 
 def failure(status: int, kind: str, message: str = "No.") -> Behaviour:
     """Answer with an error of AWS."""
-    return reply(status, {"message": message}, {**_JSON, "x-amzn-errortype": f"{kind}:http://internal/"})
+    return reply(
+        status,
+        {"message": message},
+        {**_JSON, "x-amzn-errortype": f"{kind}:http://x/", "retry-after-ms": "1"},
+    )
 
 
 def completion(answer: Any) -> Any:

@@ -205,6 +205,8 @@ def _as_taken(
 
 def _authorize(endpoint: Endpoint, method: ApiMethod, added: Mapping[str, Any]) -> Authorize | None:
     """Return what authorises the attempts of a request; None if it has its key, or needs none."""
+    if endpoint.authorizes_all:
+        return endpoint.authorizer
     if endpoint.key_source is None and (endpoint.authorizer is None or endpoint.key is not None):
         return None
     if brings_key(endpoint, method, added):

@@ -20,12 +20,15 @@ import specclient
 from specclient.client import module_client
 
 ASK: dict[str, Any] = {"model": "m-large", "messages": [{"role": "user", "content": "hi"}]}
-SETTINGS = (*module_client.OPENAI_OPTIONS, *module_client.AZURE_OPTIONS, "api_type")
+SETTINGS = (
+    *module_client.OPENAI_OPTIONS,
+    *module_client.AZURE_OPTIONS,
+    *module_client.BEDROCK_OPTIONS,
+    "api_type",
+)
 
 #: Names of ``openai`` that this package does not have, with the reason.
 ABSENT = {
-    "BedrockOpenAI": "signs requests for AWS, which needs botocore, and uses its own variant of the API",
-    "AsyncBedrockOpenAI": "as BedrockOpenAI",
     "ComputerToolset": "controls a desktop, with a separate package",
     "AsyncComputerToolset": "as ComputerToolset",
     "ComputerDriver": "as ComputerToolset",

@@ -169,7 +169,7 @@ def test_a_stream_has_its_own_path_and_the_same_body() -> None:
 
 
 def test_methods_without_an_equivalent_are_refused_and_calls_by_path_are_not() -> None:
-    with pytest.raises(NotFoundError, match="Converse API.*not embeddings.create"):
+    with pytest.raises(NotFoundError, match=r"Converse API.*not embeddings\.create"):
         DIALECT.encode(
             Request(ApiMethod(name="embeddings.create", verb="POST", path="/embeddings")), ENDPOINT, "m"
         )

@@ -102,7 +102,7 @@ def test_an_answer_that_is_none_is_an_error(body: Any) -> None:
 
 
 def test_an_error_with_status_200_is_raised_by_its_class() -> None:
-    with pytest.raises(APIError, match="No."):
+    with pytest.raises(APIError, match="No"):
         completion({"message": "No."})
 
 
@@ -117,7 +117,7 @@ def test_an_error_with_status_200_is_raised_by_its_class() -> None:
 )
 def test_an_exception_in_a_stream_is_raised_by_its_class(name: str, expected: type[Exception]) -> None:
     data = b"".join(frame(*event) for event in sample("text")["events"][:2])
-    with pytest.raises(expected, match="Slow down.") as caught:
+    with pytest.raises(expected, match="Slow down") as caught:
         chunks(data + frame(name, {"message": "Slow down."}, "exception"))
     assert caught.value.type == name  # type: ignore[attr-defined]
 
@@ -161,5 +161,5 @@ def test_a_json_body_in_place_of_frames_is_an_error() -> None:
     read = DIALECT.events(CHAT)
     with pytest.raises(APIResponseValidationError, match="a whole response where a stream was requested"):
         read(b'{"output": {}}', None)
-    with pytest.raises(APIError, match="Denied."):
+    with pytest.raises(APIError, match="Denied"):
         read(b'{"message": "Denied."}', None)

@@ -1,4 +1,4 @@
-"""Requests signed for AWS: botocore's chain of credentials, refreshes, and one clear error for each failure."""
+"""Requests signed for AWS: botocore's chain of credentials, refreshes, and one error for each failure."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_without_credentials_nothing_is_sent(
     openai_server: OpenAIServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_REGION", REGION)
-    with pytest.raises(CredentialsError, match="AWS_BEARER_TOKEN_BEDROCK.*AWS_PROFILE"):
+    with pytest.raises(CredentialsError, match=r"AWS_BEARER_TOKEN_BEDROCK.*AWS_PROFILE"):
         _ask(openai_server, max_retries=2)
     assert openai_server.requests == []
 
