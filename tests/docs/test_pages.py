@@ -67,6 +67,11 @@ async def _answer(received: Received, wire: Wire) -> None:
     if received.path.endswith(("generateContent", "rawPredict")):  # of Vertex AI
         folder = "gemini" if "publishers/google" in received.path else "anthropic"
         return await reply(200, json.loads((DATA / folder / "text.json").read_bytes()))(received, wire)
+    if received.path.endswith("/converse"):
+        content = {"message": {"role": "assistant", "content": [{"text": "Reynard."}]}}
+        usage = {"inputTokens": 9, "outputTokens": 4, "totalTokens": 13}
+        body = {"output": content, "stopReason": "end_turn", "usage": usage, "metrics": {"latencyMs": 7}}
+        return await reply(200, body)(received, wire)
     if received.path.endswith("/embeddings"):
         data = [{"object": "embedding", "index": 0, "embedding": [0.5, 0.25]}]
         body = {
@@ -108,6 +113,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             f'[providers.vertex]\nbase_url = "{server.url}"\nproject = "my-project"\n'
             'api_key = "ya29.test"\nkey_header = "authorization"\n'
         )
+        hosted += f'[providers.bedrock]\nbase_url = "{server.url}"\n'
+        (made / "address").write_text(server.base_url)
         (made / "specclient.toml").write_text(
             'candidates = ["local/demo", "openai/gpt-4.1"]\n' + hosted + "[local]\nthreads = 1\n"
             f'[local.models.demo]\npath = "{target}"\ndraft = "{draft}"\n'
@@ -126,6 +133,10 @@ RUNNING = {
 def failures(folder: Path) -> dict[str, str | None]:
     """Return the traceback of each page's snippets; None if they ran."""
     keys = {f"{provider}_API_KEY": "test" for provider in ("OPENAI", "ANTHROPIC", "MINE")}
+    keys |= {
+        "AWS_BEARER_TOKEN_BEDROCK": "test",
+        "AWS_BEDROCK_BASE_URL": (folder / "address").read_text(),
+    }
     done = subprocess.run(
         [sys.executable, "-c", RUN],
         input=json.dumps(RUNNING),
