@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from bedrock_bodies import DIALECT, SAMPLES, chunks, completion, frame, frames, sample
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from specclient import APIError, APIResponseValidationError, InternalServerError, RateLimitError
 from specclient.providers.bedrock.response import usage_of
+from specclient.providers.bedrock.stream import _READERS
 from specclient.types.inference_methods import CHAT
 
 
@@ -163,3 +168,74 @@ def test_a_json_body_in_place_of_frames_is_an_error() -> None:
         read(b'{"output": {}}', None)
     with pytest.raises(APIError, match="Denied"):
         read(b'{"message": "Denied."}', None)
+
+
+_NAMES = (
+    *("text", "toolUse", "reasoningContent", "reasoningText", "citationsContent", "citations", "citation"),
+    *(
+        "content",
+        "delta",
+        "start",
+        "contentBlockIndex",
+        "input",
+        "name",
+        "toolUseId",
+        "signature",
+        "location",
+    ),
+    *(
+        "location",
+        "url",
+        "usage",
+        "inputTokens",
+        "outputTokens",
+        "totalTokens",
+        "cacheReadInputTokens",
+        "trace",
+    ),
+    *(
+        "cacheDetails",
+        "ttl",
+        "stopReason",
+        "serviceTier",
+        "type",
+        "message",
+        "output",
+        "promptRouter",
+        "role",
+    ),
+)
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 3) | st.sampled_from(["", "a", "1h", "tool_use"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(_NAMES), inner, max_size=4),
+    max_leaves=8,
+)
+_BLOCK = st.fixed_dictionaries(
+    {"contentBlockIndex": st.just(0)},
+    optional={
+        name: st.dictionaries(st.sampled_from(_NAMES), _JSON, max_size=2) for name in ("start", "delta")
+    },
+)
+
+
+@settings(max_examples=80)
+@given(st.lists(st.tuples(st.sampled_from([*_READERS, "error", "xException"]), _BLOCK | _JSON), max_size=6))
+def test_arbitrary_events_are_decoded_or_raise_an_api_error(events: list[tuple[str, Any]]) -> None:
+    read = DIALECT.events(CHAT)
+    for name, payload in events:
+        try:
+            found = read(json.dumps(payload).encode(), name)
+        except APIError:
+            continue
+        for chunk in found if isinstance(found, list) else [] if found is None else [found]:
+            counted = DIALECT.usage(chunk)
+            assert counted is None or (counted.prompt or 0) >= 0
+
+
+@settings(max_examples=80)
+@given(_JSON, _JSON, _JSON)
+def test_arbitrary_answers_are_decoded_or_raise_an_api_error(blocks: Any, usage: Any, other: Any) -> None:
+    body = {"output": {"message": {"content": blocks}}, "stopReason": other, "usage": usage, "trace": other}
+    with suppress(APIError):
+        counted = DIALECT.usage(completion(body))
+        assert counted is None or (counted.prompt or 0) >= 0

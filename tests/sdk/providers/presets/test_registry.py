@@ -43,6 +43,11 @@ TABLE = {
         "https://aiplatform.googleapis.com/v1beta1/publishers/google/models/m:generateContent",
         "x-goog-api-key",
     ),
+    "Amazon Bedrock": (
+        "bedrock",
+        "https://bedrock-runtime.us-east-1.amazonaws.com/model/m/converse",
+        "authorization",
+    ),
     "Mistral": ("mistral", "https://api.mistral.ai/v1/chat/completions", "authorization"),
     "Fireworks": ("fireworks", "https://api.fireworks.ai/inference/v1/chat/completions", "authorization"),
     "Cerebras": ("cerebras", "https://api.cerebras.ai/v1/chat/completions", "authorization"),
@@ -75,6 +80,7 @@ REFERENCE: dict[str, tuple[Any, Any, Any, Any]] = {
     "openai": (True, ("openai",), False, False),
     "azure": (True, ("openai",), None, False),
     "anthropic": (False, (), "assistant", False),
+    "bedrock": (False, (), None, False),
     "gemini": (False, (), None, False),
     "vertex": (False, (), None, False),
     "mistral": (True, (), "prefix", False),
@@ -108,7 +114,11 @@ REFERENCE: dict[str, tuple[Any, Any, Any, Any]] = {
 def endpoint_of(name: str) -> Endpoint:
     """Return the endpoint of a preset, with a key, and with a base URL where the preset has none."""
     row = preset(name)
-    url = {"azure": "https://res.openai.azure.com/openai/v1", "baseten": "https://mine.test/v1"}.get(name)
+    url = {
+        "azure": "https://res.openai.azure.com/openai/v1",
+        "baseten": "https://mine.test/v1",
+        "bedrock": "https://bedrock-runtime.us-east-1.amazonaws.com",
+    }.get(name)
     endpoint = row.endpoint(key=SecretStr("k"), base_url=url)
     if row.dialect == "vertex":
         return endpoint_of_model(placed_endpoint(endpoint, {}), "m")
