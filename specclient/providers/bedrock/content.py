@@ -179,6 +179,7 @@ def _url_of(value: Any, where: str) -> str:
 
 def _medium(url: str, filename: str, formats: tuple[str, ...], where: str) -> dict[str, Any]:
     """Return the format and source of a medium, which is in a ``data:`` URL or in a bucket of S3."""
+    source: dict[str, Any]
     if url.lower().startswith("s3://"):
         media, source = "", {"s3Location": {"uri": url}}
         filename = filename or url
