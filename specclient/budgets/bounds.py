@@ -50,11 +50,21 @@ _OTHER_LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens", "ma
 
 #: Parameters whose tokens only the provider knows, and parts of messages and items of that kind.
 _STORED = ("previous_response_id", "conversation", "prompt")
-_UNCOUNTED_PARTS = frozenset({"file", "input_file", "document", "input_audio", "item_reference"})
+_UNCOUNTED_PARTS = frozenset({"file", "input_file", "document", "input_audio", "item_reference", "video_url"})
+#: Blocks of Bedrock's Converse API of that kind, which have their name as the only field.
+_UNCOUNTED_BLOCKS = ("audio", "document", "image", "searchResult", "toolResult", "video")
+#: Fields of ``extra_body`` with a limit of the answer in a vendor's own form, and the limit's name.
+_NESTED_LIMITS = (
+    ("additionalModelRequestFields", "max_tokens"),  # Bedrock
+    ("inferenceConfig", "maxTokens"),
+    ("generationConfig", "maxOutputTokens"),  # Gemini
+)
 #: Types of tools that the caller runs; providers run all others, in any number of turns that they bill.
 _CALLERS_TOOLS = frozenset({"function", "custom", "local_shell", "apply_patch", "computer_use_preview"})
-#: Fields of a tool without a type that describe functions of the caller, in OpenAI's and Gemini's form.
-_DECLARED = frozenset({"function", "functionDeclarations"})
+#: Fields of a tool without a type that describe functions of the caller, in the vendors' forms.
+_DECLARED = frozenset({"function", "functionDeclarations", "toolSpec", "cachePoint"})
+#: Fields that have a part of the prompt written to a cache: Anthropic's, OpenAI's, Bedrock's.
+_CACHE_MARKS = ("cache_control", "prompt_cache_breakpoint", "cachePoint")
 #: Parameters with a prediction, which is counted with the answer.
 _PREDICTIONS = ("prediction", "speculation")
 #: Parameters that let a provider search, call tools or ask further models by itself.
@@ -106,7 +116,7 @@ def bound_of(
         route.provider,
         route.model,
         price_provider=price_provider,
-        traffic=dearest_traffic(request),
+        traffic=_bedrock_tier(request) if price_provider == "aws" else dearest_traffic(request),
     )
     usage, bounded, unbounded = _most_used(request, route, history, price_provider)
     prompt, completion = usage.prompt or 0, usage.completion or 0
@@ -164,8 +174,8 @@ def _most_used(
         usage = replace(usage, audio_completion=completion)
     if uncounted == "input_audio":
         usage = replace(usage, audio_prompt=prompt)
-    cached = [params.get(name) for name in ("messages", "tools", "system")]
-    if params.get("cache_control") or _mentions(cached, "cache_control"):
+    cached = [params.get(name) for name in ("messages", "tools", "system", "toolConfig")]
+    if params.get("cache_control") or any(_mentions(cached, name) for name in _CACHE_MARKS):
         usage = replace(usage, cache_write=prompt, cache_write_1h=prompt)
     return _capped(usage), bound is not None, unbounded
 
@@ -220,8 +230,18 @@ def answer_bound(request: Request, model: str) -> int | None:
     if not own:
         return None
     others = [count_of(params.get(name)) or 0 for name in _OTHER_LIMITS]
+    for field, name in _NESTED_LIMITS:
+        if isinstance(nested := params.get(field), Mapping):
+            others.append(count_of(nested.get(name)) or 0)
     bound = max(*own, *others)
     return bound * _choices(operation, params) + _prediction_tokens(params.get("prediction"), model)
+
+
+def _bedrock_tier(request: Request) -> str | None:
+    """Return the service tier that a request asks Bedrock for, whose price may differ; None by default."""
+    own = request.options.body.get("serviceTier")
+    tier = own.get("type") if isinstance(own, Mapping) else request.params.get("service_tier")
+    return tier if isinstance(tier, str) and tier != "auto" else None
 
 
 def _choices(operation: str, params: Mapping[str, Any]) -> int:
@@ -257,6 +277,8 @@ def _uncounted(operation: str, params: Mapping[str, Any], parts: Iterable[Mappin
             return kind
         if operation == "chat" and part.get("audio"):
             return "audio"
+        if kind is None and (block := next((name for name in _UNCOUNTED_BLOCKS if name in part), None)):
+            return block
     return None
 
 
@@ -292,8 +314,10 @@ def _provider_work(params: Mapping[str, Any]) -> str | None:
         return f"what the provider does for {name} is billed in addition and has no bound"
     if _mentions_compaction(params.get("context_management")):
         return "what the provider does for context_management is billed in addition and has no bound"
-    tools = params.get("tools")
-    for tool in tools if isinstance(tools, list | tuple) else ():
+    tools, config = params.get("tools"), params.get("toolConfig")
+    tools = list(tools) if isinstance(tools, list | tuple) else []
+    own = config.get("tools") if isinstance(config, Mapping) else None  # Bedrock's
+    for tool in [*tools, *(own if isinstance(own, list | tuple) else ())]:
         kind = tool.get("type") if isinstance(tool, Mapping) else "function"
         if isinstance(tool, Mapping) and kind is None and _DECLARED.isdisjoint(tool):
             kind = next(iter(tool), None)  # Gemini's tools have their name as the only field

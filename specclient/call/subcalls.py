@@ -156,15 +156,22 @@ def total_usage(usages: Sequence[Usage]) -> Usage:
     """Return the sum of usages.
 
     Prompt and completion tokens are unknown where one of them is. A detail, such as cached tokens, is the
-    sum over those that report it, and unknown where none does.
+    sum over those that report it, and unknown where none does. The kind of traffic is kept if it is one.
     """
     prompt, completion = _sum([u.prompt for u in usages]), _sum([u.completion for u in usages])
-    not_details = ("prompt", "completion", "estimated", "charges")
+    not_details = ("prompt", "completion", "estimated", "charges", "traffic")
     details = [each.name for each in fields(Usage) if each.name not in not_details]
     sums = {
         name: _sum([value for u in usages if (value := getattr(u, name)) is not None]) for name in details
     }
-    return Usage(prompt=prompt, completion=completion, estimated=any(u.estimated for u in usages), **sums)
+    kinds = {u.traffic for u in usages}
+    return Usage(
+        prompt=prompt,
+        completion=completion,
+        estimated=any(u.estimated for u in usages),
+        traffic=kinds.pop() if len(kinds) == 1 else None,
+        **sums,
+    )
 
 
 def total_cost(costs: Sequence[Cost]) -> Cost:

@@ -156,6 +156,7 @@ class AsyncBedrockOpenAI(_BedrockClient, AsyncOpenAI):
 def _endpoint(state: BedrockSettings) -> dict[str, Any]:
     """Return the fields of the default endpoint that have no option."""
     return {
+        "dialect": "openai",
         "key": None,
         "key_source": None,
         "admin_key": None,

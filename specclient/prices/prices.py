@@ -25,6 +25,11 @@ __all__ = ["Prices"]
 
 LOCAL = "local"
 
+#: The id of Amazon Bedrock's prices, and the service tiers that the catalogue lists them for. Flex and
+#: priority have other prices, which it does not list (https://aws.amazon.com/bedrock/pricing/).
+_AWS = "aws"
+_AWS_LISTED = (None, "default")
+
 #: Largest number of catalogue look-ups that a client remembers.
 _MAX_LOOKUPS = 4096
 
@@ -186,6 +191,8 @@ class Prices:
                 source = f"{found.catalogue}: {found.vendor}/{found.model} on {at.date()}"
                 if price_provider in vertex.IDS:
                     return _on_vertex(Quote(rates, source), price_provider, name, traffic)
+                if price_provider == _AWS and traffic not in _AWS_LISTED:
+                    return None
                 if price_provider != ANY_VENDOR:
                     return Quote(rates, source)
                 note = "priced by model name; the endpoint is not known"

@@ -114,7 +114,7 @@ def _completion_usage(reported: CompletionUsage) -> Usage:
         cached_image=count(media.get("image_tokens")),
         searches=count(_mapping(extra.get("server_tool_use")).get("web_search_requests")),
         charges=_charges(extra),
-        traffic=_text(extra.get("trafficType")),
+        traffic=_text(extra.get("trafficType", extra.get("serviceTier"))),
     )
 
 

@@ -62,7 +62,7 @@ def completion_of(answer: Mapping[str, Any], created: int, answer_id: str) -> di
         "model": routed_model(answer) or "",
         "choices": [choice],
         **service_tier_of(answer),
-        "usage": usage_of(answer.get("usage")),
+        "usage": usage_of(answer),
     }
 
 
@@ -149,12 +149,14 @@ def service_tier_of(answer: Mapping[str, Any]) -> dict[str, Any]:
     return {"service_tier": kind} if isinstance(kind, str) else {}
 
 
-def usage_of(usage: Any) -> dict[str, Any] | None:
-    """Convert Bedrock's usage to OpenAI's. Invalid counts are left out, not taken as zero.
+def usage_of(answer: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Convert the usage of an answer, or of a stream's metadata, to OpenAI's.
 
+    Invalid counts are left out, not taken as zero. The service tier, which the price depends on, is added.
     ``prompt_tokens`` is the sum of ``inputTokens`` and of the tokens read from and written to a cache
     ("Prompt caching"), unless ``totalTokens`` shows that ``inputTokens`` includes them.
     """
+    usage = answer.get("usage")
     if not isinstance(usage, Mapping):
         return None
     read, written = (count(usage.get(f"cache{name}InputTokens")) for name in ("Read", "Write"))
@@ -165,6 +167,8 @@ def usage_of(usage: Any) -> dict[str, Any] | None:
     if fresh is not None and completion is not None and usage.get("totalTokens") == fresh + completion:
         cached = 0
     found = {key: value for key, value in usage.items() if key not in _COUNTED and value is not None}
+    if tier := service_tier_of(answer):
+        found["serviceTier"] = tier["service_tier"]
     if fresh is not None:
         found["prompt_tokens"] = fresh + cached
     if completion is not None:

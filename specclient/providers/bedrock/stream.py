@@ -166,7 +166,7 @@ class ConverseStreamReader:
     def _metadata(self, body: dict[str, Any]) -> Any:
         """Return the last chunk: usage, metrics, service tier, and the trace of guardrails and routers."""
         extra = {key: body[key] for key in ("metrics", "trace", "performanceConfig") if body.get(key)}
-        frame = {**self._frame, **extra, **service_tier_of(body), "usage": usage_of(body.get("usage"))}
+        frame = {**self._frame, **extra, **service_tier_of(body), "usage": usage_of(body)}
         frame["model"] = routed_model(body) or frame["model"]
         return ChatCompletionChunk.with_defaults(**frame, choices=[])
 

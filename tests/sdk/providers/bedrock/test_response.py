@@ -67,7 +67,7 @@ def test_usage_holds_cached_tokens_and_those_kept_for_an_hour() -> None:
     assert (usage.prompt, usage.cached, usage.cache_write, usage.cache_write_1h) == (2_325, 2_000, 200, 150)
     assert usage.completion == 12
     made = completion(sample("text")["answer"])
-    assert made.service_tier == "priority"
+    assert made.service_tier == "default"
     assert made.metrics == {"latencyMs": 412}
 
 
@@ -83,15 +83,15 @@ def test_usage_holds_cached_tokens_and_those_kept_for_an_hour() -> None:
 def test_input_tokens_include_the_cache_only_if_the_total_shows_it(
     reported: dict[str, Any], prompt: int | None
 ) -> None:
-    usage = usage_of(reported)
+    usage = usage_of({"usage": reported})
     assert usage is not None
     assert usage.get("prompt_tokens") == prompt
     assert usage["completion_tokens"] == 2
 
 
 def test_usage_that_is_none_is_none() -> None:
-    assert usage_of(None) is None
-    assert usage_of({"inputTokens": "3"}) is None
+    assert usage_of({}) is None
+    assert usage_of({"usage": {"inputTokens": "3"}}) is None
 
 
 def test_the_model_that_a_router_chose_is_the_answers_model() -> None:
