@@ -55,7 +55,7 @@ class ProviderSettings(SettingsTable):
     metrics: bool | str | None = Field(default=None, repr=False)
     project: str | None = None
     location: str | None = None
-    credentials: str | None = None  # the path of a file
+    credentials: str | None = None  # the path of a file, or the name of a profile
     capabilities: Capabilities | None = None
 
 

@@ -13,7 +13,8 @@ class CloudSettings:
     Attributes:
         project: the project that requests belong to, and are billed to.
         location: the region, or multi-region, that serves them.
-        credentials: the path of a file with credentials, or credentials of the cloud's own library.
+        credentials: the path of a file with credentials, the name of a profile, or credentials of the cloud's
+            own library.
     """
 
     project: str | None = None

@@ -47,10 +47,11 @@ class Provider:
             they describe a call only if it runs alone; each reading is one more request. If ``auto`` may
             choose the provider, its load is read there periodically, too, independently of calls; for known
             servers this is always done.
-        project, location: of a cloud provider (``vertex``, ``bedrock``): the project that requests belong to, and the
-            region that serves them. By default those of the environment or of the credentials.
-        credentials: of a cloud provider: the path of a file with credentials, or credentials of the cloud's
-            own library (google-auth). By default those of the environment or of the machine.
+        project, location: of a cloud provider (``vertex``, ``bedrock``): the project that requests belong to,
+            and the region that serves them. By default those of the environment or of the credentials.
+        credentials: of a cloud provider: the path of a file with credentials (``vertex``), the name of a
+            profile (``bedrock``), or credentials of the cloud's own library (google-auth, botocore). By
+            default those of the environment or of the machine.
         capabilities: its support for speculation; unknown fields keep the known values.
 
     Raises:

@@ -102,11 +102,9 @@ class ConverseStreamReader:
     def _begin_block(self, body: dict[str, Any]) -> Any:
         start = dict(body["start"])
         use = start.get("toolUse")
-        called = use is not None
-        block = self._blocks[body["contentBlockIndex"]] = _StreamedBlock(
-            start, self._calls if called else None
-        )
-        if not called:
+        block = _StreamedBlock(start, None if use is None else self._calls)
+        self._blocks[body["contentBlockIndex"]] = block
+        if use is None:
             return None
         self._calls += 1
         call = {"id": use.get("toolUseId") or "", "type": "function"}
