@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from specclient_local.embedding.layout import is_embedding_checkpoint, read_layout
 from specclient_local.model.checkpoint_files import read_json
 from specclient_local.model.config import local_folder
 
@@ -16,6 +17,7 @@ from specclient.config import Settings
 from specclient.errors import CheckpointError, ConfigurationError, OpenAIError
 from specclient.ledger.ledger import Ledger
 from specclient.providers import Endpoint
+from specclient.types.model_kind import EMBEDDING_KIND
 from specclient_cli.common.errors import ENGINE_MODULES
 from specclient_cli.common.state import State
 
@@ -101,6 +103,11 @@ def _checkpoints(settings: Settings) -> Iterator[CheckResult]:
                 continue
             if folder is None:
                 yield CheckResult(about, "note", f"{role} {where!r} is a hub id, which is not checked")
+            elif model.kind == EMBEDDING_KIND:
+                try:
+                    read_layout(folder)
+                except CheckpointError as error:
+                    yield CheckResult(about, "problem", str(error))
             elif not (folder / "config.json").is_file():
                 yield CheckResult(
                     about, "problem", f"{role} {where!r} is not a checkpoint folder: it has no config.json"
@@ -123,7 +130,9 @@ def check_checkpoints(model: str, draft: str | None) -> None:
             continue
         try:
             folder = local_folder(name)
-            if folder is not None:
+            if folder is not None and is_embedding_checkpoint(folder):
+                read_layout(folder)
+            elif folder is not None:
                 read_json(folder / "config.json")
         except CheckpointError as error:
             raise ConfigurationError(str(error)) from None

@@ -15,6 +15,7 @@ from pydantic import SecretStr
 from specclient.client.async_client import AsyncOpenAI
 from specclient.config import LocalModelSettings, Settings
 from specclient.errors import ConfigurationError, LedgerError, NotFoundError
+from specclient.types.model_kind import CHAT_KIND, EMBEDDING_KIND, ModelKind
 from specclient_cli.common import parameter_types, render
 from specclient_cli.common.state import State
 from specclient_cli.config.checks import check_checkpoints
@@ -146,6 +147,13 @@ def _route_of(model: str, places: DestinationRegistry) -> str | None:
     return None if target == model and provider == places.default else f"{provider}/{name}"
 
 
+def _kind_of(folder: Path) -> ModelKind:
+    """Return the kind of the model in a checkpoint's folder."""
+    from specclient_local.embedding.layout import is_embedding_checkpoint  # noqa: PLC0415 - only for folders
+
+    return EMBEDDING_KIND if is_embedding_checkpoint(folder) else CHAT_KIND
+
+
 def _served_models(state: State, models: Sequence[str], draft: str | None) -> ServedModels:
     """Return the models given by ``--model`` and ``--draft``.
 
@@ -172,7 +180,7 @@ def _served_models(state: State, models: Sequence[str], draft: str | None) -> Se
         folder = Path(model).expanduser()
         name = (folder.resolve() if folder.is_dir() else folder).name
         path = str(folder.resolve()) if folder.is_dir() else model
-        tables[name] = LocalModelSettings(path=path, draft=draft)
+        tables[name] = LocalModelSettings(path=path, draft=draft, kind=_kind_of(folder))
         routes.append(f"local/{name}")
     local = settings.local.model_copy(update={"models": tables})
     return ServedModels(settings.model_copy(update={"local": local}), tuple(dict.fromkeys(routes)))

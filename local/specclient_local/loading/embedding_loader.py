@@ -25,6 +25,8 @@ from specclient_local.model.weights import count_numbers, resolve_checkpoint
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 #: Vectors of hidden size that a layer holds at once, besides the inner ones of its feed-forward part.
 _ACTIVATIONS = 12
+#: Fields of a configuration with the window of a model's layers.
+_WINDOWS = ("sliding_window", "local_attention")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +100,11 @@ def plan_embedding(
     longest = max(size, context or 0)
     inner = int(getattr(text, "intermediate_size", None) or 4 * text.hidden_size)
     numbers = _ACTIVATIONS * text.hidden_size + 2 * inner
-    # The mask of a batch is square in the length of its texts, and kept as numbers.
-    passes = _BYTES[options.dtype] * (longest * numbers + longest * (context or longest))
+    # A mask is square in the length of the texts, and kept as numbers. A text that is a batch by itself has
+    # one only in models whose layers see a window.
+    windowed = any(getattr(text, name, None) for name in _WINDOWS)
+    masks = longest * longest if windowed else size * min(size, longest)
+    passes = _BYTES[options.dtype] * (longest * numbers + masks)
     return EmbeddingMemoryPlan(
         device=str(device),
         dtype=options.dtype,

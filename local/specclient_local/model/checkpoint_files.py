@@ -38,7 +38,7 @@ MAX_JSON_BYTES = 256 * 2**20
 #: Most levels of arrays and objects in a JSON file; published ones have up to 8.
 MAX_JSON_DEPTH = 64
 #: Patterns of the files that are read from a checkpoint's folder, by this package or by its libraries.
-_FILES = ("*.json", "*.jinja", "*.safetensors", "tokenizer.model", "additional_chat_templates/*.jinja")
+_FILES = ("*.json", "*.jinja", "*.safetensors", "*.model", "*.txt", "additional_chat_templates/*.jinja")
 _MAX_TEXT = 200  # characters of a value or message from a file that an error shows
 _UNEXPECTED = (
     TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError, AssertionError,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import huggingface_hub
 import pytest
+from specclient_cli.common.state import State
+from specclient_cli.serve.plan import _served_models
 from tiny_embeddings import write_embedding_checkpoint
 
 
@@ -92,3 +95,20 @@ def test_lists_state_the_kind(run) -> None:
     shown = json.loads(run("models", "show", "local/tiny", "--json")[1])
     assert (shown["kind"], shown["context"], shown["dimensions"]) == ("embedding", 64, 24)
     assert "local/tiny" in run("models", "list", "local")[1].splitlines()
+
+
+def test_the_configurations_check_names_the_file(run, local: Path, folder: Path, tmp_path: Path) -> None:
+    assert run("config", "check")[0] == 0
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    (copy / "modules.json").unlink()
+    local.write_text(f'[local.models.tiny]\nkind = "embedding"\npath = "{copy}"\n')
+    code, out, _ = run("config", "check")
+    assert code == 3
+    assert "has no modules.json" in " ".join(out.split())
+
+
+def test_a_folder_is_served_as_an_embedding_model(folder: Path) -> None:
+    served = _served_models(State(), [str(folder)], None)
+    (route,) = served.models
+    table = served.settings.local.models[route.removeprefix("local/")]
+    assert (table.kind, table.path) == ("embedding", str(folder))

@@ -33,6 +33,7 @@ from specclient.errors import (
     NotFoundError,
     UnsupportedParameterError,
 )
+from specclient.serving.warmup import preload
 from specclient.types import inference_methods
 from specclient.types.request import Request
 
@@ -280,6 +281,17 @@ def test_the_server(client: OpenAI, settings: Settings) -> None:
             f"{served.base_url}/embeddings", json={"model": "local/tiny", "input": ["a"] * 2049}
         )
         assert (many.status_code, many.json()["error"]["code"]) == (400, "too_many_inputs")
+
+
+@pytest.mark.anyio
+async def test_a_model_is_loaded_before_the_first_request_without_a_record(
+    settings: Settings, tmp_path: Path
+) -> None:
+    async with AsyncOpenAI(config=settings, ledger=str(tmp_path / "l.sqlite3")) as client:
+        await preload(client, ["local/tiny"])
+        backend: Any = client.pipeline.destinations.get("local")
+        assert [state.name for state in backend.state()] == ["tiny"]
+        assert client.ledger.rows() == []
 
 
 def test_keys_that_may_not_use_a_model_are_refused(settings: Settings, tmp_path: Path) -> None:
