@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import threading
 from collections.abc import Iterator
 
@@ -140,6 +141,7 @@ def test_a_forked_child_goes_on(embedder: Embedder) -> None:
     gate.entered.acquire()  # the parent's thread is in a pass
     child = os.fork()
     if child == 0:
+        signal.alarm(60)  # a child that waits for a thread of its parent would do so forever
         status = 1
         try:
             embedder._encoder.embed = gate._embed
