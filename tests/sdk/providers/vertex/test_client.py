@@ -10,10 +10,11 @@ from typing import Any
 import anthropic_bodies
 import pytest
 from gemini_bodies import BODIES
+from google.oauth2.credentials import Credentials
 from google_cloud import vertex_settings
 from loopback_server import Behaviour, OpenAIServer, broken_stream, events, reply
 
-from specclient import AsyncOpenAI, Settings
+from specclient import AsyncOpenAI, Provider, Settings
 from specclient.errors import (
     APIConnectionError,
     APIResponseValidationError,
@@ -264,6 +265,35 @@ async def test_a_routed_call_may_choose_vertex_and_resume_there(openai_server: O
     async with AsyncOpenAI(config=lacking) as client:
         endpoint = client.pipeline.destinations.endpoints["vertex"]
         assert "no Google Cloud project or credentials: set GOOGLE_CLOUD_PROJECT" in str(endpoint.lacks)
+
+
+async def test_tokens_of_a_function_and_of_credentials_in_the_program(openai_server: OpenAIServer) -> None:
+    fresh = iter(["ya29.first", "ya29.second"])
+    own = Credentials("ya29.object", quota_project_id="payer")  # type: ignore[no-untyped-call]
+    place: Any = {"base_url": openai_server.url, "project": "p-1"}
+    providers = [
+        Provider(name="vertex", key=lambda: next(fresh), key_header="authorization", **place),
+        Provider(name="other", dialect="vertex", credentials=own, **place),
+    ]
+    openai_server.script(_fault(503, "UNAVAILABLE", "later"), _gemini(), _claude())
+    async with AsyncOpenAI(config=Settings(), providers=providers, max_retries=1) as client:
+        await client.chat.completions.create(model=GEMINI, messages=ASK)
+        await client.chat.completions.create(model="other/claude-opus-5", messages=ASK)
+    sent = [request.headers for request in openai_server.requests]
+    tokens = ["ya29.first", "ya29.second", "ya29.object"]
+    assert [headers["authorization"] for headers in sent] == [f"Bearer {token}" for token in tokens]
+    assert [headers.get("x-goog-user-project") for headers in sent] == [None, None, "payer"]
+
+
+async def test_pings_of_vertex_in_a_stream_are_passed_over(
+    openai_server: OpenAIServer, client: AsyncOpenAI
+) -> None:
+    ping = b'event: vertex_event\ndata: {"type": "ping"}\n\n'
+    openai_server.script(events(ping, anthropic_bodies.body("text.sse"), ping))
+    stream = await client.chat.completions.create(model=CLAUDE, messages=ASK, stream=True)
+    text = [choice.delta.content or "" async for chunk in stream for choice in chunk.choices]
+    assert "".join(text).startswith("The quick")
+    assert stream.meta.status == "ok"
 
 
 async def test_another_name_may_be_vertex_in_another_location(openai_server: OpenAIServer) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -115,6 +116,42 @@ async def test_concurrent_callers_share_one_renewal_off_the_event_loop() -> None
     assert {access.token for access in found[1:] if not isinstance(access, BaseException)} == {"ya29.one"}
     assert held.refreshes == 1
     assert held.threads == {"specclient-google-auth"}
+
+
+def test_threads_with_event_loops_of_their_own_share_one_renewal() -> None:
+    held, tokens = Held("ya29.one"), list[str]()
+    held.gate.clear()
+    credentials = GoogleCredentials(held)
+
+    def ask() -> None:
+        tokens.append(asyncio.run(credentials.access()).token)
+
+    threads = [threading.Thread(target=ask) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    held.gate.set()
+    for thread in threads:
+        thread.join(10)
+    assert (tokens, held.refreshes) == (["ya29.one"] * 5, 1)
+
+
+async def test_a_child_process_renews_by_itself() -> None:
+    held = Held("ya29.one", "ya29.one")
+    held.gate.clear()
+    credentials = GoogleCredentials(held)
+    credentials._renew()  # its thread does not live on in a forked child
+    await _until(lambda: held.refreshes == 1)
+    credentials.reset_after_fork()
+    asked = asyncio.create_task(credentials.access())
+    await _until(lambda: held.refreshes == 2)
+    held.gate.set()
+    assert (await asked).token == "ya29.one"
+
+
+async def test_a_missing_package_is_named_with_the_way_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "google.auth.transport.requests", None)
+    with pytest.raises(CredentialsError, match=r"pip install 'specclient\[vertex\]', or"):
+        await GoogleCredentials(Held("ya29.one")).access()
 
 
 async def test_a_token_is_kept_until_shortly_before_its_expiry() -> None:
