@@ -294,6 +294,7 @@ def test_max_tokens_is_encoded_with_a_default_by_model() -> None:
     assert sent({"messages": ASK, "max_tokens": 0})["max_tokens"] == 0, "allowed: it fills the cache only"
     assert default_max_tokens("claude-3-5-haiku-latest") == 8_192
     assert default_max_tokens("anthropic/claude-opus-4-1-20250805") == 32_000
+    assert default_max_tokens("claude-opus-4@20250514") == 32_000  # as Vertex AI names it
     assert default_max_tokens("somebody-elses") == 8_192
 
 

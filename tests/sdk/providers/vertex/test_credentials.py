@@ -16,7 +16,8 @@ from typing import Any
 import google.auth.credentials
 import google.auth.exceptions
 import pytest
-from google.auth import iam
+from google.auth import compute_engine, iam
+from google.auth.compute_engine import _metadata
 from google_cloud import (
     PROJECT,
     SUBJECT_TOKEN,
@@ -26,7 +27,7 @@ from google_cloud import (
     vertex_settings,
     written,
 )
-from loopback_server import OpenAIServer, hang, reply
+from loopback_server import OpenAIServer, Received, Wire, hang, reply
 
 from specclient import AsyncOpenAI, OpenAI
 from specclient.errors import AuthenticationError, CredentialsError
@@ -101,6 +102,29 @@ async def test_default_credentials_impersonation_and_workload_identity(
     federated = written(tmp_path / "pool.json", tokens.workload_identity(tmp_path / "subject"))
     assert (await GoogleCredentials(federated).access()).token == "ya29.loopback-4"
     assert tokens.requests[-1].path == "/sts"
+
+
+async def test_a_machine_of_google_cloud_gives_its_token_and_project(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def metadata(received: Received, wire: Wire) -> None:
+        assert received.headers.get("metadata-flavor") == "Google"
+        answers: dict[str, Any] = {
+            "/computeMetadata/v1/project/project-id": b"machine-project",
+            "/computeMetadata/v1/instance/service-accounts/default/": {"email": "m@x", "scopes": []},
+            "/computeMetadata/v1/instance/service-accounts/m@x/token": {
+                "access_token": "ya29.machine",
+                "expires_in": 3600,
+                "token_type": "Bearer",
+            },
+        }
+        path = received.path.replace("/default/token", "/m@x/token")
+        await reply(200, answers.get(path, b""), {"metadata-flavor": "Google"})(received, wire)
+
+    with OpenAIServer(metadata) as server:
+        monkeypatch.setenv("NO_GCE_CHECK", "false")
+        monkeypatch.setenv("GCE_METADATA_IP", f"127.0.0.1:{server.port}")
+        monkeypatch.setattr(_metadata, "_GCE_METADATA_HOST", f"127.0.0.1:{server.port}")
+        access = await GoogleCredentials().access()
+    assert (access.token, access.project) == ("ya29.machine", "machine-project")
 
 
 async def test_concurrent_callers_share_one_renewal_off_the_event_loop() -> None:
@@ -191,9 +215,6 @@ async def test_a_failed_renewal_does_not_end_calls_while_the_token_is_valid() ->
 async def test_a_wait_for_a_token_is_bounded(
     openai_server: OpenAIServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from google.auth import compute_engine
-    from google.auth.compute_engine import _metadata
-
     openai_server.script(*[hang] * 9)  # a metadata server that is away
     monkeypatch.setattr(_metadata, "_GCE_METADATA_HOST", f"127.0.0.1:{openai_server.port}")
     credentials = GoogleCredentials(compute_engine.Credentials(), renewal_s=0.3)  # type: ignore[no-untyped-call]
