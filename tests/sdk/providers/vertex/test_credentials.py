@@ -117,7 +117,9 @@ async def test_a_machine_of_google_cloud_gives_its_token_and_project(monkeypatch
             },
         }
         path = received.path.replace("/default/token", "/m@x/token")
-        await reply(200, answers.get(path, b""), {"metadata-flavor": "Google"})(received, wire)
+        answer = answers.get(path, b"")
+        text = {"content-type": "application/text"} if isinstance(answer, bytes) else {}
+        await reply(200, answer, {"metadata-flavor": "Google", **text})(received, wire)
 
     with OpenAIServer(metadata) as server:
         monkeypatch.setenv("NO_GCE_CHECK", "false")
