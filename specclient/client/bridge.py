@@ -1,26 +1,19 @@
-"""Runs coroutines for the synchronous client, on one event loop per process in a background thread.
-
-The thread is a daemon, so that it does not delay the interpreter's exit. A forked child starts its own.
-"""
+"""Runs coroutines and streams for the synchronous client, on the background event loop."""
 
 from __future__ import annotations
 
 import asyncio
-import atexit
-import os
-import selectors
-import sys
 import threading
-import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from specclient.call.stream import AsyncStream, Stream
-from specclient.errors import APIConnectionError, SpecClientError
+from specclient.client.background_loop import LoopCall, LoopTask, background
+from specclient.errors import APIConnectionError
 from specclient.runtime.event_loop import cancel_shield
 from specclient.runtime.forks import register_fork_reset
 from specclient.types.call import Call
@@ -34,153 +27,18 @@ HIGH_WATER = 512
 CLOSE_S = 10.0
 
 
-class _LoopThread(threading.Thread):
-    """A thread that runs an event loop until :meth:`stop`, which cancels the remaining tasks."""
-
-    def __init__(self) -> None:
-        super().__init__(name="specclient", daemon=True)
-        self._selector = selectors.DefaultSelector()
-        self.loop = asyncio.SelectorEventLoop(self._selector)
-        self._stop_requested = asyncio.Event()
-
-    def run(self) -> None:
-        # RuntimeError: at the interpreter's exit, no thread can be started to join the resolver's
-        with suppress(RuntimeError), asyncio.Runner(loop_factory=lambda: self.loop) as runner:
-            runner.run(self._until_stop())
-
-    async def _until_stop(self) -> None:
-        await self._stop_requested.wait()
-
-    def stop(self) -> None:
-        with suppress(RuntimeError):  # the loop has ended already
-            self.loop.call_soon_threadsafe(self._stop_requested.set)
-        self.join()
-
-    def sever(self) -> None:
-        """In a forked child: release the parent's sockets, so that they close when the parent closes them.
-
-        The file descriptors are replaced by ``/dev/null``, not closed, because the objects that own them stay
-        alive as long as the child.
-        """
-        descriptors = [key.fd for key in list((self._selector.get_map() or {}).values())]
-        null = os.open(os.devnull, os.O_RDWR)
-        for descriptor in (*descriptors, self._selector.fileno()):
-            os.dup2(null, descriptor, inheritable=False)
-        os.close(null)
-
-
-class _BackgroundLoop:
-    """The process's loop thread: started by the first call, stopped at exit, replaced after a fork."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._thread: _LoopThread | None = None
-        self._abandoned: list[_LoopThread] = []
-        self._leaving = False
-        register_fork_reset(self)
-        atexit.register(self.stop)
-
-    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start a coroutine on the loop, with the caller's context variables.
-
-        Raises:
-            SpecClientError: the call comes from the loop's own thread, which would wait for itself; or from a
-                finalizer late in the interpreter's exit, when no thread runs any more.
-        """
-        self.park()
-        thread = self._running()
-        if thread is None:
-            coroutine.close()
-            raise SpecClientError("the interpreter is shutting down, so no call can be made")
-        if thread.ident == threading.get_ident():
-            coroutine.close()
-            raise SpecClientError(
-                "a synchronous client was called from the background thread that serves all synchronous "
-                "clients (by a hook, a key function or a finalizer), which would wait for itself; use "
-                "AsyncOpenAI there"
-            )
-        return asyncio.run_coroutine_threadsafe(coroutine, thread.loop)
-
-    def _running(self) -> _LoopThread | None:
-        if sys.is_finalizing():
-            return None
-        thread = self._thread
-        if thread is None or thread.loop.is_closed():
-            with self._lock:
-                thread = self._thread
-                if thread is None or thread.loop.is_closed():
-                    thread = _LoopThread()
-                    try:
-                        thread.start()
-                    except RuntimeError:  # since Python 3.12, exit handlers cannot start threads
-                        thread.loop.close()
-                        return None
-                    self._thread = thread
-        return thread
-
-    def stop(self) -> None:
-        """Cancel the running calls, wait for them to end, and flush the ledgers."""
-        self._leaving = True
-        with self._lock:
-            thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.stop()
-        for flushable in list(_flushed_at_exit):
-            flushable.flush()
-
-    def park(self) -> None:
-        """At the interpreter's exit, block a daemon thread forever; the exit ends it soon.
-
-        Its call was cancelled. If the thread resumed, it would print an error or make another call.
-        """
-        if self._leaving and threading.current_thread().daemon:
-            threading.Event().wait()
-
-    def reset_after_fork(self) -> None:
-        """Forget the loop thread, which runs in the parent only, and keep its objects from being closed."""
-        self._lock = threading.Lock()
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            self._abandoned.append(thread)
-            thread.sever()
-
-
-class SupportsFlush(Protocol):
-    """An object with pending writes."""
-
-    def flush(self) -> None:
-        """Finish the pending writes."""
-        ...
-
-
-_flushed_at_exit: weakref.WeakSet[SupportsFlush] = weakref.WeakSet()
-
-_loop = _BackgroundLoop()
-
-
-def flush_at_exit(flushable: SupportsFlush) -> None:
-    """Flush an object after the loop has ended, so that calls cancelled by the exit are recorded, too."""
-    _flushed_at_exit.add(flushable)
-
-
 class Bridge:
     """Runs coroutine functions on the background loop; see :class:`specclient.resources.base.SyncRunner`."""
 
     def run(self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a coroutine function and return its result; an interrupt cancels the call."""
-
-        async def called() -> T:
-            return await function(*args, **kwargs)
-
-        future = _loop.submit(called())
+        call = LoopCall(partial(function, *args, **kwargs))
+        background.start(call)
         try:
-            return future.result()
+            return call.result()
         except BaseException:
-            _loop.park()
-            future.cancel()
+            background.park()
             raise
-        finally:
-            del future  # a reference cycle: its error's traceback refers to this frame
 
     def stream(
         self, function: Callable[P, Awaitable[AsyncStream[T]]], /, *args: P.args, **kwargs: P.kwargs
@@ -221,7 +79,7 @@ class _StreamPump(Generic[T]):
         self._read = 0
         self._keeps_captured = False
         self._credit = HIGH_WATER
-        self._task: Future[None] | None = None
+        self._task: LoopTask | None = None
         register_fork_reset(self)
 
     def open(self) -> None:
@@ -230,26 +88,30 @@ class _StreamPump(Generic[T]):
         Raises:
             OpenAIError: the request failed.
         """
-        opened: Future[AsyncStream[T]] = Future()
-        self._task = _loop.submit(self._pump(opened))
+        self._task = LoopTask(self._pump)
+        background.start(self._task)
         try:
-            self._stream = opened.result()
-        except BaseException:
-            _loop.park()
+            begun = self._queue.get()
+        except BaseException:  # an interrupt
             self.cancel_nowait()
             raise
-        finally:
-            del opened  # as in `Bridge.run`
+        if isinstance(begun, _StreamEnd):
+            background.park()
+            error = begun.error
+            assert error is not None  # nothing else ends a stream that has not begun
+            try:
+                raise error
+            finally:
+                del begun, error  # as in `LoopCall.result`
 
-    async def _pump(self, opened: Future[AsyncStream[T]]) -> None:
+    async def _pump(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._granted = asyncio.Event()
         end = _StreamEnd()
         try:
-            stream = await self._open_stream()
+            stream = self._stream = await self._open_stream()
         except BaseException as error:
-            opened.set_exception(error)
-            del opened
+            self._queue.put(_StreamEnd(error))
             if isinstance(error, Exception):
                 return
             raise
@@ -257,8 +119,7 @@ class _StreamPump(Generic[T]):
             del self._open_stream
         if hasattr(stream.http, "captured"):  # for a caller who reads the response itself
             stream.http.captured = deque()
-        opened.set_result(stream)
-        del opened
+        self._queue.put([])  # the response has begun
         try:
             await self._hand_over(stream)
         except Exception as error:  # noqa: BLE001 - carried across and raised in the reader
@@ -294,13 +155,13 @@ class _StreamPump(Generic[T]):
                 self.cancel_nowait()
                 raise
             if isinstance(item, _StreamEnd):
-                _loop.park()
+                background.park()
                 self._queue.put(_StreamEnd())  # for other readers, and for later reads
                 error = item.error
                 try:
                     raise StopIteration if error is None else error
                 finally:
-                    del item, error  # as in `Bridge.run`
+                    del item, error  # as in `LoopCall.result`
             self._ready.extend(item)
             if not self._keeps_captured and hasattr(self._stream.http, "captured"):
                 self._stream.http.captured = None

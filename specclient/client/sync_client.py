@@ -8,8 +8,9 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
+from specclient.client.background_loop import flush_at_exit
 from specclient.client.base_client import BaseClient, with_resources
-from specclient.client.bridge import Bridge, flush_at_exit
+from specclient.client.bridge import Bridge
 from specclient.client.core import ClientCore
 from specclient.client.options import ClientOptions, checked_options
 from specclient.resources.callers import SyncCaller
