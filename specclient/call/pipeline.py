@@ -49,8 +49,10 @@ if TYPE_CHECKING:
     from specclient.call.subcalls import Subcall
 
 _log = logging.getLogger("specclient")
+_NOT_RECORDED = "a finished call could not be recorded"
 
-Observer = Callable[[Call], Awaitable[None]]
+#: Receives a finished call; returns what the caller of the call waits for, None for nothing.
+Observer = Callable[[Call], Awaitable[None] | None]
 
 
 class Pipeline:
@@ -60,8 +62,8 @@ class Pipeline:
         router: chooses the destination of a request.
         transport: sends encoded requests over HTTP.
         prices: computes what a call cost.
-        observers: called with each finished call, in order. An exception is logged and does not affect the
-            call.
+        observers: called with each finished call, in order; the call then waits for what they return. An
+            exception is logged and does not affect the call.
         failover_state: returns the state of routed calls, which copies of a client share.
         prepare: called in a thread before the first request, to open what observers write to. An exception
             refuses the request.
@@ -294,12 +296,14 @@ class Pipeline:
         call = record.close(error)
         if subcall is not None:
             call = subcall.finish(call, error)
-        with cancel_shield():
-            for observe in self.observers:
-                try:
-                    await observe(call)
-                except Exception:  # noqa: BLE001 - an answer that was paid for is not lost over its record
-                    _log.exception("a finished call could not be recorded")
+        waiting = [rest for observe in self.observers if (rest := _observed(observe, call)) is not None]
+        if waiting:
+            with cancel_shield():
+                for rest in waiting:
+                    try:
+                        await rest
+                    except Exception:  # noqa: BLE001 - as in `_observed`
+                        _log.exception(_NOT_RECORDED)
         return call
 
     # Preparation, once for each kind of request
@@ -323,6 +327,15 @@ class Pipeline:
                 if self.router.warm_up(kind):
                     self.transport.prepare()
                 self._warm.add(kind)
+
+
+def _observed(observe: Observer, call: Call) -> Awaitable[None] | None:
+    """Call an observer; return what the call waits for."""
+    try:
+        return observe(call)
+    except Exception:  # noqa: BLE001 - an answer that was paid for is not lost over its record
+        _log.exception(_NOT_RECORDED)
+    return None
 
 
 def _no_call() -> Call:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
@@ -148,17 +148,21 @@ class SharedState:
         """Start reading the loads of a router's candidates, where their last readings are old."""
         self.polls.call_routed(router, transport)
 
-    async def record(self, call: Call) -> None:
-        """Add a finished call to the estimates, the budgets and the ledger."""
+    def record(self, call: Call) -> Awaitable[None] | None:
+        """Add a finished call to the estimates, the budgets and the ledger.
+
+        Returns:
+            The charge of the budgets and the commit of the ledger, which the call waits for; None if there is
+            nothing to wait for.
+        """
         self.estimates.observe(call)
         self.sizes.observe(call)
         budgets = self.budgets
         settled = None if budgets is None else budgets.settle(call)
-        await self.ledger.record(call)
-        if budgets is not None and settled is not None:
-            with suppress(TimeoutError):  # a slow database charges the call later
-                async with asyncio.timeout(budgets.patience_s):
-                    await settled
+        committed = self.ledger.add(call)
+        if budgets is None or settled is None:
+            return committed
+        return _recorded(committed, settled, budgets.patience_s)
 
     def flush(self) -> None:
         """Write pending budget counts and ledger rows; called at the program's exit."""
@@ -181,6 +185,14 @@ class SharedState:
             await run_in_thread(self.budgets.flush)
         if "ledger" in self.__dict__:
             await run_in_thread(self.ledger.close)
+
+
+async def _recorded(committed: Awaitable[None] | None, settled: Awaitable[object], patience_s: float) -> None:
+    if committed is not None:
+        await committed
+    with suppress(TimeoutError):  # a slow database charges the call later
+        async with asyncio.timeout(patience_s):
+            await settled
 
 
 class _LedgerHistory:

@@ -8,7 +8,7 @@ warning, keeps rows in memory and retries, and calls stop waiting until it works
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -83,14 +83,18 @@ class Ledger:
         return OFF if self._writer is None else self._writer.store.name
 
     async def record(self, call: Call) -> None:
-        """Record a finished call. With ``sync``, return when its row is committed, or cannot be for now.
+        """Record a finished call, and wait as :meth:`add` says."""
+        if (committed := self.add(call)) is not None:
+            await committed
 
-        A failing ledger raises nothing. The call waits ``patience_s`` at most; after one such timeout,
-        further calls do not wait until the ledger has caught up. With ``batch`` a call waits only if very
-        many rows are waiting.
+    def add(self, call: Call) -> Awaitable[None] | None:
+        """Record a finished call, and return what to wait for; None for nothing.
+
+        With ``sync``, that is the commit of its row, or the failure to do so. With ``batch`` a call waits
+        only if very many rows are waiting. A failing ledger raises nothing. The call waits ``patience_s`` at
+        most; after one such timeout, further calls do not wait until the ledger has caught up.
         """
-        if self._writer is not None:
-            await self._writer.add(encoded_rows(call))
+        return None if self._writer is None else self._writer.add(encoded_rows(call))
 
     def submit(self, call: Call) -> None:
         """Record a finished call without waiting. See :meth:`flush`."""

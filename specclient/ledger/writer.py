@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 
@@ -74,20 +74,20 @@ class LedgerWriter:
         self._dropped = 0
         self._reported = 0  # rows that were reported as not written
 
-    async def add(self, rows: Sequence[RowValues]) -> None:
-        """Queue rows. If calls wait for their rows, return when these are committed, or cannot be for now.
+    def add(self, rows: Sequence[RowValues]) -> Awaitable[None] | None:
+        """Queue rows. If calls wait for their rows, return what ends when they are committed, or cannot be.
 
         A failing store raises nothing. A call waits ``patience_s`` at most; after one such timeout, further
         calls do not wait until the writer has caught up.
         """
         if not self._sync and len(self._waiting) < _MAX_UNAWAITED:
             self._enqueue(rows, None)
-            return
-        loop = asyncio.get_running_loop()
-        done: CommitFuture = loop.create_future()
-        if not self._enqueue(rows, done):
-            return
-        late = loop.call_later(self._patience_s, _settle, [done], False)
+            return None
+        done: CommitFuture = asyncio.get_running_loop().create_future()
+        return self._committed(done) if self._enqueue(rows, done) else None
+
+    async def _committed(self, done: CommitFuture) -> None:
+        late = done.get_loop().call_later(self._patience_s, _settle, [done], False)
         try:
             in_time = await done
         finally:

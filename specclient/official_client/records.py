@@ -56,7 +56,7 @@ class CallCapture:
 _capture: ContextVar[CallCapture | None] = ContextVar("specclient_call_capture", default=None)
 
 
-async def _note(call: Call) -> None:
+def _note(call: Call) -> None:
     capture = _capture.get()
     if capture is not None:
         capture.call = call

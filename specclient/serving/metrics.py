@@ -180,7 +180,7 @@ class ServerMetrics:
             self._queue.observe(entry.waited_s)
             self._series_of(self._whole, entry.route).observe(entry.seconds or 0.0)
 
-    async def observe(self, call: Call) -> None:
+    def observe(self, call: Call) -> None:
         """Count a finished call; an observer of a pipeline."""
         model = self._name(call)
         usage = call.usage

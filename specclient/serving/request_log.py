@@ -132,7 +132,7 @@ class RequestLog:
             for read in self.readers:
                 read(entry)
 
-    async def observe(self, call: Call) -> None:
+    def observe(self, call: Call) -> None:
         """Add a finished call to the entry of its request; an observer of a pipeline."""
         entry = _current.get()
         if entry is not None:

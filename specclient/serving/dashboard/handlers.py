@@ -85,7 +85,7 @@ class Dashboard:
         yield "/dashboard/live", self._live
         yield "/dashboard/figures", self._figures
 
-    async def observe(self, call: Call) -> None:
+    def observe(self, call: Call) -> None:
         """Remember a finished call if the ledger is off; an observer of a pipeline."""
         if not self._in_ledger:
             self._recent.add(call)

@@ -198,7 +198,7 @@ def test_accepted_tokens_are_counted_by_position_where_known() -> None:
 
 
 WORKER = """
-import asyncio, sys
+import sys
 from datetime import UTC, datetime
 from specclient.serving.metrics import ServerMetrics
 from specclient.types.call import Call
@@ -207,7 +207,7 @@ from specclient.types.usage import Usage
 metrics = ServerMetrics(lambda: ["p/m"], lambda: (int(sys.argv[1]), 0), list)
 call = Call(id="c", started_at=datetime.now(UTC), operation="chat", model="m", status="ok",
             route=Decision("p/m", "p", "m"), usage=Usage(prompt=1, completion=int(sys.argv[1])))
-asyncio.run(metrics.observe(call))
+metrics.observe(call)
 metrics.update_load()
 print(metrics.load()[0], flush=True)
 sys.stdout.buffer.write(metrics.text()) if len(sys.argv) > 2 else None
