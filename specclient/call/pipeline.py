@@ -245,8 +245,7 @@ class Pipeline:
                 check.
         """
         if subcall is None or subcall.route is None:
-            await self.ensure_ready(self.router.kind(request))
-            decision = self.router.decide(request)
+            decision = await self._decide(request)
         else:
             decision = subcall.route
         permit = request.options.permit
@@ -278,6 +277,11 @@ class Pipeline:
 
             record.span = begin_span(request, decision, endpoint)
         return decision, destination, record
+
+    async def _decide(self, request: Request) -> Decision:
+        named = self.router.named(request)
+        await self.ensure_ready(AUTO if named is None else named.provider)
+        return self.router.decide(request) if named is None else named
 
     async def _started(
         self, batches: AsyncGenerator[Any, None], meta: Callable[[], Call]

@@ -5,6 +5,7 @@ The rules are those of the OpenAI client. Every vendor's form of a delay is pars
 
 from __future__ import annotations
 
+import functools
 import math
 import random as _random
 import re
@@ -51,12 +52,19 @@ def parse_delay(text: str, now: float) -> float | None:
     text = text.strip()
     if len(text) > _LONGEST_TEXT:
         return None
+    if (seconds := _parse_duration(text)) is not None:
+        return seconds
+    instant = _parse_instant(text)
+    return None if instant is None else max(0.0, instant.timestamp() - now)
+
+
+@functools.lru_cache(maxsize=1024)  # the limits of most responses reset after the same few durations
+def _parse_duration(text: str) -> float | None:
     if _NUMBER.fullmatch(text):
         return float(text)
     if _GO_DURATION.fullmatch(text):
         return sum(float(amount) * _UNIT_S[unit] for amount, unit in _GO_PART.findall(text))
-    instant = _parse_instant(text)
-    return None if instant is None else max(0.0, instant.timestamp() - now)
+    return None
 
 
 def _parse_instant(text: str) -> datetime | None:

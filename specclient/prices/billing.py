@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from decimal import ROUND_HALF_EVEN, Context, Decimal
+from operator import attrgetter
 from typing import Any
 
 from specclient.config import DEFAULT_DEVICE_COST_PER_HOUR, LocalSettings, PriceSettings
@@ -21,6 +22,11 @@ EXACT = Context(prec=80, rounding=ROUND_HALF_EVEN)
 _ZERO = Decimal(0)
 _NANO_STEP = Decimal("1e-9")
 _SECONDS_PER_HOUR = Decimal(3600)
+#: The counts of a usage that are parts of all prompt or completion tokens.
+_parts_of = attrgetter(
+    "cached", "cache_write", "cache_write_1h", "reasoning", "rejected_prediction", "audio_prompt",
+    "image_prompt", "audio_completion", "image_completion", "cached_audio", "cached_image",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +132,10 @@ def bill(usage: Usage, quote: Quote, context: BillingContext) -> Cost:
         problem = _missing_count(usage, rates)
         if problem:
             return Cost(source=f"{problem}; {source}", estimated=estimated or usage.estimated)
-        usage, unsure = _with_cached_media(usage, rates)
-        usage, note = _without_excess(usage, rates, context)
+        unsure, note = False, ""
+        if any(_parts_of(usage)):  # the usage of most calls has none
+            usage, unsure = _with_cached_media(usage, rates)
+            usage, note = _without_excess(usage, rates, context)
         by_kind, assumed = _token_costs(usage, rates, context)
         assumed = assumed or unsure
         source += note

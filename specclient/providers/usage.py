@@ -17,6 +17,7 @@ from specclient.types.usage import CompletionUsage, ReportedCharge, Usage
 
 _MOST_DIGITS = 15
 _LONGEST_TEXT = 64
+_COUNT_END = 10**_MOST_DIGITS
 
 #: Dollars per tick: 10,000,000,000 ticks are one dollar (xAI, "Cost tracking").
 _TICKS = Decimal("1e-10")
@@ -178,16 +179,18 @@ def _text(value: object) -> str | None:
 
 
 def _dollars(value: object) -> Decimal | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 10**_MOST_DIGITS:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _COUNT_END:
         return None
     return Decimal(repr(value))
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     """Return the fields of a mapping or model; an empty mapping for any other value."""
-    if isinstance(value, Mapping):
-        return value
-    return {**value.__dict__, **(value.model_extra or {})} if isinstance(value, WireModel) else {}
+    if value is None:
+        return {}
+    if isinstance(value, WireModel):
+        return {**value.__dict__, **(value.model_extra or {})}
+    return value if isinstance(value, Mapping) else {}
 
 
 def _usage_of_groq(answer: Any) -> Usage | None:
@@ -200,9 +203,8 @@ def _usage_of_groq(answer: Any) -> Usage | None:
 
 def count(value: object) -> int | None:
     """Return a value if it is a valid count: an integer from 0 to below 10^15; otherwise None."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        return None
-    return value if 0 <= value < 10**_MOST_DIGITS else None
+    # By type(), because a bool is an int; runs for a dozen fields of every answer, most of them None.
+    return value if type(value) is int and 0 <= value < _COUNT_END else None
 
 
 def _count_of(value: object) -> int | None:

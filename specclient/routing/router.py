@@ -137,12 +137,8 @@ class Router:
             NoRouteError: no candidate satisfies the policy.
             ConfigurationError: a policy name that is not configured, or a candidate that is not a route.
         """
-        if not self._routed(request):
-            provider, model = self.destinations.split_request(request)
-            owned = self.destinations.owns_names and provider == self.destinations.default
-            route = model if owned else f"{provider}/{model}"
-            alias = None if request.model in (route, model) else request.model
-            return named_decision(route, provider, model, alias=alias)
+        if (named := self.named(request)) is not None:
+            return named
         policy = self._policy_of(request)
         permit = request.options.permit
         listed = self._fallbacks(policy)
@@ -167,6 +163,20 @@ class Router:
             ).alternatives
             return replace(decision, alternatives=others)
         return decision
+
+    def named(self, request: Request) -> Decision | None:
+        """Return the decision for a request that names its model; None for a routed one.
+
+        Raises:
+            NotFoundError: the provider is unknown.
+        """
+        if self._routed(request):
+            return None
+        provider, model = self.destinations.split_request(request)
+        owned = self.destinations.owns_names and provider == self.destinations.default
+        route = model if owned else f"{provider}/{model}"
+        alias = None if request.model in (route, model) else request.model
+        return named_decision(route, provider, model, alias=alias)
 
     def with_strategy(self, request: Request) -> Request:
         """Return a request with its policy's strategy, unless it has one of its own."""

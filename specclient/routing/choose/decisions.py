@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from specclient.routing.choose.evaluation import DecisionSnapshot
 from specclient.routing.choose.explanation import decision_for, no_route_error
@@ -24,6 +25,7 @@ from specclient.types.route import Candidate, Decision
 __all__ = ["choose", "choose_in_order", "named_decision"]
 
 
+@lru_cache(maxsize=1024)  # the decision of most calls is that of an earlier one
 def named_decision(route: str, provider: str, model: str, *, alias: str | None = None) -> Decision:
     """Return the decision for a model that the caller named: one candidate, chosen.
 
