@@ -66,12 +66,15 @@ class AdmissionQueue:
                 code="server_busy",
                 headers={"retry-after": str(RETRY_AFTER_S)},
             )
-        self.waiting += 1
         begun = self._clock()
-        try:
-            await self._slots.acquire()
-        finally:
-            self.waiting -= 1
+        if self._slots.value:
+            self._slots.acquire_nowait()
+        else:
+            self.waiting += 1
+            try:
+                await self._slots.acquire()
+            finally:
+                self.waiting -= 1
         entry.waited_s = self._clock() - begun
         self.on_change()
 

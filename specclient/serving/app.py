@@ -10,9 +10,6 @@ from dataclasses import replace
 
 from pydantic import SecretStr
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
 from specclient.anthropic_http.models import model_info, model_page
@@ -70,12 +67,11 @@ def create_app(
     """
     key_limiter = KeyLimiter(client.pipeline.destinations, meter)
     service = Service(client, ModelCatalogue(client, models), limits or Limits(), key_limiter, keys)
-    app = Starlette(
-        routes=service.routes(), lifespan=service.lifespan, exception_handlers={HTTPException: _unhandled}
-    )
+    app = Starlette(routes=service.routes(), lifespan=service.lifespan)
     app.router.redirect_slashes = False
-    app.add_middleware(
-        RequestMiddleware,
+    # In place of Starlette's own layers, because it turns every exception into a response.
+    app.middleware_stack = RequestMiddleware(
+        app.router,
         handlers=service.calls,
         sockets=service.sockets,
         key=key,
@@ -230,11 +226,6 @@ class Service:
             if isinstance(backend, SupportsEngineState)
             for state in backend.state()
         ]
-
-
-async def _unhandled(_request: Request, error: Exception) -> Response:
-    """Let the middleware handle routing errors."""
-    raise error
 
 
 class _RouteApp:
