@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from dataclasses import dataclass, replace
 
 from specclient.openai_http.errors import ServingError, bad_request
+from specclient.routing.choose.task_classifier import summarize_prompt
 from specclient.routing.destinations import DestinationRegistry
 from specclient.runtime.event_loop import cancel_shield, run_in_thread
 from specclient.serving.exchange import HTTPExchange
@@ -28,6 +29,9 @@ ASSUMED_TOKENS = 1024
 #: Operations whose tokens count.
 _COUNTED = frozenset({"chat", "completion", "response", "embedding", "moderation"})
 _LIMITS = "x-ratelimit-"
+#: Bytes of a prompt whose tokens are counted in about 0.1 ms, which a thread takes to start.
+_SHORT_BYTES = 2048
+_MOST_MODELS = 1024
 _FREE = nullcontext()
 
 
@@ -117,6 +121,7 @@ class KeyLimiter:
 
     def __init__(self, places: DestinationRegistry, meter: UsageMeter | None = None) -> None:
         self._places, self._meter = places, meter or LocalUsageMeter()
+        self._counted: set[str] = set()  # models whose tokenizer is loaded
 
     def limit(self, exchange: HTTPExchange, request: Request) -> AbstractAsyncContextManager[None]:
         """Return a context that reserves a request's use of its key's limits, and corrects it at the end.
@@ -185,7 +190,18 @@ class KeyLimiter:
         if limit is None or request.operation not in _COUNTED or request.content is not None:
             return 0
         model = request_names(request, self._places)[-1].partition("/")[2] or request.model
-        return await run_in_thread(lambda: _max_tokens(request, model, limit))
+        if model in self._counted and _is_short(request):
+            return _max_tokens(request, model, limit)
+        tokens = await run_in_thread(lambda: _max_tokens(request, model, limit))
+        if len(self._counted) < _MOST_MODELS:  # names come from requests
+            self._counted.add(model)
+        return tokens
+
+
+def _is_short(request: Request) -> bool:
+    """Return whether the tokens of a prompt are counted in less time than a thread takes to start."""
+    summary = summarize_prompt(request)
+    return summary.size <= _SHORT_BYTES and not summary.files
 
 
 def _max_tokens(request: Request, model: str, limit: int) -> int:

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,12 @@ from specclient.budgets.budgets import Budgets
 from specclient.ledger.ledger import Ledger
 from specclient.prices.prices import Prices
 from specclient.routing.learn.estimator import Estimator
+from specclient.serving.keys import limiter
 from specclient.serving.keys.key import new_token
 
 #: The cost of one such call: 4 prompt tokens at 2 dollars per million, 9 completion tokens at 8.
 COST = Decimal("0.00008")
+LONG = [{"role": "user", "content": "fox " * 1000}]
 
 
 @pytest.fixture
@@ -219,6 +222,26 @@ def test_tokens_per_minute_are_reserved_before_and_corrected_after_a_call(
         server.upstream.script(reply(400, {"error": {"message": "no"}}))
         assert server.ask(key).status_code == 400
         assert server.ask(key, "/models", None).headers["x-ratelimit-remaining-tokens"] == str(1000 - 26)
+
+
+def test_short_prompts_are_counted_without_a_thread_once_the_tokenizer_is_loaded(
+    open_server: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+    count = limiter.run_in_thread
+
+    async def noted(work: Callable[[], Any]) -> Any:
+        threads.append("one")
+        return await count(work)
+
+    monkeypatch.setattr(limiter, "run_in_thread", noted)
+    with open_server() as server:
+        key = server.make(tokens_per_minute=100_000)
+        held = [int(server.ask(key).headers["x-ratelimit-remaining-tokens"]) for _ in range(3)]
+        assert len(threads) == 1
+        assert len({before - after for before, after in pairwise(held)}) == 1
+        assert server.ask(key, body={**BODY, "messages": LONG}).status_code == 200
+        assert len(threads) == 2
 
 
 def test_tokens_of_unfinished_calls_stay_reserved(open_server: Callable[..., Any]) -> None:
