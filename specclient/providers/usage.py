@@ -15,6 +15,7 @@ from specclient.types.chat import ChatCompletion, ChatCompletionChunk
 from specclient.types.completion import Completion
 from specclient.types.usage import CompletionUsage, ReportedCharge, Usage
 
+_COMPLETIONS = frozenset({ChatCompletion, ChatCompletionChunk, Completion})
 _MOST_DIGITS = 15
 _LONGEST_TEXT = 64
 _COUNT_END = 10**_MOST_DIGITS
@@ -26,13 +27,15 @@ _TICKS = Decimal("1e-10")
 def usage_of(answer: Any) -> Usage | None:
     """Return the usage that a response, chunk or event reports; None if it reports none."""
     reported = getattr(answer, "usage", None)
+    if reported is None and type(answer) in _COMPLETIONS:  # most chunks end here
+        return _usage_of_groq(answer) if answer.__pydantic_extra__ else None
     if isinstance(reported, CompletionUsage):
         usage = _completion_usage(reported)
         extra = answer.__pydantic_extra__
         if usage.cached is None and extra and "perf_metrics" in extra:  # Fireworks
             return with_cached(usage, _count_of(_mapping(extra["perf_metrics"]).get("cached-prompt-tokens")))
         return usage
-    if isinstance(answer, ChatCompletionChunk | ChatCompletion | Completion):  # most chunks end here
+    if isinstance(answer, ChatCompletionChunk | ChatCompletion | Completion):
         return _usage_of_groq(answer) if answer.__pydantic_extra__ else None
     if reported is None:
         inner = getattr(answer, "response", None)  # the last event of a streamed response contains it

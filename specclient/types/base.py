@@ -105,7 +105,7 @@ class WireModel(pydantic.BaseModel):
                 cls.model_rebuild()
         _filled_in.any = False
         try:
-            made = cls.model_validate_json(content, strict=True)
+            made: Self = cls.__pydantic_validator__.validate_json(content, strict=True)
         except pydantic.ValidationError:
             made = cls._tolerated(content)
         else:
