@@ -97,6 +97,10 @@ class RouteHistory(Protocol):
         """Return the tokens of the route's longest answer, None without any."""
         ...
 
+    def prompt_pace(self, route: str) -> float | None:
+        """Return an engine's seconds per prompt token in calls without an answer, None without any."""
+        ...
+
     def predict(self, route: str, *, max_tokens: int | None = None) -> ExpectedCall:
         """Forecast the next call on a route."""
         ...
@@ -128,9 +132,7 @@ def bound_of(
         without_cost = replace(without_cost, unbounded=None)
     elif usage.prompt is None:
         return without_cost
-    context = (
-        _billing_context(history, route.chosen, completion) if quote.rates.per_hour else BillingContext()
-    )
+    context = _billing_context(history, route.chosen, usage) if quote.rates.per_hour else BillingContext()
     dollars = bill(usage, quote, context).total
     if dollars is None:
         return without_cost
@@ -367,8 +369,15 @@ def _prediction_tokens(prediction: Any, model: str) -> int:
     return tokens.count_messages([message], model).tokens
 
 
-def _billing_context(history: RouteHistory, route: str, completion: int) -> BillingContext:
-    """Return the seconds that an answer of ``completion`` tokens takes at the pace of the newest calls."""
+def _billing_context(history: RouteHistory, route: str, usage: Usage) -> BillingContext:
+    """Return the seconds that a call takes at the pace of the newest calls, by the tokens of its answer.
+
+    Without an answer, as for embeddings, they are by the tokens of the prompt on which an engine works.
+    """
+    completion = usage.completion or 0
+    pace = None if completion else history.prompt_pace(route)
+    if pace is not None:
+        return BillingContext(engine_s=pace * (usage.prompt or 0) * _MARGIN)
     forecast = history.predict(route)
     ratio = completion / max(forecast.completion_tokens, 1)
     engine_s, latency_s = forecast.engine_s, forecast.latency_s

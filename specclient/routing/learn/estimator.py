@@ -274,6 +274,14 @@ class Estimator:
             learned = self._routes.get(route)
             return max(learned.longest, default=None) if learned is not None else None
 
+    def prompt_pace(self, route: str) -> float | None:
+        """Return the engine's seconds per prompt token in the slowest of a route's newest calls without an
+        answer, None without any."""
+        self._catch_up()
+        with self._lock:
+            learned = self._routes.get(route)
+            return max(learned.prompt_paces, default=None) if learned is not None else None
+
     def _catch_up(self) -> None:
         """Learn from queued calls, and expire estimates that are due."""
         if self._history is not None:

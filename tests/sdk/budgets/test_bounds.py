@@ -203,6 +203,27 @@ def test_engine_cost_is_bounded_by_the_speed_of_earlier_calls() -> None:
     assert call_bound(model="big", messages=MESSAGES, past=past).completion == longest_plus_a_quarter
 
 
+def test_embeddings_of_an_engine_are_bounded_by_the_pace_of_the_slowest_call() -> None:
+    past = Estimator()
+    assert call_bound(EMBEDDING, "big", past, input=[5] * 1000).nano is None
+    for engine_s in (1.0, 2.0, 0.5):
+        past.observe(
+            Call(
+                id=str(engine_s),
+                started_at=datetime.now(UTC),
+                operation="embedding",
+                model="local/big",
+                route=Decision(chosen="local/big", provider="local", model="big"),
+                status="ok",
+                usage=Usage(prompt=1000, completion=0),
+                latency_s=3.0,
+                engine_s=engine_s,
+            )
+        )
+    slowest_plus_a_quarter = 2_500_000_000  # at one dollar a second
+    assert call_bound(EMBEDDING, "big", past, input=[5] * 1000).nano == pytest.approx(slowest_plus_a_quarter)
+
+
 @pytest.mark.parametrize(
     ("method", "given", "completion"),
     [

@@ -244,6 +244,9 @@ class NoHistory:
     def longest(self, route: str) -> int | None:
         return None
 
+    def prompt_pace(self, route: str) -> float | None:
+        return None
+
     def predict(self, route: str, *, max_tokens: int | None = None) -> Any:
         raise AssertionError(route)
 
