@@ -37,7 +37,7 @@ from specclient.serving.keys.rate_limits import UsageMeter
 from specclient.serving.keys.store import KeyStore
 from specclient.serving.limits import Limits
 from specclient.serving.metrics import FOLDER_VARIABLE
-from specclient.serving.process_memory import freeze_garbage, limit_kept_memory
+from specclient.serving.process_memory import freeze_garbage, limit_kept_memory, small_objects_in_glibc
 from specclient.serving.server import uvicorn_options
 from specclient.serving.warmup import preload
 
@@ -105,7 +105,7 @@ def serve_by_workers(plan: ServerPlan, sock: socket.socket, workers: int) -> boo
     Returns:
         Whether all workers started; a worker that did not start has printed the error on stderr.
     """
-    with _shared_metrics_folder():
+    with _shared_metrics_folder(), small_objects_in_glibc():
         return _WorkerSupervisor(_WorkerConfig(plan, workers), [sock]).run_to_end()
 
 

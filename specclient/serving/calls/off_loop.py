@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from specclient.runtime.event_loop import run_in_thread
+from specclient.serving.process_memory import FreedMemory
 
 __all__ = ["OffLoop"]
 
@@ -25,11 +26,13 @@ class OffLoop:
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
+        self._freed = FreedMemory()
 
     async def run(self, size: int, work: Callable[[], T]) -> T:
         """Return the result of ``work`` on a body of ``size`` bytes."""
         if size <= _ON_LOOP:
             return work()
+        self._freed.note_request(size)
         async with self._turn:
             return await run_in_thread(work)
 

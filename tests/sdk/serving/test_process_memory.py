@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import platform
 import subprocess
 import sys
 
 import pytest
+
+from specclient.serving.process_memory import ALLOCATOR_VARIABLE, FreedMemory, small_objects_in_glibc
 
 #: Frees blocks that lie between small ones that are kept, and prints the memory that the process still holds.
 PROGRAM = """
@@ -52,6 +56,23 @@ for thread in threads:
 libc.malloc_stats()
 """
 
+#: Keeps a few of many small objects, and prints the memory that the process still holds.
+SMALL_OBJECTS = """
+import os
+from pathlib import Path
+from specclient.serving.process_memory import return_freed_memory
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+before = resident()
+objects = [bytes(300) for _ in range(200_000)]
+kept = objects[::3000]
+del objects
+return_freed_memory()
+print((resident() - before) // 2**20)
+"""
+
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="sets glibc's allocator")
 
 
@@ -69,3 +90,50 @@ def test_freed_large_blocks_are_returned() -> None:
     kept_mb = {name: int(_run(PROGRAM, name).stdout) for name in ("default", "set")}
     assert kept_mb["set"] <= 4, kept_mb
     assert kept_mb["default"] >= kept_mb["set"] + 8, kept_mb
+
+
+def test_freed_small_objects_are_returned_where_glibc_allocates_them() -> None:
+    def kept_mb() -> int:
+        done = subprocess.run(
+            [sys.executable, "-c", SMALL_OBJECTS], capture_output=True, text=True, check=True, timeout=60
+        )
+        return int(done.stdout)
+
+    own = kept_mb()
+    with small_objects_in_glibc():
+        in_glibc = kept_mb()
+    assert in_glibc <= 4
+    assert own >= in_glibc + 16
+
+
+def test_an_allocator_that_the_user_has_chosen_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    with small_objects_in_glibc():
+        assert os.environ[ALLOCATOR_VARIABLE] == "malloc"
+    assert ALLOCATOR_VARIABLE not in os.environ
+    monkeypatch.setenv(ALLOCATOR_VARIABLE, "pymalloc")
+    with small_objects_in_glibc():
+        assert os.environ[ALLOCATOR_VARIABLE] == "pymalloc"
+    assert os.environ[ALLOCATOR_VARIABLE] == "pymalloc"
+
+
+@pytest.mark.anyio
+async def test_memory_is_returned_once_after_several_large_requests() -> None:
+    returned = asyncio.Event()
+    calls: list[None] = []
+    loop = asyncio.get_running_loop()
+
+    def note() -> None:
+        calls.append(None)
+        loop.call_soon_threadsafe(returned.set)
+
+    freed = FreedMemory(note, delay_s=0.02)
+    freed.note_request(FreedMemory.LARGE_REQUEST - 1)
+    await asyncio.sleep(0.05)
+    assert calls == []
+    for _ in range(2):
+        for _ in range(3):
+            freed.note_request(FreedMemory.LARGE_REQUEST)
+        await returned.wait()
+        returned.clear()
+    await asyncio.sleep(0.05)
+    assert len(calls) == 2
