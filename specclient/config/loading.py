@@ -136,5 +136,5 @@ def _explain(error: pydantic.ValidationError, source: Path | None) -> str:
 _MAY_HOLD_KEYS = ("providers", "ledger", "server")
 _HOLD_NO_KEYS = {
     "dialect", "api_key_env", "key_header", "stream_usage", "price_provider", "capabilities", "project",
-    "location",
+    "location", "template",
 }  # fmt: skip

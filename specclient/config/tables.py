@@ -56,6 +56,7 @@ class ProviderSettings(SettingsTable):
     project: str | None = None
     location: str | None = None
     credentials: str | None = None  # the path of a file, or the name of a profile
+    template: str | dict[str, str] | None = None
     capabilities: Capabilities | None = None
 
 

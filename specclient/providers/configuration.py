@@ -134,6 +134,7 @@ def _of_table(
             project=table.project,
             location=table.location,
             credentials=table.credentials,
+            template=table.template,
             capabilities=table.capabilities,
         )
         return provider.endpoint(known, env)

@@ -52,6 +52,9 @@ class Provider:
         credentials: of a cloud provider: the path of a file with credentials (``vertex``), the name of a
             profile (``bedrock``), or credentials of the cloud's own library (google-auth, botocore). By
             default those of the environment or of the machine.
+        template: the chat template of its models, with which chats are rendered for strategy ``remote``: a
+            checkpoint's folder or hub id, or a Jinja file; or one for each model by its name, ``*`` for the
+            others.
         capabilities: its support for speculation; unknown fields keep the known values.
 
     Raises:
@@ -71,6 +74,7 @@ class Provider:
     project: str | None = None
     location: str | None = None
     credentials: Any = field(default=None, repr=False)
+    template: str | Mapping[str, str] | None = None
     capabilities: Capabilities | None = None
 
     def __post_init__(self) -> None:
@@ -93,6 +97,12 @@ class Provider:
                 checked_base_url(self.metrics)
             except ConfigurationError as error:
                 raise self._error("metrics", mask_url(self.metrics), f"true or a URL ({error})") from None
+
+        if not all(name and template for name, template in self._templates().items()):
+            raise self._error("template", self.template, "a folder, file or hub id, or one for each model")
+
+    def _templates(self) -> Mapping[str, str]:
+        return {"*": self.template} if isinstance(self.template, str) else self.template or {}
 
     def _error(self, key: str, value: object, allowed: str) -> ConfigurationError:
         return ConfigurationError(f"provider {self.name!r}: {key} is {value!r}; it must be {allowed}")
@@ -135,6 +145,7 @@ class Provider:
             quirks=_taking_stream_options(known.quirks) if self.stream_usage else known.quirks,
             capabilities=_combined(known.capabilities, self.capabilities),
             price_provider=self.price_provider or known.price_provider,
+            templates={**known.templates, **self._templates()},
             metrics=known.metrics if self.metrics is None else self.metrics,
             cloud=known.cloud.updated(
                 CloudSettings(project=self.project, location=self.location, credentials=self.credentials)

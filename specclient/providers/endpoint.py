@@ -74,6 +74,7 @@ class Endpoint:
         metrics: whether its Prometheus counters are read before and after each call: True for ``/metrics``,
             or their URL.
         probed: capabilities of single models that probes have found; see :meth:`capabilities_of`.
+        templates: chat templates by model, ``*`` for all others; see :meth:`template_of`.
         quirks: differences from OpenAI's request and response bodies.
         websocket_url: the URL of WebSockets in place of ``base_url``; None for ``base_url``.
         cloud: the settings of a cloud provider.
@@ -109,6 +110,7 @@ class Endpoint:
     capabilities: Capabilities = UNKNOWN_CAPABILITIES
     metrics: bool | str = field(default=False, repr=False)
     probed: Mapping[str, Capabilities] = field(default_factory=dict)
+    templates: Mapping[str, str] = field(default_factory=dict)
     quirks: Quirks = NO_QUIRKS
     websocket_url: str | None = field(default=None, repr=False)  # its query may hold a key
     cloud: CloudSettings = NO_CLOUD
@@ -151,6 +153,10 @@ class Endpoint:
         if self.key is not None or self.key_source is not None or not self.key_required:
             return True
         return self.authorizer is not None and self.authorizer.lacks is None
+
+    def template_of(self, model: str) -> str | None:
+        """Return the folder, file or hub id of a model's chat template; None where it is not known."""
+        return self.templates.get(model, self.templates.get("*"))
 
     def capabilities_of(self, model: str) -> Capabilities:
         """Return the capabilities of one model: the endpoint's, with unknown ones filled in from a probe.

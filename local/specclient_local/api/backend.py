@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 
+from specclient.chat_format.tool_calls import ToolCallFormat, tool_call_format
 from specclient.errors import BadRequestError, CheckpointError, ConfigurationError, NotFoundError
 from specclient.types.backend import BackendChunk, BackendModel, BackendResponse, EngineState, EngineTelemetry
 from specclient.types.model_kind import CHAT_KIND, EMBEDDING_KIND, ModelKind, wrong_kind
@@ -23,11 +24,10 @@ from specclient.types.request_limits import RequestLimits
 from specclient.types.server_load import ServerLoad
 from specclient_local.api.embedding_backend import EmbeddingBackend
 from specclient_local.api.openai_request.logprob_bounds import check_prompt_logprobs
-from specclient_local.api.openai_request.parser import parse_request
+from specclient_local.api.openai_request.parser import EngineRequest, parse_request
 from specclient_local.api.prepared_request import PreparedRequest
 from specclient_local.api.telemetry import AnswerTotals
 from specclient_local.api.tools.call_grammar import ToolSettings, tool_call_grammar
-from specclient_local.api.tools.call_parser import ToolCallFormat, tool_call_format
 from specclient_local.loading.configured_embeddings import ConfiguredEmbedding, read_configured_embeddings
 from specclient_local.loading.configured_models import (
     ConfiguredModel,
@@ -148,7 +148,7 @@ class LocalBackend:
             if parsed.messages is not None:
                 tools = () if parsed.tools is None else parsed.tools.definitions
                 return len(tokenizer.chat(parsed.messages, tools))
-            prompts = (tokenizer.encode(p) if isinstance(p, str) else p for p in parsed.prompts)
+            prompts = _encoded(parsed, tokenizer)
             return sum(map(len, prompts))
         except (BadRequestError, CheckpointError):
             return None
@@ -265,6 +265,11 @@ class LocalBackend:
                 prompts = (engine.tokenizer.chat(parsed.messages, tools, most),)
             if parsed.tools is not None:
                 call_format, params = _constrain_calls(parsed.tools, params, engine.tokenizer, model)
+            elif not parsed.special_tokens:
+                for prompt in parsed.prompts:
+                    if isinstance(prompt, str):
+                        engine.tokenizer.check_length("prompt", prompt, prompt_limit(engine.context, params))
+                prompts = _encoded(parsed, engine.tokenizer)
             check_prompt_logprobs(parsed, prompts, engine.context, self._limits.prompt_logprobs)
             prefix = "chatcmpl" if request.operation == "chat" else "cmpl"
             builder = ResponseBuilder(
@@ -304,6 +309,14 @@ def _wrong_kind(model: str, kind: ModelKind) -> BadRequestError:
     return error
 
 
+def _encoded(request: EngineRequest, tokenizer: Tokenizer) -> tuple[list[int], ...]:
+    """Return the prompts of a completion as token ids."""
+    begins = request.special_tokens
+    return tuple(
+        tokenizer.encode(each, begins=begins) if isinstance(each, str) else each for each in request.prompts
+    )
+
+
 def _constrain_calls(
     tools: ToolSettings, params: SamplingParams, tokenizer: Tokenizer, model: str
 ) -> tuple[ToolCallFormat, SamplingParams]:
@@ -312,5 +325,5 @@ def _constrain_calls(
     Raises:
         UnsupportedParameterError: the chat template supports no tools, or its format is unknown.
     """
-    call_format = tool_call_format(tokenizer.template(tools.definitions), model)
+    call_format = tool_call_format(tokenizer.template(tools.definitions), f"local/{model}")
     return call_format, replace(params, grammar=tool_call_grammar(tools, call_format, tokenizer.added))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterable, Sequence
 
-from specclient_local.model.text_overlap import partial_match_length
+from specclient.chat_format.text_overlap import partial_match_length
 from specclient_local.model.tokenizer import Tokenizer
 
 _UNFINISHED = "\ufffd"

@@ -92,6 +92,11 @@ class StrategyContext:
         return "the local engine" if self.endpoint is None else f"provider {self.endpoint.name!r}"
 
     @property
+    def template(self) -> str | None:
+        """The name of the target's chat template, as configured; None where it is not known."""
+        return None if self.endpoint is None else self.endpoint.template_of(self.model)
+
+    @property
     def drops_params(self) -> bool:
         """Whether unsupported parameters are dropped instead of refused (``drop_params``)."""
         if self.endpoint is None:

@@ -16,7 +16,7 @@ from specclient.call.result import CallResult
 from specclient.call.strategies import prediction, prefill
 from specclient.call.strategies.context import StrategyContext
 from specclient.call.strategies.cost_benefit import PredictionHistory
-from specclient.call.strategies.remote import loop as remote
+from specclient.call.strategies.remote import strategy as remote
 from specclient.call.strategies.selection import choose_kind, requested_strategy
 from specclient.call.stream import AsyncStream
 from specclient.call.subcalls import ParentCall, Subcall, parent_record

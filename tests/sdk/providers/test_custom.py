@@ -101,6 +101,14 @@ def test_code_overrides_the_file_and_unset_fields_are_kept(tmp_path: Path) -> No
     assert (known.capabilities.verification, known.capabilities.prediction) == (preset.verification, False)
 
 
+def test_a_provider_names_the_chat_templates_of_its_models(tmp_path: Path) -> None:
+    one = from_file(tmp_path, '[providers.vllm]\ntemplate = "someone/model"\n')["vllm"]
+    assert one.template_of("anything") == "someone/model"
+    each = from_file(tmp_path, '[providers.vllm.template]\na = "x.jinja"\n"*" = "rest"\n')["vllm"]
+    assert (each.template_of("a"), each.template_of("b")) == ("x.jinja", "rest")
+    assert from_file(tmp_path, "")["vllm"].template_of("a") is None
+
+
 def test_the_dialect_of_a_provider_can_be_set(tmp_path: Path) -> None:
     known = from_file(
         tmp_path, '[providers.claude]\nbase_url = "http://127.0.0.1:9"\ndialect = "anthropic"\n'
@@ -246,6 +254,7 @@ def test_the_error_of_an_invalid_base_url_does_not_show_its_value(tmp_path: Path
         ({"name": "x", "dialect": "klingon"}, "'x': dialect is 'klingon'; it must be one of openai"),
         ({"name": "x", "base_url": "h"}, "'x': base_url 'h' has no scheme"),
         ({"name": "x", "key_header": ""}, "'x': key_header is ''"),
+        ({"name": "x", "template": {"m": ""}}, r"'x': template is \{'m': ''\}; it must be a folder"),
     ],
 )
 def test_an_invalid_provider_in_code_raises(fields: dict[str, Any], message: str) -> None:

@@ -78,7 +78,9 @@ EXTENSION_PARAMETERS = (*_DRAFTING, "origins", *_ENGINE_SAMPLING, *ENGINE_FORMAT
 #: Parameters that only one of the operations has.
 _OPERATION_PARAMETERS = {
     "chat": frozenset({"logprobs", "top_logprobs", "tools", "tool_choice", "parallel_tool_calls"}),
-    "completion": frozenset({"echo", "logprobs", "prompt_logprobs", "return_token_ids"}),
+    "completion": frozenset(
+        {"add_special_tokens", "echo", "logprobs", "prompt_logprobs", "return_token_ids"}
+    ),
 }
 
 
@@ -95,6 +97,7 @@ class EngineRequest:
         format_parameter: name of the request parameter that sets the answer's format; None for none.
         logprobs: alternatives to return per generated token; None for no log-probabilities.
         prompt_logprobs: alternatives to return per prompt token, in vLLM's format; None for none.
+        special_tokens: whether a prompt as text gets the tokenizer's special tokens, such as a start token.
         echo: whether the text begins with the prompt.
         token_ids: whether the response contains token ids.
         origins: whether chunks mark the text that the draft proposed.
@@ -109,6 +112,7 @@ class EngineRequest:
     format_parameter: str | None
     logprobs: int | None
     prompt_logprobs: int | None
+    special_tokens: bool
     echo: bool
     token_ids: bool
     origins: bool
@@ -181,6 +185,7 @@ def parse_request(request: Request, model: str, limits: RequestLimits | None = N
         format_parameter=format_parameter,
         logprobs=logprobs,
         prompt_logprobs=prompt_logprobs,
+        special_tokens=_flag(given, "add_special_tokens", default=True),
         echo=echo,
         token_ids=_flag(given, "return_token_ids"),
         origins=bool(extension.get("origins", False)),
@@ -206,8 +211,8 @@ def _sampling(given: Mapping[str, Any], extension: Mapping[str, Any]) -> dict[st
     return sampling
 
 
-def _flag(given: Mapping[str, Any], name: str) -> bool:
-    value = given.get(name, False)
+def _flag(given: Mapping[str, Any], name: str, *, default: bool = False) -> bool:
+    value = given.get(name, default)
     if not isinstance(value, bool):
         raise bad_parameter(name, value, "true or false")
     return value

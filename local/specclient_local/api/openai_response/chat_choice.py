@@ -6,6 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from specclient.chat_format.tool_calls import (
+    ParsedToolCall,
+    ToolCallDelta,
+    ToolCallParser,
+    collect_deltas,
+)
 from specclient.types.chat import ChatCompletionMessage
 from specclient.types.chat.chat_completion import Choice, FinishReason
 from specclient.types.chat.chat_completion_chunk import (
@@ -20,12 +26,6 @@ from specclient.types.chat.chat_completion_message import ChatCompletionMessageF
 from specclient_local.api.openai_request.parser import EngineRequest
 from specclient_local.api.openai_response.logprobs import chat_logprobs
 from specclient_local.api.openai_response.stop_reason import stop_reason
-from specclient_local.api.tools.call_parser import (
-    ParsedToolCall,
-    ToolCallDelta,
-    ToolCallParser,
-    collect_deltas,
-)
 from specclient_local.model.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from specclient.chat_format.tool_calls import ToolCallFormat, ToolCallParser
 from specclient.types.backend import BackendChunk, BackendResponse
 from specclient.types.chat import ChatCompletion, ChatCompletionChunk
 from specclient.types.completion import Completion
@@ -13,7 +14,6 @@ from specclient.types.usage import CompletionUsage
 from specclient_local.api.openai_request.parser import EngineRequest
 from specclient_local.api.openai_response.chat_choice import ChatChoice
 from specclient_local.api.openai_response.text_choice import TextChoice
-from specclient_local.api.tools.call_parser import ToolCallFormat, ToolCallParser
 from specclient_local.model.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from specclient_local.api.tools.call_parser import ToolCallFormat
+from specclient.chat_format.tool_calls import ToolCallFormat
 
 _NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
 #: JSON as chat templates write it: on one line, with a space after commas and colons.

@@ -29,13 +29,20 @@ class CompletionBuilder:
         self, text: str, token_ids: Sequence[int], finish_reason: str | None, prompt_ids: Sequence[int]
     ) -> Completion:
         """Return the complete answer."""
-        answer = self.chunk(text, token_ids, finish_reason)
+        answer = self._chunk(text, token_ids, finish_reason)
         if self._includes_ids:
             answer.choices[0].prompt_token_ids = list(prompt_ids)  # type: ignore[attr-defined]
         return answer
 
-    def chunk(self, text: str, token_ids: Sequence[int], finish_reason: str | None = None) -> Completion:
-        """Return one chunk."""
+    def chunks(
+        self, text: str, token_ids: Sequence[int], finish_reason: str | None = None
+    ) -> list[Completion]:
+        """Return the chunk of a text; none for nothing."""
+        if not text and not token_ids and finish_reason is None:
+            return []
+        return [self._chunk(text, token_ids, finish_reason)]
+
+    def _chunk(self, text: str, token_ids: Sequence[int], finish_reason: str | None = None) -> Completion:
         choice: dict[str, Any] = {
             "index": 0,
             "text": text,
@@ -54,6 +61,6 @@ class CompletionBuilder:
 
     def usage_chunk(self, usage: CompletionUsage) -> Completion:
         """Return the chunk that holds the usage."""
-        chunk = self.chunk("", ())
+        chunk = self._chunk("", ())
         chunk.choices, chunk.usage = [], usage
         return chunk

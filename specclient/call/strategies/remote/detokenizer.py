@@ -24,7 +24,13 @@ class RemoteDetokenizer:
     Args:
         decode: returns the text of token ids, without special tokens.
         prompt: the ids before the first token.
+
+    Attributes:
+        hides_parts: whether the target's text ends before a character that was never completed, as vLLM's
+            does; other servers show a replacement character.
     """
+
+    hides_parts = False
 
     def __init__(self, decode: DecodeTokens, prompt: Sequence[int]) -> None:
         self._decode = decode
@@ -95,7 +101,7 @@ class RemoteDetokenizer:
         """Return the buffered part of a character that was never completed."""
         rest, self._rest = self._rest, ""
         self._pending = []
-        return rest
+        return "" if self.hides_parts else rest
 
     async def truncate_to(self, length: int) -> None:
         """Drop the last tokens that are not needed for the first ``length`` characters of the answer."""

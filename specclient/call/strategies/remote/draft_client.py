@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +10,9 @@ from specclient.call.strategies.context import StrategyContext
 from specclient.errors import OpenAIError
 from specclient.types.inference_methods import COMPLETION
 from specclient.types.request import PerCallOptions, Request
+
+#: Fields of a request whose answer contains token ids.
+_IDS: Mapping[str, Any] = {"return_token_ids": True}
 
 
 class TargetFallbackError(Exception):
@@ -22,14 +25,19 @@ class DraftClient:
     The draft's server must accept token ids as a prompt and return those of its answers
     (``return_token_ids``), as our own engine, our own server and vLLM do. Every failure raises
     :class:`TargetFallbackError`.
+
+    Args:
+        context: of the answer.
+        stop_ids: tokens that end a proposal, in addition to the draft's own.
     """
 
-    def __init__(self, context: StrategyContext) -> None:
+    def __init__(self, context: StrategyContext, stop_ids: Sequence[int] = ()) -> None:
         self._context = context
+        self._stop: dict[str, Any] = {"stop_token_ids": list(stop_ids)} if stop_ids else {}
 
     async def propose(self, prefix_ids: Sequence[int], draft_length: int) -> tuple[tuple[int, ...], str]:
         """Return the draft's next tokens and their text; fewer than ``draft_length`` if its answer ends."""
-        choice = await self._complete(list(prefix_ids), max_tokens=draft_length, return_ids=True)
+        choice = await self._complete(list(prefix_ids), {**_IDS, **self._stop}, max_tokens=draft_length)
         ids = (choice.model_extra or {}).get("token_ids")
         if not isinstance(ids, list):
             raise TargetFallbackError(f"the draft {self._context.strategy.draft} returns no token_ids")
@@ -37,9 +45,15 @@ class DraftClient:
             ids = ids[:-1]  # the end token: only the target decides where the answer ends
         return tuple(ids), choice.text or ""
 
-    async def tokenize(self, text: str) -> tuple[int, ...]:
-        """Return the token ids of a text, from the draft's tokenizer."""
-        choice = await self._complete(text, max_tokens=1, return_ids=True)
+    async def tokenize(self, text: str, *, special_tokens: bool = True) -> tuple[int, ...]:
+        """Return the token ids of a text, from the draft's tokenizer.
+
+        Args:
+            special_tokens: whether special tokens are added, often one at the beginning; those that the text
+                names are tokens in any case.
+        """
+        body = _IDS if special_tokens else {**_IDS, "add_special_tokens": False}
+        choice = await self._complete(text, body, max_tokens=1)
         ids = (choice.model_extra or {}).get("prompt_token_ids")
         if not isinstance(ids, list) or not ids:
             raise TargetFallbackError(f"the draft {self._context.strategy.draft} returns no prompt_token_ids")
@@ -49,15 +63,15 @@ class DraftClient:
         """Return the text of token ids, from the draft's tokenizer."""
         return str((await self._complete(list(ids), max_tokens=0, echo=True)).text)
 
-    async def _complete(self, prompt: Any, *, return_ids: bool = False, **params: Any) -> Any:
-        """Return the first choice of a greedy completion."""
+    async def _complete(self, prompt: Any, body: Mapping[str, Any] | None = None, **params: Any) -> Any:
+        """Return the first choice of a greedy completion; ``body`` is added to the request's body."""
         assert self._context.draft is not None
         own = self._context.request.options
         options = PerCallOptions(
             timeout=own.timeout, deadline_s=own.deadline_s, tags=own.tags, session=own.session
         )
-        if return_ids:
-            options = replace(options, body={"return_token_ids": True})
+        if body:
+            options = replace(options, body=body)
         draft = self._context.strategy.draft or ""
         params = {"prompt": prompt, "temperature": 0, **params}
         try:

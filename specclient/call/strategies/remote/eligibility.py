@@ -15,6 +15,11 @@ _ALLOWED = frozenset(
     {"prompt", "max_tokens", "temperature", "top_p", "top_k", "seed", "stop", "user", "stream_options",
      "return_token_ids"}
 )  # fmt: skip
+#: Likewise of chats, whose prompts are rendered here.
+_CHAT_ALLOWED = _ALLOWED - {"prompt"} | {
+    "messages", "max_completion_tokens", "tools", "chat_template_kwargs", "store", "metadata",
+    "safety_identifier", "prompt_cache_key",
+}  # fmt: skip
 #: Values of other parameters that have no effect.
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "n": (1,),
@@ -25,6 +30,18 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "frequency_penalty": (0,),
     "logit_bias": ({},),
 }
+_CHAT_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+    "n": (1,),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "logit_bias": ({},),
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "response_format": ({"type": "text"},),
+    "modalities": (["text"],),
+    "tool_choice": ("auto",),
+    "parallel_tool_calls": (True,),
+}
 #: Formats that an engine in this process does not support: servers have a route of their own for them.
 _SERVER_ONLY = ("sglang", "tgi")
 
@@ -32,12 +49,9 @@ _SERVER_ONLY = ("sglang", "tgi")
 def ineligibility(context: StrategyContext) -> tuple[str, str] | None:
     """Return why a draft cannot be verified remotely, and the parameter's name; None where it can."""
     request, verification = context.request, context.capabilities.verification
-    if request.operation != "completion":
-        return (
-            "chats are rendered by the target's template, which is not known here: verify drafts with "
-            "completions.create and the rendered prompt",
-            "messages",
-        )
+    is_chat = request.operation == "chat"
+    if is_chat and context.template is None:
+        return _unknown_template(context), "messages"
     if str(verification) not in SCORING_FORMATS or (
         context.endpoint is None and verification in _SERVER_ONLY
     ):
@@ -49,15 +63,29 @@ def ineligibility(context: StrategyContext) -> tuple[str, str] | None:
         return "no draft is named: strategy=Strategy(kind='remote', draft='local/demo')", "strategy"
     if request_param(request, "temperature") != 0 and request_param(request, "top_k") != 1:
         return "only greedy answers can be verified exactly: pass temperature=0", "temperature"
+    allowed, neutral = (_CHAT_ALLOWED, _CHAT_NEUTRAL) if is_chat else (_ALLOWED, _NEUTRAL)
     for name, value in (*request.params.items(), *request.options.body.items()):
-        if name not in _ALLOWED and value is not None and value not in _NEUTRAL.get(name, ()):
+        if name not in allowed and value is not None and value not in neutral.get(name, ()):
             return f"{name}={value!r} changes answers in a way that scores do not show", name
-    limit = request_param(request, "max_tokens")
-    if limit is not None and (type(limit) is not int or limit < 1):
-        return f"max_tokens is {limit!r}; it must be a whole number, 1 or more", "max_tokens"
-    if prompt_of(request) is None:
+    for name in ("max_tokens", "max_completion_tokens"):
+        limit = request_param(request, name)
+        if limit is not None and (type(limit) is not int or limit < 1):
+            return f"{name} is {limit!r}; it must be a whole number, 1 or more", name
+    if not is_chat and prompt_of(request) is None:
         return "it takes one prompt, as text or as token ids, not empty: make one call each", "prompt"
     return None
+
+
+def _unknown_template(context: StrategyContext) -> str:
+    """Return why a chat cannot be rendered, with the way out."""
+    if context.endpoint is None:
+        return "an engine in this process renders its chats itself, and drafts by itself"
+    name = context.endpoint.name
+    return (
+        f"the chat template of {context.model!r} at {context.target_label} is not known here: set template "
+        f"under [providers.{name}] to its checkpoint's folder or hub id, or to a file with the template; or "
+        "pass the rendered prompt to completions.create"
+    )
 
 
 def prompt_of(request: Request) -> str | list[int] | None:

@@ -1,4 +1,4 @@
-"""Strategy ``remote``: speculative decoding with a draft model and a remote target that scores prompts.
+"""One answer of strategy ``remote``: a draft model and a remote target that scores prompts.
 
 In each round a draft model proposes K tokens; in one request, the target scores all of them and generates one
 token of its own; the longest prefix of the draft that the target would have generated itself is accepted. The
@@ -8,13 +8,14 @@ temperature 0).
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+import sys
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from specclient.call.request_params import DEFAULT_COMPLETION_TOKENS, request_param
-from specclient.call.strategies.context import StrategyContext, unsupported_parameter
+from specclient.call.strategies.context import StrategyContext
+from specclient.call.strategies.remote.chat_builder import ChatBuilder
 from specclient.call.strategies.remote.completion_builder import CompletionBuilder
 from specclient.call.strategies.remote.detokenizer import RemoteDetokenizer
 from specclient.call.strategies.remote.draft_client import DraftClient, TargetFallbackError
@@ -23,7 +24,9 @@ from specclient.call.strategies.remote.draft_length import (
     DraftLengthController,
     RoundCounts,
 )
-from specclient.call.strategies.remote.eligibility import ineligibility, prompt_of
+from specclient.call.strategies.remote.eligibility import prompt_of
+from specclient.call.strategies.remote.first_prompt import first_prompt
+from specclient.call.strategies.remote.rendered_chat import RenderedChat
 from specclient.call.strategies.remote.scoring import (
     ScoringRequest,
     ScoringResult,
@@ -35,70 +38,52 @@ from specclient.call.strategies.remote.stop_strings import StopStringMatcher
 from specclient.call.strategies.remote.target_answer import TargetAnswer
 from specclient.call.strategies.remote.tokenizer_check import check_first_text, different_tokenizers
 from specclient.errors import BadRequestError, ContextOverflowError
-from specclient.types.completion import Completion
 from specclient.types.usage import CompletionUsage
 
-
-async def complete(context: StrategyContext) -> Any:
-    """Return the complete, verified answer.
-
-    Raises:
-        UnsupportedParameterError: the request cannot be verified exactly.
-    """
-    speculation = _RemoteSpeculation(context)
-    texts = [text async for text in speculation.texts()]
-    return speculation.answer("".join(texts))
+#: The token limit of a chat without one.
+UNLIMITED = sys.maxsize
+#: Tokens of one request in which the target decodes a part of such a chat alone.
+REST_TOKENS = 1024
 
 
-async def stream(context: StrategyContext) -> AsyncGenerator[list[Any], None]:
-    """Yield the answer's chunks as they are verified; see :func:`complete`."""
-    speculation = _RemoteSpeculation(context)
-    builder = speculation.builder
-    sent = 0
-    async with aclosing(speculation.texts()) as texts:
-        async for text in texts:
-            if text or len(speculation.ids) > sent:
-                yield [builder.chunk(text, speculation.ids[sent:])]
-                sent = len(speculation.ids)
-    yield [builder.chunk("", speculation.ids[sent:], speculation.finish_reason)]
-    options = request_param(context.request, "stream_options")
-    if isinstance(options, Mapping) and options.get("include_usage"):
-        yield [builder.usage_chunk(speculation.usage())]
-
-
-class _RemoteSpeculation:
+class RemoteSpeculation:
     """One answer.
+
+    Args:
+        context: of a request that :func:`.eligibility.ineligibility` allows.
+        chat: the request's chat, rendered; None for a completion.
 
     Attributes:
         builder: builds completions of it.
         finish_reason: why it ended; None while it goes on.
     """
 
-    def __init__(self, context: StrategyContext) -> None:
-        ineligible = ineligibility(context)
-        if ineligible is not None:
-            reason, param = ineligible
-            raise unsupported_parameter(
-                f"strategy 'remote' cannot be used: {reason}; or leave the strategy out", param
-            )
+    def __init__(self, context: StrategyContext, chat: RenderedChat | None) -> None:
+        self._chat = chat
+        self.builder = CompletionBuilder(context) if chat is None else ChatBuilder(context, chat)
+        if chat is not None:
+            context = replace(context, request=chat.completion)
         self._context = context
         self._format = SCORING_FORMATS[str(context.capabilities.verification)]
         prompt = prompt_of(context.request)
         assert prompt is not None
         self._prompt: str | list[int] = prompt
         limit = request_param(context.request, "max_tokens")
-        self._max_tokens: int = DEFAULT_COMPLETION_TOKENS if limit is None else limit
+        default = DEFAULT_COMPLETION_TOKENS if chat is None else UNLIMITED
+        self._max_tokens: int = default if limit is None else limit
         stop = request_param(context.request, "stop")
         self._stop_matcher = StopStringMatcher(stop)
         self._stop = (stop,) if isinstance(stop, str) else tuple(stop or ())
+        self._end_tokens = {} if chat is None else chat.template.stop_tokens
+        if not self._format.takes_stop_ids:
+            self._stop += tuple(filter(None, self._end_tokens.values()))
         self._draft_length = DraftLengthController(fixed=context.strategy.depth)
         self._counts = RoundCounts()
-        self._draft = DraftClient(context)
+        self._draft = DraftClient(context, tuple(self._end_tokens))
         self._detokenizer = RemoteDetokenizer(self._draft.detokenize, ())
         self._prompt_ids: tuple[int, ...] = ()
         self._prompt_text = ""  # where the target accepts text only
         self._shown = ""
-        self.builder = CompletionBuilder(context)
         self._target_answer: TargetAnswer | None = None  # where the target decodes the whole answer alone
         self._skip_draft = False  # whether the next round must go without a draft
         self.finish_reason: str | None = None
@@ -120,8 +105,13 @@ class _RemoteSpeculation:
                 self._shown += text
                 yield text
         except TargetFallbackError as fallback:
-            self._context.note(f"decoded by the target alone: {fallback}")
-            self._target_answer = TargetAnswer(self._context, self.builder, self._shown)
+            context = self._context
+            if self._chat is not None:
+                if not self._shown:
+                    raise
+                context = replace(context, request=self._chat.request)
+            context.note(f"decoded by the target alone: {fallback}")
+            self._target_answer = TargetAnswer(context, self.builder.note_target, self._shown)
             async for text in self._target_answer.texts():
                 yield text
             self.finish_reason = self._target_answer.finish_reason or self.finish_reason
@@ -151,14 +141,14 @@ class _RemoteSpeculation:
             try:
                 text = await self._round(draft, draft_text, context.clock() - started_s)
             except (BadRequestError, ContextOverflowError) as error:
-                if not draft:
+                if not draft and self._max_tokens != UNLIMITED:
                     raise
                 context.note(f"the rest was decoded by the target alone: it refused a draft ({error})")
                 break
             yield text
         else:
             return
-        async for text in self._decode_rest(remaining):
+        async for text in self._decode_rest():
             yield text
 
     # The first tokens
@@ -168,14 +158,10 @@ class _RemoteSpeculation:
         context = self._context
         count = min(CALIBRATION_TOKENS if self._draft_length.fixed is None else 1, self._max_tokens)
         stop = self._stop if count > 1 else ()  # a single token cannot end earlier
-        if isinstance(self._prompt, str):
-            self._prompt_text = self._prompt
-            draft_ids = await self._draft.tokenize(self._prompt)
-            scoring = ScoringRequest(None, self._prompt, new_tokens=count, stop=stop)
-        else:
-            draft_ids = tuple(self._prompt)
-            self._prompt_text = await self._draft.detokenize(draft_ids) if self._format.text_only else ""
-            scoring = ScoringRequest(draft_ids, self._prompt_text, new_tokens=count, stop=stop)
+        scoring = ScoringRequest(None, new_tokens=count, stop=stop, stop_ids=self._stop_ids)
+        draft_ids, self._prompt_text, scoring = await first_prompt(
+            self._draft, self._format, self._prompt, self._chat, scoring
+        )
         started_s = context.clock()
         result = await self._score(scoring)
         self._draft_length.calibration = (len(result.new_tokens), context.clock() - started_s)
@@ -260,7 +246,11 @@ class _RemoteSpeculation:
         if self._format.text_only and not self._detokenizer.is_character_complete:
             raise TargetFallbackError("the text so far ends in the middle of a character")
         text = self._prompt_text + self._detokenizer.text
-        return ScoringRequest(self._all_ids, text, draft, draft_text, new_tokens)
+        return ScoringRequest(self._all_ids, text, draft, draft_text, new_tokens, stop_ids=self._stop_ids)
+
+    @property
+    def _stop_ids(self) -> tuple[int, ...]:
+        return tuple(self._end_tokens) if self._format.takes_stop_ids else ()
 
     def _check_tokenization(self, result: ScoringResult) -> None:
         """Where only text is sent: check that the target tokenizes it as it was generated."""
@@ -269,15 +259,34 @@ class _RemoteSpeculation:
 
     # The target alone
 
-    async def _decode_rest(self, remaining: int) -> AsyncGenerator[str, None]:
-        """Have the target decode the remaining tokens."""
-        context = self._context
-        scoring = replace(self._scoring_request((), "", remaining), stop=self._stop)
+    async def _decode_rest(self) -> AsyncGenerator[str, None]:
+        """Have the target decode the remaining tokens; without a limit, in pieces until its context ends."""
+        piece = REST_TOKENS if self._max_tokens == UNLIMITED else self._max_tokens
+        while self.finish_reason is None:
+            tokens = min(self._max_tokens - len(self._detokenizer.ids), piece)
+            try:
+                async for text in self._decode_piece(tokens):
+                    yield text
+            except (BadRequestError, ContextOverflowError):
+                if self._max_tokens != UNLIMITED:
+                    raise
+                if tokens == 1:  # refused only for its length: a shorter prefix was answered
+                    yield await self._emit("", "length")
+                piece = max(tokens // 8, 1)
+
+    async def _decode_piece(self, tokens: int) -> AsyncGenerator[str, None]:
+        context, end = self._context, len(self._detokenizer.ids) + tokens
+        scoring = replace(self._scoring_request((), "", tokens), stop=self._stop)
+
+        def reason(finish_reason: str | None) -> str | None:
+            goes_on = self._max_tokens == UNLIMITED and len(self._detokenizer.ids) >= end
+            return None if finish_reason == "length" and goes_on else finish_reason
+
         if not (context.request.stream and self._format.streams):
             result = await self._score(scoring)
             self._check_tokenization(result)
             text = await self._append_new(result)
-            yield await self._emit(text, self._finish_reason(result) or "length")
+            yield await self._emit(text, reason(self._finish_reason(result) or "length"))
             return
         request = self._format.build_request(context.request, context.endpoint, scoring)
         async with await context.target.stream(request) as chunks:
@@ -287,7 +296,7 @@ class _RemoteSpeculation:
                     text = await self._detokenizer.append_text(
                         [ScoringToken(each) for each in ids], choice.text or ""
                     )
-                    yield await self._emit(text, choice.finish_reason)
+                    yield await self._emit(text, reason(choice.finish_reason))
                 if self.finish_reason is not None:
                     return
 
@@ -296,16 +305,22 @@ class _RemoteSpeculation:
     async def _append_new(self, result: ScoringResult) -> str:
         """Append the tokens that the target generated; return their text."""
         if result.new_tokens and not result.text and not result.finished:
-            return await self._detokenizer.append(result.new_tokens)
+            text = await self._detokenizer.append(result.new_tokens)
+            self._detokenizer.hides_parts = not self._detokenizer.is_character_complete
+            return text
         return await self._detokenizer.append_text(result.new_tokens, result.text)
 
     def _finish_reason(self, result: ScoringResult | None = None) -> str | None:
         """Return why the answer ends after the appended tokens; None where it goes on."""
-        if result is not None and result.finished:
+        if result is not None and (result.finished or self._ends(result.new_tokens)):
             return "stop"
         context_is_full = result is not None and not result.new_tokens
         is_at_limit = len(self._detokenizer.ids) >= self._max_tokens
         return "length" if context_is_full or is_at_limit else None
+
+    def _ends(self, tokens: Sequence[ScoringToken]) -> bool:
+        """Return whether tokens end with one that ends a turn of the chat, though the target goes on."""
+        return bool(tokens) and tokens[-1].id in self._end_tokens
 
     async def _emit(self, text: str, finish_reason: str | None) -> str:
         """Return the text to show, and end the answer at a stop string or for ``finish_reason``."""
@@ -323,7 +338,7 @@ class _RemoteSpeculation:
 
     # The result
 
-    def answer(self, text: str) -> Completion:
+    def answer(self, text: str) -> Any:
         """Return the complete answer."""
         answer = self.builder.completion(text, self.ids, self.finish_reason, self._prompt_ids)
         answer.usage = self.usage()

@@ -30,6 +30,10 @@ def vllm_request(request: Request, _: Endpoint | None, scoring: ScoringRequest) 
     body: dict[str, Any] = {"return_token_ids": True}
     if scoring.draft:  # otherwise omitted: it prevents vLLM from using its prefix cache
         body["prompt_logprobs"] = 1
+    if scoring.stop_ids:
+        body["stop_token_ids"] = list(scoring.stop_ids)
+    if scoring.prompt is None and not scoring.special_tokens:
+        body["add_special_tokens"] = False
     prompt = scoring.text if scoring.prompt is None else scoring.ids
     return completion_request(request, scoring, prompt, body)
 
@@ -89,6 +93,8 @@ def sglang_request(request: Request, endpoint: Endpoint | None, scoring: Scoring
     sampling: dict[str, Any] = {"max_new_tokens": scoring.new_tokens, "temperature": 0}
     if scoring.stop:
         sampling["stop"] = list(scoring.stop)
+    if scoring.stop_ids:
+        sampling["stop_token_ids"] = list(scoring.stop_ids)
     body: dict[str, Any] = {
         "sampling_params": sampling,
         "return_logprob": True,

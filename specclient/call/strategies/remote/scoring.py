@@ -39,7 +39,9 @@ class ScoringRequest:
         text: the prompt's text; required where the target accepts no ids.
         draft: token ids to be scored; ``draft_text``: their text.
         new_tokens: how many tokens to generate after the draft.
-        stop: stop strings for the generated tokens.
+        stop: stop strings for the generated tokens; ``stop_ids``: tokens that end the answer, in addition to
+            the target's own.
+        special_tokens: whether the target adds special tokens to ``text``; False where it has them.
     """
 
     prompt: tuple[int, ...] | None
@@ -48,6 +50,8 @@ class ScoringRequest:
     draft_text: str = ""
     new_tokens: int = 1
     stop: tuple[str, ...] = ()
+    stop_ids: tuple[int, ...] = ()
+    special_tokens: bool = True
 
     @property
     def ids(self) -> list[int]:
@@ -95,12 +99,16 @@ class ScoringFormat(NamedTuple):
         parse: returns the result in an answer.
         text_only: whether the target accepts text only, no token ids.
         streams: whether tokens generated without a draft can be streamed, each chunk with its ``token_ids``.
+        takes_special_tokens: whether the target can be told not to add special tokens to a text.
+        takes_stop_ids: whether it accepts token ids that end the answer.
     """
 
     build_request: Callable[[Request, Endpoint | None, ScoringRequest], Request]
     parse: Callable[[Any, ScoringRequest], ScoringResult]
     text_only: bool = False
     streams: bool = False
+    takes_special_tokens: bool = False
+    takes_stop_ids: bool = False
 
 
 class NativeGeneration(MeteredModel):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from specclient.call.strategies.context import StrategyContext
-from specclient.call.strategies.remote.completion_builder import CompletionBuilder
 from specclient.call.strategies.remote.scoring import unverifiable_answer
 from specclient.types.usage import CompletionUsage
 
@@ -15,7 +14,7 @@ class TargetAnswer:
     """One answer that the target decodes from its beginning.
 
     Args:
-        builder: notes the target's answers.
+        note_target: is called with each answer of the target, or chunk of one.
         shown: the text that was shown already.
 
     Attributes:
@@ -24,9 +23,9 @@ class TargetAnswer:
         finish_reason: why the answer ended; None while it goes on.
     """
 
-    def __init__(self, context: StrategyContext, builder: CompletionBuilder, shown: str) -> None:
+    def __init__(self, context: StrategyContext, note_target: Callable[[Any], None], shown: str) -> None:
         self._context = context
-        self._builder = builder
+        self._note_target = note_target
         self._shown = shown
         self.ids: list[int] = []
         self.usage: CompletionUsage | None = None
@@ -48,11 +47,11 @@ class TargetAnswer:
 
     def _note(self, answer: Any) -> str:
         """Note the answer, or a chunk of it; return its text."""
-        self._builder.note_target(answer)
+        self._note_target(answer)
         self.usage = answer.usage or self.usage
         text = ""
         for choice in answer.choices:
-            text += choice.text or ""
+            text += _text(choice)
             self.ids.extend((choice.model_extra or {}).get("token_ids") or ())
             self.finish_reason = choice.finish_reason or self.finish_reason
         return text
@@ -61,3 +60,17 @@ class TargetAnswer:
         if not (text.startswith(self._shown) or self._shown.startswith(text)):
             raise unverifiable_answer("decoded a second time, the answer differs")
         return text[len(self._shown) :]
+
+
+def _text(choice: Any) -> str:
+    """Return the text of a choice of a completion or a chat, complete or of a chunk.
+
+    Raises:
+        APIResponseValidationError: it has tool calls, which the text that was shown already had as text.
+    """
+    message = getattr(choice, "message", None) or getattr(choice, "delta", None)
+    if message is None:
+        return str(choice.text or "")
+    if message.tool_calls:
+        raise unverifiable_answer("decoded a second time, the answer has tool calls")
+    return str(message.content or "")

@@ -61,6 +61,25 @@ async def test_token_ids_are_returned_if_requested(backend):
     assert again["text"] == choice["text"]
 
 
+async def test_a_prompt_that_names_its_special_tokens_gets_no_others():
+    backend = create({"threads": 1})
+    ids = {}
+    for given in (True, False):
+        params = {
+            "prompt": "<|bos|>def f",
+            "max_tokens": 1,
+            "return_token_ids": True,
+            "add_special_tokens": given,
+        }
+        request = Request(inference_methods.COMPLETION, "local/demo", params)
+        answer, _ = await backend.complete(request, "demo")
+        ids[given] = answer.choices[0].prompt_token_ids
+    await backend.aclose()
+    assert ids[False][0] == 0
+    assert 0 not in ids[False][1:]
+    assert ids[True] == [0, *ids[False]]
+
+
 @pytest.mark.parametrize("top", [0, 1, 20])
 async def test_prompt_logprobs_have_vllms_format(backend, top):
     answer = await complete(backend, prompt_logprobs=top, max_tokens=1, return_token_ids=True)

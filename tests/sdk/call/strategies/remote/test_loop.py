@@ -284,7 +284,7 @@ async def test_parameters_that_cannot_be_verified_exactly_raise(
 
 async def test_chats_and_servers_without_known_scores_raise(served: Served) -> None:
     async with _client(served.base_url) as client:
-        with pytest.raises(UnsupportedParameterError, match=r"completions\.create and the rendered prompt"):
+        with pytest.raises(UnsupportedParameterError, match=r"set template under \[providers\.far\]"):
             await client.chat.completions.create(
                 model=MODEL, messages=[{"role": "user", "content": "a"}], temperature=0, strategy=remote()
             )

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from typing import Literal
 
+from specclient.chat_format.text_overlap import partial_match_length
 from specclient.errors import UnsupportedParameterError
-from specclient_local.model.text_overlap import partial_match_length
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]|[^"{}\[\]]+', re.DOTALL)
 _HEAD = re.compile(r'\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)')
@@ -84,7 +84,7 @@ def tool_call_format(template: str, model: str) -> ToolCallFormat:
             "its chat template writes tool calls in an unknown format; supported are Hermes's and "
             "Qwen's <tool_call>, Llama's JSON and Mistral's [TOOL_CALLS]"
         )
-    error = UnsupportedParameterError(f"tools are not supported by local/{model}: {reason}.")
+    error = UnsupportedParameterError(f"tools are not supported by {model}: {reason}.")
     error.param = "tools"
     raise error
 

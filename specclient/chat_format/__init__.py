@@ -1,0 +1,1 @@
+"""How models write chats: templates that render conversations, and the texts of tool calls."""
