@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 # Tests start hundreds of programs, each of which would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test coverage quick check format sync-openai ledger-snapshot typing docs soak compat libraries wheel-check bundled-pair bundled-heads help
+.PHONY: demo test coverage quick check format sync-openai ledger-snapshot typing docs soak compat libraries engines wheel-check bundled-pair bundled-heads help
 
 help:
 	@echo "make demo          plain and speculative decoding side by side, routing, and what it cost"
@@ -24,6 +24,7 @@ help:
 	@echo "make soak          the long runs"
 	@echo "make compat        langchain and llm, installed beside, against a served process"
 	@echo "make libraries     libraries that use the openai package, each installed beside (ONLY=NAME for one of them)"
+	@echo "make engines       real inference servers, each installed beside and started (ONLY=NAME for one of them)"
 	@echo "make wheel-check   build the wheel and import it in an empty environment"
 	@echo "make bundled-pair  train the bundled draft/target pair again (a good hour)"
 	@echo "make bundled-heads train its EAGLE-3 and Medusa heads again (a quarter of an hour each)"
@@ -113,6 +114,10 @@ compat: $(READY)
 # The environments stay in build/libraries; FRESH=1 installs the newest versions again.
 libraries: $(READY)
 	$(BIN)/python tools/check_libraries.py $(ONLY) $(if $(FRESH),--fresh)
+
+# Several gigabytes and an hour at first; the environments stay in build/engines. One server runs at a time.
+engines: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python tools/check_engines.py $(ONLY) $(if $(FRESH),--fresh)
 
 wheel-check: $(READY)
 	rm -rf build/wheel

@@ -1,0 +1,68 @@
+"""The runner of the real servers' checks: its page, and its checks against a served engine."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+
+import anyio
+import pytest
+from gateway_server import Served
+from paths import ROOT
+
+from specclient import AsyncOpenAI, Settings
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _tools() -> Iterator[None]:
+    sys.path.insert(0, str(ROOT / "tools"))
+    yield
+    sys.path.remove(str(ROOT / "tools"))
+
+
+def test_the_page_is_written_from_the_results() -> None:
+    from check_engines import PAGE, RESULTS
+    from engines.page import page
+
+    assert PAGE.read_text(encoding="utf-8") == page(json.loads(RESULTS.read_text(encoding="utf-8")))
+
+
+def test_the_page_tells_failures_and_what_was_not_checked() -> None:
+    from engines.page import page
+
+    head = {"version": "1.2", "date": "2026-01-01"}
+    text = page({
+        "vllm": {**head, "results": {"chat": None, "usage": "3 where `4` was\nexpected"}},
+        "transformers": {**head, "failed": "no memory"},
+    })  # fmt: skip
+    assert re.search(r"^\| vLLM, draft model 1\.2 \| 2026-01-01 \| – \| ✔ \| – \| ✘ \|", text, re.MULTILINE)
+    assert "- vLLM, draft model, usage: `3 where '4' was expected`" in text
+    assert "- transformers serve did not start: `no memory`" in text
+    assert "- transformers serve, remote: not checked, it scores no prompts" in text
+    assert "vLLM, plain" not in text
+
+
+async def test_the_checks_tell_a_right_answer_from_a_wrong_one() -> None:
+    from engines.catalogue import TARGET, CheckedEngine
+    from engines.checks import Bench, bench_settings, chat, errors, stop, streams, usage
+
+    def engine(model: str) -> CheckedEngine:
+        return CheckedEngine("own", "own", "specclient", "specclient", model, (), lambda *_: [])
+
+    def serve() -> Served:
+        return Served(Settings.model_validate({"local": {"threads": 1}}), ledger="off")
+
+    served = await anyio.to_thread.run_sync(serve)
+    with served:
+        right = engine(f"local/{TARGET}")
+        settings = bench_settings(right, served.base_url)
+        async with AsyncOpenAI(config=settings, ledger="off", max_retries=0) as client:
+            for check in (chat, streams, usage, stop, errors):
+                await check(Bench(right, served.base_url, client))
+            wrong = engine(f"local/{TARGET.parent / 'draft'}")
+            with pytest.raises(AssertionError, match="was expected"):
+                await chat(Bench(wrong, served.base_url, client))

@@ -1,0 +1,63 @@
+"""The page of the documentation with the results of the checks."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from engines.catalogue import ENGINES
+from engines.checks import CHECKS
+
+_INTRODUCTION: Final = """# Tested against real servers
+
+<!-- Written by `make engines`. -->
+
+`make engines` installs these servers, starts each with the bundled pair on the processor, and checks what it
+answers through specclient, under the preset of its name. Answers are greedy, and compared with those of the
+own engine, or with the server's own.
+
+| Check | |
+|---|---|
+"""
+
+
+def page(entries: dict[str, dict[str, Any]]) -> str:
+    """Return the page in Markdown.
+
+    Args:
+        entries: by server, its ``version``, ``date`` and ``results`` by check (None, or what was wrong), or
+            ``failed``: why it did not start.
+    """
+    rows = [f"| {check.__name__} | {(check.__doc__ or '').strip()} |" for check in CHECKS]
+    lines = [
+        _INTRODUCTION + "\n".join(rows),
+        "",
+        f"| Server | Date | {' | '.join(c.__name__ for c in CHECKS)} |",
+    ]
+    lines.append("|---" * (len(CHECKS) + 2) + "|")
+    notes: list[str] = []
+    for engine in ENGINES:
+        if (entry := entries.get(engine.name)) is None:
+            continue
+        cells = [_cell(entry, check.__name__, engine.without) for check in CHECKS]
+        lines.append(f"| {engine.title} {entry['version']} | {entry['date']} | {' | '.join(cells)} |")
+        if "failed" in entry:
+            notes.append(f"- {engine.title} did not start: `{_escaped(entry['failed'])}`")
+        notes += [
+            f"- {engine.title}, {name}: not checked, {reason}" for name, reason in engine.without.items()
+        ]
+        results = entry.get("results", {})
+        notes += [
+            f"- {engine.title}, {name}: `{_escaped(error)}`" for name, error in results.items() if error
+        ]
+    return "\n".join([*lines, "", *notes]).rstrip() + "\n"
+
+
+def _cell(entry: dict[str, Any], check: str, without: Any) -> str:
+    results = entry.get("results", {})
+    if check in without or check not in results:
+        return "–"
+    return "✔" if results[check] is None else "✘"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "/").replace("`", "'").replace("\n", " ")[:240]
