@@ -144,7 +144,7 @@ def _environment() -> Environment:
     from jinja2.ext import Extension, loopcontrols  # noqa: PLC0415
     from jinja2.sandbox import ImmutableSandboxedEnvironment  # noqa: PLC0415
 
-    class Generation(Extension):
+    class GenerationTag(Extension):
         """``{% generation %}`` marks the assistant's text for training; here it has no effect."""
 
         tags = {"generation"}  # noqa: RUF012 - jinja2's own form
@@ -161,7 +161,7 @@ def _environment() -> Environment:
         return datetime.now().strftime(form)  # noqa: DTZ005 - templates print the local date
 
     environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
+        trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols]
     )
     environment.filters["tojson"] = _to_json
     environment.globals |= {"raise_exception": raise_exception, "strftime_now": strftime_now}

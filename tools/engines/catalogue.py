@@ -123,8 +123,10 @@ ENGINES: Final = (
         command=_transformers,
         links=True,
         without={
+            "errors": "it answers invalid values with status 500",
             "logprobs": "it has none",
             "remote": "it scores no prompts",
+            "stop": "it leaves the stop string at the end of the answer",
             "telemetry": "it tells nothing of speculation",
         },
     ),

@@ -23,7 +23,7 @@ from specclient.call.failover.causes import is_context_overflow
 
 _TOKENS: Final = 24
 _SLOW_S: Final = 30.0
-PROMPTS: Final = ("<|bos|>def fibonacci(n):\n", "<|bos|>class Stack:\n    def push(self, item):\n        ")
+PROMPTS: Final = ("def fibonacci(n):\n", "class Stack:\n    def push(self, item):\n        ")
 CHATS: Final[tuple[list[Any], ...]] = (
     [{"role": "user", "content": "def fibonacci(n):\n"}],
     [
@@ -56,10 +56,8 @@ class Bench:
         return f"{self.engine.provider}/{self.engine.model}"
 
     async def complete(self, prompt: str = PROMPTS[0], *, own: bool = False, **params: Any) -> Any:
-        """Return a greedy completion, of the server or of the own engine. Prompts name their start token."""
+        """Return a greedy completion, of the server or of the own engine."""
         model = f"local/{TARGET}" if own else self.model
-        if own or self.engine.provider == "vllm":
-            params["extra_body"] = {**params.get("extra_body", {}), "add_special_tokens": False}
         return await self.client.completions.create(
             model=model, prompt=prompt, temperature=0, **{"max_tokens": _TOKENS, **params}
         )
@@ -174,7 +172,7 @@ async def remote(bench: Bench) -> None:
             _equal(answer.choices[0].token_ids, own.choices[0].token_ids)
             _equal(answer.choices[0].message.content, own.choices[0].message.content)
             _equal(answer.prompt_token_ids, own.prompt_token_ids)
-        prompt = PROMPTS[0].removeprefix("<|bos|>")
+        prompt = PROMPTS[0]
         ask: dict[str, Any] = {
             "model": bench.model,
             "prompt": prompt,
@@ -187,7 +185,7 @@ async def remote(bench: Bench) -> None:
 
 
 async def probe(bench: Bench) -> None:
-    """A probe finds what the preset states."""
+    """A probe finds nothing else than the preset states, and finds out how prompts are scored."""
     from specclient.telemetry.probe import ProbeReply  # noqa: PLC0415 - only here
     from specclient.telemetry.probe import probe as run_probe  # noqa: PLC0415
 
@@ -203,8 +201,9 @@ async def probe(bench: Bench) -> None:
             return ProbeReply(None, str(error))
 
     found = (await run_probe(send, known)).capabilities()
-    _equal(found.get("prediction"), known.prediction)
-    _equal(found.get("verification"), known.verification)
+    _equal(found.get("prediction", known.prediction), known.prediction)
+    default = None if known.verification else known.verification
+    _equal(found.get("verification", default), known.verification)
     if bench.engine.speculates:
         _equal(found.get("telemetry"), known.telemetry)
 

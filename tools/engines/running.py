@@ -76,7 +76,8 @@ def running(engine: CheckedEngine) -> Iterator[str]:
     port = _free_port()
     log = BUILD / f"{engine.name}.log"
     home = BUILD / ".home"
-    home.mkdir(parents=True, exist_ok=True)
+    # transformers serve lists the models of the hub's cache, and fails where there is none
+    (home / ".cache" / "huggingface" / "hub").mkdir(parents=True, exist_ok=True)
     variables = {
         **{name: value for name, value in os.environ.items() if name in ("PATH", "LANG", "TMPDIR")},
         "HOME": str(home),
