@@ -47,22 +47,23 @@ def test_the_page_tells_failures_and_what_was_not_checked() -> None:
 
 
 async def test_the_checks_tell_a_right_answer_from_a_wrong_one() -> None:
-    from engines.catalogue import TARGET, CheckedEngine
-    from engines.checks import Bench, bench_settings, chat, errors, stop, streams, usage
+    from engines.catalogue import DRAFT, CheckedEngine
+    from engines.checks import Bench, bench_settings, chat, stop, streams, usage
 
     def engine(model: str) -> CheckedEngine:
         return CheckedEngine("own", "own", "specclient", "specclient", model, (), lambda *_: [])
 
     def serve() -> Served:
-        return Served(Settings.model_validate({"local": {"threads": 1}}), ledger="off")
+        local = {"threads": 1, "models": {"small": {"path": str(DRAFT)}}}
+        return Served(Settings.model_validate({"local": local}), ledger="off")
 
     served = await anyio.to_thread.run_sync(serve)
     with served:
-        right = engine(f"local/{TARGET}")
+        right = engine("local/demo-target")
         settings = bench_settings(right, served.base_url)
         async with AsyncOpenAI(config=settings, ledger="off", max_retries=0) as client:
-            for check in (chat, streams, usage, stop, errors):
+            for check in (chat, streams, usage, stop):
                 await check(Bench(right, served.base_url, client))
-            wrong = engine(f"local/{TARGET.parent / 'draft'}")
+            wrong = engine("local/small")
             with pytest.raises(AssertionError, match="was expected"):
                 await chat(Bench(wrong, served.base_url, client))
