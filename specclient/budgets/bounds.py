@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from specclient import tokens
 from specclient.budgets.media import MEDIA_BOUNDS, count_of
+from specclient.budgets.provider_work import provider_work
 from specclient.budgets.tables import CallBound
 from specclient.prices.billing import BillingContext, bill
 from specclient.prices.prices import Prices
@@ -59,16 +60,10 @@ _NESTED_LIMITS = (
     ("inferenceConfig", "maxTokens"),
     ("generationConfig", "maxOutputTokens"),  # Gemini
 )
-#: Types of tools that the caller runs; providers run all others, in any number of turns that they bill.
-_CALLERS_TOOLS = frozenset({"function", "custom", "local_shell", "apply_patch", "computer_use_preview"})
-#: Fields of a tool without a type that describe functions of the caller, in the vendors' forms.
-_DECLARED = frozenset({"function", "functionDeclarations", "toolSpec", "cachePoint"})
 #: Fields that have a part of the prompt written to a cache: Anthropic's, OpenAI's, Bedrock's.
 _CACHE_MARKS = ("cache_control", "prompt_cache_breakpoint", "cachePoint")
 #: Parameters with a prediction, which is counted with the answer.
 _PREDICTIONS = ("prediction", "speculation")
-#: Parameters that let a provider search, call tools or ask further models by itself.
-_PROVIDERS_WORK = ("web_search_options", "mcp_servers", "plugins", "fallbacks", "compaction")
 
 
 class ExpectedCall(Protocol):
@@ -152,7 +147,7 @@ def _most_used(
         if usage is None:
             return Usage(), True, f"what a call of {request.method.name} may take is not known in advance"
         return _capped(usage), True, None
-    unbounded = _provider_work(params)
+    unbounded = provider_work(params)
     count = tokens.count_prompt(request, route.model)
     parts = list(_parts(operation, params))
     margin = _REMOTE_MARGIN if any(map(_is_remote_image, parts)) else _MARGIN
@@ -307,34 +302,6 @@ def _extra_tokens(body: Mapping[str, Any], model: str) -> int:
         elif isinstance(each, list | tuple):
             left.extend(each)
     return math.ceil(tokens.count_text("\n".join(texts), model).tokens * _MARGIN) if texts else 0
-
-
-def _provider_work(params: Mapping[str, Any]) -> str | None:
-    """Return why a provider may work on without a bound; None if it does not."""
-    name = next((name for name in _PROVIDERS_WORK if params.get(name) not in (None, [])), None)
-    if name is not None:
-        return f"what the provider does for {name} is billed in addition and has no bound"
-    if _mentions_compaction(params.get("context_management")):
-        return "what the provider does for context_management is billed in addition and has no bound"
-    tools, config = params.get("tools"), params.get("toolConfig")
-    tools = list(tools) if isinstance(tools, list | tuple) else []
-    own = config.get("tools") if isinstance(config, Mapping) else None  # Bedrock's
-    for tool in [*tools, *(own if isinstance(own, list | tuple) else ())]:
-        kind = tool.get("type") if isinstance(tool, Mapping) else "function"
-        if isinstance(tool, Mapping) and kind is None and _DECLARED.isdisjoint(tool):
-            kind = next(iter(tool), None)  # Gemini's tools have their name as the only field
-        if kind is not None and not (isinstance(kind, str) and kind in _CALLERS_TOOLS):
-            return f"the provider runs the tool {str(kind)[:60]!r} itself, as often as it likes, and bills it"
-    return None
-
-
-def _mentions_compaction(management: Any) -> bool:
-    """Return whether Anthropic's context management lets the model summarise the conversation."""
-    edits = management.get("edits") if isinstance(management, Mapping) else None
-    kinds = (
-        [edit.get("type") for edit in edits if isinstance(edit, Mapping)] if isinstance(edits, list) else []
-    )
-    return any(isinstance(kind, str) and kind.startswith("compact") for kind in kinds)
 
 
 def _context_window(price_provider: str | None, model: str) -> int | None:

@@ -264,6 +264,8 @@ def test_a_budget_refuses_what_bedrock_runs_itself_and_does_not_price_other_tier
     assert "systemTool" in _bound(own).unbounded
     assert _bound({"extra_body": {"toolConfig": {"tools": [{"toolSpec": {"name": "f"}}]}}}).unbounded is None
     assert _bound({"tools": [{"toolSpec": {"name": "f"}}, {"cachePoint": {}}]}).unbounded is None
+    both = {"functionDeclarations": [], "googleSearch": {}}  # of Gemini, whose tools may have several fields
+    assert "googleSearch" in _bound({"tools": [both]}).unbounded
     assert not _bound({"service_tier": "priority"}).priced
     assert not _bound({"extra_body": {"serviceTier": {"type": "flex"}}}).priced
     assert _bound({"service_tier": "default"}).priced
