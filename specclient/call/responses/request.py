@@ -1,7 +1,7 @@
-"""Translation of a Responses API request to a chat completion, for engines, which only support the latter.
+"""Translation of a Responses API request to a chat completion, for destinations that only support the latter.
 
-Fields that require stored responses (``previous_response_id``, ``conversation``, ``background``) are
-refused, and so are tools that OpenAI runs itself. Fields:
+A response or a conversation that a provider stores (``previous_response_id``, ``conversation``) is refused,
+and so are ``background`` and the tools that OpenAI runs itself. Fields:
 https://platform.openai.com/docs/api-reference/responses/create.
 """
 
@@ -11,7 +11,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from specclient.openai_http.errors import bad_request
+from specclient.call.responses.ids import LOCAL_MARK
+from specclient.call.responses.included import LOGPROBS, checked_include
+from specclient.call.responses.refusals import invalid, unsupported
+from specclient.errors import UnsupportedParameterError
 from specclient.types.inference_methods import CHAT
 from specclient.types.request import Request
 
@@ -26,15 +29,12 @@ _SAME = {
     "top_p": "top_p",
     "user": "user",
 }
-#: Fields without effect on an engine.
+#: Fields without effect on a chat completion.
 _IDLE = frozenset(
     {"max_tool_calls", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "reasoning",
      "safety_identifier", "service_tier", "store", "stream_options", "truncation"}
 )  # fmt: skip
 _READ = frozenset({"include", "input", "instructions", "text", "tool_choice", "tools", "top_logprobs"})
-_LOGPROBS = "message.output_text.logprobs"
-#: Allowed values of ``include``; data that an engine does not have is omitted.
-_INCLUDED = frozenset({_LOGPROBS, "reasoning.encrypted_content"})
 _ROLES = frozenset({"assistant", "developer", "system", "user"})
 _TEXTS = frozenset({"input_text", "output_text", "text"})
 
@@ -43,15 +43,13 @@ def chat_request_of(request: Request) -> Request:
     """Return the chat completion for a Responses API request.
 
     Raises:
-        ServingError: 400; the message names the invalid or unsupported field.
+        BadRequestError: the message names the invalid field.
+        UnsupportedParameterError: likewise, of a field that chat completions cannot express.
     """
     given = {name: value for name, value in request.params.items() if value is not None}
     for name in given:
-        if name not in _READ and name not in _IDLE and name not in _SAME:
-            raise bad_request(
-                name, f"{name} is not supported by local models; omit it, and send the whole conversation as "
-                "input"
-            )  # fmt: skip
+        if name not in _READ and name not in _IDLE and name not in _SAME and given[name] is not False:
+            raise _without_responses(name, given[name])
     params: dict[str, Any] = {_SAME[name]: given[name] for name in given if name in _SAME}
     params["messages"] = _messages(given)
     params |= _logprobs(given)
@@ -66,13 +64,30 @@ def chat_request_of(request: Request) -> Request:
     return replace(request, method=CHAT, params=params)
 
 
-def _logprobs(given: Mapping[str, Any]) -> dict[str, Any]:
-    included = _array(given.get("include", []), "include")
-    if not all(isinstance(entry, str) and entry in _INCLUDED for entry in included):
-        raise bad_request(
-            "include", f"include has an unsupported value; allowed: {', '.join(sorted(_INCLUDED))}"
+def _without_responses(name: str, value: object) -> UnsupportedParameterError:
+    """Return the error for a field that only a provider's own Responses API can have."""
+    if name in ("previous_response_id", "conversation"):
+        shown = value.get("id") if isinstance(value, Mapping) else value
+        return unsupported(
+            name,
+            f"{name} is {str(shown)[:80]!r}, which is not stored here (such ids contain {LOCAL_MARK!r}), and "
+            "this model's provider stores nothing; send the whole conversation as input, or name a model of "
+            "the provider that has it",
         )
-    if _LOGPROBS not in included and "top_logprobs" not in given:
+    if name == "background":
+        return unsupported(
+            name, "background is not supported by models without a Responses API of their own, such as local "
+            "ones; omit it, and use stream=True for long answers"
+        )  # fmt: skip
+    return unsupported(
+        name, f"{name} is not supported by models without a Responses API of their own, such as local ones; "
+        "omit it"
+    )  # fmt: skip
+
+
+def _logprobs(given: Mapping[str, Any]) -> dict[str, Any]:
+    included = checked_include(given.get("include", []))
+    if LOGPROBS not in included and "top_logprobs" not in given:
         return {}
     return {"logprobs": True, "top_logprobs": given.get("top_logprobs", 0)}
 
@@ -81,7 +96,7 @@ def _messages(given: Mapping[str, Any]) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
     if "instructions" in given:
         if not isinstance(given["instructions"], str):
-            raise bad_request("instructions", "instructions must be a string")
+            raise invalid("instructions", "instructions must be a string")
         messages.append({"role": "system", "content": given["instructions"]})
     sent = given.get("input")
     if isinstance(sent, str):
@@ -97,17 +112,17 @@ def _messages(given: Mapping[str, Any]) -> list[dict[str, Any]]:
             output = _content(item.get("output"), f"{name}.output")
             messages.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": output})
         elif kind != "reasoning":
-            raise bad_request(name, f"{name} is an item of an unsupported type; it must be a message, "
-                      "a function_call or a function_call_output")  # fmt: skip
+            raise unsupported(name, f"{name} is an item of an unsupported type; it must be a message, "
+                              "a function_call or a function_call_output")  # fmt: skip
     if not messages:
-        raise bad_request("input", "input is missing; it must be a string or an array of items")
+        raise invalid("input", "input is missing; it must be a string or an array of items")
     return messages
 
 
 def _message(item: Mapping[str, Any], name: str) -> dict[str, Any]:
     role = item.get("role")
     if not isinstance(role, str) or role not in _ROLES:
-        raise bad_request(f"{name}.role", f"{name}.role must be one of {', '.join(sorted(_ROLES))}")
+        raise invalid(f"{name}.role", f"{name}.role must be one of {', '.join(sorted(_ROLES))}")
     return {"role": role, "content": _content(item.get("content"), f"{name}.content")}
 
 
@@ -134,8 +149,8 @@ def _content(content: object, name: str) -> Any:
         elif kind == "input_image":
             parts.append({"type": "image_url", "image_url": {"url": here.get("image_url")}})
         else:
-            raise bad_request(f"{name}[{place}]", f"{name}[{place}] is a part of an unsupported type; "
-                      "it must be an input_text, output_text or input_image")  # fmt: skip
+            raise unsupported(f"{name}[{place}]", f"{name}[{place}] is a part of an unsupported type; "
+                              "it must be an input_text, output_text or input_image")  # fmt: skip
     return parts
 
 
@@ -152,8 +167,10 @@ def _format(text: object) -> dict[str, Any]:
 def _tool(tool: object, place: int) -> dict[str, Any]:
     given = _object(tool, f"tools[{place}]")
     if given.get("type") != "function":
-        raise bad_request(
-            f"tools[{place}].type", f"tools[{place}] is not a function; this server runs no tools itself"
+        raise unsupported(
+            f"tools[{place}].type",
+            f"tools[{place}] is not a function; models without a Responses API of their own, such as local "
+            "ones, come with no tools that run by themselves",
         )
     function = {name: value for name, value in given.items() if name != "type" and value is not None}
     return {"type": "function", "function": function}
@@ -168,10 +185,10 @@ def _tool_choice(choice: object) -> object:
 def _array(value: object, name: str) -> list[Any]:
     if isinstance(value, list):
         return value
-    raise bad_request(name, f"{name} must be {'a string or ' if name == 'input' else ''}an array")
+    raise invalid(name, f"{name} must be {'a string or ' if name == 'input' else ''}an array")
 
 
 def _object(value: object, name: str) -> Mapping[str, Any]:
     if isinstance(value, Mapping):
         return value
-    raise bad_request(name, f"{name} must be an object")
+    raise invalid(name, f"{name} must be an object")

@@ -1,1 +1,0 @@
-"""OpenAI's Responses API, served over chat completions."""
