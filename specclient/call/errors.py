@@ -24,8 +24,9 @@ def truncated_event_error(endpoint: Endpoint) -> APIConnectionError:
 def not_served_in_process(name: str) -> NotFoundError:
     """Return the error for a method that an engine in this process does not serve."""
     return NotFoundError(
-        f"{name!r} is an engine in this process and serves chat.completions.create, completions.create and "
-        "embeddings.create alone; name a hosted provider's model for anything else"
+        f"{name!r} is an engine in this process and serves chat.completions.create, completions.create, "
+        "embeddings.create and responses.create alone, whose bodies cannot be read as bytes; name a hosted "
+        "provider's model for anything else"
     )
 
 

@@ -15,6 +15,7 @@ The steps of a call, in order:
 
 from __future__ import annotations
 
+import importlib
 import logging
 import sys
 import threading
@@ -22,10 +23,12 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from specclient.call import metered, unmetered
 from specclient.call.errors import strategy_bytes_error
+from specclient.call.over_chat import is_over_chat
 from specclient.call.recorded_stream import recorded_bytes, recorded_chunks
 from specclient.call.recorder import CallRecorder
 from specclient.call.result import CallResult
@@ -216,8 +219,11 @@ class Pipeline:
             subcall: its relation to another call; None for a call of its own.
         """
         decision, destination, record = await self.open_record(request, subcall)
+        over = _translation() if is_over_chat(request, destination) else None
         try:
-            result = await metered.execute(request, decision, destination, record, self.transport)
+            sent = request if over is None else await over.served_request(request)
+            result = await metered.execute(sent, decision, destination, record, self.transport)
+            result = result if over is None else over.result_of(request, decision, result)
         except BaseException as error:
             await self.close_record(record, error, subcall)
             raise
@@ -229,9 +235,17 @@ class Pipeline:
     async def send_stream(self, request: Request, subcall: Subcall | None = None) -> AsyncStream[Any]:
         """Send a request to one destination as a stream and record the call; see :meth:`send`."""
         decision, destination, record = await self.open_record(request, subcall)
-        source = metered.stream(request, decision, destination, record, self.transport)
+        over = _translation() if is_over_chat(request, destination) else None
         close = partial(self.close_record, record, subcall=subcall)
-        chunks = recorded_chunks(source, request, destination, record, close)
+        try:
+            sent = request if over is None else await over.served_request(request)
+        except BaseException as error:
+            await close(error)
+            raise
+        source = metered.stream(sent, decision, destination, record, self.transport)
+        chunks = recorded_chunks(source, sent, destination, record, close)
+        if over is not None:
+            chunks = over.streamed_events(request, decision, chunks)
         meta = record.snapshot if subcall is None else lambda: subcall.open_record(record.snapshot())
         return await self._started(chunks, meta)
 
@@ -264,6 +278,7 @@ class Pipeline:
             self._prices,
             clock=self._clock,
             hosted=endpoint is not None,
+            over_chat=is_over_chat(request, destination),
             price_provider=price_provider,
             rejected_billed=False if endpoint is None else endpoint.capabilities.rejected_billed,
         )
@@ -340,6 +355,12 @@ def _observed(observe: Observer, call: Call) -> Awaitable[None] | None:
     except Exception:  # noqa: BLE001 - an answer that was paid for is not lost over its record
         _log.exception(_NOT_RECORDED)
     return None
+
+
+def _translation() -> ModuleType:
+    """Return the module that serves the Responses API over chat completions, which few programs need."""
+    with import_lock:
+        return importlib.import_module("specclient.call.responses.translation")
 
 
 def _no_call() -> Call:

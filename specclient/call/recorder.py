@@ -48,6 +48,7 @@ class CallRecorder:
     Args:
         clock: monotonic seconds.
         hosted: whether an endpoint serves the call, and not an engine in this process.
+        over_chat: whether a chat completion serves a request of another API.
         price_provider, rejected_billed: as in :meth:`specclient.prices.prices.Prices.price`.
 
     Attributes:
@@ -62,6 +63,7 @@ class CallRecorder:
         *,
         clock: Callable[[], float],
         hosted: bool,
+        over_chat: bool = False,
         price_provider: str | None = None,
         rejected_billed: bool | None = None,
     ) -> None:
@@ -75,7 +77,7 @@ class CallRecorder:
         self._texts = AnswerTexts()
         self._answered = False  # whether response headers have arrived
         self._cached: int | None = None  # prompt tokens read from a cache, as the headers report
-        self._completes = request.operation in ("chat", "completion")
+        self._completes = over_chat or request.operation in ("chat", "completion")
         self._finish_reasons: dict[int, str | None] = {}  # by choice index; None while a choice goes on
         self._is_over = not self._completes and request.operation != "response"
         self._in_background = request.operation == "response" and bool(

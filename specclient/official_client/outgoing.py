@@ -23,13 +23,11 @@ from specclient.openai_http.request import (
     forwarded_headers,
     parse_call,
 )
-from specclient.openai_http.responses_api.request import chat_request_of
 from specclient.providers import Endpoint
 from specclient.resources.table.rows import Row, method_of
 from specclient.routing.destinations import DestinationRegistry
 from specclient.routing.router import AUTO
 from specclient.types.api_method import ApiMethod
-from specclient.types.inference_methods import RESPONSE
 from specclient.types.request import OriginOptions, PerCallOptions, Request
 
 _CALLS: Final = {(method.verb, method.path): method for method in CALLS}
@@ -147,9 +145,6 @@ def _parsed(method: ApiMethod, received: _Received) -> OutgoingCall:
         _check_key(model, received)
         return OutgoingCall(replace(call, request=request))
     silence_s = None if received.limits is None else received.limits.read
-    if method is RESPONSE:
-        translated = replace(call, request=chat_request_of(request), response=request)
-        return OutgoingCall(translated, silence_s=silence_s)
     return OutgoingCall(replace(call, request=request), silence_s=silence_s)
 
 

@@ -54,13 +54,10 @@ class IncomingCall:
     Attributes:
         request: the request to send.
         meta: whether the response includes cost, route and speculation.
-        response: the original request of the Responses API if ``request`` is its translation to a chat
-            completion; else None.
     """
 
     request: Request
     meta: bool = False
-    response: Request | None = None
 
 
 def parse_call(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
@@ -12,7 +12,6 @@ from specclient.call.result import CallResult
 from specclient.errors import BadRequestError
 from specclient.openai_http.errors import ServingError
 from specclient.openai_http.request import EXTENSION, IncomingCall
-from specclient.openai_http.responses_api.response import ResponseEventBuilder, response_of
 from specclient.providers import dialect
 from specclient.providers.encoding import json_of
 from specclient.types.call import Call, MeteredModel
@@ -60,9 +59,6 @@ def whole_body(result: CallResult, call: IncomingCall) -> bytes:
         APIError: the upstream's response could not be decoded.
     """
     value = result.unwrap()
-    if call.response is not None:
-        extension = {EXTENSION: call_extension(value.meta)} if call.meta else {}
-        return json_of({**response_of(call.response, value), **extension})
     if call.meta and isinstance(value, MeteredModel):
         extension = {EXTENSION: call_extension(value.meta)}
         return json_of({**value.to_dict(mode="json", warnings=False), **extension})
@@ -102,19 +98,16 @@ class EventEncoder:
 
     def __init__(self, call: IncomingCall) -> None:
         self._call = call
-        self._request = call.response or call.request
-        self._named = call.request.method is RESPONSE
-        self._translation = None if call.response is None else ResponseEventBuilder(call.response)
+        self._request = call.request
+        self._named = call.request.method.event_type == RESPONSE.event_type
         self._last: Any = None
 
     def begin(self) -> bytes:
         """Return the events before the first chunk."""
-        return b"" if self._translation is None else _named_events(self._translation.begin())
+        return b""
 
     def chunks(self, chunks: Sequence[Any]) -> bytes:
         """Return the events of chunks that arrived together."""
-        if self._translation is not None:
-            return _named_events(event for chunk in chunks for event in self._translation.of(chunk))
         self._last = chunks[-1] if chunks else self._last
         return b"".join([_event(chunk, named=self._named) for chunk in chunks])
 
@@ -124,10 +117,8 @@ class EventEncoder:
         Args:
             record: returns the call's record, for callers that have asked for it.
         """
-        last = b"" if self._translation is None else _named_events(self._translation.end())
-        if self._call.meta:
-            last += _meta_event(self._last, record(), self._request)
-        return last if self._request.method is RESPONSE else last + DONE
+        last = _meta_event(self._last, record(), self._request) if self._call.meta else b""
+        return last if self._named else last + DONE
 
     def failed(self, problem: ServingError) -> bytes:
         """Return the event of an error that ends the stream."""
@@ -139,7 +130,7 @@ class EventEncoder:
         Args:
             error: OpenAI's error object.
         """
-        if self._request.method is RESPONSE:
+        if self._named:
             fields = {name: error.get(name) for name in ("code", "message", "param")}
             return _named_event({"type": "error", **fields, "error": error})
         return b"data: %b\n\n" % json_of({"error": error})
@@ -174,10 +165,6 @@ def _event(chunk: Any, *, named: bool) -> bytes:
     if not named:
         return b"data: %b\n\n" % data
     return b"event: %b\ndata: %b\n\n" % (str(getattr(chunk, "type", "message")).encode(), data)
-
-
-def _named_events(events: Iterable[Mapping[str, Any]]) -> bytes:
-    return b"".join([_named_event(event) for event in events])
 
 
 def _named_event(event: Mapping[str, Any]) -> bytes:

@@ -37,6 +37,7 @@ class Capabilities:
         prefill: see :data:`Prefill`.
         verification: see :data:`Verification`.
         streamed_usage: see :data:`StreamedUsage`.
+        responses: whether it has the Responses API; False sends a chat completion in its place, None tries.
         strict: whether unknown body fields are refused.
     """
 
@@ -54,6 +55,7 @@ class Capabilities:
     prefill: Literal[Prefill, False] | None = None
     verification: Literal[Verification, False] | None = None
     streamed_usage: Literal[StreamedUsage, False] | None = None
+    responses: bool | None = None
     strict: bool = False
 
 

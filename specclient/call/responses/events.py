@@ -20,7 +20,7 @@ from specclient.call.responses.response import (
 from specclient.types.chat import ChatCompletionChunk
 from specclient.types.request import Request
 
-__all__ = ["Delta", "ResponseEventBuilder", "replayed_events"]
+__all__ = ["Delta", "ResponseEventBuilder", "delta_of", "replayed_events"]
 
 Event = dict[str, Any]
 
@@ -44,9 +44,7 @@ class _EventWriter:
         yield self.event("response.output_item.added", output_index=index, item=dict(item))
         if item["type"] == "message":
             part = text_part("", [])
-            yield self.event(
-                "response.content_part.added", **_place(index, item), content_index=0, part=part
-            )
+            yield self.event("response.content_part.added", **_place(index, item), content_index=0, part=part)
 
     def text(self, index: int, item: Mapping[str, Any], delta: str, scores: list[Any]) -> Event:
         fields = {"content_index": 0, "delta": delta, "logprobs": scores}
@@ -74,13 +72,9 @@ class ResponseEventBuilder:
 
     Args:
         request: the Responses API request.
-
-    Attributes:
-        deltas: the pieces of the output so far, for :func:`replayed_events`.
     """
 
     def __init__(self, request: Request) -> None:
-        self.deltas: list[Delta] = []
         self._response = ResponseBuilder(request)
         self._writer = _EventWriter()
         self._open: int | None = None
@@ -120,20 +114,20 @@ class ResponseEventBuilder:
         part = item["content"][0]
         part["text"] += text
         part["logprobs"] += scores
-        self.deltas.append((self._open, len(text), len(scores)))
         yield self._writer.text(self._open, item, text, scores)
 
     def _more_call(self, call: Any) -> Iterator[Event]:
         function = call.function
         if call.index not in self._calls:
-            yield from self._opened(call_item(call.id or new_id("call"), (function and function.name) or "", ""))
+            yield from self._opened(
+                call_item(call.id or new_id("call"), (function and function.name) or "", "")
+            )
             assert self._open is not None
             self._calls[call.index] = self._open
         index = self._calls[call.index]
         if function is not None and function.arguments:
             item = self._response.items[index]
             item["arguments"] += function.arguments
-            self.deltas.append((index, len(function.arguments), 0))
             yield self._writer.arguments(index, item, function.arguments)
 
     def _opened(self, item: ResponseItem) -> Iterator[Event]:
@@ -141,7 +135,6 @@ class ResponseEventBuilder:
         yield from self._closed(None)
         self._open = index = len(self._response.items)
         self._response.items.append(item)
-        self.deltas.append((index, 0, 0))
         yield from self._writer.opened(index, item)
         if item["type"] == "message":
             item["content"] = [text_part("", [])]
@@ -152,6 +145,18 @@ class ResponseEventBuilder:
         index, self._open = self._open, None
         self._response.close_item(index, finish)
         yield from self._writer.closed(index, self._response.items[index])
+
+
+def delta_of(event: Any) -> Delta | None:
+    """Return the piece of the output that a typed event brings; None for an event without one."""
+    kind = event.type
+    if kind == "response.output_item.added":
+        return event.output_index, 0, 0
+    if kind == "response.output_text.delta":
+        return event.output_index, len(event.delta), len(event.logprobs or ())
+    if kind == "response.function_call_arguments.delta":
+        return event.output_index, len(event.delta), 0
+    return None
 
 
 def replayed_events(response: Mapping[str, Any], deltas: Iterable[Delta] | None = None) -> Iterator[Event]:
@@ -192,7 +197,9 @@ def replayed_events(response: Mapping[str, Any], deltas: Iterable[Delta] | None 
 def _whole_deltas(items: Sequence[Mapping[str, Any]]) -> Iterator[Delta]:
     for index, item in enumerate(items):
         yield index, 0, 0
-        part = item["content"][0] if item["type"] == "message" else {"text": item["arguments"], "logprobs": []}
+        part = (
+            item["content"][0] if item["type"] == "message" else {"text": item["arguments"], "logprobs": []}
+        )
         if part["text"]:
             yield index, len(part["text"]), len(part["logprobs"])
 

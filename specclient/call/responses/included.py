@@ -39,9 +39,7 @@ def checked_include(given: object) -> frozenset[str]:
     if not isinstance(values, list | tuple):
         raise invalid("include", "include must be an array")
     if not all(isinstance(value, str) and value in _INCLUDED for value in values):
-        raise invalid(
-            "include", f"include has an unsupported value; allowed: {', '.join(sorted(_INCLUDED))}"
-        )
+        raise invalid("include", f"include has an unsupported value; allowed: {', '.join(sorted(_INCLUDED))}")
     return frozenset(values)
 
 

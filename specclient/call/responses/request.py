@@ -28,6 +28,7 @@ _SAME = {
     "temperature": "temperature",
     "top_p": "top_p",
     "user": "user",
+    "verbosity": "verbosity",
 }
 #: Fields without effect on a chat completion.
 _IDLE = frozenset(
@@ -47,9 +48,9 @@ def chat_request_of(request: Request) -> Request:
         UnsupportedParameterError: likewise, of a field that chat completions cannot express.
     """
     given = {name: value for name, value in request.params.items() if value is not None}
-    for name in given:
-        if name not in _READ and name not in _IDLE and name not in _SAME and given[name] is not False:
-            raise _without_responses(name, given[name])
+    for name, value in given.items():
+        if name not in _READ and name not in _IDLE and name not in _SAME and value is not False:
+            raise _without_responses(name, value)
     params: dict[str, Any] = {_SAME[name]: given[name] for name in given if name in _SAME}
     params["messages"] = _messages(given)
     params |= _logprobs(given)

@@ -13,7 +13,15 @@ from specclient.call.responses.ids import new_id
 from specclient.types.chat import ChatCompletion
 from specclient.types.request import Request
 
-__all__ = ["ResponseBuilder", "ResponseItem", "call_item", "message_item", "response_of", "scores_of", "text_part"]
+__all__ = [
+    "ResponseBuilder",
+    "ResponseItem",
+    "call_item",
+    "message_item",
+    "response_of",
+    "scores_of",
+    "text_part",
+]
 
 ResponseItem = dict[str, Any]
 _ECHOED = (

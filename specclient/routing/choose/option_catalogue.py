@@ -32,8 +32,8 @@ _MOST = 1024
 STRATEGY_OPERATIONS = frozenset({"chat", "completion"})
 #: Why engines in this process do not serve other methods, and the way out.
 _COMPLETES_ALONE = (
-    "an engine in this process serves only chat.completions.create, completions.create and "
-    "embeddings.create; add a hosted provider's route for anything else"
+    "an engine in this process serves only chat.completions.create, completions.create, embeddings.create and "
+    "responses.create; add a hosted provider's route for anything else"
 )
 
 _OptionsKey = tuple[tuple[str, ...], int, Strategy | None, str, RoutePermit | None]
@@ -125,6 +125,7 @@ class OptionCatalogue:
             raise ConfigurationError(
                 f"candidate {route!r} is not a route; write 'provider/model', such as 'local/demo'"
             )
+        served = "chat" if operation == "response" else operation  # see specclient.call.over_chat
         quality = tier_of(route, self._settings.quality)
         try:
             destination: Destination = self._destinations.of_model(head, model)
@@ -134,7 +135,7 @@ class OptionCatalogue:
         tariff = Tariff.of(self._prices.quote(head, model, price_provider=vendor, prompt=prompt_tokens))
         scale = self._sizes.scale(route)
         if isinstance(destination, Endpoint):
-            lacks = destination.lacks or unsupported_operation(destination.dialect, operation)
+            lacks = destination.lacks or unsupported_operation(destination.dialect, served)
             return RouteOption(
                 route,
                 head,
@@ -146,7 +147,7 @@ class OptionCatalogue:
                 scale,
                 strategy=strategy,
             )
-        if operation not in ENGINE_OPERATIONS:
+        if served not in ENGINE_OPERATIONS:
             return RouteOption(route, head, model, _COMPLETES_ALONE, local=True, quality=quality)
         known = {each.id: each for each in destination.models()}
         served = known.get(model)

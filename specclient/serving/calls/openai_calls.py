@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from specclient.openai_http.request import IncomingCall, parse_call
 from specclient.openai_http.response import EventEncoder, whole_body
-from specclient.openai_http.responses_api.request import chat_request_of
 from specclient.serving.calls.gate import CallGate
 from specclient.serving.calls.response import AnswerFormat, send_stream, send_whole
 from specclient.serving.exchange import HTTPExchange
 from specclient.types.api_method import ApiMethod
-from specclient.types.inference_methods import RESPONSE
 
 __all__ = ["OpenAICallHandler"]
 
@@ -34,19 +32,13 @@ class OpenAICallHandler:
     async def __call__(self, exchange: HTTPExchange) -> None:
         """Serve a request."""
         gate = self.gate
-        call, size = await self._parse(exchange)
-        call = gate.authorized_call(exchange, call)
-        request = call.request
-        if self.method is RESPONSE and gate.catalogue.is_engines(request.model, request.options.aliases):
-            chat = await gate.off_loop.run(size, partial(chat_request_of, request))
-            call = replace(call, request=chat, response=request)
-            exchange.entry.model, exchange.entry.streamed = chat.model, chat.stream
+        call = gate.authorized_call(exchange, await self._parse(exchange))
         send = send_stream if call.request.stream else send_whole
         async with gate.admitted(exchange, call.request):
             await send(exchange, gate.pipeline, call, _FORMAT)
 
-    async def _parse(self, exchange: HTTPExchange) -> tuple[IncomingCall, int]:
-        """Read and parse a call; return it and the size of its body, which is not kept."""
+    async def _parse(self, exchange: HTTPExchange) -> IncomingCall:
+        """Read and parse a call; its body is not kept."""
         body = await exchange.body()
         parse = partial(
             parse_call,
@@ -57,4 +49,4 @@ class OpenAICallHandler:
             self.gate.permit(exchange),
             most_values=self.gate.json_values,
         )
-        return await self.gate.off_loop.run(len(body), parse), len(body)
+        return await self.gate.off_loop.run(len(body), parse)
