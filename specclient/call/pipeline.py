@@ -27,11 +27,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from specclient.call import metered, unmetered
-from specclient.call.errors import strategy_bytes_error
+from specclient.call.errors import bodiless_answer_error, strategy_bytes_error
 from specclient.call.over_chat import is_over_chat
 from specclient.call.recorded_stream import recorded_bytes, recorded_chunks
 from specclient.call.recorder import CallRecorder
 from specclient.call.result import CallResult
+from specclient.call.stored_methods import STORED_METHODS, is_answered_here
 from specclient.call.stream import AsyncStream
 from specclient.http_transport.http import Transport
 from specclient.prices.prices import Prices
@@ -48,14 +49,21 @@ from specclient.types.route import Decision
 if TYPE_CHECKING:
     from specclient.budgets.budgets import Budgets
     from specclient.call.failover.executor import FailoverExecutor, FailoverState
+    from specclient.call.responses.keeper import ResponseKeeper
+    from specclient.call.responses.stored_answers import StoredAnswers
     from specclient.call.strategies.executor import StrategyExecutor
     from specclient.call.subcalls import Subcall
+    from specclient.stored.store import ObjectStore
 
 _log = logging.getLogger("specclient")
 _NOT_RECORDED = "a finished call could not be recorded"
 
 #: Receives a finished call; returns what the caller of the call waits for, None for nothing.
 Observer = Callable[[Call], Awaitable[None] | None]
+
+
+def _nothing_stored() -> None:
+    return None
 
 
 class Pipeline:
@@ -75,6 +83,7 @@ class Pipeline:
         warm: the kinds of request that are prepared already, which copies of a client share; see
             :meth:`Router.kind`.
         on_routed_call: called before each call whose route is chosen.
+        stored: returns the stored responses and conversations; None if nothing is stored.
         clock: monotonic seconds.
     """
 
@@ -90,6 +99,7 @@ class Pipeline:
         budgets: Budgets | None = None,
         warm: set[str] | None = None,
         on_routed_call: Callable[[Router, Transport], None] | None = None,
+        stored: Callable[[], ObjectStore | None] = _nothing_stored,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.router = router
@@ -103,6 +113,7 @@ class Pipeline:
         self._on_routed_call = on_routed_call
         self._failover_state = failover_state
         self._clock = clock
+        self._stored_source = stored
         register_fork_reset(self)
 
     @property
@@ -139,7 +150,14 @@ class Pipeline:
         raw response still get it.
         """
         if not request.method.metered:
+            if self._is_answered_here(request):
+                return await self._stored.execute(request)
             return await unmetered.execute(request, self.destinations, self.transport)
+        if request.operation == "response":
+            return await self._keeper.execute(request, self._execute)
+        return await self._execute(request)
+
+    async def _execute(self, request: Request) -> CallResult:
         if self._is_routed(request):
             return await self._failover.execute(request)
         return await self.attempt(request)
@@ -147,7 +165,14 @@ class Pipeline:
     async def stream(self, request: Request) -> AsyncStream[Any]:
         """Serve a request as a stream of chunks or events; return once the answer has begun."""
         if not request.method.metered:
+            if self._is_answered_here(request):
+                return await self._started(self._stored.stream(request), _no_call)
             return await self._started(unmetered.stream(request, self.destinations, self.transport), _no_call)
+        if request.operation == "response":
+            return await self._keeper.stream(request, self._stream)
+        return await self._stream(request)
+
+    async def _stream(self, request: Request) -> AsyncStream[Any]:
         if self._is_routed(request):
             return await self._failover.stream(request)
         return await self.attempt_stream(request)
@@ -157,12 +182,38 @@ class Pipeline:
         if request.strategy is not None:
             raise strategy_bytes_error()
         if not request.method.metered:
+            if self._is_answered_here(request):
+                raise bodiless_answer_error()
             return await self._started(
                 unmetered.stream_bytes(request, self.destinations, self.transport), _no_call
             )
+        if request.operation == "response":
+            return await self._keeper.stream_bytes(request, self._stream_bytes)
+        return await self._stream_bytes(request)
+
+    async def _stream_bytes(self, request: Request) -> AsyncStream[bytes]:
         if self._is_routed(request):
             return await self._failover.stream_bytes(request)
         return await self.attempt_bytes(request)
+
+    def _is_answered_here(self, request: Request) -> bool:
+        return request.method.name in STORED_METHODS and is_answered_here(request, self.destinations)
+
+    @cached_property
+    def _keeper(self) -> ResponseKeeper:
+        """Keeps responses; imported with the first one."""
+        with import_lock:
+            from specclient.call.responses.keeper import ResponseKeeper  # noqa: PLC0415
+
+        return ResponseKeeper(lambda: self.router, self._stored_source)
+
+    @cached_property
+    def _stored(self) -> StoredAnswers:
+        """Answers calls to what is stored here; imported with the first one."""
+        with import_lock:
+            from specclient.call.responses.stored_answers import StoredAnswers  # noqa: PLC0415
+
+        return StoredAnswers(self._stored_source)
 
     async def list_models(self, provider: str | None = None) -> list[Model]:
         """List the models of an endpoint or an engine; None for the default endpoint."""

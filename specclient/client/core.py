@@ -78,6 +78,7 @@ class ClientCore:
             warm=self.shared.prepared,
             on_routed_call=self.shared.poll_loads,
             failover_state=self.shared.failover_state,
+            stored=lambda: self.shared.stored,
         )
 
     @property

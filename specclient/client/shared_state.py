@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from specclient.ledger.ledger import Ledger
     from specclient.ledger.row import LedgerRow
     from specclient.routing.load_poller import LoadPoller
+    from specclient.stored.store import ObjectStore
 
 #: Seconds that the program's exit waits for the ledger to write pending rows.
 FLUSH_S = 2.0
@@ -103,6 +104,14 @@ class SharedState:
         from specclient.ledger.ledger import Ledger  # noqa: PLC0415 - with the first call
 
         return Ledger(self.settings.ledger, durability=self.settings.ledger_durability)
+
+    @cached_property
+    def stored(self) -> ObjectStore | None:
+        """The stored responses and conversations of local models; None if nothing is stored."""
+        with import_lock:
+            from specclient.stored.store import ObjectStore  # noqa: PLC0415 - with the first response
+
+        return ObjectStore.of(self.settings.ledger, self.settings.stored.limits())
 
     def open_ledger(self) -> None:
         """Import the ledger and let SIGTERM write its pending rows.
@@ -185,6 +194,8 @@ class SharedState:
             await run_in_thread(self.budgets.flush)
         if "ledger" in self.__dict__:
             await run_in_thread(self.ledger.close)
+        if (stored := self.__dict__.get("stored")) is not None:
+            await run_in_thread(stored.close)
 
 
 async def _recorded(committed: Awaitable[None] | None, settled: Awaitable[object], patience_s: float) -> None:

@@ -21,6 +21,7 @@ from specclient.config.tables import (
     ResponseLimitSettings,
     ServerSettings,
     SettingsTable,
+    StoredSettings,
 )
 from specclient.errors import ConfigurationError
 from specclient.types.budget import Budget
@@ -40,6 +41,7 @@ class Settings(SettingsTable):
         ledger: a database URL or file path, ``off``, or None for a file in the user's data folder.
         ledger_durability: ``batch``: rows are written within half a second, and calls do not wait for it;
             ``sync``: a call returns when its row is on the disk.
+        stored: what is kept of the responses and conversations of local models, in the ledger's database.
         connections: the maximum of open connections of a client; further requests wait.
         limits: rate limits of deployments, by ``provider/model``, in addition to their response headers.
         pacing: whether calls wait for the limits that earlier responses reported.
@@ -63,6 +65,7 @@ class Settings(SettingsTable):
     drop_params: bool = False
     ledger: str | None = Field(default=None, repr=False)  # a database URL may hold a password
     ledger_durability: Literal["batch", "sync"] = "batch"
+    stored: StoredSettings = Field(default_factory=StoredSettings.model_construct)
     transport: Literal["aiohttp", "httpx"] = "aiohttp"
     connections: Annotated[int, Field(ge=1)] = 1000
     aliases: dict[str, str] = Field(default_factory=dict)

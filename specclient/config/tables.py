@@ -16,6 +16,7 @@ from specclient.types.limit import CircuitRule, DeploymentLimit, ResponseLimits
 from specclient.types.model_kind import CHAT_KIND, ModelKind
 from specclient.types.policy import EXPLORED_SHARE, Policy
 from specclient.types.request_limits import RequestLimits
+from specclient.types.stored_limits import StoredLimits
 from specclient.types.strategy import Strategy
 
 #: The default of ``device_cost_per_hour`` in US dollars: about the price of a two-core cloud instance on
@@ -28,6 +29,7 @@ ANY_VENDOR: Final = "*"
 _CIRCUIT = CircuitRule()
 _REQUESTS = RequestLimits()
 _RESPONSE_LIMITS = ResponseLimits()
+_STORED = StoredLimits()
 
 Price = Annotated[Decimal, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -228,6 +230,19 @@ class ResponseLimitSettings(SettingsTable):
     def limits(self) -> ResponseLimits:
         """Return the limits."""
         return ResponseLimits(**self.model_dump())
+
+
+class StoredSettings(SettingsTable):
+    """The ``[stored]`` table; the fields of :class:`specclient.types.stored_limits.StoredLimits`."""
+
+    enabled: bool = _STORED.enabled
+    max_age_days: Annotated[float, Field(gt=0, le=36_500)] = _STORED.max_age_days
+    max_bytes: Annotated[int, Field(ge=1)] = _STORED.max_bytes
+    max_bytes_per_key: Annotated[int, Field(ge=1)] = _STORED.max_bytes_per_key
+
+    def limits(self) -> StoredLimits:
+        """Return the limits."""
+        return StoredLimits(**self.model_dump())
 
 
 class CircuitSettings(SettingsTable):

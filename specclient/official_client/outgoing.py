@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from specclient.call.stored_methods import is_answered_here
 from specclient.client.core import ClientCore
 from specclient.http_transport.clients.timeouts import DEFAULT_TIMEOUT_SECONDS, TimeoutSeconds
 from specclient.official_client.credentials import decoded_headers, has_key, origin_options
@@ -23,6 +24,7 @@ from specclient.openai_http.request import (
     forwarded_headers,
     parse_call,
 )
+from specclient.openai_http.stored import stored_request
 from specclient.providers import Endpoint
 from specclient.resources.table.rows import Row, method_of
 from specclient.routing.destinations import DestinationRegistry
@@ -33,6 +35,8 @@ from specclient.types.request import OriginOptions, PerCallOptions, Request
 _CALLS: Final = {(method.verb, method.path): method for method in CALLS}
 #: Bodies come from this process, so their number of values has no limit.
 _ANY = sys.maxsize
+#: The provider of calls to what is stored in this process.
+_ENGINE = "local"
 _NAME = re.compile(rb'name="?(\w+)"?', re.IGNORECASE)
 _BOUNDARY = re.compile(r'boundary="?([^";]+)"?', re.IGNORECASE)
 
@@ -128,6 +132,9 @@ def outgoing_call(
         if billed.model or endpoint.name == destinations.default:
             _check_key(billed.model, received)
             return OutgoingCall(IncomingCall(received.with_options(billed)), is_raw=True)
+    stored = stored_request(request.method, home.path, home.query, body, most_values=_ANY)
+    if stored is not None and is_answered_here(stored, destinations, has_key=has_key(endpoint, origin)):
+        return OutgoingCall(IncomingCall(replace(stored, provider=_ENGINE)))
     _check_key("", received)
     return OutgoingCall(IncomingCall(_unbilled_request(request.method, row, received)), is_raw=True)
 

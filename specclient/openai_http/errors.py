@@ -174,7 +174,7 @@ def _from_status(error: APIStatusError, now: Callable[[], float]) -> ServingErro
     detail = error.body.get("message") if isinstance(error.body, Mapping) else None
     message = detail if isinstance(detail, str) and detail else error.message
     code = _text(error.code)
-    if status == 404 and error.response is None:
+    if status == 404 and error.response is None and error.type is None:  # no type: a model or its provider
         code = code or "model_not_found"
     headers = {} if error.response is None else upstream_limit_headers(error.response.headers)
     delay = delay_of(error, now())

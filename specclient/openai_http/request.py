@@ -99,7 +99,7 @@ def parse_call(
     extra = {name: value for name, value in given.items() if name not in method.params}
     options = PerCallOptions(
         headers=forwarded_headers(headers, FORWARDED_HEADERS),
-        query=_parameters(query) if query else {},
+        query=query_parameters(query) if query else {},
         body=extra,
         permit=permit,
     )
@@ -156,7 +156,7 @@ def forwarded_headers(headers: Mapping[str, str], names: Sequence[str]) -> dict[
     return found
 
 
-def _parameters(query: str) -> dict[str, str | list[str]]:
+def query_parameters(query: str) -> dict[str, str | list[str]]:
     """Return the parameters of a query. ``name[]`` is a list, which the encoder writes in the same form."""
     found: dict[str, str | list[str]] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):

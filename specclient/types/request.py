@@ -67,6 +67,8 @@ class PerCallOptions:
         origin: options for one of the providers that may serve the call; None for none.
         native: the caller's own request, if the parameters are a translation of it; None if they are not.
         aliases: aliases of models that precede the configured ones; None for none.
+        owner: whose stored responses and conversations the call reads and adds to: an API key's digest at a
+            server; empty for the operator, and outside of servers.
     """
 
     headers: Mapping[str, str | None] = field(default_factory=dict)
@@ -83,6 +85,7 @@ class PerCallOptions:
     origin: OriginOptions | None = None
     native: NativeRequest | None = None
     aliases: ModelAliases | None = None
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)

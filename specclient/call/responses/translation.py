@@ -6,27 +6,25 @@ Used at destinations that serve only chat completions; see :func:`specclient.cal
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
 from specclient.call.responses.events import ResponseEventBuilder
+from specclient.call.responses.long_inputs import run_on_input
 from specclient.call.responses.request import chat_request_of
 from specclient.call.responses.response import response_of
 from specclient.call.result import CallResult
 from specclient.errors import APIResponseValidationError
 from specclient.providers import dialect
 from specclient.providers.encoding import decoded, json_of
-from specclient.runtime.event_loop import run_in_thread
 from specclient.types.named import named, reader
 from specclient.types.request import Request
 from specclient.types.route import Decision
 
 __all__ = ["result_of", "served_request", "streamed_events", "typed_event"]
 
-#: Items and parts above which an input is translated in a thread.
-_LONG_INPUT = 1000
 _RESPONSE, _EVENT = "responses.Response", "responses.ResponseStreamEvent"
 
 
@@ -40,9 +38,7 @@ async def served_request(request: Request) -> Request:
     def translated() -> Request:
         return chat_request_of(replace(request, params=decoded(request.params)))
 
-    return (
-        translated() if _size(request.params.get("input")) <= _LONG_INPUT else await run_in_thread(translated)
-    )
+    return await run_on_input(request.params.get("input"), translated)
 
 
 def result_of(request: Request, decision: Decision, result: CallResult) -> CallResult:
@@ -96,11 +92,3 @@ def _named_request(request: Request, decision: Decision) -> Request:
 
 def _typed(events: Iterable[dict[str, Any]]) -> list[Any]:
     return [typed_event(event) for event in events]
-
-
-def _size(given: Any) -> int:
-    """Return the number of items and parts of an input."""
-    if not isinstance(given, list):
-        return 0
-    contents = (item.get("content") for item in given if isinstance(item, Mapping))
-    return len(given) + sum(len(content) for content in contents if isinstance(content, list))

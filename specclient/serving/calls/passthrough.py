@@ -1,6 +1,7 @@
 """Passthrough of all other routes of the OpenAI API to the default provider, without decoding.
 
-A call to a model with a JSON body goes to the provider of its model. Routes that manage an organisation
+What this server stores itself is answered here; see :mod:`specclient.serving.calls.stored`. A call to a model
+with a JSON body goes to the provider of its model. Routes that manage an organisation
 (``client.admin``) are not passed through, because their key belongs to the operator.
 """
 
@@ -23,6 +24,7 @@ from specclient.openai_http.response import JSON
 from specclient.providers import Endpoint
 from specclient.resources.table.rows import Row, method_of
 from specclient.serving.calls.gate import CallGate
+from specclient.serving.calls.stored import StoredCallHandler
 from specclient.serving.exchange import ASGIMessage, HTTPExchange
 from specclient.serving.keys.key import StoredKey
 from specclient.serving.keys.limiter import check_route
@@ -54,9 +56,14 @@ class PassthroughHandler:
         Raises:
             ServingError: 404 or 405 if there is no such route or no provider for it.
         """
+        body, stored = None, StoredCallHandler(self.gate)
+        if stored.may_answer(exchange):
+            body = await exchange.body()
+            if await stored.answer(exchange, body):
+                return
         row, path = self._row(exchange)
         exchange.entry.route = f"{_PREFIX}{row.path}"
-        request = await self._request(exchange, row, path)
+        request = await self._request(exchange, row, path, body)
         if not request.method.metered:
             check_route(exchange.key, exchange.path)
         else:
@@ -100,12 +107,12 @@ class PassthroughHandler:
             )
         return rows[verb], path
 
-    async def _request(self, exchange: HTTPExchange, row: Row, path: str) -> Request:
+    async def _request(self, exchange: HTTPExchange, row: Row, path: str, body: bytes | None) -> Request:
         method = replace(
             method_of(row, row.returns), path=path + (f"?{exchange.query}" if exchange.query else "")
         )
         headers = forwarded_headers(exchange.headers, _PASSED)
-        body = await exchange.body()
+        body = await exchange.body() if body is None else body
         if row.metered and row.verb == "POST" and not row.files:
             parse = partial(_json_request, method, body, headers, self.gate.json_values)
             return await self.gate.off_loop.run(len(body), parse)

@@ -48,7 +48,7 @@ def authorized_request(
 
     Returns:
         The request with the permit, which the pipeline checks where each attempt is sent, and with the tags
-        and aliases of the key.
+        and aliases of the key, which owns what is stored of its answer.
 
     Raises:
         ServingError: 404 if the key may not use a model; 400 if a field names models that cannot be checked,
@@ -66,7 +66,8 @@ def authorized_request(
         return request if same else replace(request, options=replace(options, permit=permit))
     if key.budget_nano is not None:
         _check_background(request)
-    return replace(request, options=replace(options, permit=permit, tags={**options.tags, **key.labels}))
+    tags = {**options.tags, **key.labels}
+    return replace(request, options=replace(options, permit=permit, tags=tags, owner=key.digest))
 
 
 def _check_background(request: Request) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import openai
 import pytest
 from gateway_server import Served
+from stored_responses import local_settings
 
 import specclient
-from specclient.config import Settings
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -42,8 +42,3 @@ def there(_no_keys: None, folder: Path) -> Iterator[openai.OpenAI]:
         openai.OpenAI(base_url=served.base_url, api_key="any", max_retries=0) as client,
     ):
         yield client
-
-
-def local_settings(ledger: Path | str, **tables: object) -> Settings:
-    """Return settings with a ledger and one thread for the engine."""
-    return Settings.model_validate({"ledger": str(ledger), "local": {"threads": 1}, **tables})

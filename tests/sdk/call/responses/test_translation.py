@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import re
 from typing import Any
 
 import openai
 import pytest
 from loopback_server import OpenAIServer, reply
 from pydantic import BaseModel
+from stored_responses import ASK as SHORT
+from stored_responses import joined, local_settings, plain
 
 import specclient
-from specclient.config import Settings
 
-ASK: Any = {"model": "local/demo", "input": "def f(x):", "temperature": 0, "max_output_tokens": 24}
+ASK: Any = {**SHORT, "input": "def f(x):", "max_output_tokens": 24}
 SCHEMA: Any = {
     "type": "object",
     "properties": {"city": {"enum": ["Ulm", "Bonn"]}},
@@ -28,13 +27,6 @@ SCORED: Any = {"include": ["message.output_text.logprobs"], "top_logprobs": 1}
 
 class Town(BaseModel):
     city: str
-
-
-def plain(value: Any) -> Any:
-    """Return an object without what differs from call to call: ids and times."""
-    text = json.dumps(value.to_dict(mode="json"), sort_keys=True)
-    text = re.sub(r"\b(resp|msg|fc|call|conv|fco)(_local)?_?[0-9a-f]{32}", r"\1_1", text)
-    return json.loads(re.sub(r'"created_at": [0-9.]+', '"created_at": 1', text))
 
 
 MORE: Any = [{}, {"text": FORM}, SCORED, {"instructions": "brief", "metadata": {"a": "b"}}]
@@ -56,7 +48,7 @@ def test_streamed_events_equal_those_of_the_server(here: specclient.OpenAI, ther
     ours = list(stream)
     theirs = list(there.responses.create(**ASK, **SCORED, stream=True))
     # Deltas come as the engine was ready, so only their sum is the same.
-    assert _joined(ours) == _joined(theirs)
+    assert joined(ours) == joined(theirs)
     assert [type(event).__name__ for event in ours if "delta" not in event.type] == [
         type(event).__name__ for event in theirs if "delta" not in event.type
     ]
@@ -85,7 +77,7 @@ def test_items_of_an_answer_and_of_the_openai_package_are_an_input(here: speccli
 
 def test_the_asynchronous_client_answers_and_streams(folder: Any) -> None:
     async def run() -> tuple[str, str]:
-        async with specclient.AsyncOpenAI(config=_settings()) as client:
+        async with specclient.AsyncOpenAI(config=local_settings("off")) as client:
             whole = await client.responses.create(**ASK)
             stream = await client.responses.create(**ASK, stream=True)
             return whole.output_text, "".join([e.delta async for e in stream if "delta" in e.type])
@@ -105,7 +97,7 @@ def test_auto_routes_a_response_to_a_provider_without_the_api(
     if dialect == "anthropic":
         body = {**message, "content": [{"type": "text", "text": "Ulm"}], "usage": usage}
         openai_server.script(reply(200, body))
-    settings = _settings(providers={"mine": provider}, candidates=["mine/m"])
+    settings = local_settings("off", providers={"mine": provider}, candidates=["mine/m"])
     with specclient.OpenAI(config=settings) as client:
         answer = client.responses.create(model="auto", input="where?", max_output_tokens=9)
         assert (answer.status, answer.model) == ("completed", "mine/m")
@@ -127,27 +119,10 @@ def test_auto_routes_a_response_to_a_local_model_and_fails_over_from_it(openai_s
     }
     openai_server.script(reply(200, body))
     provider = {"base_url": openai_server.base_url, "api_key": "k"}
-    settings = _settings(providers={"mine": provider}, candidates=["local/demo", "mine/m"])
+    settings = local_settings("off", providers={"mine": provider}, candidates=["local/demo", "mine/m"])
     with specclient.OpenAI(config=settings) as client:
         answer = client.responses.create(**{**ASK, "model": "auto"})
         assert (answer.meta.route.chosen, answer.model) == ("local/demo", "local/demo")
         # The engine cannot search the web, and the provider may.
         answer = client.responses.create(**{**ASK, "model": "auto"}, tools=[{"type": "web_search"}])
         assert answer.id == "resp_1"
-
-
-def _settings(**tables: Any) -> Settings:
-    return Settings.model_validate({"ledger": "off", "local": {"threads": 1}, **tables})
-
-
-def _joined(events: list[Any]) -> list[Any]:
-    """Return the events without their numbers, with one delta for those that follow each other."""
-    found: list[Any] = []
-    for event in map(plain, events):
-        del event["sequence_number"]
-        if found and "delta" in event["type"] and found[-1]["type"] == event["type"]:
-            found[-1]["delta"] += event["delta"]
-            found[-1]["logprobs"] += event["logprobs"]
-        else:
-            found.append(event)
-    return found

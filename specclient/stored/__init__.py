@@ -1,0 +1,1 @@
+"""Responses and conversations of local models, kept in the ledger's database."""
