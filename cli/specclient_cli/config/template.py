@@ -83,6 +83,13 @@ TEMPLATE = """\
 #tokens_per_minute = 100000
 #concurrent = 8
 
+# Responses and conversations of local models are stored in the ledger's database; the oldest go first.
+#[stored]
+#enabled = true
+#max_age_days = 30
+#max_bytes = 1073741824
+#max_bytes_per_key = 134217728
+
 # The most of a response that the client reads; a longer one raises ResponseTooLargeError. Bytes count after
 # decompression: of a whole body or all events of a stream, and of one event or line of a stream. The ratio
 # of decompressed to received bytes is checked from 16 MiB on. inf disables a limit.

@@ -10,7 +10,7 @@ from typing import Any
 
 from specclient.call.responses.ids import new_id
 from specclient.call.responses.response import (
-    ResponseBuilder,
+    GrowingResponse,
     ResponseItem,
     call_item,
     message_item,
@@ -75,7 +75,7 @@ class ResponseEventBuilder:
     """
 
     def __init__(self, request: Request) -> None:
-        self._response = ResponseBuilder(request)
+        self._response = GrowingResponse(request)
         self._writer = _EventWriter()
         self._open: int | None = None
         self._calls: dict[int, int] = {}

@@ -85,7 +85,7 @@ _PART_DEFAULTS: Mapping[str, Item] = {
 
 def _stored_part(part: Any) -> Any:
     kind = part.get("type") if isinstance(part, Mapping) else None
-    return {**_PART_DEFAULTS[kind], **part} if kind in _PART_DEFAULTS else part
+    return {**_PART_DEFAULTS.get(kind, {}), **part} if isinstance(kind, str) else part
 
 
 def _parts_again(value: Any) -> Any:

@@ -37,7 +37,7 @@ _LAST = frozenset({"response.completed", "response.incomplete"})
 
 
 @dataclass(frozen=True, slots=True)
-class _Context:
+class _ContinuedCall:
     """A call with what it continues.
 
     Attributes:
@@ -127,7 +127,7 @@ class ResponseKeeper:
             )
         return await serve(request if context is None else context.request)
 
-    async def _open(self, request: Request) -> _Context | None:
+    async def _open(self, request: Request) -> _ContinuedCall | None:
         """Return a request with what it continues; None if nothing here is concerned.
 
         Raises:
@@ -144,7 +144,9 @@ class ResponseKeeper:
             if not self._may_be_stored(request):
                 return None
             given = request.params.get("input")
-            return _Context(request, await run_on_input(given, lambda: decoded({"input": given})["input"]))
+            return _ContinuedCall(
+                request, await run_on_input(given, lambda: decoded({"input": given})["input"])
+            )
         if previous is not None and conversation is not None:
             raise invalid(
                 "previous_response_id",
@@ -167,7 +169,7 @@ class ResponseKeeper:
         if not isinstance(following, list):
             raise invalid("input", "input must be a string or an array")
         params["input"] = [*sent_again(earlier), *following]
-        return _Context(replace(request, params=params), given or [], earlier, previous, conversation)
+        return _ContinuedCall(replace(request, params=params), given or [], earlier, previous, conversation)
 
     async def _earlier(self, owner: str, previous: str) -> list[Item]:
         try:
@@ -190,7 +192,9 @@ class ResponseKeeper:
         except OpenAIError:  # raised again by the decision
             return False
 
-    async def _kept(self, context: _Context, stream: AsyncStream[Any]) -> AsyncGenerator[list[Any], None]:
+    async def _kept(
+        self, context: _ContinuedCall, stream: AsyncStream[Any]
+    ) -> AsyncGenerator[list[Any], None]:
         """Yield a stream's events, and store the response before the last one."""
         deltas: list[Delta] = []
         wanted = self._stores(context)
@@ -213,10 +217,10 @@ class ResponseKeeper:
         finally:
             await stream.close()
 
-    def _stores(self, context: _Context) -> bool:
+    def _stores(self, context: _ContinuedCall) -> bool:
         return self._objects.enabled and context.request.params.get("store") is not False
 
-    async def _keep(self, context: _Context, response: Any, deltas: list[Delta] | None) -> None:
+    async def _keep(self, context: _ContinuedCall, response: Any, deltas: list[Delta] | None) -> None:
         """Store a finished response, and add its items to its conversation; a failure is logged once."""
         is_stored = is_local(response.id) and self._stores(context)
         context.echo(response, is_stored=is_stored)

@@ -14,7 +14,7 @@ from specclient.types.chat import ChatCompletion
 from specclient.types.request import Request
 
 __all__ = [
-    "ResponseBuilder",
+    "GrowingResponse",
     "ResponseItem",
     "call_item",
     "message_item",
@@ -42,7 +42,7 @@ _DEFAULTS: Mapping[str, Any] = {
 _CUT_OFF = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
-class ResponseBuilder:
+class GrowingResponse:
     """A response under construction.
 
     Args:
@@ -102,7 +102,7 @@ def response_of(request: Request, answer: ChatCompletion) -> dict[str, Any]:
         request: the Responses API request.
         answer: the chat completion.
     """
-    response, choice = ResponseBuilder(request), answer.choices[0]
+    response, choice = GrowingResponse(request), answer.choices[0]
     message, finish = choice.message, choice.finish_reason
     if message.content or not message.tool_calls:
         item = message_item()

@@ -1,35 +1,19 @@
-"""The store of responses and conversations: owners, limits, several processes, SQLite and PostgreSQL."""
+"""The store of responses and conversations: owners, limits and the sums that they are compared with."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from specclient.errors import LedgerError
-from specclient.ledger.location import locate
 from specclient.ledger.sqlite import SQLiteStore
 from specclient.stored.space import OversizeError
 from specclient.stored.store import ObjectStore, StoredResponse
 from specclient.types.stored_limits import StoredLimits
 
 DAY_S = 86_400
-#: Adds items to a conversation, and stores responses, in a process of its own.
-PROGRAM = """
-import sys
-from specclient.ledger.location import locate
-from specclient.stored.store import ObjectStore, StoredResponse
-from specclient.types.stored_limits import StoredLimits
-
-store = ObjectStore(locate(sys.argv[1]), StoredLimits())
-for number in range(20):
-    item = {"id": f"msg_{sys.argv[2]}_{number}", "type": "message"}
-    response = {"id": f"resp_local_{sys.argv[2]}_{number}", "output": []}
-    store.keep("", StoredResponse(response, [item]), "conv_local_1", [item])
-"""
 
 
 class Clock:
@@ -39,10 +23,8 @@ class Clock:
         return self.now
 
 
-def made(place: Path | str, clock: Clock | None = None, **limits: Any) -> ObjectStore:
-    store = SQLiteStore(str(place)) if isinstance(place, Path) else locate(place)
-    assert store is not None
-    return ObjectStore(store, StoredLimits(**limits), now=clock or Clock())
+def made(file: Path, clock: Clock | None = None, **limits: Any) -> ObjectStore:
+    return ObjectStore(SQLiteStore(str(file)), StoredLimits(**limits), now=clock or Clock())
 
 
 def response(name: str, text: str = "") -> StoredResponse:
@@ -124,28 +106,6 @@ def test_a_conversation_grows_and_shrinks_in_the_sums(tmp_path: Path) -> None:
     assert size(file) == total(file)
     assert store.delete("", "conv_local_1")
     assert size(file) == total(file) == 0
-
-
-@pytest.mark.parametrize("database", ["sqlite", "postgres"])
-def test_two_processes_write_at_once_and_the_next_one_reads_all(
-    tmp_path: Path, database: str, request: pytest.FixtureRequest
-) -> None:
-    place = str(tmp_path / "l.sqlite3") if database == "sqlite" else request.getfixturevalue("postgres_url")
-    store = locate(place)
-    assert store is not None
-    first = ObjectStore(store, StoredLimits())
-    first.add_conversation("", {"id": "conv_local_1"}, [])
-    first.close()
-    running = [subprocess.Popen([sys.executable, "-c", PROGRAM, place, name]) for name in "ab"]
-    assert [process.wait(120) for process in running] == [0, 0]
-    found = first.items("", "conv_local_1", limit=None, newest_first=False)
-    assert found is not None
-    assert {item["id"] for item in found.items} == {f"msg_{name}_{n}" for name in "ab" for n in range(20)}
-    page = first.items("", "conv_local_1", after=found.items[-1]["id"], limit=3, newest_first=True)
-    assert page is not None
-    assert (page.items, page.has_more) == (found.items[-2:-5:-1], True)
-    assert first.response("", "resp_local_a_19") is not None
-    first.close()
 
 
 def test_tables_of_a_newer_version_are_refused(tmp_path: Path) -> None:
