@@ -179,7 +179,7 @@ def replayed_events(response: Mapping[str, Any], deltas: Iterable[Delta] | None 
             if open_index is not None:
                 yield from writer.closed(open_index, items[open_index])
             open_index = index
-            empty = {"content": []} if item["type"] == "message" else {"arguments": ""}
+            empty: dict[str, Any] = {"content": []} if item["type"] == "message" else {"arguments": ""}
             yield from writer.opened(index, {**item, **empty, "status": "in_progress"})
             continue
         (start, first), sent[index] = sent[index], (sent[index][0] + size, sent[index][1] + count)

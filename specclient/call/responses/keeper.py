@@ -157,7 +157,7 @@ class ResponseKeeper:
         if previous is not None:
             earlier = await self._earlier(owner, previous)
         else:
-            earlier = await self._objects.all_items(owner, conversation)
+            earlier = await self._objects.all_items(owner, str(conversation))
         params = await run_on_input(request.params.get("input"), lambda: decoded(request.params))
         given = params.pop("input", None)
         params = {

@@ -125,7 +125,7 @@ class OptionCatalogue:
             raise ConfigurationError(
                 f"candidate {route!r} is not a route; write 'provider/model', such as 'local/demo'"
             )
-        served = "chat" if operation == "response" else operation  # see specclient.call.over_chat
+        sent_as = "chat" if operation == "response" else operation  # see specclient.call.over_chat
         quality = tier_of(route, self._settings.quality)
         try:
             destination: Destination = self._destinations.of_model(head, model)
@@ -135,7 +135,7 @@ class OptionCatalogue:
         tariff = Tariff.of(self._prices.quote(head, model, price_provider=vendor, prompt=prompt_tokens))
         scale = self._sizes.scale(route)
         if isinstance(destination, Endpoint):
-            lacks = destination.lacks or unsupported_operation(destination.dialect, served)
+            lacks = destination.lacks or unsupported_operation(destination.dialect, sent_as)
             return RouteOption(
                 route,
                 head,
@@ -147,14 +147,14 @@ class OptionCatalogue:
                 scale,
                 strategy=strategy,
             )
-        if served not in ENGINE_OPERATIONS:
+        if sent_as not in ENGINE_OPERATIONS:
             return RouteOption(route, head, model, _COMPLETES_ALONE, local=True, quality=quality)
         known = {each.id: each for each in destination.models()}
         served = known.get(model)
         if served is None:
             reason = f"no model {model!r} in {head}; there are {', '.join(known)}"
             return RouteOption(route, head, model, reason, local=True, quality=quality)
-        if served.kind != kind_of_operation(operation):
+        if served.kind != kind_of_operation(sent_as):
             reason = wrong_kind(route, served.kind)
             return RouteOption(route, head, model, reason, local=True, quality=quality)
         pair = None if served.draft is None else self._drafted(route, served.target, served.draft)
