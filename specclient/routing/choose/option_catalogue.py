@@ -32,8 +32,8 @@ _MOST = 1024
 STRATEGY_OPERATIONS = frozenset({"chat", "completion"})
 #: Why engines in this process do not serve other methods, and the way out.
 _COMPLETES_ALONE = (
-    "an engine in this process serves only chat.completions.create, completions.create, embeddings.create and "
-    "responses.create; add a hosted provider's route for anything else"
+    "an engine in this process serves only chat.completions.create, completions.create, responses.create and "
+    "embeddings.create; add a hosted provider's route for anything else"
 )
 
 _OptionsKey = tuple[tuple[str, ...], int, Strategy | None, str, RoutePermit | None]
