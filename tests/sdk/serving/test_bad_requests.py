@@ -134,9 +134,9 @@ def test_a_local_path_is_not_a_model(local_server: Served) -> None:
     assert (answer[0], _error(answer)["code"]) == (404, "model_not_found")
 
 
-def test_engines_refuse_embeddings(local_server: Served) -> None:
+def test_chat_models_of_the_engine_refuse_embeddings(local_server: Served) -> None:
     answer = _send(local_server, "POST", "/v1/embeddings", {"model": "local/demo", "input": "x"})
-    assert answer[0] == 404
+    assert answer[0] == 400
     assert "chat.completions" in _error(answer)["message"]
 
 
