@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Generic
 
@@ -141,5 +142,6 @@ def _final(stream: Any, state: ResponseStreamState[Any]) -> ParsedResponse[Any]:
     if state.completed is None:
         last = f"its last event was `{state.last}`" if state.last else "it sent no event"
         raise RuntimeError(f"Didn't receive a `response.completed` event: the stream ended, and {last}.")
-    state.completed.attach_meta(stream.meta)
+    with suppress(AttributeError):  # an existing response, which is followed without a call to a model
+        state.completed.attach_meta(stream.meta)
     return state.completed

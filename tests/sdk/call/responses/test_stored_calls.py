@@ -89,6 +89,9 @@ def conversations(client: Any) -> Any:
     yield outcome(lambda: api.items.list(made.id))
 
 
+FORM: Any = {"format": {"type": "json_schema", "name": "n", "schema": {"enum": ["Ulm"]}}}
+
+
 def streams(client: Any) -> Any:
     """Stream a stored response again, from its start and from its middle."""
     api = client.responses
@@ -100,6 +103,9 @@ def streams(client: Any) -> Any:
     whole = api.create(**ASK, input="def f(x):")
     yield list(api.retrieve(whole.id, stream=True))
     yield outcome(lambda: list(api.retrieve("resp_local_0", stream=True)))
+    complete = api.create(**{**ASK, "max_output_tokens": 60}, input="x", text=FORM)
+    with api.stream(response_id=complete.id) as again:
+        yield again.get_final_response().output_text == complete.output_text
     with api.stream(response_id=done.id) as again:
         yield [event.type for event in again if "delta" not in event.type]
 
