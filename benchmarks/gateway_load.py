@@ -6,7 +6,7 @@ import asyncio
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 MESSAGES = [{"role": "user", "content": "Tell me about foxes, in a sentence or two."}]
@@ -22,6 +22,7 @@ class Subject:
         path: the path before ``/chat/completions``.
         model: its name of the upstream's model.
         key: its API key.
+        headers: lines of the request's head, in addition to the usual ones.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Subject:
     path: str
     model: str
     key: str = "sk-1"
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def request(self, *, stream: bool) -> bytes:
         """Return the bytes of a request."""
@@ -40,10 +42,11 @@ class Subject:
                 **({"stream": True} if stream else {}),
             }
         ).encode()
+        added = "".join(f"{name}: {value}\r\n" for name, value in self.headers.items())
         head = (
             f"POST {self.path}/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:{self.port}\r\n"
             f"authorization: Bearer {self.key}\r\ncontent-type: application/json\r\naccept: */*\r\n"
-            f"content-length: {len(body)}\r\n\r\n"
+            f"{added}content-length: {len(body)}\r\n\r\n"
         )
         return head.encode() + body
 

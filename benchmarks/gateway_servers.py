@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 MODEL = "gpt-4.1-mini"
@@ -31,12 +31,16 @@ class Running:
         port: its port on the loopback interface.
         models: its names of the upstream's model, by the upstream's base path.
         started_s: seconds from the start of its process to its first response.
+        headers: headers that its requests need.
+        streams: whether it streams the upstream's response.
     """
 
     name: str
     port: int
     models: dict[str, str]
     started_s: float
+    headers: dict[str, str] = field(default_factory=dict)
+    streams: bool = True
 
 
 def free_port() -> int:
@@ -89,6 +93,24 @@ def litellm(upstream: str, folder: Path, python: Path) -> Iterator[Running]:
     env = {"LITELLM_MODE": "PRODUCTION", "LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     with _process(command, env, folder / "litellm.log", port, "/health/liveliness") as started:
         yield Running("LiteLLM", port, names, started)
+
+
+@contextlib.contextmanager
+def portkey(upstream: str, folder: Path, package: Path) -> Iterator[Running]:
+    """Run Portkey's gateway inside the block. Its requests name the upstream, and have the upstream's key.
+
+    Version 1.15.2 answers 500 to every request for a stream under Node.js 20 (``TypeError: immutable``).
+
+    Args:
+        upstream: URL of the upstream.
+        folder: folder for its log.
+        package: folder of the npm package ``@portkey-ai/gateway``.
+    """
+    port = free_port()
+    command = ["node", str(package / "build" / "start-server.js"), "--headless", f"--port={port}"]
+    headers = {"x-portkey-provider": "openai", "x-portkey-custom-host": upstream + QUICK}
+    with _process(command, {"NODE_ENV": "production"}, folder / "portkey.log", port, "/") as started:
+        yield Running("Portkey", port, {QUICK: MODEL}, started, headers, streams=False)
 
 
 @contextlib.contextmanager
