@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar, cast
 from specclient.errors import APIConnectionError, APIError
 from specclient.http_transport.body_limits import DEFAULT_RESPONSE_LIMITS
 from specclient.http_transport.live_response import captured_pieces, captured_pieces_async, live_response
+from specclient.runtime.official_classes import SeenAsOfficial
 from specclient.types.call import Call
 from specclient.types.limit import ResponseLimits
 
@@ -18,7 +19,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
-class AsyncStream(Generic[T]):
+class AsyncStream(SeenAsOfficial, Generic[T]):
     """A streamed answer: ``async for chunk in stream``.
 
     Leaving early (``break`` and ``close``, or the ``async with`` block) frees the connection at once.
@@ -33,6 +34,8 @@ class AsyncStream(Generic[T]):
     Attributes:
         closed: whether it was read to its end, failed or was closed.
     """
+
+    official_name = "AsyncStream"
 
     def __init__(
         self,
@@ -183,8 +186,10 @@ class SyncStreamSource(Protocol[T_co]):
         ...
 
 
-class Stream(Generic[T]):
+class Stream(SeenAsOfficial, Generic[T]):
     """A streamed answer: ``for chunk in stream``. Leaving early works as for :class:`AsyncStream`."""
+
+    official_name = "Stream"
 
     def __init__(self, source: SyncStreamSource[T]) -> None:
         self._source = source

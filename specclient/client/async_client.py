@@ -46,6 +46,7 @@ class AsyncOpenAI(BaseClient):
     responses: AsyncResponses
 
     _is_async = True
+    official_name = "AsyncOpenAI"
 
     def __init__(self, **options: Unpack[ClientOptions]) -> None:
         checked_options(type(self), options)

@@ -53,6 +53,7 @@ class AzureOpenAI(OpenAI):
         ValueError: there is no API version or no endpoint.
     """
 
+    official_name = "AzureOpenAI"
     _azure: Mapping[str, Any]
 
     def __init__(self, **options: Unpack[AzureOptions]) -> None:
@@ -66,6 +67,7 @@ class AzureOpenAI(OpenAI):
 class AsyncAzureOpenAI(AsyncOpenAI):
     """The asynchronous client of an Azure OpenAI resource; see :class:`AzureOpenAI`."""
 
+    official_name = "AsyncAzureOpenAI"
     _azure: Mapping[str, Any]
 
     def __init__(self, **options: Unpack[AzureOptions]) -> None:

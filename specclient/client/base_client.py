@@ -15,6 +15,7 @@ from specclient.http_transport.clients.timeouts import own_timeout
 from specclient.providers.encoding import user_agent
 from specclient.resources.base import ResourceCaller
 from specclient.resources.resource_classes import class_of, names
+from specclient.runtime.official_classes import SeenAsOfficial
 from specclient.types.params import Omit, is_given, omit
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def with_resources(client_class: type[Client]) -> type[Client]:
     return client_class
 
 
-class BaseClient(HttpMethods):
+class BaseClient(SeenAsOfficial, HttpMethods):
     """Base class of the synchronous and the asynchronous client."""
 
     _core: ClientCore
@@ -292,6 +293,10 @@ class BaseClient(HttpMethods):
         return self._changed(kept)
 
     with_options = copy
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        """Return a copy that shares this client's connections, which cannot be copied."""
+        return self.copy()
 
     def _changed(self, changes: Mapping[str, Any]) -> Self:
         checked_options(type(self), changes)

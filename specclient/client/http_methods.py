@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
+from specclient.client.model_calls import RAW_RESPONSE, model_call
 from specclient.providers.encoding import json_of
 from specclient.resources.base import ResourceCaller, timeout_of
 from specclient.types.api_method import ApiMethod
@@ -129,8 +130,13 @@ class HttpMethods:
         for name, other in (("body", body), ("files", files)):
             if content is not None and other is not None:
                 raise TypeError(f"{name} and content cannot both be given; leave one of them out")
-        response_type, convert = _result(cast_to)
         chosen = dict(options or {})
+        caller = _caller_for(self._caller, chosen)
+        if verb == "POST" and content is None and not files:
+            request = model_call(path, cast_to, body, _per_call(chosen), stream=stream)
+            if request is not None:
+                return caller.call(request)
+        response_type, convert = _result(cast_to)
         files = dict(files or {})
         method = ApiMethod(
             name=verb.lower(),
@@ -148,7 +154,17 @@ class HttpMethods:
             complete = {**body, **(chosen.get("extra_json") or {})} if is_mapping else body
             content = complete if isinstance(complete, bytes) else json_of(complete)
         request = Request(method, params=params, content=content, stream=stream, options=_per_call(chosen))
-        return self._caller.call(request, convert)
+        return caller.call(request, convert)
+
+
+def _caller_for(caller: ResourceCaller, chosen: dict[str, Any]) -> ResourceCaller:
+    """Return the caller for the form of response that a header asks for; the header is removed."""
+    headers = dict(chosen.get("headers") or {})
+    form = next((headers.pop(name) for name in list(headers) if name.lower() == RAW_RESPONSE), None)
+    if form is None:
+        return caller
+    chosen["headers"] = headers
+    return caller.streaming() if form == "stream" else caller.raw()
 
 
 def _result(cast_to: Any) -> tuple[Any, Callable[[Any], Any] | None]:

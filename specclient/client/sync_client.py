@@ -40,6 +40,7 @@ class OpenAI(BaseClient):
     responses: Responses
 
     _is_async = False
+    official_name = "OpenAI"
 
     def __init__(self, **options: Unpack[ClientOptions]) -> None:
         checked_options(type(self), options)

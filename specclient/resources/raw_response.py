@@ -13,13 +13,14 @@ from specclient.errors import OpenAIError
 from specclient.http_transport.body_limits import BodyReader
 from specclient.resources.body_pieces import LineSplitter, PieceCutter
 from specclient.resources.response_head import ResponseHead
+from specclient.runtime.official_classes import SeenAsOfficial
 from specclient.types.limit import ResponseLimits
 
 T = TypeVar("T")
 P = TypeVar("P")
 
 
-class RawResponse(ResponseHead, Generic[T]):
+class RawResponse(SeenAsOfficial, ResponseHead, Generic[T]):
     """An HTTP response with a method that parses it. For a streamed call, :meth:`parse` returns the stream.
 
     Args:
@@ -28,6 +29,8 @@ class RawResponse(ResponseHead, Generic[T]):
         parse: parses the body as a type; None as the type means the method's own result type.
         attempts: see :class:`ResponseHead`.
     """
+
+    official_name = "_legacy_response.LegacyAPIResponse"
 
     def __init__(
         self, response: Any, content: bytes | None, parse: Callable[[Any], T], attempts: int = 1
@@ -76,7 +79,7 @@ class RawResponse(ResponseHead, Generic[T]):
         return json.loads(self.content)
 
 
-class _UnreadResponse(ResponseHead, Generic[T]):
+class _UnreadResponse(SeenAsOfficial, ResponseHead, Generic[T]):
     """A response whose body can be iterated over once; ``read()`` keeps the body for later use.
 
     Args:
@@ -112,6 +115,8 @@ class _UnreadResponse(ResponseHead, Generic[T]):
 
 class StreamedResponse(_UnreadResponse[T]):
     """A response whose body is read on demand; synchronous."""
+
+    official_name = "_response.APIResponse"
 
     def __init__(self, body: Stream[bytes], parse: Callable[[bytes, Any], Any], events: Any) -> None:
         super().__init__(body, limits_of(body.async_stream()))
@@ -192,6 +197,8 @@ class StreamedResponse(_UnreadResponse[T]):
 
 class AsyncStreamedResponse(_UnreadResponse[T]):
     """A response whose body is read on demand; asynchronous."""
+
+    official_name = "_response.AsyncAPIResponse"
 
     def __init__(self, body: AsyncStream[bytes], parse: Callable[[bytes, Any], Any], events: Any) -> None:
         super().__init__(body, limits_of(body))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 import pydantic
@@ -13,8 +13,10 @@ from pydantic import AfterValidator, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema
 
 from specclient.runtime.forks import import_lock
+from specclient.runtime.official_classes import SeenAsOfficial
 from specclient.types.as_sent import RECEIVED, construct
 from specclient.types.odd import keep_odd
+from specclient.types.official import namesakes
 
 T = TypeVar("T")
 
@@ -60,7 +62,7 @@ else:
     Lenient = Annotated[T | Any, _LEFT]
 
 
-class WireModel(pydantic.BaseModel):
+class WireModel(SeenAsOfficial, pydantic.BaseModel):
     """An object of the API.
 
     Unknown fields are kept in ``model_extra`` and in every dump. A missing field has its default value, or
@@ -77,6 +79,12 @@ class WireModel(pydantic.BaseModel):
     if TYPE_CHECKING:
         _request_id: str | None = None
         """The provider's id of the request, on the object that a call returned; None on nested objects."""
+
+    @classmethod
+    def official_classes(cls, package: Any) -> Sequence[Any]:
+        """Return the classes with the path of this one or of its first base class that has a namesake."""
+        found = (official for base in cls.__mro__ if (official := namesakes(base)))
+        return next(found, None) or [package.BaseModel]
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

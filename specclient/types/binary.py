@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from specclient.runtime.forks import import_lock
+from specclient.runtime.official_classes import SeenAsOfficial
 
 T = TypeVar("T")
 
 
-class HttpxBinaryResponseContent:
+class HttpxBinaryResponseContent(SeenAsOfficial):
     """The result of a method whose response is a file.
 
     The body is completely read when the method returns; to receive it in pieces, make the call with
@@ -21,6 +22,8 @@ class HttpxBinaryResponseContent:
     Args:
         response: the HTTP library's response.
     """
+
+    official_name = "_legacy_response.HttpxBinaryResponseContent"
 
     def __init__(self, response: Any) -> None:
         self.response = response

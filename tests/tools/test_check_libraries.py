@@ -76,10 +76,13 @@ def test_the_page_is_written_from_the_results() -> None:
     passed = {"way": "object", "server": "demo", "check": "tool", "error": None}
     plain = {"way": "plain", "server": "canned", "check": "tool", "error": "TypeError: c"}
     entry = {"versions": {"one": "1.0", "openai": "3.0"}, "results": [failed, passed, plain]}
-    made = page({"one": entry, "two": {"not_installed": "no wheel"}})
+    later = {"versions": {"openai": "3.0", "three": "2.0"}, "results": [passed]}
+    made = page({"one": entry, "three": later, "two": {"not_installed": "no wheel"}})
+    assert "| three 2.0 | 3.0 | 1/1 | – | – |" in made
     assert "| one 1.0 | 3.0 | 1/2 (†1) | – | – |" in made
     assert "- one, client object, hosted tool: `TypeError: a/b`" in made
     assert "not installed: no wheel" in made
+    assert "| haystack | | not checked with this version | | |" in made
 
 
 def test_every_library_has_a_script() -> None:

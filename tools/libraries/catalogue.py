@@ -13,13 +13,11 @@ class CheckedLibrary:
     Attributes:
         name: the name in the table, and of its script, ``scripts/with_NAME.py`` with ``_`` for ``-``.
         requirements: what is installed; the first names the package whose version is reported.
-        no_client: why no client object can be given to the library, or None if it can.
         node: whether it is an npm package.
     """
 
     name: str
     requirements: tuple[str, ...]
-    no_client: str | None = None
     node: bool = False
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
+from libraries.catalogue import LIBRARIES
 from libraries.runs import CHECKS, WAYS
 
 _INTRODUCTION: Final = """# Libraries
@@ -14,15 +15,18 @@ _INTRODUCTION: Final = """# Libraries
 `make libraries` installs each of these libraries in its newest version into an environment of its own, and
 uses it as its documentation shows, in three ways:
 
-- **client object**: a `specclient.OpenAI` or `AsyncOpenAI` is given to the library;
+- **client object**: a `specclient.OpenAI` or `AsyncOpenAI` is given to the library, which takes it for a
+  client of the `openai` package ([how](client.md#coverage));
 - **official client**: an `openai.OpenAI` over specclient's [transport](official-client.md) is given to it;
 - **server**: the library makes its own client with the base URL of [`specclient serve`](server.md).
 
 Each way is checked with a whole answer, a streamed one, a tool call and structured output. Each check is made
 with a hosted API (a server on loopback with canned answers) and with the bundled model `local/demo`, whose
 grammar makes tool calls and structured output valid. With a library that records spans, a check passes only
-if its span is there. A cell has the number of checks that passed and that were made; † marks those that fail
-with the plain official client at the hosted API, too.
+if its span is there. Libraries that replace methods of the `openai` package's classes to record spans, or
+that test `type(client)`, need the official client: `specclient.openai_client()`. A cell has the number of
+checks that passed and that were made; † marks those that fail with the plain official client, given to the
+library with the hosted API as its server, too.
 """
 
 
@@ -34,7 +38,8 @@ def page(entries: dict[str, dict[str, Any]]) -> str:
     """
     lines = [_INTRODUCTION]
     lines += ["| Library | openai | client object | official client | server |", "|---|---|---|---|---|"]
-    lines += [_row(name, entries[name]) for name in sorted(entries)]
+    unchecked = {library.name: {"unchecked": True} for library in LIBRARIES if library.name not in entries}
+    lines += [_row(name, {**unchecked, **entries}[name]) for name in sorted({*unchecked, *entries})]
     sums = [_cell([e for e in entries.values() if "results" in e], way) for way in WAYS[:3]]
     lines += [f"| **all** | | {' | '.join(f'**{cell}**' for cell in sums)} |", ""]
     lines += ["## Failures", ""]
@@ -43,11 +48,14 @@ def page(entries: dict[str, dict[str, Any]]) -> str:
 
 
 def _row(name: str, entry: dict[str, Any]) -> str:
+    if "unchecked" in entry:
+        return f"| {name} | | not checked with this version | | |"
     if "results" not in entry:
         return f"| {name} | | not installed: {_escaped(entry['not_installed'])} | | |"
-    (version, *official) = entry["versions"].values()
+    versions = entry["versions"]
+    version = next((versions[package] for package in versions if package != "openai"), versions["openai"])
     cells = " | ".join(_cell([entry], way) for way in WAYS[:3])
-    return f"| {name} {version} | {official[0] if official else ''} | {cells} |"
+    return f"| {name} {version} | {versions.get('openai', '')} | {cells} |"
 
 
 def _cell(entries: Iterable[dict[str, Any]], way: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from libraries.servers import MODELS, RunningServers
 
 WAYS: Final = ("object", "transport", "server", "plain")
 CHECKS: Final = ("whole", "streamed", "tool", "structured")
-_PROCESS_S: Final = 420.0
+_PROCESS_S: Final = 600.0
 _SCRIPTS: Final = ROOT / "tools" / "libraries" / "scripts"
 
 
@@ -28,25 +29,37 @@ class CheckResult:
     error: str | None
 
 
-def run_library(library: CheckedLibrary, servers: RunningServers) -> dict[str, Any]:
-    """Run all checks of a library, and return its entry for the table.
+def run_library(
+    library: CheckedLibrary, servers: RunningServers, ways: Sequence[str], earlier: dict[str, Any]
+) -> dict[str, Any]:
+    """Run the checks of a library, and return its entry for the table.
 
     The plain official client is run only if a check at the canned server failed, to see whether it fails,
     too.
 
+    Args:
+        library: what is checked.
+        servers: where its requests go.
+        ways: the ways that are run, of :data:`WAYS`.
+        earlier: the library's last entry, whose results of the other ways are kept if the versions are the
+            same; otherwise all ways are run.
+
     Returns:
         ``versions`` by package name, and ``results``, a list of the fields of :class:`CheckResult`.
     """
+    installed = versions(library)
+    same = earlier.get("versions") == installed
     results: list[CheckResult] = []
     for way in WAYS:
         if library.node and way not in ("server", "plain"):
             continue
-        if way == "object" and library.no_client is not None:
-            continue
         if way == "plain" and not any(result.error and result.server == "canned" for result in results):
             continue
-        results += _run_way(library, way, servers)
-    return {"versions": versions(library), "results": [vars(result) for result in results]}
+        if same and way not in ways and way != "plain":
+            results += [CheckResult(**row) for row in earlier["results"] if row["way"] == way]
+        else:
+            results += _run_way(library, way, servers)
+    return {"versions": installed, "results": [vars(result) for result in results]}
 
 
 def _run_way(library: CheckedLibrary, way: str, servers: RunningServers) -> list[CheckResult]:
@@ -86,7 +99,8 @@ def _run_way(library: CheckedLibrary, way: str, servers: RunningServers) -> list
 
 def _lines(printed: str) -> list[dict[str, Any]]:
     """Return the results among the lines; a library may print others."""
-    rows = [json.loads(line) for line in printed.splitlines() if line.startswith('{"server": ')]
+    decoder = json.JSONDecoder()  # ignores what a library prints after the result
+    rows = [decoder.raw_decode(line)[0] for line in printed.splitlines() if line.startswith('{"server": ')]
     return [row for row in rows if {"server", "check", "error"} <= row.keys()]
 
 

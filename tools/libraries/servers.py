@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,9 +43,9 @@ class RunningServers:
 @contextlib.contextmanager
 def running_servers() -> Iterator[RunningServers]:
     """Run the canned server and ``specclient serve``, whose default provider is the canned server."""
-    home = BUILD / ".home"
-    home.mkdir(parents=True, exist_ok=True)
-    with canned_server() as canned_url:
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".home-", dir=BUILD) as folder, canned_server() as canned_url:
+        home = Path(folder)
         environment = _environment(home, _config(home, canned_url))
         command = "from specclient_cli.main import main; main()"
         with subprocess.Popen(
@@ -99,6 +100,7 @@ def _environment(home: Path, config: Path) -> dict[str, str]:
         "OPENAI_API_KEY": "any",
         "SPECCLIENT_CONFIG": str(config),
         "SPECCLIENT_LEDGER": str(home / "ledger.sqlite3"),
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         "CREWAI_DISABLE_TELEMETRY": "true",
         "HAYSTACK_TELEMETRY_ENABLED": "False",
         "OPENAI_AGENTS_DISABLE_TRACING": "1",

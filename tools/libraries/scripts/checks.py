@@ -5,8 +5,6 @@ Each result is printed as one line of JSON: ``{"server", "check", "error"}``, wh
 check that passed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import json
@@ -23,7 +21,7 @@ import pydantic
 TEXT = "The quick brown fox jumps over the lazy dog."
 PROMPT = "What is the weather?"
 CITIES = ("Ulm", "Bonn")
-_CHECK_S = 60.0
+_CHECK_S = 120.0
 
 
 class City(pydantic.BaseModel):
@@ -32,6 +30,7 @@ class City(pydantic.BaseModel):
     city: Literal["Ulm", "Bonn"]
 
 
+# No `from __future__ import annotations` here: libraries read the types of this function.
 def weather(city: Literal["Ulm", "Bonn"]) -> str:
     """Return the weather of a city.
 
@@ -69,7 +68,7 @@ class Case:
     Attributes:
         way: ``object`` (a specclient client is given to the library), ``transport`` (an official client over
             specclient's transport), ``server`` (the library's own client at ``specclient serve``) or
-            ``plain`` (its own client at the canned server).
+            ``plain`` (an official client at the canned server is given to the library).
         server: ``canned`` or ``demo``.
         model: the model's name; :attr:`tool_model` is the one that calls tools.
         base_url: the base URL for a client that the library makes.
@@ -84,7 +83,7 @@ class Case:
     @property
     def own(self) -> bool:
         """Whether the library makes its client itself."""
-        return self.way in ("server", "plain")
+        return self.way == "server"
 
     def client(self) -> Any:
         """Return a synchronous client."""

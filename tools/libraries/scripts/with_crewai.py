@@ -47,9 +47,11 @@ def tool(case: Case) -> Any:
         called.append(city)
         return f"sunny in {city}"
 
-    _model(case, case.tool_model, additional_params={"tool_choice": "required"}).call(
-        PROMPT, tools=[TOOL], available_functions={"weather": weather}
-    )
+    made = _model(case, case.tool_model)
+    prepared = made._prepare_completion_params
+    # The library asks for no tool in particular, and the bundled model would not call one by itself.
+    made._prepare_completion_params = lambda **given: prepared(**given) | {"tool_choice": "required"}
+    made.call(PROMPT, tools=[TOOL], available_functions={"weather": weather})
     return "weather", {"city": called[0]}
 
 

@@ -6,11 +6,23 @@ import dspy
 from checks import PROMPT, TOOL, Case, run
 
 
-def _lm(case: Case, name: str, **options: Any) -> Any:
-    given: dict[str, Any] = (
-        {"api_base": case.base_url, "api_key": "any"} if case.own else {"client": case.client()}
-    )
-    return dspy.LM(
+class _LM(dspy.LM):
+    """Has the capabilities of the checked models, which the library's tables do not list."""
+
+    @property
+    def supports_response_schema(self) -> bool:
+        return True
+
+    @property
+    def supported_params(self) -> set[str]:
+        return super().supported_params | {"response_format"}
+
+
+def _lm(case: Case, name: str, *, streams: bool = False, **options: Any) -> Any:
+    given: dict[str, Any] = {"api_base": case.base_url, "api_key": "any"}
+    if not case.own:
+        given = {"client": case.async_client() if streams else case.client()}
+    return _LM(
         f"openai/{name}",
         engine="litellm",
         temperature=0,
@@ -40,7 +52,7 @@ def streamed(case: Case) -> Any:
         answer: str = dspy.OutputField()
 
     program = dspy.streamify(dspy.Predict(Say), async_streaming=False)
-    with dspy.context(lm=_lm(case, case.model), adapter=_Unformatted()):
+    with dspy.context(lm=_lm(case, case.model, streams=True), adapter=_Unformatted()):
         made = [piece for piece in program(question=PROMPT) if not isinstance(piece, dspy.Prediction)]
     return [piece.choices[0].delta.content for piece in made]
 

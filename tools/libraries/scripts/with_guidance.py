@@ -3,7 +3,7 @@
 from typing import Any
 
 from checks import PROMPT, TOOL, Case, City, run
-from guidance import Tool, assistant, gen, json, user
+from guidance import Tool, assistant, gen, guidance, json, user
 from guidance import models as guidance_models
 
 
@@ -23,15 +23,20 @@ def whole(case: Case) -> Any:
     return made["answer"]
 
 
-def streamed(case: Case) -> Any:
-    made = _model(case, case.model)
+@guidance
+def _ask(model: Any) -> Any:
     with user():
-        made += PROMPT
-    lengths = set()
+        model += PROMPT
     with assistant():
-        for state in made.stream() + gen("answer", max_tokens=64, temperature=0):
-            made = state
-            lengths.add(len(str(state)))
+        model += gen("answer", max_tokens=64, temperature=0)
+    return model
+
+
+def streamed(case: Case) -> Any:
+    lengths = set()
+    for state in _model(case, case.model).stream() + _ask():
+        made = state
+        lengths.add(len(str(state)))
     assert len(lengths) > 2, "the model's states are those of a whole answer"
     return [made["answer"][:1], made["answer"][1:]]
 

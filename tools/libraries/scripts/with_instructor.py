@@ -13,7 +13,7 @@ def _client(case: Case, mode: instructor.Mode) -> Any:
 
 
 def _options(name: str) -> dict[str, Any]:
-    return {"model": name, "messages": _MESSAGES, "temperature": 0, "max_tokens": 64, "max_retries": 0}
+    return {"model": name, "messages": _MESSAGES, "temperature": 0, "max_tokens": 256, "max_retries": 0}
 
 
 def whole(case: Case) -> Any:

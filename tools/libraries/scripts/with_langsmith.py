@@ -21,7 +21,8 @@ class _Recorder(Client):
 
 
 _CLIENT = _Recorder(api_url="http://127.0.0.1:9", api_key="any", auto_batch_tracing=False)
-tracing_context(enabled=True, client=_CLIENT).__enter__()  # for the whole process
+_TRACING = tracing_context(enabled=True, client=_CLIENT)
+_TRACING.__enter__()  # for the whole process; its end would be that of the object
 
 
 def client(case: Case) -> Any:

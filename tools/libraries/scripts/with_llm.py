@@ -7,8 +7,16 @@ from checks import PROMPT, Case, City, run, weather
 from llm.default_plugins.openai_models import Chat
 
 
+class _Chat(Chat):
+    """Asks for a tool call: the library leaves it to the model, and the bundled one makes none by itself."""
+
+    def build_kwargs(self, prompt: Any, stream: bool) -> dict[str, Any]:
+        built = super().build_kwargs(prompt, stream)
+        return {**built, "tool_choice": "required"} if prompt.tools else built
+
+
 def _model(case: Case, name: str) -> Any:
-    made = Chat(name, model_name=name, api_base=case.base_url, supports_schema=True, supports_tools=True)
+    made = _Chat(name, model_name=name, api_base=case.base_url, supports_schema=True, supports_tools=True)
     made.key = "any"
     if not case.own:
         client = case.client()

@@ -1,0 +1,56 @@
+"""Calls by path that run a model, such as ``client.post("/chat/completions", …)``.
+
+Libraries make them to send a body as it is. Such a call is the one of the path's method: routed by its model,
+limited by budgets and recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from specclient.resources.base import build_request
+from specclient.runtime.official_classes import official_namesakes
+from specclient.types.api_method import ApiMethod
+from specclient.types.inference_methods import CHAT, COMPLETION, EMBEDDING, MODERATION, RESPONSE
+from specclient.types.named import named
+from specclient.types.request import PerCallOptions, Request
+
+_METHODS: Final = {method.path: method for method in (CHAT, COMPLETION, EMBEDDING, MODERATION, RESPONSE)}
+#: The header by which a caller of a path asks for a raw response, and its value for one with an unread body
+#: (openai-python, ``src/openai/_constants.py``).
+RAW_RESPONSE: Final = "x-stainless-raw-response"
+
+
+def model_call(
+    path: str, cast_to: Any, body: Any, options: PerCallOptions, *, stream: bool
+) -> Request | None:
+    """Return the request of the method whose path this is; None for any other call.
+
+    A call is the method's if its body is an object with a model, and ``cast_to`` is the type of the method's
+    result, here or in the `openai` package.
+
+    Args:
+        path: below the base URL.
+        cast_to: the type of the result.
+        body: the JSON body.
+        options: those of the call.
+        stream: whether the response is streamed.
+    """
+    method = _METHODS.get("/" + path.strip("/"))
+    if method is None or not isinstance(body, Mapping) or not isinstance(body.get("model"), str):
+        return None
+    if not _is_result_of(method, cast_to):
+        return None
+    body = {name: value for name, value in body.items() if name != "stream"}
+    known = {name: value for name, value in body.items() if name in method.params or name == "model"}
+    others = {name: value for name, value in body.items() if name not in known}
+    request = build_request(method, {**known, **({"stream": True} if stream else {})})
+    return replace(request, options=replace(options, body={**others, **options.body}))
+
+
+def _is_result_of(method: ApiMethod, cast_to: Any) -> bool:
+    kind = method.response_type
+    kind = named(kind) if isinstance(kind, str) else kind
+    return isinstance(cast_to, type) and (cast_to is kind or cast_to in official_namesakes(kind))
