@@ -297,6 +297,7 @@ class ServerSettings(SettingsTable):
     """The ``[server]`` table: ``specclient serve``.
 
     Attributes:
+        bodies_bytes: maximum size of all request bodies that a process holds.
         grace_s: seconds for running requests to end when the server stops.
         head_s: seconds for the head of a request to arrive.
         idle_s: seconds that a connection without a request stays open.
@@ -306,6 +307,7 @@ class ServerSettings(SettingsTable):
         requests: limits on what one request may ask of an engine; they hold without a server, too.
     """
 
+    bodies_bytes: Annotated[int, Field(ge=2**20)] = 2**30
     grace_s: Annotated[int, Field(ge=0)] = 30
     head_s: Annotated[float, Field(gt=0)] = 10.0
     idle_s: Annotated[int, Field(ge=1)] = 75

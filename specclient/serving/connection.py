@@ -182,6 +182,8 @@ class _LimitedHTTPProtocol(_BASE):  # type: ignore[misc]
     def on_message_complete(self) -> None:
         self._in_head = self._progress = True
         super().on_message_complete()
+        if not self.pipeline:  # uvicorn reads on with the next part of a body, and would miss a departure
+            self.flow.resume_reading()
 
     def on_response_complete(self) -> None:
         for cycle in [cycle for cycle in self._open if cycle.response_complete]:

@@ -12,6 +12,7 @@ from typing import Any, Self
 from specclient.openai_http.errors import ServingError
 from specclient.openai_http.response import JSON
 from specclient.serving.api_forms import api_form
+from specclient.serving.body_memory import BodyHold, BodyMemory, no_room
 from specclient.serving.connection import DISCONNECT_KEY, DisconnectSignal
 from specclient.serving.keys.key import StoredKey
 from specclient.serving.keys.rate_limits import LimitDecision
@@ -41,6 +42,7 @@ class HTTPExchange:
         entry: the request's entry in the server's log.
         limits: limits of the server.
         limit_headers: adds the rate limits of the request's key to the response headers.
+        bodies: counts the bytes of bodies.
 
     Attributes:
         entry: the request's entry in the server's log.
@@ -62,6 +64,7 @@ class HTTPExchange:
         *,
         limits: Limits,
         limit_headers: LimitHeaders,
+        bodies: BodyMemory,
     ) -> None:
         self.scope, self.entry = scope, entry
         self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
@@ -70,6 +73,8 @@ class HTTPExchange:
         self.limit_decision: LimitDecision | None = None
         self.started = self.finished = self.disconnected = False
         self._receive, self._send, self._limits, self._limit_headers = receive, send, limits, limit_headers
+        self._bodies = bodies
+        self._hold: BodyHold | None = None
 
     @property
     def path(self) -> str:
@@ -84,14 +89,17 @@ class HTTPExchange:
         return text
 
     async def body(self) -> bytes:
-        """Read the request body.
+        """Read the request body. Its bytes are counted until :meth:`release_body`.
 
         Raises:
-            ServingError: 413 if the body is too long, 408 if it arrives too slowly.
+            ServingError: 413 if the body is too long, 408 if it arrives too slowly, 429 if the server holds
+                too many bytes of bodies.
             ClientDisconnectedError: the client disconnected.
         """
         limit, size = self._limits.body_bytes, 0
         pieces: list[bytes] = []
+        self._hold = hold = BodyHold(self._bodies, None if self.key is None else self.key.name)
+        has_room = True
         begun = time.monotonic()
         try:
             async with asyncio.timeout(self._limits.body_s):
@@ -101,10 +109,12 @@ class HTTPExchange:
                         raise ClientDisconnectedError
                     piece = message.get("body", b"")
                     size += len(piece)
-                    if size <= limit:
+                    has_room = has_room and size <= limit and hold.grow(len(piece))
+                    if has_room:
                         pieces.append(piece)
                     else:
                         pieces.clear()
+                        hold.release()
                     if not message.get("more_body", False) or size > _MAX_DISCARDED:
                         break
         except TimeoutError:
@@ -120,7 +130,14 @@ class HTTPExchange:
                 f"the request's body is longer than this server's limit of {limit} bytes",
                 headers={"connection": "close"},
             )
+        if not has_room:
+            raise no_room()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def release_body(self) -> None:
+        """Note that the request has ended, and what was made of its body with it."""
+        if self._hold is not None:
+            self._hold.release()
 
     async def respond(
         self, content: bytes, *, status: int = 200, kind: str = JSON, headers: Mapping[str, str] | None = None

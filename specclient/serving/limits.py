@@ -16,6 +16,9 @@ class Limits:
         running: maximum of concurrent requests.
         waiting: maximum of waiting requests; further ones get status 429.
         body_bytes: maximum size of a request body; a longer one gets status 413.
+        bodies_bytes: maximum size of all bodies that a process holds, beyond the first 64 KiB of each; one
+            key may have half of it. Further ones get status 429. Messages of WebSockets that arrive, or
+            that a provider has not taken, may have as much.
         sockets: maximum of open WebSockets; further ones get status 429.
         message_bytes: maximum size of a message over WebSocket, in both directions; a longer one closes it
             with code 1009. A part of audio may have 15 MiB in the Realtime API.
@@ -35,6 +38,7 @@ class Limits:
     running: int = 1000
     waiting: int = 1000
     body_bytes: int = 32 * 2**20
+    bodies_bytes: int = 2**30
     sockets: int = 200
     message_bytes: int = 16 * 2**20
     json_values: int = JSON_VALUES

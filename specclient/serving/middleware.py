@@ -21,6 +21,7 @@ from specclient.openai_http.errors import (
     shutting_down,
 )
 from specclient.serving.api_forms import OLLAMA_PREFIX
+from specclient.serving.body_memory import BodyMemory
 from specclient.serving.dashboard.page import PAGE
 from specclient.serving.exchange import (
     EXCHANGE_KEY,
@@ -81,6 +82,7 @@ class RequestMiddleware:
         log: RequestLog,
     ) -> None:
         self._app, self._limits, self._log = app, limits, log
+        self._bodies = BodyMemory(limits.bodies_bytes)
         self._warned_at: float | None = None
         self._handlers, self._sockets = handlers, sockets
         self._key, self._keys, self._key_limiter = key, keys, key_limiter
@@ -103,6 +105,7 @@ class RequestMiddleware:
                 entry,
                 limits=self._limits,
                 limit_headers=self._key_limiter.limit_headers,
+                bodies=self._bodies,
             )
             scope[EXCHANGE_KEY] = exchange
             try:
@@ -118,6 +121,7 @@ class RequestMiddleware:
             except ClientDisconnectedError:
                 _log.debug("%s: the client disconnected", request_id)
             finally:
+                exchange.release_body()
                 del scope[EXCHANGE_KEY]  # breaks a reference cycle, which would burden the garbage collector
 
     def _warn_unwritable(self, error: LedgerError) -> None:

@@ -149,6 +149,7 @@ TEMPLATE = """\
 # `specclient serve`: Redis for the rate limits of keys when several workers, on one machine or many, share
 # them (SPECCLIENT_REDIS_URL overrides it); needs the extra `redis`.
 #[server]
+#bodies_bytes = 1073741824       # of all request bodies that a process holds; beyond it status 429
 #grace_s = 30                    # for running requests to end when the server stops
 #head_s = 10.0                   # for the head of a request to arrive
 #idle_s = 75                     # that a connection without a request stays open

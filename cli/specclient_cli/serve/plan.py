@@ -72,6 +72,7 @@ def make_plan(state: State, given: Any) -> ServerPlan:
             running=given["max_running"],
             waiting=given["max_waiting"],
             body_bytes=given["max_body"] * 2**20,
+            bodies_bytes=server.bodies_bytes,
             json_values=server.json_values,
             sockets=server.sockets,
             head_s=server.head_s,

@@ -1,18 +1,27 @@
-"""The WebSocket protocol of a connection: uvicorn's, with an end for clients that do not read."""
+"""The WebSocket protocol of a connection: uvicorn's, with an end for clients that do not read.
+
+It also bounds what messages take that still arrive, or that a slow provider has not taken yet, of all
+connections together. A message in frames without content is bounded by the bytes of its frames.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from specclient.serving.body_memory import BodyHold, BodyMemory
 from specclient.serving.limits import Limits
 
 __all__ = ["SocketProtocol", "socket_options"]
 
 #: Seconds between two pings, and for the answer to one, after which the client counts as gone.
 _PING_S = 20.0
+
+#: Bytes of frames, in addition to twice those of a message, and the codes of a message without room.
+_HEAD_BYTES, _TOO_BIG, _TRY_LATER = 64 * 2**10, 1009, 1013
 
 _BASE: Any = WebSocketsSansIOProtocol
 
@@ -25,11 +34,55 @@ class SocketProtocol(_BASE):  # type: ignore[misc]
     """
 
     on_lost: Callable[[], None] | None = None
+    _memory: BodyMemory
+    _most: int  # bytes of a message
+
+    def connection_made(self, transport: Any) -> None:
+        self._arriving, self._arrived = BodyHold(self._memory, None), 0
+        self._complete: deque[BodyHold] = deque()  # received, and not taken by the application
+        self._taken: BodyHold | None = None  # the message that the application works on
+        super().connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._arrived += len(data)
+        if self._arrived > 2 * self._most + _HEAD_BYTES:
+            self._refuse(_TOO_BIG, "the message's frames are too long")
+        elif not self._arriving.grow(len(data)):
+            self._refuse(_TRY_LATER, "the server is busy: messages take all the memory for them")
+        else:
+            super().data_received(data)
+
+    def send_receive_event_to_app(self) -> None:
+        """Give a complete message to the application."""
+        self._complete.append(self._arriving)
+        self._arriving, self._arrived = BodyHold(self._memory, None), 0
+        super().send_receive_event_to_app()
+
+    async def receive(self) -> Any:
+        """Return the next ASGI message; what the last one took is free."""
+        if self._taken is not None:
+            self._taken.release()
+            self._taken = None
+        message = await super().receive()
+        if message["type"] == "websocket.receive" and self._complete:
+            self._taken = self._complete.popleft()
+        return message
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.on_lost is not None:
             self.on_lost()
+        for hold in (self._arriving, *self._complete):
+            hold.release()
         super().connection_lost(exc)
+
+    def _refuse(self, code: int, reason: str) -> None:
+        if self.transport.is_closing():
+            return
+        if self.handshake_complete:
+            self.conn.send_close(code, reason)
+            self.handle_parser_exception()
+        else:
+            self.transport.close()
 
     async def send(self, message: Any) -> None:
         """Send an ASGI message. A refused handshake is complete for uvicorn, which logs it as failed else."""
@@ -45,8 +98,9 @@ class SocketProtocol(_BASE):  # type: ignore[misc]
 
 def socket_options(limits: Limits) -> dict[str, Any]:
     """Return uvicorn's options of WebSockets. Compression would cost memory for each connection."""
+    attributes = {"_memory": BodyMemory(limits.bodies_bytes), "_most": limits.message_bytes}
     return {
-        "ws": SocketProtocol,
+        "ws": type("LimitedSocketProtocol", (SocketProtocol,), attributes),
         "ws_max_size": limits.message_bytes,
         "ws_ping_interval": _PING_S,
         "ws_ping_timeout": _PING_S,
