@@ -31,6 +31,8 @@ from specclient_local.loading.options import EngineOptions
 from specclient_local.request.params import EngineMethod, Method, Parameters, SamplingParams
 from specclient_local.request.validation import check, integer, optional
 
+_AHEAD = 4  # requests of one call that wait, so that no slot is idle
+
 
 class Engine:
     """Exact speculative decoding of one target model.
@@ -189,6 +191,8 @@ class Engine:
     def generate_many(self, prompt: Prompt, n: int, **params: Unpack[Parameters]) -> list[Generation]:
         """Generate ``n`` answers to a prompt, concurrently as slots allow. The prompt is prefilled once.
 
+        No more requests than that, and a few in addition, are held at a time.
+
         With a ``seed``, answer i equals ``generate`` with ``seed + i``, so the answers differ and are
         reproducible. If one request fails, the others are cancelled.
 
@@ -203,25 +207,28 @@ class Engine:
         check("n", n, "an integer of at least 1", integer(1))
         self._worker.outside_sinks("generate_many()")
         events: queue.SimpleQueue[tuple[int, AnswerEvent]] = queue.SimpleQueue()
-        seed, numbers = params.get("seed"), list[int]()
+        seed, numbers = params.get("seed"), dict[int, int]()  # of open requests, by answer
         answers: dict[int, Generation] = {}
 
         def sink(i: int) -> EventSink:
             return lambda event: events.put((i, event))
 
+        begun = 0
         try:
-            for i in range(n):
-                if seed is not None:
-                    params["seed"] = seed + i
-                numbers.append(self.add(prompt, sink(i), **params))
-            self._worker.start()
             while len(answers) < n:
+                for i in range(begun, min(n, len(answers) + self.slots + _AHEAD)):
+                    if seed is not None:
+                        params["seed"] = seed + i
+                    numbers[i] = self.add(prompt, sink(i), **params)
+                    begun += 1
+                self._worker.start()
                 i, event = events.get()
                 generation = piece_or_raise(event).generation
                 if generation is not None:
                     answers[i] = generation
+                    del numbers[i]
         finally:
-            for number in numbers:
+            for number in numbers.values():
                 self.cancel(number)
         return [answers[i] for i in range(n)]
 

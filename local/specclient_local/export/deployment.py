@@ -19,6 +19,21 @@ DEPLOYMENT_METHODS: tuple[DeploymentMethod, ...] = get_args(DeploymentMethod)
 _DRAFTED = ("draft", "eagle", "eagle3")
 """Methods that need a second checkpoint besides the target's."""
 
+_SAMPLING = (
+    *("bad_words", "frequency_penalty", "length_penalty", "logit_bias", "logprobs", "max_tokens", "min_p"),
+    *(
+        "min_tokens",
+        "n",
+        "presence_penalty",
+        "prompt_logprobs",
+        "repetition_penalty",
+        "response_format",
+        "seed",
+    ),
+    *("stop", "stop_token_ids", "temperature", "top_k", "top_logprobs", "top_p", "typical_p"),
+)
+"""Request parameters that decide how tokens are sampled, by OpenAI's and vLLM's names."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
@@ -42,7 +57,8 @@ class Deployment:
         format: format of the heads: ``speculators``, or empty for that of their authors.
 
     Raises:
-        ConfigurationError: a draft is missing, or the number of widths is not the depth.
+        ConfigurationError: a draft is missing, a sampling parameter is unknown, or the number of widths is
+            not the depth.
     """
 
     target: str
@@ -65,6 +81,10 @@ class Deployment:
         if self.method in _DRAFTED and self.draft is None:
             option = "--draft, a smaller model" if self.method == "draft" else "--heads, a folder or hub id"
             raise ConfigurationError(f"method is {self.method!r}, but there is no draft; add {option}.")
+        if unknown := next((name for name in self.sampling if name not in _SAMPLING), None):
+            raise ConfigurationError(
+                f"the sampling parameter {unknown[:80]!r} is unknown; known are {', '.join(_SAMPLING)}."
+            )
         if self.widths and len(self.widths) != self.depth:
             raise ConfigurationError(
                 f"widths are {list(self.widths)}, but the depth is {self.depth}; give one width per level."

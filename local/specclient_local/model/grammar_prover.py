@@ -7,26 +7,18 @@ stays, and is replaced when a grammar ends it. All engines of this process share
 from __future__ import annotations
 
 import atexit
-import json
 import logging
-import os
-import signal
-import subprocess
-import sys
 import threading
 import weakref
 from collections import OrderedDict
-from contextlib import suppress
 from functools import lru_cache
 from hashlib import blake2b
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Protocol
 
 from specclient.errors import ConfigurationError
 from specclient.runtime.forks import register_fork_reset
 from specclient_local.model import grammar_worker
-from specclient_local.model.grammar_worker import HEADER
+from specclient_local.model.helper_process import HelperProcess, signal_name
 
 _LOG = logging.getLogger("specclient")
 
@@ -38,11 +30,6 @@ _START_S = 120.0
 
 _WALL_PER_CPU = 10
 """How much longer a compilation may take than its processor time, on a busy machine."""
-
-_STACK_BYTES = 2**20
-"""Maximum stack of the thread that compiles; an eighth of what threads usually have."""
-
-_CLOSING_S = 1.0
 
 
 class GrammarVocabularyData(Protocol):
@@ -79,16 +66,16 @@ class GrammarProver:
 
     def _forget(self) -> None:
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process = HelperProcess(
+            grammar_worker.__file__, ("llguidance",), self._memory_bytes, "tries grammars out"
+        )
         self._vocabulary: bytes | None = None
-        self._overran = False
         self._verdicts: OrderedDict[bytes, str | None] = OrderedDict()
 
     @property
     def pid(self) -> int | None:
         """The process id of the process that compiles; None while there is none."""
-        process = self._process
-        return None if process is None or process.poll() is not None else process.pid
+        return self._process.pid
 
     def refusal(
         self, user: object, vocabulary: GrammarVocabularyData, kind: str, text: str, seconds: float
@@ -129,22 +116,15 @@ class GrammarProver:
         with self._lock:
             self._users.discard(user)
             if not self._users:
-                self._stop()
+                self._process.stop()
 
     def kill(self) -> None:
         """End the process at once, even while it compiles; a later grammar starts it again."""
-        process = self._process
-        if process is not None:
-            process.kill()
+        self._process.kill()
 
     def reset_after_fork(self) -> None:
         """Leave the process to the parent."""
-        process = self._process
-        if process is not None:
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    pipe.close()  # unbuffered, so that nothing is written
-            process.returncode = 0  # it is no child of this process, and is not waited for
+        self._process.abandon()
         self._users = weakref.WeakSet()
         self._forget()
 
@@ -160,13 +140,13 @@ class GrammarProver:
         for _ in range(2):  # again, in case something else ended the process
             self._make_ready(vocabulary)
             message = {"kind": kind, "text": text, "seconds": seconds}
-            answer = self._exchange(message, seconds * _WALL_PER_CPU)
+            answer = self._process.exchange(message, seconds * _WALL_PER_CPU)
             if answer is not None:
                 failed = answer.get("failed")
                 if failed is None:
                     return None, True
                 return f"cannot be compiled ({failed}): make it simpler", failed == "MemoryError"
-            overran, code = self._overran, self._stop()
+            overran, code = self._process.overran, self._process.stop()
             reason, certain = _reason(code, overran=overran, seconds=seconds, memory_bytes=self._memory_bytes)
             _LOG.warning("the process that tries grammars out ended (status %s): a grammar %s", code, reason)
             if certain:
@@ -175,66 +155,19 @@ class GrammarProver:
 
     def _make_ready(self, vocabulary: GrammarVocabularyData) -> None:
         """Start the process unless it runs, and hand it the vocabulary unless it has it."""
-        if self._process is not None and self._process.poll() is not None:
-            self._stop()
-        if self._process is None:
-            self._process = _started(self._memory_bytes)
+        if self._process.start():
             self._vocabulary = None
         if self._vocabulary == vocabulary.digest:
             return
         tokens = [piece.decode("latin-1") for piece in vocabulary.tokens]
-        if self._exchange({"tokens": tokens, "special": vocabulary.special_token_ids}, _START_S) is None:
-            code = self._stop()
+        message = {"tokens": tokens, "special": vocabulary.special_token_ids}
+        if self._process.exchange(message, _START_S) is None:
+            code = self._process.stop()
             raise ConfigurationError(
                 f"the process that tries grammars out ended (status {code}) while it read a vocabulary of "
                 f"{len(tokens)} tokens; raise grammar_memory_bytes in [server.requests]."
             )
         self._vocabulary = vocabulary.digest
-
-    def _exchange(self, message: dict[str, Any], seconds: float) -> dict[str, Any] | None:
-        """Send a message and return the answer; None if the process has ended, or is ended for the time."""
-        process = self._process
-        assert process is not None
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self._overran = False
-        timer = threading.Timer(seconds, self._overrun, args=(process,))
-        timer.daemon = True
-        timer.start()
-        try:
-            body = json.dumps(message).encode()
-            _write(process.stdin.fileno(), HEADER.pack(len(body)) + body)
-            head = grammar_worker.read_exactly(process.stdout.fileno(), HEADER.size)
-            if head is None:
-                return None
-            answer = grammar_worker.read_exactly(process.stdout.fileno(), HEADER.unpack(head)[0])
-            return None if answer is None else dict(json.loads(answer))
-        except OSError:  # the process has ended
-            return None
-        except BaseException:
-            process.kill()  # its answer would be read as that of another grammar
-            raise
-        finally:
-            timer.cancel()
-
-    def _overrun(self, process: subprocess.Popen[bytes]) -> None:
-        self._overran = True
-        process.kill()
-
-    def _stop(self) -> int | None:
-        """End the process and return its exit status; None if there is none."""
-        process, self._process, self._vocabulary = self._process, None, None
-        if process is None:
-            return None
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
-        try:
-            return process.wait(_CLOSING_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return process.wait()
 
 
 @lru_cache
@@ -243,55 +176,6 @@ def grammar_prover(memory_bytes: int) -> GrammarProver:
     prover = GrammarProver(memory_bytes)
     atexit.register(prover.kill)
     return prover
-
-
-def _started(memory_bytes: int) -> subprocess.Popen[bytes]:
-    """Start the process.
-
-    Raises:
-        ConfigurationError: it cannot be started.
-    """
-    library = find_spec("llguidance")
-    folders = list(library.submodule_search_locations or ()) if library is not None else []
-    settings = {
-        "path": [str(Path(folder).parent) for folder in folders],
-        "memory_bytes": memory_bytes,
-        "stack_bytes": _stack_bytes(),
-    }
-    try:
-        return subprocess.Popen(  # noqa: S603 - this interpreter, and a file of this package
-            [sys.executable, "-I", grammar_worker.__file__, json.dumps(settings)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-            env={**os.environ, "MALLOC_ARENA_MAX": "2"},  # arenas count as memory
-        )
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(
-            f"the process that tries grammars out cannot be started ({sys.executable}: {error}); grammars of "
-            "more than a few kilobytes need it."
-        ) from error
-
-
-def _stack_bytes() -> int:
-    """Return the stack for compilations: at most half of what a thread of this process has."""
-    own = threading.stack_size()
-    if own == 0:
-        try:
-            import resource  # noqa: PLC0415 - not on Windows
-        except ImportError:
-            own = 2**20
-        else:
-            soft, _ = resource.getrlimit(resource.RLIMIT_STACK)
-            own = 2 * 2**20 if soft == resource.RLIM_INFINITY else soft
-    return max(min(_STACK_BYTES, own // 2 // 4096 * 4096), 2**16)
-
-
-def _write(target: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(target, view) :]
 
 
 def _reason(code: int | None, *, overran: bool, seconds: float, memory_bytes: int) -> tuple[str, bool]:
@@ -303,7 +187,7 @@ def _reason(code: int | None, *, overran: bool, seconds: float, memory_bytes: in
         seconds: the processor time that the grammar had.
         memory_bytes: the memory that the process had.
     """
-    name = signal.Signals(-code).name if code is not None and -code in set(signal.Signals) else str(code)
+    name = signal_name(code)
     if overran or name == "SIGPROF":
         return (
             f"takes more than {seconds:g} s to compile: make it simpler, or raise grammar_s in "

@@ -1,22 +1,16 @@
-"""Compiles grammars in a process of its own, for which this file is the program.
+"""Compiles grammars in a helper process, whose program this file is.
 
 A grammar that overflows the stack, or takes too much time or memory, ends this process instead of the
 engine's. The parent (:mod:`specclient_local.model.grammar_prover`) starts it, and compiles what ended well.
 
-The file imports nothing of the package, so that the process starts fast and stays small. Messages are JSON
-objects behind their length, four bytes in network order: ``{"vocabulary": name, "tokens": [text, …],
-"special": [id, …]}`` makes a vocabulary the current one; ``{"kind": …, "text": …, "seconds": …}`` compiles a
-grammar and computes its first mask. The answer is ``{}``, or ``{"failed": reason}``.
+The file imports nothing of the package; see :mod:`specclient_local.model.helper_worker`. The message
+``{"tokens": [text, …], "special": [id, …]}`` makes a vocabulary the current one; ``{"kind": …, "text": …,
+"seconds": …}`` compiles a grammar and computes its first mask. The answer is ``{}``, or ``{"failed":
+reason}``.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import struct
-import sys
-import threading
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,9 +21,6 @@ WHITE_SPACE = r" |\r?\n[ \t]{0,40}"
 
 TOKENIZED_BYTES = 1024
 """Maximum bytes that are tokenized in one call: the library uses the first token alone."""
-
-HEADER = struct.Struct("!I")
-"""The length of a message."""
 
 
 class GrammarError(Exception):
@@ -128,66 +119,19 @@ def _compile(tokenizer: LLTokenizer, message: dict[str, Any], answer: dict[str, 
         answer["failed"] = type(error).__name__
 
 
-def read_exactly(source: int, count: int) -> bytes | None:
-    """Read so many bytes; None at the end."""
-    parts = bytearray()
-    while len(parts) < count:
-        part = os.read(source, count - len(parts))
-        if not part:
-            return None
-        parts += part
-    return bytes(parts)
+_current: list[LLTokenizer] = []
 
 
-def _limit_memory(count: int) -> None:
-    try:
-        import resource  # noqa: PLC0415 - not on Windows
-    except ImportError:
-        return
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    count = count if hard == resource.RLIM_INFINITY else min(count, hard)
-    try:
-        resource.setrlimit(resource.RLIMIT_AS, (count, hard))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-    except (OSError, ValueError):
-        return  # macOS refuses it; the limit of time remains
+def prepare(_settings: dict[str, Any]) -> None:
+    """Import the library, before memory is limited and time counts."""
+    import llguidance  # noqa: F401, PLC0415 - after the path is set
 
 
-def _limit_time(seconds: float) -> None:
-    """End the process after so many seconds of processor time in all of its threads; 0 for no limit."""
-    if hasattr(signal, "setitimer"):
-        signal.setitimer(signal.ITIMER_PROF, seconds)
-
-
-def main() -> None:
-    """Serve the parent until it closes the standard input."""
-    settings = json.loads(sys.argv[1])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C in a terminal reaches the whole process group
-    sys.path += settings["path"]
-    answers = os.dup(1)
-    os.dup2(2, 1)  # what the library prints is not an answer
-    import llguidance  # noqa: F401, PLC0415 - before memory is limited and time counts
-
-    _limit_memory(settings["memory_bytes"])
-    threading.stack_size(settings["stack_bytes"])
-    tokenizer: LLTokenizer | None = None
-    while (head := read_exactly(0, HEADER.size)) is not None:
-        body = read_exactly(0, HEADER.unpack(head)[0])
-        if body is None:
-            return
-        message, answer = json.loads(body), dict[str, str]()
-        if "tokens" in message:
-            tokenizer = _tokenizer(message)
-        else:
-            assert tokenizer is not None
-            thread = threading.Thread(target=_compile, args=(tokenizer, message, answer))
-            _limit_time(message["seconds"])
-            thread.start()
-            thread.join()
-            _limit_time(0)
-        written = json.dumps(answer).encode()
-        os.write(answers, HEADER.pack(len(written)) + written)
-
-
-if __name__ == "__main__":
-    main()
+def answer(message: dict[str, Any]) -> dict[str, str]:
+    """Answer a message of the parent."""
+    found = dict[str, str]()
+    if "tokens" in message:
+        _current[:] = [_tokenizer(message)]
+    else:
+        _compile(_current[0], message, found)
+    return found

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer as Library
 
 from specclient.errors import BadRequestError, CheckpointError, ContextOverflowError
 from specclient.runtime.forks import import_lock
+from specclient_local.model.chat_template import chat_renderer
 from specclient_local.model.checkpoint_files import (
     MAX_JSON_BYTES,
     check_files,
@@ -274,22 +275,12 @@ class Tokenizer:
             most: the allowed number of tokens; None for any. A chat that certainly has more is not encoded.
 
         Raises:
-            BadRequestError: the checkpoint has no template, or the template rejects the messages.
+            BadRequestError: the checkpoint has no template, or the template rejects the messages, fails, or
+                takes too much time or memory.
             ContextOverflowError: the chat is too long.
         """
-        from jinja2 import TemplateError  # noqa: PLC0415 - as above
-
         template = self.template(tools)
-        try:
-            text = self._chat.apply_chat_template(
-                list(messages),
-                tools=list(tools) or None,
-                chat_template=template,
-                tokenize=False,
-                add_generation_prompt=True,
-            )
-        except (TemplateError, TypeError) as error:
-            raise BadRequestError(f"messages do not fit the model's chat template: {error}") from error
+        text = chat_renderer().render(template, messages, tools, self._chat.special_tokens_map)
         if most is not None:
             self.check_length("messages", text, most)
         return self.encode(text, begins=False)  # the template writes the special tokens itself

@@ -64,6 +64,21 @@ def test_generate_many_uses_consecutive_seeds(checkpoint):
         assert free_slots(engine) == [0, 1]
 
 
+def test_generate_many_holds_no_more_requests_than_it_needs(checkpoint):
+    """So that the number of answers does not decide the memory of those that have not begun."""
+    with load(checkpoint(eos_token_id=None), slots=2, max_waiting=4) as engine:
+        held, add = [], engine.add
+
+        def counted(*args, **kwargs):
+            held.append(engine.unfinished)
+            return add(*args, **kwargs)
+
+        engine.add = counted
+        assert len(engine.generate_many("x", 40, max_tokens=2)) == 40
+        assert len(held) == 40
+        assert max(held) <= 6
+
+
 async def test_an_unread_stream_does_not_block_other_streams(checkpoint):
     with load(checkpoint(eos_token_id=None), slots=2) as engine:
         slow = engine.astream("x", max_tokens=100)

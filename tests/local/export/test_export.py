@@ -252,6 +252,11 @@ def test_inconsistent_deployments_are_rejected() -> None:
         replace(DRAFTED, widths=(2, 2))
 
 
+def test_an_unknown_sampling_parameter_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ConfigurationError, match=r"parameter 'min-p' is unknown; known are .*min_p"):
+        replace(DRAFTED, sampling=("top_k", "min-p"))
+
+
 def test_heads_tokenizers_and_sampling_defaults_are_read_from_folders(tmp_path: Path) -> None:
     target = write_checkpoint(tmp_path / "target")
     other = write_checkpoint(tmp_path / "other", vocab_size=280)

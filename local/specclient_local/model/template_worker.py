@@ -1,0 +1,36 @@
+"""Renders chat templates in a helper process, whose program this file is.
+
+A checkpoint's template is a program in Jinja, which can loop, recurse and take memory without end, also in
+one operation that nothing in its process could interrupt. It runs in Jinja's sandbox, by transformers. The
+file imports nothing of the package; see :mod:`specclient_local.model.helper_worker`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def prepare(_settings: dict[str, Any]) -> None:
+    """Import the library, before memory is limited and time counts."""
+    from transformers.utils import chat_template_utils  # noqa: F401, PLC0415 - after the path is set
+
+
+def answer(message: dict[str, Any]) -> dict[str, str]:
+    """Render a chat; return its text, or the error and whether it was the template's or Jinja's own."""
+    from transformers.utils.chat_template_utils import render_jinja_template  # noqa: PLC0415 - as above
+
+    try:
+        rendered, _ = render_jinja_template(
+            conversations=[message["messages"]],
+            tools=message["tools"],
+            chat_template=message["template"],
+            add_generation_prompt=True,
+            **message["special"],
+        )
+        text = rendered[0]
+        if len(text) > message["most_characters"]:
+            return {"error": f"the text has {len(text)} characters; at most {message['most_characters']}"}
+        text.encode()  # a template may cut a character in two
+    except Exception as error:  # noqa: BLE001 - a template may raise any exception
+        return {"error": f"{type(error).__name__}: {error}"[:500]}
+    return {"text": text}
