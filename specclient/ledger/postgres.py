@@ -6,8 +6,12 @@ extra ``postgres`` installs it.
 
 from __future__ import annotations
 
+import os
+import socket
+import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from decimal import Decimal
 from typing import Any, TypeVar
 
@@ -22,6 +26,7 @@ from sqlalchemy import (
     Table,
     Text,
     create_engine,
+    event,
     inspect,
     text,
 )
@@ -52,10 +57,20 @@ T = TypeVar("T")
 #: Rows fetched at a time, so that memory is bounded.
 _PAGE = 2000
 _CONNECT_S = 5
+#: Seconds after which a server that does not answer is given up, so that no thread waits for it for ever.
+SILENT_S = 60.0
+#: Limits of a transaction at the server, in milliseconds: of a statement, and of the time between two, after
+#: which the server ends the transaction of a suspended process, whose lock would stop all writers. They hold
+#: for the transaction alone, as poolers share connections.
+_LIMITS = (
+    "set_config('statement_timeout', '30000', true), "
+    "set_config('idle_in_transaction_session_timeout', '60000', true)"
+)
 #: The advisory lock of writers: shared for adding rows, which do not conflict, exclusive for all else.
 _LOCK = 0x5EC_C057
-_LOCK_EXCLUSIVE = text(f"SELECT pg_advisory_xact_lock({_LOCK})")
-_LOCK_SHARED = text(f"SELECT pg_advisory_xact_lock_shared({_LOCK})")
+_LOCK_TO_UPGRADE = text(f"SELECT pg_advisory_xact_lock({_LOCK})")  # which may take long
+_LOCK_EXCLUSIVE = text(f"SELECT {_LIMITS}, pg_advisory_xact_lock({_LOCK})")
+_LOCK_SHARED = text(f"SELECT {_LIMITS}, pg_advisory_xact_lock_shared({_LOCK})")
 
 _TYPES: Mapping[ColumnKind, str] = {
     "text": "TEXT",
@@ -113,6 +128,7 @@ class PostgresStore:
         if self._url.get_backend_name() != "postgresql":
             raise ValueError("not a PostgreSQL URL")
         self._engine: Engine | None = None
+        self._connections: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def exists(self) -> bool:
         """Return True: whether the database exists is known only when it is read."""
@@ -139,7 +155,8 @@ class PostgresStore:
         engine = self._open()
         try:
             with self._errors("read"), engine.connect() as connection:
-                found = connection.execution_options(yield_per=_PAGE).execute(text(sql), dict(params))
+                with self._watched():
+                    found = connection.execution_options(yield_per=_PAGE).execute(text(sql), dict(params))
                 yield from map(_plain, found)
         finally:
             engine.dispose()
@@ -158,8 +175,27 @@ class PostgresStore:
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
         engine = self._engine = self._engine or self._open()
-        with self._errors("write"), engine.begin() as connection:
+        with self._errors("write"), self._watched(), engine.begin() as connection:
             yield connection
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Break the connections off after :data:`SILENT_S`; who waits for an answer then gets an error."""
+        timer = threading.Timer(SILENT_S, self._break_off)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _break_off(self) -> None:
+        for connection in tuple(self._connections):
+            with (
+                suppress(Exception),  # it is closed already, or the driver tells no socket
+                socket.socket(fileno=os.dup(connection.fileno())) as end,
+            ):
+                end.shutdown(socket.SHUT_RDWR)
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:
@@ -183,6 +219,7 @@ class PostgresStore:
         try:
             with self._errors("open"):
                 engine = create_engine(self._url, pool_pre_ping=True, connect_args=options)
+            event.listen(engine, "connect", lambda connection, _: self._connections.add(connection))
         except ImportError as error:
             raise LedgerError(
                 f"cannot open the ledger {self.name}: its driver is not installed ({error.name}); "
@@ -197,11 +234,11 @@ class PostgresStore:
         return engine
 
     def _upgrade(self, engine: Engine) -> None:
-        with engine.connect() as connection:
+        with self._watched(), engine.connect() as connection:
             if self._version(connection) == SCHEMA_VERSION:
                 return
         with engine.begin() as connection:
-            connection.execute(_LOCK_EXCLUSIVE)
+            connection.execute(_LOCK_TO_UPGRADE)
             upgrade(
                 _executing(connection), self._version(connection), _TYPES
             )  # or another process has done it

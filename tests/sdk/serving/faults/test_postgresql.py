@@ -20,6 +20,7 @@ from specclient import Budget, LedgerError
 from specclient.budgets.budgets import Budgets
 from specclient.config import Settings
 from specclient.ledger.ledger import Ledger
+from specclient.ledger.postgres import PostgresStore
 from specclient.prices.prices import Prices
 from specclient.routing.learn.estimator import Estimator
 from specclient.types.call import Call
@@ -246,3 +247,32 @@ async def test_a_hard_budget_refuses_in_time_when_the_database_hangs(postgres: P
             "the refused call holds a reservation"
         )
         accounts.ledger.close()
+
+
+def test_a_server_that_stays_silent_is_given_up_and_used_again(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also on a connection that was used before, and on a new one; no thread waits for ever."""
+    monkeypatch.setattr("specclient.ledger.postgres.SILENT_S", 0.5)
+    with SlowProxy(postgres.port) as proxy:
+        store = PostgresStore(postgres.url_of(postgres.create_database(), proxy.port))
+        assert store.transact(lambda execute: execute("SELECT 1")) == [(1,)]
+        proxy.stall()
+        for _ in range(2):
+            begun = time.monotonic()
+            with pytest.raises(LedgerError):
+                store.transact(lambda execute: execute("SELECT 1"))
+            assert time.monotonic() - begun < 30
+        proxy.go_on()
+        assert store.transact(lambda execute: execute("SELECT 1")) == [(1,)]
+        store.close()
+
+
+def test_a_statement_and_an_open_transaction_have_limits_at_the_server(postgres: PostgresServer) -> None:
+    """For the transaction alone: a pooler hands the connection to others afterwards."""
+    store = PostgresStore(postgres.url_of(postgres.create_database()))
+    names = ("statement_timeout", "idle_in_transaction_session_timeout")
+    found = store.transact(lambda execute: [execute(f"SHOW {name}")[0][0] for name in names])
+    assert found == ["30s", "1min"]
+    assert [*store.query("SELECT current_setting('statement_timeout')")] == [("0",)]
+    store.close()
