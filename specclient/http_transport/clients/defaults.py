@@ -50,9 +50,9 @@ class DefaultAsyncHttpxClient(httpx.AsyncClient):
 
 def DefaultAioHttpClient(**options: Any) -> httpx.AsyncClient:  # noqa: N802 - the name users know
     """Return an ``httpx.AsyncClient`` that uses aiohttp for its I/O, with this package's defaults."""
-    from httpx_aiohttp import HttpxAiohttpClient  # noqa: PLC0415 - aiohttp takes 0.1 s to import
+    from specclient.http_transport.clients.httpx_over_aiohttp import HttpxOverAiohttp  # noqa: PLC0415 - aiohttp
 
-    return HttpxAiohttpClient(**_with_defaults(options))
+    return HttpxOverAiohttp(**_with_defaults(options))
 
 
 def DefaultHttpx2Client(**options: Any) -> Any:  # noqa: N802 - the name users know

@@ -139,9 +139,11 @@ def _new_httpx_client(kind: ClientKind, connections: int) -> httpx.AsyncClient:
     client: Any = httpx.AsyncClient
     if kind != "httpx":
         with import_lock:
-            from httpx_aiohttp import HttpxAiohttpClient  # noqa: PLC0415 - aiohttp takes 0.1 s to import
+            from specclient.http_transport.clients.httpx_over_aiohttp import (  # noqa: PLC0415 - aiohttp
+                HttpxOverAiohttp,
+            )
 
-        client = HttpxAiohttpClient
+        client = HttpxOverAiohttp
     try:
         own: httpx.AsyncClient = client(**options)
     except (httpx.InvalidURL, ValueError):

@@ -31,6 +31,7 @@ from specclient.errors import (
 from specclient.http_transport import Transport
 from specclient.http_transport.body_limits import MAX_ERROR_BODY_BYTES
 from specclient.http_transport.clients import timeouts
+from specclient.http_transport.clients.defaults import DefaultAioHttpClient
 from specclient.types.wire import WireRequest
 
 pytestmark = pytest.mark.anyio
@@ -40,6 +41,7 @@ MIB = 2**20
 _CLIENTS: Mapping[str, Callable[[], Any] | None] = {
     "aiohttp": None,
     "httpx": None,
+    "DefaultAioHttpClient": DefaultAioHttpClient,
     "users httpx.AsyncClient": lambda: httpx.AsyncClient(follow_redirects=True),
     "users httpx.Client": lambda: httpx.Client(follow_redirects=True),
     "users httpx2.AsyncClient": lambda: httpx2.AsyncClient(follow_redirects=True),
@@ -308,6 +310,7 @@ async def test_a_stream_may_last_longer_than_the_timeout(openai_server: OpenAISe
     assert await collect(make(timeout=1), post(openai_server)) == [b"1"] * 8
 
 
+@pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")  # aiohttp, over httpx
 async def test_a_server_that_does_not_read_the_request_is_ended(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
