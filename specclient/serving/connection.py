@@ -26,6 +26,7 @@ from specclient.openai_http.errors import ServingError, bad_request
 from specclient.serving.half_closed import DepartureWatch
 from specclient.serving.limits import Limits
 from specclient.serving.open_connections import OpenConnections, max_descriptors
+from specclient.serving.sockets.protocol import handshake_error
 
 fcntl: ModuleType | None
 try:
@@ -194,6 +195,9 @@ class _LimitedHTTPProtocol(_BASE):  # type: ignore[misc]
 
     def handle_websocket_upgrade(self) -> None:
         """Hand the connection over to the protocol of WebSockets; it stays counted as busy."""
+        if (error := handshake_error(self.url, self.headers)) is not None:
+            self._refuse(error)
+            return
         self._handed_over = True
         self._cancel_head_timer()
         super().handle_websocket_upgrade()

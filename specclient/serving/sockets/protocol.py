@@ -7,15 +7,25 @@ connections together. A message in frames without content is bounded by the byte
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from specclient.openai_http.errors import ServingError
 from specclient.serving.body_memory import BodyHold, BodyMemory
 from specclient.serving.limits import Limits
 
-__all__ = ["SocketProtocol", "socket_options"]
+__all__ = ["SocketProtocol", "handshake_error", "socket_options"]
+
+#: Lines of a handshake, and bytes of each, that the library reads (websockets, ``http11.py``), and what a
+#: line has besides name and value.
+_LINES, _LINE_BYTES, _LINE_MARKS = 128, 8192, 16
+#: The answer to a handshake that the library cannot read, such as one with a body.
+_BAD_HANDSHAKE = (
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 43\r\nconnection: close\r\n\r\n"
+    b"the handshake of a WebSocket must be a GET\n"
+)
 
 #: Seconds between two pings, and for the answer to one, after which the client counts as gone.
 _PING_S = 20.0
@@ -51,6 +61,11 @@ class SocketProtocol(_BASE):  # type: ignore[misc]
             self._refuse(_TRY_LATER, "the server is busy: messages take all the memory for them")
         else:
             super().data_received(data)
+            if not (
+                self.handshake_initiated or self.transport.is_closing()
+            ):  # the head is in the first piece
+                self.transport.write(_BAD_HANDSHAKE)
+                self.transport.close()
 
     def send_receive_event_to_app(self) -> None:
         """Give a complete message to the application."""
@@ -94,6 +109,22 @@ class SocketProtocol(_BASE):  # type: ignore[misc]
         """End a connection whose client does not answer, which would not read what is left to send."""
         super().keepalive_timeout()
         self.transport.abort()
+
+
+def handshake_error(url: bytes, headers: Sequence[tuple[bytes, bytes]]) -> ServingError | None:
+    """Return why the head of a handshake cannot be read, None if it can.
+
+    The library waits for ever after a head that it cannot read.
+    """
+    longest = max(len(url), *(len(name) + len(text) for name, text in headers))
+    if len(headers) <= _LINES and longest + _LINE_MARKS <= _LINE_BYTES:
+        return None
+    return ServingError(
+        431,
+        f"the head of a WebSocket's handshake has {len(headers)} headers and a line of {longest} bytes; it "
+        f"may have {_LINES} headers of {_LINE_BYTES - _LINE_MARKS} bytes: shorten query and headers",
+        code="invalid_http",
+    )
 
 
 def socket_options(limits: Limits) -> dict[str, Any]:

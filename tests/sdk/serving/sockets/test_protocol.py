@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -82,3 +83,34 @@ def test_a_message_of_frames_without_content_is_bounded(socket_server: SocketSer
         with pytest.raises(ConnectionClosed) as closed:
             client.recv(timeout=20)
         assert closed.value.rcvd is None or closed.value.rcvd.code == 1009
+
+
+ASK = (
+    b"upgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    b"sec-websocket-version: 13\r\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("query", "lines", "end", "status"),
+    [
+        (b"", b"x-a: " + b"a" * 8000 + b"\r\n", b"", b"101"),
+        (b"", b"x-a: " + b"a" * 9000 + b"\r\n", b"", b"431"),
+        (b"", b"x-a: " + b"a" * 70_000 + b"\r\n", b"", b"431"),
+        (b"", b"".join(b"x-%d: 1\r\n" % i for i in range(200)), b"", b"431"),
+        (b"&x=" + b"q" * 9000, b"", b"", b"431"),
+        (b"", b"content-length: 3\r\n", b"abc", b"400"),
+        (b"", b"transfer-encoding: chunked\r\n", b"0\r\n\r\n", b"400"),
+        (b"", b"sec-websocket-version: 7\r\n", b"", b"400"),
+    ],
+    ids=["long", "longer", "longest", "many", "query", "body", "chunked", "version"],
+)
+def test_a_handshake_is_answered_whatever_its_head_is(
+    small: Served, query: bytes, lines: bytes, end: bytes, status: bytes
+) -> None:
+    """The library gives no sign of a head that it cannot read; the connection would stay open for ever."""
+    with socket.create_connection(("127.0.0.1", small.port), timeout=20) as sock:
+        sock.sendall(
+            b"GET %b HTTP/1.1\r\nhost: localhost\r\n" % (PATH.encode() + query) + ASK + lines + b"\r\n" + end
+        )
+        assert sock.recv(65_536).startswith(b"HTTP/1.1 " + status)
