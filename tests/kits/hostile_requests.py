@@ -19,6 +19,7 @@ from typing import Any, Literal, Required, TypedDict, Union, get_args, get_origi
 
 from anthropic.types.message_create_params import MessageCreateParamsNonStreaming
 from google.genai import types as genai_types
+from hostile_sockets import socket_bytes
 from hypothesis import strategies as st
 from route_requests import (
     BOUNDS,
@@ -90,11 +91,13 @@ class HostileRequest:
         content: its bytes.
         leaves: whether the client disconnects without reading.
         shown: a short description.
+        then: bytes that follow the head of the answer.
     """
 
     content: bytes
     leaves: bool
     shown: str
+    then: bytes = b""
 
 
 def every_row() -> list[Row]:
@@ -150,7 +153,7 @@ def _fields_of(path: str) -> Mapping[str, Any]:
 def _published_body(draw: Any, path: str, names: tuple[str, ...]) -> dict[str, Any]:
     """Draw a body of a route's published parameters."""
     fields, names = _fields_of(path), _OLLAMA.get(path, names)
-    body: dict[str, Any] = {"model": draw(st.sampled_from([LOCAL, LOCAL, HOSTED, "auto"]))}
+    body: dict[str, Any] = {"model": draw(st.sampled_from([LOCAL, LOCAL, HOSTED, "auto", "quick"]))}
     known = sorted({*fields, *names} - {"model"}) or ["input"]
     for name in draw(st.lists(st.sampled_from(known), max_size=4)):
         body[name] = draw(_values_of(fields[name]) if name in fields else VALUES)
@@ -281,6 +284,9 @@ _ROWS = every_row()
 @st.composite
 def hostile_requests(draw: Any) -> HostileRequest:
     """Draw a request."""
+    if draw(st.integers(0, 11)) == 0:
+        content, then, shown = draw(socket_bytes())
+        return HostileRequest(content, draw(st.integers(0, 19)) == 0, shown, then)
     lines = draw(st.just([]) | HEADERS)
     if draw(st.integers(0, 9)) == 0:
         verb, path, body = draw(VERBS), draw(PATHS) + draw(QUERIES), draw(st.binary(max_size=30))

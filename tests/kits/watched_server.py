@@ -73,6 +73,7 @@ class WatchedServer:
             'default_provider = "mine"\ndefault_model = "local/demo"\ncandidates = ["mine/m-large"]\n'
             f'[providers.mine]\nbase_url = "{upstream}"\napi_key = "sk-up"\nmodels = ["m-large"]\n'
             '[prices."mine/*"]\ninput = 2\noutput = 8\n[local]\nthreads = 1\n'
+            '[aliases]\nquick = "local/demo"\n'
         )
         keep = {name: text for name, text in os.environ.items() if not name.endswith("_API_KEY")}
         homes = dict.fromkeys(("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"), str(folder))
@@ -172,7 +173,7 @@ class WatchedServer:
             pid: int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * page / 2**20 for pid in self.workers
         }
 
-    def send(self, request: bytes, *, seconds: float = 60.0) -> tuple[int, bytes]:
+    def send(self, request: bytes, *, seconds: float = 60.0, then: bytes = b"") -> tuple[int, bytes]:
         """Send bytes on a new connection; return the status and the body.
 
         The status is 0 if this client left before the answer, and -1 if the server closed without one.
@@ -180,6 +181,7 @@ class WatchedServer:
         Args:
             request: the complete HTTP request, which asks for the connection to be closed.
             seconds: after which this client disconnects.
+            then: bytes that follow the head of the answer.
         """
         end = time.monotonic() + seconds
         answer, none = bytearray(), 0
@@ -195,6 +197,9 @@ class WatchedServer:
                     none = -1
                     break
                 answer += piece
+                if then and b"\r\n\r\n" in answer:
+                    sock.sendall(then)
+                    then = b""
         head, _, body = bytes(answer).partition(b"\r\n\r\n")
         return (int(head.split(b" ")[1]) if head.startswith(b"HTTP/1.1 ") else none), body
 

@@ -168,7 +168,8 @@ def _bombard(server: WatchedServer, count: int, *, seeded: bool) -> Counter[int]
     )
     @given(request=hostile_requests())
     def send(request: HostileRequest) -> None:
-        status, body = server.send(request.content, seconds=0 if request.leaves else PATIENCE_S)
+        patience_s = 0 if request.leaves else PATIENCE_S
+        status, body = server.send(request.content, seconds=patience_s, then=request.then)
         statuses[status] += 1
         assert status not in (500, 501), (request.shown, body[:500])
         assert server.living() == server.workers, (request.shown, server.log()[-2000:])

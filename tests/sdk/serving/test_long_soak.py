@@ -100,7 +100,7 @@ class Clients:
         key = f"authorization: Bearer {self._keys['free']}\r\n".encode()
         content = b"%b\r\n%b%b" % (line, key, rest)
         seconds = 0 if request.leaves else PATIENCE_S
-        status, body = await asyncio.to_thread(self._server.send, content, seconds=seconds)
+        status, body = await asyncio.to_thread(self._server.send, content, seconds=seconds, then=request.then)
         assert status != 500, (request.shown, body[:500])
         self.sent.counts[f"hostile {status}"] += 1
 
