@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -39,13 +40,20 @@ _BASE: Any = WebSocketsSansIOProtocol
 class SocketProtocol(_BASE):  # type: ignore[misc]
     """One WebSocket of a client.
 
+    Args:
+        memory: counts the bytes of messages.
+        most: bytes of a message.
+        options: uvicorn's.
+
     Attributes:
         on_lost: called once the connection is closed.
     """
 
     on_lost: Callable[[], None] | None = None
-    _memory: BodyMemory
-    _most: int  # bytes of a message
+
+    def __init__(self, memory: BodyMemory, most: int, **options: Any) -> None:
+        super().__init__(**options)
+        self._memory, self._most = memory, most
 
     def connection_made(self, transport: Any) -> None:
         self._arriving, self._arrived = BodyHold(self._memory, None), 0
@@ -129,9 +137,8 @@ def handshake_error(url: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Servi
 
 def socket_options(limits: Limits) -> dict[str, Any]:
     """Return uvicorn's options of WebSockets. Compression would cost memory for each connection."""
-    attributes = {"_memory": BodyMemory(limits.bodies_bytes), "_most": limits.message_bytes}
-    return {
-        "ws": type("LimitedSocketProtocol", (SocketProtocol,), attributes),
+    return {  # which workers get pickled
+        "ws": partial(SocketProtocol, BodyMemory(limits.bodies_bytes), limits.message_bytes),
         "ws_max_size": limits.message_bytes,
         "ws_ping_interval": _PING_S,
         "ws_ping_timeout": _PING_S,
