@@ -20,14 +20,14 @@ def answer(message: dict[str, Any]) -> dict[str, str]:
     from transformers.utils.chat_template_utils import render_jinja_template  # noqa: PLC0415 - as above
 
     try:
-        rendered, _ = render_jinja_template(
+        found: Any = render_jinja_template(
             conversations=[message["messages"]],
             tools=message["tools"],
             chat_template=message["template"],
             add_generation_prompt=True,
             **message["special"],
         )
-        text = rendered[0]
+        text: str = found[0][0]
         if len(text) > message["most_characters"]:
             return {"error": f"the text has {len(text)} characters; at most {message['most_characters']}"}
         text.encode()  # a template may cut a character in two

@@ -32,10 +32,15 @@ class EndingTransport(AiohttpTransport):
 class HttpxOverAiohttp(HttpxAiohttpClient):
     """``httpx.AsyncClient`` with aiohttp's I/O; arguments are those of ``httpx.AsyncClient``."""
 
-    def _init_transport(
-        self, *, transport: httpx.AsyncBaseTransport | None = None, **options: Any
-    ) -> httpx.AsyncBaseTransport:
-        return EndingTransport(**options) if transport is None else transport
+    def _init_transport(self, *args: Any, **options: Any) -> httpx.AsyncBaseTransport:
+        return _ending(super()._init_transport(*args, **options))
 
-    def _init_proxy_transport(self, proxy: httpx.Proxy, **options: Any) -> httpx.AsyncBaseTransport:
-        return EndingTransport(proxy=proxy, **options)
+    def _init_proxy_transport(self, *args: Any, **options: Any) -> httpx.AsyncBaseTransport:
+        return _ending(super()._init_proxy_transport(*args, **options))
+
+
+def _ending(transport: httpx.AsyncBaseTransport) -> httpx.AsyncBaseTransport:
+    """Return a transport whose bodies end; a transport of the caller is used as it is."""
+    if type(transport) is not AiohttpTransport:
+        return transport
+    return EndingTransport(verify=transport.ssl_context, limits=transport.limits, proxy=transport.proxy)

@@ -15,6 +15,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from websockets.exceptions import ConnectionClosed
@@ -149,7 +150,8 @@ class SocketRelay:
             event: dict[str, Any] = {}
             try:
                 data = message.encode() if isinstance(message, str) else message
-                event = json_object(data, self._limits.json_values)
+                parse = partial(json_object, data, self._limits.json_values)
+                event = await self._gate.off_loop.run(len(data), parse)
                 await self._pass_on(message, event)
             except ConnectionClosed:
                 return  # the other task closes the client's side with the provider's code
@@ -182,7 +184,9 @@ class SocketRelay:
         if self._provider is None or self._meter is None:
             raise bad_request("type", f"the first event must be {CREATE} whose model names the provider")
         try:
-            await self._provider.send(message if ready is event else json.dumps(ready))
+            if ready is not event:
+                message = await self._gate.off_loop.run(len(message), partial(json.dumps, ready))
+            await self._provider.send(message)
         except ConnectionClosed:
             if sent is not None:
                 await self._meter.drop(sent)
