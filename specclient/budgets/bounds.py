@@ -1,26 +1,24 @@
 """The upper bound of a call, from its request: tokens, and dollars if a price is known.
 
-The tokens of the prompt are counted; an estimated count is raised by a quarter. Parts that cannot be counted
-(files, audio, earlier turns that the provider stores) count as the model's whole context. The length of the
-answer is limited by the request: the largest of ``max_tokens`` and similar, for each of prompts × ``n`` ×
-``best_of`` choices, plus the whole ``prediction``, whose rejected tokens are billed in addition. If the
-request sets no limit, the bound of a choice is the longest of the route's newest answers plus a quarter, and
-:data:`ANSWER_TOKENS` before the first answer. Images and speech are bounded by
-:mod:`specclient.budgets.media`.
+The tokens of the prompt are counted. An estimated count is raised by a quarter, or, for budgets that must
+hold whoever writes the prompt, replaced by the number of bytes, of which every token has at least one. Parts
+that cannot be counted (files, audio, earlier turns that the provider stores) count as the model's whole
+context. The answer is bounded by :mod:`specclient.budgets.answers`, images and speech by
+:mod:`specclient.budgets.media`, and engine time by the pace of the route's newest answers.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from decimal import ROUND_CEILING
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from specclient import tokens
+from specclient.budgets.answers import LIMITS, answer_bound, assumed_limit, choices_of, other_limit
 from specclient.budgets.media import MEDIA_BOUNDS, count_of
-from specclient.budgets.provider_work import provider_work
+from specclient.budgets.prompts import most_of_prompt, prompt_parts, uncounted_part
+from specclient.budgets.provider_work import provider_work, searching_model, stored_field
 from specclient.budgets.tables import CallBound
 from specclient.prices.billing import BillingContext, bill
 from specclient.prices.prices import Prices
@@ -29,41 +27,21 @@ from specclient.types.request import Request
 from specclient.types.route import Decision
 from specclient.types.usage import NANO, Usage
 
-__all__ = ["ANSWER_TOKENS", "RouteHistory", "answer_bound", "bound_of"]
+__all__ = ["EngineContext", "RouteHistory", "bound_of"]
 
-#: Bound of an answer, in tokens, for a request without a limit on a route without earlier answers.
-ANSWER_TOKENS = 4096
 _MARGIN = 1.25
-#: Margin of a prompt with an image of unknown size, which counts as 1024 × 1024 pixels: the most tiles of an
-#: image are twice as many.
-_REMOTE_MARGIN = 2.5
 _MAX = 10**17
+#: Seconds of a token of an engine that has not answered yet: of the answer, and of the prompt. They are those
+#: of a model of 8 billion parameters on a few processor cores.
+_ANSWER_TOKEN_S, _PROMPT_TOKEN_S = 0.25, 0.025
 
-#: Parameters that limit the answer, by operation counted in tokens of text.
-_BOUNDS: Mapping[str, tuple[str, ...]] = {
-    "chat": ("max_completion_tokens", "max_tokens"),
-    "completion": ("max_tokens",),
-    "response": ("max_output_tokens",),
-}
 _WITHOUT_ANSWER = ("embedding", "moderation")
-#: Limits of some servers, which raise the bound but do not set one: other servers ignore them.
-_OTHER_LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens", "max_new_tokens", "n_predict")
 
-#: Parameters whose tokens only the provider knows, and parts of messages and items of that kind.
-_STORED = ("previous_response_id", "conversation", "prompt")
-_UNCOUNTED_PARTS = frozenset({"file", "input_file", "document", "input_audio", "item_reference", "video_url"})
-#: Blocks of Bedrock's Converse API of that kind, which have their name as the only field.
-_UNCOUNTED_BLOCKS = ("audio", "document", "image", "searchResult", "toolResult", "video")
-#: Fields of ``extra_body`` with a limit of the answer in a vendor's own form, and the limit's name.
-_NESTED_LIMITS = (
-    ("additionalModelRequestFields", "max_tokens"),  # Bedrock
-    ("inferenceConfig", "maxTokens"),
-    ("generationConfig", "maxOutputTokens"),  # Gemini
-)
 #: Fields that have a part of the prompt written to a cache: Anthropic's, OpenAI's, Bedrock's.
 _CACHE_MARKS = ("cache_control", "prompt_cache_breakpoint", "cachePoint")
-#: Parameters with a prediction, which is counted with the answer.
-_PREDICTIONS = ("prediction", "speculation")
+
+EngineContext = Callable[[], int | None]
+"""Returns the context of an engine's model, in tokens; None where unknown. It may read a file."""
 
 
 class ExpectedCall(Protocol):
@@ -101,14 +79,37 @@ class RouteHistory(Protocol):
         ...
 
 
+class _Most(NamedTuple):
+    """The most that a call may use.
+
+    Attributes:
+        usage: the tokens.
+        limit: of one answer, None if the request limits its answers.
+        unbounded: why the call may use more, None if it may not.
+    """
+
+    usage: Usage
+    limit: int | None = None
+    unbounded: str | None = None
+
+
 def bound_of(
-    request: Request, route: Decision, prices: Prices, history: RouteHistory, price_provider: str | None
+    request: Request,
+    route: Decision,
+    prices: Prices,
+    history: RouteHistory,
+    price_provider: str | None,
+    *,
+    engine_context: EngineContext | None = None,
+    strict: bool = False,
 ) -> CallBound:
     """Return the upper bound of a call. The first call may load a tokenizer: do not run it on an event loop.
 
     Args:
-        history: limits answers that the request does not limit, and gives the pace of an engine.
+        history: of answers, for requests that do not limit theirs, and for the pace of an engine.
         price_provider: as in :meth:`specclient.prices.prices.Prices.price`.
+        engine_context: of the engine that serves the call; None for a hosted provider.
+        strict: whether an estimated prompt counts as its bytes.
     """
     quote_for = partial(
         prices.quote,
@@ -117,9 +118,19 @@ def bound_of(
         price_provider=price_provider,
         traffic=_bedrock_tier(request) if price_provider == "aws" else dearest_traffic(request),
     )
-    usage, bounded, unbounded = _most_used(request, route, history, price_provider)
+    if request.operation == "realtime":
+        most = _most_of_realtime(request.params, route, price_provider)
+    elif request.operation in LIMITS or request.operation in _WITHOUT_ANSWER:
+        window = _context_window(price_provider, route.model) if engine_context is None else engine_context()
+        longest = history.longest(route.chosen)
+        most = _most_of_text(
+            request, route.model, longest, window, in_engine=engine_context is not None, strict=strict
+        )
+    else:
+        most = _most_of_media(request, route)
+    usage = _capped(most.usage)
     prompt, completion = usage.prompt or 0, usage.completion or 0
-    without_cost = CallBound(None, prompt, completion, bounded=bounded, unbounded=unbounded)
+    without_cost = CallBound(None, prompt, completion, limit=most.limit, unbounded=most.unbounded)
     quote = quote_for(prompt=prompt)
     if quote is None:
         return replace(without_cost, priced=False)
@@ -134,37 +145,48 @@ def bound_of(
     return replace(without_cost, nano=min(int((dollars * NANO).to_integral_value(ROUND_CEILING)), _MAX))
 
 
-def _most_used(
-    request: Request, route: Decision, history: RouteHistory, price_provider: str | None
-) -> tuple[Usage, bool, str | None]:
-    """Return the most that a call may use, whether the request limits it, and why it has no bound."""
+def _most_of_media(request: Request, route: Decision) -> _Most:
+    params = {**request.params, **request.options.body}
+    find_usage = MEDIA_BOUNDS.get(request.operation)
+    usage = None if find_usage is None else find_usage(params, route.model)
+    if usage is None:
+        return _Most(
+            Usage(), unbounded=f"what a call of {request.method.name} may take is not known in advance"
+        )
+    return _Most(usage, unbounded=provider_work(params))
+
+
+def _most_of_text(
+    request: Request, model: str, longest: int | None, window: int | None, *, in_engine: bool, strict: bool
+) -> _Most:
+    """Return the most that a call with an answer in text may use.
+
+    An answer of an engine without a limit may fill the context, and counts so; its limit is not known
+    before the prompt is tokenised.
+
+    Args:
+        longest: tokens of the route's longest answer; None before the first.
+        window: tokens of the model's context; None where unknown.
+    """
     operation, params = request.operation, {**request.params, **request.options.body}
-    if operation == "realtime":
-        return _most_of_realtime(params, route, history, price_provider)
-    if operation not in _BOUNDS and operation not in _WITHOUT_ANSWER:
-        find_usage = MEDIA_BOUNDS.get(operation)
-        usage = None if find_usage is None else find_usage(params, route.model)
-        if usage is None:
-            return Usage(), True, f"what a call of {request.method.name} may take is not known in advance"
-        return _capped(usage), True, None
-    unbounded = provider_work(params)
-    count = tokens.count_prompt(request, route.model)
-    parts = list(_parts(operation, params))
-    margin = _REMOTE_MARGIN if any(map(_is_remote_image, parts)) else _MARGIN
-    prompt = math.ceil(count.tokens * margin) if count.estimated else count.tokens
-    prompt += _extra_tokens(request.options.body, route.model)
-    if (uncounted := _uncounted(operation, params, parts)) is not None:
-        window = _context_window(price_provider, route.model)
+    unbounded = provider_work(params) or searching_model(model)
+    parts = list(prompt_parts(operation, params))
+    counted, prompt = most_of_prompt(request, parts, model, strict=strict)
+    if window is not None:
+        prompt = min(prompt, window)  # a longer one is refused by the provider
+    if (
+        uncounted := uncounted_part(operation, params, parts) or stored_field(request.options.body)
+    ) is not None:
         prompt = max(prompt, window or 0)
         if window is None and unbounded is None:
             unbounded = f"the tokens of {uncounted} cannot be counted, and the model's context is not known"
-    bound = answer_bound(request, route.model)
-    if bound is None:
-        longest = history.longest(route.chosen)
-        completion = math.ceil(longest * _MARGIN) if longest else ANSWER_TOKENS
-        completion *= _choices(operation, params)
-    else:
-        completion = bound
+    limit, completion = None, answer_bound(request, model)
+    if completion is None and in_engine and window is not None and operation == "chat":
+        completion = window * choices_of(request)
+    elif completion is None:
+        room = None if window is None else window - counted
+        limit = assumed_limit(operation, model, longest, room)
+        completion = max(limit, other_limit(request)) * choices_of(request)
     usage = Usage(prompt=prompt, completion=completion)
     modalities = params.get("modalities")
     if params.get("audio") or (isinstance(modalities, list | tuple) and "audio" in modalities):
@@ -174,21 +196,19 @@ def _most_used(
     cached = [params.get(name) for name in ("messages", "tools", "system", "toolConfig")]
     if params.get("cache_control") or any(_mentions(cached, name) for name in _CACHE_MARKS):
         usage = replace(usage, cache_write=prompt, cache_write_1h=prompt)
-    return _capped(usage), bound is not None, unbounded
+    return _Most(usage, limit, unbounded)
 
 
-def _most_of_realtime(
-    params: Mapping[str, Any], route: Decision, history: RouteHistory, price_provider: str | None
-) -> tuple[Usage, bool, str | None]:
-    """Return the same as :func:`_most_used` for a response of a Realtime session.
+def _most_of_realtime(params: Mapping[str, Any], route: Decision, price_provider: str | None) -> _Most:
+    """Return the most that a response of a Realtime session may use.
 
     The provider holds the conversation, so the prompt counts as the model's whole context: all of it audio
     once the session has heard some, as audio has the higher price.
     """
     window = _context_window(price_provider, route.model)
-    limit = count_of(params.get("max_output_tokens", params.get("max_response_output_tokens")))
-    longest = history.longest(route.chosen)
-    completion = limit or (math.ceil(longest * _MARGIN) if longest else ANSWER_TOKENS)
+    stated = max((count_of(params.get(name)) or 0 for name in LIMITS["realtime"]), default=0)
+    limit = None if stated > 0 else assumed_limit("realtime", route.model, None, None)
+    completion = stated if limit is None else limit
     usage = Usage(
         prompt=window or 0,
         completion=completion,
@@ -198,7 +218,7 @@ def _most_of_realtime(
     unbounded = (
         None if window else "the session's tokens cannot be counted, and the model's context is not known"
     )
-    return _capped(usage), bool(limit), unbounded
+    return _Most(usage, limit, unbounded)
 
 
 def _capped(usage: Usage) -> Usage:
@@ -216,92 +236,11 @@ _COUNTS = (
 )  # fmt: skip
 
 
-def answer_bound(request: Request, model: str) -> int | None:
-    """Return the largest number of tokens of an answer in text, None if the request sets no limit."""
-    operation = request.operation
-    if operation in _WITHOUT_ANSWER:
-        return 0
-    params = {**request.params, **request.options.body}
-    least = 0 if operation == "completion" else 1  # elsewhere servers take 0 as no limit
-    own = [n for name in _BOUNDS[operation] if (n := count_of(params.get(name))) is not None and n >= least]
-    if not own:
-        return None
-    others = [count_of(params.get(name)) or 0 for name in _OTHER_LIMITS]
-    for field, name in _NESTED_LIMITS:
-        if isinstance(nested := params.get(field), Mapping):
-            others.append(count_of(nested.get(name)) or 0)
-    bound = max(*own, *others)
-    return bound * _choices(operation, params) + _prediction_tokens(params.get("prediction"), model)
-
-
 def _bedrock_tier(request: Request) -> str | None:
     """Return the service tier that a request asks Bedrock for, whose price may differ; None by default."""
     own = request.options.body.get("serviceTier")
     tier = own.get("type") if isinstance(own, Mapping) else request.params.get("service_tier")
     return tier if isinstance(tier, str) and tier != "auto" else None
-
-
-def _choices(operation: str, params: Mapping[str, Any]) -> int:
-    """Return the number of answers that are generated: prompts × ``n`` × ``best_of``."""
-    times = 1
-    for name in ("n", "best_of"):
-        times *= max(count_of(params.get(name)) or 1, 1)
-    prompts = params.get("prompt") if operation == "completion" else None
-    if isinstance(prompts, list | tuple) and not all(isinstance(each, int) for each in prompts):
-        times *= len(prompts)
-    return times
-
-
-def _parts(operation: str, params: Mapping[str, Any]) -> Iterator[Mapping[Any, Any]]:
-    """Yield the messages or items of a request, and their parts."""
-    messages = params.get("input" if operation == "response" else "messages")
-    for message in messages if isinstance(messages, list | tuple) else ():
-        if isinstance(message, Mapping):
-            yield message
-            for name in ("content", "output"):
-                content = message.get(name)
-                if isinstance(content, list | tuple):
-                    yield from (part for part in content if isinstance(part, Mapping))
-
-
-def _uncounted(operation: str, params: Mapping[str, Any], parts: Iterable[Mapping[Any, Any]]) -> str | None:
-    """Return the name of a parameter or part whose tokens cannot be counted; None if there is none."""
-    if operation == "response" and (stored := next((n for n in _STORED if params.get(n)), None)):
-        return stored
-    for part in parts:
-        kind = part.get("type")
-        if isinstance(kind, str) and kind in _UNCOUNTED_PARTS:
-            return kind
-        if operation == "chat" and part.get("audio"):
-            return "audio"
-        if kind is None and (block := next((name for name in _UNCOUNTED_BLOCKS if name in part), None)):
-            return block
-    return None
-
-
-def _is_remote_image(part: Mapping[Any, Any]) -> bool:
-    """Return whether a part is an image whose size is not known here."""
-    if part.get("type") not in ("image_url", "input_image", "image"):
-        return False
-    place = part.get("image_url") or part.get("source")
-    if isinstance(place, Mapping):
-        place = place.get("url") or place.get("data")
-    return not isinstance(place, str) or place.startswith("http")
-
-
-def _extra_tokens(body: Mapping[str, Any], model: str) -> int:
-    """Return the tokens of the texts in fields outside the API, which may become part of the prompt."""
-    left = [value for name, value in body.items() if name not in _PREDICTIONS]
-    texts: list[str] = []
-    while left:
-        each = left.pop()
-        if isinstance(each, str):
-            texts.append(each)
-        elif isinstance(each, Mapping):
-            left.extend(each.values())
-        elif isinstance(each, list | tuple):
-            left.extend(each)
-    return math.ceil(tokens.count_text("\n".join(texts), model).tokens * _MARGIN) if texts else 0
 
 
 def _context_window(price_provider: str | None, model: str) -> int | None:
@@ -328,16 +267,8 @@ def _mentions(value: Any, name: str) -> bool:
     return False
 
 
-def _prediction_tokens(prediction: Any, model: str) -> int:
-    """Return the tokens of a prediction, all of which may be rejected."""
-    if not isinstance(prediction, Mapping):
-        return 0
-    message = {"role": "assistant", "content": prediction.get("content")}
-    return tokens.count_messages([message], model).tokens
-
-
 def _billing_context(history: RouteHistory, route: str, usage: Usage) -> BillingContext:
-    """Return the seconds that a call takes at the pace of the newest calls, by the tokens of its answer.
+    """Return the seconds that a call takes at the pace of the route's newest calls, or at a slow one.
 
     Without an answer, as for embeddings, they are by the tokens of the prompt on which an engine works.
     """
@@ -348,6 +279,8 @@ def _billing_context(history: RouteHistory, route: str, usage: Usage) -> Billing
     forecast = history.predict(route)
     ratio = completion / max(forecast.completion_tokens, 1)
     engine_s, latency_s = forecast.engine_s, forecast.latency_s
+    if engine_s is None and latency_s is None:
+        engine_s, ratio = completion * _ANSWER_TOKEN_S + (usage.prompt or 0) * _PROMPT_TOKEN_S, 1.0
     return BillingContext(
         engine_s=None if engine_s is None else engine_s * ratio,
         latency_s=None if latency_s is None else latency_s * ratio,

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
-from specclient.budgets.bounds import RouteHistory, bound_of
+from specclient.budgets.bounds import EngineContext, RouteHistory, bound_of
 from specclient.budgets.messages import announce_thresholds, ledger_failure, refusal_error
 from specclient.budgets.tables import (
     BudgetAccount,
@@ -116,24 +116,35 @@ class Budgets:
         self._open: dict[str, _OpenCall] = {}
 
     async def reserve(
-        self, id_: str, request: Request, route: Decision, *, price_provider: str | None
-    ) -> None:
+        self,
+        id_: str,
+        request: Request,
+        route: Decision,
+        *,
+        price_provider: str | None,
+        engine_context: EngineContext | None = None,
+    ) -> CallBound | None:
         """Reserve the upper bound of a call in every hard budget that counts it, or in none.
 
         Args:
             id_: of the call's record. :meth:`settle` must be called for it afterwards.
             price_provider: as in :meth:`specclient.prices.prices.Prices.price`.
+            engine_context: of the engine that serves the call; None for a hosted provider.
+
+        Returns:
+            The bound, which holds only if the call is sent with its ``limit``; None if no hard budget counts
+            the call.
 
         Raises:
             BudgetExceededError: a budget has too little left.
             LedgerError: the database of a hard budget fails, or has not answered for ``patience_s``.
         """
-        entry = self._entry(request, route, price_provider)
+        entry = self._entry(request, route, price_provider, engine_context)
         if not entry.counted:
-            return
+            return None
         self._open[id_] = entry
         if not entry.held:
-            return
+            return None
         task = BudgetTask(partial(self._reserve_in, id_, entry), before=entry.prepare)
         failure: OpenAIError
         try:
@@ -154,7 +165,7 @@ class Budgets:
         else:
             if refusal is None:
                 self._lease(id_, asyncio.get_running_loop())
-                return
+                return entry.upper_bound()
             self._open.pop(id_, None)
             failure = refusal_error(refusal, entry.route, entry.upper_bound())
         raise failure
@@ -211,7 +222,13 @@ class Budgets:
             else:
                 yield own
 
-    def _entry(self, request: Request, route: Decision, price_provider: str | None) -> _OpenCall:
+    def _entry(
+        self,
+        request: Request,
+        route: Decision,
+        price_provider: str | None,
+        engine_context: EngineContext | None = None,
+    ) -> _OpenCall:
         options = request.options
         models = (f"{route.provider}/{route.model}", route.model, route.chosen)
         scope = BudgetScope(route.provider, models, options.tags, options.session)
@@ -221,12 +238,19 @@ class Budgets:
             for budget in (*self.budgets, *self.extra_budgets(scope))
             if (subject := budget.subject(scope)) is not None
         ]
-        return _OpenCall(
-            models[0],
-            counted,
-            [each for each in counted if each.budget.mode == "hard"],
-            partial(bound_of, request, route, self._prices, self._past, price_provider),
+        held = [each for each in counted if each.budget.mode == "hard"]
+        strict = any(each.budget.unpriced == "refuse" for each in held)
+        measure = partial(
+            bound_of,
+            request,
+            route,
+            self._prices,
+            self._past,
+            price_provider,
+            engine_context=engine_context,
+            strict=strict,
         )
+        return _OpenCall(models[0], counted, held, measure)
 
     def _reserve_in(self, id_: str, entry: _OpenCall, tables: BudgetTransaction) -> BudgetStatus | None:
         """Reserve the upper bound of a call; return the status of an account that has too little left."""

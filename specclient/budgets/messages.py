@@ -81,9 +81,9 @@ def refusal_error(status: BudgetStatus, route: str, bound: CallBound) -> BudgetE
 
 
 def _assumption(bound: CallBound) -> str:
-    if bound.bounded:
+    if bound.limit is None:
         return ""
-    return f" (it sets no max_tokens, so an answer of {bound.completion:,} tokens is assumed)"
+    return f" (it sets no max_tokens, so {bound.limit:,} are reserved for each answer)"
 
 
 def ledger_failure(held: Sequence[BudgetAccount], error: LedgerError) -> LedgerError:

@@ -1,34 +1,111 @@
-"""What a provider does for a request by itself, in any amount, so that the cost of a call has no bound."""
+"""What a request lets a provider do by itself, or bill at a price of its own: such calls have no bound."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
+
+from specclient.budgets.answers import plain_name
+
+__all__ = ["provider_work", "searching_model", "stored_field"]
 
 #: Types of tools that the caller runs; providers run all others, in any number of turns that they bill.
 _CALLERS_TOOLS = frozenset({"function", "custom", "local_shell", "apply_patch", "computer_use_preview"})
 #: Fields of a tool without a type, in vendors' forms: functions of the caller, and places to cache.
 _DECLARED = frozenset(
-    {"function", "functionDeclarations", "toolSpec", "cachePoint", "cache_control", "prompt_cache_breakpoint"}
-)
-#: Parameters that let a provider search, call tools or ask further models by itself.
-_PROVIDERS_WORK = ("web_search_options", "mcp_servers", "plugins", "fallbacks", "compaction")
+    {"function", "functionDeclarations", "function_declarations", "toolSpec", "cachePoint", "cache_control",
+     "prompt_cache_breakpoint"}
+)  # fmt: skip
+#: Tools that Gemini runs. One object may hold them beside the caller's functions.
+_GEMINI_TOOLS = frozenset(
+    {"googlesearch", "googlesearchretrieval", "urlcontext", "codeexecution", "googlemaps", "filesearch",
+     "computeruse", "enterprisewebsearch", "retrieval", "mcpservers"}
+)  # fmt: skip
+#: Parameters that let a provider search, call tools or ask further models by itself: of OpenAI, Anthropic,
+#: OpenRouter, xAI (``search_parameters``), Alibaba (``enable_search``), Cohere (``connectors``) and Groq
+#: (``compound_custom``).
+_WORK = frozenset(
+    {"websearchoptions", "mcpservers", "plugins", "fallbacks", "compaction", "searchparameters",
+     "enablesearch", "connectors", "compoundcustom"}
+)  # fmt: skip
+#: Parameters that name further models, whose prices may be higher.
+_MODELS = frozenset({"models", "preset", "route"})
+#: Parameters that change the price of a token, and their values that do not.
+_PRICED: Mapping[str, frozenset[str]] = {
+    "servicetier": frozenset({"auto", "default", "standard", "standard_only", "flex", "batch"}),
+    "speed": frozenset({"standard"}),
+    "inferencegeo": frozenset({"global", "not_available"}),
+}
+#: Models that search by themselves (OpenAI, "Web search"; OpenRouter, "Web search", its suffix).
+_SEARCHING = re.compile(r":online$|-search-(?:preview|api)|deep-research")
+#: Fields that name what the provider has stored, whose tokens it bills: Gemini's and OpenAI's files, and
+#: Gemini's cached contents.
+_STORED = frozenset({"cachedcontent", "filedata", "fileuri", "fileid"})
 
 
 def provider_work(params: Mapping[str, Any]) -> str | None:
-    """Return why a provider may work on without a bound; None if it does not."""
-    name = next((name for name in _PROVIDERS_WORK if params.get(name) not in (None, [])), None)
-    if name is not None:
-        return f"what the provider does for {name} is billed in addition and has no bound"
+    """Return why a call may cost more than its tokens at the model's price; None if it may not.
+
+    Args:
+        params: all parameters of a request, also those outside the API.
+    """
+    for name, value in params.items():
+        plain = plain_name(name)
+        if value is None or value is False or value in ([], {}):
+            if plain == "websearchoptions" and value == {}:
+                return _unbounded(name)
+            continue
+        if plain in _WORK:
+            return _unbounded(name)
+        if plain in _MODELS:
+            return f"{name} names further models, whose prices may be higher"
+        allowed = _PRICED.get(plain)
+        if allowed is not None and not (isinstance(value, str) and value.lower() in allowed):
+            return f"{name}={str(value)[:40]!r} is billed at a price that is not known"
     if _mentions_compaction(params.get("context_management")):
-        return "what the provider does for context_management is billed in addition and has no bound"
-    tools, config = params.get("tools"), params.get("toolConfig")
-    tools = list(tools) if isinstance(tools, list | tuple) else []
+        return _unbounded("context_management")
+    config = params.get("toolConfig")
     own = config.get("tools") if isinstance(config, Mapping) else None  # Bedrock's
-    for tool in [*tools, *(own if isinstance(own, list | tuple) else ())]:
+    return _tool_work(params.get("tools")) or _tool_work(own)
+
+
+def searching_model(model: str) -> str | None:
+    """Return why calls of a model may cost more than their tokens: it searches the web by itself."""
+    if _SEARCHING.search(model):
+        return f"{model[:80]} searches the web by itself, as often as it likes, which is billed in addition"
+    return None
+
+
+def stored_field(body: Mapping[str, Any]) -> str | None:
+    """Return a field among those outside the API that names stored content; None if there is none."""
+    left: list[Any] = [body]
+    while left:
+        each = left.pop()
+        if isinstance(each, Mapping):
+            for name, value in each.items():
+                if isinstance(name, str) and plain_name(name) in _STORED and value:
+                    return name
+                left.append(value)
+        elif isinstance(each, list | tuple):
+            left.extend(each)
+    return None
+
+
+def _unbounded(name: str) -> str:
+    return f"what the provider does for {name} is billed in addition and has no bound"
+
+
+def _tool_work(tools: Any) -> str | None:
+    for tool in tools if isinstance(tools, list | tuple) else ():
         kind = tool.get("type") if isinstance(tool, Mapping) else "function"
-        if isinstance(tool, Mapping) and kind is None:  # Gemini's and Bedrock's have their names as fields
-            kind = next((name for name in tool if name not in _DECLARED), None)
+        if isinstance(
+            tool, Mapping
+        ):  # Gemini's and Bedrock's have their names as fields, several in one object
+            run = next((name for name in tool if plain_name(str(name)) in _GEMINI_TOOLS), None)
+            if run is None and kind is None:
+                run = next((name for name in tool if name not in _DECLARED), None)
+            kind = kind if run is None else run
         if kind is not None and not (isinstance(kind, str) and kind in _CALLERS_TOOLS):
             return f"the provider runs the tool {str(kind)[:60]!r} itself, as often as it likes, and bills it"
     return None

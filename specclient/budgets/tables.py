@@ -95,7 +95,7 @@ class CallBound:
         nano: nano-dollars; None if they are unknown.
         prompt, completion: tokens.
         priced: whether a price is known.
-        bounded: whether the request limits the length of its answer.
+        limit: tokens of an answer that are assumed, and sent as its limit; None if the request limits it.
         unbounded: why the call may cost more than ``nano``, None if it may not.
     """
 
@@ -103,7 +103,7 @@ class CallBound:
     prompt: int
     completion: int
     priced: bool = True
-    bounded: bool = True
+    limit: int | None = None
     unbounded: str | None = None
 
     @property

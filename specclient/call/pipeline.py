@@ -31,20 +31,19 @@ from specclient.call.errors import bodiless_answer_error, strategy_bytes_error
 from specclient.call.over_chat import is_over_chat
 from specclient.call.recorded_stream import recorded_bytes, recorded_chunks
 from specclient.call.recorder import CallRecorder
-from specclient.call.result import CallResult
+from specclient.call.result import CallResult, OpenedCall
 from specclient.call.stored_methods import STORED_METHODS, is_answered_here
 from specclient.call.stream import AsyncStream
 from specclient.http_transport.http import Transport
 from specclient.prices.prices import Prices
 from specclient.providers import Endpoint
-from specclient.routing.destinations import Destination, DestinationRegistry
+from specclient.routing.destinations import DestinationRegistry, engine_context
 from specclient.routing.router import AUTO, Router
 from specclient.runtime.event_loop import cancel_shield, run_in_thread
 from specclient.runtime.forks import import_lock, register_fork_reset
 from specclient.types.call import Call, MeteredModel
 from specclient.types.model import Model
 from specclient.types.request import Request
-from specclient.types.route import Decision
 
 if TYPE_CHECKING:
     from specclient.budgets.budgets import Budgets
@@ -248,7 +247,7 @@ class Pipeline:
 
     async def attempt_bytes(self, request: Request, subcall: Subcall | None = None) -> AsyncStream[bytes]:
         """Serve a request as the bytes of its body at one destination; strategies are not supported."""
-        decision, destination, record = await self.open_record(request, subcall)
+        decision, destination, record, request = await self.open_record(request, subcall)
         source = metered.stream_bytes(request, decision, destination, record, self.transport)
         close = partial(self.close_record, record, subcall=subcall)
         return await self._started(recorded_bytes(source, close), record.snapshot)
@@ -269,7 +268,7 @@ class Pipeline:
         Args:
             subcall: its relation to another call; None for a call of its own.
         """
-        decision, destination, record = await self.open_record(request, subcall)
+        decision, destination, record, request = await self.open_record(request, subcall)
         over = _translation() if is_over_chat(request, destination) else None
         try:
             sent = request if over is None else await over.served_request(request)
@@ -285,7 +284,7 @@ class Pipeline:
 
     async def send_stream(self, request: Request, subcall: Subcall | None = None) -> AsyncStream[Any]:
         """Send a request to one destination as a stream and record the call; see :meth:`send`."""
-        decision, destination, record = await self.open_record(request, subcall)
+        decision, destination, record, request = await self.open_record(request, subcall)
         over = _translation() if is_over_chat(request, destination) else None
         close = partial(self.close_record, record, subcall=subcall)
         try:
@@ -302,8 +301,10 @@ class Pipeline:
 
     async def open_record(
         self, request: Request, subcall: Subcall | None = None, *, reserve: bool = True
-    ) -> tuple[Decision, Destination, CallRecorder]:
+    ) -> OpenedCall:
         """Decide the destination, check the permit, reserve the budget and start the record.
+
+        The request to send is in the result: it has the limit of the answer that a hard budget has reserved.
 
         Args:
             reserve: False for a call that the provider has begun already, which budgets count without a
@@ -334,7 +335,20 @@ class Pipeline:
             rejected_billed=False if endpoint is None else endpoint.capabilities.rejected_billed,
         )
         if self.budgets is not None and reserve:
-            await self.budgets.reserve(record.id, request, decision, price_provider=price_provider)
+            bound = await self.budgets.reserve(
+                record.id,
+                request,
+                decision,
+                price_provider=price_provider,
+                engine_context=None
+                if isinstance(destination, Endpoint)
+                else partial(engine_context, destination, decision.model),
+            )
+            if bound is not None:
+                with import_lock:
+                    from specclient.call.answer_limit import limited_request  # noqa: PLC0415 - with budgets
+
+                request = limited_request(request, bound.limit)
         elif self.budgets is not None:
             self.budgets.count(record.id, request, decision, price_provider=price_provider)
         if "opentelemetry.trace" in sys.modules:
@@ -342,7 +356,7 @@ class Pipeline:
                 from specclient.call.tracing import begin_span  # noqa: PLC0415 - only in programs that trace
 
             record.span = begin_span(request, decision, endpoint)
-        return decision, destination, record
+        return OpenedCall(decision, destination, record, request)
 
     async def _decide(self, request: Request) -> Decision:
         named = self.router.named(request)

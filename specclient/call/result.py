@@ -1,14 +1,29 @@
-"""The result of one complete call: the decoded value, or the error that decoding raised."""
+"""A call that may be sent, and the result of a complete one: the decoded value, or why it was not."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specclient.errors import APIError
 from specclient.providers import Dialect, dialect
 from specclient.types.call import Call
 from specclient.types.wire import WireResponse
+
+if TYPE_CHECKING:
+    from specclient.call.recorder import CallRecorder
+    from specclient.routing.destinations import Destination
+    from specclient.types.request import Request
+    from specclient.types.route import Decision
+
+
+class OpenedCall(NamedTuple):
+    """A call that may be sent: its destination, its record, and the request as it is sent."""
+
+    decision: Decision
+    destination: Destination
+    record: CallRecorder
+    request: Request
 
 
 @dataclass(frozen=True, slots=True)

@@ -239,6 +239,11 @@ class DestinationRegistry:
         return self._points
 
 
+def engine_context(engine: Backend, model: str) -> int | None:
+    """Return the context of an engine's model in tokens; None where unknown. May read a file."""
+    return next((each.context for each in engine.models() if each.id == model), None)
+
+
 def _is_loopback(endpoint: Endpoint) -> bool:
     """Return whether an endpoint has a loopback address."""
     host = urlsplit(endpoint.base_url).hostname or ""

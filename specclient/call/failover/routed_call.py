@@ -25,7 +25,7 @@ from specclient.errors import (
     UnsupportedParameterError,
 )
 from specclient.providers import Endpoint
-from specclient.routing.destinations import Destination, DestinationRegistry
+from specclient.routing.destinations import Destination, DestinationRegistry, engine_context
 from specclient.runtime.event_loop import run_in_thread
 from specclient.types.call import Call, CallPurpose, CallStatus
 from specclient.types.request import PerCallOptions, Request
@@ -314,7 +314,7 @@ def _model_name(model: str) -> str:
 def _context_window_of(destination: Destination, model: str) -> int | None:
     """Return a model's context window in tokens; None where unknown. May read the price catalogue's file."""
     if not isinstance(destination, Endpoint):
-        return next((each.context for each in destination.models() if each.id == model), None)
+        return engine_context(destination, model)
     if destination.price_provider is None:
         return None
     from specclient.prices.catalogue import find_model  # noqa: PLC0415 - only after an overflow

@@ -13,6 +13,7 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from specclient.budgets.answers import LIMITS
 from specclient.call.decode import usage_reader
 from specclient.call.pipeline import Pipeline
 from specclient.call.recorder import CallRecorder
@@ -102,7 +103,8 @@ class SocketMeter:
             return event, None
         request = self._request(event)
         self._check_provider(request.model)
-        decision, _, record = await self._pipeline.open_record(request)
+        decision, _, record, limited = await self._pipeline.open_record(request)
+        event = self._with_limit(event, request, limited)
         if not self._realtime and event.get("model") not in (None, decision.model):
             event = {**event, "model": decision.model}
         if not self._realtime:
@@ -172,16 +174,16 @@ class SocketMeter:
         """Return the record of a response that the server began by itself, and why a budget refuses it."""
         request = self._request({})
         try:
-            return (await self._pipeline.open_record(request))[2], None
+            return (await self._pipeline.open_record(request)).record, None
         except (BudgetExceededError, LedgerError) as error:
-            return (await self._pipeline.open_record(request, reserve=False))[2], error
+            return (await self._pipeline.open_record(request, reserve=False)).record, error
 
     async def _ended(self, event: Any) -> OpenAIError | None:
         record = self._open.pop(_response_id(event), None)
         if record is None:
             record = self._sent.popleft().record if self._sent else None
         if record is None:
-            record = (await self._pipeline.open_record(self._request({}), reserve=False))[2]
+            record = (await self._pipeline.open_record(self._request({}), reserve=False)).record
         record.note_chunk(event, self._usage_of(event))
         self.last = call = await self._pipeline.close_record(record)
         if isinstance(answer := getattr(event, "response", None), MeteredModel):
@@ -214,11 +216,25 @@ class SocketMeter:
             request = Request(
                 TRANSCRIPTION, self._same_provider(self._facts.transcriber), options=self._options
             )
-            record = (await self._pipeline.open_record(request, reserve=False))[2]
+            record = (await self._pipeline.open_record(request, reserve=False)).record
             record.note_headers(1, None, {})
             record.note_chunk(event, self._usage_of(event))
             await self._pipeline.close_record(record)
         return None
+
+    def _with_limit(self, event: Mapping[str, Any], request: Request, limited: Request) -> Mapping[str, Any]:
+        """Return the event of a request with the limit of the answer that a budget has reserved."""
+        if limited is request:
+            return event
+        if not self._realtime:
+            kept = {name: event[name] for name in ("type", "model") if name in event}
+            return {**kept, **limited.params}
+        response = event.get("response")
+        added = {**response} if isinstance(response, Mapping) else {}
+        for name in LIMITS["realtime"]:
+            added.pop(name, None)
+        limits = {name: limited.params[name] for name in LIMITS["realtime"] if name in limited.params}
+        return {**event, "response": {**added, **limits}}
 
     def _request(self, event: Mapping[str, Any]) -> Request:
         """Return the request of a response, from the event that asks for it; empty if the server began it."""

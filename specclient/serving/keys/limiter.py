@@ -207,7 +207,7 @@ def _is_short(request: Request) -> bool:
 
 def _max_tokens(request: Request, model: str, limit: int) -> int:
     from specclient import tokens  # noqa: PLC0415 - used only for keys with a token limit
-    from specclient.budgets.bounds import answer_bound  # noqa: PLC0415
+    from specclient.budgets.answers import answer_bound  # noqa: PLC0415
 
     prompt = tokens.count_prompt(request, model).tokens
     bound = answer_bound(request, model)

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specclient import Budget, ConfigurationError
-from specclient.budgets.bounds import ANSWER_TOKENS, bound_of
+from specclient.budgets.answers import ANSWER_TOKENS
+from specclient.budgets.bounds import bound_of
 from specclient.config import Settings, load
 from specclient.prices.prices import Prices
 from specclient.routing.learn.estimator import Estimator
@@ -143,7 +144,7 @@ def test_the_completion_is_bounded_by_the_limits_of_the_request(
 ) -> None:
     size = call_bound(messages=MESSAGES, **given)
     assert size.completion == completion
-    assert size.bounded is (completion != ANSWER_TOKENS)
+    assert size.limit == (ANSWER_TOKENS if completion == ANSWER_TOKENS else None)
     assert size.nano == size.prompt * 1_000 + completion * 10_000
 
 
@@ -166,7 +167,7 @@ def test_responses_completions_and_embeddings_are_bounded_by_their_own_parameter
     assert call_bound(RESPONSE, input="x", max_output_tokens=9).completion == 9
     assert call_bound(COMPLETION, prompt="x", max_tokens=9, best_of=4).completion == 36
     embedded = call_bound(EMBEDDING, input="x y z")
-    assert (embedded.completion, embedded.bounded) == (0, True)
+    assert (embedded.completion, embedded.limit) == (0, None)
 
 
 def test_an_operation_without_text_tokens_has_no_bound() -> None:

@@ -1,0 +1,67 @@
+"""The limit of an answer that a hard budget has reserved, as a parameter of the call.
+
+The call is sent with it, so that its answer cannot be longer than what is reserved. Encoders give it the name
+that the provider has for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from specclient.budgets.answers import LIMITS, is_limit
+from specclient.budgets.media import count_of
+from specclient.types.request import NativeRequest, Request
+
+__all__ = ["limited_request"]
+
+#: Gemini's object of settings and the limit in it, which may also be in snake case.
+_SETTINGS, _GEMINI_LIMIT = ("generationConfig", "generation_config"), "maxOutputTokens"
+
+
+def limited_request(request: Request, limit: int | None) -> Request:
+    """Return a request whose answers are limited; the same one if nothing changes.
+
+    Limits that servers take as none (0, -1, null) are removed, because another name's limit is what counts.
+
+    Args:
+        request: the request that a budget has reserved for.
+        limit: tokens of an answer; None if the request limits its answers.
+    """
+    operation, options = request.operation, request.options
+    if operation not in LIMITS:
+        return request
+    least = 0 if operation == "completion" else 1
+    params, body = _without_idle(request.params, least), _without_idle(options.body, least)
+    if limit is not None:
+        params = {**params, LIMITS[operation][0]: limit}
+    if params is request.params and body is options.body:
+        return request
+    written = options.native
+    if written is not None and written.translation is request.params:
+        written = replace(written, body=_native_body(written, limit, least), translation=params)
+    return replace(request, params=params, options=replace(options, body=body, native=written))
+
+
+def _without_idle(fields: Mapping[str, Any], least: int) -> Mapping[str, Any]:
+    """Return the fields without limits that are none; the same object if there are none of these."""
+    idle = [name for name in fields if is_limit(name) and _is_idle(fields[name], least)]
+    return {name: value for name, value in fields.items() if name not in idle} if idle else fields
+
+
+def _is_idle(value: Any, least: int) -> bool:
+    count = count_of(value)
+    return count is None or count < least
+
+
+def _native_body(written: NativeRequest, limit: int | None, least: int) -> Mapping[str, Any]:
+    """Return the body that the caller wrote, with the limit in its own place."""
+    body = _without_idle(written.body, least)
+    if written.dialect != "gemini":
+        return body if limit is None else {**body, "max_tokens": limit}
+    name = next((name for name in _SETTINGS if isinstance(body.get(name), Mapping)), _SETTINGS[0])
+    settings = _without_idle(body.get(name) or {}, least)
+    if limit is not None:
+        settings = {**settings, _GEMINI_LIMIT: limit}
+    return {**body, name: settings} if settings else body
