@@ -207,7 +207,9 @@ def _most_of_realtime(params: Mapping[str, Any], route: Decision, price_provider
     """
     window = _context_window(price_provider, route.model)
     stated = max((count_of(params.get(name)) or 0 for name in LIMITS["realtime"]), default=0)
-    limit = None if stated > 0 else assumed_limit("realtime", route.model, None, None)
+    session = count_of(params.get("session_limit")) or 0
+    assumed = session if session > 0 else assumed_limit("realtime", route.model, None, None)
+    limit = None if stated > 0 else assumed
     completion = stated if limit is None else limit
     usage = Usage(
         prompt=window or 0,

@@ -1,11 +1,13 @@
 """The limit of an answer that a hard budget has reserved, as a parameter of the call.
 
-The call is sent with it, so that its answer cannot be longer than what is reserved. Encoders give it the name
-that the provider has for it.
+The call is sent with it, so that its answer cannot be longer than what is reserved. Chat completions get it
+as ``max_tokens``, which every provider and server knows, and OpenAI's reasoning models, which refuse that, as
+``max_completion_tokens``. The dialects of Anthropic and Gemini give it their own name.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -16,11 +18,13 @@ from specclient.types.request import NativeRequest, Request
 
 __all__ = ["limited_request"]
 
+#: OpenAI's models that refuse ``max_tokens`` (API reference, "Create chat completion"), at any provider.
+_REASONING = re.compile(r"(?:gpt-(?:[5-9]|\d\d)|o\d|codex-)")
 #: Gemini's object of settings and the limit in it, which may also be in snake case.
 _SETTINGS, _GEMINI_LIMIT = ("generationConfig", "generation_config"), "maxOutputTokens"
 
 
-def limited_request(request: Request, limit: int | None) -> Request:
+def limited_request(request: Request, limit: int | None, model: str) -> Request:
     """Return a request whose answers are limited; the same one if nothing changes.
 
     Limits that servers take as none (0, -1, null) are removed, because another name's limit is what counts.
@@ -28,6 +32,7 @@ def limited_request(request: Request, limit: int | None) -> Request:
     Args:
         request: the request that a budget has reserved for.
         limit: tokens of an answer; None if the request limits its answers.
+        model: the model's name at its provider.
     """
     operation, options = request.operation, request.options
     if operation not in LIMITS:
@@ -35,13 +40,20 @@ def limited_request(request: Request, limit: int | None) -> Request:
     least = 0 if operation == "completion" else 1
     params, body = _without_idle(request.params, least), _without_idle(options.body, least)
     if limit is not None:
-        params = {**params, LIMITS[operation][0]: limit}
+        params = {**params, _parameter(operation, model): limit}
     if params is request.params and body is options.body:
         return request
     written = options.native
     if written is not None and written.translation is request.params:
         written = replace(written, body=_native_body(written, limit, least), translation=params)
     return replace(request, params=params, options=replace(options, body=body, native=written))
+
+
+def _parameter(operation: str, model: str) -> str:
+    if operation != "chat":
+        return LIMITS[operation][0]
+    reasons = _REASONING.match(model.rpartition("/")[2])
+    return "max_completion_tokens" if reasons else "max_tokens"
 
 
 def _without_idle(fields: Mapping[str, Any], least: int) -> Mapping[str, Any]:

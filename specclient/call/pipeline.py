@@ -348,7 +348,7 @@ class Pipeline:
                 with import_lock:
                     from specclient.call.answer_limit import limited_request  # noqa: PLC0415 - with budgets
 
-                request = limited_request(request, bound.limit)
+                request = limited_request(request, bound.limit, decision.model)
         elif self.budgets is not None:
             self.budgets.count(record.id, request, decision, price_provider=price_provider)
         if "opentelemetry.trace" in sys.modules:

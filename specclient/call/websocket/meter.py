@@ -245,8 +245,8 @@ class SocketMeter:
             return Request(self._method, model, params, stream=True, options=self._options)
         response = event.get("response")
         params = dict(response) if isinstance(response, Mapping) else {}
-        if self._facts.max_output_tokens is not None:
-            params.setdefault("max_output_tokens", self._facts.max_output_tokens)
+        if event and self._facts.max_output_tokens is not None:  # the provider may have refused to set it
+            params["session_limit"] = self._facts.max_output_tokens
         params |= {"hears": self._facts.hears, "speaks": self._facts.speaks_in(params)}
         model = self._same_provider(self._facts.model)
         return Request(self._method, model, params, stream=True, options=self._options)

@@ -37,7 +37,9 @@ class SessionFacts:
         elif kind == "conversation.item.create":
             self.hears = self.hears or _has_audio(event.get("item"))
         elif kind == "session.update":
+            spoke = self.speaks
             self._note_session(event.get("session"))
+            self.speaks = self.speaks or spoke  # the provider may refuse the event, and go on as before
 
     def note_server(self, kind: str, event: Any) -> None:
         """Note an event of the server."""

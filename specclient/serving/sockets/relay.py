@@ -205,9 +205,18 @@ class SocketRelay:
         return self._gate.authorized(self._exchange, request)
 
     def _check_models(self, event: Mapping[str, Any]) -> None:
-        """Refuse a session whose settings name a model that the key may not use."""
+        """Refuse a session whose settings name a model that the key may not use or pay for."""
         facts = SessionFacts("")
         facts.note_client(event)
+        key = self._exchange.key
+        if facts.transcriber and key is not None and key.budget_nano is not None:
+            raise ServingError(
+                403,
+                "this key has a budget, and what transcriptions of a session cost is known only afterwards; "
+                "omit transcription, or use /v1/audio/transcriptions",
+                "session.audio.input.transcription",
+                "not_permitted",
+            )
         permit, endpoint = self._options.permit, self._endpoint
         if permit is not None and endpoint is not None:
             for model in filter(None, (facts.transcriber, facts.model)):

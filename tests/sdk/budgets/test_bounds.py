@@ -182,7 +182,8 @@ def test_an_operation_without_text_tokens_has_no_bound() -> None:
 
 def test_engine_cost_is_bounded_by_the_speed_of_earlier_calls() -> None:
     past = Estimator()
-    assert call_bound(model="big", messages=MESSAGES, max_tokens=100).nano is None
+    first = call_bound(model="big", messages=MESSAGES, max_tokens=100)
+    assert first.nano == 25_000_000_000 + first.prompt * 25_000_000  # a slow pace is assumed
     for tokens in (10, 20):
         route = Decision(chosen="local/big", provider="local", model="big")
         past.observe(
@@ -200,8 +201,21 @@ def test_engine_cost_is_bounded_by_the_speed_of_earlier_calls() -> None:
         )
     size = call_bound(model="big", messages=MESSAGES, max_tokens=100, past=past)
     assert size.nano == pytest.approx(10**9, rel=0.03)  # one second of the engine at one dollar a second
-    longest_plus_a_quarter = 25
-    assert call_bound(model="big", messages=MESSAGES, past=past).completion == longest_plus_a_quarter
+
+
+def test_an_answer_of_an_engine_without_a_limit_counts_as_the_context() -> None:
+    route = Decision(chosen="local/big", provider="local", model="big")
+    for operation, params, completion, limit in (
+        (CHAT, {"messages": MESSAGES}, 1024, None),
+        (CHAT, {"messages": MESSAGES, "n": 3}, 3072, None),
+        (COMPLETION, {"prompt": "x"}, 16, 16),
+    ):
+        request = Request(operation, "big", params)
+        bound = bound_of(request, route, PRICES, Estimator(), None, engine_context=lambda: 1024)
+        assert (bound.completion, bound.limit) == (completion, limit)
+    request = Request(CHAT, "big", {"messages": MESSAGES})
+    unknown = bound_of(request, route, PRICES, Estimator(), None, engine_context=lambda: None)
+    assert (unknown.completion, unknown.limit) == (ANSWER_TOKENS, ANSWER_TOKENS)
 
 
 def test_embeddings_of_an_engine_are_bounded_by_the_pace_of_the_slowest_call() -> None:
@@ -234,6 +248,12 @@ def test_embeddings_of_an_engine_are_bounded_by_the_pace_of_the_slowest_call() -
         (CHAT, {"max_tokens": -1}, ANSWER_TOKENS),
         (CHAT, {"max_tokens": 5, "n_predict": 9000}, 9000),
         (CHAT, {"n_predict": 1}, ANSWER_TOKENS),  # most servers ignore it
+        (CHAT, {"n_predict": 9000}, 9000),
+        (CHAT, {"max_tokens": 5, "extra_body": {"generationConfig": {"maxOutputTokens": 9000}}}, 9000),
+        (CHAT, {"max_tokens": 5, "extra_body": {"generation_config": {"max_output_tokens": "9000"}}}, 9000),
+        (CHAT, {"max_tokens": 5, "extra_body": {"candidateCount": 8}}, 40),
+        (CHAT, {"max_tokens": 5, "extra_body": {"generationConfig": {"candidate_count": 8}}}, 40),
+        (CHAT, {"max_tokens": 5, "extra_body": {"options": {"num_predict": 900}}}, 900),
         (CHAT, {"max_tokens": "700"}, 700),
         (CHAT, {"max_tokens": 700.0, "n": "3"}, 2100),
         (CHAT, {"n": 5}, 5 * ANSWER_TOKENS),
@@ -249,6 +269,47 @@ def test_the_completion_is_bounded_for_every_choice_by_the_largest_limit(
 ) -> None:
     more = {"messages": MESSAGES} if method is CHAT else {}
     assert call_bound(method, **more, **given).completion == completion
+
+
+@pytest.mark.parametrize(
+    ("messages", "tools"),
+    [
+        ([{"role": "user", "content": "xqzjkvwpbg" * 300}], None),
+        ([{"role": "user", "content": [{"type": "text", "text": "xqzjkvwpbg" * 300}]}], None),
+        ([{"role": "user", "content": "\U0001f468\u200d\U0001f469" * 400}], None),
+        ([{"role": "user", "content": "x", "name": "q" * 3000}], None),
+        (MESSAGES, [{"type": "function", "function": {"name": "f", "description": "zkqj" * 800}}]),
+        ([{"role": "tool", "tool_call_id": "x", "content": "data:" + "QUJD" * 800}], None),
+        ([*MESSAGES, *[{"role": "user", "content": ""}] * 500], None),
+    ],
+)
+def test_a_strict_bound_of_an_estimated_prompt_is_at_least_its_bytes(messages: Any, tools: Any) -> None:
+    """A token has at least one byte, so no text has more tokens than bytes."""
+    request = Request(
+        CHAT, "m", {"messages": messages, "max_tokens": 1, **({"tools": tools} if tools else {})}
+    )
+    route = Decision(chosen="mine/m", provider="mine", model="m")
+    loose, strict = (
+        bound_of(request, route, PRICES, Estimator(), None, strict=strict) for strict in (False, True)
+    )
+    texts = [str(m.get("content")) if isinstance(m["content"], str) else m["content"][0]["text"]
+             for m in messages] + [str(m.get("name", "")) for m in messages]  # fmt: skip
+    least = sum(len(text.encode()) for text in texts) + (3200 if tools else 0)
+    assert strict.prompt >= least
+    assert strict.prompt >= loose.prompt or least < loose.prompt
+    within = bound_of(
+        Request(CHAT, "m", {"messages": [{"role": "user", "content": "x" * 10**6}], "max_tokens": 1}),
+        Decision(chosen="openai/gpt-9", provider="openai", model="gpt-4o"), PRICES, Estimator(), "openai",
+        strict=True,
+    )  # fmt: skip
+    assert within.prompt <= 128_000  # a longer prompt is refused by the provider
+
+
+def test_texts_of_extra_fields_count_as_their_bytes_in_a_strict_bound() -> None:
+    body = {"documents": [{"text": "xqzj" * 500}]}
+    request = Request(CHAT, "m", {"messages": MESSAGES, "max_tokens": 1}, options=PerCallOptions(body=body))
+    route = Decision(chosen="mine/m", provider="mine", model="m")
+    assert bound_of(request, route, PRICES, Estimator(), None, strict=True).prompt >= 2000
 
 
 @pytest.mark.parametrize(
@@ -289,10 +350,62 @@ def test_what_cannot_be_counted_is_bounded_by_the_context_if_that_is_known(
         ),
         (CHAT, {"messages": MESSAGES, "web_search_options": {"user_location": None}}),
         (CHAT, {"messages": MESSAGES, "extra_body": {"plugins": [{"id": "web"}]}}),
+        (CHAT, {"messages": MESSAGES, "extra_body": {"search_parameters": {"mode": "on"}}}),
+        (CHAT, {"messages": MESSAGES, "extra_body": {"enable_search": True}}),
+        (CHAT, {"messages": MESSAGES, "extra_body": {"mcpServers": [{"name": "x"}]}}),
+        (CHAT, {"messages": MESSAGES, "service_tier": "priority"}),
+        (CHAT, {"messages": MESSAGES, "extra_body": {"serviceTier": "PRIORITY"}}),
+        (CHAT, {"messages": MESSAGES, "extra_body": {"speed": "fast"}}),
+        (CHAT, {"messages": MESSAGES, "extra_body": {"inference_geo": "us"}}),
+        (CHAT, {"messages": MESSAGES, "tools": [{"functionDeclarations": [], "googleSearch": {}}]}),
+        (CHAT, {"messages": MESSAGES, "tools": [{"type": "function", "function": {}, "url_context": {}}]}),
+        (CHAT, {"model": "gpt-4o-search-preview", "messages": MESSAGES}),
+        (CHAT, {"model": "some/model:online", "messages": MESSAGES}),
     ],
 )
 def test_work_that_a_provider_does_by_itself_has_no_bound(method: ApiMethod, given: dict[str, Any]) -> None:
     assert "bill" in (call_bound(method, **given).unbounded or "")
+
+
+@pytest.mark.parametrize(
+    "body", [{"models": ["m-large"]}, {"preset": "x"}, {"route": "fallback", "models": ["m"]}]
+)
+def test_further_models_of_a_request_have_no_known_price(body: dict[str, Any]) -> None:
+    bound = call_bound(messages=MESSAGES, max_tokens=5, extra_body=body)
+    assert "further models" in (bound.unbounded or "")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"cachedContent": "cachedContents/1"},
+        {"cached_content": "cachedContents/1"},
+        {"contents": [{"parts": [{"fileData": {"fileUri": "https://example.org/film"}}]}]},
+        {"contents": [{"parts": [{"file_data": {"file_uri": "https://example.org/film"}}]}]},
+    ],
+)
+def test_stored_content_in_extra_fields_counts_as_the_context(body: dict[str, Any]) -> None:
+    bound = call_bound(messages=MESSAGES, max_tokens=5, extra_body=body)
+    assert "cannot be counted" in (bound.unbounded or "")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {
+            "service_tier": "default",
+            "speed": "standard",
+            "models": None,
+            "plugins": [],
+            "enable_search": False,
+        },
+        {"serviceTier": "standard"},
+        {"top_k": 5, "min_p": 0.1, "thinking": {"type": "enabled", "budget_tokens": 1024}},
+    ],
+)
+def test_fields_that_cost_nothing_more_have_a_bound(body: dict[str, Any]) -> None:
+    bound = call_bound(messages=MESSAGES, max_tokens=5, extra_body=body)
+    assert (bound.unbounded, bound.completion) == (None, 5)
 
 
 def test_tools_of_the_caller_have_a_bound() -> None:

@@ -81,15 +81,24 @@ def test_a_hard_budget_refuses_before_a_request_is_sent(openai_server: OpenAISer
     ) if part not in str(error)] == []  # fmt: skip
 
 
-def test_without_max_tokens_the_bound_is_the_default_or_that_of_the_longest_answer(
-    openai_server: OpenAIServer,
-) -> None:
+def test_without_max_tokens_the_reserved_limit_is_sent(openai_server: OpenAIServer) -> None:
     with OpenAI(**options(openai_server, one_dollar_budget(usd="0.01"))) as client:
-        with pytest.raises(BudgetExceededError, match="no max_tokens, so an answer of 4,096 tokens"):
+        with pytest.raises(BudgetExceededError, match=r"no max_tokens, so 4,096 are reserved for each"):
             client.chat.completions.create(**ASK)
         client.chat.completions.create(**ASK, max_tokens=20)
-        client.chat.completions.create(**ASK)  # the longest answer so far has nine tokens
-        assert totals(client) == (2 * COST, 0, 2)
+        assert totals(client) == (COST, 0, 1)
+    with OpenAI(**options(openai_server, one_dollar_budget(name="c"))) as client:
+        client.chat.completions.create(**ASK)
+        assert openai_server.requests[-1].json["max_tokens"] == 4096
+        client.chat.completions.create(**ASK, extra_body={"max_completion_tokens": -1, "n_predict": -1})
+        sent = openai_server.requests[-1].json
+        assert (sent["max_tokens"], "max_completion_tokens" in sent, "n_predict" in sent) == (
+            4096, False, False,
+        )  # fmt: skip
+    soft = one_dollar_budget(name="d", mode="soft")
+    with OpenAI(**options(openai_server, soft)) as client:
+        client.chat.completions.create(**ASK)
+        assert "max_tokens" not in openai_server.requests[-1].json
 
 
 async def test_complete_closed_and_failed_streams_count_their_actual_cost(
