@@ -101,7 +101,7 @@ def _tool_work(tools: Any) -> str | None:
         kind = tool.get("type") if isinstance(tool, Mapping) else "function"
         if isinstance(
             tool, Mapping
-        ):  # Gemini's and Bedrock's have their names as fields, several in one object
+        ):  # of Gemini and Bedrock: its name is a field, one of several
             run = next((name for name in tool if plain_name(str(name)) in _GEMINI_TOOLS), None)
             if run is None and kind is None:
                 run = next((name for name in tool if name not in _DECLARED), None)

@@ -44,6 +44,7 @@ from specclient.runtime.forks import import_lock, register_fork_reset
 from specclient.types.call import Call, MeteredModel
 from specclient.types.model import Model
 from specclient.types.request import Request
+from specclient.types.route import Decision
 
 if TYPE_CHECKING:
     from specclient.budgets.budgets import Budgets

@@ -199,6 +199,71 @@ def test_a_keys_budget_and_rate_limit_hold_for_each_response(
     assert wait_until(lambda: len([row for row in rows(served) if row.status == "ok"]) == 1)
 
 
+@pytest.mark.parametrize(
+    ("settings", "response", "limit"),
+    [
+        (None, None, 4096),
+        (None, {"max_output_tokens": "inf"}, 4096),
+        (None, {"max_output_tokens": 7}, 7),
+        ({"max_output_tokens": 5}, {"instructions": "x"}, 5),  # the provider may have refused the settings
+    ],
+)
+def test_a_response_of_a_session_is_sent_with_the_limit_that_is_reserved(
+    socket_server: SocketServer,
+    serve: Serve,
+    tmp_path: Path,
+    settings: dict[str, Any] | None,
+    response: dict[str, Any] | None,
+    limit: int,
+) -> None:
+    socket_server.script = socket_server.read_all
+    key = make_key(tmp_path, usd=Decimal(100))
+    path = "/v1/realtime?model=gpt-realtime"
+    served = serve(keyed=True)
+    with opened(served, path, additional_headers={"authorization": f"Bearer {key}"}) as socket:
+        if settings is not None:
+            socket.send(json.dumps({"type": "session.update", "session": {"type": "realtime", **settings}}))
+        event = {"type": "response.create", **({} if response is None else {"response": response})}
+        socket.send(json.dumps(event))
+        assert wait_until(lambda: len(socket_server.last.messages) == 1 + (settings is not None))
+    sent = json.loads(socket_server.last.messages[-1])
+    assert sent == {"type": "response.create", "response": {**(response or {}), "max_output_tokens": limit}}
+
+
+def test_a_response_of_the_responses_api_is_sent_with_the_limit_that_is_reserved(
+    socket_server: SocketServer, serve: Serve, tmp_path: Path
+) -> None:
+    socket_server.script = socket_server.read_all
+    key = make_key(tmp_path, usd=Decimal(100))
+    served = serve(keyed=True)
+    with opened(served, "/v1/responses", additional_headers={"authorization": f"Bearer {key}"}) as socket:
+        socket.send(json.dumps({"type": "response.create", "model": "gpt-4.1", "input": "x"}))
+        assert wait_until(lambda: len(socket_server.last.messages) == 1)
+    sent = json.loads(socket_server.last.messages[-1])
+    assert sent == {"type": "response.create", "model": "gpt-4.1", "input": "x", "max_output_tokens": 4096}
+
+
+@pytest.mark.parametrize(
+    "session",
+    [
+        {"type": "realtime", "audio": {"input": {"transcription": {"model": "whisper-1"}}}},
+        {"input_audio_transcription": {"model": "whisper-1"}},
+    ],
+)
+def test_a_key_with_a_budget_may_not_have_speech_transcribed_by_the_way(
+    socket_server: SocketServer, serve: Serve, tmp_path: Path, session: dict[str, Any]
+) -> None:
+    """Transcriptions are billed for any amount of speech, and known only afterwards."""
+    socket_server.script = socket_server.read_all
+    key = make_key(tmp_path, usd=Decimal(100))
+    served = serve(keyed=True)
+    with opened(served, additional_headers={"authorization": f"Bearer {key}"}) as socket:
+        socket.send(json.dumps({"type": "session.update", "event_id": "e1", "session": session}))
+        error = json.loads(socket.recv(timeout=10))["error"]
+        assert (error["code"], error["event_id"]) == ("not_permitted", "e1")
+    assert not socket_server.last.messages
+
+
 def test_bad_messages_are_answered_and_the_connection_goes_on(
     socket_server: SocketServer, serve: Serve
 ) -> None:
