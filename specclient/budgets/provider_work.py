@@ -99,9 +99,7 @@ def _unbounded(name: str) -> str:
 def _tool_work(tools: Any) -> str | None:
     for tool in tools if isinstance(tools, list | tuple) else ():
         kind = tool.get("type") if isinstance(tool, Mapping) else "function"
-        if isinstance(
-            tool, Mapping
-        ):  # of Gemini and Bedrock: its name is a field, one of several
+        if isinstance(tool, Mapping):  # of Gemini and Bedrock: its name is a field, one of several
             run = next((name for name in tool if plain_name(str(name)) in _GEMINI_TOOLS), None)
             if run is None and kind is None:
                 run = next((name for name in tool if name not in _DECLARED), None)

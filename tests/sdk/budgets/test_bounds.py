@@ -220,7 +220,8 @@ def test_an_answer_of_an_engine_without_a_limit_counts_as_the_context() -> None:
 
 def test_embeddings_of_an_engine_are_bounded_by_the_pace_of_the_slowest_call() -> None:
     past = Estimator()
-    assert call_bound(EMBEDDING, "big", past, input=[5] * 1000).nano is None
+    first = call_bound(EMBEDDING, "big", past, input=[5] * 1000)
+    assert first.nano == 25_000_000_000  # 0.025 s a token before the first call, at a dollar a second
     for engine_s in (1.0, 2.0, 0.5):
         past.observe(
             Call(
