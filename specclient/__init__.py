@@ -18,7 +18,7 @@ from specclient.runtime import module_paths as _module_paths
 from specclient.version import VERSION
 
 if TYPE_CHECKING:
-    from specclient import batch, types
+    from specclient import auth, batch, types
     from specclient._module_client import (
         admin as admin,
     )
@@ -237,7 +237,7 @@ _LAZY = {
     "transport": ("specclient.official_client.transport", ""),
     "uninstrument": ("specclient.official_client.instrument", ""),
 }
-_MODULES = ("batch", "lib", "types")
+_MODULES = ("auth", "batch", "lib", "types")
 _RESOURCES = frozenset({*_ROOTS, "completions", "embeddings", "moderations"})
 
 __all__ = [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from specclient.client.base_client import BaseClient, with_resources
 from specclient.client.core import ClientCore
-from specclient.client.options import ClientOptions, checked_options
+from specclient.client.options import ClientOptions, checked_options, with_option_names
 from specclient.resources.callers import AsyncCaller
 from specclient.runtime.event_loop import check_asyncio
 from specclient.runtime.forks import import_lock
@@ -48,6 +48,7 @@ class AsyncOpenAI(BaseClient):
     _is_async = True
     official_name = "AsyncOpenAI"
 
+    @with_option_names(ClientOptions)
     def __init__(self, **options: Unpack[ClientOptions]) -> None:
         checked_options(type(self), options)
         self._begin(ClientCore(options))

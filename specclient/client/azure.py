@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from specclient.client.async_client import AsyncOpenAI
 from specclient.client.core import ClientCore
-from specclient.client.options import ClientOptions, checked_options
+from specclient.client.options import ClientOptions, checked_options, with_option_names
 from specclient.client.sync_client import OpenAI
 from specclient.errors import OpenAIError
 from specclient.providers.presets.registry import preset
@@ -56,6 +56,7 @@ class AzureOpenAI(OpenAI):
     official_name = "AzureOpenAI"
     _azure: Mapping[str, Any]
 
+    @with_option_names(AzureOptions)
     def __init__(self, **options: Unpack[AzureOptions]) -> None:
         self._azure = _azure_options(options)
         self._begin(_core(type(self), options))
@@ -70,6 +71,7 @@ class AsyncAzureOpenAI(AsyncOpenAI):
     official_name = "AsyncAzureOpenAI"
     _azure: Mapping[str, Any]
 
+    @with_option_names(AzureOptions)
     def __init__(self, **options: Unpack[AzureOptions]) -> None:
         self._azure = _azure_options(options)
         self._begin(_core(type(self), options))
@@ -113,6 +115,8 @@ def _copied(client: _Client, changes: Mapping[str, Any]) -> _Client:
 def _core(cls: type, options: Mapping[str, Any], source: ClientCore | None = None) -> ClientCore:
     given = {name: value for name, value in options.items() if is_given(value)}
     checked_options(cls, {name: value for name, value in given.items() if name not in _OURS})
+    if given.get("workload_identity") is not None:
+        raise TypeError(f"{cls.__name__}() got an unexpected keyword argument 'workload_identity'")
     endpoint = {
         **_credentials(given),
         "deployments": True,
@@ -150,7 +154,7 @@ def _credentials(given: Mapping[str, Any]) -> dict[str, Any]:
     if not chosen:
         token = os.environ.get("AZURE_OPENAI_AD_TOKEN")
         key = None if token else os.environ.get("AZURE_OPENAI_API_KEY")
-    if not (key or token or source):
+    if not (key or token or source) and given.get("_enforce_credentials") is not False:
         raise OpenAIError(
             "Missing credentials. Please pass one of `api_key`, `azure_ad_token`, `azure_ad_token_provider`, "
             "or set the `AZURE_OPENAI_API_KEY` or `AZURE_OPENAI_AD_TOKEN` environment variable"

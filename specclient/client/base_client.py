@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from specclient.client.core import ClientCore
 from specclient.client.http_methods import HttpMethods
-from specclient.client.options import SHARED, checked_options
+from specclient.client.options import SHARED, checked_options, with_one_credential
 from specclient.client.remembered_key import RememberedKey
+from specclient.client.workload_identity import PLACEHOLDER_KEY, WorkloadIdentity
 from specclient.errors import ConfigurationError
 from specclient.http_transport.clients.timeouts import own_timeout
 from specclient.providers.encoding import user_agent
@@ -93,6 +94,8 @@ class BaseClient(SeenAsOfficial, HttpMethods):
     @property
     def api_key(self) -> str:
         """The key of the default provider; if a function provides it, the latest one, empty before a call."""
+        if self.workload_identity is not None:
+            return PLACEHOLDER_KEY
         given = self._core.options.get("api_key")
         if isinstance(given, RememberedKey):
             return given.latest
@@ -112,6 +115,12 @@ class BaseClient(SeenAsOfficial, HttpMethods):
     @admin_api_key.setter
     def admin_api_key(self, value: str | None) -> None:
         self._core.set("admin_api_key", value)
+
+    @property
+    def workload_identity(self) -> WorkloadIdentity | None:
+        """The identity whose tokens authorise requests; ``api_key`` is then a placeholder. None for a key."""
+        given: WorkloadIdentity | None = self._core.options.get("workload_identity")
+        return given
 
     @property
     def organization(self) -> str | None:
@@ -219,7 +228,7 @@ class BaseClient(SeenAsOfficial, HttpMethods):
     def auth_headers(self) -> dict[str, str]:
         """The header with the key of the default provider; empty before a function has provided the key."""
         key = self.api_key
-        if not key:
+        if not key or self.workload_identity is not None:
             return {}
         header = self._core.default.key_header
         return {"Authorization": f"Bearer {key}"} if header == "authorization" else {header: key}
@@ -290,7 +299,7 @@ class BaseClient(SeenAsOfficial, HttpMethods):
         for name, other in (("base_url", "data_residency"), ("data_residency", "base_url")):
             if name in kept and other not in kept:
                 kept[other] = None
-        return self._changed(kept)
+        return self._changed(with_one_credential(kept))
 
     with_options = copy
 

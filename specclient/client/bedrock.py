@@ -17,7 +17,7 @@ from specclient.client.bedrock_settings import (
     bedrock_settings,
 )
 from specclient.client.core import ClientCore
-from specclient.client.options import ClientOptions, checked_options
+from specclient.client.options import ClientOptions, checked_options, with_option_names
 from specclient.client.sync_client import OpenAI
 from specclient.errors import OpenAIError
 from specclient.providers.bedrock.signing import CredentialsProvider
@@ -65,6 +65,7 @@ class _BedrockClient(BaseClient):
     _bedrock: dict[str, Any]  # the options of _OURS that were given
     _state: BedrockSettings
 
+    @with_option_names(BedrockOptions)
     def __init__(self, **options: Unpack[BedrockOptions]) -> None:
         given = {name: value for name, value in options.items() if is_given(value)}
         if unknown := [name for name in _NOT_HERE if name in given]:

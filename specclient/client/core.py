@@ -11,10 +11,12 @@ from specclient.call.pipeline import Pipeline
 from specclient.client.options import (
     DEFAULT_MAX_RETRIES,
     base_url_of,
+    check_provider,
     checked_retries,
     policy_of,
     providers_of,
     response_limits_of,
+    workload_auth_of,
 )
 from specclient.client.remembered_key import RememberedKey, remembered_key
 from specclient.client.shared_state import SharedState
@@ -29,12 +31,14 @@ from specclient.runtime.logs import setup_logging
 from specclient.types.params import is_given
 
 if TYPE_CHECKING:
+    from specclient.client.workload_identity import WorkloadIdentityAuth
     from specclient.types.budget import Budget, BudgetScope
 
 #: Options that determine destinations and their requests. Copies with equal values share a router.
 _ROUTING = (
     "providers", "drop_params", "api_key", "admin_api_key", "base_url", "data_residency", "organization",
     "project", "default_headers", "default_query", "candidates", "policy", "websocket_base_url",
+    "workload_identity",
 )  # fmt: skip
 
 
@@ -63,7 +67,11 @@ class ClientCore:
         source: ClientCore | None = None,
     ) -> None:
         self.options = {name: value for name, value in options.items() if is_given(value)}
+        check_provider(self.options)
         self._remember_key()
+        self._workload: WorkloadIdentityAuth | None = workload_auth_of(
+            self.options, None if source is None else source._workload
+        )
         self.endpoint = dict(endpoint or {})
         self._idle_http_client: Any = None
         setup_logging(os.environ)
@@ -125,7 +133,10 @@ class ClientCore:
     def set(self, name: str, value: Any) -> None:
         """Change one option for all later calls."""
         self.options[name] = value
+        if name == "api_key" and value is not None:
+            self.options["workload_identity"] = None
         self._remember_key()
+        self._workload = workload_auth_of(self.options, self._workload)
         if name == "base_url":
             self.options["data_residency"] = None
         self.pipeline.reconfigure(router=self._router(), transport=self._transport())
@@ -167,7 +178,7 @@ class ClientCore:
             os.environ,
             providers=providers_of(options.get("providers")),
             drop_params=options.get("drop_params"),
-            api_key=options.get("api_key"),
+            api_key=None if self._workload is not None else options.get("api_key"),
             admin_api_key=options.get("admin_api_key"),
             base_url=None if base_url is None else str(base_url),
             organization=options.get("organization"),
@@ -180,7 +191,11 @@ class ClientCore:
             known[name] = replace(known[name], **self.endpoint)
         name = settings.default_provider
         own = known[name]
-        identity = hash((own.base_url, own.key, own.key_source, own.organization, own.project))
+        if self._workload is not None:
+            own = replace(own, key=None, key_source=None, authorizer=self._workload)
+        identity = hash(
+            (own.base_url, own.key, own.key_source, own.organization, own.project, self._workload)
+        )
         sockets = options.get("websocket_base_url")
         known[name] = replace(
             own,

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any, Final, Literal, TypedDict, TypeVar, get_args
 
+from specclient.client.workload_identity import (
+    PLACEHOLDER_KEY,
+    WorkloadIdentity,
+    WorkloadIdentityAuth,
+    X509WorkloadIdentity,
+)
 from specclient.config import Settings, load
-from specclient.errors import ConfigurationError
+from specclient.errors import ConfigurationError, OpenAIError
 from specclient.providers.custom import Provider
 from specclient.providers.endpoint import KeySource
+from specclient.resources.signatures import LazySignature
 from specclient.types.budget import Budget
 from specclient.types.limit import ResponseLimits
+from specclient.types.params import NOT_GIVEN
 from specclient.types.policy import Policy
 
 DEFAULT_MAX_RETRIES = 2
@@ -28,8 +37,10 @@ class ClientOptions(TypedDict, total=False):
     Attributes:
         api_key: a string, or a function that returns one and is called before each attempt.
         admin_api_key: the key of ``client.admin``.
+        workload_identity: exchanged for access tokens, in place of ``api_key``; see :mod:`specclient.auth`.
         organization, project: sent as ``OpenAI-Organization`` and ``OpenAI-Project``.
         webhook_secret: the secret that webhooks are signed with.
+        provider: None; others are refused, as ``bedrock/MODEL`` and ``vertex/MODEL`` name these clouds.
         base_url: the URL of the API; or ``data_residency``, a region of OpenAI's.
         timeout: seconds, an ``httpx.Timeout``, or None for no limit.
         max_retries: the number of attempts after the first.
@@ -37,6 +48,7 @@ class ClientOptions(TypedDict, total=False):
         http_client: an ``httpx`` client to use instead of our own transport.
         _strict_response_validation: accepted, and without effect: a response that is no JSON, or lacks what a
             caller cannot do without, is always an error, and other odd values never are.
+        _enforce_credentials: accepted, and without effect: a missing key is an error at the first call.
 
     Our own options:
 
@@ -54,9 +66,11 @@ class ClientOptions(TypedDict, total=False):
 
     api_key: str | KeySource | None
     admin_api_key: str | None
+    workload_identity: WorkloadIdentity | X509WorkloadIdentity | None
     organization: str | None
     project: str | None
     webhook_secret: str | None
+    provider: Any
     base_url: Any
     data_residency: DataResidency | None
     websocket_base_url: Any
@@ -66,6 +80,7 @@ class ClientOptions(TypedDict, total=False):
     default_query: Mapping[str, object] | None
     http_client: Any
     _strict_response_validation: bool
+    _enforce_credentials: bool | None
     config: str | Path | Settings | None
     ledger: str | None
     ledger_durability: Literal["batch", "sync"] | None
@@ -81,6 +96,42 @@ class ClientOptions(TypedDict, total=False):
 #: Options that copies of a client cannot change, because they share the resulting objects.
 SHARED = frozenset({"budgets", "config", "ledger", "ledger_durability", "pacing"})
 OPTION_NAMES = frozenset(ClientOptions.__annotations__)
+#: The defaults that are not None; ``NOT_GIVEN`` where None means no limit.
+_DEFAULTS: Final[Mapping[str, Any]] = {
+    "timeout": NOT_GIVEN,
+    "max_retries": DEFAULT_MAX_RETRIES,
+    "_strict_response_validation": False,
+    "_enforce_credentials": True,
+}
+Init = TypeVar("Init", bound=Callable[..., None])
+
+
+def with_option_names(options: type) -> Callable[[Init], Init]:
+    """Return a decorator that lets :mod:`inspect` see the options of a constructor as its keywords.
+
+    Args:
+        options: the ``TypedDict`` of the options.
+    """
+
+    def make() -> inspect.Signature:
+        kinds = inspect.Parameter
+        keywords = [
+            kinds(
+                name,
+                kinds.KEYWORD_ONLY,
+                default=_DEFAULTS.get(name),
+                annotation=getattr(kind, "__forward_arg__", kind),
+            )
+            for name, kind in options.__annotations__.items()
+        ]
+        itself = kinds("self", kinds.POSITIONAL_OR_KEYWORD)
+        return inspect.Signature([itself, *keywords], return_annotation=None)
+
+    def decorate(init: Init) -> Init:
+        vars(init)["__signature__"] = LazySignature(make)
+        return init
+
+    return decorate
 
 
 def checked_options(cls: type, options: Mapping[str, Any]) -> None:
@@ -88,6 +139,47 @@ def checked_options(cls: type, options: Mapping[str, Any]) -> None:
     unknown = options.keys() - OPTION_NAMES
     if unknown:
         raise TypeError(f"{cls.__name__}() got an unexpected keyword argument {sorted(unknown)[0]!r}")
+
+
+def workload_auth_of(
+    options: Mapping[str, Any], earlier: WorkloadIdentityAuth | None
+) -> WorkloadIdentityAuth | None:
+    """Return what exchanges the tokens of the ``workload_identity`` option; None without one.
+
+    Args:
+        options: the options of a client.
+        earlier: that of the client it is a copy of; its token is shared if the identities are equal.
+
+    Raises:
+        OpenAIError: a key is given, too; or the identity is invalid, or of a kind that is not supported.
+    """
+    identity, key = options.get("workload_identity"), options.get("api_key")
+    if identity is None:
+        return None
+    if key is not None and key != PLACEHOLDER_KEY:
+        raise OpenAIError("The `api_key` and `workload_identity` arguments are mutually exclusive")
+    if earlier is not None and earlier.workload_identity == identity:
+        return earlier
+    return WorkloadIdentityAuth(workload_identity=identity)
+
+
+def with_one_credential(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the changed options of a copy, in which a key and an identity replace each other."""
+    replaced = dict(changes)
+    for name, other in (("api_key", "workload_identity"), ("workload_identity", "api_key")):
+        if changes.get(name) is not None and other not in changes:
+            replaced[other] = None
+    return replaced
+
+
+def check_provider(options: Mapping[str, Any]) -> None:
+    """Raise ConfigurationError if the ``provider`` option is given."""
+    if options.get("provider") is not None:
+        raise ConfigurationError(
+            "provider= is not supported; name the cloud in the model instead: model='bedrock/MODEL' or "
+            "model='vertex/MODEL', with the settings of [providers.bedrock] or [providers.vertex] in "
+            "specclient.toml. specclient.BedrockOpenAI has Bedrock's OpenAI-compatible API"
+        )
 
 
 def checked_retries(value: Any) -> int:

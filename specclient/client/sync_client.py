@@ -12,7 +12,7 @@ from specclient.client.background_loop import flush_at_exit
 from specclient.client.base_client import BaseClient, with_resources
 from specclient.client.bridge import Bridge
 from specclient.client.core import ClientCore
-from specclient.client.options import ClientOptions, checked_options
+from specclient.client.options import ClientOptions, checked_options, with_option_names
 from specclient.resources.callers import SyncCaller
 from specclient.runtime.forks import import_lock
 
@@ -42,6 +42,7 @@ class OpenAI(BaseClient):
     _is_async = False
     official_name = "OpenAI"
 
+    @with_option_names(ClientOptions)
     def __init__(self, **options: Unpack[ClientOptions]) -> None:
         checked_options(type(self), options)
         self._begin(ClientCore(options))

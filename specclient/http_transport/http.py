@@ -17,6 +17,7 @@ from specclient.errors import (
     APIConnectionError,
     APIError,
     APIStatusError,
+    AuthenticationError,
     CircuitOpenError,
     ConfigurationError,
 )
@@ -203,7 +204,7 @@ class Transport:
             attempt = HTTPAttempt(adapter, request, limits, scope.attempts, self.response_limits)
             started_at = self._clock()
             try:
-                return await self._try(attempt, scope, stream=stream)
+                return await self._try_authorized(attempt, scope, stream=stream)
             except APIError as error:
                 if isinstance(error, CircuitOpenError) and scope.failure is not None:
                     if isinstance(scope.failure, APIConnectionError):
@@ -241,6 +242,20 @@ class Transport:
             retries, sleep=self._sleep, random=self._random, now=self._now, before_wait=before_wait
         )
         return await loop(replay)
+
+    async def _try_authorized(
+        self, attempt: HTTPAttempt, scope: RequestCancelScope, *, stream: bool
+    ) -> HTTPAttempt:
+        """Make one attempt; if its token is refused and can be replaced, once more with another one."""
+        request = attempt.request
+        try:
+            return await self._try(attempt, scope, stream=stream)
+        except AuthenticationError:
+            refused = attempt.response is not None and attempt.response.status_code == 401
+            if not (refused and attempt.request.drop_token() and can_send_again(request)):
+                raise
+        again = HTTPAttempt(attempt.adapter, request, attempt.limits, attempt.attempts, self.response_limits)
+        return await self._try(again, scope, stream=stream)
 
     async def _try(self, attempt: HTTPAttempt, scope: RequestCancelScope, *, stream: bool) -> HTTPAttempt:
         """Make one attempt when circuit breaker and pacer permit it, and report its outcome to both."""

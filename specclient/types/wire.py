@@ -194,6 +194,15 @@ class WireRequest:
     tokens: int | None = None
     on_failed_attempt: Callable[[FailedAttempt], None] | None = field(default=None, repr=False, compare=False)
 
+    def drop_token(self) -> bool:
+        """Let ``authorize`` forget the token of this request, which the server refused by a 401.
+
+        Returns:
+            Whether another attempt gets a new token: ``authorize`` has a method ``drop`` that says so.
+        """
+        drop: Callable[[WireRequest], bool] | None = getattr(self.authorize, "drop", None)
+        return drop is not None and drop(self)
+
     def with_headers(self, winning: Mapping[str, str]) -> WireRequest:
         """Return the request with headers that override others of the same name, in any case."""
         names = {name.lower() for name in winning}

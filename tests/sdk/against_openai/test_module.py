@@ -74,6 +74,7 @@ def test_default_settings_are_equal() -> None:
 
 MODULES = [
     *(
+        "auth",
         "lib",
         "lib.azure",
         "lib.streaming",

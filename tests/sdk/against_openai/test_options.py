@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable
 from typing import Any
 
 import httpx
 import httpx2
+import openai
 import pytest
 from both_clients import Both, Side
 from loopback_server import reply
+
+import specclient
 
 ASK: dict[str, Any] = {"model": "m-large", "messages": [{"role": "user", "content": "hi"}]}
 FAILED = reply(500, {"error": {"message": "x"}}, {"retry-after-ms": "1"})
@@ -330,3 +334,14 @@ def test_without_pacing_a_call_after_a_429_is_sent_at_once(both: Both) -> None:
 
     limited = reply(429, {"error": {"message": "slow down"}}, {"retry-after": "30"})
     assert both.same(scenario, limited).result is True
+
+
+@pytest.mark.parametrize("name", ["OpenAI", "AsyncOpenAI", "AzureOpenAI", "BedrockOpenAI"])
+def test_signatures_of_clients_have_all_options(name: str) -> None:
+    theirs, ours = (inspect.signature(getattr(lib, name)).parameters for lib in (openai, specclient))
+    inner = {"_provider", "_region_was_explicit", "_state"}  # for copies of the original's Bedrock clients
+    assert theirs.keys() - inner <= ours.keys()
+    assert {each.kind for each in ours.values()} == {inspect.Parameter.KEYWORD_ONLY}
+    assert "policy" in ours
+    names = ("max_retries", "_strict_response_validation", "_enforce_credentials", "organization")
+    assert [ours[name].default for name in names] == [theirs[name].default for name in names]
