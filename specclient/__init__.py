@@ -297,6 +297,7 @@ __all__ = [
     "aspeculative_decode_many",
     "async_openai_client",
     "async_transport",
+    "auth",
     "batch",
     "file_from_path",
     "instrument",

@@ -219,6 +219,20 @@ def test_openai_log_sets_the_same_log_level(level: str, tmp_path: Path) -> None:
     assert levels[0] in (logging.NOTSET, logging.INFO, logging.DEBUG)
 
 
+def test_variables_of_azure_set_the_names_of_the_module(tmp_path: Path) -> None:
+    program = "import {0}; print({0}.api_type, {0}.api_version, {0}.azure_endpoint)"
+    variables = {"OPENAI_API_TYPE": "azure", "OPENAI_API_VERSION": "v7", "AZURE_OPENAI_ENDPOINT": "https://a"}
+    for lib in ("openai", "specclient"):
+        done = subprocess.run(
+            [sys.executable, "-c", program.format(lib)],
+            env={**variables, "HOME": str(tmp_path), "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout == "azure v7 https://a\n"
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_submodules_have_the_same_names(name: str) -> None:
     theirs, ours = (importlib.import_module(f"{lib}.{name}") for lib in ("openai", "specclient"))

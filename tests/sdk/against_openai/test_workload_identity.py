@@ -115,7 +115,7 @@ EXCHANGES: dict[str, Any] = {
     "refused without a body": reply(401),
     "forbidden": reply(403, {"error": "access_denied"}),
     "failed": reply(500, {"error": "x"}),
-    "redirected": reply(302, b"", {"location": "https://other.example"}),
+    "redirected": reply(307, b"", {"location": "/elsewhere"}),
     "no body": reply(200),
     "no object": reply(200, [1]),
     "no token": reply(200, {"expires_in": 3}),
