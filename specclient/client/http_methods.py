@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
@@ -130,6 +131,12 @@ class HttpMethods:
         for name, other in (("body", body), ("files", files)):
             if content is not None and other is not None:
                 raise TypeError(f"{name} and content cannot both be given; leave one of them out")
+        if isinstance(body, bytes):
+            warnings.warn(
+                "Passing raw bytes as `body` is deprecated; pass them as `content`",
+                DeprecationWarning,
+                stacklevel=3,
+            )
         chosen = dict(options or {})
         caller = _caller_for(self._caller, chosen)
         if verb == "POST" and content is None and not files:

@@ -336,3 +336,15 @@ def test_a_stream_by_path_has_events_of_every_name(both: Both) -> None:
         b'event: %b\ndata: {"message": "%b"}\n\n' % (name, name) for name in (b"ping", b"other", b"error")
     )
     assert len(both.same(scenario, events(*named, b"data: [DONE]\n\n")).result) == 3
+
+
+@pytest.mark.parametrize("verb", ["post", "put", "patch", "delete"])
+def test_bytes_as_the_body_are_sent_with_the_same_warning(both: Both, verb: str) -> None:
+    def scenario(side: Side) -> Any:
+        with pytest.warns(DeprecationWarning, match="raw bytes as `body` is deprecated") as caught:
+            answer = side.get(getattr(side.client, verb)("/x", cast_to=object, body=b'{"a":1}'))
+        assert side.is_async or caught[0].filename == __file__
+        return answer
+
+    for happened in both.run(scenario, reply(200, {})):
+        assert (happened.error, happened.result) == (None, {})
