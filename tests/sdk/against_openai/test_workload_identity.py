@@ -255,6 +255,21 @@ def test_concurrent_calls_share_one_exchange(tokens: OpenAIServer) -> None:
     assert len(subjects) == len(tokens.requests) == 1
 
 
+def test_an_exchange_without_an_answer_holds_no_subject_token(tokens: OpenAIServer) -> None:
+    async def hang_up(_: Any, wire: Any) -> None:
+        wire.reset()
+
+    tokens.script(hang_up)
+    auth = specclient.auth.WorkloadIdentityAuth(workload_identity=identity())  # type: ignore[arg-type]
+    with pytest.raises(specclient.APIConnectionError) as caught:
+        auth.get_token()
+    error: BaseException | None = caught.value
+    assert error.request.url.path == "/oauth/token"  # type: ignore[union-attr]
+    while error is not None:
+        assert "subject-secret" not in str(getattr(error, "_request", None) and error.request.content)  # type: ignore[attr-defined]
+        error = error.__cause__ or error.__context__
+
+
 def test_no_secret_is_in_texts(tokens: OpenAIServer, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     with OpenAIServer() as server:
