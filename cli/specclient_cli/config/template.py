@@ -49,6 +49,7 @@ TEMPLATE = """\
 #models = ["llama"]
 #stream_usage = true
 #metrics = false                                  # true: read its Prometheus counters around each call
+#template = "Qwen/Qwen3-8B"                       # chat template for strategy "remote": hub id or file
 #project = "my-project"                           # of Vertex AI; by default from the environment
 #location = "global"
 #credentials = "key.json"
