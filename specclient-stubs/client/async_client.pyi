@@ -66,6 +66,7 @@ class AsyncOpenAI(BaseClient):
     @property
     def with_streaming_response(self) -> AsyncOpenAIWithStreamedResponse: ...
     _is_async = True
+    official_name = 'AsyncOpenAI'
 
     def __init__(self, **options: Unpack[ClientOptions]) -> None: ...
 

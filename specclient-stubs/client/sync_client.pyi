@@ -66,6 +66,7 @@ class OpenAI(BaseClient):
     @property
     def with_streaming_response(self) -> OpenAIWithStreamedResponse: ...
     _is_async = False
+    official_name = 'OpenAI'
 
     def __init__(self, **options: Unpack[ClientOptions]) -> None: ...
 

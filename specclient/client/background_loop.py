@@ -6,7 +6,6 @@ The thread is a daemon, so that it does not delay the interpreter's exit. A fork
 from __future__ import annotations
 
 import asyncio
-import atexit
 import os
 import selectors
 import sys
@@ -19,6 +18,7 @@ from queue import SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
 
 from specclient.errors import SpecClientError
+from specclient.runtime.exit_order import end_calls_at_exit
 from specclient.runtime.forks import register_fork_reset
 
 T = TypeVar("T")
@@ -140,7 +140,7 @@ class BackgroundLoop:
         self._abandoned: list[_LoopThread] = []
         self._leaving = False
         register_fork_reset(self)
-        atexit.register(self.stop)
+        end_calls_at_exit(self.stop)
 
     def start(self, task: LoopTask) -> None:
         """Start a task on the loop, with the caller's context variables.

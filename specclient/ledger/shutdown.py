@@ -12,6 +12,8 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any, Protocol
 
+from specclient.runtime.exit_order import end_calls
+
 __all__ = ["EXIT_S", "handle_sigterm", "live_writers", "obey_pending_sigterm", "register_writer"]
 
 #: Seconds that interpreter exit waits at most for rows in memory to be written.
@@ -91,6 +93,7 @@ def _die() -> None:
 
 @atexit.register
 def _at_exit() -> None:
+    end_calls()
     for writer in live_writers():
         writer.close(EXIT_S)
 

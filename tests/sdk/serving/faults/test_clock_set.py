@@ -84,8 +84,8 @@ def _assert_sums(server: ServedProcess, answers: int) -> None:
 def test_budgets_and_limits_hold_while_the_clock_is_set(
     server: ServedProcess, openai_server: OpenAIServer, clock: SetClock
 ) -> None:
-    total = _key(server, "total", "--budget", "0.0004")
-    daily = _key(server, "daily", "--budget", "0.0004/day")
+    total = _key(server, "total", "--budget", "0.00048")
+    daily = _key(server, "daily", "--budget", "0.00048/day")
     limited = _key(server, "limited", "--requests-per-minute", "3")
     assert wait_until(lambda: server.ask(limited).status_code == 200)
     answers = 1 + _until_refused(server, limited)
@@ -115,7 +115,7 @@ def test_budgets_and_limits_hold_while_the_clock_is_set(
 def test_an_open_stream_keeps_its_reservation_while_the_clock_is_set(
     server: ServedProcess, openai_server: OpenAIServer, clock: SetClock, hours: int
 ) -> None:
-    key = _key(server, "one", "--budget", "0.00012")  # for one call at a time
+    key = _key(server, "one", "--budget", "0.00024")  # for one call at a time
     other = _key(server, "other")
     assert wait_until(lambda: server.ask(other).status_code == 200)
     checked = threading.Event()
