@@ -51,6 +51,12 @@ def test_messages_that_still_arrive_are_bounded_together(small: Served, socket_s
         sending = threading.Thread(target=slow.send, args=(slowly(),))
         sending.start()
         assert arrived.wait(10)
+        for number in range(5):  # the server reads what it has received in turns, and counts it
+            small_one.send(f'{{"type": "e{number}"}}')
+            sent = f'"e{number}"'
+            assert wait_until(
+                lambda sent=sent: any(sent in str(m) for h in socket_server.handshakes for m in h.messages)
+            )
         late.send('{"type": "b", "x": "' + PART + '"}')
         with pytest.raises(ConnectionClosed) as closed:
             late.recv(timeout=10)
