@@ -1,4 +1,4 @@
-"""What a request lets a provider do by itself, or bill at a price of its own: such calls have no bound."""
+"""Requests without a bound: the provider works on by itself for them, or bills a price of its own."""
 
 from __future__ import annotations
 

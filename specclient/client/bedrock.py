@@ -56,7 +56,7 @@ _NOT_HERE = ("admin_api_key", "data_residency", "workload_identity", "provider")
 
 
 class _BedrockClient(BaseClient):
-    """What both clients share: options of Bedrock's own, and settings that follow from them.
+    """The common part of both clients: Bedrock's own options, and the settings that follow from them.
 
     Raises:
         OpenAIError: credentials contradict each other or are incomplete, or no region is known.

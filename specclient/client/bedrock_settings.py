@@ -1,4 +1,4 @@
-"""What the options and environment variables of a Bedrock client mean, as in the `openai` package.
+"""The settings that follow from a Bedrock client's options and environment, as in the `openai` package.
 
 https://docs.aws.amazon.com/bedrock/latest/userguide/bedrock-mantle.html. A request carries a Bedrock API key
 as a bearer token, or a signature made with AWS credentials.
@@ -277,7 +277,7 @@ class BedrockSigner:
 
     @property
     def lacks(self) -> str | None:
-        """What is missing for an attempt; None if one may succeed."""
+        """The settings missing for an attempt; None if one may succeed."""
         return self.signer.lacks
 
     async def __call__(self, request: WireRequest) -> WireRequest:

@@ -1,4 +1,4 @@
-"""What a user sets for a cloud provider, whose requests belong to a project or an account in a location."""
+"""A user's settings for a cloud provider, whose requests belong to a project or account in a location."""
 
 from __future__ import annotations
 

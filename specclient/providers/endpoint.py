@@ -30,7 +30,7 @@ class Authorizer(Protocol):
 
     @property
     def lacks(self) -> str | None:
-        """What is missing for a first attempt, as text; None if one may succeed. Reads no network."""
+        """The settings missing for a first attempt, as text; None if one may succeed. Reads no network."""
         ...
 
     async def __call__(self, request: WireRequest) -> WireRequest:

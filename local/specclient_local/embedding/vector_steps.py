@@ -1,4 +1,4 @@
-"""What is done with pooled vectors: dense layers, layer norms, and scaling to length 1."""
+"""The steps after pooling: dense layers, layer norms, and scaling to length 1."""
 
 from __future__ import annotations
 

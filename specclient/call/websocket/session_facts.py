@@ -1,4 +1,4 @@
-"""What the events of a Realtime session say about it: its model, and whether it hears and speaks."""
+"""The facts that the events of a Realtime session state: its model, and whether it hears and speaks."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class GoogleAuthorizer:
 
     @property
     def lacks(self) -> str | None:
-        """What is missing for a first attempt, as text; None if one may succeed."""
+        """The settings missing for a first attempt, as text; None if one may succeed."""
         if self.hints:
             return None
         return f"no Google Cloud project or credentials: set {PROJECT_ENV[0]}, or {_FILE}"

@@ -64,7 +64,7 @@ class VertexPlace:
 
     @property
     def problem(self) -> str | None:
-        """What is wrong with the project or the location, as text; None if nothing is."""
+        """The defect of the project or the location, as text; None if there is none."""
         table = f"under [providers.{self.provider}] in specclient.toml"
         if not _LOCATION.fullmatch(self.location):
             return (

@@ -1,4 +1,4 @@
-"""What every call to a model passes before it is sent: key, permit, rate limits and the admission queue."""
+"""The checks of every call to a model before it is sent: key, permit, rate limits, admission queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page fetches, as values for JSON: figures of the ledger, and the state of the server.
+"""The values that the page fetches as JSON: figures of the ledger, and the state of the server.
 
 Both have exact values for programs, and under ``tiles`` and ``sections`` what the page shows of them, in the
 form of :mod:`specclient.serving.dashboard.elements`.
