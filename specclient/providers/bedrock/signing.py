@@ -105,7 +105,7 @@ class AWSAuthorizer:
 
     @property
     def lacks(self) -> str | None:
-        """The settings that are missing, as far as variables and files show; None if an attempt may succeed."""
+        """The missing settings, as far as variables and files show; None if an attempt may succeed."""
         if self._credentials.is_explicit or self._found is not None or _may_have_credentials(self._env):
             return None
         return _NONE_FOUND
