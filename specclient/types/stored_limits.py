@@ -9,7 +9,7 @@ DAY_S = 86_400
 
 @dataclass(frozen=True, slots=True)
 class StoredLimits:
-    """What is kept of responses and conversations. The oldest go first.
+    """Limits on the responses and conversations that are kept. The oldest go first.
 
     Attributes:
         enabled: whether anything is stored.

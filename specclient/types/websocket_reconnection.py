@@ -37,7 +37,7 @@ class ReconnectingEvent:
 
 
 class ReconnectingOverrides(TypedDict, total=False):
-    """What a reconnection handler changes: query and headers of the next attempt, or ``abort`` for none."""
+    """The changes of a reconnection handler: query and headers of the next attempt, or ``abort`` for none."""
 
     extra_query: Query
     extra_headers: Headers

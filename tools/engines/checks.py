@@ -39,7 +39,7 @@ _RUNNING: Final = re.compile(r"^vllm:num_requests_running\{[^}]*\} (\S+)$", re.M
 
 @dataclass(frozen=True)
 class Bench:
-    """What a check works with.
+    """The objects that a check uses.
 
     Attributes:
         engine: the server; ``base_url``: its URL.

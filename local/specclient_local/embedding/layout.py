@@ -105,7 +105,7 @@ VectorStep = DenseLayout | LayerNormLayout | NormalizeLayout
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingLayout:
-    """What a checkpoint computes.
+    """The computation of a checkpoint.
 
     Attributes:
         folder: of the checkpoint.

@@ -1,4 +1,4 @@
-"""What the dashboard reads of a ledger for a time span: reports, and the latest calls."""
+"""The part of a ledger that the dashboard reads for a time span: reports, and the latest calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the scripts share: clients for each way, and the checks of what a library returns.
+"""The common part of the scripts: clients for each way, and the checks of what a library returns.
 
 A script defines functions that use its library as its documentation shows, and passes them to :func:`run`.
 Each result is printed as one line of JSON: ``{"server", "check", "error"}``, where ``error`` is null for a

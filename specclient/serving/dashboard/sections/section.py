@@ -1,4 +1,4 @@
-"""What a section of the dashboard consists of."""
+"""The parts of a section of the dashboard."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SectionValues: TypeAlias = Mapping[str, Any]
 
 
 class SectionView(NamedTuple):
-    """What a section shows.
+    """The content of a section.
 
     Attributes:
         subtitle: texts and elements next to the title.
