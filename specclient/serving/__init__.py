@@ -3,7 +3,7 @@
 from specclient.serving.app import create_app
 from specclient.serving.limits import Limits
 from specclient.serving.open_connections import raise_descriptor_limit
-from specclient.serving.process_memory import freeze_garbage, limit_kept_memory
+from specclient.serving.process_memory import limit_kept_memory, tune_garbage_collection
 from specclient.serving.server import bind, make_server
 from specclient.serving.warmup import preload
 from specclient.serving.workers import ServerPlan, app_of, serve_by_workers
@@ -14,10 +14,10 @@ __all__ = [
     "app_of",
     "bind",
     "create_app",
-    "freeze_garbage",
     "limit_kept_memory",
     "make_server",
     "preload",
     "raise_descriptor_limit",
     "serve_by_workers",
+    "tune_garbage_collection",
 ]

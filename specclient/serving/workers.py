@@ -37,7 +37,11 @@ from specclient.serving.keys.rate_limits import UsageMeter
 from specclient.serving.keys.store import KeyStore
 from specclient.serving.limits import Limits
 from specclient.serving.metrics import FOLDER_VARIABLE
-from specclient.serving.process_memory import freeze_garbage, limit_kept_memory, small_objects_in_glibc
+from specclient.serving.process_memory import (
+    limit_kept_memory,
+    small_objects_in_glibc,
+    tune_garbage_collection,
+)
 from specclient.serving.server import uvicorn_options
 from specclient.serving.warmup import preload
 
@@ -132,7 +136,7 @@ class _WorkerConfig(uvicorn.Config):
         except OpenAIError as error:
             sys.stderr.write(f"specclient: {error}\n")
             sys.exit(STARTUP_FAILURE)
-        freeze_garbage()
+        tune_garbage_collection()
 
 
 class _WorkerSupervisor(Multiprocess):

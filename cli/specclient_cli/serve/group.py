@@ -162,12 +162,12 @@ def _serve(plan: ServerPlan, sock: socket.socket, host: str, workers: int) -> bo
     """Serve until a signal stops the server; return whether it started."""
     from specclient.serving import (  # noqa: PLC0415 - an extra
         app_of,
-        freeze_garbage,
         limit_kept_memory,
         make_server,
         preload,
         raise_descriptor_limit,
         serve_by_workers,
+        tune_garbage_collection,
     )
     from specclient.serving.catalogue import ModelCatalogue  # noqa: PLC0415
 
@@ -185,7 +185,7 @@ def _serve(plan: ServerPlan, sock: socket.socket, host: str, workers: int) -> bo
         asyncio.run(preload(app.state.service.client, plan.preloaded))
     _introduce(app.state.service.catalogue.names(), host, port, keyed=keyed)
     server = make_server(app, plan.limits)
-    freeze_garbage()
+    tune_garbage_collection()
     with _ignore_repeated_signal():
         server.run(sockets=[sock])
     return True

@@ -56,6 +56,25 @@ for thread in threads:
 libc.malloc_stats()
 """
 
+#: Parses a body of many arrays, and prints the number of collections of each generation meanwhile.
+COLLECTIONS = """
+import gc, sys
+from specclient.openai_http.json_body import json_object
+from specclient.serving.process_memory import tune_garbage_collection
+
+if sys.argv[1] == "set":
+    tune_garbage_collection()
+body = b'{"model":[' + b"[]," * 60_000 + b"1]}"
+began = [0, 0, 0]
+
+def note(phase, info):
+    began[info["generation"]] += phase == "start"
+
+gc.callbacks.append(note)
+json_object(body)
+print(*began)
+"""
+
 #: Keeps a few of many small objects, and prints the memory that the process still holds.
 SMALL_OBJECTS = """
 import os
@@ -137,3 +156,14 @@ async def test_memory_is_returned_once_after_several_large_requests() -> None:
         returned.clear()
     await asyncio.sleep(0.05)
     assert len(calls) == 2
+
+
+@pytest.mark.parametrize(("setting", "most"), [("set", (10, 0, 0)), ("unset", (1000, 1000, 1000))])
+def test_parsing_a_large_body_starts_few_collections(setting: str, most: tuple[int, int, int]) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", COLLECTIONS, setting], capture_output=True, text=True, check=True, timeout=60
+    )
+    began = tuple(map(int, run.stdout.split()))
+    assert all(count <= limit for count, limit in zip(began, most, strict=True)), began
+    if setting == "unset":
+        assert began[0] > 50, "the body no longer starts collections, so this test shows nothing"
