@@ -43,14 +43,14 @@ def live_response(original: Any, source: BodySource, limits: ResponseLimits, *, 
     library = next((name for name in modules if name in ("httpx", "httpx2")), None)
     if library is None:  # of a user's own class
         return original
-    response_class, sync_body, async_body = _classes(library)
+    sync_body, async_body = _body_classes(library)
     body = (async_body if is_async else sync_body)(source)
-    return response_class(original, source, limits, body)
+    return _response_class(library)(original, source, limits, body)
 
 
 @functools.cache
-def _classes(name: str) -> tuple[Any, Any, Any]:
-    """Return the classes of a response and of its sync and async body, of httpx or httpx2."""
+def _body_classes(name: str) -> tuple[Any, Any]:
+    """Return the classes of a response's sync and async body, of httpx or httpx2."""
     library: Any = sys.modules[name]
 
     class SyncSourceBody(library.SyncByteStream):  # type: ignore[misc]
@@ -73,6 +73,14 @@ def _classes(name: str) -> tuple[Any, Any, Any]:
 
         async def aclose(self) -> None:
             await self._source.close()
+
+    return SyncSourceBody, AsyncSourceBody
+
+
+@functools.cache
+def _response_class(name: str) -> Any:
+    """Return the class of a response, of httpx or httpx2."""
+    library: Any = sys.modules[name]
 
     class LiveResponse(library.Response):  # type: ignore[misc]
         def __init__(self, original: Any, source: BodySource, limits: ResponseLimits, body: Any) -> None:
@@ -132,7 +140,7 @@ def _classes(name: str) -> tuple[Any, Any, Any]:
             async for piece in super().aiter_bytes(chunk_size) if kept else self.aiter_raw(chunk_size):
                 yield piece
 
-    return LiveResponse, SyncSourceBody, AsyncSourceBody
+    return LiveResponse
 
 
 def captured_pieces(http: Any, read_on: Callable[[], bool]) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""What :mod:`inspect` tells of methods: the parameters of the `openai` package's, and the call options."""
+"""Signatures of methods by :mod:`inspect`: the parameters of the `openai` package's, and the call options."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def test_a_hosted_model_continues_what_is_stored_here(openai_server: OpenAIServe
         assert last.response.conversation.id == talk.id
         roles = [item.role for item in client.conversations.items.list(talk.id, order="asc")]
         assert roles == ["user", "assistant", "user"]
-        # What the provider stores is asked for there.
+        # The provider is asked for responses that it stores.
         openai_server.script(reply(200, {"id": "resp_1", **HOSTED, "output": []}))
         assert client.responses.retrieve("resp_1").id == "resp_1"
         assert openai_server.requests[-1].path == "/v1/responses/resp_1"

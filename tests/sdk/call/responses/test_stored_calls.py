@@ -1,4 +1,4 @@
-"""What is stored: the official client of the server, over the transport, and ours in this process agree."""
+"""Stored responses: the official client of the server, over the transport, and ours in this process agree."""
 
 from __future__ import annotations
 
