@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
@@ -56,7 +55,7 @@ class AsyncOpenAI(BaseClient):
     def _begin(self, core: ClientCore) -> None:
         self._core = core
         self._caller = AsyncCaller(
-            core.pipeline, secret=lambda: core.webhook_secret, client=weakref.ref(self)
+            core.pipeline, secret=lambda: core.webhook_secret, client=self._client_source()
         )
 
     @cached_property

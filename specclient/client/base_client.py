@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from specclient.client.core import ClientCore
@@ -329,6 +330,23 @@ class BaseClient(SeenAsOfficial, HttpMethods):
         streaming = self._caller.streaming()
         view: Self = streaming.view(self._through(streaming))
         return view
+
+    def _client_source(self) -> Callable[[], Any]:
+        """Return a function that returns this client; once it is deleted, another one over the same core.
+
+        It holds no reference to this client: a client that is no longer used is deleted at once.
+        """
+        reference, kind, core, own = weakref.ref(self), type(self), self._core, dict(vars(self))
+
+        def client() -> Any:
+            found = reference()
+            if found is None:
+                found = kind.__new__(kind)
+                vars(found).update(own)
+                found._begin(core)
+            return found
+
+        return client
 
     def _through(self, caller: ResourceCaller) -> Self:
         client = copy.copy(self)

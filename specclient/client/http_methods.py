@@ -6,9 +6,10 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
-from specclient.client.model_calls import RAW_RESPONSE, model_call
+from specclient.client.model_calls import model_call
 from specclient.providers.encoding import json_of
 from specclient.resources.base import ResourceCaller, timeout_of
+from specclient.resources.traced_methods import RAW_RESPONSE
 from specclient.types.api_method import ApiMethod
 from specclient.types.binary import HttpxBinaryResponseContent
 from specclient.types.pages import PageClasses
@@ -167,7 +168,7 @@ class HttpMethods:
 def _caller_for(caller: ResourceCaller, chosen: dict[str, Any]) -> ResourceCaller:
     """Return the caller for the form of response that a header asks for; the header is removed."""
     headers = dict(chosen.get("headers") or {})
-    form = next((headers.pop(name) for name in list(headers) if name.lower() == RAW_RESPONSE), None)
+    form = next((headers.pop(name) for name in list(headers) if name.lower() == RAW_RESPONSE.lower()), None)
     if form is None:
         return caller
     chosen["headers"] = headers

@@ -18,9 +18,6 @@ from specclient.types.named import named
 from specclient.types.request import PerCallOptions, Request
 
 _METHODS: Final = {method.path: method for method in (CHAT, COMPLETION, EMBEDDING, MODERATION, RESPONSE)}
-#: The header by which a caller of a path asks for a raw response, and its value for one with an unread body
-#: (openai-python, ``src/openai/_constants.py``).
-RAW_RESPONSE: Final = "x-stainless-raw-response"
 
 
 def model_call(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import weakref
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
@@ -51,7 +50,7 @@ class OpenAI(BaseClient):
         self._core = core
         self._bridge = Bridge()
         self._caller = SyncCaller(
-            core.pipeline, self._bridge, secret=lambda: core.webhook_secret, client=weakref.ref(self)
+            core.pipeline, self._bridge, secret=lambda: core.webhook_secret, client=self._client_source()
         )
         flush_at_exit(core.shared)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Literal, ParamSpec, Protocol, Self, TypeVar
 
 from pydantic import BaseModel
 
@@ -16,6 +16,8 @@ from specclient.types.api_method import ApiMethod
 from specclient.types.params import CallOptions, is_given
 from specclient.types.request import PerCallOptions, Request
 
+#: The form of a call's result: parsed, a raw response, or a response with an unread body.
+ResultForm = Literal["parsed", "raw", "unread"]
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -44,10 +46,12 @@ class ResourceCaller(Protocol):
     (``with_raw_response``), or responses with an unread body (``with_streaming_response``).
 
     Attributes:
-        client: returns the client that the caller serves; None once it is deleted.
+        client: returns the client that the caller serves; once it is deleted, another one like it.
+        form: the form of the results: ``parsed``, ``raw`` or ``unread``.
     """
 
     client: Callable[[], Any]
+    form: ResultForm
 
     def call(self, request: Request, into: Callable[[Any], Any] | None = None) -> Any:
         """Serve a request; ``into`` converts the parsed result or the stream before it is returned."""
@@ -82,9 +86,11 @@ class Resource:
 
     Attributes:
         is_async: whether the methods are coroutines.
+        resource_name: the resource's name on a client: ``chat.completions``.
     """
 
     is_async: ClassVar[bool] = False
+    resource_name: ClassVar[str] = ""
 
     def __init__(self, caller: ResourceCaller) -> None:
         self.caller = caller
@@ -92,10 +98,7 @@ class Resource:
     @property
     def _client(self) -> Any:
         """The client of this resource, under the name that integrations of the `openai` package read."""
-        client = self.caller.client()
-        if client is None:
-            raise ReferenceError("the client of this resource is deleted; keep a reference to the client")
-        return client
+        return self.caller.client()
 
     @cached_property
     def with_raw_response(self) -> Any:

@@ -5,24 +5,24 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from specclient.call.decode import value_as_sent
 from specclient.call.pipeline import Pipeline
 from specclient.call.stream import AsyncStream
-from specclient.resources.base import SyncRunner
+from specclient.resources.base import ResultForm, SyncRunner
 from specclient.resources.paging import async_page, sync_page
 from specclient.resources.sockets.connect import socket_managers
 from specclient.resources.table.sockets import SocketRow
+from specclient.resources.traced_methods import request_wrapper, wrapped_request
 from specclient.runtime.event_loop import check_asyncio
 from specclient.runtime.forks import import_lock
 from specclient.types.as_sent import chunks_as_sent
 from specclient.types.request import Request
 
-ResultForm = Literal["parsed", "raw", "unread"]
 ResultConverter = Callable[[Any], Any] | None
 SecretSource = Callable[[], str | None]
-#: Returns the client that has made a caller; None once it is deleted.
+#: Returns the client that has made a caller, see :class:`specclient.resources.base.ResourceCaller`.
 ClientSource = Callable[[], Any]
 
 
@@ -43,7 +43,7 @@ class AsyncCaller:
         client: ClientSource = _none,
     ) -> None:
         self._pipeline = pipeline
-        self._form = form
+        self.form = form
         self._secret = secret
         self.client = client
 
@@ -53,19 +53,26 @@ class AsyncCaller:
         return self._secret()
 
     async def call(self, request: Request, into: ResultConverter = None) -> Any:
+        if (wrapper := request_wrapper(self.client, request)) is not None:
+            return await wrapped_request(
+                wrapper, self.client(), request, lambda changed: self._call(changed, into)
+            )
+        return await self._call(request, into)
+
+    async def _call(self, request: Request, into: ResultConverter) -> Any:
         check_asyncio()
-        if self._form == "unread":
+        if self.form == "unread":
             body = await self._pipeline.stream_bytes(request)
             return _response_forms().unread(request, body, into, is_async=True)
         if request.stream:
             stream = await self._stream(request)
-        elif self._form == "raw":
+        elif self.form == "raw":
             return _response_forms().raw(request, await self._pipeline.execute(request), into)
         else:
             if into is None:  # no local name for the result: an error's frames would hold it
                 return value_as_sent(request, await self._pipeline.execute(request))
             return into(await self._pipeline.call(request))
-        if self._form == "raw":
+        if self.form == "raw":
             return _response_forms().raw_stream(stream, into)
         return stream if into is None else into(stream)
 
@@ -102,7 +109,7 @@ class SyncCaller:
     ) -> None:
         self._pipeline = pipeline
         self._runner = runner
-        self._form = form
+        self.form = form
         self._secret = secret
         self.client = client
 
@@ -112,19 +119,24 @@ class SyncCaller:
         return self._secret()
 
     def call(self, request: Request, into: ResultConverter = None) -> Any:
+        if (wrapper := request_wrapper(self.client, request)) is not None:
+            return wrapped_request(wrapper, self.client(), request, lambda changed: self._call(changed, into))
+        return self._call(request, into)
+
+    def _call(self, request: Request, into: ResultConverter) -> Any:
         self._pipeline.warm_up(request)
-        if self._form == "unread":
+        if self.form == "unread":
             body = self._runner.stream(self._pipeline.stream_bytes, request)
             return _response_forms().unread(request, body, into, is_async=False)
         if request.stream:
             stream = self._runner.stream(self._stream, request)
-        elif self._form == "raw":
+        elif self.form == "raw":
             return _response_forms().raw(request, self._runner.run(self._pipeline.execute, request), into)
         else:
             if into is None:
                 return value_as_sent(request, self._runner.run(self._pipeline.execute, request))
             return into(self._runner.run(self._pipeline.call, request))
-        if self._form == "raw":
+        if self.form == "raw":
             return _response_forms().raw_stream(stream, into)
         return stream if into is None else into(stream)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from pydantic import BaseModel
@@ -14,6 +14,7 @@ from specclient.call.stream import AsyncStream, Stream
 from specclient.resources.base import Resource, build_request
 from specclient.resources.signatures import with_signature
 from specclient.resources.table_resources import with_table_methods
+from specclient.resources.traced_methods import traceable
 from specclient.types.create_params import ChatCreateParams
 from specclient.types.inference_methods import CHAT
 from specclient.types.params import NOT_GIVEN
@@ -43,27 +44,42 @@ def _request(model: str, messages: Messages, stream: bool | None, params: Mappin
     return build_request(CHAT, {"model": model, "messages": messages, "stream": stream, **params})
 
 
-def _parsing(
-    model: str, messages: Messages, response_format: Any, params: Mapping[str, Any], *, stream: bool = False
-) -> tuple[Request, Callable[[Any], Any], Any]:
-    """Return the request of a parsed completion, the parser of the response, and the tools as sent."""
+def _wire_params(
+    response_format: Any, params: Mapping[str, Any], helper: Literal["parse", "stream"]
+) -> tuple[dict[str, Any], Any]:
+    """Return the parameters of :meth:`Completions.create` for a parsed completion, and the tools as sent.
+
+    Args:
+        response_format: the type of the parsed message.
+        params: the other parameters but model and messages.
+        helper: the method that parses.
+    """
     structured = importlib.import_module("specclient.structured")  # slow to import, and rarely needed
 
-    take = structured.given_tools if stream else structured.strict_tools
+    take = structured.given_tools if helper == "stream" else structured.strict_tools
     tools = take(params.get("tools", NOT_GIVEN))
-    helper = {"x-stainless-helper-method": f"chat.completions.{'stream' if stream else 'parse'}"}
+    headers = {"X-Stainless-Helper-Method": f"chat.completions.{helper}"}
     wire = {
         **params,
         "response_format": structured.chat_format(response_format),
         "tools": tools,
-        "extra_headers": {**helper, **(params.get("extra_headers") or {})},
+        "extra_headers": {**headers, **(params.get("extra_headers") or {})},
     }
-    request = build_request(CHAT, {"model": model, "messages": messages, "stream": stream, **wire})
+    return wire, tools
+
+
+def _parsing(
+    model: str, messages: Messages, response_format: Any, params: Mapping[str, Any]
+) -> tuple[Request, Callable[[Any], Any]]:
+    """Return the request of a parsed completion, and the parser of the response."""
+    wire, tools = _wire_params(response_format, params, "parse")
+    request = build_request(CHAT, {"model": model, "messages": messages, **wire})
 
     def parse(answer: ChatCompletion) -> Any:
+        structured = importlib.import_module("specclient.structured")
         return structured.parse_chat_completion(answer, response_format=response_format, input_tools=tools)
 
-    return request, parse, tools
+    return request, parse
 
 
 @with_table_methods("chat.completions", is_async=True)
@@ -83,6 +99,7 @@ class AsyncCompletions(Resource):
     async def create(
         self, *, model: str, messages: Messages, stream: Literal[True], **params: Unpack[ChatCreateParams]
     ) -> AsyncStream[ChatCompletionChunk]: ...
+    @traceable
     @with_signature("messages model", ChatCreateParams, adds="stream")
     async def create(
         self,
@@ -105,6 +122,7 @@ class AsyncCompletions(Resource):
         """
         return await self.caller.call(_request(model, messages, stream, params))
 
+    @traceable
     @with_signature("messages model", ChatCreateParams)
     async def parse(
         self, *, model: str, messages: Messages, response_format: Any = NOT_GIVEN, **params: Any
@@ -120,7 +138,7 @@ class AsyncCompletions(Resource):
             LengthFinishReasonError, ContentFilterFinishReasonError: the completion was cut off or filtered.
             OpenAIError: as for :meth:`create`.
         """
-        request, parse, _ = _parsing(model, messages, response_format, params)
+        request, parse = _parsing(model, messages, response_format, params)
         answer: ParsedChatCompletion[Any] = await self.caller.call(request, parse)
         return answer
 
@@ -131,10 +149,9 @@ class AsyncCompletions(Resource):
         """Stream a completion as events, in an ``async with`` block; takes the arguments of :meth:`parse`."""
         from specclient.structured.chat.stream import AsyncChatCompletionStreamManager  # noqa: PLC0415
 
-        request, _, tools = _parsing(model, messages, response_format, params, stream=True)
-        return AsyncChatCompletionStreamManager(
-            lambda: self.caller.call(request), response_format=response_format, input_tools=tools
-        )
+        wire, tools = _wire_params(response_format, params, "stream")
+        send: Any = partial(self.create, model=model, messages=messages, stream=True, **wire)
+        return AsyncChatCompletionStreamManager(send, response_format=response_format, input_tools=tools)
 
 
 @with_table_methods("chat.completions", is_async=False)
@@ -154,6 +171,7 @@ class Completions(Resource):
     def create(
         self, *, model: str, messages: Messages, stream: Literal[True], **params: Unpack[ChatCreateParams]
     ) -> Stream[ChatCompletionChunk]: ...
+    @traceable
     @with_signature("messages model", ChatCreateParams, adds="stream")
     def create(
         self,
@@ -166,12 +184,13 @@ class Completions(Resource):
         """Create a completion of a conversation; see :meth:`AsyncCompletions.create`."""
         return self.caller.call(_request(model, messages, stream, params))
 
+    @traceable
     @with_signature("messages model", ChatCreateParams)
     def parse(
         self, *, model: str, messages: Messages, response_format: Any = NOT_GIVEN, **params: Any
     ) -> ParsedChatCompletion[Any]:
         """Create a completion and parse it; see :meth:`AsyncCompletions.parse`."""
-        request, parse, _ = _parsing(model, messages, response_format, params)
+        request, parse = _parsing(model, messages, response_format, params)
         answer: ParsedChatCompletion[Any] = self.caller.call(request, parse)
         return answer
 
@@ -182,10 +201,9 @@ class Completions(Resource):
         """Stream a completion as events, in a ``with`` block; takes the arguments of :meth:`parse`."""
         from specclient.structured.chat.stream import ChatCompletionStreamManager  # noqa: PLC0415
 
-        request, _, tools = _parsing(model, messages, response_format, params, stream=True)
-        return ChatCompletionStreamManager(
-            lambda: self.caller.call(request), response_format=response_format, input_tools=tools
-        )
+        wire, tools = _wire_params(response_format, params, "stream")
+        send: Any = partial(self.create, model=model, messages=messages, stream=True, **wire)
+        return ChatCompletionStreamManager(send, response_format=response_format, input_tools=tools)
 
 
 class AsyncChat(Resource):

@@ -8,6 +8,7 @@ from typing import Any, Literal, Unpack, overload
 from specclient.call.stream import AsyncStream, Stream
 from specclient.resources.base import Resource, build_request
 from specclient.resources.signatures import with_signature
+from specclient.resources.traced_methods import traceable
 from specclient.types.completion import Completion
 from specclient.types.create_params import CompletionCreateParams
 from specclient.types.inference_methods import COMPLETION
@@ -22,6 +23,8 @@ def _request(model: str, prompt: CompletionPrompt, stream: bool | None, params: 
 
 class AsyncCompletions(Resource):
     """``client.completions``: continues a text."""
+
+    is_async, resource_name = True, "completions"
 
     @overload
     async def create(
@@ -41,6 +44,7 @@ class AsyncCompletions(Resource):
         stream: Literal[True],
         **params: Unpack[CompletionCreateParams],
     ) -> AsyncStream[Completion]: ...
+    @traceable
     @with_signature("model prompt", CompletionCreateParams, adds="stream")
     async def create(
         self,
@@ -67,6 +71,8 @@ class AsyncCompletions(Resource):
 class Completions(Resource):
     """``client.completions`` of the synchronous client."""
 
+    resource_name = "completions"
+
     @overload
     def create(
         self,
@@ -85,6 +91,7 @@ class Completions(Resource):
         stream: Literal[True],
         **params: Unpack[CompletionCreateParams],
     ) -> Stream[Completion]: ...
+    @traceable
     @with_signature("model prompt", CompletionCreateParams, adds="stream")
     def create(
         self,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from specclient.errors import APIResponseValidationError
 from specclient.resources.base import Resource, build_request
 from specclient.resources.signatures import with_signature
+from specclient.resources.traced_methods import traceable
 from specclient.types.create_params import EmbeddingCreateParams
 from specclient.types.inference_methods import EMBEDDING
 from specclient.types.params import is_given
@@ -87,6 +88,9 @@ def _base64_of(numbers: Any) -> Any:
 class AsyncEmbeddings(Resource):
     """``client.embeddings``."""
 
+    is_async, resource_name = True, "embeddings"
+
+    @traceable
     @with_signature("input model", EmbeddingCreateParams)
     async def create(
         self, *, input: EmbeddingInput, model: str, **params: Unpack[EmbeddingCreateParams]  # noqa: A002
@@ -112,6 +116,9 @@ class AsyncEmbeddings(Resource):
 class Embeddings(Resource):
     """``client.embeddings`` of the synchronous client."""
 
+    resource_name = "embeddings"
+
+    @traceable
     @with_signature("input model", EmbeddingCreateParams)
     def create(
         self, *, input: EmbeddingInput, model: str, **params: Unpack[EmbeddingCreateParams]  # noqa: A002

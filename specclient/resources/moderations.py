@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from specclient.resources.base import Resource, build_request
 from specclient.resources.signatures import with_signature
+from specclient.resources.traced_methods import traceable
 from specclient.types.create_params import ModerationCreateParams
 from specclient.types.inference_methods import MODERATION
 
@@ -19,6 +20,9 @@ ModeratedInput = str | Iterable[str] | Iterable[Mapping[str, Any]]
 class AsyncModerations(Resource):
     """``client.moderations``."""
 
+    is_async, resource_name = True, "moderations"
+
+    @traceable
     @with_signature("input", ModerationCreateParams)
     async def create(
         self, *, input: ModeratedInput, **params: Unpack[ModerationCreateParams]  # noqa: A002
@@ -40,6 +44,9 @@ class AsyncModerations(Resource):
 class Moderations(Resource):
     """``client.moderations`` of the synchronous client."""
 
+    resource_name = "moderations"
+
+    @traceable
     @with_signature("input", ModerationCreateParams)
     def create(
         self, *, input: ModeratedInput, **params: Unpack[ModerationCreateParams]  # noqa: A002

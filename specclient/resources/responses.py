@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from specclient.resources.base import Resource, build_request
 from specclient.resources.signatures import with_signature
 from specclient.resources.table_resources import with_table_methods
+from specclient.resources.traced_methods import traceable
 from specclient.types.create_params import ResponseCreateParams
 from specclient.types.inference_methods import RESPONSE
 from specclient.types.params import NOT_GIVEN, CallOptions, NotGiven, Omit, is_given
@@ -27,30 +29,41 @@ __path__: list[str] = []
 _PARSED = replace(RESPONSE, params=RESPONSE.params | {"verbosity"})
 
 
-def _parsing(
-    text_format: Any, params: Mapping[str, Any], *, parse_as: Any = NOT_GIVEN, stream: bool = False
-) -> tuple[Request, Callable[[Any], Any], Any]:
-    """Return the request of a parsed response, the parser of the response, and the tools as sent."""
+def _wire_params(
+    text_format: Any, params: Mapping[str, Any], parse_as: Any = NOT_GIVEN
+) -> tuple[dict[str, Any], Any, Any]:
+    """Return the parameters of :meth:`Responses.create` for a parsed response.
+
+    Returns:
+        The parameters, the tools as sent, and the type that the text is parsed as.
+    """
     structured = importlib.import_module("specclient.structured")  # slow to import, and rarely needed
 
     tools = structured.response_tools(params.get("tools", NOT_GIVEN))
     text = params.get("text", NOT_GIVEN)
     read_as = structured.output_format(params.get("input"), text, text_format, parse_as)
     text = structured.text_with_format(text, text_format)
-    request = build_request(
-        RESPONSE if stream else _PARSED, {**params, "tools": tools, "text": text, "stream": stream}
-    )
+    return {**params, "tools": tools, "text": text}, tools, read_as
+
+
+def _parsing(
+    text_format: Any, params: Mapping[str, Any], parse_as: Any
+) -> tuple[Request, Callable[[Any], Any]]:
+    """Return the request of a parsed response, and the parser of the response."""
+    wire, tools, read_as = _wire_params(text_format, params, parse_as)
 
     def parse(response: Any) -> Any:
+        structured = importlib.import_module("specclient.structured")
         return structured.parse_response(response, text_format=read_as, input_tools=tools)
 
-    return request, parse, tools
+    return build_request(_PARSED, {**wire, "stream": False}), parse
 
 
 @with_table_methods("responses", is_async=True)
 class AsyncResponses(Resource):
     """``client.responses``."""
 
+    @traceable
     @with_signature("", ResponseCreateParams)
     async def create(self, **params: Unpack[ResponseCreateParams]) -> Any:
         """Create a response to an input; the provider may run tools and store the conversation.
@@ -66,6 +79,7 @@ class AsyncResponses(Resource):
         """
         return await self.caller.call(build_request(RESPONSE, params))
 
+    @traceable
     @with_signature("", ResponseCreateParams, adds="parse_as text_format verbosity")
     async def parse(
         self,
@@ -83,7 +97,7 @@ class AsyncResponses(Resource):
             verbosity: the length of the response: ``low``, ``medium`` or ``high``.
             params: as for :meth:`create`.
         """
-        request, parse, _ = _parsing(text_format, {**params, "verbosity": verbosity}, parse_as=parse_as)
+        request, parse = _parsing(text_format, {**params, "verbosity": verbosity}, parse_as)
         answer: ParsedResponse[Any] = await self.caller.call(request, parse)
         return answer
 
@@ -112,11 +126,13 @@ class AsyncResponses(Resource):
 class Responses(Resource):
     """``client.responses`` of the synchronous client."""
 
+    @traceable
     @with_signature("", ResponseCreateParams)
     def create(self, **params: Unpack[ResponseCreateParams]) -> Any:
         """Create a response to an input; see :meth:`AsyncResponses.create`."""
         return self.caller.call(build_request(RESPONSE, params))
 
+    @traceable
     @with_signature("", ResponseCreateParams, adds="parse_as text_format verbosity")
     def parse(
         self,
@@ -127,7 +143,7 @@ class Responses(Resource):
         **params: Any,
     ) -> ParsedResponse[Any]:
         """Create a response and parse it; see :meth:`AsyncResponses.parse`."""
-        request, parse, _ = _parsing(text_format, {**params, "verbosity": verbosity}, parse_as=parse_as)
+        request, parse = _parsing(text_format, {**params, "verbosity": verbosity}, parse_as)
         answer: ParsedResponse[Any] = self.caller.call(request, parse)
         return answer
 
@@ -159,8 +175,8 @@ def _following(
     if not is_given(response_id):
         if after is not None:
             raise ValueError("starting_after is for following a response; give its response_id, too")
-        request, _, tools = _parsing(text_format, params, stream=True)
-        return lambda: resource.caller.call(request), tools, None
+        wire, tools, _ = _wire_params(text_format, params)
+        return partial(resource.create, **wire, stream=True), tools, None
     if making:
         raise ValueError(f"response_id follows a response that exists, so {sorted(making)} cannot be set")
     options = {name: params[name] for name in CallOptions.__annotations__ if name in params}

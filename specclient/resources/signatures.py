@@ -17,7 +17,7 @@ _EMPTY: Final = inspect.Parameter.empty
 #: The keyword arguments of every method, in the order of the signature.
 _EVERY_CALL: Final = ("extra_headers", "extra_query", "extra_body", "timeout")
 _OURS: Final = tuple(name for name in CallOptions.__annotations__ if name not in _EVERY_CALL)
-_DEPRECATED_FRAMES = 3  # from the warning up to the user's call
+_DEPRECATED_FRAMES = 4  # from the warning up to the user's call
 
 
 def bind_arguments(row: Row, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:

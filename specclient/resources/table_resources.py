@@ -15,6 +15,7 @@ from specclient.resources.sockets.connect import connect_method
 from specclient.resources.table import index
 from specclient.resources.table.rows import Row, method_of
 from specclient.resources.table.sockets import socket_of
+from specclient.resources.traced_methods import traceable
 from specclient.types.binary import HttpxBinaryResponseContent
 from specclient.types.params import NOT_GIVEN, is_given
 from specclient.types.request import Request
@@ -66,7 +67,7 @@ def with_table_methods(name: str, *, is_async: bool) -> Callable[[type[Resource]
     def add(cls: type[Resource]) -> type[Resource]:
         own = frozenset(vars(cls))
 
-        cls.is_async = is_async
+        cls.is_async, cls.resource_name = is_async, name
         for short, row in index.rows_of(name).items():
             if short not in own:
                 _attach(cls, short, _method(row, is_async))
@@ -121,7 +122,8 @@ def _method(row: Row, is_async: bool) -> Any:
 
     method.__signature__ = LazySignature(lambda: signature_of(row))
     method.__doc__ = doc_of(row)
-    return method
+    method.__name__ = row.name.rpartition(".")[2]
+    return traceable(method)
 
 
 def _into(row: Row) -> Callable[[Any], Any] | None:

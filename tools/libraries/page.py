@@ -23,10 +23,9 @@ uses it as its documentation shows, in three ways:
 Each way is checked with a whole answer, a streamed one, a tool call and structured output. Each check is made
 with a hosted API (a server on loopback with canned answers) and with the bundled model `local/demo`, whose
 grammar makes tool calls and structured output valid. With a library that records spans, a check passes only
-if its span is there. Libraries that replace methods of the `openai` package's classes to record spans, or
-that test `type(client)`, need the official client: `specclient.openai_client()`. A cell has the number of
-checks that passed and that were made; † marks those that fail with the plain official client, given to the
-library with the hosted API as its server, too.
+if its span is there. Libraries that test `type(client)`, as Logfire does, need the official client:
+`specclient.openai_client()`. A cell has the number of checks that passed and that were made; † marks those
+that fail with the plain official client, given to the library with the hosted API as its server, too.
 """
 
 

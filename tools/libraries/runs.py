@@ -15,7 +15,7 @@ from libraries.servers import MODELS, RunningServers
 
 WAYS: Final = ("object", "transport", "server", "plain")
 CHECKS: Final = ("whole", "streamed", "tool", "structured")
-_PROCESS_S: Final = 600.0
+_PROCESS_S: Final = 1800.0
 _SCRIPTS: Final = ROOT / "tools" / "libraries" / "scripts"
 
 

@@ -21,7 +21,7 @@ import pydantic
 TEXT = "The quick brown fox jumps over the lazy dog."
 PROMPT = "What is the weather?"
 CITIES = ("Ulm", "Bonn")
-_CHECK_S = 120.0
+_CHECK_S = 300.0
 
 
 class City(pydantic.BaseModel):

@@ -24,7 +24,7 @@ def _model(case: Case, name: str) -> OpenAIModel:
         api_base=case.base_url,
         api_key="any",
         temperature=0,
-        max_tokens=64,
+        max_tokens=512,
         flatten_messages_as_text=True,
     )
     if not case.own:
