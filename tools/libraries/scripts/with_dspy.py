@@ -1,9 +1,20 @@
-"""dspy: ``LM`` over litellm, with ``client`` given or by its base URL."""
+"""dspy: ``LM`` over litellm, with ``client`` given, by litellm's HTTP clients, or by its base URL.
+
+The library copies a client that it is given (``copy.deepcopy``), which an official one cannot be.
+"""
 
 from typing import Any, Literal
 
 import dspy
-from checks import PROMPT, TOOL, Case, run
+import httpx
+import litellm
+from checks import PROMPT, TOOL, Case, run, way
+
+if way() == "transport":
+    import specclient
+
+    litellm.client_session = httpx.Client(transport=specclient.transport())
+    litellm.aclient_session = httpx.AsyncClient(transport=specclient.async_transport())
 
 
 class _LM(dspy.LM):
@@ -20,7 +31,7 @@ class _LM(dspy.LM):
 
 def _lm(case: Case, name: str, *, streams: bool = False, **options: Any) -> Any:
     given: dict[str, Any] = {"api_base": case.base_url, "api_key": "any"}
-    if not case.own:
+    if case.way in ("object", "plain"):
         given = {"client": case.async_client() if streams else case.client()}
     return _LM(
         f"openai/{name}",

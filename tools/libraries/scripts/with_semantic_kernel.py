@@ -27,7 +27,7 @@ def _history() -> ChatHistory:
 
 
 def _settings(**options: Any) -> OpenAIChatPromptExecutionSettings:
-    return OpenAIChatPromptExecutionSettings(temperature=0, max_tokens=64, **options)
+    return OpenAIChatPromptExecutionSettings(temperature=0, max_tokens=512, **options)
 
 
 async def whole(case: Case) -> Any:
