@@ -88,6 +88,7 @@ def test_responses_broken_off_at_any_byte_are_errors(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(4 * 3600)
 @pytest.mark.filterwarnings("ignore:Generating overly large repr")  # of a scripted body
 def test_many_responses_end_in_a_result_or_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
@@ -102,6 +103,7 @@ def test_many_responses_end_in_a_result_or_an_error(
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(4 * 3600)
 def test_responses_broken_off_at_every_byte_are_errors(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

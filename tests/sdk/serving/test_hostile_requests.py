@@ -33,7 +33,7 @@ GROWTH_MB = 64
 #: Requests of one run of hypothesis, which keeps those of a run in memory.
 A_ROUND = 1000
 #: Seconds after which the client leaves a request that goes on.
-PATIENCE_S = 1.0
+PATIENCE_S = 0.5
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +122,7 @@ def test_many_hostile_requests_harm_nobody(server: WatchedServer, capsys: pytest
     _send_large_requests(server)
     before = server.resident_mb()
     statuses: Counter[int] = Counter()
+    missed: list[str] = []
     while (left := count - sum(statuses.values())) > 0:
         server.report()  # measuring the memory collected garbage, which stalls a worker for 0.2 s
         statuses += _bombard(server, min(left, A_ROUND), seeded=False)
@@ -130,7 +131,10 @@ def test_many_hostile_requests_harm_nobody(server: WatchedServer, capsys: pytest
             print(f"\n{sum(statuses.values())} hostile requests: {dict(sorted(statuses.items()))}")
             print(f"bystanders of the last: {json.dumps(report)}; memory grown by {grown:.0f} MB", flush=True)
         assert grown <= GROWTH_MB
-        _check_bystanders(report, gap_ms=GAP_MS, health_ms=HEALTH_MS)
+        assert report["wrong"] == []
+        if report["gap_ms"]["max"] > GAP_MS or report["health_ms"]["p99"] > HEALTH_MS:
+            missed.append(f"before request {sum(statuses.values())}: {report}")
+    assert not missed, "\n".join(missed)  # at the end, so that one stall of the machine does not end the run
 
 
 @pytest.mark.soak
