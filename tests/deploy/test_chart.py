@@ -1,4 +1,4 @@
-"""The Helm chart, rendered by Helm's own library: valid, confined, and its configuration is that of the values."""
+"""The Helm chart, rendered by Helm's own library: valid, confined, with the configuration of its values."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_configuration_is_read_by_the_gateway(chart: Any, tmp_path: Path) ->
 
 
 def test_values_become_the_same_toml(chart: Any) -> None:
-    """Names with any characters, nested tables and lists; whole numbers stay integers, which engines ask for."""
+    """Names with any characters, nested tables, lists; whole numbers stay integers, as engines need."""
     page = (ROOT / "docs" / "configuration.md").read_text()
     whole = tomllib.loads(re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[0])
     more = {"text": 'quoted "x"\nand = 3.0', "sizes": [2, 1, 1.5], "on": True, "big": 2**40, "nothing": []}
