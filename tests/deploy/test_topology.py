@@ -12,6 +12,9 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,8 @@ from postgres_server import PostgresServer
 from redis_server import RedisServer
 
 from specclient.ledger.ledger import Ledger
+from specclient.serving.keys.key import new_key, new_token
+from specclient.serving.keys.store import KeyStore
 
 GATEWAYS = ("gateway-1", "gateway-2")
 OPERATOR = VARIABLES["SPECCLIENT_SERVER_KEY"]
@@ -121,20 +126,40 @@ class Topology:
         process.communicate(timeout=60)
         return process.returncode
 
-    def make_key(self, *words: str) -> str:
-        """Make a key as ``docker compose exec gateway-1 specclient serve keys create`` does."""
+    @cached_property
+    def key(self) -> str:
+        """A key made as ``docker compose exec gateway-1 specclient serve keys create alice`` does."""
         done = forked_program.run(
-            [*COMMAND, "serve", "keys", "create", *words],
+            [*COMMAND, "serve", "keys", "create", "alice"],
             text=True,
             cwd=self._folder,
             env=self.environment("gateway-1"),
             timeout=60,
         )
         assert done.returncode == 0, done.stderr
-        key: str = done.stdout.strip()
+        return self._known(done.stdout.strip())
+
+    def make_key(self, name: str, **granted: Any) -> str:
+        """Make another key, in this process."""
+        store = KeyStore.of(self.ledger_url())
+        assert store is not None
+        token = new_token()
+        try:
+            store.add(new_key(name, token, datetime.now(UTC), **granted))
+        finally:
+            store.close()
+        return self._known(token)
+
+    def _known(self, key: str) -> str:
+        """Wait until both gateways accept a key."""
         for name in GATEWAYS:
             assert wait_until(lambda name=name: self.get(name, "/ready", key).status_code == 200)
         return key
+
+    def ledger_url(self) -> str:
+        """Return the URL of the ledger with the password, which the gateways have in PGPASSWORD."""
+        environment = self.environment("gateway-1")
+        return environment["SPECCLIENT_LEDGER"].replace("@", f":{environment['PGPASSWORD']}@")
 
     def get(self, name: str, path: str, key: str = "") -> httpx.Response:
         headers = {"authorization": f"Bearer {key}"} if key else {}
@@ -179,13 +204,12 @@ def test_health_needs_no_key_and_metrics_the_operators(topology: Topology, name:
 
 
 def test_a_key_works_at_both_gateways(topology: Topology) -> None:
-    key = topology.make_key("alice")
-    assert [topology.ask(name, key) for name in GATEWAYS] == [(200, None)] * 2
+    assert [topology.ask(name, topology.key) for name in GATEWAYS] == [(200, None)] * 2
     assert [topology.ask(name, "sk-unknown")[0] for name in GATEWAYS] == [401] * 2
 
 
 def test_a_rate_limit_is_shared(topology: Topology) -> None:
-    key = topology.make_key("limited", "--requests-per-minute", "3")
+    key = topology.make_key("limited", requests_per_minute=3)
     first, second = GATEWAYS
     assert [topology.ask(name, key)[0] for name in (first, first, second)] == [200] * 3
     for name in GATEWAYS:  # by itself, each would have accepted more
@@ -193,7 +217,7 @@ def test_a_rate_limit_is_shared(topology: Topology) -> None:
 
 
 def test_a_budget_is_shared(topology: Topology) -> None:
-    key = topology.make_key("poor", "--budget", "0.05/day")
+    key = topology.make_key("poor", usd=Decimal("0.05"), period="day")
     first, second = GATEWAYS
     answers = [topology.ask(first, key)]
     while answers[-1][0] == 200 and len(answers) < 50:
@@ -205,9 +229,8 @@ def test_a_budget_is_shared(topology: Topology) -> None:
 def test_gateways_stop_in_order_and_leave_all_rows(topology: Topology) -> None:
     key = topology.make_key("last")
     assert [topology.ask(name, key) for name in GATEWAYS for _ in range(3)] == [(200, None)] * 6
-    environment = topology.environment("gateway-1")
     assert [topology.end(name) for name in GATEWAYS] == [0, 0]
-    ledger = Ledger(environment["SPECCLIENT_LEDGER"].replace("@", f":{environment['PGPASSWORD']}@"))
+    ledger = Ledger(topology.ledger_url())
     try:
         rows = [row for row in ledger.rows() if row.tags.get("key") == "last"]
     finally:
