@@ -5,8 +5,6 @@ VENV := .venv
 EXTRAS := dev
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Tests start hundreds of programs, each of which would compile all modules again.
-unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test coverage quick check format sync-openai ledger-snapshot typing docs soak compat libraries engines deployment wheel-check bundled-pair bundled-heads help
 

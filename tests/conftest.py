@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,10 @@ _REPEATING = (
     "local/drafting/test_vocabulary_match",
     "local/exactness/",
 )
+# Tests start hundreds of programs, each of which would compile all modules again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 _PREFIXES = (
     "OPENAI_",
     "SPECCLIENT_",
