@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
+import forked_program
 import pytest
+from forked_program import STRICT
 from loopback_server import TEXT, OpenAIServer, events, reply
 from paths import EXAMPLES
 
@@ -37,12 +38,11 @@ def example(checkpoints: tuple[Path, Path], tmp_path: Path):
         f'[local.models.demo-target]\npath = "{target}"\ndraft = "{draft}"\nmethod = "plain"\n'
     )
 
-    def run(name: str, *arguments: str, warning: str = "") -> str:
-        done = subprocess.run(
-            [sys.executable, "-W", "error", str(EXAMPLES / name), *arguments],
-            capture_output=True,
+    def run(name: str, *arguments: str, warning: str = "", engine: bool = True) -> str:
+        done = forked_program.run(
+            [sys.executable, *STRICT, EXAMPLES / name, *arguments],
+            engine=engine,
             text=True,
-            check=False,
             cwd=tmp_path / "cwd",
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )

@@ -1,7 +1,7 @@
-"""``specclient`` in processes that are forks of an interpreter which has imported its modules already.
+"""Python programs in processes that are forks of an interpreter which has imported the modules already.
 
 Starting Python and importing the modules takes half a second of processor time, with torch three seconds,
-and is the same for every command. :class:`ForkedProgram` is :class:`subprocess.Popen` without it: the process
+and is the same for every program. :class:`ForkedProgram` is :class:`subprocess.Popen` without it: the process
 has the arguments, environment, folder, files and signals that it was given, is a child of the tests, and ends
 like any other. What is about starting itself is tested with ``subprocess``.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import functools
 import gc
 import importlib
 import io
@@ -21,30 +20,84 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 PROGRAM = "specclient_cli.main"
 COMMAND = (sys.executable, "-m", PROGRAM)
+#: Options of the interpreter with which programs may be started.
+STRICT = ("-W", "error")
 _CLIENT = (
     "specclient_cli.batch", "specclient_cli.chat", "specclient_cli.complete", "specclient_cli.cost.group",
     "specclient_cli.cost.report", "specclient_cli.demo", "specclient_cli.local.group",
     "specclient_cli.models.group", "specclient_cli.route.group", "specclient_cli.serve.group",
-    "specclient.serving", "aiohttp", "readline", "rich.live", "rich.progress",
+    "specclient.ledger.ledger", "specclient.resources.chat", "specclient.resources.completions",
+    "specclient.serving", "aiohttp", "anyio._backends._asyncio", "readline", "rich.live", "rich.progress",
 )  # fmt: skip
-_ENGINE = (*_CLIENT, "torch", "specclient_local.engine.engine", "specclient_local.loading.model_loader")
+_ENGINE = (
+    *_CLIENT, "numpy.random", "torch", "specclient_local.api.backend", "specclient_local.engine.engine",
+    "specclient_local.loading.model_loader", "transformers.tokenization_utils_tokenizers",
+)  # fmt: skip
 _INTERPRETER = ("PYTHON", "LC_", "LANG", "OMP_", "MKL_", "LD_")
+_CLOCK = "FAKETIME"
+_PRELOADED = "LD_PRELOAD"
 _PR_SET_CHILD_SUBREAPER = 36
 _LONGEST = 2**17
 
 
+class _Command(NamedTuple):
+    """What Python is to run.
+
+    Attributes:
+        options: of the interpreter: none, or :data:`STRICT`.
+        flag: ``-m``, ``-c``, or nothing for a file.
+        name: the module, the program's text, or the file.
+        arguments: of the program.
+    """
+
+    options: tuple[str, ...]
+    flag: str
+    name: str
+    arguments: tuple[str, ...]
+
+    @classmethod
+    def parsed(cls, words: Sequence[Any]) -> Self | None:
+        """Return the parts of a command line; None if it does not start Python, or with other options."""
+        if str(words[0]) != sys.executable:
+            return None
+        rest = tuple(str(word) for word in words[1:])
+        options = STRICT if rest[:2] == STRICT else ()
+        rest = rest[len(options) :]
+        if rest[:1] in (("-m",), ("-c",)):
+            return cls(options, rest[0], rest[1], rest[2:])
+        return cls(options, "", rest[0], rest[1:]) if rest and rest[0].endswith(".py") else None
+
+    def needs_engine(self) -> bool:
+        """Return whether a command of ``specclient`` uses the engine."""
+        words = self.arguments
+        return words[:1] in (("demo",), ("local",)) or any(word.startswith("local/") for word in words)
+
+
 class ForkedProgram(subprocess.Popen):
-    """Start :data:`COMMAND` in a fork; any other command, and on other systems, in a new process.
+    """Start Python in a fork; any other command, and on other systems, in a new process.
 
     A command that sets the interpreter up differently, by options, variables or modules in its folder, is
-    started in a new process, too.
+    started in a new process, too. ``LD_PRELOAD`` may differ.
+
+    Args:
+        args: the command.
+        others: see :class:`subprocess.Popen`.
+        engine: whether torch and the engine are imported already; by default, if a command of
+            ``specclient`` names a model of the engine.
+        options: see :class:`subprocess.Popen`.
     """
+
+    def __init__(self, args: Any, *others: Any, engine: bool | None = None, **options: Any) -> None:
+        self._engine = engine
+        super().__init__(args, *others, **options)
 
     def _execute_child(self, args: Any, executable: Any, preexec_fn: Any, close_fds: Any, pass_fds: Any,
                        cwd: Any, env: Mapping[str, str] | None, *others: Any) -> None:  # fmt: skip
@@ -52,11 +105,14 @@ class ForkedProgram(subprocess.Popen):
         *_, new_session, _group = others
         stdin, stdin_end, stdout_end, stdout, stderr_end, stderr = others[3:9]
         plain = executable is None and preexec_fn is None and not pass_fds and not others[2]
-        if not (plain and _can_fork(args, environment, Path(cwd or "."))):
+        command = _Command.parsed(args) if plain else None
+        if command is None or not _can_fork(command, environment, Path(cwd or ".")):
             super()._execute_child(args, executable, preexec_fn, close_fds, pass_fds, cwd, env, *others)
             return
         wanted = {
-            "arguments": [str(word) for word in args[len(COMMAND) :]],
+            "flag": command.flag,
+            "name": command.name,
+            "arguments": command.arguments,
             "environment": environment,
             "folder": str(Path(cwd or ".").resolve()),
             "new_session": bool(new_session),
@@ -66,15 +122,13 @@ class ForkedProgram(subprocess.Popen):
             own if given == -1 else given
             for own, given in zip((0, 1, 2), (stdin, stdout, stderr), strict=True)
         ]
-        words = wanted["arguments"]
-        engine = words[:1] in (["demo"], ["local"]) or any(word.startswith("local/") for word in words)
-        source = _engine() if engine else _client()
-        self.pid = source.fork(wanted, files)
+        engine = command.needs_engine() if self._engine is None else self._engine
+        self.pid = _source(command.options, environment, engine=engine).fork(wanted, files)
         self._child_created = True
         self._close_pipe_fds(stdin, stdin_end, stdout_end, stdout, stderr_end, stderr)
 
 
-def run(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[Any]:
+def run(command: Sequence[Any], **options: Any) -> subprocess.CompletedProcess[Any]:
     """Run a command as :func:`subprocess.run` does with ``capture_output``."""
     timeout, given = options.pop("timeout", None), options.pop("input", None)
     if given is not None:
@@ -88,14 +142,16 @@ def run(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[A
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
-def _can_fork(arguments: Sequence[str], environment: Mapping[str, str], folder: Path) -> bool:
+def _can_fork(command: _Command, environment: Mapping[str, str], folder: Path) -> bool:
+    given, own = _interpreter(environment), _interpreter(_environment())
+    given.pop(_PRELOADED, None)
+    own.pop(_PRELOADED, None)
     return (
         sys.platform == "linux"
-        and tuple(arguments[: len(COMMAND)]) == COMMAND
-        and "--workers" not in arguments
+        and "--workers" not in command.arguments
         and environment.get("OMP_NUM_THREADS") == "1"
-        and _interpreter(environment) == _interpreter(_environment())
-        and not any(folder.glob("*.py"))
+        and given == own
+        and not (command.flag and any(folder.glob("*.py")))
     )
 
 
@@ -115,39 +171,48 @@ def _interpreter(environment: Mapping[str, str]) -> dict[str, str]:
 class _Source:
     """An interpreter with modules imported, which forks on request."""
 
-    def __init__(self, modules: Sequence[str]) -> None:
+    def __init__(
+        self, options: Sequence[str], environment: Mapping[str, str], modules: Sequence[str]
+    ) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [sys.executable, __file__, str(theirs.fileno()), *modules]
+        command = [sys.executable, *options, __file__, str(theirs.fileno()), *modules]
+        self._lock = threading.Lock()
         with theirs:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], env=_environment()
+                command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], env=environment
             )
         atexit.register(self._end)
 
     def fork(self, wanted: Mapping[str, Any], files: Sequence[int]) -> int:
         """Return the id of a new process, which is a child of this one."""
         libc = ctypes.CDLL(None)
-        # While this is set, processes whose parent ends become children of this one, which can wait for them.
-        libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        try:
-            socket.send_fds(self._channel, [json.dumps(wanted).encode()], files)
-            return int(self._channel.recv(_LONGEST))
-        finally:
-            libc.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+        with self._lock:
+            # While this is set, processes whose parent ends become children of this one, which can wait for
+            # them.
+            libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+            try:
+                socket.send_fds(self._channel, [json.dumps(wanted).encode()], files)
+                return int(self._channel.recv(_LONGEST))
+            finally:
+                libc.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
     def _end(self) -> None:
         self._channel.close()
         self._process.wait()
 
 
-@functools.cache
-def _client() -> _Source:
-    return _Source(_CLIENT)
+_sources: dict[tuple[Any, ...], _Source] = {}
 
 
-@functools.cache
-def _engine() -> _Source:
-    return _Source(_ENGINE)
+def _source(options: tuple[str, ...], environment: Mapping[str, str], *, engine: bool) -> _Source:
+    """Return the interpreter for these options and this ``LD_PRELOAD``, which is started once."""
+    preloaded = environment.get(_PRELOADED, "")
+    key = (options, engine, preloaded)
+    if key not in _sources:
+        clock = {name: value for name, value in environment.items() if name.startswith(_CLOCK)}
+        own = {**_environment(), **clock, _PRELOADED: preloaded}
+        _sources[key] = _Source(options, own, _ENGINE if engine else _CLIENT)
+    return _sources[key]
 
 
 def _serve(channel: socket.socket) -> tuple[dict[str, Any], list[int]]:
@@ -189,12 +254,27 @@ def _become(wanted: Mapping[str, Any], files: Sequence[int], channel: socket.soc
         )  # fmt: skip
         setattr(sys, name, new)
         setattr(sys, f"__{name}__", new)
-    sys.path[0] = wanted["folder"]
-    sys.argv[:] = ["-m", *wanted["arguments"]]
-    sys.modules.pop(PROGRAM, None)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     channel.send(str(os.getpid()).encode())
     channel.close()
+
+
+def _run(wanted: Mapping[str, Any]) -> None:
+    """Run a module, a program text or a file as Python's command line does."""
+    flag, name = wanted["flag"], wanted["name"]
+    sys.argv[:] = [flag or name, *wanted["arguments"]]
+    if flag == "-m":
+        sys.path[0] = wanted["folder"]
+        sys.modules.pop(name, None)
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
+        return
+    file = "<string>" if flag else name
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    sys.path[0] = ""
+    if not flag:
+        main.__file__, sys.path[0] = file, str(Path(file).parent.resolve())
+    text = name if flag else Path(file).read_text(encoding="utf-8")
+    exec(compile(text, file, "exec"), main.__dict__)
 
 
 def _main() -> None:
@@ -204,8 +284,9 @@ def _main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.collect()
     gc.freeze()  # a collection in a fork would copy every page
-    _become(*_serve(channel), channel)
-    runpy.run_module(PROGRAM, run_name="__main__", alter_sys=True)
+    wanted, files = _serve(channel)
+    _become(wanted, files, channel)
+    _run(wanted)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_program import ForkedProgram
 from loopback_server import OpenAIServer, broken_stream, events, hang, reply, reset
 
 from specclient import (
@@ -251,7 +252,7 @@ async def test_concurrent_processes_never_exceed_a_hard_limit(
     )
     env = {**os.environ, "SPECCLIENT_CONFIG": str(file)}
     command = [sys.executable, "-c", PROCESS]
-    started = [subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    started = [ForkedProgram(command, env=env, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     served = [int(process.communicate(timeout=120)[0]) for process in started]
     assert sum(served) == 20
     assert len(openai_server.requests) == 20
@@ -277,7 +278,7 @@ async def test_the_reservation_of_a_killed_process_counts_as_spent_when_its_leas
     openai_server.script(hang)
     env = {**os.environ, "SPECCLIENT_CONFIG": str(file)}
     async with AsyncOpenAI(config=file) as client:
-        with subprocess.Popen([sys.executable, "-c", HANGING], env=env) as process:
+        with ForkedProgram([sys.executable, "-c", HANGING], env=env) as process:
             while not openai_server.requests:
                 await asyncio.sleep(0.01)
             process.kill()

@@ -17,6 +17,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from forked_program import STRICT, ForkedProgram
 
 from specclient.errors import ConfigurationError, LedgerError
 from specclient.ledger.encoding import nano_by_kind
@@ -69,8 +70,8 @@ def open_ledger():
 
 
 def child(script, *arguments):
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", CHILD + script, *map(str, arguments)],
+    return ForkedProgram(
+        [sys.executable, *STRICT, "-c", CHILD + script, *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

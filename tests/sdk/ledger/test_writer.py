@@ -12,6 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from forked_program import STRICT, ForkedProgram
 from paths import KITS
 
 from specclient.errors import ConfigurationError
@@ -49,8 +50,8 @@ def setting(request, path):
 
 
 def start(*arguments):
-    command = [sys.executable, "-W", "error", str(CHILD), *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, *STRICT, str(CHILD), *map(str, arguments)]
+    return ForkedProgram(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def stored(path):
@@ -183,8 +184,8 @@ def ready():
 
 def terminated(script, setting, send=signal.SIGTERM, warns=""):
     """Run a program until it is ready, send it a signal, and return its exit status and output."""
-    command = [sys.executable, "-W", "error", "-c", PROGRAM + script, str(setting)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, *STRICT, "-c", PROGRAM + script, str(setting)]
+    with ForkedProgram(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         if send is not None:
             assert process.stdout.readline() == "ready\n", process.stderr.read()
             process.send_signal(send)

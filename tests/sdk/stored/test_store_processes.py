@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from forked_program import ForkedProgram
 
 from specclient.ledger.location import locate
 from specclient.stored.store import ObjectStore
@@ -37,7 +37,7 @@ def test_two_processes_write_at_once_and_the_next_one_reads_all(
     first = ObjectStore(store, StoredLimits())
     first.add_conversation("", {"id": "conv_local_1"}, [])
     first.close()
-    running = [subprocess.Popen([sys.executable, "-c", PROGRAM, place, name]) for name in "ab"]
+    running = [ForkedProgram([sys.executable, "-c", PROGRAM, place, name]) for name in "ab"]
     assert [process.wait(120) for process in running] == [0, 0]
     found = first.items("", "conv_local_1", limit=None, newest_first=False)
     assert found is not None
