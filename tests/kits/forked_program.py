@@ -148,7 +148,6 @@ def _can_fork(command: _Command, environment: Mapping[str, str], folder: Path) -
     own.pop(_PRELOADED, None)
     return (
         sys.platform == "linux"
-        and "--workers" not in command.arguments
         and environment.get("OMP_NUM_THREADS") == "1"
         and given == own
         and not (command.flag and any(folder.glob("*.py")))
