@@ -76,7 +76,7 @@ class FullDisk:
 
     def query(self, database: str, sql: str) -> list[list[Any]]:
         """Return the rows of a statement on an SQLite database of the disk."""
-        command = [*self.prefix, sys.executable, "-c", _QUERY, str(self.path / database), sql]
+        command = [*self.prefix, sys.executable, "-I", "-S", "-c", _QUERY, str(self.path / database), sql]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
         rows: list[list[Any]] = json.loads(done.stdout)
         return rows
