@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     import aiohttp
     import yarl
 
+    from specclient.http_transport.clients.direct import DirectResponse
+
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _CREDENTIALS = frozenset(
     {"authorization", "api-key", "x-api-key", "x-goog-api-key", "cookie", "proxy-authorization"}
@@ -56,14 +58,16 @@ class AiohttpResponse:
     """A response received by aiohttp.
 
     Attributes:
-        native: aiohttp's own response.
+        native: aiohttp's own response, or the response of a request that was sent without its session.
         status_code: its HTTP status.
         content: the body, empty until it has been read.
     """
 
     __slots__ = ("_as_httpx", "_sent", "_started_at", "content", "native", "status_code")
 
-    def __init__(self, native: aiohttp.ClientResponse, sent: tuple[WireRequest, Mapping[str, str]]) -> None:
+    def __init__(
+        self, native: aiohttp.ClientResponse | DirectResponse, sent: tuple[WireRequest, Mapping[str, str]]
+    ) -> None:
         self.native = native
         self.status_code = native.status
         self.content: bytes = b""
@@ -114,6 +118,7 @@ class AiohttpAdapter:
             import aiohttp  # noqa: PLC0415 - takes 0.1 s
 
             from specclient.http_transport.clients.connector import Connector  # noqa: PLC0415
+            from specclient.http_transport.clients.direct import DirectSender  # noqa: PLC0415
 
         self._aiohttp = aiohttp
         self._new_httpx_adapter = httpx_adapter
@@ -122,14 +127,15 @@ class AiohttpAdapter:
         connector = Connector(idle=idle, limit=connections, keepalive_timeout=_KEEP_ALIVE_S)
         # aiohttp before 3.13.4 has neither the option nor a limit.
         has_limit = "max_headers" in inspect.signature(aiohttp.ClientSession).parameters
-        max_headers: dict[str, Any] = {"max_headers": _MAX_HEADERS} if has_limit else {}
+        limits: dict[str, Any] = {"max_line_size": _MAX_HEADER_LINE, "max_field_size": _MAX_HEADER_LINE}
+        if has_limit:
+            limits["max_headers"] = _MAX_HEADERS
         self._session = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),  # copies of a client share it with other keys
-            max_line_size=_MAX_HEADER_LINE,
-            max_field_size=_MAX_HEADER_LINE,
-            **max_headers,
+            **limits,
         )
+        self._direct = DirectSender(connector, limits)
         self._proxied = bool(urllib.request.getproxies())
 
     async def open(self, request: WireRequest, headers: Mapping[str, str], limits: TimeoutSeconds) -> Any:
@@ -143,15 +149,21 @@ class AiohttpAdapter:
             headers = {**body.headers, **headers}
         elif body is not None and len(body) > _LARGE_BODY:
             body = io.BytesIO(body)
-        native = await self._session.request(
-            request.method,
-            url,
-            headers=headers,
-            data=body,
-            allow_redirects=False,
-            timeout=_timeout(self._aiohttp, limits.connect, limits.read, limits.pool),
-            ssl=self._context() if url.scheme == "https" else True,
-        )
+        native: Any = None
+        timeout = _timeout(self._aiohttp, limits.connect, limits.read, limits.pool)
+        tls = self._context() if url.scheme == "https" else True
+        if request.method == "POST" and isinstance(body, bytes) and body:
+            native = await self._direct.post(url, headers, body, timeout=timeout, ssl=tls)
+        if native is None:
+            native = await self._session.request(
+                request.method,
+                url,
+                headers=headers,
+                data=body,
+                allow_redirects=False,
+                timeout=timeout,
+                ssl=tls,
+            )
         if (
             native.status in _REDIRECTS
             and "location" in native.headers
@@ -225,7 +237,9 @@ def _compressed(stream: aiohttp.StreamReader) -> int | None:
 
 
 def _redirected(
-    request: WireRequest, headers: Mapping[str, str], response: aiohttp.ClientResponse
+    request: WireRequest,
+    headers: Mapping[str, str],
+    response: aiohttp.ClientResponse | DirectResponse,
 ) -> tuple[WireRequest, Mapping[str, str]]:
     """Return the request after a redirect (RFC 9110, section 15.4). httpx follows further redirects.
 
