@@ -1,7 +1,7 @@
 """Ordinary POST requests over aiohttp's connections, without its session.
 
-The session makes a request object, a writer, a task and a response object for each request, which take a
-seventh of the processor time of a short call. A request with a short body in memory and ordinary headers is
+The session makes a request object, a writer, a task and a response object for each request, which take 0.1
+ms of processor time. A request with a short body in memory and ordinary headers is
 written here to a connection of the session's own pool in one piece. All others go through the session.
 
 Imported only when aiohttp does the I/O.
