@@ -158,7 +158,8 @@ class CallRecorder:
             if usage is None:
                 self._texts.first.append(output_text(answer))
             if self._request.operation == "response":
-                self._is_over = getattr(answer, "status", None) not in _UNFINISHED
+                status = getattr(answer, "status", None)
+                self._is_over = not isinstance(status, str) or status not in _UNFINISHED
                 self._telemetry.add_answer(answer)
                 self._counts.note_response(answer)
             return

@@ -1,8 +1,9 @@
 """Ordinary POST requests over aiohttp's connections, without its session.
 
-The session makes a request object, a writer, a task and a response object for each request, which take 0.1
-ms of processor time. A request with a short body in memory and ordinary headers is
-written here to a connection of the session's own pool in one piece. All others go through the session.
+The session makes a request object, a writer, a task and a response object for each request, which take 0.1 ms of
+processor time. A request with a short body in memory and ordinary headers is written here to a connection of the
+session's own pool in one piece. All others go through the session, and so do all requests with a version of
+aiohttp that lacks one of the methods used here.
 
 Imported only when aiohttp does the I/O.
 """
@@ -15,6 +16,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
 from aiohttp.http_exceptions import HttpProcessingError
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ _OF_THE_FRAMING = frozenset(
 #: Characters that no header may have (RFC 9110, section 5.5); the session refuses them.
 _FORBIDDEN = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _MOST_TEMPLATES = 256
+#: Methods of aiohttp's connections that its documentation does not promise.
+_METHODS = ("set_response_params", "start_timeout", "read")
 
 
 class DirectResponse:
@@ -104,6 +108,7 @@ class DirectSender:
         self._loop = asyncio.get_running_loop()
         self._limits = dict(limits)
         self._templates: dict[tuple[yarl.URL, ssl.SSLContext | bool], _Template] = {}
+        self._usable = all(hasattr(ResponseHandler, name) for name in _METHODS)
 
     async def post(
         self,
@@ -114,7 +119,7 @@ class DirectSender:
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's name
         ssl: ssl.SSLContext | bool,
     ) -> DirectResponse | None:
-        """Send a request and return its response at the end of the headers; None if it is not ordinary.
+        """Send a request and return its response at the end of the headers; None if it was not sent.
 
         Args:
             url: where it goes.
@@ -126,6 +131,8 @@ class DirectSender:
         Raises:
             aiohttp.ClientError: as ``ClientSession.request``.
         """
+        if not self._usable:
+            return None
         template = self._template(url, ssl)
         head = _head(template, headers, len(content))
         if head is None:

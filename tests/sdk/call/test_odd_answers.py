@@ -59,6 +59,21 @@ def test_an_unusable_index_of_a_chunk_is_a_validation_error(
             list(stream)
 
 
+@pytest.mark.parametrize("status", UNUSABLE, ids=repr)
+def test_a_response_with_an_unusable_status_is_given_and_recorded(
+    openai_server: OpenAIServer, status: Any
+) -> None:
+    text = {"type": "output_text", "text": "hello", "annotations": []}
+    output = [{"id": "m", "type": "message", "role": "assistant", "status": "completed", "content": [text]}]
+    openai_server.script(reply(200, {"id": "r", "object": "response", "status": status, "output": output}))
+    with OpenAI(base_url=openai_server.base_url, api_key="k", max_retries=0) as client:
+        answer = client.responses.create(model="m", input="hi", background=True)
+        client.ledger.flush()
+        (row,) = client.ledger.rows()
+    assert answer.status == status
+    assert row.status == "ok"
+
+
 @pytest.mark.parametrize(
     "body",
     [{}, {"error": {"message": "no"}}, {"choices": None}, b"busy"],

@@ -52,9 +52,9 @@ class Client:
     """A session, and a sender over its connections."""
 
     def __init__(self, port: int) -> None:
-        connector = Connector(idle=10, limit=10, keepalive_timeout=5.0)
-        self.session = aiohttp.ClientSession(connector=connector)
-        self.sender = DirectSender(connector, {})
+        self.connector = Connector(idle=10, limit=10, keepalive_timeout=5.0)
+        self.session = aiohttp.ClientSession(connector=self.connector)
+        self.sender = DirectSender(self.connector, {})
         self.url = yarl.URL(f"http://127.0.0.1:{port}/v1/chat?a=%20b", encoded=True)
 
     async def post(
@@ -120,6 +120,16 @@ async def test_a_request_that_is_not_ordinary_is_left_to_the_session(
 ) -> None:
     server, client = peer
     assert await client.sender.post(client.url, headers, b"{}", timeout=WAITS, ssl=True) is None
+    assert server.received == []
+
+
+async def test_a_version_of_aiohttp_without_the_methods_sends_over_the_session(
+    peer: tuple[Peer, Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, client = peer
+    monkeypatch.delattr(aiohttp.client_proto.ResponseHandler, "set_response_params")
+    sender = DirectSender(client.connector, {})
+    assert await sender.post(client.url, JSON, b"{}", timeout=WAITS, ssl=True) is None
     assert server.received == []
 
 
