@@ -34,6 +34,7 @@ class CheckedLibrary:
 _OTEL: Final = ("openai", "opentelemetry-sdk")
 
 LIBRARIES: Final = (
+    CheckedLibrary("ai", ("ai", "@ai-sdk/openai", "zod"), node=True),
     CheckedLibrary("autogen-ext", ("autogen-ext[openai]",)),
     CheckedLibrary("crewai", ("crewai",)),
     CheckedLibrary("dspy", ("dspy",)),
@@ -49,6 +50,7 @@ LIBRARIES: Final = (
     CheckedLibrary("logfire", ("logfire", *_OTEL)),
     CheckedLibrary("magentic", ("magentic",)),
     CheckedLibrary("mirascope", ("mirascope[openai]",)),
+    CheckedLibrary("openai-node", ("openai", "zod"), node=True),
     CheckedLibrary("openai-agents", ("openai-agents",)),
     CheckedLibrary("openinference", ("openinference-instrumentation-openai", *_OTEL)),
     CheckedLibrary("outlines", ("outlines", "openai")),

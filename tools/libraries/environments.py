@@ -75,14 +75,10 @@ def python(library: CheckedLibrary) -> Path:
 
 
 def versions(library: CheckedLibrary) -> dict[str, str]:
-    """Return the installed versions of the library and of openai, by package name."""
+    """Return the installed versions of the library and, in Python, of openai, by package name."""
     if library.node:
-        return {
-            name: json.loads(
-                (BUILD / library.name / "node_modules" / name / "package.json").read_text(encoding="utf-8")
-            )["version"]
-            for name in library.requirements
-        }
+        file = BUILD / library.name / "node_modules" / library.package / "package.json"
+        return {library.package: json.loads(file.read_text(encoding="utf-8"))["version"]}
     site = next((BUILD / library.name / "env").glob("lib/python*/site-packages"))
     found = {d.name.lower(): d.version for d in importlib.metadata.distributions(path=[str(site)])}
     return {name: found[name] for name in (library.package, "openai") if name in found}

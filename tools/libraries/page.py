@@ -52,7 +52,7 @@ def _row(name: str, entry: dict[str, Any]) -> str:
     if "results" not in entry:
         return f"| {name} | | not installed: {_escaped(entry['not_installed'])} | | |"
     versions = entry["versions"]
-    version = next((versions[package] for package in versions if package != "openai"), versions["openai"])
+    version = next((versions[package] for package in versions if package != "openai"), versions.get("openai"))
     cells = " | ".join(_cell([entry], way) for way in WAYS[:3])
     return f"| {name} {version} | {versions.get('openai', '')} | {cells} |"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -67,8 +68,7 @@ def _run_way(library: CheckedLibrary, way: str, servers: RunningServers) -> list
     environment = dict(servers.environment)
     if way in ("server", "plain"):
         environment["OPENAI_BASE_URL"] = servers.served_url if way == "server" else servers.canned_url
-    script = _SCRIPTS / library.script
-    command = ["node", str(script)] if library.node else [str(python(library)), str(script)]
+    command = _command(library)
     log = BUILD / library.name / f"{way}.log"
     with log.open("w", encoding="utf-8") as output:
         try:
@@ -95,6 +95,15 @@ def _run_way(library: CheckedLibrary, way: str, servers: RunningServers) -> list
         for server in models
         for check in CHECKS
     ]
+
+
+def _command(library: CheckedLibrary) -> list[str]:
+    """Return the command of a library's script. Node.js finds packages from where a script is."""
+    if not library.node:
+        return [str(python(library)), str(_SCRIPTS / library.script)]
+    for name in (library.script, "checks.mjs"):
+        shutil.copy(_SCRIPTS / name, BUILD / library.name)
+    return ["node", str(BUILD / library.name / library.script)]
 
 
 def _lines(printed: str) -> list[dict[str, Any]]:

@@ -161,14 +161,6 @@ def way() -> str:
     return sys.argv[1]
 
 
-def instrument() -> None:
-    """Let the clients that a library makes itself use specclient's transport, where that is the way."""
-    if way() == "transport":
-        import specclient  # noqa: PLC0415
-
-        specclient.instrument()
-
-
 def run(
     *,
     whole: Callable[[Case], Any],

@@ -1,5 +1,6 @@
 """semantic-kernel: ``OpenAIChatCompletion`` with ``async_client``."""
 
+from enum import Enum
 from typing import Annotated, Any
 
 from checks import PROMPT, Case, City, run
@@ -10,10 +11,15 @@ from semantic_kernel.contents import ChatHistory, FunctionCallContent
 from semantic_kernel.functions import kernel_function
 
 
+class _City(str, Enum):
+    ULM = "Ulm"
+    BONN = "Bonn"
+
+
 class _Plugin:
     @kernel_function(name="weather", description="Return the weather of a city.")
-    def weather(self, city: Annotated[str, "Ulm or Bonn"]) -> str:
-        return f"sunny in {city}"
+    def weather(self, city: Annotated[_City, "a city"]) -> str:
+        return f"sunny in {city.value}"
 
 
 def _service(case: Case, name: str) -> OpenAIChatCompletion:
@@ -27,7 +33,7 @@ def _history() -> ChatHistory:
 
 
 def _settings(**options: Any) -> OpenAIChatPromptExecutionSettings:
-    return OpenAIChatPromptExecutionSettings(temperature=0, max_tokens=512, **options)
+    return OpenAIChatPromptExecutionSettings(temperature=0, max_tokens=64, **options)
 
 
 async def whole(case: Case) -> Any:
@@ -45,9 +51,7 @@ async def tool(case: Case) -> Any:
     settings = _settings(function_choice_behavior=FunctionChoiceBehavior.Required(auto_invoke=False))
     made = await _service(case, case.tool_model).get_chat_message_content(_history(), settings, kernel=kernel)
     call = next(item for item in made.items if isinstance(item, FunctionCallContent))
-    arguments = call.parse_arguments() or {}
-    # A string parameter has no choices in the schema, so any city is accepted.
-    return call.function_name, {"city": "Ulm"} if isinstance(arguments.get("city"), str) else arguments
+    return call.function_name, call.parse_arguments() or {}
 
 
 async def structured(case: Case) -> Any:
