@@ -38,10 +38,10 @@ def example(checkpoints: tuple[Path, Path], tmp_path: Path):
         f'[local.models.demo-target]\npath = "{target}"\ndraft = "{draft}"\nmethod = "plain"\n'
     )
 
-    def run(name: str, *arguments: str, warning: str = "", engine: bool = True) -> str:
+    def run(name: str, *arguments: str, warning: str = "") -> str:
         done = forked_program.run(
             [sys.executable, *STRICT, EXAMPLES / name, *arguments],
-            engine=engine,
+            engine=True,
             text=True,
             cwd=tmp_path / "cwd",
             env={**os.environ, "OMP_NUM_THREADS": "1"},

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import forked_program
 import pytest
 from loopback_server import OpenAIServer, Received, Wire, behave, reply
 from paths import DATA, ROOT
@@ -137,12 +138,11 @@ def failures(folder: Path) -> dict[str, str | None]:
         "AWS_BEARER_TOKEN_BEDROCK": "test",
         "AWS_BEDROCK_BASE_URL": (folder / "address").read_text(),
     }
-    done = subprocess.run(
+    done = forked_program.run(
         [sys.executable, "-c", RUN],
+        engine=True,
         input=json.dumps(RUNNING),
-        capture_output=True,
         text=True,
-        check=False,
         cwd=folder,
         env={
             **os.environ,

@@ -20,6 +20,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import types
 from collections.abc import Mapping, Sequence
@@ -43,6 +44,8 @@ _ENGINE = (
 )  # fmt: skip
 _INTERPRETER = ("PYTHON", "LC_", "LANG", "OMP_", "MKL_", "LD_")
 _CLOCK = "FAKETIME"
+#: The command before a program that is to run in the user and mount namespaces of a process, in a folder.
+_ENTER = ("nsenter", "--preserve-credentials", "-U", "-m", "-t")
 _PRELOADED = "LD_PRELOAD"
 _PR_SET_CHILD_SUBREAPER = 36
 _LONGEST = 2**17
@@ -56,19 +59,28 @@ class _Command(NamedTuple):
         flag: ``-m``, ``-c``, or nothing for a file.
         name: the module, the program's text, or the file.
         arguments: of the program.
+        namespaces: the process whose user and mount namespaces it runs in; None for this one's.
+        folder: where it runs, if the command says it.
     """
 
     options: tuple[str, ...]
     flag: str
     name: str
     arguments: tuple[str, ...]
+    namespaces: int | None = None
+    folder: str = ""
 
     @classmethod
     def parsed(cls, words: Sequence[Any]) -> Self | None:
         """Return the parts of a command line; None if it does not start Python, or with other options."""
-        if str(words[0]) != sys.executable:
+        rest = tuple(str(word) for word in words)
+        if rest[: len(_ENTER)] == _ENTER and rest[len(_ENTER) + 1].startswith("--wd="):
+            process, folder = rest[len(_ENTER) : len(_ENTER) + 2]
+            inner = cls.parsed(rest[len(_ENTER) + 2 :])
+            return inner and inner._replace(namespaces=int(process), folder=folder.removeprefix("--wd="))
+        if rest[0] != sys.executable:
             return None
-        rest = tuple(str(word) for word in words[1:])
+        rest = rest[1:]
         options = STRICT if rest[:2] == STRICT else ()
         rest = rest[len(options) :]
         if rest[:1] in (("-m",), ("-c",)):
@@ -114,7 +126,8 @@ class ForkedProgram(subprocess.Popen):
             "name": command.name,
             "arguments": command.arguments,
             "environment": environment,
-            "folder": str(Path(cwd or ".").resolve()),
+            "namespaces": command.namespaces,
+            "folder": command.folder or str(Path(cwd or ".").resolve()),
             "new_session": bool(new_session),
             "parent": os.getpid(),
         }
@@ -229,15 +242,28 @@ def _serve(channel: socket.socket) -> tuple[dict[str, Any], list[int]]:
             os.close(file)
 
 
+def _enter(process: int) -> None:
+    """Enter the user and mount namespaces of a process, as ``nsenter`` does."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    opened = [os.open(f"/proc/{process}/ns/{kind}", os.O_RDONLY) for kind in ("user", "mnt")]
+    for file in opened:
+        if libc.setns(file, 0):
+            raise OSError(ctypes.get_errno(), "cannot enter a namespace")
+        os.close(file)
+
+
 def _become(wanted: Mapping[str, Any], files: Sequence[int], channel: socket.socket) -> None:
     """Make this process what the request describes."""
     while os.getppid() != wanted["parent"]:
         os.sched_yield()
     if wanted["new_session"]:
         os.setsid()
+    if wanted["namespaces"] is not None:
+        _enter(wanted["namespaces"])
     os.chdir(wanted["folder"])
     os.environ.clear()
     os.environ.update(wanted["environment"])
+    tempfile.tempdir = None  # by the variables of before
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)

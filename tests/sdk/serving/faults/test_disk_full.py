@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import forked_program
 import pytest
 from batch_server import BatchServer
 from full_disk import FullDisk
@@ -141,7 +142,7 @@ def _filled_meanwhile(disk: FullDisk, answer: Any) -> Any:
 
 def _run(disk: FullDisk, environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
     command = [*disk.prefix, *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=120)
+    return forked_program.run(command, text=True, env=environment, timeout=120)
 
 
 @pytest.fixture
