@@ -1,9 +1,9 @@
 """Ordinary POST requests over aiohttp's connections, without its session.
 
-The session makes a request object, a writer, a task and a response object for each request, which take 0.1 ms of
-processor time. A request with a short body in memory and ordinary headers is written here to a connection of the
-session's own pool in one piece. All others go through the session, and so do all requests with a version of
-aiohttp that lacks one of the methods used here.
+The session makes a request object, a writer, a task and a response object for each request, which take 0.1
+ms of processor time. A request with a short body in memory and ordinary headers is written here to a
+connection of the session's own pool in one piece. All others go through the session, and so do all requests
+with a version of aiohttp that lacks one of the methods used here.
 
 Imported only when aiohttp does the I/O.
 """

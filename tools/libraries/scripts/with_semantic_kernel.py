@@ -1,6 +1,6 @@
 """semantic-kernel: ``OpenAIChatCompletion`` with ``async_client``."""
 
-from enum import Enum
+from enum import StrEnum
 from typing import Annotated, Any
 
 from checks import PROMPT, Case, City, run
@@ -11,7 +11,7 @@ from semantic_kernel.contents import ChatHistory, FunctionCallContent
 from semantic_kernel.functions import kernel_function
 
 
-class _City(str, Enum):
+class _City(StrEnum):
     ULM = "Ulm"
     BONN = "Bonn"
 
