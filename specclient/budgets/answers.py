@@ -13,16 +13,18 @@ from typing import Any
 
 from specclient import tokens
 from specclient.budgets.media import count_of
-from specclient.types.request import Request
+from specclient.types.request import PREDICTION_PARAMETERS, Request
 
 __all__ = [
     "ANSWER_TOKENS",
     "COMPLETION_TOKENS",
     "LIMITS",
     "LIMIT_NAMES",
+    "WITHOUT_ANSWER",
     "answer_bound",
     "assumed_limit",
     "choices_of",
+    "fields_in",
     "is_limit",
     "plain_name",
 ]
@@ -46,8 +48,8 @@ LIMIT_NAMES = frozenset(
      "maxtokenstosample", "npredict", "numpredict"}
 )  # fmt: skip
 _CHOICE_NAMES = frozenset({"candidatecount", "numreturnsequences", "numgenerations", "numcompletions"})
-_WITHOUT_ANSWER = ("embedding", "moderation")
-_PREDICTIONS = ("prediction", "speculation")
+#: Operations whose answer has no tokens.
+WITHOUT_ANSWER = ("embedding", "moderation")
 
 #: The longest answers of model families, in tokens (OpenAI, "Models"; Google, "Gemini models"). The limit of
 #: other models is not known: more than they have been seen to write may be refused.
@@ -95,21 +97,21 @@ def _longest_answer(model: str) -> int | None:
 def answer_bound(request: Request, model: str) -> int | None:
     """Return the largest number of tokens of all answers in text, None if the request sets no limit."""
     operation = request.operation
-    if operation in _WITHOUT_ANSWER:
+    if operation in WITHOUT_ANSWER:
         return 0
     params = {**request.params, **request.options.body}
     least = 0 if operation == "completion" else 1  # elsewhere servers take 0 as no limit
     own = [n for name in LIMITS[operation] if (n := count_of(params.get(name))) is not None and n >= least]
     if not own:
         return None
-    predicted = sum(_prediction_tokens(params.get(name), model) for name in _PREDICTIONS)
+    predicted = sum(_prediction_tokens(params.get(name), model) for name in PREDICTION_PARAMETERS)
     return max(*own, other_limit(request)) * choices_of(request) + predicted
 
 
 def other_limit(request: Request) -> int:
     """Return the largest limit by any name anywhere among the fields outside the API; 0 without any."""
     top = max((count_of(value) or 0 for name, value in request.params.items() if is_limit(name)), default=0)
-    return max(top, *(count for _, count in _counts(request.options.body, LIMIT_NAMES)), 0)
+    return max(top, *_counts(request.options.body, LIMIT_NAMES), 0)
 
 
 def choices_of(request: Request) -> int:
@@ -117,7 +119,7 @@ def choices_of(request: Request) -> int:
     params, times = {**request.params, **request.options.body}, 1
     for name in ("n", "best_of"):
         times *= max(count_of(params.get(name)) or 1, 1)
-    times *= max((count for _, count in _counts(request.options.body, _CHOICE_NAMES)), default=1)
+    times *= max(_counts(request.options.body, _CHOICE_NAMES), default=1)
     prompts = params.get("prompt") if request.operation == "completion" else None
     if isinstance(prompts, list | tuple) and not all(isinstance(each, int) for each in prompts):
         times *= len(prompts)
@@ -134,19 +136,23 @@ def plain_name(name: str) -> str:
     return name.replace("_", "").lower()
 
 
-def _counts(value: Any, names: frozenset[str]) -> Iterator[tuple[str, int]]:
-    """Yield the positive numbers under names anywhere in a value."""
+def fields_in(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the names and values of all fields anywhere in a value."""
     left = [value]
     while left:
         each = left.pop()
         if isinstance(each, Mapping):
-            for name, inner in each.items():
-                if isinstance(inner, Mapping | list | tuple):
-                    left.append(inner)
-                elif isinstance(name, str) and plain_name(name) in names and (count_of(inner) or 0) > 0:
-                    yield name, count_of(inner) or 0
+            yield from each.items()
+            left.extend(each.values())
         elif isinstance(each, list | tuple):
             left.extend(each)
+
+
+def _counts(value: Any, names: frozenset[str]) -> Iterator[int]:
+    """Yield the positive numbers under names anywhere in a value."""
+    for name, inner in fields_in(value):
+        if isinstance(name, str) and plain_name(name) in names and (count := count_of(inner) or 0) > 0:
+            yield count
 
 
 def _prediction_tokens(prediction: Any, model: str) -> int:

@@ -15,7 +15,14 @@ from decimal import ROUND_CEILING
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from specclient.budgets.answers import LIMITS, answer_bound, assumed_limit, choices_of, other_limit
+from specclient.budgets.answers import (
+    LIMITS,
+    WITHOUT_ANSWER,
+    answer_bound,
+    assumed_limit,
+    choices_of,
+    other_limit,
+)
 from specclient.budgets.media import MEDIA_BOUNDS, count_of
 from specclient.budgets.prompts import most_of_prompt, prompt_parts, uncounted_part
 from specclient.budgets.provider_work import provider_work, searching_model, stored_field
@@ -35,7 +42,6 @@ _MAX = 10**17
 #: of a model of 8 billion parameters on a few processor cores.
 _ANSWER_TOKEN_S, _PROMPT_TOKEN_S = 0.25, 0.025
 
-_WITHOUT_ANSWER = ("embedding", "moderation")
 
 #: Fields that have a part of the prompt written to a cache: Anthropic's, OpenAI's, Bedrock's.
 _CACHE_MARKS = ("cache_control", "prompt_cache_breakpoint", "cachePoint")
@@ -120,7 +126,7 @@ def bound_of(
     )
     if request.operation == "realtime":
         most = _most_of_realtime(request.params, route, price_provider)
-    elif request.operation in LIMITS or request.operation in _WITHOUT_ANSWER:
+    elif request.operation in LIMITS or request.operation in WITHOUT_ANSWER:
         window = _context_window(price_provider, route.model) if engine_context is None else engine_context()
         longest = history.longest(route.chosen)
         most = _most_of_text(

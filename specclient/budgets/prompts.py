@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from specclient import tokens
-from specclient.types.request import Request
+from specclient.types.request import PREDICTION_PARAMETERS, Request
 
 __all__ = ["most_of_prompt", "prompt_parts", "uncounted_part"]
 
@@ -24,8 +24,6 @@ _UNCOUNTED_PARTS = frozenset({"file", "input_file", "document", "input_audio", "
 #: Blocks of Bedrock's Converse API of that kind, which have their name as the only field.
 _UNCOUNTED_BLOCKS = ("audio", "document", "image", "searchResult", "toolResult", "video")
 _IMAGE_PARTS = ("image_url", "input_image", "image")
-#: Parameters with a prediction, which is counted with the answer.
-_PREDICTIONS = ("prediction", "speculation")
 
 
 def most_of_prompt(
@@ -46,10 +44,10 @@ def most_of_prompt(
         most = count.tokens
     elif strict:
         images = any(part.get("type") in _IMAGE_PARTS for part in parts)
-        most = _bytes(request.params, but=_PREDICTIONS) + (most if images else 0)
+        most = _bytes(request.params, but=PREDICTION_PARAMETERS) + (most if images else 0)
     body = request.options.body
     if strict:
-        return count.tokens, most + _bytes(body, but=_PREDICTIONS)
+        return count.tokens, most + _bytes(body, but=PREDICTION_PARAMETERS)
     return count.tokens, most + _extra_tokens(body, model)
 
 
@@ -84,7 +82,7 @@ def uncounted_part(
 
 def _is_remote_image(part: Mapping[Any, Any]) -> bool:
     """Return whether a part is an image whose size is not known here."""
-    if part.get("type") not in ("image_url", "input_image", "image"):
+    if part.get("type") not in _IMAGE_PARTS:
         return False
     place = part.get("image_url") or part.get("source")
     if isinstance(place, Mapping):
@@ -94,7 +92,7 @@ def _is_remote_image(part: Mapping[Any, Any]) -> bool:
 
 def _extra_tokens(body: Mapping[str, Any], model: str) -> int:
     """Return the tokens of the texts in fields outside the API, which may become part of the prompt."""
-    left = [value for name, value in body.items() if name not in _PREDICTIONS]
+    left = [value for name, value in body.items() if name not in PREDICTION_PARAMETERS]
     texts: list[str] = []
     while left:
         each = left.pop()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from specclient.budgets.answers import plain_name
+from specclient.budgets.answers import fields_in, plain_name
 
 __all__ = ["provider_work", "searching_model", "stored_field"]
 
@@ -79,17 +79,12 @@ def searching_model(model: str) -> str | None:
 
 def stored_field(body: Mapping[str, Any]) -> str | None:
     """Return a field among those outside the API that names stored content; None if there is none."""
-    left: list[Any] = [body]
-    while left:
-        each = left.pop()
-        if isinstance(each, Mapping):
-            for name, value in each.items():
-                if isinstance(name, str) and plain_name(name) in _STORED and value:
-                    return name
-                left.append(value)
-        elif isinstance(each, list | tuple):
-            left.extend(each)
-    return None
+    stored = (
+        name
+        for name, value in fields_in(body)
+        if isinstance(name, str) and plain_name(name) in _STORED and value
+    )
+    return next(stored, None)
 
 
 def _unbounded(name: str) -> str:

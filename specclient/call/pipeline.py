@@ -131,7 +131,7 @@ class Pipeline(RecordedCalls):
     async def _stream_bytes(self, request: Request) -> AsyncStream[bytes]:
         if self._is_routed(request):
             return await self._failover.stream_bytes(request)
-        return await self.attempt_bytes(request)
+        return await self.send_bytes(request)
 
     def _is_answered_here(self, request: Request) -> bool:
         return request.method.name in STORED_METHODS and is_answered_here(request, self.destinations)
@@ -182,10 +182,6 @@ class Pipeline(RecordedCalls):
         if request.strategy is not None:
             return await self._strategies.stream(request, subcall)
         return await self.send_stream(request, subcall)
-
-    async def attempt_bytes(self, request: Request, subcall: Subcall | None = None) -> AsyncStream[bytes]:
-        """Serve a request as the bytes of its body at one destination; strategies are not supported."""
-        return await self.send_bytes(request, subcall)
 
     @cached_property
     def _strategies(self) -> StrategyExecutor:

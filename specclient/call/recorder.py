@@ -22,7 +22,7 @@ from specclient.telemetry.collector import TelemetryCollector
 from specclient.telemetry.formats import ANSWER_FIELDS, CHOICE_FIELDS
 from specclient.types.backend import EngineTelemetry
 from specclient.types.call import Call, CallStatus
-from specclient.types.request import Request
+from specclient.types.request import PREDICTION_PARAMETERS, Request
 from specclient.types.route import Decision
 from specclient.types.usage import Cost, Speculation, Usage
 from specclient.types.wire import FailedAttempt
@@ -38,8 +38,6 @@ _LONG_BYTES = 64 * 2**10
 
 #: States of a response that the provider still works on.
 _UNFINISHED = frozenset({"queued", "in_progress"})
-#: The parameters that carry a predicted output; the second is Fireworks'.
-_PREDICTIONS = ("prediction", "speculation")
 
 
 class CallRecorder:
@@ -88,7 +86,9 @@ class CallRecorder:
         self._prompt: TokenCount | None = None  # counted if the answer reports no usage
         self._telemetry = TelemetryCollector(
             predicted=any(
-                name in sent for sent in (request.params, request.options.body) for name in _PREDICTIONS
+                name in sent
+                for sent in (request.params, request.options.body)
+                for name in PREDICTION_PARAMETERS
             )
         )
         self._counts = AnswerCounter()

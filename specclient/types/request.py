@@ -12,6 +12,9 @@ from specclient.types.permit import RoutePermit
 from specclient.types.policy import Policy
 from specclient.types.strategy import Strategy
 
+#: The parameters that carry a predicted output; the second is Fireworks'.
+PREDICTION_PARAMETERS = ("prediction", "speculation")
+
 
 @dataclass(frozen=True, slots=True)
 class OriginOptions:

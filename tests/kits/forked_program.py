@@ -52,7 +52,7 @@ _LONGEST = 2**17
 
 
 class _Command(NamedTuple):
-    """What Python is to run.
+    """A program for Python to run.
 
     Attributes:
         options: of the interpreter: none, or :data:`STRICT`.

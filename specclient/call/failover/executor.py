@@ -57,7 +57,7 @@ class FailoverPipeline(Protocol):
         """Serve a request as a stream; return once the answer has begun."""
         ...
 
-    async def attempt_bytes(self, request: Request, subcall: Subcall) -> AsyncStream[bytes]:
+    async def send_bytes(self, request: Request, subcall: Subcall) -> AsyncStream[bytes]:
         """Serve a request as the bytes of its body; return once the answer has begun."""
         ...
 
@@ -151,7 +151,7 @@ class FailoverExecutor:
 
         async def run(attempt: Attempt) -> AsyncStream[bytes]:
             await self._ensure_ready(attempt)
-            return await self._pipeline.attempt_bytes(*call.request_for(attempt))
+            return await self._pipeline.send_bytes(*call.request_for(attempt))
 
         _, stream = await self._run_attempts(call, None, run, None)
         return stream

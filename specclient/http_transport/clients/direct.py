@@ -82,7 +82,7 @@ class DirectResponse:
 
 
 class _Template(NamedTuple):
-    """What the requests to one URL have in common.
+    """The common parts of all requests to one URL.
 
     Attributes:
         request: aiohttp's own request, by which its connector finds a connection.

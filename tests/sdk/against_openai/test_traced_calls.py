@@ -52,7 +52,7 @@ def _wrapped(methods: list[tuple[Any, str]], wrapper: Callable[..., Any]) -> Ite
 
 @pytest.fixture
 def seen() -> Iterator[list[Any]]:
-    """What wrappers around methods see: the method, class and client of the object, and the arguments."""
+    """The view of wrappers around methods: the method, class and client of the object, and the arguments."""
     noted: list[Any] = []
 
     def wrapper(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
@@ -66,7 +66,7 @@ def seen() -> Iterator[list[Any]]:
 
 @pytest.fixture
 def asked() -> Iterator[list[Any]]:
-    """What wrappers around ``request`` see: the result's type, the options, and whether it is a stream."""
+    """The view of wrappers around ``request``: the result's type, the options, and whether it is a stream."""
     noted: list[Any] = []
 
     def wrapper(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
