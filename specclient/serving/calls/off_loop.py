@@ -30,9 +30,9 @@ class OffLoop:
 
     async def run(self, size: int, work: Callable[[], T]) -> T:
         """Return the result of ``work`` on a body of ``size`` bytes."""
+        self._freed.note_request(size)
         if size <= _ON_LOOP:
             return work()
-        self._freed.note_request(size)
         async with self._turn:
             return await run_in_thread(work)
 
@@ -43,5 +43,6 @@ class OffLoop:
             work: returns the coroutine; for a large body it runs in an event loop of its thread.
         """
         if size <= _ON_LOOP:
+            self._freed.note_request(size)
             return await work()
         return await self.run(size, lambda: asyncio.run(work()))

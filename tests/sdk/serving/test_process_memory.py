@@ -136,7 +136,7 @@ def test_an_allocator_that_the_user_has_chosen_is_kept(monkeypatch: pytest.Monke
 
 
 @pytest.mark.anyio
-async def test_memory_is_returned_once_after_several_large_requests() -> None:
+async def test_memory_is_returned_once_after_many_bytes_of_requests() -> None:
     returned = asyncio.Event()
     calls: list[None] = []
     loop = asyncio.get_running_loop()
@@ -146,15 +146,16 @@ async def test_memory_is_returned_once_after_several_large_requests() -> None:
         loop.call_soon_threadsafe(returned.set)
 
     freed = FreedMemory(note, delay_s=0.02)
-    freed.note_request(FreedMemory.LARGE_REQUEST - 1)
-    await asyncio.sleep(0.05)
-    assert calls == []
     for _ in range(2):
         for _ in range(3):
-            freed.note_request(FreedMemory.LARGE_REQUEST)
+            freed.note_request(FreedMemory.REQUESTS_BYTES // 3)
+        await asyncio.sleep(0.05)
+        assert not returned.is_set(), "too few bytes"
+        for _ in range(3):
+            freed.note_request(FreedMemory.REQUESTS_BYTES)
         await returned.wait()
         returned.clear()
-    await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)
     assert len(calls) == 2
 
 
