@@ -11,7 +11,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -73,31 +73,34 @@ def _form(content: bytes) -> bytes:
 
 TEXT = "a word, " * 1_000_000
 USER = {"role": "user", "content": TEXT}
-#: Requests that stalled every client of their process for seconds.
-STALLS: dict[str, tuple[bytes, int]] = {
-    "prompt": (_completion(prompt=TEXT), 400),
-    "sliding prompt": (_completion(prompt=TEXT, overflow="slide"), 400),
-    "chat": (_chat(messages=[{"role": "user", "content": TEXT}]), 400),
-    "prediction": (_chat(prediction={"type": "content", "content": TEXT}), 400),
-    "responses": (post("/v1/responses", json.dumps({"model": "local/demo", "input": TEXT}).encode()), 400),
-    "anthropic": (_post_json("/v1/messages", max_tokens=2, messages=[USER]), 400),
-    "gemini": (_post_json(CONTENT, contents=[{"parts": [{"text": TEXT}]}]), 400),
-    "guided_choice": (_completion(prompt="x", guided_choice=[f"choice {i}" for i in range(50_000)]), 400),
-    "escapes": (_completion_of(b'"' + rb"\u0041" * 1_500_000 + b'"'), 400),
-    "small values": (_completion_of(b"[" + b"{}," * 8_000_000 + b"1]"), 400),
-    "token ids": (_completion(prompt=[5] * 300_000), 400),
-    "messages": (_chat(messages=[{"role": "user", "content": "x"}] * 60_000), 400),
-    "bad words": (_completion(prompt="x", bad_words=["a b " * i for i in range(1, 2000)]), 400),
-    "log-probabilities": (_completion(prompt="a b " * 400, echo=True, logprobs=5, n=128), 400),
-    "hosted prompt": (_chat(model="mine/m-large", messages=[{"role": "user", "content": TEXT}]), 200),
-    "form": (_form(b"\r\n--" * 7_500_000), 404),
-    "passed on": (post("/v1/audio/speech", json.dumps({"model": "m-large", "input": TEXT}).encode()), 404),
+CHOICES = [f"choice {i}" for i in range(50_000)]
+#: Requests that stalled every client of their process for seconds, and their statuses. They are functions,
+#: because some take long to make.
+STALLS: dict[str, tuple[Callable[[], bytes], int]] = {
+    "prompt": (lambda: _completion(prompt=TEXT), 400),
+    "sliding prompt": (lambda: _completion(prompt=TEXT, overflow="slide"), 400),
+    "chat": (lambda: _chat(messages=[USER]), 400),
+    "prediction": (lambda: _chat(prediction={"type": "content", "content": TEXT}), 400),
+    "responses": (lambda: _post_json("/v1/responses", input=TEXT), 400),
+    "anthropic": (lambda: _post_json("/v1/messages", max_tokens=2, messages=[USER]), 400),
+    "gemini": (lambda: _post_json(CONTENT, contents=[{"parts": [{"text": TEXT}]}]), 400),
+    "guided_choice": (lambda: _completion(prompt="x", guided_choice=CHOICES), 400),
+    "escapes": (lambda: _completion_of(b'"' + rb"\u0041" * 1_500_000 + b'"'), 400),
+    "small values": (lambda: _completion_of(b"[" + b"{}," * 8_000_000 + b"1]"), 400),
+    "token ids": (lambda: _completion(prompt=[5] * 300_000), 400),
+    "messages": (lambda: _chat(messages=[{"role": "user", "content": "x"}] * 60_000), 400),
+    "bad words": (lambda: _completion(prompt="x", bad_words=["a b " * i for i in range(1, 2000)]), 400),
+    "log-probabilities": (lambda: _completion(prompt="a b " * 400, echo=True, logprobs=5, n=128), 400),
+    "hosted prompt": (lambda: _chat(model="mine/m-large", messages=[USER]), 200),
+    "form": (lambda: _form(b"\r\n--" * 7_500_000), 404),
+    "passed on": (lambda: _post_json("/v1/audio/speech", model="m-large", input=TEXT), 404),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", sorted(STALLS))
 def test_a_large_request_stalls_no_other_client(server: WatchedServer, name: str) -> None:
-    request, expected = STALLS[name]
+    make, expected = STALLS[name]
+    request = make()
     server.report()
     for _ in range(3):  # the bystanders' connections are not all in the worker that accepts it
         status, body = server.send(request)
@@ -143,7 +146,7 @@ def test_many_hostile_requests_harm_nobody(server: WatchedServer, capsys: pytest
 def test_the_stall_goals_hold_for_large_requests(
     server: WatchedServer, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    request, _ = STALLS[name]
+    request = STALLS[name][0]()
     for _ in range(6):  # both workers' allocators then hold what such a request takes
         server.send(request)
     before = server.resident_mb()
@@ -188,9 +191,10 @@ def _send_large_requests(server: WatchedServer) -> None:
     The workers' allocators then hold the most that requests take at one time. They keep it, because a few
     long-lived objects lie between the freed ones, and reuse it. What grows afterwards is not returned.
     """
+    requests = [make() for make, _ in STALLS.values()]
     with ThreadPoolExecutor(4) as pool:
         for _ in range(3):
-            list(pool.map(server.send, [request for request, _ in STALLS.values()]))
+            list(pool.map(server.send, requests))
 
 
 def _discard_stalls(server: WatchedServer) -> None:
