@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hostile_requests import HostileRequest, hostile_requests
@@ -110,7 +110,7 @@ def test_a_large_request_stalls_no_other_client(server: WatchedServer, name: str
 
 def test_hostile_requests_harm_nobody(server: WatchedServer) -> None:
     server.report()
-    statuses = _bombard(server, 40, seeded=True)
+    statuses, _ = _bombard(server, 40, seeded=True)
     report = server.report()
     assert len(statuses) > 2, "the requests differ in nothing"
     assert min(report["answers"], report["health_ms"]["count"]) > 0
@@ -128,7 +128,8 @@ def test_many_hostile_requests_harm_nobody(server: WatchedServer, capsys: pytest
     missed: list[str] = []
     while (left := count - sum(statuses.values())) > 0:
         _discard_stalls(server)
-        statuses += _bombard(server, min(left, A_ROUND), seeded=False)
+        found, sent = _bombard(server, min(left, A_ROUND), seeded=False)
+        statuses += found
         report, grown = server.report(), _grown_mb(server, before)
         with capsys.disabled():
             print(f"\n{sum(statuses.values())} hostile requests: {dict(sorted(statuses.items()))}")
@@ -136,7 +137,7 @@ def test_many_hostile_requests_harm_nobody(server: WatchedServer, capsys: pytest
         assert grown <= GROWTH_MB
         assert report["wrong"] == []
         if report["gap_ms"]["max"] > GAP_MS or report["health_ms"]["p99"] > HEALTH_MS:
-            missed.append(f"before request {sum(statuses.values())}: {report}")
+            missed.append(f"before request {sum(statuses.values())}: {report}, {_during(sent, report)}")
     assert not missed, "\n".join(missed)  # at the end, so that one stall of the machine does not end the run
 
 
@@ -161,9 +162,25 @@ def test_the_stall_goals_hold_for_large_requests(
     _check_bystanders(report, gap_ms=GAP_MS, health_ms=HEALTH_MS)
 
 
-def _bombard(server: WatchedServer, count: int, *, seeded: bool) -> Counter[int]:
-    """Send hostile requests; return their number by status; see :meth:`WatchedServer.send`."""
+class _Sent(NamedTuple):
+    """A request that was sent, and when it began and ended (``time.perf_counter``)."""
+
+    began: float
+    ended: float
+    shown: str
+
+
+def _during(sent: list[_Sent], report: dict[str, Any]) -> list[str]:
+    """Return the requests around the bystanders' longest gap, which begins when a request has arrived."""
+    began, ended = report["longest_gap"]
+    near = [each for each in sent if each.ended > began - 1.0 and each.began < ended]
+    return [f"{each.began - began:+.3f} to {each.ended - began:+.3f} s: {each.shown:.200}" for each in near]
+
+
+def _bombard(server: WatchedServer, count: int, *, seeded: bool) -> tuple[Counter[int], list[_Sent]]:
+    """Send hostile requests; return their number by status (:meth:`WatchedServer.send`), and the requests."""
     statuses: Counter[int] = Counter()
+    sent: list[_Sent] = []
 
     @settings(
         max_examples=count,
@@ -176,13 +193,15 @@ def _bombard(server: WatchedServer, count: int, *, seeded: bool) -> Counter[int]
     @given(request=hostile_requests())
     def send(request: HostileRequest) -> None:
         patience_s = 0 if request.leaves else PATIENCE_S
+        began = time.perf_counter()
         status, body = server.send(request.content, seconds=patience_s, then=request.then)
+        sent.append(_Sent(began, time.perf_counter(), request.shown))
         statuses[status] += 1
         assert status not in (500, 501), (request.shown, body[:500])
         assert server.living() == server.workers, (request.shown, server.log()[-2000:])
 
     send()
-    return statuses
+    return statuses, sent
 
 
 def _send_large_requests(server: WatchedServer) -> None:
