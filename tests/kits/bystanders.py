@@ -10,6 +10,8 @@ stream at least, and it ends with its input:
 ``gap_ms``, ``health_ms``
     count, median, 99th percentile and maximum of the milliseconds between two parts of one stream, and of the
     time that ``/health`` took.
+``longest_gap``
+    when the longest gap began and ended, by ``time.perf_counter``, which is the same clock in all processes.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ class Bystanders:
 
     def _reset(self) -> None:
         self._gaps: list[float] = []
+        self._longest_gap = (0.0, 0.0)
         self._health: list[float] = []
         self._wrong: list[str] = []
         self._answers = 0
@@ -49,6 +52,7 @@ class Bystanders:
             "wrong": self._wrong,
             "gap_ms": _figures(self._gaps),
             "health_ms": _figures(self._health),
+            "longest_gap": self._longest_gap,
         }
         self._reset()
         return found
@@ -112,6 +116,7 @@ class Bystanders:
             now = time.perf_counter()
             if before is not None:
                 self._gaps.append(now - before)
+                self._longest_gap = max(self._longest_gap, (before, now), key=lambda gap: gap[1] - gap[0])
             before = now
             for line in chunk.split(b"\n"):
                 if line.startswith(b"data: {"):

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from p_values import chi_square_p
 from safetensors.torch import load_file, save_file
-from scipy import stats
 from specclient_local.decoding import device_speculate as on_device
 from specclient_local.decoding.device_speculate import DeviceSpeculator
 from specclient_local.decoding.speculate import Speculator
@@ -355,13 +355,7 @@ def p_value_of_rounds(tmp_path, params):
         for tokens in won:
             counts[tokens[0], tokens[1]] += 1
     assert kept > SAMPLES / 4
-    expected = distribution.ravel() * counts.sum()
-    likely = expected >= 5
-    observed = np.append(counts.ravel()[likely], counts.ravel()[~likely].sum())
-    wanted = np.append(expected[likely], expected[~likely].sum())
-    used = wanted > 0
-    assert observed[~used].sum() == 0
-    return float(stats.chisquare(observed[used], wanted[used] * counts.sum() / wanted.sum()).pvalue)
+    return chi_square_p(counts, distribution)
 
 
 @pytest.mark.parametrize("settings", [{}, {"top_p": 0.8}, {"top_k": 5}], ids=lambda s: "-".join(s) or "all")

@@ -7,7 +7,7 @@ import logging
 import numpy as np
 import pytest
 import torch
-from scipy import stats
+from p_values import chi_square_p
 from specclient_local.api.backend import BUNDLED
 from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.retokenised import RetokenisedDrafter, continuation, retokenised_prefix
@@ -168,13 +168,7 @@ def test_sampled_continuations_follow_the_targets_distribution(other_tokenizer_p
                 one, two, *_ = sink[-1].generation.token_ids
                 counts[one, two] += 1
     pairs = sorted(wanted)
-    expected = np.array([wanted[pair] * 400 for pair in pairs])
-    seen = np.array([counts[pair] for pair in pairs])
-    small = expected < 5.0
-    if small.any():
-        expected = np.append(expected[~small], expected[small].sum())
-        seen = np.append(seen[~small], seen[small].sum())
-    assert stats.chisquare(seen, expected * seen.sum() / expected.sum()).pvalue > 0.001
+    assert chi_square_p([counts[pair] for pair in pairs], [wanted[pair] for pair in pairs]) > 0.001
 
 
 PROMPTS = ["def f(x):", "import ", "the words of", "x = [1, 2]\n" * 6, "Grüße, ", "\n", "class A:\n    def b"]

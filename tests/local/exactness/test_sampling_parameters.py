@@ -12,7 +12,7 @@ import jsonschema
 import numpy as np
 import pytest
 import torch
-from scipy import stats
+from p_values import chi_square_p
 from specclient_local.decoding import verify as walk
 from specclient_local.model.grammar import GrammarCompiler
 from specclient_local.model.logits_processors import LogitPenalties, RequestLogitsProcessor, TokenMasks
@@ -299,17 +299,6 @@ def target_distribution(folder, requested):
     return (first[:, None] * torch.stack(rows)).numpy()
 
 
-def p_value(counts, distribution):
-    """Return the chi-square p-value of counts against a distribution; cells with few expected are pooled."""
-    expected, counts = distribution.ravel() * counts.sum(), counts.ravel()
-    if counts[expected < 1e-9].any():
-        return 0.0
-    small = expected < 5.0
-    observed = np.append(counts[~small], counts[small].sum())
-    wanted = np.append(expected[~small], expected[small].sum())
-    return float(stats.chisquare(observed[wanted > 0.0], wanted[wanted > 0.0]).pvalue)
-
-
 def sample(pair, requested, samples=SAMPLES):
     """Sample two-token continuations with the engine, one per seed; return counts and number of failures."""
     counts, kept, ended = np.zeros((LETTERS, LETTERS)), 0, {seed: [] for seed in range(samples)}
@@ -337,7 +326,7 @@ LONG = pytest.param(20_000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])
 def test_sampled_continuations_follow_the_processed_distribution(letter_pair, name, samples, record_property):
     counts, failed = sample(letter_pair, RUNNING[name], samples)
     assert not failed
-    p = p_value(counts, target_distribution(letter_pair[0], RUNNING[name]))
+    p = chi_square_p(counts, target_distribution(letter_pair[0], RUNNING[name]))
     record_property("p_value", p)
     print(f"chi-square with {name} and top-p: p = {p:.3f} over {samples} continuations")
     assert p > 0.001
@@ -364,7 +353,7 @@ def test_the_chi_square_test_detects_wrong_implementations(
     else:
         monkeypatch.setattr(walk, "acceptance_probability", lambda p, q, token: 1.0)
     counts, _ = sample(letter_pair, RUNNING[name])
-    p = p_value(counts, target_distribution(letter_pair[0], RUNNING[name]))
+    p = chi_square_p(counts, target_distribution(letter_pair[0], RUNNING[name]))
     record_property("p_value", p)
     print(f"chi-square with a rule that is wrong ({name}, {mutant}): p = {p:.1e}")
     assert p < 1e-6

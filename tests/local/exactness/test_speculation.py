@@ -7,7 +7,7 @@ import collections
 import numpy as np
 import pytest
 import torch
-from scipy import stats
+from p_values import chi_square_p
 from specclient_local.decoding import verify as walk
 from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting import union
@@ -80,20 +80,6 @@ def target_distribution(folder, temperature, top_p, top_k, prompt=PROMPT):
     return (first[:, None] * second).numpy()
 
 
-def p_value(counts, distribution):
-    """Return the chi-square p-value of counts against a distribution; cells with few expected are pooled."""
-    expected = distribution.ravel() * counts.sum()
-    counts = counts.ravel()
-    if counts[expected < 1e-9].any():
-        return 0.0
-    small = expected < 5.0
-    observed = np.append(counts[~small], counts[small].sum())
-    wanted = np.append(expected[~small], expected[small].sum())
-    keep = wanted > 0.0
-    statistic = ((observed - wanted)[keep] ** 2 / wanted[keep]).sum()
-    return float(stats.chi2.sf(statistic, keep.sum() - 1))
-
-
 def sample(engine, samples=SAMPLES, **params):
     """Sample two-token continuations with the engine, two at a time, one per seed."""
     counts, last = np.zeros((VOCAB, VOCAB)), []
@@ -128,7 +114,7 @@ def test_sampled_continuations_follow_the_targets_distribution(tiny_pair, name, 
     )
     with load(*tiny_pair) as engine:
         counts, _ = sample(engine, max_tokens=3, draft_length=2, **settings)
-    p = p_value(counts, distribution)
+    p = chi_square_p(counts, distribution)
     record_property("p_value", p)
     print(f"chi-square {name}: p = {p:.3f} over {SAMPLES} continuations")
     assert p > 0.001
@@ -164,7 +150,7 @@ def test_the_chi_square_test_detects_a_wrong_verifier(tiny_pair, monkeypatch, mu
         else:
             monkeypatch.setattr(DraftModel, "propose", claim_uniform(DraftModel.propose))
         counts, _ = sample(engine, max_tokens=3, draft_length=2, temperature=1.0)
-    p = p_value(counts, target_distribution(tiny_pair[0], 1.0, 1.0, 0))
+    p = chi_square_p(counts, target_distribution(tiny_pair[0], 1.0, 1.0, 0))
     record_property("p_value", p)
     print(f"chi-square with a verifier that is wrong ({mutant}): p = {p:.1e}")
     assert p < 1e-6
@@ -212,7 +198,7 @@ def test_random_trees_yield_the_targets_distribution(tiny_pair, record_property)
         counts[first, second] += 1
         kept += request.counts.accepted
         speculator.end(request)
-    p = p_value(counts, target_distribution(tiny_pair[0], 1.0, 1.0, 0))
+    p = chi_square_p(counts, target_distribution(tiny_pair[0], 1.0, 1.0, 0))
     record_property("p_value", p)
     print(f"chi-square random trees: p = {p:.3f}, {kept / SAMPLES:.2f} drafts kept a continuation")
     assert kept > SAMPLES / 2
@@ -287,7 +273,7 @@ def test_sampled_trees_of_the_engine_follow_the_targets_distribution(tiny_pair, 
     params = {"method": "draft", "draft_tree": (3, 2)} if name == "tree" else {"method": "union"}
     with load(tiny_pair[0], [tiny_pair[1]] * 2) as engine:
         counts, figures = sample(engine, FEWER, max_tokens=3, draft_length=2, temperature=1.0, **params)
-    p = p_value(counts, target_distribution(tiny_pair[0], 1.0, 1.0, 0))
+    p = chi_square_p(counts, target_distribution(tiny_pair[0], 1.0, 1.0, 0))
     record_property("p_value", p)
     print(f"chi-square {name}: p = {p:.3f} over {FEWER} continuations")
     assert figures.drafted > 2 * figures.steps - 2

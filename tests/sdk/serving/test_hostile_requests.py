@@ -11,10 +11,10 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hostile_requests import HostileRequest, hostile_requests
@@ -73,31 +73,34 @@ def _form(content: bytes) -> bytes:
 
 TEXT = "a word, " * 1_000_000
 USER = {"role": "user", "content": TEXT}
-#: Requests that stalled every client of their process for seconds.
-STALLS: dict[str, tuple[bytes, int]] = {
-    "prompt": (_completion(prompt=TEXT), 400),
-    "sliding prompt": (_completion(prompt=TEXT, overflow="slide"), 400),
-    "chat": (_chat(messages=[{"role": "user", "content": TEXT}]), 400),
-    "prediction": (_chat(prediction={"type": "content", "content": TEXT}), 400),
-    "responses": (post("/v1/responses", json.dumps({"model": "local/demo", "input": TEXT}).encode()), 400),
-    "anthropic": (_post_json("/v1/messages", max_tokens=2, messages=[USER]), 400),
-    "gemini": (_post_json(CONTENT, contents=[{"parts": [{"text": TEXT}]}]), 400),
-    "guided_choice": (_completion(prompt="x", guided_choice=[f"choice {i}" for i in range(50_000)]), 400),
-    "escapes": (_completion_of(b'"' + rb"\u0041" * 1_500_000 + b'"'), 400),
-    "small values": (_completion_of(b"[" + b"{}," * 8_000_000 + b"1]"), 400),
-    "token ids": (_completion(prompt=[5] * 300_000), 400),
-    "messages": (_chat(messages=[{"role": "user", "content": "x"}] * 60_000), 400),
-    "bad words": (_completion(prompt="x", bad_words=["a b " * i for i in range(1, 2000)]), 400),
-    "log-probabilities": (_completion(prompt="a b " * 400, echo=True, logprobs=5, n=128), 400),
-    "hosted prompt": (_chat(model="mine/m-large", messages=[{"role": "user", "content": TEXT}]), 200),
-    "form": (_form(b"\r\n--" * 7_500_000), 404),
-    "passed on": (post("/v1/audio/speech", json.dumps({"model": "m-large", "input": TEXT}).encode()), 404),
+CHOICES = [f"choice {i}" for i in range(50_000)]
+#: Requests that stalled every client of their process for seconds, and their statuses. They are functions,
+#: because some take long to make.
+STALLS: dict[str, tuple[Callable[[], bytes], int]] = {
+    "prompt": (lambda: _completion(prompt=TEXT), 400),
+    "sliding prompt": (lambda: _completion(prompt=TEXT, overflow="slide"), 400),
+    "chat": (lambda: _chat(messages=[USER]), 400),
+    "prediction": (lambda: _chat(prediction={"type": "content", "content": TEXT}), 400),
+    "responses": (lambda: _post_json("/v1/responses", input=TEXT), 400),
+    "anthropic": (lambda: _post_json("/v1/messages", max_tokens=2, messages=[USER]), 400),
+    "gemini": (lambda: _post_json(CONTENT, contents=[{"parts": [{"text": TEXT}]}]), 400),
+    "guided_choice": (lambda: _completion(prompt="x", guided_choice=CHOICES), 400),
+    "escapes": (lambda: _completion_of(b'"' + rb"\u0041" * 1_500_000 + b'"'), 400),
+    "small values": (lambda: _completion_of(b"[" + b"{}," * 8_000_000 + b"1]"), 400),
+    "token ids": (lambda: _completion(prompt=[5] * 300_000), 400),
+    "messages": (lambda: _chat(messages=[{"role": "user", "content": "x"}] * 60_000), 400),
+    "bad words": (lambda: _completion(prompt="x", bad_words=["a b " * i for i in range(1, 2000)]), 400),
+    "log-probabilities": (lambda: _completion(prompt="a b " * 400, echo=True, logprobs=5, n=128), 400),
+    "hosted prompt": (lambda: _chat(model="mine/m-large", messages=[USER]), 200),
+    "form": (lambda: _form(b"\r\n--" * 7_500_000), 404),
+    "passed on": (lambda: _post_json("/v1/audio/speech", model="m-large", input=TEXT), 404),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", sorted(STALLS))
 def test_a_large_request_stalls_no_other_client(server: WatchedServer, name: str) -> None:
-    request, expected = STALLS[name]
+    make, expected = STALLS[name]
+    request = make()
     server.report()
     for _ in range(3):  # the bystanders' connections are not all in the worker that accepts it
         status, body = server.send(request)
@@ -107,7 +110,7 @@ def test_a_large_request_stalls_no_other_client(server: WatchedServer, name: str
 
 def test_hostile_requests_harm_nobody(server: WatchedServer) -> None:
     server.report()
-    statuses = _bombard(server, 40, seeded=True)
+    statuses, _ = _bombard(server, 40, seeded=True)
     report = server.report()
     assert len(statuses) > 2, "the requests differ in nothing"
     assert min(report["answers"], report["health_ms"]["count"]) > 0
@@ -125,7 +128,8 @@ def test_many_hostile_requests_harm_nobody(server: WatchedServer, capsys: pytest
     missed: list[str] = []
     while (left := count - sum(statuses.values())) > 0:
         _discard_stalls(server)
-        statuses += _bombard(server, min(left, A_ROUND), seeded=False)
+        found, sent = _bombard(server, min(left, A_ROUND), seeded=False)
+        statuses += found
         report, grown = server.report(), _grown_mb(server, before)
         with capsys.disabled():
             print(f"\n{sum(statuses.values())} hostile requests: {dict(sorted(statuses.items()))}")
@@ -133,7 +137,7 @@ def test_many_hostile_requests_harm_nobody(server: WatchedServer, capsys: pytest
         assert grown <= GROWTH_MB
         assert report["wrong"] == []
         if report["gap_ms"]["max"] > GAP_MS or report["health_ms"]["p99"] > HEALTH_MS:
-            missed.append(f"before request {sum(statuses.values())}: {report}")
+            missed.append(f"before request {sum(statuses.values())}: {report}, {_during(sent, report)}")
     assert not missed, "\n".join(missed)  # at the end, so that one stall of the machine does not end the run
 
 
@@ -143,7 +147,7 @@ def test_many_hostile_requests_harm_nobody(server: WatchedServer, capsys: pytest
 def test_the_stall_goals_hold_for_large_requests(
     server: WatchedServer, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    request, _ = STALLS[name]
+    request = STALLS[name][0]()
     for _ in range(6):  # both workers' allocators then hold what such a request takes
         server.send(request)
     before = server.resident_mb()
@@ -158,9 +162,25 @@ def test_the_stall_goals_hold_for_large_requests(
     _check_bystanders(report, gap_ms=GAP_MS, health_ms=HEALTH_MS)
 
 
-def _bombard(server: WatchedServer, count: int, *, seeded: bool) -> Counter[int]:
-    """Send hostile requests; return their number by status; see :meth:`WatchedServer.send`."""
+class _Sent(NamedTuple):
+    """A request that was sent, and when it began and ended (``time.perf_counter``)."""
+
+    began: float
+    ended: float
+    shown: str
+
+
+def _during(sent: list[_Sent], report: dict[str, Any]) -> list[str]:
+    """Return the requests around the bystanders' longest gap, which begins when a request has arrived."""
+    began, ended = report["longest_gap"]
+    near = [each for each in sent if each.ended > began - 1.0 and each.began < ended]
+    return [f"{each.began - began:+.3f} to {each.ended - began:+.3f} s: {each.shown:.200}" for each in near]
+
+
+def _bombard(server: WatchedServer, count: int, *, seeded: bool) -> tuple[Counter[int], list[_Sent]]:
+    """Send hostile requests; return their number by status (:meth:`WatchedServer.send`), and the requests."""
     statuses: Counter[int] = Counter()
+    sent: list[_Sent] = []
 
     @settings(
         max_examples=count,
@@ -173,13 +193,15 @@ def _bombard(server: WatchedServer, count: int, *, seeded: bool) -> Counter[int]
     @given(request=hostile_requests())
     def send(request: HostileRequest) -> None:
         patience_s = 0 if request.leaves else PATIENCE_S
+        began = time.perf_counter()
         status, body = server.send(request.content, seconds=patience_s, then=request.then)
+        sent.append(_Sent(began, time.perf_counter(), request.shown))
         statuses[status] += 1
         assert status not in (500, 501), (request.shown, body[:500])
         assert server.living() == server.workers, (request.shown, server.log()[-2000:])
 
     send()
-    return statuses
+    return statuses, sent
 
 
 def _send_large_requests(server: WatchedServer) -> None:
@@ -188,9 +210,10 @@ def _send_large_requests(server: WatchedServer) -> None:
     The workers' allocators then hold the most that requests take at one time. They keep it, because a few
     long-lived objects lie between the freed ones, and reuse it. What grows afterwards is not returned.
     """
+    requests = [make() for make, _ in STALLS.values()]
     with ThreadPoolExecutor(4) as pool:
         for _ in range(3):
-            list(pool.map(server.send, [request for request, _ in STALLS.values()]))
+            list(pool.map(server.send, requests))
 
 
 def _discard_stalls(server: WatchedServer) -> None:

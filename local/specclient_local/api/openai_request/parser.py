@@ -142,16 +142,7 @@ def parse_request(request: Request, model: str, limits: RequestLimits | None = N
     choices = _choices(given)
     _check_choices(given[required] if operation == "completion" else None, choices, limits)
     _reject_unsupported(given, operation, model, choices)
-    extension = given.get("specclient", {})
-    if not isinstance(extension, Mapping):
-        raise bad_parameter("specclient", extension, f"an object with {', '.join(EXTENSION_PARAMETERS)}")
-    unknown = next((name for name in extension if name not in EXTENSION_PARAMETERS), None)
-    if unknown is not None:
-        error = BadRequestError(
-            f"specclient has the unknown field {unknown!r}; allowed are {', '.join(EXTENSION_PARAMETERS)}."
-        )
-        error.param = "specclient"
-        raise error
+    extension = _extension(given)
     chat = operation == "chat"
     format_parameter, answer_format = parse_answer_format(given, dict(extension), model, limits)
     tools = parse_tools(given) if chat else None
@@ -162,12 +153,9 @@ def parse_request(request: Request, model: str, limits: RequestLimits | None = N
             {},
         )
     logprobs = _chat_logprobs(given) if chat else _count(given, "logprobs")
-    echo, prompt_logprobs = _flag(given, "echo"), _count(given, "prompt_logprobs")
-    # Echoed tokens get log-probabilities like generated ones. An echo without new tokens still needs a
-    # prefill, which prompt_logprobs=0 causes.
-    scored = max((n for n in (prompt_logprobs, logprobs if echo else None) if n is not None), default=None)
     default = None if chat else COMPLETION_MAX_TOKENS
     limit = given.get("max_completion_tokens", given.get("max_tokens", default))
+    echo, prompt_logprobs = _flag(given, "echo"), _count(given, "prompt_logprobs")
     return EngineRequest(
         messages=parse_messages(given["messages"]) if chat else None,
         prompts=() if chat else _prompts(given["prompt"]),
@@ -175,7 +163,7 @@ def parse_request(request: Request, model: str, limits: RequestLimits | None = N
             max_tokens=limit,
             logprobs=logprobs,
             prediction=parse_prediction(given.get("prediction")),
-            prompt_logprobs=0 if echo and scored is None and limit == 0 else scored,
+            prompt_logprobs=_scored_prompt(prompt_logprobs, logprobs if echo else None, echo and limit == 0),
             logit_bias=_biases(given.get("logit_bias")),
             **_sampling(given, extension),
             **answer_format,
@@ -191,6 +179,33 @@ def parse_request(request: Request, model: str, limits: RequestLimits | None = N
         origins=bool(extension.get("origins", False)),
         stream_usage=bool((given.get("stream_options") or {}).get("include_usage", False)),
     )
+
+
+def _extension(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the engine's own parameters, which the field ``specclient`` holds."""
+    extension = given.get("specclient", {})
+    allowed = ", ".join(EXTENSION_PARAMETERS)
+    if not isinstance(extension, Mapping):
+        raise bad_parameter("specclient", extension, f"an object with {allowed}")
+    unknown = next((name for name in extension if name not in EXTENSION_PARAMETERS), None)
+    if unknown is not None:
+        error = BadRequestError(f"specclient has the unknown field {unknown!r}; allowed are {allowed}.")
+        error.param = "specclient"
+        raise error
+    return extension
+
+
+def _scored_prompt(requested: int | None, echoed: int | None, without_answer: bool) -> int | None:
+    """Return the number of most likely tokens to report for each prompt token; None for no report.
+
+    Args:
+        requested: ``prompt_logprobs``.
+        echoed: ``logprobs`` if the prompt is echoed, because echoed tokens get them like generated ones.
+        without_answer: whether a prompt is echoed without new tokens. That still needs a prefill, which 0
+            causes.
+    """
+    scored = max((count for count in (requested, echoed) if count is not None), default=None)
+    return 0 if scored is None and without_answer else scored
 
 
 def _with_format(tools: ToolSettings, name: str | None, answer_format: Mapping[str, Any]) -> ToolSettings:
