@@ -19,9 +19,13 @@ __all__ = ["JSON_VALUES", "check_values", "json_object"]
 JSON_VALUES = 400_000
 
 _SLICE = 64 * 2**10
-#: Every value but the first follows one of these characters, and every name precedes the third: names cost as
-#: much as values and count, too. An empty array or object counts as two values.
+#: Every value but the first follows one of these characters; a name precedes the third. An empty array or
+#: object counts as two values.
 _MARKS = (b",", b"[", b":", b"{")
+#: How many values a name or a long integer costs: the parser takes 1.3 µs for a name that it has not met
+#: before and 0.4 µs for an integer of more than 64 bits, but 0.1 µs for other values.
+_COSTLY = 4
+_LONG_INTEGER = re.compile(rb"\d{19,}")
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 _QUOTES = 2
 
@@ -31,7 +35,7 @@ def json_object(body: bytes, most: int = JSON_VALUES) -> dict[str, Any]:
 
     Args:
         body: the body of a request.
-        most: maximum number of values and names.
+        most: maximum number of values; a name or an integer of more than 18 digits counts as four.
 
     Raises:
         ServingError: 400, the body is not a JSON object, or has too many values.
@@ -51,15 +55,18 @@ def json_object(body: bytes, most: int = JSON_VALUES) -> dict[str, Any]:
 def check_values(body: bytes, most: int) -> None:
     """Check the number of values in a JSON text, which need not be valid.
 
+    Args:
+        most: as for :func:`json_object`.
+
     Raises:
         ServingError: 400, the text has more than ``most`` values.
     """
-    if len(body) <= most or _bound(body, most) <= most or _count(body, most) <= most:
+    if _COSTLY * len(body) <= most or _bound(body, most) <= most or _count(body, most) <= most:
         return
     raise bad_request(
         None,
-        f"the request's body has more than {most} JSON values and names, which is this server's limit; send "
-        "several requests, or raise json_values under [server] in specclient.toml",
+        f"the request's body has more than {most} JSON values (a name counts as {_COSTLY}), which is this "
+        "server's limit; send several requests, or raise json_values under [server] in specclient.toml",
         "too_many_values",
     )
 
@@ -71,10 +78,16 @@ def _bound(body: bytes, most: int) -> int:
     """
     count = 1
     for begin in range(0, len(body), _SLICE):
-        count += sum(map(body[begin : begin + _SLICE].count, _MARKS))
+        count += _values_in(body[begin : begin + _SLICE])
         if count > most:
             break
     return count
+
+
+def _values_in(piece: bytes) -> int:
+    marks = sum(map(piece.count, _MARKS))
+    costly = piece.count(b":") + len(_LONG_INTEGER.findall(piece))
+    return marks + (_COSTLY - 1) * costly
 
 
 def _count(body: bytes, most: int) -> int:
@@ -87,7 +100,7 @@ def _count(body: bytes, most: int) -> int:
             piece = _ESCAPE.sub(b"", piece)
             rest = b"\\" if piece.endswith(b"\\") else b""  # the escaped character is in the next slice
         parts = piece.split(b'"')
-        count += sum(map(b"".join(parts[inside::2]).count, _MARKS))
+        count += _values_in(b"".join(parts[inside::2]))
         quotes += len(parts) - 1
         inside ^= len(parts) % 2 == 0
         if count > most or quotes > _QUOTES * most:

@@ -78,7 +78,7 @@ def parse_call(
         headers: request headers; those in :data:`FORWARDED_HEADERS` are forwarded.
         query: query string, which is forwarded.
         permit: the routes that the call may be sent to.
-        most_values: maximum number of JSON values and names in the body.
+        most_values: maximum number of JSON values in the body (:func:`json_object`).
         checked: whether messages, prompt or input are checked here. False leaves that to the provider.
 
     Raises:

@@ -30,7 +30,7 @@ def stored_request(
         path: the path below the base URL, percent-encoded.
         query: the query without the question mark.
         body: the body.
-        most_values: maximum number of JSON values and names in the body.
+        most_values: maximum number of JSON values in the body (:func:`json_object`).
 
     Raises:
         ServingError: 400, the body is no object, or ``stream`` is no boolean.

@@ -13,6 +13,7 @@ import pydantic
 from specclient.errors import BadRequestError, ConfigurationError
 from specclient.providers import forms
 from specclient.providers.endpoint import Endpoint
+from specclient.runtime.json_slices import encode_in_slices
 from specclient.types.api_method import ApiMethod
 from specclient.types.params import is_given
 from specclient.version import VERSION
@@ -221,7 +222,7 @@ def decoded(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _to_json(value: Any) -> bytes:
-    return _ENCODER.encode(value).encode()
+    return encode_in_slices(_ENCODER, value).encode()
 
 
 def _given_values(value: Any) -> Any:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from specclient.errors import ConfigurationError
+from specclient.runtime.json_slices import encode_in_slices
 from specclient_local.model import helper_worker
 from specclient_local.model.helper_worker import HEADER
 
@@ -24,6 +25,7 @@ _STACK_BYTES = 2**20
 """Maximum stack of the thread that works; an eighth of what threads usually have."""
 
 _CLOSING_S = 1.0
+_ENCODER = json.JSONEncoder()
 
 
 class HelperProcess:
@@ -75,7 +77,7 @@ class HelperProcess:
         timer.daemon = True
         timer.start()
         try:
-            body = json.dumps(message).encode()
+            body = encode_in_slices(_ENCODER, message).encode()
             helper_worker.write_all(process.stdin.fileno(), HEADER.pack(len(body)) + body)
             head = helper_worker.read_exactly(process.stdout.fileno(), HEADER.size)
             if head is None:

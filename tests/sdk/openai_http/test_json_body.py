@@ -27,7 +27,7 @@ _VALUES = st.recursive(
 def _number_of_values(value: Any) -> int:
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     names = len(value) if isinstance(value, dict) else 0
-    return 1 + names + sum(map(_number_of_values, inner))
+    return 1 + 4 * names + sum(map(_number_of_values, inner))
 
 
 def _refuse(body: bytes, most: int) -> None:
@@ -50,7 +50,13 @@ def test_values_are_counted_exactly_in_slices_of_any_size(size: int, value: Any)
 def test_marks_inside_strings_are_no_values() -> None:
     text = '[{,"\\' * 100_000
     body = json.dumps({"prompt": text}).encode()
-    assert json_object(body, 3) == {"prompt": text}
+    assert json_object(body, 6) == {"prompt": text}
+
+
+def test_long_integers_count_as_several_values() -> None:
+    check_values(b"[" + b"123456789012345678," * 500 + b"0]", 502)
+    _refuse(b"[" + b"1234567890123456789," * 500 + b"0]", 2001)
+    check_values(b'["' + b"1234567890123456789," * 500 + b'"]', 502)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +81,6 @@ def test_a_body_of_many_small_values_is_refused_without_being_parsed(body: bytes
 
 def test_the_limit_is_a_servers() -> None:
     body = b'{"a":[1,2,3,4]}'
-    assert json_object(body, 7) == {"a": [1, 2, 3, 4]}
-    with pytest.raises(ServingError, match="more than 6 JSON values"):
-        json_object(body, 6)
+    assert json_object(body, 10) == {"a": [1, 2, 3, 4]}
+    with pytest.raises(ServingError, match="more than 9 JSON values"):
+        json_object(body, 9)
