@@ -54,8 +54,8 @@ class RemoteSpeculation:
         chat: the request's chat, rendered; None for a completion.
 
     Attributes:
-        builder: builds completions of it.
-        finish_reason: why it ended; None while it goes on.
+        builder: builds the completion or its chunks.
+        finish_reason: why the answer ended; None while it goes on.
     """
 
     def __init__(self, context: StrategyContext, chat: RenderedChat | None) -> None:
@@ -253,7 +253,7 @@ class RemoteSpeculation:
         return tuple(self._end_tokens) if self._format.takes_stop_ids else ()
 
     def _check_tokenization(self, result: ScoringResult) -> None:
-        """Where only text is sent: check that the target tokenizes it as it was generated."""
+        """Check that a target that is sent text only tokenizes it as it was generated."""
         if self._format.text_only and result.prompt != self._all_ids:
             raise TargetFallbackError(f"{self._context.target_label} tokenizes the text so far differently")
 
@@ -299,6 +299,9 @@ class RemoteSpeculation:
                     yield await self._emit(text, reason(choice.finish_reason))
                 if self.finish_reason is not None:
                     return
+        if len(self._detokenizer.ids) < end:  # another request would be billed, and could end likewise
+            raise unverifiable_answer("its stream ended without a finish reason")
+        yield await self._emit("", self._finish_reason())
 
     # The end of the answer
 

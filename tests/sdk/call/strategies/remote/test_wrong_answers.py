@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import anyio
 import pytest
-from loopback_server import OpenAIServer
+from loopback_server import OpenAIServer, events
 from remote_servers import DRAFT, PROMPTS, Scorer, together, vllm
 from specclient_local.api.backend import LocalBackend
 
@@ -211,6 +212,32 @@ async def test_chunks_of_a_stream_have_one_id(scorer: Scorer) -> None:
             chunks = [chunk async for chunk in stream]
     assert count > 2
     assert {chunk.id for chunk in chunks} == {"cmpl-1"}
+
+
+async def test_a_stream_of_the_target_without_a_finish_reason_is_an_error(
+    scorer: Scorer, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(draft_length, "_MIN_ROUNDS", 1)
+    monkeypatch.setattr(draft_length, "target_alone_is_faster", lambda *_, **__: True)
+    choice = {"index": 0, "text": "x", "finish_reason": None, "token_ids": [87]}
+    chunk = {"id": "c", "object": "text_completion", "created": 1, "model": "m", "choices": [choice]}
+    cut = events(b"data: " + json.dumps(chunk).encode() + b"\n\n", b"data: [DONE]\n\n")
+    scored = vllm(scorer)
+
+    async def target(received: Any, wire: Any) -> None:
+        await (cut if received.json.get("stream") else scored)(received, wire)
+
+    with OpenAIServer() as server:
+        server.script(*[target] * 60)
+        async with _client(server) as client:
+            stream = await client.completions.create(
+                model="far/m", prompt=PROMPT, max_tokens=40, temperature=0, stream=True,
+                strategy=Strategy(kind="remote", draft=DRAFT),
+            )  # fmt: skip
+            with pytest.raises(APIResponseValidationError, match="ended without a finish reason"):
+                async for _ in stream:
+                    pass
+    assert sum(bool(request.json.get("stream")) for request in server.requests) == 1
 
 
 def _echo(tokens: list[int], values: list[float | None], new: int) -> Completion:
