@@ -1,8 +1,8 @@
 """Responses that are kept: earlier items are added before a call, and its response is stored after it.
 
-The context of a stored response or conversation is added to ``input`` before the call is routed. So any model
-can continue it, and prices, budgets and routing count all of it. A response is stored if it was made here, of
-a chat completion; a provider with a Responses API stores its own.
+The context of a stored response or conversation is added to ``input`` before the call is routed. So any
+model can continue it, and prices, budgets and routing count all of it. A response is stored if it was made
+here from a chat completion; a provider with a Responses API stores its own.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from specclient.call.over_chat import is_over_chat
+from specclient.call.recorded_calls import started
 from specclient.call.responses.events import Delta, delta_of
 from specclient.call.responses.ids import is_local
 from specclient.call.responses.items import Item, sent_again, stored_items
@@ -38,13 +39,13 @@ _LAST = frozenset({"response.completed", "response.incomplete"})
 
 @dataclass(frozen=True, slots=True)
 class _ContinuedCall:
-    """A call with what it continues.
+    """A call and the stored response or conversation that it continues.
 
     Attributes:
         request: the request with all items as its input.
-        given: the input as the caller gave it, as JSON.
-        earlier: the items before, as they are stored.
-        previous, conversation: the ids that the caller gave, of objects that are stored here.
+        given: the caller's input, as JSON.
+        earlier: the stored items before it.
+        previous, conversation: the caller's ids of objects that are stored here.
     """
 
     request: Request
@@ -55,7 +56,7 @@ class _ContinuedCall:
 
     @property
     def continues(self) -> bool:
-        """Whether it continues something that is stored here."""
+        """Whether the call continues a response or conversation that is stored here."""
         return self.previous is not None or self.conversation is not None
 
     def echo(self, response: Any, *, is_stored: bool) -> None:
@@ -87,7 +88,7 @@ class ResponseKeeper:
     async def execute(
         self, request: Request, serve: Callable[[Request], Awaitable[CallResult]]
     ) -> CallResult:
-        """Serve a request by ``serve``, which gets it with all its items."""
+        """Serve a request by ``serve``, which receives it with all earlier items."""
         context = await self._open(request)
         if context is None:
             return await serve(request)
@@ -108,7 +109,7 @@ class ResponseKeeper:
         if context is None:
             return await serve(request)
         stream = await serve(context.request)
-        return AsyncStream(self._kept(context, stream), lambda: stream.meta, stream.http, stream.dialect)
+        return await started(self._kept(context, stream), lambda: stream.meta)
 
     async def stream_bytes(
         self, request: Request, serve: Callable[[Request], Awaitable[AsyncStream[bytes]]]
@@ -116,7 +117,7 @@ class ResponseKeeper:
         """Serve a request as bytes, which are not kept; see :meth:`execute`.
 
         Raises:
-            UnsupportedParameterError: the conversation is stored here, and could not get the answer.
+            UnsupportedParameterError: the conversation is stored here; the answer could not be added to it.
         """
         context = await self._open(request)
         if context is not None and context.conversation is not None:
@@ -128,7 +129,7 @@ class ResponseKeeper:
         return await serve(request if context is None else context.request)
 
     async def _open(self, request: Request) -> _ContinuedCall | None:
-        """Return a request with what it continues; None if nothing here is concerned.
+        """Return a request with its earlier items; None if nothing stored here is involved.
 
         Raises:
             BadRequestError: the response that it continues is not stored.
@@ -180,7 +181,7 @@ class ResponseKeeper:
         return [*kept.input, *kept.response["output"]]
 
     def _may_be_stored(self, request: Request) -> bool:
-        """Return whether the response may be made here, and be stored."""
+        """Return whether the response may be made and stored here."""
         if request.params.get("store") is False or not self._objects.enabled:
             return False
         router = self._router()
@@ -192,13 +193,12 @@ class ResponseKeeper:
         except OpenAIError:  # raised again by the decision
             return False
 
-    async def _kept(
-        self, context: _ContinuedCall, stream: AsyncStream[Any]
-    ) -> AsyncGenerator[list[Any], None]:
-        """Yield a stream's events, and store the response before the last one."""
+    async def _kept(self, context: _ContinuedCall, stream: AsyncStream[Any]) -> AsyncGenerator[Any, None]:
+        """Yield what :func:`started` needs, then the events; store the response before the last one."""
         deltas: list[Delta] = []
         wanted = self._stores(context)
         try:
+            yield stream.http, stream.dialect
             while True:
                 try:
                     batch = await stream.next_batch()

@@ -79,6 +79,14 @@ def test_a_stream_that_is_left_is_not_stored(here: specclient.OpenAI) -> None:
         here.responses.retrieve(first.response.id)
 
 
+@pytest.mark.anyio
+async def test_a_stream_closed_before_its_first_event_ends_its_call(tmp_path: Path) -> None:
+    async with specclient.AsyncOpenAI(config=local_settings(tmp_path / "l.sqlite3")) as client:
+        stream = await client.responses.create(**ASK, input="def f(x):", stream=True)
+        await stream.close()
+        assert stream.meta.status == "cancelled"
+
+
 def test_a_hosted_model_continues_what_is_stored_here(openai_server: OpenAIServer, tmp_path: Path) -> None:
     provider = {"base_url": openai_server.base_url, "api_key": "k"}
     settings = local_settings(tmp_path / "l.sqlite3", providers={"mine": provider}, default_provider="mine")
