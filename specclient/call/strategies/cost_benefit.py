@@ -6,6 +6,8 @@ import threading
 from dataclasses import dataclass
 from decimal import Decimal
 
+from specclient.runtime.forks import register_fork_reset
+
 #: The acceptance rate that is assumed for a pair of models without history.
 PRIOR = 0.5
 _PRIOR_TOKENS = 50
@@ -74,6 +76,11 @@ class PredictionHistory:
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str], tuple[float, float]] = {}
+        self._lock = threading.Lock()
+        register_fork_reset(self)
+
+    def reset_after_fork(self) -> None:
+        """Replace the lock, which a thread of the parent process may hold."""
         self._lock = threading.Lock()
 
     def note(self, pair: tuple[str, str], accepted: int, rejected: int) -> None:

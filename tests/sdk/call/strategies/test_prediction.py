@@ -26,6 +26,7 @@ from specclient import (
 )
 from specclient.call.strategies.cost_benefit import PredictionHistory, worth_sending
 from specclient.config import PriceSettings
+from specclient.runtime import forks
 
 pytestmark = pytest.mark.anyio
 
@@ -414,6 +415,15 @@ def test_the_acceptance_history_decays_and_is_kept_per_pair() -> None:
     assert high is not None
     assert low < 0.1 < 0.9 < high
     assert history.acceptance(("a", "c")) is None
+
+
+def test_a_forked_child_does_not_wait_for_the_lock_of_the_acceptance_history() -> None:
+    history = PredictionHistory()
+    assert history in forks._live
+    with history._lock:  # as a thread of the parent may hold it
+        history.reset_after_fork()
+        history.note(("a", "b"), 1, 0)
+    assert history.acceptance(("a", "b")) is not None
 
 
 def test_a_policy_sets_the_value_of_a_second() -> None:
