@@ -1,4 +1,4 @@
-"""Counts of an answer beside its tokens, by the name of their figure in the ledger.
+"""Counts of an answer other than its tokens, by the name of their figure in the ledger.
 
 :class:`AnswerCounter` fills ``Call.counts``. A new count is counted here, and stored and reported by a
 :class:`~specclient.ledger.figure_kinds.Counted` of the same name in :mod:`specclient.ledger.figures`.
@@ -13,18 +13,18 @@ from specclient.runtime.frozen_dict import FrozenDict
 from specclient.types.chat.chat_completion import Choice
 from specclient.types.chat.chat_completion_chunk import Choice as ChunkChoice
 
-#: Types of the items of a response that call a tool of the caller's; vendors run the others themselves.
+#: Types of response items that call one of the caller's tools. The vendor runs the tools of other items.
 _CALL_ITEMS = frozenset({"function_call", "custom_tool_call"})
 
-#: The counts that every chat answer has, at the first chunk of a stream.
+#: Counts of a chat stream before its first tool call.
 _FIRST_COUNTS = {"tool_calls": 0}
 
 
 class AnswerCounter:
     """Counts one answer, complete or streamed.
 
-    A count is missing as long as it is unknown, and where an answer of this kind cannot have it: a text
-    completion has no tool calls, whereas a chat answer may have 0.
+    A count is absent while it is unknown, and for kinds of answers to which it does not apply: a text
+    completion has no count of tool calls; a chat answer has one, which may be 0.
     """
 
     __slots__ = ("_counts", "_streamed_calls")
@@ -56,7 +56,7 @@ class AnswerCounter:
                 self._counts["tool_calls"] = len(self._streamed_calls)
 
     def note_response(self, response: Any) -> None:
-        """Count a complete response of the Responses API, instead of what its events counted."""
+        """Count a complete response of the Responses API; replaces the counts of its events."""
         output = getattr(response, "output", None)
         if isinstance(output, list):
             self._counts["tool_calls"] = sum(_is_tool_call(item) for item in output)

@@ -16,7 +16,7 @@ _REASONING = ("reasoning_content", "reasoning")
 
 
 def model_of(answer: Any) -> str | None:
-    """Return the model that an answer names; None where it names none, as audio and files do."""
+    """Return the model that an answer names; None where it names none, such as audio and files."""
     return _text_or_none(getattr(answer, "model", None))
 
 
@@ -26,12 +26,12 @@ def id_of(answer: Any) -> str | None:
 
 
 def type_of(item: Any) -> str:
-    """Return the type of an event or an output item; empty where it has none that is a text."""
+    """Return the type of an event or an output item; empty where its type is missing or no string."""
     return _text_or_none(getattr(item, "type", None)) or ""
 
 
 def output_text(answer: Any) -> str:
-    """Return the text of an answer that has no choices: of a response, a transcription or a translation."""
+    """Return the text of an answer without choices: a response, a transcription or a translation."""
     return _text_or_none(getattr(answer, "output_text", None) or getattr(answer, "text", None)) or ""
 
 

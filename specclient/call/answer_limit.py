@@ -27,11 +27,12 @@ _SETTINGS, _GEMINI_LIMIT = ("generationConfig", "generation_config"), "maxOutput
 def limited_request(request: Request, limit: int | None, model: str) -> Request:
     """Return a request whose answers are limited; the same one if nothing changes.
 
-    Limits that servers take as none (0, -1, null) are removed, because another name's limit is what counts.
+    Values that servers read as "no limit" (0, -1, null) are removed, so that they cannot override the limit
+    under another name.
 
     Args:
-        request: the request that a budget has reserved for.
-        limit: tokens of an answer; None if the request limits its answers.
+        request: the request for which a budget has reserved the cost.
+        limit: tokens of an answer; None if the request already limits its answers.
         model: the model's name at its provider.
     """
     operation, options = request.operation, request.options
@@ -57,7 +58,7 @@ def _parameter(operation: str, model: str) -> str:
 
 
 def _without_idle(fields: Mapping[str, Any], least: int) -> Mapping[str, Any]:
-    """Return the fields without limits that are none; the same object if there are none of these."""
+    """Return the fields without limits that mean "no limit"; the same object if nothing is removed."""
     idle = [name for name in fields if is_limit(name) and _is_idle(fields[name], least)]
     return {name: value for name, value in fields.items() if name not in idle} if idle else fields
 
@@ -68,7 +69,7 @@ def _is_idle(value: Any, least: int) -> bool:
 
 
 def _native_body(written: NativeRequest, limit: int | None, least: int) -> Mapping[str, Any]:
-    """Return the body that the caller wrote, with the limit in its own place."""
+    """Return the body in the provider's own format, with the limit in the field of that format."""
     body = _without_idle(written.body, least)
     if written.dialect != "gemini":
         return body if limit is None else {**body, "max_tokens": limit}

@@ -13,8 +13,8 @@ from specclient.types.completion import CompletionChoice
 class AnswerTexts:
     """Collects the text of one answer.
 
-    The first choice is kept apart: its text is what the caller has received of a stream that breaks off.
-    Tokens are counted in all text.
+    The first choice is kept apart, because its text is the partial answer of a stream that breaks off. Tokens
+    are counted in all text.
 
     Attributes:
         first: the parts of the first choice's text.

@@ -1,4 +1,4 @@
-"""The fields of ``Call``: those that a request gives, and how a call with sub-calls gets each one.
+"""The fields of ``Call``: those copied from the request, and the source of each in a call with sub-calls.
 
 A call without sub-calls is recorded by :class:`specclient.call.recorder.CallRecorder`, and one with sub-calls
 by :func:`specclient.call.subcalls.parent_record`. Both take their request's fields from here.

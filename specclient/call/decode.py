@@ -26,7 +26,7 @@ from specclient.types.request import Request
 from specclient.types.usage import Usage
 from specclient.types.wire import WireResponse
 
-#: Dialects whose answers are given with the model's name as it was sent, and with none where none was sent.
+#: Dialects whose answers keep the model's name as the server sent it, even if it sent none.
 _NAMING = frozenset({"openai"})
 
 
@@ -73,14 +73,14 @@ def decode_body(dialect: Dialect, request: Request, content: bytes) -> Any:
 
 
 def value_as_sent(request: Request, result: CallResult) -> Any:
-    """Return what a caller gets of a complete answer: the values as sent, as in the ``openai`` package.
+    """Return the value of a complete answer for the caller, unconverted as in the ``openai`` package.
 
-    An answer in OpenAI's format that is not as documented is no error then: JSON becomes an object with the
-    fields that there are, anything else is returned as text. An answer whose route was chosen raises, because
-    failover has found no better one.
+    An answer in OpenAI's format that deviates from the documentation raises no error: JSON becomes an object
+    with the fields that were sent, anything else is returned as text. If the route was chosen by policy, it
+    raises, because failover has found no better answer.
 
     Raises:
-        APIError: the answer cannot be decoded, and the format or the route does not allow it as it is.
+        APIError: the answer cannot be decoded, and its format or route does not allow it unchanged.
     """
     try:
         if _is_given_as_sent(request, result):
@@ -91,7 +91,7 @@ def value_as_sent(request: Request, result: CallResult) -> Any:
 
 
 def _is_given_as_sent(request: Request, result: CallResult) -> bool:
-    """Return whether an answer that could not be decoded is given to the caller as it is."""
+    """Return whether the caller gets an answer that could not be decoded, unchanged."""
     if result.error is None or result.reply is None or result.dialect is not dialect("openai"):
         return False
     if request.policy is not None or request.strategy is not None or request.model == AUTO:
@@ -130,7 +130,7 @@ def _received_value(request: Request, result: CallResult) -> Any:
 
 def _text_of(reply: WireResponse) -> str:
     encoding = getattr(reply.response, "charset_encoding", None) or "utf-8"
-    with suppress(LookupError, ValueError):  # a charset that is no encoding of texts, as ``base64``
+    with suppress(LookupError, ValueError):  # no text encoding, such as ``base64``
         return reply.content.decode(encoding, "replace")
     return reply.content.decode("utf-8", "replace")
 
@@ -145,7 +145,7 @@ class ChunkDecoder:
         """Return the chunks of the events.
 
         Args:
-            into: a list that the chunks are appended to. If an event raises, it keeps the earlier ones.
+            into: a list to which the chunks are appended. If an event raises, it keeps the earlier ones.
 
         Raises:
             APIError: an event is an error, or cannot be decoded.
@@ -196,13 +196,13 @@ async def decode_events(
 
 
 def name_model(answer: Any, model: str) -> None:
-    """Set the model's name in a chat answer or chunk that names none, as those of the Converse API."""
+    """Set the model's name in a chat answer or chunk without one, such as those of the Converse API."""
     if getattr(answer, "model", None) == "":
         answer.model = model
 
 
 def usage_reader(destination: Destination) -> Callable[[Any], Usage | None]:
-    """Return the function that reads an answer's or a chunk's usage; engines answer in OpenAI's format."""
+    """Return the function that reads the usage in an answer or a chunk; engines use OpenAI's format."""
     return (dialect_of(destination) if isinstance(destination, Endpoint) else dialect("openai")).usage
 
 

@@ -61,7 +61,7 @@ def _with_draft_length(request: Request, decision: Decision, endpoint: Endpoint)
 def without_added_fields(endpoint: Endpoint, request: Request) -> Endpoint:
     """Return an endpoint whose encoder adds no fields of its own: no usage or telemetry request.
 
-    Used where the caller reads the response's bytes, which must be those that it requested.
+    It serves callers that read the response's bytes, which must be exactly those that they requested.
     """
     return replace(
         endpoint,

@@ -31,7 +31,7 @@ def not_served_in_process(name: str) -> NotFoundError:
 
 
 def bodiless_answer_error() -> NotFoundError:
-    """Return the error for an answer about what is stored here, requested as the bytes of a response."""
+    """Return the error for an object stored here that is requested as the bytes of a response."""
     return NotFoundError(
         "what is stored in this process comes without an HTTP response, whose body could be read: use "
         "with_raw_response in place of with_streaming_response"

@@ -1,4 +1,4 @@
-"""Calls on which a model works, at one destination: encode, send, decode, and note the facts in the record.
+"""Calls of a model at one destination: encode, send, decode, and note the facts in the record.
 
 A destination is a hosted endpoint, reached over HTTP, or an engine in this process.
 """
@@ -162,7 +162,7 @@ async def stream_bytes(
 ) -> AsyncGenerator[Any, None]:
     """Yield ``(response, dialect)`` once the endpoint has answered, then lists of the body's bytes.
 
-    Whatever the caller has read of the body is noted in the record, however the stream ends.
+    The part of the body that the caller has read is noted in the record, however the stream ends.
 
     Raises:
         NotFoundError: the destination is an engine in this process, which sends no HTTP body.

@@ -39,7 +39,7 @@ __all__ = ["Observer", "RecordedCalls", "RecordingOptions", "started"]
 _log = logging.getLogger("specclient")
 _NOT_RECORDED = "a finished call could not be recorded"
 
-#: Receives a finished call; returns what the caller of the call waits for, None for nothing.
+#: Receives a finished call; returns an awaitable that the call waits for, or None.
 Observer = Callable[[Call], Awaitable[None] | None]
 
 
@@ -71,8 +71,8 @@ class RecordedCalls:
         router: chooses the destination of a request.
         transport: sends encoded requests over HTTP.
         prices: computes what a call cost.
-        observers: called with each finished call, in order; the call then waits for what they return. An
-            exception is logged and does not affect the call.
+        observers: called with each finished call, in order; the call awaits what they return. An exception
+            is logged and does not affect the call.
         options: see :class:`RecordingOptions`.
     """
 
@@ -177,7 +177,7 @@ class RecordedCalls:
         else:
             decision = subcall.route
         permit = request.options.permit
-        if permit is not None:  # here, because every attempt of every call passes
+        if permit is not None:  # checked here, because every attempt of every call passes this point
             permit.check(decision.provider, decision.model)
         destination = self.destinations.of_model(decision.provider, decision.model)
         endpoint = destination if isinstance(destination, Endpoint) else None
@@ -275,10 +275,10 @@ async def started(batches: AsyncGenerator[Any, None], meta: Callable[[], Call]) 
 
 
 def _observed(observe: Observer, call: Call) -> Awaitable[None] | None:
-    """Call an observer; return what the call waits for."""
+    """Call an observer; return the awaitable that the call waits for, or None."""
     try:
         return observe(call)
-    except Exception:  # noqa: BLE001 - an answer that was paid for is not lost over its record
+    except Exception:  # noqa: BLE001 - a failing record must not lose a paid answer
         _log.exception(_NOT_RECORDED)
     return None
 

@@ -189,7 +189,7 @@ class CallRecorder:
         if self._served_model is None:
             self._served_model, self._answer_id = model_of(chunk), id_of(chunk)
         elif usage is not None and (model := model_of(chunk)) is not None:
-            self._served_model = model  # a router may name it at the end alone
+            self._served_model = model  # a router may name it only in the last chunk
         if has_telemetry or ((extra := chunk.__pydantic_extra__) and not ANSWER_FIELDS.isdisjoint(extra)):
             self._telemetry.add_answer(chunk)
 
@@ -248,7 +248,8 @@ class CallRecorder:
         """Return the finished record with its cost.
 
         Args:
-            error: what ended the call: None for success; not an ``Exception`` if the caller cancelled it.
+            error: the exception that ended the call; None for success. It is no ``Exception``, but a
+                ``BaseException``, if the caller cancelled the call.
         """
         latency_s = self._clock() - self._started_s
         status = _status_of(error)
@@ -311,7 +312,7 @@ class CallRecorder:
         return Usage(), Cost(_ZERO, {}, "refused")
 
     def _has_begun(self, status: CallStatus) -> bool:
-        """Return whether a destination has begun to answer; an engine begins with what is cancelled later."""
+        """Return whether a destination has begun to answer; an engine has, even if the call was cancelled."""
         if status == "ok" or self._answered or self._usage is not None:
             return True
         return not self._hosted and (status == "cancelled" or bool(self._texts.first))
@@ -341,7 +342,7 @@ class CallRecorder:
         if not self._completes and self._request.operation not in ("response", "embedding"):
             return Usage()  # images, audio and video are not counted in text tokens
         if self._in_background and not self._is_over:
-            return Usage()  # the provider goes on with it
+            return Usage()  # the provider still works on it
         if self._prompt is None:
             self.count_prompt()
         assert self._prompt is not None

@@ -17,7 +17,7 @@ LOCAL_ENGINE_CAPABILITIES = Capabilities(
     prediction=True, rejected_billed=False, prefill="completions", verification="prompt_logprobs"
 )
 
-#: The parameters that a draft model shares with the target; the others only shape the form of an answer.
+#: The parameters that a draft model shares with the target; others only affect the form of an answer.
 _DRAFT_PARAMS = ("messages", "prompt", "temperature", "top_p", "seed", "stop", "max_tokens")
 
 #: Tokens of a completion without ``max_tokens``: the API's default.
@@ -51,7 +51,7 @@ def with_remaining_deadline(request: Request, elapsed_s: float, *, spent_on: str
 
     Args:
         elapsed_s: seconds since the deadline began.
-        spent_on: what took them, for the error message.
+        spent_on: the work that took this time, for the error message.
 
     Raises:
         DeadlineExceededError: no time is left.

@@ -1,4 +1,4 @@
-"""A call that may be sent, and the result of a complete one: the decoded value, or why it was not."""
+"""A call that may be sent, and the result of a complete one: the decoded value, or the decoding error."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class CallResult:
     Attributes:
         value: the decoded answer; None where it could not be decoded.
         reply: the HTTP response; None where an engine in this process answered.
-        error: why the response could not be decoded; None where it could.
+        error: the decoding error; None for a decoded response.
         dialect: the wire format that decodes ``reply``.
         call: the record of a call whose response could not be decoded; None for other calls.
     """

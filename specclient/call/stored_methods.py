@@ -1,4 +1,4 @@
-"""The API methods on what is stored, and who answers a call of one: a provider, or this process."""
+"""The API methods of stored objects, and whether a provider or this process answers a call of one."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ STORED_METHODS = frozenset(
 
 
 def is_answered_here(request: Request, places: DestinationRegistry, *, has_key: bool | None = None) -> bool:
-    """Return whether a call of one of :data:`STORED_METHODS` is about what is stored in this process.
+    """Return whether a call of one of :data:`STORED_METHODS` concerns objects stored in this process.
 
-    It is if an id in it was made here, or if it names an engine in this process as its provider: by
-    ``{"specclient": {"provider": "local"}}`` in the body. Without any id, and with those of a provider, it
-    is if there is no key for the default provider, which would answer otherwise.
+    It does if an id in it was made here, or if it names an engine in this process as its provider, by
+    ``{"specclient": {"provider": "local"}}`` in the body. Without an id, or with a provider's id, it does if
+    the default provider, which would answer otherwise, has no key.
 
     Args:
         places: the destinations of the client.
-        has_key: whether there is a key for the default provider; None looks into its endpoint.
+        has_key: whether the default provider has a key; None to read it from its endpoint.
     """
     if any(is_local(value) for value in request.path_params.values()):
         return True

@@ -95,7 +95,7 @@ class AsyncStream(SeenAsOfficial, Generic[T]):
         return self._meta()
 
     def converted(self, convert: Callable[[list[T]], list[T]]) -> Self:
-        """Let ``convert`` change each list of chunks before it is read; return this stream."""
+        """Convert each list of chunks by ``convert`` when it is read; return this stream."""
         self._convert = convert
         return self
 

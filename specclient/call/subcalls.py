@@ -55,11 +55,11 @@ class ParentCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subcall:
-    """The relation of one recorded call to the call that it is made for.
+    """The relation of one recorded call to its parent call.
 
     Attributes:
         strategy, strategy_reason: noted in its record.
-        parent: the call it is a part of; None for a call of its own.
+        parent: the call that it is a part of; None for an independent call.
         route: its destination; None to have it decided.
         purpose, pair: noted in its record.
     """
@@ -116,7 +116,7 @@ def parent_record(
     Args:
         latency_s: seconds from start to end.
         ttft_s: seconds to the first text; None where there was none.
-        error: class name of what the call failed with.
+        error: class name of the error that ended the call; None without one.
         speculation: the call's own; None for that of the last sub-call on its route.
         strategy_reason: why the strategy was chosen, and how it went.
     """
@@ -156,7 +156,7 @@ def total_usage(usages: Sequence[Usage]) -> Usage:
     """Return the sum of usages.
 
     Prompt and completion tokens are unknown where one of them is. A detail, such as cached tokens, is the
-    sum over those that report it, and unknown where none does. The kind of traffic is kept if it is one.
+    sum over those that report it, and unknown where none does. The kind of traffic is kept if all share it.
     """
     prompt, completion = _sum([u.prompt for u in usages]), _sum([u.completion for u in usages])
     not_details = ("prompt", "completion", "estimated", "charges", "traffic")

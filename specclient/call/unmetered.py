@@ -1,4 +1,4 @@
-"""Calls on which no model works, such as listing files: sent to one endpoint, and not recorded."""
+"""Calls that run no model, such as listing files: sent to one endpoint, and not recorded."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class HedgeQuota:
 
 
 def has_side_effects(request: Request) -> bool:
-    """Return whether the provider stores something of a request, which then must not be sent twice."""
+    """Return whether the provider stores part of a request, so that it must not be sent twice."""
     params = {**request.params, **request.options.body}
     if request.operation == "response" and params.get("store") is not False:
         return True  # responses are stored by default

@@ -63,7 +63,7 @@ class RoutedCall(ParentCall):
             takes precedence over the policy's.
         has_subcalls: whether more than one attempt has been made.
         output_started: whether the caller has received some of the answer.
-        can_resume: returns whether an answer that broke off is continued on another route, from its error.
+        can_resume: takes the error that broke off an answer; returns whether another route continues it.
         failures: routes that failed, each with the error's label.
     """
 

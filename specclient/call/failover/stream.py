@@ -33,11 +33,11 @@ class AttemptStream:
     """The opened stream of one attempt.
 
     Args:
-        attempt: opened it.
+        attempt: the attempt that opened the stream.
         reader: yields its batches: the stream itself, or a task that reads it.
         stream: the stream, for its record and HTTP response.
-        buffered: batches that were read to see whether it answers.
-        splice: joins it to earlier streams; None for a stream that begins an answer.
+        buffered: batches that were read while waiting for the first output.
+        splice: joins the stream to earlier ones; None for a stream that begins an answer.
     """
 
     __slots__ = ("attempt", "buffered", "reader", "splice", "stream")

@@ -148,7 +148,7 @@ class ResponseEventBuilder:
 
 
 def delta_of(event: Any) -> Delta | None:
-    """Return the piece of the output that a typed event brings; None for an event without one."""
+    """Return the piece of output in a typed event; None for an event without one."""
     kind = event.type
     if kind == "response.output_item.added":
         return event.output_index, 0, 0
@@ -164,7 +164,7 @@ def replayed_events(response: Mapping[str, Any], deltas: Iterable[Delta] | None 
 
     Args:
         response: the response.
-        deltas: the pieces in which it was streamed; None for a response that was not, whose items come whole.
+        deltas: the pieces in which it was streamed; None if it was not streamed: then each item is one piece.
     """
     items: list[dict[str, Any]] = response["output"]
     writer = _EventWriter()

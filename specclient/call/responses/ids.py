@@ -1,6 +1,6 @@
-"""Ids of responses and conversations: those made here contain a mark that a provider's do not.
+"""Ids of responses and conversations: those made here contain a mark; those of providers do not.
 
-A provider's ids are hexadecimal after their prefix, so the mark tells whose an id is without a look-up.
+A provider's ids are hexadecimal after their prefix, so the mark identifies the maker without a look-up.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Literal
 
 __all__ = ["LOCAL_MARK", "is_local", "new_id"]
 
-#: What follows the prefix of an id that was made here.
+#: The mark after the prefix of an id that was made here.
 LOCAL_MARK = "_local_"
 
 

@@ -1,4 +1,4 @@
-"""The parameter ``include`` of the Responses API: data that is left out unless it is asked for.
+"""The parameter ``include`` of the Responses API: data that is omitted unless it is requested.
 
 Values: https://platform.openai.com/docs/api-reference/responses/create#responses_create-include.
 """
@@ -14,7 +14,7 @@ __all__ = ["LOGPROBS", "checked_include", "with_included"]
 
 LOGPROBS = "message.output_text.logprobs"
 _IMAGES = "message.input_image.image_url"
-#: Allowed values; data that is not there is omitted.
+#: Allowed values. A value whose data the item lacks has no effect.
 _INCLUDED = frozenset(
     {
         "code_interpreter_call.outputs",

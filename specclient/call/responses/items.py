@@ -16,20 +16,20 @@ __all__ = ["Item", "sent_again", "stored_items"]
 
 Item = dict[str, Any]
 
-#: Fields of an item that a model does not get again.
-_OF_THE_ANSWER = ("id", "status")
+#: Fields of an item that are not sent to a model again.
+_ANSWER_FIELDS = ("id", "status")
 
 
 def stored_items(given: Any, earlier: Iterable[Item] = (), name: str = "input") -> list[Item]:
-    """Return items as the API lists them, each with an id that no other one has.
+    """Return items as the API lists them, each with a unique id.
 
     Args:
         given: a text, or the items as a caller sent them, as JSON.
-        earlier: the items before them.
-        name: the parameter that has them, for errors.
+        earlier: the items before them, whose ids are taken.
+        name: the name of their parameter, for errors.
 
     Raises:
-        BadRequestError: an item is not an object of a type.
+        BadRequestError: an item is no object with a type.
     """
     seen = {item["id"] for item in earlier}
     sent = [{"role": "user", "content": given}] if isinstance(given, str) else given
@@ -48,7 +48,7 @@ def stored_items(given: Any, earlier: Iterable[Item] = (), name: str = "input") 
 def sent_again(items: Iterable[Mapping[str, Any]]) -> list[Item]:
     """Return stored items as the input of a further call, to the model of any provider."""
     return [
-        {name: _parts_again(value) for name, value in item.items() if name not in _OF_THE_ANSWER}
+        {name: _parts_again(value) for name, value in item.items() if name not in _ANSWER_FIELDS}
         for item in items
     ]
 
@@ -76,7 +76,7 @@ def _stored(item: Any, name: str) -> Item:
 
 
 _PREFIXES: Mapping[str, Any] = {"message": "msg", "function_call": "fc", "function_call_output": "fco"}
-#: What the API adds to the parts of a message.
+#: Fields that the API adds to the parts of a message.
 _PART_DEFAULTS: Mapping[str, Item] = {
     "output_text": {"annotations": [], "logprobs": []},
     "input_image": {"detail": "auto"},

@@ -1,4 +1,4 @@
-"""Lists of items by pages: the parameters of a list method, and its answer.
+"""Pages of a list of items: the parameters of a list method, and its answer.
 
 https://platform.openai.com/docs/api-reference/responses/input-items.
 """
@@ -27,7 +27,7 @@ class ListQuery:
         limit: the maximum number of items.
         newest_first: the order.
         after: the id of the item before the first one; None for the start.
-        included: what of the items is included; see :mod:`specclient.call.responses.included`.
+        included: the values of ``include``; see :mod:`specclient.call.responses.included`.
     """
 
     limit: int

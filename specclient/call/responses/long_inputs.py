@@ -1,4 +1,4 @@
-"""Work on the input of a request: in a thread if it is long, because it would hold up the event loop."""
+"""Work on the input of a request; in a thread if it is long, because it would block the event loop."""
 
 from __future__ import annotations
 

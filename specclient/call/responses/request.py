@@ -45,7 +45,7 @@ def chat_request_of(request: Request) -> Request:
 
     Raises:
         BadRequestError: the message names the invalid field.
-        UnsupportedParameterError: likewise, of a field that chat completions cannot express.
+        UnsupportedParameterError: chat completions cannot express the field that the message names.
     """
     given = {name: value for name, value in request.params.items() if value is not None}
     for name, value in given.items():

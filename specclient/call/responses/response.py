@@ -1,4 +1,4 @@
-"""A response of the Responses API made of a chat completion, whole or while it grows.
+"""A response of the Responses API made from a chat completion, complete or during its stream.
 
 Objects: https://platform.openai.com/docs/api-reference/responses/object.
 """
@@ -74,7 +74,7 @@ class GrowingResponse:
         Args:
             status: ``in_progress``, ``completed`` or ``incomplete``.
             reason: why it is incomplete.
-            usage: that of the chat completion; None if it is not known.
+            usage: of the chat completion; None if unknown.
         """
         return {
             **self._head,
@@ -86,7 +86,7 @@ class GrowingResponse:
         }
 
     def close_item(self, index: int, finish: str | None) -> None:
-        """Set the status of an item that gets nothing more; ``finish`` is the answer's finish reason."""
+        """Set the final status of an item; ``finish`` is the answer's finish reason."""
         self.items[index]["status"] = "incomplete" if finish in _CUT_OFF else "completed"
 
     def ended(self, finish: str | None, usage: Any) -> dict[str, Any]:

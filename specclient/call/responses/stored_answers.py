@@ -1,4 +1,4 @@
-"""Answers about what is stored here, in the forms of answers that a provider sends."""
+"""Answers about stored responses and conversations, in the form of a provider's answers."""
 
 from __future__ import annotations
 

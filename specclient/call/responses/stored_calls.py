@@ -1,4 +1,4 @@
-"""Calls to what is stored here: ``responses`` by their ids, and ``conversations``.
+"""Calls of stored objects: ``responses`` by their ids, and ``conversations``.
 
 They are answered as OpenAI's API does: https://platform.openai.com/docs/api-reference/responses and
 https://platform.openai.com/docs/api-reference/conversations.
@@ -32,13 +32,13 @@ Method = Callable[["_Call"], Awaitable[Answer]]
 
 
 class _Call:
-    """One call: its arguments by name, and the owner of what it reads."""
+    """One call: its arguments by name, and the owner of the objects that it reads."""
 
     def __init__(self, request: Request) -> None:
         self.owner = request.options.owner
         self.ids = request.path_params
         options = request.options
-        given = {**request.params, **options.query, **options.body}  # pages are continued by the query
+        given = {**request.params, **options.query, **options.body}  # pages are requested by the query
         self.params = decoded({name: value for name, value in given.items() if value is not None})
 
     @property
@@ -54,7 +54,7 @@ class StoredCalls:
     """Answers the calls of :data:`specclient.call.stored_methods.STORED_METHODS`.
 
     Args:
-        objects: what is stored here.
+        objects: the stored responses and conversations.
     """
 
     def __init__(self, objects: StoredObjects) -> None:
@@ -78,7 +78,7 @@ class StoredCalls:
         """Return the answer to a call as JSON.
 
         Raises:
-            NotFoundError: what it names is not stored, or belongs to another owner.
+            NotFoundError: the object is not stored, or belongs to another owner.
             BadRequestError: an argument is invalid.
             InternalServerError: the database failed.
         """
@@ -107,7 +107,7 @@ class StoredCalls:
     async def _cancel(self, call: _Call) -> Answer:
         await self._objects.response(call.owner, call.response)
         raise invalid(
-            "response_id", "Cannot cancel a synchronous response; those made here are not in the background"
+            "response_id", "Cannot cancel a synchronous response; responses made here never run in background"
         )
 
     async def _input_items(self, call: _Call) -> Answer:

@@ -29,7 +29,7 @@ _RESPONSE, _EVENT = "responses.Response", "responses.ResponseStreamEvent"
 
 
 async def served_request(request: Request) -> Request:
-    """Return the chat completion for a request, whose parameters may be any mappings and objects of the API.
+    """Return the chat completion for a request, whose parameters may be mappings or the API's objects.
 
     Raises:
         BadRequestError: see :func:`chat_request_of`.
@@ -42,7 +42,7 @@ async def served_request(request: Request) -> Request:
 
 
 def result_of(request: Request, decision: Decision, result: CallResult) -> CallResult:
-    """Return the result of a chat completion as that of the request of the Responses API.
+    """Return the result of a chat completion as the result of a Responses API request.
 
     Raises:
         APIResponseValidationError: the chat completion has no choice.
@@ -86,7 +86,7 @@ def typed_event(event: dict[str, Any]) -> Any:
 
 
 def _named_request(request: Request, decision: Decision) -> Request:
-    """Return the request with the model that its response names: the chosen one where one was chosen."""
+    """Return the request with the model that its response names; a policy's choice replaces ``auto``."""
     return request if decision.policy is None else replace(request, model=decision.chosen)
 
 

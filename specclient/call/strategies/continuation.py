@@ -1,4 +1,4 @@
-"""Continuation of answers: requests whose answer continues a text, and joining of the two."""
+"""Continuation of answers: requests whose answer continues a text, and the join of both."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specclient.providers.predictions import conflicting_params
 from specclient.types.capabilities import Capabilities
 from specclient.types.request import Request
 
-#: Parameters that an answer begun by another model cannot satisfy: they apply from the first token on.
+#: Parameters that apply from the first token on, so that an answer begun by another model violates them.
 CONFLICTS = ("tools", "functions", "response_format", "logprobs", "n", "echo", "audio", "modalities")
 
 
@@ -22,10 +22,11 @@ ContinueText = Callable[[Request, str], Request]
 
 
 def _as_last_turn(fields: Mapping[str, Any], body: Mapping[str, Any]) -> ContinueText:
-    """Return a function that puts a text last in a conversation, as the assistant's turn.
+    """Return a function that ends a conversation with a text, as the assistant's turn.
 
     Args:
-        fields: further fields of that turn; ``body``: further fields of the request's body.
+        fields: further fields of that turn.
+        body: further fields of the request's body.
     """
 
     def continue_text(request: Request, text: str) -> Request:
@@ -92,7 +93,7 @@ def without_prefilled_turn(request: Request) -> Request:
 
 
 def continue_prompt(request: Request, text: str) -> Request:
-    """Return a request of plain completion whose prompt ends with a text.
+    """Return a text completion request whose prompt ends with a text.
 
     Raises:
         UnsupportedParameterError: the prompt is not one text.

@@ -109,7 +109,7 @@ class StrategyExecutor:
     async def _prepare(
         self, request: Request, subcall: Subcall | None
     ) -> tuple[StrategyKind, StrategyContext, ParentCall, _SubcallClient]:
-        """Decide the route where that is not done yet, then the strategy that suits it."""
+        """Decide the route, unless the sub-call states it, then the kind of strategy for it."""
         strategy = requested_strategy(request)
         request = replace(request, strategy=None)
         router = self._pipeline.router
@@ -204,7 +204,7 @@ class _SubcallClient:
         return Subcall(strategy=self._parent.strategy, parent=self._parent, **self._subcall_fields)
 
     def _with_parent_options(self, request: Request) -> Request:
-        """Return a request with the parent's permit and origin, and what is left of the parent's deadline."""
+        """Return a request with the parent's permit, origin and remaining deadline."""
         own = self._parent.request.options
         if own.permit is not None or own.origin is not None or own.deadline_s is not None:
             options = replace(request.options, permit=own.permit, origin=own.origin)

@@ -29,7 +29,7 @@ _OPENAI_PROVIDERS = frozenset({"openai", "azure"})
 
 
 async def complete(context: StrategyContext) -> Any:
-    """Return the complete answer; the prediction is sent where it is worth its cost."""
+    """Return the complete answer; a prediction is sent if it is worth its cost."""
     request, has_prediction = await with_prediction(context)
     context.outcome.passed_through = True
     answer = await context.target.complete(request)
@@ -39,7 +39,7 @@ async def complete(context: StrategyContext) -> Any:
 
 
 async def stream(context: StrategyContext) -> AsyncGenerator[list[Any], None]:
-    """Yield the answer's chunks; the prediction is sent where it is worth its cost."""
+    """Yield the answer's chunks; a prediction is sent if it is worth its cost."""
     request, has_prediction = await with_prediction(context)
     chunks = await context.target.stream(request)
     context.outcome.http, context.outcome.dialect = chunks.http, chunks.dialect

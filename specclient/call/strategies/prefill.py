@@ -1,8 +1,8 @@
 """Strategy ``prefill``: the target continues the beginning of an answer, the caller's or a draft model's.
 
-The target does not verify the beginning: it continues whatever it is given. A draft is therefore committed
-only if a rule accepts it (at most :attr:`specclient.types.strategy.Strategy.depth` tokens, of which the draft
-is confident or with which the target agrees), and the record states no acceptance rate.
+The target does not verify the beginning; it continues any text. A draft is therefore committed only if it
+has at most :attr:`specclient.types.strategy.Strategy.depth` tokens, and either the draft model is confident
+of them or the target's own first tokens agree. The record states no acceptance rate.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _may_repeat(context: StrategyContext) -> bool:
 
 
 async def _with_prefix(context: StrategyContext) -> tuple[Request, str]:
-    """Return the request to send, and the beginning that it continues; empty where there is none.
+    """Return the request to send, and the beginning that it continues, which may be empty.
 
     Raises:
         UnsupportedParameterError: the messages do not end with an assistant's turn and no draft is named; the

@@ -1,4 +1,4 @@
-"""One WebSocket as the caller sees it: a new connection may replace one that broke off."""
+"""The caller's WebSocket: a new connection replaces one that broke off."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class ReconnectPolicy:
     """When and how often a connection is replaced.
 
     Attributes:
-        handler: called before each attempt; None for no attempts. It may return a coroutine.
-        max_retries: attempts between two messages of the server that are no errors.
+        handler: called before each attempt; may return a coroutine. Without one, no attempt is made.
+        max_retries: attempts in a row without a message of the server other than an error.
         initial_delay, max_delay: seconds before the first attempt, doubled for each further one up to the
             maximum; a random quarter at most is subtracted.
     """
@@ -48,7 +48,7 @@ class ReconnectPolicy:
     max_delay: float = 8.0
 
     def delay(self, attempt: int, dice: random.Random) -> float:
-        """Return the seconds before an attempt, which are counted from 1."""
+        """Return the seconds before an attempt; ``attempt`` counts from 1."""
         longest = min(self.initial_delay * 2.0 ** (attempt - 1), self.max_delay)
         return longest * (0.75 + dice.random() * 0.25)
 
@@ -58,7 +58,7 @@ class SocketLink:
 
     Args:
         open_socket: opens a connection.
-        query, headers: those that the caller added; a handler may replace them.
+        query, headers: the caller's additions, which a handler may replace.
         policy: when the connection is replaced.
         queue: messages that wait for a connection.
         dice: the random part of the delays.
@@ -121,7 +121,7 @@ class SocketLink:
             raise closed_error(error) from error
 
     def note_progress(self) -> None:
-        """Note that the server sent a message that is no error: the attempts are counted anew."""
+        """Note a message of the server other than an error; resets the number of attempts."""
         self._attempts = 0
 
     async def reconnect(self, error: APIError) -> bool:

@@ -1,8 +1,8 @@
 """The calls of one WebSocket: each response of the server is a call in the ledger.
 
 A call begins when ``response.create`` is sent, or when the server begins a response by itself, as it does
-after speech. It ends with the event that states its usage. A response is found by its id; the one that an
-event of the server begins is the oldest request without a response.
+after speech. It ends with the event that states its usage. A response is identified by its id. A response
+that the server begins is matched to the oldest request without one.
 """
 
 from __future__ import annotations
@@ -91,12 +91,12 @@ class SocketMeter:
         """Prepare an event that is about to be sent; a request for a response is checked and reserved.
 
         Returns:
-            The event to send, whose model is named as the provider does; and the request, None for any other
-            event. Give it to :meth:`drop` if it could not be sent.
+            The event to send, with the provider's own name of the model; and the request, None for any other
+            event. Pass the request to :meth:`drop` if it could not be sent.
 
         Raises:
             BudgetExceededError, LedgerError, NotFoundError: the response is refused; nothing may be sent.
-            BadRequestError: the model is of another provider than the connection.
+            BadRequestError: the model belongs to another provider than the connection.
         """
         self._facts.note_client(event)
         if event.get("type") != CREATE:
@@ -191,10 +191,10 @@ class SocketMeter:
         return None
 
     async def _refused(self, event: Any) -> OpenAIError | None:
-        """Close the request that an error of the server is about, if it is about one.
+        """Close the request to which an error of the server refers, if any.
 
-        An error that names no event is taken to be about the oldest request. If that is wrong, the response
-        that follows is recorded as one that the server began by itself.
+        An error that names no event is assigned to the oldest request. If that is wrong, the response that
+        follows is recorded as one that the server began by itself.
         """
         body = member_of(event, "error") or event
         event_id = member_of(body, "event_id")

@@ -1,4 +1,4 @@
-"""The facts that the events of a Realtime session state: its model, and whether it hears and speaks."""
+"""The state of a Realtime session as its events report it: its model, audio input and audio output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class SessionFacts:
         hears: whether the session has audio from elsewhere, such as a telephone call.
 
     Attributes:
-        model: as given, or as the server reports it.
+        model: the model of the connection, or the one that the server reports.
         transcriber: the model that transcribes the caller's speech; empty if there is none.
         hears: whether the session has received audio.
         speaks: whether answers may be spoken.

@@ -1,4 +1,4 @@
-"""Builds completions from verified text, complete or in chunks, in the form of the target's own."""
+"""Builds completions from verified text, complete or in chunks, in the target's format."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ DecodeTokens = Callable[[Sequence[int]], Awaitable[str]]
 class RemoteDetokenizer:
     """Appends tokens to an answer and returns the text that each adds.
 
-    The text of a single token is not always what it adds to a text: spaces are dropped at the beginning,
-    characters are split over several tokens, and special tokens, such as the end token, have no text. Tokens
+    A token does not always add its own text: spaces are dropped at the beginning, characters are split over
+    several tokens, and special tokens, such as the end token, have no text. Tokens
     that are known to add exactly their own text are appended by it. For the others, the draft's server
     decodes the whole token sequence; tokens whose text is not certain are not appended.
 

@@ -49,8 +49,8 @@ class DraftClient:
         """Return the token ids of a text, from the draft's tokenizer.
 
         Args:
-            special_tokens: whether special tokens are added, often one at the beginning; those that the text
-                names are tokens in any case.
+            special_tokens: whether special tokens are added, often one at the beginning. Special tokens
+                written in the text become tokens in any case.
         """
         body = _IDS if special_tokens else {**_IDS, "add_special_tokens": False}
         choice = await self._complete(text, body, max_tokens=1)

@@ -10,12 +10,12 @@ from specclient.call.strategies.context import StrategyContext
 from specclient.call.strategies.remote.scoring_formats import SCORING_FORMATS
 from specclient.types.request import Request
 
-#: Parameters that do not change which token is the most likely, or that are handled here.
+#: Parameters that do not change the most likely token, or that the strategy handles itself.
 _ALLOWED = frozenset(
     {"prompt", "max_tokens", "temperature", "top_p", "top_k", "seed", "stop", "user", "stream_options",
      "return_token_ids"}
 )  # fmt: skip
-#: Likewise of chats, whose prompts are rendered here.
+#: The same for chats, whose prompts are rendered here.
 _CHAT_ALLOWED = _ALLOWED - {"prompt"} | {
     "messages", "max_completion_tokens", "tools", "chat_template_kwargs", "store", "metadata",
     "safety_identifier", "prompt_cache_key",
@@ -72,14 +72,14 @@ def ineligibility(context: StrategyContext) -> tuple[str, str] | None:
         if limit is not None and (type(limit) is not int or limit < 1):
             return f"{name} is {limit!r}; it must be a whole number, 1 or more", name
     if not is_chat and prompt_of(request) is None:
-        return "it takes one prompt, as text or as token ids, not empty: make one call each", "prompt"
+        return "it takes one non-empty prompt, as text or token ids: make one call for each prompt", "prompt"
     return None
 
 
 def _unknown_template(context: StrategyContext) -> str:
-    """Return why a chat cannot be rendered, with the way out."""
+    """Return why a chat cannot be rendered, and what to do."""
     if context.endpoint is None:
-        return "an engine in this process renders its chats itself, and drafts by itself"
+        return "an engine in this process renders its chats and drafts without this strategy"
     name = context.endpoint.name
     return (
         f"the chat template of {context.model!r} at {context.target_label} is not known here: set template "

@@ -1,4 +1,4 @@
-"""The first request of an answer: how a target is given the prompt, so that its tokens are known."""
+"""The first request of an answer: sends the prompt in a form whose tokens are known."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from specclient.call.strategies.remote.scoring import ScoringFormat, ScoringRequ
 
 
 class FirstPrompt(NamedTuple):
-    """A prompt by the draft's tokenizer, and the request that gives it to the target.
+    """A prompt tokenized by the draft, and the request that sends it to the target.
 
     Attributes:
-        ids: its tokens.
-        text: as the target gets it, where it accepts text only.
+        ids: the prompt's tokens.
+        text: the prompt as sent to a target that accepts text only.
         scoring: the request. Its ``prompt`` is None where the target tokenizes the text itself.
     """
 
@@ -31,13 +31,14 @@ async def first_prompt(
     chat: RenderedChat | None,
     scoring: ScoringRequest,
 ) -> FirstPrompt:
-    """Tokenize a prompt by the draft.
+    """Tokenize a prompt with the draft's tokenizer.
 
     Args:
         draft: the draft model.
         form: the target's format.
-        prompt: text or token ids; ``chat``: where the text is a rendered chat, which names its special
-            tokens: none may be added to it.
+        prompt: text or token ids.
+        chat: the chat rendered as ``prompt``, which contains its special tokens, so that none may be added;
+            None for other prompts.
         scoring: the request's other fields.
 
     Raises:
@@ -62,7 +63,7 @@ async def first_prompt(
 
 
 async def _text_before_special_tokens(draft: DraftClient, chat: RenderedChat, ids: tuple[int, ...]) -> str:
-    """Return the text that becomes the prompt's tokens once special tokens were added to it.
+    """Return the text that becomes the prompt's tokens when special tokens are added to it.
 
     A tokenizer adds the start token that most templates write themselves; it must not be there twice.
     """

@@ -43,7 +43,7 @@ class RenderedChat:
 
     @property
     def completion(self) -> Request:
-        """The request as a completion of the prompt. Without a token limit, it has none either."""
+        """The request as a completion of the prompt; it has a token limit only if the chat has one."""
         limit = request_param(self.request, "max_completion_tokens") or request_param(
             self.request, "max_tokens"
         )

@@ -37,11 +37,12 @@ class ScoringRequest:
     Attributes:
         prompt: token ids before the draft; None to have the target tokenize ``text``.
         text: the prompt's text; required where the target accepts no ids.
-        draft: token ids to be scored; ``draft_text``: their text.
+        draft: token ids to be scored.
+        draft_text: their text.
         new_tokens: how many tokens to generate after the draft.
-        stop: stop strings for the generated tokens; ``stop_ids``: tokens that end the answer, in addition to
-            the target's own.
-        special_tokens: whether the target adds special tokens to ``text``; False where it has them.
+        stop: stop strings for the generated tokens.
+        stop_ids: tokens that end the answer, in addition to the target's own.
+        special_tokens: whether the target adds special tokens to ``text``; False if ``text`` contains them.
     """
 
     prompt: tuple[int, ...] | None
@@ -79,7 +80,8 @@ class ScoringResult:
     Attributes:
         draft_tokens: the scored tokens, up to the first place where the target tokenizes the draft's text
             differently.
-        new_tokens: the generated tokens; ``text``: their text.
+        new_tokens: the generated tokens.
+        text: their text.
         finished: whether the answer ends with them.
         prompt: the prompt's token ids as the target has them; None where it does not report them.
     """
@@ -132,8 +134,8 @@ class NativeGeneration(MeteredModel):
 
 def unverifiable_answer(problem: str) -> APIResponseValidationError:
     """Return the error for an answer that lacks what was requested."""
-    way_out = "check that capabilities.verification names the format of this server"
-    return APIResponseValidationError(message=f"The answer cannot verify a draft: {problem}; {way_out}")
+    advice = "check that capabilities.verification names the format of this server"
+    return APIResponseValidationError(message=f"The answer cannot verify a draft: {problem}; {advice}")
 
 
 def completion_request(
@@ -143,7 +145,8 @@ def completion_request(
 
     Args:
         prompt: text or token ids.
-        body: further fields of the body; ``params``: further parameters.
+        body: further fields of the body.
+        params: further parameters.
     """
     all_params: dict[str, Any] = {
         "prompt": prompt,

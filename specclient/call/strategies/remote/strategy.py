@@ -61,7 +61,7 @@ async def _speculation(context: StrategyContext) -> RemoteSpeculation:
 
 
 def _pass_on(context: StrategyContext, fallback: TargetFallbackError) -> None:
-    """Note that a chat of which nothing was shown is answered by the target's own chat."""
+    """Note that the target answers the chat itself; no text has been shown yet."""
     context.note(f"decoded by the target alone: {fallback}")
     context.outcome.passed_through = True
 

@@ -1,4 +1,4 @@
-"""The whole answer decoded by the target alone, where some of its text has been shown already."""
+"""An answer that the target decodes anew and alone after some of its text has been shown."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class TargetAnswer:
     """One answer that the target decodes from its beginning.
 
     Args:
-        note_target: is called with each answer of the target, or chunk of one.
-        shown: the text that was shown already.
+        note_target: called with each answer or chunk of the target.
+        shown: the text that has been shown already.
 
     Attributes:
         ids: the tokens so far, where the target reports them.
-        usage: the tokens that the target reports; None until then.
+        usage: the token counts that the target reports; None until then.
         finish_reason: why the answer ended; None while it goes on.
     """
 
