@@ -38,7 +38,7 @@ def _cost(world: World, comparison: Comparison, file: Path) -> None:
     ends = []
     named = [(summary.name, summary.name) for summary in comparison.fixed]
     for name, label in (*named, ("equal", "oracle"), ("policy", 'model="auto"')):
-        steps = comparison.plays[name].steps
+        steps = comparison.replays[name].steps
         colour = {"policy": POLICY, "equal": ORACLE, best: BEST}.get(name, OTHER)
         wide = 2.4 if name in {"policy", "equal", best} else 1.2
         total, line = 0.0, []
@@ -76,7 +76,7 @@ def _latency(world: World, comparison: Comparison, file: Path) -> None:
     """Draw the 95th percentile of each task's latency over time, its limit, and incidents as shaded areas."""
     tasks = [kind for kind in world.spec.kinds if kind.max_latency_s is not None]
     figure, panels = plt.subplots(len(tasks), 1, figsize=(7.5, 1.6 * len(tasks) + 0.8), sharex=True)
-    steps = comparison.plays["policy"].steps
+    steps = comparison.replays["policy"].steps
     for axes, kind in zip(panels, tasks, strict=True):
         for incident in world.incidents:
             axes.axvspan(
@@ -111,7 +111,7 @@ def _shares(world: World, comparison: Comparison, file: Path) -> None:
     for axes, (name, title) in zip(
         panels, (("policy", 'model="auto"'), ("equal", "the oracle")), strict=True
     ):
-        steps = comparison.plays[name].steps
+        steps = comparison.replays[name].steps
         hours, parts = [], []
         for hour, some in _bins(steps):
             hours.append(hour)
@@ -140,10 +140,10 @@ def _regret(world: World, comparison: Comparison, file: Path) -> None:
         ("policy", 'model="auto"', POLICY),
     ):
         total, line = 0.0, []
-        for step in comparison.plays[name].steps:
+        for step in comparison.replays[name].steps:
             total += step.regret
             line.append(total)
-        axes.plot(_hours(comparison.plays[name].steps), line, color=colour, linewidth=2)
+        axes.plot(_hours(comparison.replays[name].steps), line, color=colour, linewidth=2)
         ends.append((total, label, colour))
     for change in world.changes:
         axes.axvline(change.at / 3600, color=OTHER, linewidth=0.6, zorder=0)

@@ -1,8 +1,8 @@
 """Model names without a provider: the provider that serves such a name.
 
-A name that the default provider is known to serve goes there. Otherwise it goes to the only other place that
-lists it: an engine's model, or the ``models`` of a provider's table. A name that nobody lists goes to the
-default provider, whose models need no list.
+A name that the default provider is known to serve goes there. Otherwise it goes to the only other provider
+that lists it: an engine, or a provider whose table has it among its ``models``. A name that no provider lists
+goes to the default provider, whose models need no list.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ BUNDLED_MODELS = ("demo", "demo-target")
 
 
 class BareNames:
-    """The places that list a model, by its name without a provider.
+    """The providers that list a model, by its name without a provider.
 
     Args:
-        settings: its ``[local.models]`` and the ``models`` of its providers are read.
+        settings: the source of ``[local.models]`` and of the providers' ``models``.
         default: the default provider.
     """
 

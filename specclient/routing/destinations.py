@@ -27,7 +27,7 @@ class DestinationRegistry:
     """All destinations of a client. Engines are made on first use and kept.
 
     Args:
-        settings: the engines receive their tables of it; its ``[aliases]`` apply to every model name.
+        settings: holds a table for each engine, and ``[aliases]``, which apply to every model name.
         endpoints: by name.
         default: the endpoint of model names without a slash.
         owns_names: whether model names are sent to the default endpoint unchanged. True for a client with a
@@ -163,7 +163,7 @@ class DestinationRegistry:
     def stays_local(self, name: str) -> bool:
         """Return whether calls of a destination stay on this machine.
 
-        Those of engines do, and those of endpoints with a loopback address; those of unknown names do not.
+        They do for engines and for endpoints with a loopback address, and do not for unknown names.
         """
         endpoint = self._endpoints.get(name)
         return self.known(name) if endpoint is None else _is_loopback(endpoint)
@@ -193,7 +193,7 @@ class DestinationRegistry:
         return self._backends[name]
 
     def of_model(self, name: str, model: str) -> Destination:
-        """Return the destination of a name as the calls of one of its models need it.
+        """Return the destination of a name, set up for the calls of one of its models.
 
         A provider may serve the models of several vendors, each in its dialect.
 

@@ -28,9 +28,9 @@ from specclient.types.server_load import SupportsLoad
 
 __all__ = ["LoadPoller"]
 
-#: Seconds between two readings of an endpoint, and at most after failed ones.
+#: Seconds between two readings of an endpoint, and the maximum after failed readings.
 INTERVAL_S, MOST_S = 2.0, 300.0
-#: The share of that time that is random, so that many programs do not read at the same moment.
+#: The random share of that time, which keeps many programs from reading at the same moment.
 _JITTER = 0.25
 #: Self-hosted servers that may serve a metrics page without `metrics` in the configuration, and its folder.
 _SERVERS = {

@@ -99,7 +99,7 @@ class Router:
         return AUTO if self._routed(request) else self.destinations.split_request(request)[0]
 
     def warm_up(self, kind: str) -> bool:
-        """Import and read, once, what requests of a kind need. It takes a while: call it off the event loop.
+        """Import modules and read files for requests of a kind, once. Slow: do not call it on an event loop.
 
         Args:
             kind: as :meth:`kind` returns it.

@@ -160,7 +160,7 @@ def _line(each: ReplaySummary, name: str, style: str = "") -> render.TableRow:
 
 
 def _summary(ground: World | Trace, policy: Policy, found: Comparison) -> list[str]:
-    unmet = sum(not step.first for step in found.plays[found.policy.name].steps)
+    unmet = sum(not step.first for step in found.replays[found.policy.name].steps)
     sentences = [_unmet(policy, unmet, found.policy.calls)] if unmet else []
     if found.policy.answered:
         sentences += _comparison(ground, found)

@@ -1,4 +1,4 @@
-"""Rules by which a route may not be taken, or only after others.
+"""Rules that exclude a route, or rank it after others.
 
 The caller's exclusions come first (``deny``, ``allow``, ``local_only``), then routes that are unavailable.
 The limits of a policy are those of its criteria; see :mod:`specclient.routing.choose.policy_terms`.
@@ -26,7 +26,7 @@ def exclusion(policy: Policy, option: RouteOption) -> tuple[CandidateVerdict, st
     """Return why an option is ruled out regardless of its cost and speed, or None.
 
     Returns:
-        The verdict and the reason, with the way out where there is one.
+        The verdict and the reason, with what to do about it if there is something.
     """
     route = option.route
     if policy.deny and (denied := next((p for p in policy.deny if route.startswith(p)), None)):
@@ -45,8 +45,8 @@ def exclusion(policy: Policy, option: RouteOption) -> tuple[CandidateVerdict, st
 def failing(policy: Policy, estimate: RouteEstimate) -> bool:
     """Return whether an option fails so often that it is taken last.
 
-    Without limits of time, that is half of its calls; with them, more calls than the policy lets miss its
-    limits. If other routes may serve a failed call and failures show early, they break no limit: then the
+    Without limits of time, that is more than half of its calls; with them, more calls than the policy lets
+    miss its limits. Failures that show early break no limit if another route may serve the call: then the
     option is taken last only if it keeps failing.
     """
     if policy.max_latency_s is None and policy.max_ttft_s is None:

@@ -1,9 +1,9 @@
-"""Single decisions: a named model, one choice among options, or the first that may be taken of an order.
+"""Single decisions: a named model, one choice among options, or the first usable option of a given order.
 
-The functions are pure and deterministic. The caller's exclusions come first (``deny``, ``allow``,
-``local_only``), then what is unavailable, then the limits. The remaining options are ordered by the quantity
-to minimize, then by another criterion, then as they were given. With an explorer, a route of which little is
-known, or that may have recovered, is tried instead now and then.
+The functions are pure and deterministic. They apply the caller's exclusions (``deny``, ``allow``,
+``local_only``), then drop unavailable routes, then apply the limits. The remaining options are ordered by the
+quantity to minimize, then by another criterion, then as they were given. With an explorer, some calls go to a
+route of which little is known, or that may have recovered.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from specclient.types.route import Candidate, Decision
 __all__ = ["choose", "choose_in_order", "named_decision"]
 
 
-@lru_cache(maxsize=1024)  # the decision of most calls is that of an earlier one
+@lru_cache(maxsize=1024)  # most calls repeat an earlier decision
 def named_decision(route: str, provider: str, model: str, *, alias: str | None = None) -> Decision:
     """Return the decision for a model that the caller named: one candidate, chosen.
 
@@ -45,8 +45,9 @@ def choose(
     *,
     explorer: Explorer | None = None,
 ) -> Decision:
-    """Choose one of the options, once; :class:`specclient.routing.choose.score_table.ScoreTable` chooses
-    often.
+    """Choose one of the options, once.
+
+    For repeated choices, :class:`specclient.routing.choose.score_table.ScoreTable` is faster.
 
     An unknown cost never wins against a known one, nor an unknown latency. Under ``max_cost_usd`` an option
     of unknown cost is refused, since the limit could not be kept. Under limits of time an option of unknown
@@ -69,7 +70,7 @@ def choose(
 def choose_in_order(
     policy: Policy, options: Sequence[RouteOption], estimates: Sequence[RouteEstimate], request: RouteRequest
 ) -> Decision:
-    """Decide on the first option that may be taken; the rest, in order, are its alternatives.
+    """Decide on the first usable option; the others are its alternatives, in order.
 
     Exclusions and all limits hold except those of time, since the caller has named the routes.
 

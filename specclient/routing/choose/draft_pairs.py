@@ -47,10 +47,13 @@ def _rates(chat: float, code: float, document: float, long_context: float) -> Ma
     return MappingProxyType({"chat": chat, "code": code, "document": document, "long_context": long_context})
 
 
-#: The cost of a drafted token in passes of the target. Reading the weights dominates a step of either model,
-#: so it is near the ratio of the sizes, with the overhead of starting a pass as the least. The KV cache of a
-#: long context, which the target reads in every pass, makes drafting relatively cheaper.
 def _cost(size_ratio: float) -> Mapping[PromptTask, float]:
+    """Return the assumed cost of a drafted token in passes of the target, by task.
+
+    Reading the weights dominates a step of either model, so the cost is near the ratio of the sizes; the
+    overhead of starting a pass is its minimum. The KV cache of a long context, which the target reads in
+    every pass, makes drafting relatively cheaper.
+    """
     base = max(size_ratio * 1.25, 0.03)
     return MappingProxyType({"chat": base, "code": base, "document": base, "long_context": base * 0.8})
 

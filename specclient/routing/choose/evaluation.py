@@ -1,4 +1,4 @@
-"""The evaluation of every option of one decision, computed when it is read, from data that never changes."""
+"""The evaluation of every option of one decision, computed on first use from immutable data."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from specclient.types.route import Alternative, CandidateVerdict, ConstraintViol
 
 __all__ = ["CandidateEvaluation", "DecisionSnapshot", "LazyAlternatives", "RankKey"]
 
-#: The order in which options are considered, before their scores: 0 if nothing speaks against an option, 1 if
-#: it is not known to keep a limit of time, 2 if its calls keep failing; then whether its score is incomplete.
+#: The order of options before their scores: 0 for a sound option, 1 if it is not known to keep a limit of
+#: time, 2 if its calls keep failing; then whether its score is incomplete.
 RankKey = tuple[int, bool]
 
 
@@ -60,7 +60,8 @@ class DecisionSnapshot:
 
     Attributes:
         terms: the policy, with its criteria.
-        estimates: of each option; ``drafting``: of its client-side draft, None without one.
+        estimates: of each option.
+        drafting: the estimate of each option's client-side draft, None without one.
         ranked: whether the best option is taken; False takes the first in the given order.
         share: the share of calls that keep the limits in ``estimates``, None for the policy's percentile.
     """

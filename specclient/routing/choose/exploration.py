@@ -8,7 +8,7 @@ from specclient.routing.learn.route_estimate import RouteEstimate
 
 __all__ = ["Explorer"]
 
-#: Routes whose last exploration is remembered; beyond it all are forgotten, which may cost a call for each.
+#: Routes whose last exploration is remembered; beyond it all are forgotten and may be tried again.
 _MOST = 4096
 
 
@@ -16,7 +16,7 @@ class Explorer:
     """Decides for one client when a route is tried again.
 
     Args:
-        dice: one number is drawn for every decision, so that no call changes the numbers of later ones.
+        dice: random numbers; every decision draws one, so that no call changes the numbers of later calls.
     """
 
     def __init__(self, dice: random.Random) -> None:

@@ -30,8 +30,8 @@ _DATED_S = 60.0
 _MOST = 1024
 #: The operations of client-side strategies.
 STRATEGY_OPERATIONS = frozenset({"chat", "completion"})
-#: Why engines in this process do not serve other methods, and the way out.
-_COMPLETES_ALONE = (
+#: Why engines in this process do not serve other methods, and what to do.
+_NOT_SERVED = (
     "an engine in this process serves only chat.completions.create, completions.create, responses.create and "
     "embeddings.create; add a hosted provider's route for anything else"
 )
@@ -82,7 +82,7 @@ class OptionCatalogue:
 
         Args:
             routes: the names of the routes, in order of preference.
-            prompt_tokens: of the prompt; some prices rise with its length, for all of its tokens.
+            prompt_tokens: of the prompt; beyond some lengths, prices of all its tokens rise.
             policy: if it has a strategy, every route uses that one and no option has a client-side draft.
             operation: the kind of call; engines in this process and some vendors do not serve all of them.
             permit: excludes options whose client-side draft may not be used; None for any.
@@ -101,18 +101,18 @@ class OptionCatalogue:
         key = named, level, strategy, operation, drafting
         found = self._made.get(key)
         if found is None:
-            if len(self._made) >= _MOST:  # calls may bring lists of their own
+            if len(self._made) >= _MOST:  # calls may name candidates of their own
                 self._made.clear()
                 self._steps.clear()
             own = [self._own(route, prompt_tokens, strategy, operation) for route in named]
-            plays = (
+            drafted = (
                 self._client_drafted(own, prompt_tokens)
                 if strategy is None and operation in STRATEGY_OPERATIONS
                 else ()
             )
             if drafting is not None:
-                plays = [each for each in plays if _may_draft(each, drafting)]
-            found = self._made[key] = (*own, *plays)
+                drafted = [each for each in drafted if _may_draft(each, drafting)]
+            found = self._made[key] = (*own, *drafted)
             self._steps[named] = self._price_steps(own)
         return found
 
@@ -148,7 +148,7 @@ class OptionCatalogue:
                 strategy=strategy,
             )
         if sent_as not in ENGINE_OPERATIONS:
-            return RouteOption(route, head, model, _COMPLETES_ALONE, local=True, quality=quality)
+            return RouteOption(route, head, model, _NOT_SERVED, local=True, quality=quality)
         known = {each.id: each for each in destination.models()}
         served = known.get(model)
         if served is None:

@@ -25,7 +25,8 @@ class LimitedBound(NamedTuple):
 
     Attributes:
         criterion, bound: of the list of criteria.
-        limit: the limit as a float; ``exact_limit``: the same as it was written.
+        limit: the limit as a float.
+        exact_limit: the limit as it was written.
         sign: 1 for an upper limit, -1 for a lower one. ``sign * value`` breaks the limit above ``high``,
             keeps it below ``low``, and is compared exactly in between.
     """

@@ -33,7 +33,8 @@ class ClientSideDraft:
     """A draft model that this client calls itself, for a target that verifies its tokens.
 
     Attributes:
-        route: of the draft; ``tariff``: its price.
+        route: of the draft.
+        tariff: its price.
         strategy: how drafting and verification run.
         local: whether the draft stays on this machine.
         greedy: whether the strategy is exact for greedy completions only.
@@ -51,8 +52,9 @@ class RouteOption:
     """A route that could be taken, with everything known about it except what its calls have taught.
 
     Attributes:
-        route: ``provider/model``; ``provider`` and ``model``: its parts as they are sent.
-        unavailable: why it cannot be taken now, and the way out; None if it can.
+        route: ``provider/model``.
+        provider, model: its parts as they are sent.
+        unavailable: why it cannot be taken now, and what to do; None if it can.
         local: whether calls stay on this machine.
         quality: its tier, from 0 to 1; None where unknown.
         tariff: its price, None where unknown.

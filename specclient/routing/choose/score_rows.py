@@ -17,7 +17,7 @@ from specclient.types.criterion import PromptTask
 #: The score of an option that cannot be chosen.
 NEVER = math.inf
 
-#: What an option scores: ``base + by_prompt * prompt_tokens + by_answer * completion_tokens``.
+#: An option's score as ``base + by_prompt * prompt_tokens + by_answer * completion_tokens``.
 Score = tuple[float, float, float]
 
 
@@ -127,7 +127,7 @@ def group_rows(rows: Mapping[int, ScoreRow | None], limits: int) -> dict[RankKey
 def kept_places(
     columns: Sequence[Sequence[LimitSum]], places: Sequence[int], rows: int, p: int, n: int
 ) -> list[int]:
-    """Return the places whose options keep all limits, as far as sums of floats tell."""
+    """Return the places whose options keep all limits, up to the rounding of float sums."""
     kept = []
     for place in places:
         if place < rows:

@@ -1,8 +1,8 @@
 """Score tables: the scores of a policy's options as sums in tokens, so that a decision only adds numbers up.
 
-What an option scores is a sum in the tokens of the prompt and of the answer. It is computed when the option's
-estimate changes. A decision adds the sums up, takes the least, and checks the limits of that option only. The
-reasons are made by :mod:`specclient.routing.choose.explanation` when they are read.
+An option's score is a sum in the tokens of the prompt and of the answer. It is computed when the option's
+estimate changes. A decision adds the sums up, takes the least, and checks the limits of that option only.
+:mod:`specclient.routing.choose.explanation` makes the reasons when they are read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from specclient.types.route import Decision
 
 __all__ = ["ScoreTable"]
 
-#: The options with the least evidence among which one is looked for to explore.
+#: Number of options, those with the least evidence, among which exploration searches.
 _EXPLORATION_CANDIDATES = 32
 #: The share of decisions that look for a route that was never called and could well be the best.
 _UNTRIED_SHARE = 0.25
@@ -49,12 +49,13 @@ class _TableState(NamedTuple):
 
     Attributes:
         fresh: the estimates that it was computed from, by route.
-        estimates: of every option; ``drafting``: of its client-side draft.
+        estimates: of every option.
+        drafting: of every option's client-side draft.
         rows: of the options whose values are sums in tokens; None where no call can keep the limits.
         nonlinear: the other options that may be taken; they are evaluated for each call.
-        retries: the options that were left as slow or failing and are due to be tried again; ``untried``:
-            those that were never called.
-        hopes: the score that an option could reach once more is known about it.
+        retries: the options that were left as slow or failing and are due to be tried again.
+        untried: the options that were never called.
+        reachable: the score that each option could reach once more is known about it.
         groups: by rank, in order.
         share: the share of calls that keep the limits in the estimates.
     """
@@ -66,7 +67,7 @@ class _TableState(NamedTuple):
     nonlinear: tuple[int, ...]
     retries: tuple[int, ...]
     untried: tuple[int, ...]
-    hopes: Mapping[int, Score]
+    reachable: Mapping[int, Score]
     groups: Mapping[RankKey, ScoreGroup]
     share: float
 
@@ -177,7 +178,8 @@ class ScoreTable:
     def _nearest(self, snapshot: DecisionSnapshot) -> int | None:
         """Return the option that could well keep the limits of time and is nearest to them.
 
-        It is called if no option is expected to keep them: otherwise none could be found to be fast again.
+        It serves calls for which no option is expected to keep them: without calls, no option could ever
+        prove to be fast again.
         """
         able = [index for index in self._open if snapshot.could_beat(index, NEVER)]
 
@@ -193,15 +195,15 @@ class ScoreTable:
     ) -> int | None:
         """Return an option to learn more about, least known first, if it could be better than the chosen one.
 
-        Limits of time hold for what a call could well take, not for what it is expected to take. Otherwise a
-        route that a few slow calls have ruled out would never be found to be better.
+        Limits of time are compared with the time that a call could well take, not with the expected time.
+        Otherwise a route that a few slow calls have ruled out could never prove to be better.
         """
         estimates, drawn = state.estimates, explorer.draw()
         p, n = snapshot.request.prompt_tokens, snapshot.request.length.median
 
         def could_win(index: int) -> bool:
-            hope = state.hopes.get(index)
-            if hope is not None and hope[0] + hope[1] * p + hope[2] * n >= least:
+            score = state.reachable.get(index)
+            if score is not None and score[0] + score[1] * p + score[2] * n >= least:
                 return False  # the usual case, found without an evaluation
             return snapshot.could_beat(index, least)
 
@@ -225,18 +227,18 @@ class ScoreTable:
         drafts = [option.client_side_draft for option in self.options]
         drafting = tuple(None if draft is None else fresh[self._index[draft.route]] for draft in drafts)
         rows: dict[int, ScoreRow | None] = {}
-        hopes: dict[int, Score] = {}
+        reachable: dict[int, Score] = {}
         nonlinear = []
         for index in self._open:
             option, estimate = self.options[index], estimates[index]
             if index in old.rows and estimate is old.estimates[index]:
-                rows[index], hopes[index] = old.rows[index], old.hopes[index]
+                rows[index], reachable[index] = old.rows[index], old.reachable[index]
             elif option.client_side_draft is not None:
                 nonlinear.append(index)
             else:
                 try:
                     rows[index] = score_row(terms, option, estimate, self.task)
-                    hopes[index] = reachable_score(terms, option, estimate, self.task)
+                    reachable[index] = reachable_score(terms, option, estimate, self.task)
                 except TypeError:  # a criterion's value is not a sum in tokens
                     rows.pop(index, None)
                     nonlinear.append(index)
@@ -248,14 +250,14 @@ class ScoreTable:
             tuple(nonlinear),
             tuple(index for index in self._open if estimates[index].retry),
             tuple(index for index in self._open if not estimates[index].calls),
-            hopes,
+            reachable,
             group_rows(rows, len(terms.bounds)),
             share,
         )
 
 
 def _evaluated(indices: Iterable[int], snapshot: DecisionSnapshot) -> dict[RankKey, list[tuple[int, float]]]:
-    """Return those of the options that may be taken, with their scores, by rank."""
+    """Return the usable ones of some options with their scores, by rank."""
     ranked: dict[RankKey, list[tuple[int, float]]] = {}
     for index in indices:
         evaluation = snapshot.evaluation(index)
@@ -265,6 +267,6 @@ def _evaluated(indices: Iterable[int], snapshot: DecisionSnapshot) -> dict[RankK
 
 
 def _meets_fixed_limits(terms: PolicyTerms, option: RouteOption, task: PromptTask) -> bool:
-    """Return whether an option keeps the limits on what calls cannot teach, such as the model's quality."""
+    """Return whether an option keeps the limits on fixed values, such as the model's quality."""
     call = predict_call(option, RouteEstimate(), RouteRequest(task, 0, AnswerLength(0, 0, 0)))
     return all(each.criterion.learned or each.violation(call) is None for each in terms.bounds)

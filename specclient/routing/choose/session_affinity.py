@@ -1,4 +1,4 @@
-"""Session affinity: keep a session on the route that has its prompt in a cache, where that pays."""
+"""Session affinity: keep a session on the route whose cache holds its prompt, if that pays."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from specclient.types.usage import Usage
 
 __all__ = ["SessionAffinity"]
 
-#: The seconds that providers cache a prompt at least (OpenAI and Anthropic, "Prompt caching": five minutes).
+#: Minimum time for which providers cache a prompt (OpenAI and Anthropic, "Prompt caching": five minutes).
 KEPT_S = 300.0
-#: The tokens of the shortest prompt that they cache (the same pages).
+#: Tokens of the shortest prompt that they cache (the same pages).
 SHORTEST = 1024
 #: The assumed share of prefill in the time to the first token.
 PREFILL = 0.5
@@ -46,7 +46,7 @@ class _LastRoute:
     def expected(self) -> int:
         """The tokens of the next prompt that are expected to be in the route's cache.
 
-        After a first call, the whole prompt may be cached; the usage of a second one shows what is.
+        After a first call, the whole prompt may be cached; the usage of the second call reports the number.
         """
         if self.calls > 1:
             return self.cached or 0
@@ -136,7 +136,7 @@ class SessionAffinity:
 
 
 def _is_worth(mine: Candidate, chosen: Candidate, policy: Policy, saved: Decimal, last: _LastRoute) -> bool:
-    """Return whether a route is as good as the chosen one, after what its cache saves."""
+    """Return whether a route is as good as the chosen one, given the savings of its cache."""
     weights = policy_terms(policy).weights
     for criterion, _ in weights:
         if mine.figures.get(criterion.name) is None and chosen.figures.get(criterion.name) is not None:
@@ -154,7 +154,7 @@ def _is_worth(mine: Candidate, chosen: Candidate, policy: Policy, saved: Decimal
 
 
 def _candidate_of(decision: Decision, route: Alternative) -> Candidate | None:
-    """Return a route's candidate; only as many candidates are made as are searched."""
+    """Return a route's candidate; lazy candidates after it are not computed."""
     strategy = None if route.strategy is None else route.strategy.kind
     return next((c for c in decision.candidates if c.route == route.route and c.strategy == strategy), None)
 

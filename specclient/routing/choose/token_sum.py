@@ -76,7 +76,7 @@ class TokenSum:
 
 
 def as_token_sum(value: Any) -> TokenSum | None:
-    """Return what a ``predict`` returned as a sum, None for an unknown value.
+    """Return the result of a ``predict`` as a sum, None for an unknown value.
 
     Raises:
         NonlinearError: the value is neither a sum nor a number.

@@ -1,13 +1,13 @@
 """The share of calls that must be expected to keep a policy's limits of time, adapted to how many do.
 
-A policy promises that a share of its calls keep their limits of time. If each call goes only where it keeps
-them with that probability, most calls keep them with a higher one: fewer calls miss the limits than may, and
-the difference was paid for without need. So the probability required of each call is lowered while fewer
-calls miss than may, and raised with each miss: adaptive conformal inference (Gibbs, Candès: "Adaptive
-Conformal Inference Under Distribution Shift", NeurIPS 2021, section 2; for decisions: Lekeufack,
-Angelopoulos, Bajcsy, Jordan, Malik: "Conformal Decision Theory", arXiv 2310.05921). Its steps decay with the
-number of calls (Angelopoulos, Barber, Bates: "Online conformal prediction with decaying step sizes", ICML
-2024) to a smallest one that follows changes.
+A policy promises that a share of its calls keep their limits of time. If every route taken must keep them
+with at least that probability, most routes keep them with a higher one: fewer calls miss the limits than the
+policy allows, at a needless cost. So the probability required of each call is lowered while fewer calls miss
+than allowed, and raised with each miss: adaptive conformal inference (Gibbs, Candès: "Adaptive Conformal
+Inference Under Distribution Shift", NeurIPS 2021, section 2; for decisions: Lekeufack, Angelopoulos, Bajcsy,
+Jordan, Malik: "Conformal Decision Theory", arXiv 2310.05921). Its steps decay with the number of calls
+(Angelopoulos, Barber, Bates: "Online conformal prediction with decaying step sizes", ICML 2024) to a minimum,
+with which the percentile follows changes.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ class AdaptivePercentile:
             ``promised / 2``.
     """
 
-    __slots__ = ("_calls", "_may", "_most", "_open", "_promised", "percentile")
+    __slots__ = ("_allowed", "_calls", "_current", "_most", "_promised", "percentile")
 
     def __init__(self, promised: float) -> None:
-        self._promised, self._may = promised, 1 - promised
-        self._most = min(_MOST * self._may, 1 - promised / 2)
-        self._open = self._may  # the probability with which the next call may miss
+        self._promised, self._allowed = promised, 1 - promised
+        self._most = min(_MOST * self._allowed, 1 - promised / 2)
+        self._current = self._allowed  # the probability with which the next call may miss
         self._calls = 0
         self.percentile = promised
 
     def add(self, kept_limits: bool) -> None:
         """Note how a call ended."""
         self._calls += 1
-        step = self._may * max(_STEP, self._calls**-0.5)
-        wanted = self._open + step * (self._may - (not kept_limits))
-        self._open = min(max(wanted, self._may), self._most)
-        level = round(math.log2(self._open / self._may) * _LEVELS) / _LEVELS
-        self.percentile = 1 - min(self._may * 2**level, self._most) if level else self._promised
+        step = self._allowed * max(_STEP, self._calls**-0.5)
+        wanted = self._current + step * (self._allowed - (not kept_limits))
+        self._current = min(max(wanted, self._allowed), self._most)
+        level = round(math.log2(self._current / self._allowed) * _LEVELS) / _LEVELS
+        self.percentile = 1 - min(self._allowed * 2**level, self._most) if level else self._promised
 
 
 def fails_early(policy: Policy, failed_s: float | None) -> bool:

@@ -15,7 +15,8 @@ __all__ = ["ASSUMED", "AnswerLengths", "cap_length", "measured_length"]
 #: The length of an answer without any evidence.
 ASSUMED = AnswerLength(low=32, median=256, high=1024)
 
-#: Calls and seconds after which an answer weighs half; calls by which a wider group outweighs a narrow one.
+#: Calls and seconds after which an answer weighs half; the number of calls with which a group weighs as much
+#: as all wider groups together.
 _CALLS, _SECONDS, _LEAN = 200.0, 7 * 86400.0, 4.0
 _SESSION_CALLS = 4.0
 _SESSIONS = 1024

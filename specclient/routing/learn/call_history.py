@@ -30,7 +30,7 @@ class CallHistory(Protocol):
 
 
 def earlier_calls(history: CallHistory, now: float) -> tuple[frozenset[str], list[CallSample]]:
-    """Read the newest calls of a history; this reads a file. An unreadable one is logged, and has no calls.
+    """Read the newest calls of a history, which reads a file. An unreadable history is logged; it has none.
 
     Args:
         now: seconds since the epoch.

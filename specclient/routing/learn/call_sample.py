@@ -37,7 +37,8 @@ class CallSample:
         task: the kind of its prompt, None for a named model.
         at: when it ended, in seconds since the epoch.
         failed: whether the route failed. Invalid requests and calls that the caller left are no samples.
-        ttft_s: seconds to the first token, None if it was not streamed; ``latency_s``: to the end.
+        ttft_s: seconds to the first token, None if it was not streamed.
+        latency_s: seconds to the end.
         engine_s: seconds of the engine in this process, None for hosted calls.
         prompt_tokens, completion_tokens: as billed; ``completion_tokens`` is None for drafts and
             verifications.
@@ -89,7 +90,7 @@ class CallSample:
     def of_row(cls, row: LedgerRow) -> CallSample | None:
         """Return the sample of a ledger row, None if it teaches nothing."""
         failed = _failed(row.status, row.http_status, row.error)
-        if failed is None or row.purpose == "retry":  # the row of the whole call says how it ended
+        if failed is None or row.purpose == "retry":  # the row of the whole call states the outcome
             return None
         task = row.decision.get("task")
         return cls(
@@ -110,7 +111,7 @@ class CallSample:
 
 
 def _failed(status: str, http_status: int | None, error: str | None) -> bool | None:
-    """Return whether the route failed a call, None if the call's end says nothing about the route."""
+    """Return whether the route failed a call, None if the outcome says nothing about the route."""
     if status == "ok":
         return False
     if status != "error":

@@ -48,7 +48,8 @@ def expected_tokens(alpha: float, depth: int) -> float:
     """Return the mean tokens of a verification, the target's own token included.
 
     Args:
-        alpha: the probability that a drafted token is accepted, from 0 to 1; ``depth``: drafted tokens, K.
+        alpha: the probability that a drafted token is accepted, from 0 to 1.
+        depth: drafted tokens, K.
     """
     if alpha >= 1:
         return depth + 1.0
@@ -78,7 +79,8 @@ def estimated_acceptance(accepted: float, drafted: float, steps: float) -> float
     than α: for depth K it is (E(K) − 1) / K. This function is the inverse.
 
     Args:
-        accepted, drafted: tokens; ``steps``: verifications with a draft.
+        accepted, drafted: tokens.
+        steps: verifications with a draft.
     """
     depth = drafted / steps
     kept = min(accepted / steps, depth)
@@ -104,7 +106,7 @@ def _where(function: Callable[[float], float], wanted: float) -> float:
 def max_depth(
     task: PromptTask | None, load: ServerLoad | None = None, prompt_tokens: int | None = None
 ) -> int:
-    """Return the greatest depth: greater when idle, smaller with load and long prompts."""
+    """Return the greatest depth in tokens: greater when idle, smaller with load and long prompts."""
     shallow, most = _ANY if task is None else BOUNDS[task]
     doublings = 0
     while prompt_tokens is not None and prompt_tokens >= _LONG_PROMPT << doublings:

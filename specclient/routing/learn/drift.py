@@ -17,8 +17,8 @@ BOUND, SLACK, HEIGHT, LEAST = 2.5, 0.5, 7.0, 1.2
 #: Below this sum, there is no suspicion of a shift.
 CALM = 1.5
 
-#: The most evidence of one call for a return to the earlier speed, and the sum that proves it; the last is
-#: for a route that had been left alone.
+#: The most evidence of one call for a return to the earlier speed, the sum that proves it, and that sum for a
+#: route that had been left alone.
 _RETURN_BOUND, _RETURN, _RETURN_RETRIED = 1.5, 2.0, 1.0
 
 #: The failure rate of a failing route, the least assumed one of a good route, the height of the alarm, and
@@ -34,7 +34,8 @@ class _CumulativeSum:
     """The evidence for a shift in one direction.
 
     Attributes:
-        value: the sum; ``since``: the number of the first call since it was zero.
+        value: the sum.
+        since: the number of the first call since the sum was zero.
         ratios: of the calls since then, in the direction of the shift.
     """
 
@@ -107,8 +108,8 @@ class ReturnEvidence:
         """Note a call and return whether the return is proven.
 
         Args:
-            ratio: of the measured to the predicted seconds, at the present speed; ``earlier_ratio``: at the
-                earlier one.
+            ratio: of the measured to the predicted seconds, at the present speed.
+            earlier_ratio: the same ratio at the earlier speed.
             retried: whether the route had been left alone.
         """
         evidence = abs(math.log(ratio)) - abs(math.log(earlier_ratio))

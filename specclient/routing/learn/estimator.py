@@ -47,7 +47,7 @@ _MARGINS = 4096
 _KEPT = 16_384
 #: Calls after which the errors of predictions on all routes weigh half.
 SHARED_CALLS = 400.0
-#: Seconds for which a reading of a destination's load is valid.
+#: Seconds for which a measured load of a destination is valid.
 LOAD_S = 30.0
 
 #: The key of an estimate: task, percentile, and prompt tokens by :func:`representative_length`.
@@ -91,7 +91,7 @@ class Estimator:
         register_fork_reset(self)
 
     def reset_after_fork(self) -> None:
-        """In a forked child: another thread may have held the lock."""
+        """Replace the lock in a forked child, as another thread of the parent may have held it."""
         self._lock = threading.RLock()
 
     def observe(self, call: Call) -> None:
@@ -104,7 +104,7 @@ class Estimator:
             history, self._history = self._history, None
             if history is None:
                 return
-            # Some of the earlier calls are also among those that just finished.
+            # Some of the earlier calls may also be in the queue; their ids keep them from counting twice.
             self._known_ids, samples = earlier_calls(history, self._seconds())
             for sample in samples:
                 self.learn(sample)
@@ -196,7 +196,7 @@ class Estimator:
             routes: each ``provider/model``.
             task: the kind of prompt, None for any.
             percentile: the share of calls that keep the limits in the estimates, above 0 and below 1.
-            prompt_tokens: of the prompt; on some routes the first token of long prompts comes later.
+            prompt_tokens: of the prompt; on some routes long prompts delay the first token.
         """
         if self._fresh or self._history is not None or self._seconds() >= self._expiries.next_at:
             self._catch_up()
@@ -227,7 +227,7 @@ class Estimator:
             return cap_length(self._lengths.expected(task, prompt_tokens, session), max_tokens)
 
     def stats(self, percentile: float = 0.95) -> list[RouteStatistics]:
-        """Return what was learned, sorted by route; a route's row of all tasks comes before those of each."""
+        """Return the learned figures, sorted by route; the row of all tasks precedes those of each task."""
         self._catch_up()
         with self._lock:
             now = self._seconds()
@@ -275,8 +275,10 @@ class Estimator:
             return max(learned.longest, default=None) if learned is not None else None
 
     def prompt_pace(self, route: str) -> float | None:
-        """Return the engine's seconds per prompt token in the slowest of a route's newest calls without an
-        answer, None without any."""
+        """Return the slowest prompt pace among a route's newest calls without an answer, None without any.
+
+        It is in seconds of the engine per prompt token.
+        """
         self._catch_up()
         with self._lock:
             learned = self._routes.get(route)

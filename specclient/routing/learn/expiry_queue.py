@@ -1,4 +1,4 @@
-"""A queue of what expires when: estimates of routes, and readings of loads."""
+"""A queue of keys by their time of expiry: estimates of routes, and measured loads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 __all__ = ["ExpiryQueue"]
 
-#: Whether a load expires, or else estimates; and the name of the destination or route.
+#: Whether the entry is a load (else estimates), and the name of the destination or route.
 _Key = tuple[bool, str]
 
 
@@ -26,7 +26,7 @@ class ExpiryQueue:
         self.next_at = float("inf")
 
     def __len__(self) -> int:
-        """The entries, with those that an earlier one replaced."""
+        """The number of entries, including those replaced by an earlier expiry."""
         return len(self._heap)
 
     def add(self, key: _Key, at: float) -> None:
@@ -38,7 +38,7 @@ class ExpiryQueue:
         self.next_at = min(self.next_at, at)
 
     def expired(self, now: float) -> Iterator[_Key]:
-        """Remove and yield the keys that have expired, those included that are added meanwhile."""
+        """Remove and yield the expired keys, including keys added during the iteration."""
         while self._heap and self._heap[0][0] <= now:
             at, key = heapq.heappop(self._heap)
             if self._at.get(key) == at:  # otherwise an earlier entry replaced it

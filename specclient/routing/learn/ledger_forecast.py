@@ -36,7 +36,8 @@ class LedgerForecast:
 
     Attributes:
         completion_tokens: of the answer.
-        ttft_s: seconds to the first token; ``latency_s``: to the end; None where unknown.
+        ttft_s: seconds to the first token, None where unknown.
+        latency_s: seconds to the end, None where unknown.
         engine_s: seconds of the local engine, None for hosted routes or where unknown.
         acceptance_rate: the share of accepted draft tokens in the finished calls, None if none was reported.
         evidence: the number of finished calls behind it; 0 means priors only.

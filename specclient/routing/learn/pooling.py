@@ -1,7 +1,7 @@
-"""Shrinkage: a quantile of one group, drawn towards that of all groups the less the groups differ.
+"""Shrinkage: a quantile of one group is drawn towards that of all groups; the less they differ, the more.
 
 A random-effects model (DerSimonian, Laird: "Meta-analysis in clinical trials", Controlled Clinical Trials
-1986): the difference of the groups beyond chance decides how much weight each has on its own.
+1986): the variance between groups, beyond chance, decides the weight of a group's own values.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ def shrunken_quantile(
         return middle, 0.0
     spreads = ((g.log_quantile(0.9) - g.log_quantile(0.1)) * n for g in groups if (n := g.weight(at)) >= _FEW)
     noise = max((sum(spreads) / whole / 2.563) ** 2, 1e-4) * _chance(share)  # of one value
-    apart = sum(n / noise * (log - middle) ** 2 for log, n in known) - (len(known) - 1)
-    freely = (whole - sum(n * n for _, n in known) / whole) / noise
-    between = max(apart / freely, 0.0) if freely > 0 else math.inf
+    # The variance between groups, tau² = (Q − (k − 1)) / C, in the notation of the paper.
+    excess = sum(n / noise * (log - middle) ** 2 for log, n in known) - (len(known) - 1)
+    scale = (whole - sum(n * n for _, n in known) / whole) / noise
+    between = max(excess / scale, 0.0) if scale > 0 else math.inf
     lean = min(noise / between if between else math.inf, whole)
     return (own.log_quantile(share) * count + middle * lean) / (count + lean), count + lean
 

@@ -26,7 +26,8 @@ class RouteErrors:
     """The errors of predictions on one route, as ratios of measured to predicted seconds.
 
     Attributes:
-        duration: of whole answers; ``first``: of the time to the first token.
+        duration: of whole answers.
+        first: of the time to the first token.
     """
 
     __slots__ = ("duration", "first")

@@ -16,7 +16,8 @@ class RoutePrior:
     """The assumptions about a route before its first call.
 
     Attributes:
-        ttft_s: seconds to the first token; ``token_s``: per token.
+        ttft_s: seconds to the first token.
+        token_s: seconds per token.
         cost_ratio: seconds of a draft token over those of a pass of the target; None without a draft.
     """
 

@@ -99,7 +99,8 @@ class RouteStatistics:
     """The learned figures of one task on one route, for people to read.
 
     Attributes:
-        route: ``provider/model``; ``task``: None for all its tasks together.
+        route: ``provider/model``.
+        task: None for all tasks of the route together.
         calls: the number of answered calls.
         estimate: for the next call.
         length: the tokens of its answers; None without any.

@@ -34,7 +34,7 @@ from specclient.types.server_load import ServerLoad
 
 __all__ = ["RouteModel"]
 
-#: Calls held back until it is clear that no shift began with one of them.
+#: Number of calls that are held back until no shift can have begun with one of them.
 _WATCHED = 16
 #: Calls from which the typical speed is computed again only at every fourth one.
 _STEADY = 16.0
@@ -130,7 +130,7 @@ class RouteModel:
         return self._before is not None
 
     def failing(self, at: float) -> bool:
-        """Return whether so many of its calls fail that it is left alone."""
+        """Return whether the route fails so often that it is avoided."""
         return self.failures.rate(at) > FAILING
 
     def _retry(self, now: float) -> bool:

@@ -13,8 +13,8 @@ from specclient.types.server_load import ServerLoad
 
 __all__ = ["LoadReading", "load_between", "read_load"]
 
-#: SGLang reports its queue once as a whole and again for each priority.
-_PART = re.compile(r'(?:^|,)priority="[^"]')
+#: Label of the queues by priority, which SGLang reports in addition to the whole queue.
+_PRIORITY = re.compile(r'(?:^|,)priority="[^"]')
 
 
 _SERVERS = tuple(server for server in SERVER_METRICS if server.running)
@@ -42,7 +42,7 @@ def read_load(text: str) -> LoadReading | None:
     """
     seen: dict[str, list[float]] = {}
     for name, labels, printed in samples(text):
-        if name not in _NAMES or _PART.search(labels):
+        if name not in _NAMES or _PRIORITY.search(labels):
             continue
         value = _number(printed)
         if value is not None:

@@ -26,7 +26,7 @@ _OUTLIER, _SLOWEST = 5.0, 1000.0
 _FAR = math.log(_OUTLIER)
 #: Calls after which the cost of prefill weighs half; the least share of the time to the first token that is
 #: not prefill.
-_READING_CALLS, _START = 200.0, 0.1
+_PREFILL_CALLS, _START = 200.0, 0.1
 #: A call of the engine that took this many times its work plus a second waited for weights to be loaded.
 _LOADING = 4.0
 
@@ -36,9 +36,11 @@ class CallTiming:
     """The seconds of one call.
 
     Attributes:
-        tokens: of the answer, at least 1; ``prompt``: of the prompt, 0 where unknown.
-        first_s: to the first token, None where unknown; ``total_s``: to the end; ``working_s``: those of
-            ``total_s`` in which the call was worked on.
+        tokens: of the answer, at least 1.
+        prompt: tokens of the prompt, 0 where unknown.
+        first_s: to the first token, None where unknown.
+        total_s: to the end.
+        working_s: the part of ``total_s`` in which the call was worked on.
         engine_s: of the engine in this process, None for hosted calls.
     """
 
@@ -106,7 +108,7 @@ class PrefillModel:
     __slots__ = ("_line", "each")
 
     def __init__(self) -> None:
-        self._line = DecayedRegression(_READING_CALLS)
+        self._line = DecayedRegression(_PREFILL_CALLS)
         #: The growth per prompt token, as a share of an empty prompt's time to the first token.
         self.each = 0.0
 
@@ -135,14 +137,14 @@ class RouteSpeed:
     """The recent speed of one route, normalized over its tasks.
 
     Args:
-        reading: the cost of prefill on the route, shared by all its speeds.
+        prefill: the cost of prefill on the route, shared by all its speeds.
     """
 
     #: ``first``: the time to the first token of an empty prompt, as far as it is known.
-    __slots__ = ("_level", "_reading", "_seen", "_unstreamed", "engine", "first", "token")
+    __slots__ = ("_level", "_prefill", "_seen", "_unstreamed", "engine", "first", "token")
 
-    def __init__(self, reading: PrefillModel) -> None:
-        self._reading = reading
+    def __init__(self, prefill: PrefillModel) -> None:
+        self._prefill = prefill
         self._level = self._seen = 0.0  # mean logarithm of first tokens' seconds, and the calls behind it
         self.first = QuantileSketch(_CALLS, _SECONDS)
         self.token = QuantileSketch(_CALLS, _SECONDS)
@@ -160,18 +162,18 @@ class RouteSpeed:
             usual = self.first.quantile(0.5)
             if usual is None:
                 self._unstreamed.add(call.tokens, call.working_s)
-            first = 0.0 if usual is None else usual * self._reading.times(call.prompt)
+            first = 0.0 if usual is None else usual * self._prefill.times(call.prompt)
         else:
-            self._read(call.prompt, first)
-            self.first.add(first / self._reading.times(call.prompt), at)
+            self._learn_prefill(call.prompt, first)
+            self.first.add(first / self._prefill.times(call.prompt), at)
         self.token.add(max(call.working_s - first, 0.0) / call.tokens / times, at)
         if call.engine_s is not None:
             self.engine.add(call.engine_s / call.tokens, at)
 
-    def _read(self, prompt: int, first: float) -> None:
+    def _learn_prefill(self, prompt: int, first: float) -> None:
         """Learn the cost of prefill relative to the mean of earlier calls; a median would jump."""
         if self._seen:
-            self._reading.add(prompt, first, math.exp(self._level))
+            self._prefill.add(prompt, first, math.exp(self._level))
         off = math.log(max(first, 1e-6)) - self._level
         self._seen = self._seen * 2 ** (-1 / _CALLS) + 1
         self._level += (off if self._seen == 1 else min(max(off, -_FAR), _FAR)) / self._seen
@@ -183,9 +185,9 @@ class RouteSpeed:
             return None
         first = self.first.quantile(0.5)
         if first is not None:
-            prompt = self._reading.prompt
+            prompt = self._prefill.prompt
             return TypicalSpeed(
-                first * self._reading.times(prompt), token, first * self._reading.each, prompt
+                first * self._prefill.times(prompt), token, first * self._prefill.each, prompt
             )
         each, start = self._unstreamed.slope, self._unstreamed.intercept
         if each is None or start is None:

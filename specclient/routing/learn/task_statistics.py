@@ -28,8 +28,9 @@ class PredictionErrors:
         peers: the errors of all tasks, this one included.
 
     Attributes:
-        tokens: of the answer; ``first``: seconds to the first token; ``duration``: seconds to the end,
-            relative to those predicted for an answer of the same length.
+        tokens: of the answer.
+        first: seconds to the first token.
+        duration: seconds to the end, relative to those predicted for an answer of the same length.
     """
 
     __slots__ = ("_peers", "duration", "first", "tokens")
@@ -81,8 +82,9 @@ def pooled_acceptance(
     """Return the acceptance rate, tokens per verification and probability α; None where unknown.
 
     Args:
-        own: the statistics of one task; ``every``: those of all tasks.
-        load: of the destination, which reports some of it where no call did.
+        own: the statistics of one task.
+        every: the statistics of all tasks.
+        load: of the destination; its figures replace missing ones of calls.
     """
     if not every.drafted:
         reported = (None, None) if load is None else (load.acceptance_rate, load.tokens_per_verification)

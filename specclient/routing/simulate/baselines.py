@@ -27,7 +27,7 @@ __all__ = [
 #: Returns the seconds until a route's rate limit admits the next request.
 RateLimitWait = Callable[[str], float]
 
-#: Attempts of a call with a named model, as with the client's ``max_retries``.
+#: Attempts of a call with a named model, according to the client's ``max_retries``.
 _TRIES = 3
 
 
@@ -115,7 +115,7 @@ class GroundTruth:
         self._seen: dict[int, tuple[RouteTruth, ...]] = {}
 
     def limited(self, call: SimulatedCall) -> SimulatedCall:
-        """Return a call with the limits that its answer is judged by."""
+        """Return a call with the limits by which its answer is judged."""
         return call.under(self._policy)
 
     def all(self, call: SimulatedCall) -> tuple[RouteTruth, ...]:

@@ -41,9 +41,10 @@ class Comparison:
         oracle: a selector that knows the state of every route, but not the outcome of a single call.
         equal: the same oracle, with a percentile at which it keeps the limits as often as the policy did.
         clairvoyant: a selector that also knows the outcome of every call.
-        fixed: every route by itself; ``others``: round robin and random routes.
+        fixed: every route by itself.
+        others: round robin and random routes.
         settled: the recovery after each abrupt change that moved the best choice.
-        plays: the results of every call, by the selector's name; ``equal`` is that oracle.
+        replays: the results of every call, by the selector's name; ``equal`` is that oracle.
     """
 
     percentile: float
@@ -54,7 +55,7 @@ class Comparison:
     fixed: tuple[ReplaySummary, ...]
     others: tuple[ReplaySummary, ...]
     settled: tuple[ChangeRecovery, ...]
-    plays: Mapping[str, ReplayResult]
+    replays: Mapping[str, ReplayResult]
 
     @property
     def best_fixed(self) -> ReplaySummary:
@@ -73,9 +74,9 @@ class Comparison:
 
     @property
     def calls_to_settle(self) -> tuple[float, int | None] | None:
-        """The median and the most calls until choices were good again, None without a relevant change.
+        """The median and maximum number of calls until choices were good again, None without a change.
 
-        The most is None if they once were not before the next change.
+        The maximum is None if choices were not good again before the next change.
         """
         if not self.settled:
             return None
@@ -98,9 +99,9 @@ def compare(ground: Scenario, policy: Policy, *, seed: int = 0) -> Comparison:
     judge = GroundTruth(ground, policy, routes)
     share = policy.percentile
 
-    def run(player: RouteSelector) -> tuple[ReplayResult, ReplaySummary]:
-        played = replay_calls(ground, player, judge)
-        return played, summarize(played, share)
+    def run(selector: RouteSelector) -> tuple[ReplayResult, ReplaySummary]:
+        replayed = replay_calls(ground, selector, judge)
+        return replayed, summarize(replayed, share)
 
     routed, mine = run(PolicySelector(ground, policy, seed))
     known, oracle = run(Oracle(judge))
@@ -118,7 +119,7 @@ def compare(ground: Scenario, policy: Policy, *, seed: int = 0) -> Comparison:
         fixed=tuple(each for _, each in fixed),
         others=tuple(each for _, each in others),
         settled=tuple(find_recoveries(ground, judge, routed)),
-        plays={played.name: played for played, _ in runs} | {"equal": alike},
+        replays={replayed.name: replayed for replayed, _ in runs} | {"equal": alike},
     )
 
 
@@ -128,8 +129,8 @@ def _equal(
     """Return the cheapest oracle, over its percentile, with at most this share of violations."""
 
     def run(percentile: float) -> tuple[ReplayResult, ReplaySummary]:
-        played = replay_calls(ground, Oracle(judge, percentile), judge)
-        return played, summarize(played, share)
+        replayed = replay_calls(ground, Oracle(judge, percentile), judge)
+        return replayed, summarize(replayed, share)
 
     low, high = 0.5, 0.9999
     found = run(high)

@@ -4,8 +4,8 @@ The sources of the figures:
 
 - Prices: list prices of Llama 3.3 70B in the catalogue of genai-prices 0.2; each row names the vendor.
 - ``LOAD_CURVE``: Oracle's published benchmark of Llama 3.3 70B on one dedicated unit: seconds to the first
-token
-  and tokens per second of each request, by concurrent requests (docs.oracle.com, generative-ai benchmarks).
+  token and tokens per second of each request, by concurrent requests (docs.oracle.com, generative-ai
+  benchmarks).
 - Hosts with hardware of their own, and those tuned for speed: medians of the comparison at
   kickllm.com/research/llm-speed-benchmark (April 2026); ``ttft_s`` of GPU hosts: the 0.25 to 0.6 s that
   managedmodels.com gives for them under normal load.
@@ -13,14 +13,12 @@ token
   (2302.01318) measured with a draft of that length, 2.46 times on code and 1.92 times on text; the loss from
   drafting on a full host, 1.4 times: the vLLM blog of 2024-10-17.
 - Requests per minute: Groq's for this model, over a sixth of a minute, since OpenAI's guide on rate limits
-warns
-  that a quota may be enforced over shorter windows.
+  warns that a quota may be enforced over shorter windows.
 - Prompts and answers of chat: medians of the conversation trace of Splitwise (2311.18677), 1,020 and 129
   tokens; prompts of code: of its coding trace, 1,500, with answers of a function, not of a line. Calls come
   in bursts with gamma gaps (BurstGPT, 2401.17644), and with the hours of the day (DynamoLLM, 2408.00741).
 - Outages last minutes to hours (Chu et al., 2501.12469) and occur every few weeks. A run covers a few hours,
-so
-  here they occur far more often, together with slow periods; a run is harsher than a day on any of these
+  so here they occur far more often, together with slow periods; a run is harsher than a day on any of these
   hosts.
 
 Limits of time, spreads, drift and the mean load of hosts have no public source; they are assumptions.

@@ -19,22 +19,24 @@ _PER_STEP = _GRID / (_HIGH - _LOW)
 
 @dataclass(frozen=True)
 class LatencyNoise:
-    """A random factor on a duration: log-normal around 1, or for a share of calls around a larger median.
+    """A random factor of a duration: log-normal around 1, and around a larger median for a share of calls.
 
     Attributes:
         spread: standard deviation of the factor's logarithm.
-        tail: the share of calls in the tail; ``far``: the median factor there; ``wide``: its spread.
+        tail: the share of calls in the tail.
+        tail_median: the median factor in the tail.
+        tail_spread: the spread in the tail.
     """
 
     spread: float
     tail: float = 0.0
-    far: float = 3.0
-    wide: float = 0.5
+    tail_median: float = 3.0
+    tail_spread: float = 0.5
 
     def draw(self, rng: Random) -> float:
         """Return one factor."""
         if rng.random() < self.tail:
-            return self.far * math.exp(rng.gauss(0.0, self.wide))
+            return self.tail_median * math.exp(rng.gauss(0.0, self.tail_spread))
         return math.exp(rng.gauss(0.0, self.spread))
 
     def cdf(self, factor: float) -> float:
@@ -53,14 +55,14 @@ class LatencyNoise:
     def _share(self, x: float) -> float:
         """Return the share of calls whose factor has at most the logarithm ``x``."""
         body = (1 - self.tail) * _normal(x / self.spread)
-        return body + (self.tail * _normal((x - math.log(self.far)) / self.wide) if self.tail else 0.0)
+        tail = (x - math.log(self.tail_median)) / self.tail_spread
+        return body + (self.tail * _normal(tail) if self.tail else 0.0)
 
     @property
     def mean(self) -> float:
         """The expected factor."""
-        return (1 - self.tail) * math.exp(self.spread**2 / 2) + self.tail * self.far * math.exp(
-            self.wide**2 / 2
-        )
+        tail = self.tail_median * math.exp(self.tail_spread**2 / 2)
+        return (1 - self.tail) * math.exp(self.spread**2 / 2) + self.tail * tail
 
     @cached_property
     def _shares(self) -> list[float]:

@@ -30,9 +30,12 @@ class ReplayedCall:
     """The result of one call.
 
     Attributes:
-        first: the route that was chosen; ``served``: the one that answered, None if none did.
-        tries: the number of attempts; ``refused``: those that a rate limit refused.
-        cost: dollars; ``ttft_s``, ``latency_s``: since the call arrived, earlier attempts included.
+        first: the route that was chosen.
+        served: the route that answered, None if none did.
+        tries: the number of attempts.
+        refused: the number of attempts that a rate limit refused.
+        cost: dollars.
+        ttft_s, latency_s: seconds since the call arrived, earlier attempts included.
         kept: whether its limits were kept; a call without an answer keeps none.
         best: the best route.
         regret: how much worse the choice was than the best one, in the quantity that the policy minimizes.
@@ -92,47 +95,47 @@ class _RateLimits:
 class _PendingFeedback:
     """Attempts that a selector learns from when they end."""
 
-    def __init__(self, player: RouteSelector) -> None:
-        self._player = player
+    def __init__(self, selector: RouteSelector) -> None:
+        self._selector = selector
         self._due: list[tuple[float, int, SimulatedCall, CallSample]] = []
         self._order = count()
 
     def add(self, call: SimulatedCall, sample: CallSample) -> None:
         heapq.heappush(self._due, (sample.at, next(self._order), call, sample))
 
-    def tell(self, now: float) -> None:
+    def deliver(self, now: float) -> None:
         while self._due and self._due[0][0] <= now:
-            self._player.learn(*heapq.heappop(self._due)[2:])
+            self._selector.learn(*heapq.heappop(self._due)[2:])
 
 
-def replay_calls(ground: Scenario, player: RouteSelector, judge: GroundTruth) -> ReplayResult:
+def replay_calls(ground: Scenario, selector: RouteSelector, judge: GroundTruth) -> ReplayResult:
     """Send every call to the routes that a selector returns, one attempt after the other until one answers.
 
     The selector learns from an attempt when it has ended, so later than calls that arrive meanwhile. A route
     over its rate limit refuses at once; patient selectors wait instead. Selectors receive calls with the
     limits that they are judged by.
     """
-    run = _Replay(ground, player, judge)
-    return ReplayResult(player.name, tuple(run.step(judge.limited(call)) for call in ground.calls))
+    run = _Replay(ground, selector, judge)
+    return ReplayResult(selector.name, tuple(run.step(judge.limited(call)) for call in ground.calls))
 
 
 class _Replay:
     """The state of one run: rate limits, and attempts that have not ended."""
 
-    def __init__(self, ground: Scenario, player: RouteSelector, judge: GroundTruth) -> None:
-        self._ground, self._player, self._judge = ground, player, judge
-        self._quota, self._tries = _RateLimits(ground), _PendingFeedback(player)
+    def __init__(self, ground: Scenario, selector: RouteSelector, judge: GroundTruth) -> None:
+        self._ground, self._selector, self._judge = ground, selector, judge
+        self._quota, self._feedback = _RateLimits(ground), _PendingFeedback(selector)
         self._criteria = [each for each in CRITERIA.values() if not each.has_fields]
 
     def step(self, call: SimulatedCall) -> ReplayedCall:
         """Replay one call to its end."""
-        self._tries.tell(call.at)
+        self._feedback.deliver(call.at)
         waits = {route: self._quota.wait(route, call.at) for route in self._ground.per_minute}
 
         def free(route: str) -> float:
             return waits.get(route, 0.0)
 
-        order = self._player.order(call, free)
+        order = self._selector.order(call, free)
         ranked = self._judge.ranked(call, free)
         served, now, tried, refused, outcome = self._send(call, order)
         latency = now - call.at
@@ -175,20 +178,20 @@ class _Replay:
         outcome = SimulatedOutcome(latency_s=0.0, failed=True)
         for route in order:
             wait = self._quota.wait(route, now)
-            if wait and not self._player.patient:
+            if wait and not self._selector.patient:
                 refused, now = refused + 1, now + REFUSED_S
                 outcome = SimulatedOutcome(latency_s=REFUSED_S, failed=True)
-                self._tries.add(call, _sample(call, route, now, outcome))
+                self._feedback.add(call, _sample(call, route, now, outcome))
                 continue
             now += wait
             self._quota.take(route, now)
             outcome = self._ground.outcome(call, route, now, sent.count(route))
             sent.append(route)
             now += outcome.latency_s
-            self._tries.add(call, _sample(call, route, now, outcome))
+            self._feedback.add(call, _sample(call, route, now, outcome))
             if not outcome.failed:
                 return route, now, len(sent) + refused, refused, outcome
-            if self._player.patient:
+            if self._selector.patient:
                 now += AGAIN_S
         return None, now, len(sent) + refused, refused, outcome
 

@@ -29,7 +29,8 @@ class ReplaySummary:
     Attributes:
         answered: the number of answered calls, of ``calls``.
         cost: mean dollars of answered calls.
-        p50_s, p95_s: quantiles of the seconds to the whole answer; ``ttft_p95_s``: to the first token.
+        p50_s, p95_s: quantiles of the seconds to the whole answer.
+        ttft_p95_s: a quantile of the seconds to the first token.
         violations: the share of calls that did not keep their limits, unanswered ones included.
         over: ``violations`` above the share that the percentile allows, at least 0.
         regret: the mean by which choices were worse than the best ones.
@@ -61,7 +62,9 @@ class ChangeRecovery:
     """The recovery after a change that moved the best choice.
 
     Attributes:
-        at: seconds since the start; ``route``, ``what``: the route that changed, and how.
+        at: seconds since the start.
+        route: the route that changed.
+        what: the kind of change.
         calls: the number of calls until good choices were as frequent as in the whole run; None if the best
             choice moved again, or the run ended, before that.
         rarer: the share by which good choices were rarer in the first ten calls after the change, the next

@@ -24,11 +24,12 @@ class SimulatedCall:
     """One call that arrives.
 
     Attributes:
-        index: its position among the calls; ``at``: seconds since the start.
+        index: its position among the calls.
+        at: seconds since the start.
         prompt_tokens, completion_tokens: of its prompt, and of its answer on any route. Policies do not know
             the answer's length beforehand.
-        max_ttft_s, max_latency_s: its own limits of time, None for none; after :meth:`under`, those that it
-            is judged by.
+        max_ttft_s, max_latency_s: its own limits of time, None for none; after :meth:`under`, the limits by
+            which it is judged.
     """
 
     index: int
@@ -97,7 +98,9 @@ class Scenario(Protocol):
     """A world or a trace.
 
     Attributes:
-        name: for reports; ``routes``: the candidates; ``local``: those whose calls stay on this machine.
+        name: for reports.
+        routes: the candidates.
+        local: the routes whose calls stay on this machine.
         rates: prices by route; routes without an entry have no price.
         per_minute: the rate limits of routes, in requests per minute.
         changes: the known abrupt changes, in order.

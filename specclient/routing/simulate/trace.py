@@ -74,7 +74,7 @@ class Trace:
         replayed = [line for line in given if line.completion_tokens]
         if not replayed:
             raise ConfigurationError(f"{name} contains no call with an answer; there is nothing to replay")
-        self.calls = tuple(_asked(i, line, start) for i, line in enumerate(replayed))
+        self.calls = tuple(_simulated_call(i, line, start) for i, line in enumerate(replayed))
         self._own = [line.outcomes for line in replayed]
         self.routes = tuple(dict.fromkeys(route for line in given for route in line.outcomes))
         self.local = frozenset(
@@ -181,7 +181,7 @@ def dump_trace(ground: Scenario) -> Iterator[str]:
         yield json.dumps({name: value for name, value in line.items() if value is not None}) + "\n"
 
 
-def _asked(index: int, line: TraceCall, start: float) -> SimulatedCall:
+def _simulated_call(index: int, line: TraceCall, start: float) -> SimulatedCall:
     return SimulatedCall(
         index=index,
         at=line.at - start,

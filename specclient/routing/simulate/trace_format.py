@@ -69,13 +69,13 @@ class TraceCall:
 
 
 def read_line(text: str, where: str) -> TraceCall | None:
-    """Return a line of a trace, None for a ledger row that says nothing about its route.
+    """Return a line of a trace, None for a ledger row whose outcome says nothing about its route.
 
     Args:
         where: the file and the line's number, for errors.
 
     Raises:
-        ConfigurationError: the line is invalid; the message says where and what is allowed.
+        ConfigurationError: the line is invalid; the message gives its place and the allowed values.
     """
     try:
         given = json.loads(text)

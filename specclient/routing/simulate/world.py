@@ -31,8 +31,8 @@ __all__ = ["WORLDS", "Incident", "World", "crowded_speed", "drafting_speedup"]
 WORLDS = {spec.name: spec for spec in (MIXED_WORLD,)}
 
 #: Noise of single calls around their host's median: to the first token, and per further token.
-FIRST_TOKEN_NOISE = LatencyNoise(0.30, tail=0.02, far=4.0, wide=0.5)
-PER_TOKEN_NOISE = LatencyNoise(0.12, tail=0.01, far=2.5, wide=0.4)
+FIRST_TOKEN_NOISE = LatencyNoise(0.30, tail=0.02, tail_median=4.0, tail_spread=0.5)
+PER_TOKEN_NOISE = LatencyNoise(0.12, tail=0.01, tail_median=2.5, tail_spread=0.4)
 #: The cost of a draft pass in target passes; the cost that a drafted token adds to a verification on a full
 #: host.
 _DRAFT_COST, _FULL_COST = 0.05, 0.54
@@ -191,7 +191,7 @@ class World:
             busy = 1 + 0.6 * math.sin(2 * math.pi * at / spec.day_s)
             at += rng.gammavariate(shape, 60 / (spec.per_minute * busy) / shape)
             kind = self._kinds[rng.choices(tasks, shares)[0]]
-            calls.append(_asked(index, at, kind, rng))
+            calls.append(_simulated_call(index, at, kind, rng))
         return tuple(calls)
 
     def _incidents(self, host: SimulatedHost) -> list[Incident]:
@@ -227,7 +227,7 @@ class World:
         return walk
 
 
-def _asked(index: int, at: float, kind: CallKind, rng: Random) -> SimulatedCall:
+def _simulated_call(index: int, at: float, kind: CallKind, rng: Random) -> SimulatedCall:
     return SimulatedCall(
         index=index,
         at=at,

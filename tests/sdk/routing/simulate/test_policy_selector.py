@@ -45,7 +45,7 @@ def test_equal_seeds_give_equal_runs() -> None:
 def test_a_route_denied_by_the_policy_is_never_chosen() -> None:
     world = World(MIXED_WORLD, 3, calls=300)
     found = compare(world, Policy(deny=("lpu/", "own/")), seed=1)
-    served = {step.served for played in found.plays.values() for step in played.steps}
+    served = {step.served for played in found.replays.values() for step in played.steps}
     assert not served & {"lpu/llama-70b", "own/llama-70b"}
     with pytest.raises(ConfigurationError, match=r"permits none of the routes in mixed: budget/llama-70b"):
         compare(world, Policy(allow=("nobody/",)))

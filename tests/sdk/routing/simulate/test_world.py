@@ -46,7 +46,11 @@ def test_an_outcome_does_not_depend_on_the_order_of_lookups() -> None:
 
 
 @pytest.mark.parametrize(
-    "noise", [LatencyNoise(0.3, tail=0.02, far=4.0), LatencyNoise(0.12, tail=0.01, far=2.5, wide=0.4)]
+    "noise",
+    [
+        LatencyNoise(0.3, tail=0.02, tail_median=4.0),
+        LatencyNoise(0.12, tail=0.01, tail_median=2.5, tail_spread=0.4),
+    ],
 )
 def test_noise_quantiles_and_cdf_match_its_draws(noise: LatencyNoise) -> None:
     rng = Random(1)
