@@ -42,12 +42,12 @@ def announce_thresholds(reached: Sequence[ThresholdReached]) -> None:
         )
         try:
             budget.notify(notice)
-        except Exception:
+        except BaseException:  # SystemExit would end the thread that serves all budgets
             logger.exception("the notify of budget %r failed", budget.name)
 
 
 def refusal_error(status: BudgetStatus, route: str, bound: CallBound) -> BudgetExceededError:
-    """Return the error for a call that an account has too little left for."""
+    """Return the error for a call whose bound exceeds the rest of an account."""
     account = status.account
     budget, at = account.budget, resets_at(account)
     ways = [f"raise its {'usd' if budget.tokens is None else 'tokens'}", 'set mode = "soft"']
@@ -87,7 +87,7 @@ def _assumption(bound: CallBound) -> str:
 
 
 def ledger_failure(held: Sequence[BudgetAccount], error: LedgerError) -> LedgerError:
-    """Return the error for a call that hard budgets refuse, as their database fails."""
+    """Return the error for a call that hard budgets refuse because their database fails."""
     names = ", ".join(repr(each.budget.name) for each in held)
     return LedgerError(
         f"a call was not sent: the hard budget {names} cannot be counted and might be exceeded. {error}; "
