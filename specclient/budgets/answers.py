@@ -29,20 +29,20 @@ __all__ = [
     "plain_name",
 ]
 
-#: Limit of an answer, in tokens, that is reserved for a request without one: the most that every current
-#: chat model can write. Of a text completion it is the default of OpenAI's API.
+#: Limit of an answer, in tokens, that is reserved for a request without one: a length that every current
+#: chat model can write; for a text completion, the default of OpenAI's API.
 ANSWER_TOKENS, COMPLETION_TOKENS = 4096, 16
 
-#: Parameters that limit the answer, by operation counted in tokens of text; the first is the usual one.
+#: Parameters that limit the answer in tokens of text, by operation; the first is the usual one.
 LIMITS: Mapping[str, tuple[str, ...]] = {
     "chat": ("max_completion_tokens", "max_tokens"),
     "completion": ("max_tokens",),
     "response": ("max_output_tokens",),
     "realtime": ("max_output_tokens", "max_response_output_tokens"),
 }
-#: All names of such limits at providers and servers, and of numbers of answers besides ``n`` and
-#: ``best_of``; in lower case, without underscores. They raise a bound, but do not set one: other servers
-#: ignore them.
+#: All names of such limits at providers and servers, and of numbers of answers other than ``n`` and
+#: ``best_of``; in lower case, without underscores. They raise a bound, but do not set one, because servers
+#: that do not know them ignore them.
 LIMIT_NAMES = frozenset(
     {"maxtokens", "maxcompletiontokens", "maxoutputtokens", "maxresponseoutputtokens", "maxnewtokens",
      "maxtokenstosample", "npredict", "numpredict"}
@@ -52,7 +52,7 @@ _CHOICE_NAMES = frozenset({"candidatecount", "numreturnsequences", "numgeneratio
 WITHOUT_ANSWER = ("embedding", "moderation")
 
 #: The longest answers of model families, in tokens (OpenAI, "Models"; Google, "Gemini models"). The limit of
-#: other models is not known: more than they have been seen to write may be refused.
+#: other models is unknown: they may refuse a limit above the longest answer seen.
 _LONGEST = (
     ("gpt-5", 128_000),
     ("gpt-4.1", 32_768),
@@ -68,8 +68,8 @@ _LONGEST = (
 def assumed_limit(operation: str, model: str, longest: int | None, room: int | None) -> int:
     """Return the limit of an answer whose request sets none, in tokens.
 
-    It is :data:`ANSWER_TOKENS`, or more if the newest answers of the route were longer: twice the longest, at
-    most what the model can write, or exactly the longest if that is not known.
+    It is :data:`ANSWER_TOKENS`, or more if the newest answers of the route were longer: twice the longest, up
+    to the model's maximum; exactly the longest if the maximum is unknown.
 
     Args:
         operation: of the request.
@@ -100,7 +100,7 @@ def answer_bound(request: Request, model: str) -> int | None:
     if operation in WITHOUT_ANSWER:
         return 0
     params = {**request.params, **request.options.body}
-    least = 0 if operation == "completion" else 1  # elsewhere servers take 0 as no limit
+    least = 0 if operation == "completion" else 1  # for other operations servers take 0 as no limit
     own = [n for name in LIMITS[operation] if (n := count_of(params.get(name))) is not None and n >= least]
     if not own:
         return None
@@ -109,7 +109,7 @@ def answer_bound(request: Request, model: str) -> int | None:
 
 
 def other_limit(request: Request) -> int:
-    """Return the largest limit by any name anywhere among the fields outside the API; 0 without any."""
+    """Return the largest limit under any known name, also in fields outside the API; 0 without any."""
     top = max((count_of(value) or 0 for name, value in request.params.items() if is_limit(name)), default=0)
     return max(top, *_counts(request.options.body, LIMIT_NAMES), 0)
 
@@ -127,7 +127,7 @@ def choices_of(request: Request) -> int:
 
 
 def is_limit(name: object) -> bool:
-    """Return whether a field's name is that of a limit of the answer, at any provider."""
+    """Return whether a field limits the answer at any provider, by its name."""
     return isinstance(name, str) and plain_name(name) in LIMIT_NAMES
 
 

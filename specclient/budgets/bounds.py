@@ -1,7 +1,7 @@
 """The upper bound of a call, from its request: tokens, and dollars if a price is known.
 
-The tokens of the prompt are counted. An estimated count is raised by a quarter, or, for budgets that must
-hold whoever writes the prompt, replaced by the number of bytes, of which every token has at least one. Parts
+The tokens of the prompt are counted. An estimated count is raised by a quarter. For budgets that must hold
+for adversarial prompts, it is replaced by the number of bytes, of which every token has at least one. Parts
 that cannot be counted (files, audio, earlier turns that the provider stores) count as the model's whole
 context. The answer is bounded by :mod:`specclient.budgets.answers`, images and speech by
 :mod:`specclient.budgets.media`, and engine time by the pace of the route's newest answers.
@@ -21,6 +21,7 @@ from specclient.budgets.answers import (
     answer_bound,
     assumed_limit,
     choices_of,
+    fields_in,
     other_limit,
 )
 from specclient.budgets.media import MEDIA_BOUNDS, count_of
@@ -38,12 +39,12 @@ __all__ = ["EngineContext", "RouteHistory", "bound_of"]
 
 _MARGIN = 1.25
 _MAX = 10**17
-#: Seconds of a token of an engine that has not answered yet: of the answer, and of the prompt. They are those
-#: of a model of 8 billion parameters on a few processor cores.
+#: Assumed seconds per answer token and per prompt token of an engine that has not answered yet: those of a
+#: model of 8 billion parameters on a few processor cores.
 _ANSWER_TOKEN_S, _PROMPT_TOKEN_S = 0.25, 0.025
 
 
-#: Fields that have a part of the prompt written to a cache: Anthropic's, OpenAI's, Bedrock's.
+#: Fields by which a part of the prompt is written to a cache: Anthropic's, OpenAI's, Bedrock's.
 _CACHE_MARKS = ("cache_control", "prompt_cache_breakpoint", "cachePoint")
 
 EngineContext = Callable[[], int | None]
@@ -112,7 +113,7 @@ def bound_of(
     """Return the upper bound of a call. The first call may load a tokenizer: do not run it on an event loop.
 
     Args:
-        history: of answers, for requests that do not limit theirs, and for the pace of an engine.
+        history: earlier answers, for requests without a limit, and for the pace of an engine.
         price_provider: as in :meth:`specclient.prices.prices.Prices.price`.
         engine_context: of the engine that serves the call; None for a hosted provider.
         strict: whether an estimated prompt counts as its bytes.
@@ -157,7 +158,7 @@ def _most_of_media(request: Request, route: Decision) -> _Most:
     usage = None if find_usage is None else find_usage(params, route.model)
     if usage is None:
         return _Most(
-            Usage(), unbounded=f"what a call of {request.method.name} may take is not known in advance"
+            Usage(), unbounded=f"the maximum cost of a call of {request.method.name} is not known in advance"
         )
     return _Most(usage, unbounded=provider_work(params))
 
@@ -167,8 +168,8 @@ def _most_of_text(
 ) -> _Most:
     """Return the most that a call with an answer in text may use.
 
-    An answer of an engine without a limit may fill the context, and counts so; its limit is not known
-    before the prompt is tokenised.
+    An engine's answer without a limit may fill the context, and counts as such: its limit is unknown until
+    the prompt is tokenised.
 
     Args:
         longest: tokens of the route's longest answer; None before the first.
@@ -208,8 +209,8 @@ def _most_of_text(
 def _most_of_realtime(params: Mapping[str, Any], route: Decision, price_provider: str | None) -> _Most:
     """Return the most that a response of a Realtime session may use.
 
-    The provider holds the conversation, so the prompt counts as the model's whole context: all of it audio
-    once the session has heard some, as audio has the higher price.
+    The provider holds the conversation, so the prompt counts as the model's whole context; once the session
+    has received audio, all of it counts as audio, which has the higher price.
     """
     window = _context_window(price_provider, route.model)
     stated = max((count_of(params.get(name)) or 0 for name in LIMITS["realtime"]), default=0)
@@ -245,7 +246,7 @@ _COUNTS = (
 
 
 def _bedrock_tier(request: Request) -> str | None:
-    """Return the service tier that a request asks Bedrock for, whose price may differ; None by default."""
+    """Return the service tier of a Bedrock request, which may have its own price; None by default."""
     own = request.options.body.get("serviceTier")
     tier = own.get("type") if isinstance(own, Mapping) else request.params.get("service_tier")
     return tier if isinstance(tier, str) and tier != "auto" else None
@@ -263,22 +264,13 @@ def _context_window(price_provider: str | None, model: str) -> int | None:
 
 def _mentions(value: Any, name: str) -> bool:
     """Return whether a mapping anywhere in a value has a key."""
-    left = [value]
-    while left:
-        each = left.pop()
-        if isinstance(each, Mapping):
-            if name in each:
-                return True
-            left.extend(each.values())
-        elif isinstance(each, list | tuple):
-            left.extend(each)
-    return False
+    return any(key == name for key, _ in fields_in(value))
 
 
 def _billing_context(history: RouteHistory, route: str, usage: Usage) -> BillingContext:
-    """Return the seconds that a call takes at the pace of the route's newest calls, or at a slow one.
+    """Return the seconds of a call at the pace of the route's newest calls, or at an assumed slow pace.
 
-    Without an answer, as for embeddings, they are by the tokens of the prompt on which an engine works.
+    For calls without an answer, such as embeddings, an engine's time follows from the tokens of the prompt.
     """
     completion = usage.completion or 0
     pace = None if completion else history.prompt_pace(route)

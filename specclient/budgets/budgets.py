@@ -56,7 +56,7 @@ PATIENCE_S = 5.0
 
 @dataclass(slots=True, eq=False)
 class _OpenCall:
-    """An open call: the accounts that count it, and those of them in which its upper bound is reserved."""
+    """An open call: the accounts that count it (``counted``) and those that reserve its bound (``held``)."""
 
     route: str
     counted: Sequence[BudgetAccount]
@@ -72,7 +72,7 @@ class _OpenCall:
         return self.bound
 
     def prepare(self) -> None:
-        """Compute the upper bound ahead of a transaction, as this may take a while."""
+        """Compute the upper bound before a transaction, because it may take long."""
         self.upper_bound()
 
 

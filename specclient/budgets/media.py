@@ -31,7 +31,7 @@ _SIZE = re.compile(r"(\d{1,5})x(\d{1,5})")
 _PARTIAL_TOKENS, _GIVEN_TOKENS = 100, 8192
 _MARGIN = 1.25
 
-#: Seconds that a character takes to be spoken at the usual speed: digits that are read one by one.
+#: Seconds per spoken character at the usual speed; the slowest characters are digits read one by one.
 _CHARACTER_S = 0.4
 _SLOWEST = 0.25
 #: Tokens of a second of audio (published prices give 17 to 21), and of the text that is spoken in it.
@@ -39,7 +39,7 @@ _AUDIO_TOKENS_S, _TEXT_TOKENS_S = 25, 10
 #: The fewest bytes of a second of compressed speech; WAV files state how many they have.
 _BYTES_S = 500
 _HEAD_BYTES = 4096
-_PCM = frozenset({1, 3, 6, 7})  # integers, floats, A-law, µ-law: the size of a second follows from the header
+_PCM = frozenset({1, 3, 6, 7})  # integers, floats, A-law, µ-law: constant bytes per second
 
 
 def count_of(value: Any) -> int | None:
@@ -97,8 +97,8 @@ def _transcript(params: Mapping[str, Any], model: str) -> Usage | None:
     )
 
 
-#: Functions that return the most tokens of a call from its parameters and model, None if they cannot be
-#: bounded, by operation.
+#: Functions, by operation, that return the most tokens of a call from its parameters and model; None if they
+#: cannot be bounded.
 MEDIA_BOUNDS: Mapping[str, Callable[[Mapping[str, Any], str], Usage | None]] = {
     "images.generate": _images,
     "images.edit": _images,

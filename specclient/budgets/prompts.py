@@ -12,16 +12,16 @@ from specclient.types.request import PREDICTION_PARAMETERS, Request
 __all__ = ["most_of_prompt", "prompt_parts", "uncounted_part"]
 
 _MARGIN = 1.25
-#: Margin of a prompt with an image of unknown size, which counts as 1024 × 1024 pixels: the most tiles of an
-#: image are twice as many.
+#: Margin of a prompt with an image of unknown size, which is counted as 1024 × 1024 pixels: an image can have
+#: up to twice as many tiles.
 _REMOTE_MARGIN = 2.5
 #: Tokens around a message, a part or a field, in addition to the bytes of its texts.
 _FRAME_TOKENS = 4
 
-#: Parameters whose tokens only the provider knows, and parts of messages and items of that kind.
+#: Parameters, and types of parts of messages and items, whose tokens only the provider knows.
 _STORED = ("previous_response_id", "conversation", "prompt")
 _UNCOUNTED_PARTS = frozenset({"file", "input_file", "document", "input_audio", "item_reference", "video_url"})
-#: Blocks of Bedrock's Converse API of that kind, which have their name as the only field.
+#: The same for blocks of Bedrock's Converse API, each an object with the block's name as its only field.
 _UNCOUNTED_BLOCKS = ("audio", "document", "image", "searchResult", "toolResult", "video")
 _IMAGE_PARTS = ("image_url", "input_image", "image")
 
@@ -106,10 +106,10 @@ def _extra_tokens(body: Mapping[str, Any], model: str) -> int:
 
 
 def _bytes(value: Any, but: Iterable[str] = ()) -> int:
-    """Return the bytes of all texts in a value, and the tokens around them; images are counted elsewhere.
+    """Return the bytes of all texts in a value, plus framing tokens; images are counted elsewhere.
 
     Args:
-        but: names at the top that are left out.
+        but: top-level names to leave out.
     """
     total, left = 0, [inner for name, inner in value.items() if name not in but]
     while left:

@@ -1,4 +1,4 @@
-"""Requests without a bound: the provider works on by itself for them, or bills a price of its own."""
+"""Requests whose cost has no bound: the provider runs tools or further models, or bills another price."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from specclient.budgets.answers import fields_in, plain_name
 
 __all__ = ["provider_work", "searching_model", "stored_field"]
 
-#: Types of tools that the caller runs; providers run all others, in any number of turns that they bill.
+#: Types of tools that the caller runs. Providers run all others, in any number of billed turns.
 _CALLERS_TOOLS = frozenset({"function", "custom", "local_shell", "apply_patch", "computer_use_preview"})
-#: Fields of a tool without a type, in vendors' forms: functions of the caller, and places to cache.
+#: Fields of vendors' tools without a type: functions of the caller, and cache breakpoints.
 _DECLARED = frozenset(
     {"function", "functionDeclarations", "function_declarations", "toolSpec", "cachePoint", "cache_control",
      "prompt_cache_breakpoint"}
@@ -31,7 +31,7 @@ _WORK = frozenset(
 )  # fmt: skip
 #: Parameters that name further models, whose prices may be higher.
 _MODELS = frozenset({"models", "preset", "route"})
-#: Parameters that change the price of a token, and their values that do not.
+#: Parameters that change the price of a token, each with the values that keep it.
 _PRICED: Mapping[str, frozenset[str]] = {
     "servicetier": frozenset({"auto", "default", "standard", "standard_only", "flex", "batch"}),
     "speed": frozenset({"standard"}),
@@ -39,7 +39,7 @@ _PRICED: Mapping[str, frozenset[str]] = {
 }
 #: Models that search by themselves (OpenAI, "Web search"; OpenRouter, "Web search", its suffix).
 _SEARCHING = re.compile(r":online$|-search-(?:preview|api)|deep-research")
-#: Fields that name what the provider has stored, whose tokens it bills: Gemini's and OpenAI's files, and
+#: Fields that name content stored at the provider, whose tokens it bills: Gemini's and OpenAI's files, and
 #: Gemini's cached contents.
 _STORED = frozenset({"cachedcontent", "filedata", "fileuri", "fileid"})
 
@@ -73,7 +73,7 @@ def provider_work(params: Mapping[str, Any]) -> str | None:
 def searching_model(model: str) -> str | None:
     """Return why calls of a model may cost more than their tokens: it searches the web by itself."""
     if _SEARCHING.search(model):
-        return f"{model[:80]} searches the web by itself, as often as it likes, which is billed in addition"
+        return f"{model[:80]} searches the web by itself any number of times, which is billed in addition"
     return None
 
 
@@ -88,19 +88,19 @@ def stored_field(body: Mapping[str, Any]) -> str | None:
 
 
 def _unbounded(name: str) -> str:
-    return f"what the provider does for {name} is billed in addition and has no bound"
+    return f"the provider's work for {name} is billed in addition and has no bound"
 
 
 def _tool_work(tools: Any) -> str | None:
     for tool in tools if isinstance(tools, list | tuple) else ():
         kind = tool.get("type") if isinstance(tool, Mapping) else "function"
-        if isinstance(tool, Mapping):  # of Gemini and Bedrock: its name is a field, one of several
+        if isinstance(tool, Mapping):  # Gemini's and Bedrock's tools are named by one of their fields
             run = next((name for name in tool if plain_name(str(name)) in _GEMINI_TOOLS), None)
             if run is None and kind is None:
                 run = next((name for name in tool if name not in _DECLARED), None)
             kind = kind if run is None else run
         if kind is not None and not (isinstance(kind, str) and kind in _CALLERS_TOOLS):
-            return f"the provider runs the tool {str(kind)[:60]!r} itself, as often as it likes, and bills it"
+            return f"the provider runs the tool {str(kind)[:60]!r} itself, any number of times, and bills it"
     return None
 
 

@@ -1,6 +1,6 @@
-"""The tables of budgets in the ledger's database, and the values they hold.
+"""The tables of budgets in the ledger's database, and their values.
 
-``budget_spend`` sums up what finished calls used; ``budget_holds`` has a row for each open call. A row whose
+``budget_spend`` has the sums of finished calls; ``budget_holds`` has a row for each open call. A row whose
 lease has ended is charged, as the provider may bill the call, and moved to ``budget_lapsed``, so that the
 actual cost replaces the charge if the process had only been suspended. ``budget_marks`` has the number of
 each worker's last transaction. All access is in transactions that exclude other writers, in SQL that is valid
@@ -69,7 +69,7 @@ _FORGET_MARKS = "DELETE FROM budget_marks WHERE made_at < :before"
 _SUBJECTS = """SELECT subject FROM budget_spend WHERE name = :name AND period = :period
     UNION SELECT subject FROM budget_holds WHERE name = :name AND period = :period ORDER BY 1"""
 
-#: Seconds after which a call that was charged at the end of its lease is taken to have died with its process.
+#: Seconds after which the charge of a call whose lease ended is final: its process is taken to have died.
 _LAPSED_S = 7 * 86_400.0
 
 
@@ -137,9 +137,11 @@ class BudgetStatus:
     """The status of an account, in nano-dollars or tokens as its budget counts.
 
     Attributes:
-        spent: by finished calls; ``reserved``: for open calls.
-        calls: number of finished calls; ``unpriced``: of those counted as 0, as no price is known;
-            ``assumed``: of attempts without a response, charged with their upper bound.
+        spent: by finished calls.
+        reserved: for open calls.
+        calls: number of finished calls.
+        unpriced: number of calls counted as 0 because no price is known.
+        assumed: number of attempts without a response, charged with their upper bound.
     """
 
     account: BudgetAccount
@@ -279,7 +281,7 @@ class BudgetTransaction:
             self._execute(_RENEW, each.key | {"id": id_, "expires_at": expires_at})
 
     def release(self, id_: str, accounts: Sequence[BudgetAccount]) -> None:
-        """Remove the reservations of a call, or what was charged for them when they expired."""
+        """Remove the reservations of a call, or the charges made when they expired."""
         for each in accounts:
             mine: dict[str, SQLValue] = each.key | {"id": id_}
             held = cast("list[tuple[int, int]]", self._execute(_MINE, mine))

@@ -174,7 +174,7 @@ def test_an_operation_without_text_tokens_has_no_bound() -> None:
     video = ApiMethod(name="videos.create", verb="POST", path="/videos", metered=True)
     bound = call_bound(video, prompt="x")
     assert (bound.nano, bound.priced) == (None, True)
-    assert bound.unbounded == "what a call of videos.create may take is not known in advance"
+    assert bound.unbounded == "the maximum cost of a call of videos.create is not known in advance"
     assert call_bound(video, model="free", prompt="x").priced is False
     each = call_bound(video, model="flat", prompt="x")
     assert (each.nano, each.unbounded) == (50_000_000, None)  # a price for each call is its bound
