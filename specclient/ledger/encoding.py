@@ -88,7 +88,7 @@ def _json(value: Mapping[str, Any]) -> str:
         return json.dumps(value, separators=(",", ":"))
 
 
-#: By kind of column, the function that makes a known value of a call a database value; None: unchanged.
+#: The function that encodes a known value of a call for the database, by kind of column; None: unchanged.
 ENCODERS: Mapping[ColumnKind, Callable[[Any], Any] | None] = {
     "text": plain_text,
     "time": timestamp,
@@ -131,7 +131,7 @@ def nano_by_kind(cost: Cost) -> dict[str, int]:
 
 
 def decision_values(route: Decision) -> dict[str, Any]:
-    """Return why a route was chosen, with the first of its candidates and the chosen one."""
+    """Return the reason for a route as values for JSON, with its first candidates and the chosen one."""
     policy = route.policy
     values: dict[str, Any] = {
         "chosen": route.chosen,

@@ -1,4 +1,4 @@
-"""Kinds of figures that the class of the totals is made of: sums, histograms, and values computed from them.
+"""Kinds of figures of the totals: sums, histograms, and values computed from them.
 
 A figure is a descriptor: ``totals.tokens_in`` reads the figure ``tokens_in`` of some totals.
 """
@@ -38,9 +38,9 @@ class ReportText(NamedTuple):
     Attributes:
         title: heading of its column.
         form: how the value is written, see :data:`specclient.reports.text.FORMS`.
-        place: columns are ordered by it, from left to right; equal places by the order of the figures. A new
+        place: orders the columns from left to right; equal places are in the order of the figures. A new
             column takes a fraction between its neighbours' places, such as 3.5, so that none is renumbered.
-        rank: where there is no room, columns of the highest rank are left out first; 0 never is.
+        rank: columns of the highest rank are omitted first if there is no room; 0 never is.
         always: show the column even where the report's total is zero or unknown.
     """
 
@@ -52,7 +52,7 @@ class ReportText(NamedTuple):
 
 
 class _Descriptor(Generic[T_co]):
-    """A named value of totals, read as an attribute of theirs."""
+    """A named value, read as an attribute of the totals."""
 
     #: Set by the class that has the figure.
     name: str

@@ -1,4 +1,4 @@
-"""The figures of the ledger: what is summed up over calls, and how reports show it.
+"""The figures of the ledger: sums over calls and values computed from them, and their form in reports.
 
 :class:`CallTotals` is the one table of them. The columns of ``calls_by_hour``, the sums, the columns of
 reports and their texts follow from it. To add a figure, add a line to :class:`CallTotals` with the next
@@ -109,15 +109,15 @@ class CallTotals:
         latencies_s: latencies of the calls that succeeded, ascending, if they are known one by one. Otherwise
             percentiles are estimated from ``latencies``.
 
-        calls: rows; ``parts`` of them are part of another call.
-        errors: rows of status ``error``.
-        tokens_in, tokens_out: over the rows that know them. ``tokens_cached`` and ``tokens_written`` (to a
+        calls: number of rows; ``parts``: of those that are part of another call.
+        errors: number of rows of status ``error``.
+        tokens_in, tokens_out: over the rows with known counts. ``tokens_cached`` and ``tokens_written`` (to a
             cache) are parts of the first, ``tokens_reasoning`` of the second.
         predicted_accepted, predicted_rejected: tokens of predictions that callers sent.
-        tool_calls: calls of the caller's functions and custom tools in answers, over the rows that know them.
-        drafts: rows that know both drafted and accepted tokens. ``drafted`` and ``accepted`` are over these
-            rows, None without any; ``acceptance_rate`` is accepted / drafted.
-        kept, passes: accepted tokens and verification passes of the rows that know both;
+        tool_calls: calls of the caller's functions and custom tools in answers.
+        drafts: number of rows with both drafted and accepted tokens. ``drafted`` and ``accepted`` are over
+            these rows, None without any; ``acceptance_rate`` is accepted / drafted.
+        kept, passes: accepted tokens and verification passes of the rows with both;
             ``mean_accepted_length`` is 1 + kept / passes.
         cost_nano: nano-dollars of the priced rows; ``cost``: the same in dollars.
         unpriced: rows of unknown cost: no price is known, or no response came. A request that was refused, or
@@ -128,9 +128,9 @@ class CallTotals:
         latency_us: microseconds of the rows of status ``ok``; ``latencies``: their numbers by class, see
             :data:`EDGES_S`; ``latency_p50_s``, ``latency_p95_s``, ``latency_p99_s``: their percentiles.
         engine_us: microseconds of the local engine.
-        ttft_us: microseconds to the first text of the ``ttfts`` rows that know it.
+        ttft_us: microseconds to the first text; ``ttfts``: the number of rows with one.
         timed_tokens, timed_us: generated tokens, and the microseconds they took (the engine's own where
-            known), of the rows that know both; ``tokens_per_s``: their ratio.
+            known), of the rows with both; ``tokens_per_s``: their ratio.
         tokens_per_pass: ``mean_accepted_length`` if tokens of a draft model are known.
     """
 

@@ -88,10 +88,10 @@ class Ledger:
             await committed
 
     def add(self, call: Call) -> Awaitable[None] | None:
-        """Record a finished call, and return what to wait for; None for nothing.
+        """Record a finished call; return an awaitable for the call to wait for, or None.
 
-        With ``sync``, that is the commit of its row, or the failure to do so. With ``batch`` a call waits
-        only if very many rows are waiting. A failing ledger raises nothing. The call waits ``patience_s`` at
+        With ``sync``, it ends when the row is committed or cannot be. With ``batch`` a call waits only if
+        very many rows are waiting. A failing ledger raises nothing. The call waits ``patience_s`` at
         most; after one such timeout, further calls do not wait until the ledger has caught up.
         """
         return None if self._writer is None else self._writer.add(encoded_rows(call))
@@ -115,7 +115,7 @@ class Ledger:
             limit: return only this many of the newest calls.
 
         Raises:
-            LedgerError: the ledger cannot be read; the message names the ledger and the way out.
+            LedgerError: the ledger cannot be read; the message names the ledger and what to do.
         """
         found = {str(row[0]): row for row in self._in_memory(since, until)}
         found |= {str(row[0]): row for row in self._stored(since, until, newest=limit)}

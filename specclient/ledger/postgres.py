@@ -57,18 +57,18 @@ T = TypeVar("T")
 #: Rows fetched at a time, so that memory is bounded.
 _PAGE = 2000
 _CONNECT_S = 5
-#: Seconds after which a server that does not answer is given up, so that no thread waits for it for ever.
+#: Seconds without an answer after which a connection is broken off, so that no thread waits for ever.
 SILENT_S = 60.0
-#: Limits of a transaction at the server, in milliseconds: of a statement, and of the time between two, after
-#: which the server ends the transaction of a suspended process, whose lock would stop all writers. They hold
-#: for the transaction alone, as poolers share connections.
+#: Limits of a transaction at the server, in milliseconds: for one statement, and for the time between two.
+#: The second ends the transaction of a suspended process, whose lock would stop all writers. Both are set for
+#: the transaction only, because poolers share connections.
 _LIMITS = (
     "set_config('statement_timeout', '30000', true), "
     "set_config('idle_in_transaction_session_timeout', '60000', true)"
 )
 #: The advisory lock of writers: shared for adding rows, which do not conflict, exclusive for all else.
 _LOCK = 0x5EC_C057
-_LOCK_TO_UPGRADE = text(f"SELECT pg_advisory_xact_lock({_LOCK})")  # which may take long
+_LOCK_TO_UPGRADE = text(f"SELECT pg_advisory_xact_lock({_LOCK})")  # no time limit: upgrades may take long
 _LOCK_EXCLUSIVE = text(f"SELECT {_LIMITS}, pg_advisory_xact_lock({_LOCK})")
 _LOCK_SHARED = text(f"SELECT {_LIMITS}, pg_advisory_xact_lock_shared({_LOCK})")
 
@@ -180,7 +180,7 @@ class PostgresStore:
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """Break the connections off after :data:`SILENT_S`; who waits for an answer then gets an error."""
+        """Break the connections off after :data:`SILENT_S`, which raises an error in the waiting thread."""
         timer = threading.Timer(SILENT_S, self._break_off)
         timer.daemon = True
         timer.start()
@@ -192,7 +192,7 @@ class PostgresStore:
     def _break_off(self) -> None:
         for connection in tuple(self._connections):
             with (
-                suppress(Exception),  # it is closed already, or the driver tells no socket
+                suppress(Exception),  # it is closed already, or the driver does not expose its socket
                 socket.socket(fileno=os.dup(connection.fileno())) as end,
             ):
                 end.shutdown(socket.SHUT_RDWR)
@@ -239,9 +239,8 @@ class PostgresStore:
                 return
         with engine.begin() as connection:
             connection.execute(_LOCK_TO_UPGRADE)
-            upgrade(
-                _executing(connection), self._version(connection), _TYPES
-            )  # or another process has done it
+            # The version is read again: another process may have upgraded meanwhile.
+            upgrade(_executing(connection), self._version(connection), _TYPES)
 
     def _version(self, connection: Connection) -> int:
         inspector = inspect(connection)

@@ -18,7 +18,7 @@ from specclient.ledger.sums import DIMENSION_NAMES, SUMMED_COLUMNS, hour_of, sum
 
 __all__ = ["SELECT_SUMMED", "add_rows", "hour_ceil", "hour_floor", "prune", "rebuild"]
 
-#: Reads what the sums are computed from, of the rows that started in a span of time.
+#: Reads the columns that are summed, of the rows that started in a span of time.
 SELECT_SUMMED = (
     f"SELECT {', '.join(SUMMED_COLUMNS)} FROM {CALLS_TABLE} "  # noqa: S608
     f"WHERE {ORDER_COLUMN} >= :since AND {ORDER_COLUMN} < :until"
@@ -61,7 +61,7 @@ def prune(execute: Execute, before: datetime) -> int:
 
 
 def _store(execute: Execute, groups: dict[GroupKey, list[int]]) -> None:
-    for key in sorted(groups):  # in one order, so that two writers cannot wait for each other
+    for key in sorted(groups):  # one order for all writers prevents deadlocks
         execute(_ADD, dict(zip(_NAMES, (*key, *groups[key]), strict=True)))
 
 

@@ -95,13 +95,16 @@ class LedgerRow:
 
     Attributes:
         started_at: UTC.
-        model: as requested; ``served_model``: as the response names it; ``route``: as chosen.
+        model: as requested.
+        served_model: as the response names it.
+        route: as chosen.
         method, drafted, accepted, steps, predicted_accepted, predicted_rejected: as in ``Speculation``.
         cost_nano: nano-dollars, None for an unpriced call; ``cost_by_kind`` sums to it.
         ttft_s, latency_s, engine_s: as in ``Call``, seconds.
         decision: ``chosen``, ``reason`` and each candidate with its verdict.
         attempts: number of attempts; 0 if the row is itself an attempt, counted in its parent's row.
-        parent: ``id`` of the call that this one is a part of; ``purpose``: what the part was for.
+        parent: ``id`` of the call of which this one is a part.
+        purpose: the purpose of that part.
         strategy, pair, metadata, session: as in ``Call``.
         speculation: every known field of ``Speculation``; None if nothing is known.
         counts: as in ``Call``. Each count has a column and a property of its name, None where it is unknown.

@@ -31,7 +31,7 @@ SCHEMA_VERSION = max(*(each.since for each in COLUMNS), *(each.since for each in
 
 
 def _check_versions() -> None:
-    """Raise ValueError if a ``since`` cannot be true; the snapshots in the tests check the others."""
+    """Raise ValueError if a ``since`` is impossible; the snapshots in the tests check the possible ones."""
     versions = {each.since for each in COLUMNS} | {each.since for each in FIGURES}
     if missing := sorted(set(range(1, SCHEMA_VERSION)) - versions):
         raise ValueError(f"no column and no figure has since={missing[0]}; schema versions have no gaps")

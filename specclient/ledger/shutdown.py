@@ -78,7 +78,7 @@ def obey_pending_sigterm() -> None:
 def _on_term(_: int, __: FrameType | None) -> None:
     global _sigterm_pending  # noqa: PLW0603
     if any(writer.owner == threading.get_ident() for writer in live_writers()):
-        _sigterm_pending = True  # the write goes on and ends in `obey_pending_sigterm`
+        _sigterm_pending = True  # the write goes on; `obey_pending_sigterm` then ends the program
     else:
         _die()
 

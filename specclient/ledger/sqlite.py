@@ -112,7 +112,7 @@ class SQLiteStore:
             connection.close()
 
     def abandon(self) -> None:
-        """Drop the connection without closing it: it stays referenced, as collection would close it."""
+        """Drop the connection without closing it; a reference keeps garbage collection from closing it."""
         _inherited.append(self._connection)
         self._connection = None
 
@@ -183,7 +183,8 @@ class SQLiteStore:
             return
         connection.execute("PRAGMA journal_mode=WAL").close()  # stored in the file
         connection.execute("BEGIN IMMEDIATE").close()
-        upgrade(_executing(connection), self._version(connection), _TYPES)  # or another process has done it
+        # The version is read again: another process may have upgraded meanwhile.
+        upgrade(_executing(connection), self._version(connection), _TYPES)
         connection.execute("COMMIT").close()
 
     def _version(self, connection: sqlite3.Connection) -> int:

@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 __all__ = ["LEDGER_HINT", "Execute", "LedgerStore", "RowValues", "SQLValue"]
 
-#: The way out that every error message about a ledger ends with.
+#: The advice at the end of every error message about a ledger.
 LEDGER_HINT = "set SPECCLIENT_LEDGER to another file or database URL, or to 'off'"
 
 SQLValue = str | int | float | None
@@ -29,8 +29,8 @@ class Execute(Protocol):
 class LedgerStore(Protocol):
     """A database of calls. Opens nothing until it is first written or read.
 
-    All methods but :meth:`query` must be called by one thread at a time. Every method raises LedgerError,
-    which names the database and the way out, for any failure of the database.
+    All methods but :meth:`query` must be called by one thread at a time. Every method raises LedgerError for
+    any failure of the database; its message names the database and what to do.
     """
 
     @property

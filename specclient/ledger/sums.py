@@ -63,7 +63,7 @@ DIMENSIONS = (
 )
 DIMENSION_NAMES = tuple(each.name for each in DIMENSIONS)
 
-#: The columns of ``calls`` that the sums are computed from, the dimensions' columns first.
+#: The columns of ``calls`` from which the sums are computed, the dimensions' columns first.
 SUMMED_COLUMNS = tuple(
     dict.fromkeys(
         [*(each.column for each in DIMENSIONS), *(name for figure in FIGURES for name in figure.columns)]

@@ -19,9 +19,9 @@ logger = logging.getLogger("specclient")
 
 #: Seconds without rows after which the thread ends and the connection closes; the next row starts both again.
 IDLE_S = 5.0
-#: Number of waiting rows that is written at once, without waiting for more.
+#: Number of waiting rows from which they are written without waiting for more.
 _BATCH = 2_000
-#: Number of waiting rows above which calls wait for the database in ``batch``, too.
+#: Number of waiting rows from which calls wait for the database even in ``batch``.
 _MAX_UNAWAITED = 5_000
 
 CommitFuture = asyncio.Future[bool]
@@ -75,7 +75,7 @@ class LedgerWriter:
         self._reported = 0  # rows that were reported as not written
 
     def add(self, rows: Sequence[RowValues]) -> Awaitable[None] | None:
-        """Queue rows. If calls wait for their rows, return what ends when they are committed, or cannot be.
+        """Queue rows; if calls wait for them, return an awaitable that ends with their commit or failure.
 
         A failing store raises nothing. A call waits ``patience_s`` at most; after one such timeout, further
         calls do not wait until the writer has caught up.
