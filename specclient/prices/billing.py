@@ -1,4 +1,4 @@
-"""Billing: exact dollars by kind, from rates and what a call used.
+"""Billing: exact dollars by kind, from rates and the usage of a call.
 
 Money is ``Decimal`` throughout. A price per million tokens times a count is exact and not rounded. Engine
 time is measured, and its cost is rounded to the nano-dollar.
@@ -110,7 +110,7 @@ class BillingContext:
 
     Attributes:
         engine_s: seconds of engine time, None if unknown.
-        latency_s: seconds the call took; used as an estimate if the engine time is unknown.
+        latency_s: seconds of the call; the estimate if the engine time is unknown.
         rejected_billed: whether the rejected tokens of a prediction are billed and so part of ``completion``
             (OpenAI, "Predicted Outputs"); None, unknown, counts as True.
     """
@@ -293,7 +293,7 @@ def _without_excess(usage: Usage, rates: PriceRates, context: BillingContext) ->
 
 
 def _cut(usage: Usage, total: int, names: Iterable[str]) -> dict[str, int]:
-    """Return the counts of these names, each at most what the counts before it leave of the total."""
+    """Return the counts of these names, each cut to the rest of the total after those before it."""
     counts = {}
     for name in names:
         counts[name] = min(getattr(usage, name) or 0, total)

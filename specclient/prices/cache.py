@@ -39,8 +39,10 @@ class ModelPrice:
     """The price of a model in the catalogue.
 
     Attributes:
-        vendor: the model's vendor; ``model``: its id there; ``catalogue``: the catalogue, in words.
-        fixed_rates: its rates, if they have neither dates, hours of the day nor tiers.
+        vendor: the model's vendor.
+        model: its id at the vendor.
+        catalogue: the catalogue's name, for people.
+        fixed_rates: its rates, if they depend neither on dates, hours of the day nor tiers.
         listed: otherwise the catalogue's entry, from which the rates are read for each call.
     """
 
@@ -152,7 +154,7 @@ def _checked(entry: Any) -> Any:
 
 
 def _read(entry: Mapping[str, Any] | None) -> ModelPrice | None:
-    """Return the price of an entry. A malformed entry raises whatever reading it raises."""
+    """Return the price of an entry; a malformed one raises an error that loading suppresses."""
     if entry is None:
         return None
     stored = entry["rates"]

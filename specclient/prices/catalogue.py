@@ -52,7 +52,7 @@ class CatalogueModel:
     Attributes:
         vendor: the vendor it was looked up for.
         model: its entry, with dated prices.
-        catalogue: the catalogue, in words.
+        catalogue: the catalogue's name, for people.
     """
 
     vendor: str
@@ -100,7 +100,7 @@ def find_model(vendor: str, model: str) -> CatalogueModel | None:
     with import_lock:
         from genai_prices.data_snapshot import find_provider_by_id  # noqa: PLC0415 - takes 0.2 s
 
-    if model.startswith("arn:"):  # of AWS: its last part is the model's id, or one that no catalogue knows
+    if model.startswith("arn:"):  # AWS: its last part is the model's id, or an id unknown to any catalogue
         model = model.rpartition("/")[2]
     provider = find_provider_by_id(snapshot.providers, vendor)
     match = None if provider is None else provider.find_model(model.lower(), all_providers=snapshot.providers)
@@ -174,7 +174,7 @@ def save_catalogue(content: bytes, *, fetched: datetime, env: Mapping[str, str])
         raw = json.loads(content)
         providers = _providers(raw)
         priced = any(rates_at(model, fetched, 0) for each in providers for model in each.models)
-    except Exception as error:  # noqa: BLE001 - whatever the library makes of foreign data
+    except Exception as error:  # noqa: BLE001 - the library may raise anything on foreign data
         raise ConfigurationError(f"the fetched data is not a price catalogue: {_line(error)}") from None
     if not priced:
         raise ConfigurationError("the fetched data is not a price catalogue: it has no model with a price")

@@ -1,4 +1,4 @@
-"""The file of a fetched price catalogue, and what identifies the catalogue in use."""
+"""The file of a fetched price catalogue, and the text that identifies the catalogue in use."""
 
 from __future__ import annotations
 

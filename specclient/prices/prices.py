@@ -25,8 +25,8 @@ __all__ = ["Prices"]
 
 LOCAL = "local"
 
-#: The id of Amazon Bedrock's prices, and the service tiers that the catalogue lists them for. Flex and
-#: priority have other prices, which it does not list (https://aws.amazon.com/bedrock/pricing/).
+#: The id of Amazon Bedrock's prices, and the service tiers whose prices the catalogue lists. It lists no flex
+#: and priority prices, which differ (https://aws.amazon.com/bedrock/pricing/).
 _AWS = "aws"
 _AWS_LISTED = (None, "default")
 
@@ -44,7 +44,7 @@ class Prices:
     """Prices from a client's settings and the catalogue.
 
     Args:
-        settings: ``prices`` and ``local`` are read.
+        settings: the source of ``prices`` and ``local``.
         now: the clock, used for predictions.
     """
 
@@ -147,8 +147,8 @@ class Prices:
         """Return the dollars a call of this size would cost now, None if unknown. Logs nothing.
 
         Args:
-            engine_s, latency_s: predicted seconds of engine time and of the call. The other arguments are
-                those of :meth:`price`.
+            engine_s, latency_s: predicted seconds of engine time and of the call. For other arguments, see
+                :meth:`price`.
         """
         quote = self.quote(provider, model, price_provider=price_provider, prompt=prompt_tokens)
         if quote is None:
@@ -172,8 +172,7 @@ class Prices:
         Args:
             at: a date, now by default.
             prompt: tokens of the prompt, for prices that rise with its length.
-            traffic: as in :class:`specclient.types.usage.Usage`. The other arguments are those of
-                :meth:`price`.
+            traffic: as in :class:`specclient.types.usage.Usage`. For other arguments, see :meth:`price`.
         """
         names = [name for name in (served, model) if name]
         table = self._table([f"{provider}/{name}" for name in names])

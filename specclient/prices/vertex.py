@@ -3,8 +3,8 @@
 Sources: Google, "Agent Platform pricing" (https://cloud.google.com/vertex-ai/generative-ai/pricing),
 "Priority PayGo", "Flex PayGo" and "Provisioned Throughput"; Anthropic, "Claude on Vertex AI", global and
 regional endpoints. The catalogue lists the prices of the location ``global`` and of standard traffic. A
-model whose price there is another one, or whose price at the location or of the traffic no page states, is
-unpriced.
+model is unpriced if its listed price does not apply to Vertex AI, or if no page states its price for the
+location or the kind of traffic.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from specclient.providers.vertex.place import PRICES, REGIONAL_PRICES
 from specclient.types.request import Request
 
-#: The ids of these prices, and the catalogue's id of the prices that they follow from.
+#: The ids of these prices, and the catalogue's id of the prices from which they follow.
 IDS: Final = frozenset({PRICES, REGIONAL_PRICES})
 CATALOGUE_ID: Final = "google"
 
@@ -28,7 +28,7 @@ _PRIORITY_FACTOR, _FLEX_FACTOR = Decimal("1.8"), Decimal("0.5")
 _PRIORITY_HEADER = "x-vertex-ai-llm-shared-request-type"
 _ONE, _PREMIUM = Decimal(1), Decimal("1.1")
 
-#: Models whose price here differs from that in Gemini's API, which the catalogue lists.
+#: Models whose price in Vertex AI differs from the listed price of Gemini's API.
 _OTHER_PRICE = re.compile(r"gemini-2\.0-flash(?!-lite)|claude-3-5-haiku|.*-cyber")
 #: Models with one price at all locations: Claude before 4.5, Gemini before 3, and text embeddings.
 _EVERYWHERE = re.compile(
@@ -43,9 +43,9 @@ _IRREGULAR_FLEX = re.compile(r"gemini-2\.5-")
 
 
 def dearest_traffic(request: Request) -> str | None:
-    """Return the kind of traffic with the highest price that a request may be served as; None for standard.
+    """Return the most expensive kind of traffic as which a request may be served; None for standard.
 
-    "Priority PayGo" is asked for by a header, or by the service tier.
+    A header, or the service tier, requests "Priority PayGo".
     """
     asked = [value for name, value in request.options.headers.items() if name.lower() == _PRIORITY_HEADER]
     asked += [
@@ -55,7 +55,7 @@ def dearest_traffic(request: Request) -> str | None:
 
 
 class PriceFactor(NamedTuple):
-    """The factor of a model's listed prices, and what it is for; empty for a factor of one."""
+    """The factor of a model's listed prices, and a note that explains it; empty for a factor of one."""
 
     factor: Decimal
     note: str = ""
