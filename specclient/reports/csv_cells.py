@@ -1,4 +1,4 @@
-"""Cells of CSV files that a spreadsheet does not take for formulas."""
+"""Cells of CSV files, escaped so that spreadsheets do not run them as formulas."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def safe_cell(value: Any) -> Any:
     """Return a cell's value; a text that a spreadsheet would run as a formula gets a leading apostrophe.
 
     Names of models, tags and sessions come from requests, so they may hold ``=HYPERLINK(…)``. Numbers stay
-    numbers, also negative ones and amounts in text. Carriage returns become line feeds, because the csv
-    module does not quote them, and what follows one would be the first cell of a row.
+    unchanged, including negative ones and amounts in text. Carriage returns become line feeds: the csv module
+    does not quote them, so the text after one would begin a new row.
     """
     if not isinstance(value, str):
         return value

@@ -1,4 +1,4 @@
-"""Group names of reports, and the values they read from a row."""
+"""Group names of reports, and the functions that read a group's value from a row."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from specclient.reports.savings import Saving, SavingsBy, savings
 
 __all__ = ["MAX_ROWS_READ", "CallFilter", "LedgerReader", "ReportSet", "matching_rows", "read_reports"]
 
-#: Largest number of calls of which every row is read, for exact percentiles and the savings of speculation.
+#: Largest number of calls whose rows are all read, for exact percentiles and the savings of speculation.
 MAX_ROWS_READ = 20_000
 
 

@@ -101,7 +101,7 @@ def savings(rows: Iterable[LedgerRow], by: SavingsBy = "pair") -> tuple[Saving, 
     same target; otherwise the largest possible saving is computed from the call's own passes.
 
     Args:
-        rows: speculated calls, and the other calls, which give the speed of the targets alone.
+        rows: speculated calls, and other calls, from which the speed of the targets alone follows.
         by: the grouping.
 
     Raises:
@@ -132,7 +132,7 @@ def savings(rows: Iterable[LedgerRow], by: SavingsBy = "pair") -> tuple[Saving, 
 
 
 def _speculated(row: LedgerRow) -> bool:
-    """Return whether drafts of any kind were verified for this call, as far as its response says."""
+    """Return whether the response of this call reports verified drafts of any kind."""
     speculation = row.speculation or {}
     return bool(
         row.drafted

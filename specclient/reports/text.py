@@ -61,7 +61,7 @@ def _digits(value: Decimal) -> str:
 
 
 def cost_of(totals: CallTotals) -> str:
-    """Return the cost of a group as text: unknown, not zero, if all calls that may cost are unpriced."""
+    """Return the cost of a group as text: unknown, not zero, if every billable call is unpriced."""
     if totals.unpriced and not totals.cost_nano:
         return "unknown"
     return format_dollars(totals.cost, estimated=totals.estimated)
@@ -84,7 +84,7 @@ class ReportColumn:
 
     Attributes:
         title: its heading.
-        rank: columns of the highest rank are left out first where there is no room; 0 never is.
+        rank: columns of the highest rank are omitted first if there is no room; 0 never is.
     """
 
     title: str
@@ -101,7 +101,7 @@ class ReportColumn:
         return UNKNOWN if value is None else FORMS[self._form](value, rounded)
 
     def is_shown(self, total: CallTotals) -> bool:
-        """Return whether the column says anything about a report, given the report's total."""
+        """Return whether the column has information about a report, given the report's total."""
         value = getattr(total, self._figure.name)
         return self._always or (value is not None if isinstance(self._figure, Computed) else bool(value))
 
@@ -116,7 +116,7 @@ REPORT_COLUMNS: tuple[ReportColumn, ...] = tuple(
 
 
 def visible_columns(report: CostReport) -> list[ReportColumn]:
-    """Return the columns that say anything about a report."""
+    """Return the columns with information about a report."""
     return [column for column in REPORT_COLUMNS if column.is_shown(report.total)]
 
 
