@@ -1,1 +1,1 @@
-"""Speculation telemetry: what servers report in answers, in headers and by Prometheus counters."""
+"""Speculation telemetry: servers' reports in answers, in headers and in Prometheus counters."""

@@ -1,4 +1,4 @@
-"""Collects what an answer reports of speculation, in any server's format, into one ``Speculation``.
+"""Collects an answer's reports on speculation, in any server's format, into one ``Speculation``.
 
 A format is recognised by its fields, not by the server that was called: gateways pass fields on, and servers
 imitate each other. Figures that are not reported stay None, which means unknown and not zero. TGI, Ollama,
@@ -102,7 +102,7 @@ class TelemetryCollector:
 def extract_speculation(
     answer: Any, *, predicted: bool = False, headers: Mapping[str, str] | None = None
 ) -> Speculation | None:
-    """Return what one answer reports of speculation; None where it reports nothing.
+    """Return the speculation that one answer reports; None where it reports nothing.
 
     Args:
         answer: an answer, a chunk, or a record of TensorRT-LLM's ``/perf_metrics``; a mapping or a wire

@@ -1,4 +1,4 @@
-"""The tables of telemetry: what servers report of speculation in answers, and by Prometheus metrics.
+"""The tables of telemetry: servers' reports on speculation in answers and in Prometheus metrics.
 
 To support another server, add a row to :data:`FORMATS` for its answers, with a parser in
 :mod:`specclient.telemetry.parsers`, and a row to :data:`SERVER_METRICS` for its metrics, which needs no
@@ -23,7 +23,7 @@ class TelemetryFormat:
     """One place where a server reports speculation.
 
     Attributes:
-        name: the name in ``Speculation.source`` and ``Capabilities.telemetry``; rows of the same name are
+        name: the name in ``Speculation.source`` and ``Capabilities.telemetry``; several rows of one name are
             several places of one format.
         location: the object that holds the fields.
         fields: the fields by which the format is recognised; without any of them it is not used.

@@ -1,4 +1,4 @@
-"""Probes what an endpoint supports and reports, by a few short requests.
+"""Probes the features and reports of an endpoint by a few short requests.
 
 An answer alone proves nothing, because most servers ignore unknown fields. So each finding is confirmed by a
 second request that a server with this feature must answer differently.
@@ -95,7 +95,7 @@ class ProbeReport:
                 known["prefill"] = "assistant" if supported else False
             elif name == "verification" and supported is not None:
                 known["verification"] = self.verification if supported else False
-        if self.formats:  # that a few short answers report nothing proves nothing
+        if self.formats:  # their absence from a few short answers proves nothing
             known["telemetry"] = self.formats
         return known
 
@@ -105,7 +105,7 @@ async def probe(send: ProbeSender, capabilities: Capabilities, *, prefill: bool 
 
     Args:
         send: sends a request and returns its outcome.
-        capabilities: what is known of the endpoint; its form of verification is tried first.
+        capabilities: the known capabilities of the endpoint; their form of verification is tried first.
         prefill: whether to probe a partial assistant turn.
 
     Raises:

@@ -1,7 +1,7 @@
 """Speculation figures from a server's Prometheus counters: the difference between two reads.
 
 For servers that report nothing in their answers (TGI), or only if they were started with an option (vLLM).
-The counters are those of the whole server: with concurrent requests, the difference is that of all of them.
+The counters are those of the whole server, so the difference includes all concurrent requests.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
 
 _BY_NAME = {name: server for server in SERVER_METRICS for name in server.counters}
 
-#: Exists only in vLLM's engine V0, which did not count passes, and counted tokens after a rejected one as
+#: A counter of vLLM's engine V0 only, which counted no passes, and counted tokens after a rejected one as
 #: accepted.
 _VLLM_V0 = "vllm:spec_decode_num_emitted_tokens_total"
 
