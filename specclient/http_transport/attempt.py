@@ -24,11 +24,11 @@ _CLOSE_S = 1.0
 class HTTPAttempt:
     """One HTTP attempt, and its response once received.
 
-    An attempt of failover is something else: it is one route, and may take several HTTP attempts.
+    Not to be confused with an attempt of failover, which is one route and may take several HTTP attempts.
 
     Attributes:
         adapter: the client that sends it.
-        request: the request as sent; it is what ``authorize`` returned.
+        request: the request as sent, as returned by ``authorize``.
         limits: the time limits in force.
         response_limits: the limits on the size of the response.
         attempts: the attempt's number, from 1.
@@ -88,7 +88,7 @@ class HTTPAttempt:
         return errors.connection_failure(error, self.request, self.limits, begun=begun)
 
     def secrets(self) -> Secrets:
-        """Return the secrets of the request and of what the user's client has added to it."""
+        """Return the secrets of the request, including those that the user's client has added."""
         return errors.secrets_of(self.request, None if self.response is None else self.library())
 
     async def open(self, headers: Mapping[str, str]) -> None:
@@ -102,7 +102,7 @@ class HTTPAttempt:
         seconds: float | None = None
         if request.files is None and (content is None or isinstance(content, bytes)):
             seconds = self.limits.until_headers(0 if content is None else len(content))
-        limit = asyncio.timeout(seconds)  # of a file, which may take any time to send, None
+        limit = asyncio.timeout(seconds)  # None for a file, which may take any time to send
         try:
             async with limit:
                 response = await self.adapter.open(request, headers, self.limits)

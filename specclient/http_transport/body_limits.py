@@ -8,7 +8,7 @@ from specclient.errors import ResponseTooLargeError
 from specclient.http_transport.clients.timeouts import AnswerTimeoutError
 from specclient.types.limit import RATIO_FROM_BYTES, ResponseLimits
 
-#: The most of an error response that is read. The rest is dropped, so that the error keeps its status.
+#: Bytes of an error response that are read. The rest is dropped, so that the error keeps its status.
 MAX_ERROR_BODY_BYTES = 4 * 2**20
 
 DEFAULT_RESPONSE_LIMITS = ResponseLimits()

@@ -17,8 +17,8 @@ T = TypeVar("T")
 class RequestCancelScope:
     """The scope of one request with all its attempts, which its deadline or ``Transport.aclose`` can end.
 
-    It cancels the reader's task and then withdraws the cancellation. Closing the connection would not be
-    enough, because aiohttp would let the reader wait forever.
+    To end a request, it cancels the reader's task and then withdraws the cancellation. Closing the
+    connection would not suffice, because aiohttp would let the reader wait forever.
 
     Args:
         request: the request; its deadline counts from now.

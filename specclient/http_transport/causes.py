@@ -14,7 +14,7 @@ from specclient.types.wire import Secrets, WireRequest
 
 __all__ = ["httpx_cause", "httpx_request"]
 
-#: Exceptions of aiohttp and the class that httpx raises in their place.
+#: Exceptions of aiohttp for which httpx raises RemoteProtocolError.
 _PROTOCOL_ERRORS = frozenset({"ClientPayloadError", "ServerDisconnectedError", "ClientResponseError"})
 
 

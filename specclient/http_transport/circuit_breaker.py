@@ -27,7 +27,7 @@ _HEALTHY = frozenset({501})  # 5xx statuses of a healthy server
 
 
 class BreakerPermit(NamedTuple):
-    """An HTTP attempt that was let through: its deployment, its start, and whether it is the probe."""
+    """The permit of an HTTP attempt: its deployment, its start, and whether it is the probe."""
 
     deployment: str
     at: float
@@ -102,7 +102,7 @@ class CircuitBreaker:
             if failing.opens_until is None:
                 return BreakerPermit(deployment, now, probe=False)
             failing.probe_at = now
-            failing.opens_until = now + failing.rest_s  # does not wait longer for a probe that hangs
+            failing.opens_until = now + failing.rest_s  # bounds the wait for a probe that hangs
             return BreakerPermit(deployment, now, probe=True)
 
     def answered(self, permit: BreakerPermit, status: int) -> None:

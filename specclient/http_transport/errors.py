@@ -50,7 +50,7 @@ _UNSENT = frozenset(
     }
 )
 
-#: The status whose class of errors an error of AWS has by its type, where it is not that of the response.
+#: For error types of AWS whose class does not follow from the status of the response: the status that does.
 _STATUS_OF_TYPE: Mapping[str | None, int] = {"ServiceQuotaExceededException": 429}
 
 
@@ -105,7 +105,7 @@ def connection_failure(
 
 
 def _exceeded_limit(error: BaseException) -> str | None:
-    """Return which time limit an exception is about; None if it is no timeout."""
+    """Return the time limit that was exceeded; None if the exception is no timeout."""
     if isinstance(error, AnswerTimeoutError):
         return "read"
     return _TIMEOUTS.get(type(error).__name__, _READ)[0] if _is_timeout(error) else None
@@ -243,7 +243,7 @@ def _shown_body(content: bytes, secrets: Secrets) -> tuple[str, object]:
         text = secrets.redact(text)
         return text, text.strip()
     shown = secrets.redact(body)
-    # Serialized again: an escaped secret in the JSON text would be missed by a search in the text.
+    # Serialized again: a search in the JSON text would miss an escaped secret.
     return (text, body) if shown == body else (json.dumps(shown), shown)
 
 
@@ -269,7 +269,7 @@ def _shown_request(carrier: Any, content: bytes | None, secrets: Secrets) -> Any
 
 
 def _encoded(text: str, charset: str | None) -> bytes:
-    """Return a text in the charset of a response; in UTF-8 if that is no encoding of texts, as ``base64``."""
+    """Return a text in the charset of a response, or in UTF-8 if that is no text encoding (``base64``)."""
     with contextlib.suppress(LookupError, ValueError):
         return text.encode(charset or "utf-8", "replace")
     return text.encode("utf-8", "replace")

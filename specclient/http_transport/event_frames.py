@@ -30,14 +30,14 @@ _BYTES, _TEXT = 6, 7
 
 
 class FrameDecoder:
-    """The decoder of one stream, with the methods of :class:`SSEDecoder`.
+    """The decoder of one stream, with the interface of :class:`SSEDecoder`.
 
     An event has its payload as ``data`` and its ``:event-type`` as type. An exception's type is its
     ``:exception-type``, whose name ends with ``Exception``. An error without a payload has the type ``error``
     and an object with ``code`` and ``message``.
 
     Args:
-        most: the most bytes of one frame, complete or not.
+        most: the maximum bytes of one frame, complete or not.
     """
 
     __slots__ = ("_most", "_pending")

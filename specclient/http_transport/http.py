@@ -64,7 +64,7 @@ class Transport:
         random: returns a number from [0, 1).
 
     Attributes:
-        usage_refused: base URLs of endpoints that have refused a stream that asks for its usage.
+        usage_refused: base URLs of endpoints that have refused a stream with a request for usage.
 
     Raises:
         ConfigurationError: an argument is invalid.
@@ -108,7 +108,7 @@ class Transport:
 
         Args:
             http_client, timeout, max_retries: see the class.
-            response_limits: as well; None for those of this transport.
+            response_limits: see the class; None for those of this transport.
         """
         other = copy.copy(self)
         other.response_limits = response_limits or self.response_limits
@@ -209,7 +209,7 @@ class Transport:
                 if isinstance(error, CircuitOpenError) and scope.failure is not None:
                     if isinstance(scope.failure, APIConnectionError):
                         scope.failure.sent = False
-                    raise scope.failure from scope.failure.__cause__  # more informative: of its own attempt
+                    raise scope.failure from scope.failure.__cause__  # more informative than an open circuit
                 scope.failure = error
                 unreported[:] = [
                     _failed_attempt(error, self._clock() - started_at, waited=attempt.permit is None)
@@ -246,7 +246,7 @@ class Transport:
     async def _try_authorized(
         self, attempt: HTTPAttempt, scope: RequestCancelScope, *, stream: bool
     ) -> HTTPAttempt:
-        """Make one attempt; if its token is refused and can be replaced, once more with another one."""
+        """Make one attempt, and another one with a new token if its token is refused and can be replaced."""
         request = attempt.request
         try:
             return await self._try(attempt, scope, stream=stream)

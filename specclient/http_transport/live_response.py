@@ -1,7 +1,7 @@
 """Responses of httpx or httpx2 whose body is read through a stream of this package.
 
-A caller may read or close the HTTP response of a stream itself. The library's own response cannot serve that,
-because this package reads its bytes, for the call's record, in another event loop or by aiohttp.
+A caller may read or close the HTTP response of a stream itself. The library's own response cannot be used for
+that, because this package reads its bytes for the call's record, in another event loop or by aiohttp.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _response_class(name: str) -> Any:
             return self._content
 
         def iter_bytes(self, chunk_size: int | None = None) -> Iterator[bytes]:
-            # The pieces are decompressed already, so that the headers must not be followed.
+            # The pieces are decompressed already, so the content-encoding header must be ignored.
             kept = hasattr(self, "_content")
             yield from super().iter_bytes(chunk_size) if kept else self.iter_raw(chunk_size)
 
@@ -144,10 +144,10 @@ def _response_class(name: str) -> Any:
 
 
 def captured_pieces(http: Any, read_on: Callable[[], bool]) -> Iterator[bytes]:
-    """Yield the bytes that the events of a stream are decoded from.
+    """Yield the bytes from which the events of a stream are decoded.
 
     Args:
-        http: has them as ``captured``.
+        http: the stream of events, which has them as ``captured``.
         read_on: reads the next events, which captures their bytes; returns whether there were any.
     """
     more = True

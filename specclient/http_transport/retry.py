@@ -71,7 +71,7 @@ def _parse_instant(text: str) -> datetime | None:
     for parse in (datetime.fromisoformat, parsedate_to_datetime):
         try:
             instant = parse(text)
-        except (ValueError, OverflowError, TypeError, IndexError):  # what the parsers raise for nonsense
+        except (ValueError, OverflowError, TypeError, IndexError):  # raised by the parsers for invalid text
             continue
         return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
     return None

@@ -31,7 +31,7 @@ class SSEDecoder:
     """The decoder of one stream. Its work is linear in the bytes, however they are split into chunks.
 
     Args:
-        most: the most bytes of one event, complete or not.
+        most: the maximum bytes of one event, complete or not.
 
     Attributes:
         retry_ms: the last reconnection time that the stream has set, in milliseconds, or None.

@@ -1,4 +1,4 @@
-"""Blocking requests to services that give tokens, by a client of their own or of the user."""
+"""Blocking requests to token services, by an own client or the user's."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def get_token_from(
 
     Args:
         url: its address.
-        what: the token, for errors.
+        what: names the token in errors.
         http_client: the user's client; None for a new one.
         params, headers: of the request.
         timeout: seconds.

@@ -37,8 +37,8 @@ class Upload:
         if hasattr(source, "read"):
             self.once = self._start is None
         else:
-            walk: Callable[[Any], Any] = aiter if self.is_async else iter
-            self.once = walk(source) is source
+            iterate: Callable[[Any], Any] = aiter if self.is_async else iter
+            self.once = iterate(source) is source
 
     @property
     def headers(self) -> dict[str, str]:
@@ -47,7 +47,7 @@ class Upload:
 
     @property
     def can_send_again(self) -> bool:
-        """Whether it can be read again: it is no iterator and no pipe, and has not been closed."""
+        """Whether it can be read again: it is neither an iterator nor a pipe, and is not closed."""
         return not self.once and (self._start is None or _position(self._source) is not None)
 
     @property

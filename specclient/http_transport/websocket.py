@@ -48,7 +48,7 @@ class _ClosedError(APIConnectionError):
     """
 
     def __init__(self, error: ConnectionClosed, message: str) -> None:
-        # Not by the initializers of the base classes, each of which calls the other's with its own arguments.
+        # The initializers of the base classes call each other with different arguments, so they are not used.
         self.rcvd, self.rcvd_then_sent = error.rcvd, error.rcvd_then_sent
         self.args = (message,)
         self.message = message

@@ -57,7 +57,7 @@ class RateLimitBucket:
         return True
 
     def ready(self, cost: float, now: float, before: float = 0.0) -> float:
-        """Return when ``cost`` can be deducted, ``now`` or later; at most the capacity is waited for.
+        """Return when ``cost`` can be deducted, ``now`` or later; a larger cost waits for the full capacity.
 
         Args:
             cost: units.

@@ -28,7 +28,7 @@ class _RetryAfterPause:
 
     Attributes:
         since, until: its start and end.
-        longest_s: the longest delay that one of its refusals has asked for.
+        longest_s: the longest delay requested by one of its refusals.
     """
 
     since: float = -math.inf
@@ -52,8 +52,8 @@ class QueuedRequest(QueueWaiter):
     Args:
         cost: the tokens it will use.
         queued_at: when it was queued.
-        learned_s: the seconds that the queue had waited for learned limits by then.
-        patient: whether it waits for learned limits at all.
+        learned_s: the queue's total wait for learned limits up to then, in seconds.
+        patient: whether it waits for learned limits.
     """
 
     __slots__ = ("cost", "learned_s", "patient", "queued_at")
@@ -112,7 +112,7 @@ class DeploymentQueue:
         return not self._queue and not self.buckets and now >= self._pause.until
 
     def is_idle(self, now: float) -> bool:
-        """Return whether nothing runs or waits, and dropping the queue breaks no limit the user has set."""
+        """Return whether nothing runs or waits, and dropping the queue breaks no limit set by the user."""
         own = [bucket for (_, source), bucket in self.buckets.items() if source == "set"]
         busy = self._queue or self.slots.running or self.slots.waiting or now < self._pause.until
         return not busy and all(bucket.is_full(now) for bucket in own)
