@@ -34,19 +34,19 @@ class ChoiceState:
     """
 
     def __init__(self, piece: Choice, decode: TextParser | None, tools: ChatTools) -> None:
-        self._said = MessageState(decode, tools)
-        self._said.add(piece.delta)
+        self._message = MessageState(decode, tools)
+        self._message.add(piece.delta)
         self._ended: set[str] = set()
         self._current_call: int | None = None
         self.snapshot: ParsedChoice[Any] = recast(
-            piece, ParsedChoice, without=("delta",), message=self._said.message
+            piece, ParsedChoice, without=("delta",), message=self._message.message
         )
         if piece.logprobs is not None:
             self.snapshot.logprobs = _copied(piece.logprobs)
 
     def add(self, piece: Choice) -> None:
         """Add a further chunk to the message and to its log probabilities."""
-        self._said.add(piece.delta)
+        self._message.add(piece.delta)
         new, known = piece.logprobs, self.snapshot.logprobs
         if new is not None and known is None:
             self.snapshot.logprobs = _copied(new)
@@ -61,17 +61,17 @@ class ChoiceState:
         merge_extras(self.snapshot, piece)
         if piece.finish_reason:
             self.snapshot.finish_reason = piece.finish_reason
-        self._said.read_on(piece.delta)
+        self._message.read_on(piece.delta)
 
     def show_parsed(self) -> None:
         """Set the parsed values of the incomplete texts in the snapshot."""
-        self._said.show_parsed()
+        self._message.show_parsed()
 
     def events(self, piece: Choice) -> list[Any]:
         """Return the events of a chunk that has been added."""
-        said, calls = self._said, piece.delta.tool_calls or ()
+        state, calls = self._message, piece.delta.tool_calls or ()
         found = self._text_events(piece.delta)
-        found.extend(self._call_event(call) for call in calls if said.function_call(call.index) is not None)
+        found.extend(self._call_event(call) for call in calls if state.function_call(call.index) is not None)
         found.extend(self._logprobs_events(piece))
         ended = bool(self.snapshot.finish_reason)
         if ended:
@@ -87,15 +87,15 @@ class ChoiceState:
         return found
 
     def _text_events(self, delta: ChoiceDelta) -> list[Any]:
-        said, found = self._said, list[Any]()
-        text, refusal = said.message.content, said.message.refusal
+        state, found = self._message, list[Any]()
+        text, refusal = state.message.content, state.message.refusal
         if delta.content is not None and text is not None:
             new = delta.content if isinstance(delta.content, str) else plain_text(delta.content)
             fields = {"type": "content.delta", "delta": new, "snapshot": text}
-            if said.readable is None:
-                found.append(event(made.ContentDeltaEvent, **fields, parsed=said.message.parsed))
+            if state.readable is None:
+                found.append(event(made.ContentDeltaEvent, **fields, parsed=state.message.parsed))
             else:
-                late = {"parsed": partial(said.parsed_so_far, said.readable)}
+                late = {"parsed": partial(state.parsed_so_far, state.readable)}
                 found.append(lazy_event(made.ContentDeltaEvent, late, **fields))
         if delta.refusal is not None and refusal is not None:
             fields = {"type": "refusal.delta", "delta": delta.refusal, "snapshot": refusal}
@@ -103,7 +103,7 @@ class ChoiceState:
         return found
 
     def _call_event(self, piece: ChoiceDeltaToolCall) -> Any:
-        call, state = self._said.function_call(piece.index), self._said.call(piece.index)
+        call, state = self._message.function_call(piece.index), self._message.call(piece.index)
         assert call is not None
         fields = {
             "type": "tool_calls.function.arguments.delta",
@@ -115,7 +115,7 @@ class ChoiceState:
         kind = made.FunctionToolCallArgumentsDeltaEvent
         if state.readable is None:
             return event(kind, **fields, parsed_arguments=call.function.parsed_arguments)
-        return lazy_event(kind, {"parsed_arguments": partial(state.growing.read, state.readable)}, **fields)
+        return lazy_event(kind, {"parsed_arguments": partial(state.parser.read, state.readable)}, **fields)
 
     def _logprobs_events(self, piece: Choice) -> list[Any]:
         found = []
@@ -130,9 +130,10 @@ class ChoiceState:
 
     def _end_text(self) -> list[Any]:
         """Return the ``done`` events of the text, refusal and log probabilities, each once."""
-        message, found = self._said.message, list[Any]()
-        if message.content and not self._said.content_done:
-            fields = {"type": "content.done", "content": message.content, "parsed": self._said.end_content()}
+        message, found = self._message.message, list[Any]()
+        if message.content and not self._message.content_done:
+            parsed = self._message.end_content()
+            fields = {"type": "content.done", "content": message.content, "parsed": parsed}
             found.append(event(made.ContentDoneEvent, **fields))
         if message.refusal is not None and "refusal" not in self._ended:
             self._ended.add("refusal")
@@ -147,9 +148,9 @@ class ChoiceState:
     def _end_call(self) -> list[Any]:
         """Return the ``done`` event of the current tool call, or an empty list if it was already returned."""
         index = self._current_call
-        if index is None or self._said.call(index).done:
+        if index is None or self._message.call(index).done:
             return []
-        call = self._said.end_call(index)
+        call = self._message.end_call(index)
         if call is None:
             return []
         fields = {

@@ -23,14 +23,14 @@ class ToolCallState:
 
     Attributes:
         position: its index in the message's ``tool_calls``.
-        growing: the parser of its incomplete arguments.
+        parser: the parser of its incomplete arguments.
         readable: the arguments so far, if they can be parsed as incomplete JSON.
         done: whether it is complete.
     """
 
     def __init__(self, position: int) -> None:
         self.position = position
-        self.growing = PartialJSON()
+        self.parser = PartialJSON()
         self.readable: str | None = None
         self.done = False
 
@@ -53,7 +53,7 @@ class MessageState:
         self._decode = decode
         self._tools = tools
         self._data: dict[str, Any] = {}
-        self._growing = PartialJSON()
+        self._parser = PartialJSON()
         self._readable: str | None = None
         self._calls: dict[int, ToolCallState] = {}
         self._fresh: list[Any] = []
@@ -99,7 +99,7 @@ class MessageState:
         for index, call in self._calls.items():
             function_call = self.function_call(index)
             if function_call is not None and call.readable is not None and not call.done:
-                function_call.function.parsed_arguments = call.growing.read(call.readable)
+                function_call.function.parsed_arguments = call.parser.read(call.readable)
 
     @property
     def readable(self) -> str | None:
@@ -108,7 +108,7 @@ class MessageState:
 
     def parsed_so_far(self, text: str | None) -> Any:
         """Return the value of ``text``, an earlier value of :attr:`readable`, as incomplete JSON."""
-        return self._growing.read(text)
+        return self._parser.read(text)
 
     def end_content(self) -> object:
         """Decode the complete text, store the value as the message's ``parsed``, and return it.
@@ -176,16 +176,16 @@ class MessageState:
             state = self._calls.get(piece.index)
             if state is None:
                 state = self._calls[piece.index] = ToolCallState(len(calls))
-                calls.append(_told_call(self._data["tool_calls"][state.position]))
+                calls.append(_call_of(self._data["tool_calls"][state.position]))
                 self._fresh.append(calls[-1])
             else:
                 before = calls[state.position]
-                now = calls[state.position] = _told_call(self._data["tool_calls"][state.position])
+                now = calls[state.position] = _call_of(self._data["tool_calls"][state.position])
                 if before.function is not None and now.function is not None:
                     now.function.parsed_arguments = before.function.parsed_arguments
 
 
-def _told_call(data: dict[str, Any]) -> ParsedFunctionToolCall:
+def _call_of(data: dict[str, Any]) -> ParsedFunctionToolCall:
     function = data.get("function")
     if not isinstance(function, dict):
         return build(ParsedFunctionToolCall, data)

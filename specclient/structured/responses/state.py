@@ -71,7 +71,7 @@ class ResponseStreamState(Generic[TextFormatT]):
                 self._complete(event.response)
         else:
             self._accumulate(event)
-        events = self._told(event)
+        events = self._event_for_caller(event)
         return [] if events is None else [events]
 
     def _begin(self, event: Any) -> None:
@@ -131,7 +131,7 @@ class ResponseStreamState(Generic[TextFormatT]):
             )
         return content[event.content_index]
 
-    def _told(self, event: Any) -> Any:
+    def _event_for_caller(self, event: Any) -> Any:
         match event.type:
             case "response.output_item.added" if getattr(event, "item", None) is None:
                 return None
