@@ -18,7 +18,7 @@ __all__ = ["size_in", "size_of"]
 ImageSize = tuple[int, int]
 
 #: Number of characters to read: first attempt, and maximum. In a JPEG, metadata precedes the size.
-_MOSTLY_ENOUGH, _ENOUGH = 1_000, 1_000_000
+_FIRST_LENGTH, _MAX_LENGTH = 1_000, 1_000_000
 _DATA_URL = re.compile(r"data:[^,;]*(?:;[^,;]*)*;base64,", re.IGNORECASE)
 _BLANKS = re.compile(r"\s+")
 
@@ -36,7 +36,7 @@ def size_in(text: str) -> ImageSize | None:
     if found is None and ":" in text[:64]:
         return None  # a URL of another scheme
     begin = found.end() if found else 0
-    for length in (_MOSTLY_ENOUGH, _ENOUGH):
+    for length in (_FIRST_LENGTH, _MAX_LENGTH):
         body = _BLANKS.sub("", text[begin : begin + length])
         with suppress(binascii.Error, ValueError):
             size = size_of(base64.b64decode(body[: len(body) // 4 * 4]))

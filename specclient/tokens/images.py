@@ -90,8 +90,8 @@ def count_image(size: tuple[int, int] | None, model: str, *, detail: str | None 
         return TokenCount(_gemini(image, name), estimated=True)
     tiled, patched = (_closest(table, name) for table in (_TILES, _PATCHES))
     if len(patched) > len(tiled):
-        seen = image.fitted(_LOW_EDGE) if detail == "low" else image
-        return TokenCount(math.ceil(_patches(seen) * _PATCHES[patched]), estimated=True)
+        resized = image.fitted(_LOW_EDGE) if detail == "low" else image
+        return TokenCount(math.ceil(_patches(resized) * _PATCHES[patched]), estimated=True)
     low, tile = _TILES[tiled or "gpt-4"]
     known = bool(tiled) and (size is not None or detail == "low")
     return TokenCount(low if detail == "low" else low + tile * _tiles(image), estimated=not known)
