@@ -1,4 +1,4 @@
-"""Reads the settings from arguments, the environment and the file, and explains what is wrong with them."""
+"""Reads the settings from arguments, the environment and the file, and explains invalid ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PLAIN = {"ledger", "default_model"}
 
 
 def search_path(env: Mapping[str, str] | None = None, cwd: Path | None = None) -> list[Path]:
-    """Return where a file is looked for, first match first."""
+    """Return the paths where the file is searched, in order."""
     env = os.environ if env is None else env
     if named := env.get("SPECCLIENT_CONFIG"):
         return [Path(named).expanduser()]
@@ -51,12 +51,12 @@ def load(
     Args:
         path: a file to read instead of searching; it must exist.
         env: the environment, ``os.environ`` by default.
-        cwd: where a relative search starts.
-        arguments: settings given by the caller; those that are None count as not given.
+        cwd: the working directory of the search; the current one by default.
+        arguments: the caller's settings; None counts as not given.
 
     Raises:
-        ConfigurationError: a file that cannot be read or parsed, or a value that is not allowed; names
-            file, key, value and what is allowed.
+        ConfigurationError: a file cannot be read or parsed, or a value is not allowed. The message names the
+            file, the key, the value and the allowed values.
     """
     env = os.environ if env is None else env
     named = path is not None or "SPECCLIENT_CONFIG" in env
@@ -71,9 +71,8 @@ def load(
     values |= _from_environment(env, values)
     values |= {key: value for key, value in arguments.items() if value is not None}
     if values.keys() <= _PLAIN and all(isinstance(value, str) for value in values.values()):
-        return Settings.model_construct(
-            **values, source=source
-        )  # nothing to check, and no validator to be made
+        # These need no check, and building the validator takes long.
+        return Settings.model_construct(**values, source=source)
     try:
         settings = Settings.model_validate({**values, "source": source})
         for policy in settings.policies.values():

@@ -36,16 +36,16 @@ class Settings(SettingsTable):
     Attributes:
         default_provider: the provider of model names without a provider.
         default_model: the model of commands that name none.
-        candidates: the routes that ``auto`` chooses from.
+        candidates: the routes from which ``auto`` chooses.
         drop_params: whether parameters that an endpoint does not support are dropped instead of refused.
         ledger: a database URL or file path, ``off``, or None for a file in the user's data folder.
         ledger_durability: ``batch``: rows are written within half a second, and calls do not wait for it;
             ``sync``: a call returns when its row is on the disk.
-        stored: what is kept of the responses and conversations of local models, in the ledger's database.
+        stored: limits on stored responses and conversations of local models, in the ledger's database.
         connections: the maximum of open connections of a client; further requests wait.
         limits: rate limits of deployments, by ``provider/model``, in addition to their response headers.
         pacing: whether calls wait for the limits that earlier responses reported.
-        response_limits: the most of a response that is read.
+        response_limits: limits on the size of responses.
         circuit: when the circuit of a failing deployment opens; False for never.
         quality: the quality of models, from 0 to 1, by route or prefix; overrides the built-in tiers.
         aliases: other names of models, ``provider/model`` or ``auto`` by name or pattern.
@@ -105,7 +105,7 @@ class Settings(SettingsTable):
         """Return a policy from the file.
 
         Raises:
-            ConfigurationError: no such table, with those there are.
+            ConfigurationError: there is no such table; the message lists the known ones.
         """
         if name not in self.policies:
             known = ", ".join(sorted(self.policies)) or "none"

@@ -304,7 +304,7 @@ class ServerSettings(SettingsTable):
         json_values: maximum number of values in the JSON body of a request; a name counts as four.
         redis_url: the URL of a Redis server in which workers share the usage of key limits.
         sockets: maximum number of open WebSockets of a process.
-        requests: limits on what one request may ask of an engine; they hold without a server, too.
+        requests: limits on one request to an engine; they hold without a server, too.
     """
 
     bodies_bytes: Annotated[int, Field(ge=2**20)] = 2**30
