@@ -25,7 +25,7 @@ _OLDEST = (
 
 
 class OversizeError(Exception):
-    """An object is larger than all that its owner may store."""
+    """An object is larger than the limit of its owner, or of the database."""
 
 
 def add_bytes(execute: Execute, owner: str, count: int) -> None:
@@ -55,7 +55,7 @@ def remove_expired(execute: Execute, oldest_ms: int) -> None:
 
 
 def make_room(execute: Execute, owner: str, kept: str, limits: StoredLimits) -> None:
-    """Remove the oldest objects until the limits are kept: first the owner's, then anybody's.
+    """Remove the oldest objects until the limits are kept: first the owner's, then all owners'.
 
     Args:
         owner: the owner of the object that was written.
@@ -75,7 +75,7 @@ def _excess(found: list[tuple[SQLValue, ...]], limit: int) -> int:
 
 
 def _shrink(execute: Execute, excess: int, kept: str, owner: str | None = None) -> None:
-    """Remove the oldest objects, of an owner or of anybody, with this many bytes together."""
+    """Remove the oldest objects, of one owner or of all, until this many bytes are freed."""
     sql = _OLDEST.format(where="" if owner is None else "AND owner = :owner")
     params: dict[str, SQLValue] = {"kept": kept, "page": _PAGE}
     params |= {} if owner is None else {"owner": owner}

@@ -1,6 +1,6 @@
 """Storage of responses and conversations in tables of the ledger's database.
 
-An object belongs to an owner, and is found by its owner alone. Several processes may use one database.
+An object belongs to an owner, and only its owner can find it. Several processes may use one database.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ITEM = "SELECT position, body FROM stored_items WHERE conversation = :conversat
 
 @dataclass(frozen=True, slots=True)
 class StoredResponse:
-    """A response with what made it.
+    """A response, its input, and the pieces in which it was streamed.
 
     Attributes:
         response: the response as JSON.
@@ -56,13 +56,13 @@ class ItemPage(NamedTuple):
 class ObjectStore:
     """The responses and conversations in one database. Thread-safe; methods block.
 
-    Every method raises LedgerError if the database fails; the message names the database and the way out.
+    Every method raises LedgerError if the database fails; the message names the database and what to do.
     Methods that add raise OversizeError for an object that alone exceeds the limits.
 
     Args:
         store: the database; not shared with other objects.
-        limits: what is kept.
-        now: seconds since 1970.
+        limits: the maximum age and size of objects.
+        now: returns seconds since the epoch.
     """
 
     def __init__(
@@ -106,8 +106,8 @@ class ObjectStore:
 
         Args:
             kept: the response; None for none.
-            conversation: the id of the owner's conversation that gets the items; one that was deleted
-                meanwhile gets none.
+            conversation: the id of the owner's conversation to which the items are added, unless it has been
+                deleted meanwhile.
         """
 
         def write(execute: Execute) -> None:
