@@ -65,8 +65,8 @@ def _run(result: Future[T], context: contextvars.Context, work: Callable[[], T])
 def cancel_shield() -> AbstractContextManager[object]:
     """Return a context manager that shields its body from surrounding anyio cancel scopes.
 
-    asyncio raises a cancellation once; after catching it, a task can wait again. A cancelled anyio scope
-    raises at every wait. If anyio is not imported, there is no scope.
+    asyncio raises a cancellation once; a task that catches it can wait again. A cancelled anyio scope raises
+    at every wait. If anyio is not imported, there is no scope.
     """
     with import_lock:  # the first scope imports more of it
         scope = getattr(sys.modules.get("anyio"), "CancelScope", None)

@@ -11,11 +11,11 @@ _ends: list[Callable[[], None]] = []
 
 
 def end_calls_at_exit(end: Callable[[], None]) -> None:
-    """Call a function at the interpreter's exit that ends running calls.
+    """Register a function that ends running calls, for the interpreter's exit.
 
-    ``atexit`` runs the functions of modules that were imported last first, and a ledger's module is imported
-    with the first call. Its function therefore calls :func:`end_calls` first, and rows of calls that would go
-    on are not lost. ``end`` runs again in its own turn, for calls that other exit handlers make.
+    ``atexit`` runs the newest registration first, and a ledger registers with the first call. Its exit
+    handler therefore calls :func:`end_calls` first, so that the rows of running calls are not lost. ``end``
+    runs again in its own turn, for calls made by other exit handlers.
     """
     _ends.append(end)
     atexit.register(end)

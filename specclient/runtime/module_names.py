@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-#: The names of each module, by the module here that has them; ``Ours=Theirs`` where the names differ.
+#: The names of each module, by our module that defines them; ``Ours=Theirs`` where the names differ.
 PATHS: Final[Mapping[str, Mapping[str, str]]] = {
     "_base_client": {
         "client.async_client": "AsyncOpenAI=AsyncAPIClient",

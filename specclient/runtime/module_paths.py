@@ -27,7 +27,7 @@ def _paths() -> Mapping[str, Mapping[str, str]]:
 
 @cache
 def homes_of(module: str) -> Mapping[str, tuple[str, str]]:
-    """Return the module here and the name there of each name of a module in ``module_names``."""
+    """Return, for each name of a module in ``module_names``, our module and our name of it."""
     homes: dict[str, tuple[str, str]] = {}
     for home, names in _paths()[module].items():
         for each in names.split():

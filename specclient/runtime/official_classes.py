@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from specclient.runtime.forks import import_lock
 
-#: The attribute of a class with its subclass that is one of the official class, too.
+#: The attribute of a class that holds its subclass that is also a subclass of the official class.
 _SEEN_AS = "_specclient_seen_as"
 
 
@@ -32,7 +32,7 @@ def official_package() -> Any:
 
 
 class SeenAsOfficial:
-    """Base class of objects that are instances of the official class of the same name, too.
+    """Base class of objects that are also instances of the official class of the same name.
 
     Attributes:
         official_name: the name of the official class in its package, after that of its module if it is not
@@ -46,7 +46,7 @@ class SeenAsOfficial:
         """Return the classes of the `openai` package that objects of this class are instances of.
 
         Args:
-            package: the `openai` package, whose loaded modules alone are read.
+            package: the `openai` package; only its loaded modules are read.
         """
         if cls.official_name is None:
             return []
@@ -62,7 +62,7 @@ class SeenAsOfficial:
         return kind.__dict__.get(_SEEN_AS) or _seen_as(kind)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        # pickle refuses an object whose class is not its type, unless a function of its own makes it.
+        # pickle refuses an object whose class is not its type, unless another function makes it.
         reduced = object.__reduce_ex__(self, max(2, protocol))
         if not isinstance(reduced, str) and reduced[0] is copyreg.__newobj__:  # type: ignore[attr-defined]
             return (_blank, *reduced[1:])
@@ -75,7 +75,7 @@ def _blank(kind: type, *arguments: Any) -> Any:
 
 
 def official_namesakes(kind: type[SeenAsOfficial]) -> list[type]:
-    """Return the official classes that a class of ours corresponds to; none without the `openai` package."""
+    """Return the official counterparts of one of our classes; none without the `openai` package."""
     package = official_package()
     return [] if package is None else [c for c in kind.official_classes(package) if isinstance(c, type)]
 
@@ -95,7 +95,7 @@ def _seen_as(kind: type[SeenAsOfficial]) -> type:
 def _subclass(kind: type, officials: Sequence[type]) -> type:
     """Return a subclass of all classes, whose attributes are those of ``kind``; a call makes a ``kind``.
 
-    It is made by ``type`` without what their metaclass does for models that are used: it has no objects.
+    ``type`` makes it without the work of the metaclass, which it does not need because it has no instances.
     """
 
     def new(cls: type, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG001 - the signature of __new__

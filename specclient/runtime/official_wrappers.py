@@ -2,9 +2,9 @@
 
 OpenTelemetry's instrumentations, langfuse and others wrap such methods by `wrapt`
 (https://wrapt.readthedocs.io/en/master/wrappers.html): the class then has a descriptor in place of the
-function. Bound to an object, it calls the library's own function with what it wraps, the object and the
-arguments. Here it is bound to an object of ours and wraps our method, so that a call of ours is recorded
-like one of the official client. Nothing of the `openai` package is imported or changed.
+function. Bound to an object, it calls the library's own function with the wrapped function, the object and
+the arguments. Here it is bound to one of our objects and wraps our method, so that our calls are recorded
+like those of the official client. Nothing of the `openai` package is imported or changed.
 """
 
 from __future__ import annotations
@@ -50,5 +50,5 @@ def call_through(
 
 
 def _wraps(found: Any) -> bool:
-    """Return whether an object is a proxy of another one. A decorated function is none."""
+    """Return whether an object is a proxy of another one, which a decorated function is not."""
     return hasattr(type(found), "__wrapped__")
