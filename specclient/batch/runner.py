@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing, nullcontext
+from contextlib import aclosing, closing, nullcontext
 from decimal import Decimal
 from typing import Any
 
@@ -40,12 +40,11 @@ async def run(
     stop: asyncio.Event | None = None,
     grace_s: float = GRACE_S,
 ) -> AsyncGenerator[Record, None]:
-    """Execute lines and yield a record of each, also for failed lines.
+    """Execute lines and yield a record of each, including failed lines.
 
     Args:
         source: a path, a binary stream, or a sync or async iterable of lines (bytes, strings or mappings).
-            It is
-            read ``concurrency`` lines ahead of the calls.
+            It is read ahead of the calls by ``concurrency`` lines.
         client: the client to use; None makes one for this batch.
         model: model of all lines, even if they name another. None uses the model of each line, else
             ``default_model`` of the configuration.
@@ -53,40 +52,38 @@ async def run(
         tags: tags of every call in the ledger.
         params: parameters of lines that do not set them and whose API method has them.
         form: ``text`` completes a plain ``prompt``, ``chat`` sends it as a user message. None uses text for
-            local
-            models and chat for all others.
+            local models and chat for all others.
         concurrency: maximum number of calls in flight.
         ordered: yield records in the order of the lines instead of as they finish; a slow line then delays
-            the
-            lines after it.
+            the lines after it.
         max_cost: maximum dollars; see :class:`specclient.batch.budget.BatchBudget`.
-        stop: when set, no more lines are sent. Calls in flight have ``grace_s`` seconds to finish; after
-            that,
-            they have no record.
+        stop: when set, no more lines are sent. Calls in flight have ``grace_s`` seconds to finish; calls
+            that take longer have no record.
         grace_s: see ``stop``.
 
     Raises:
         BudgetExceededError: ``max_cost`` is reached; raised after the records of all lines that were sent.
         ConfigurationError: an argument is invalid, the source cannot be read, or there is a ``max_cost``
-            but no
-            price for a model.
+            but no price for a model.
     """
     async with AsyncOpenAI() if client is None else nullcontext(client) as used_client:
-        defaults = batch_defaults(
-            used_client.settings, model=model, policy=policy, form=form, params=params, tags=tags
-        )
-        runner = BatchRunner(
-            used_client.core,
-            source,
-            defaults,
-            concurrency=concurrency,
-            ordered=ordered,
-            max_cost=max_cost,
-            grace_s=grace_s,
-        )
-        async with aclosing(runner.records(stop)) as records:
-            async for record in records:
-                yield record
+        with closing(LineIndex()) as ids:
+            defaults = batch_defaults(
+                used_client.settings, model=model, policy=policy, form=form, params=params, tags=tags
+            )
+            runner = BatchRunner(
+                used_client.core,
+                source,
+                defaults,
+                concurrency=concurrency,
+                ordered=ordered,
+                max_cost=max_cost,
+                ids=ids,
+                grace_s=grace_s,
+            )
+            async with aclosing(runner.records(stop)) as records:
+                async for record in records:
+                    yield record
 
 
 def batch_defaults(
@@ -110,7 +107,7 @@ def batch_defaults(
 
 
 class BatchRunner:
-    """One run over a source.
+    """One run over a source; its arguments are those of :func:`run`, and ``ids``, the lines that are done.
 
     Attributes:
         budget: the budget of the batch.
@@ -129,7 +126,7 @@ class BatchRunner:
         ordered: bool = False,
         max_cost: Decimal | float | str | None = None,
         spent: Decimal = Decimal(0),
-        ids: LineIndex | None = None,
+        ids: LineIndex,
         grace_s: float = GRACE_S,
     ) -> None:
         if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
@@ -144,7 +141,7 @@ class BatchRunner:
         self._concurrency = concurrency
         self._ordered = ordered
         self._grace_s = grace_s
-        self._ids = ids or LineIndex()
+        self._ids = ids
         self._wake = asyncio.Event()
         self._in_flight: dict[asyncio.Task[Record], None] = {}
         self._finished: deque[asyncio.Task[Record]] = deque()
@@ -244,9 +241,7 @@ class BatchRunner:
             call = record.call
         except Exception as error:  # noqa: BLE001 - one line must not stop the others
             record = failed_record(line, error)
-            if isinstance(
-                error, BudgetExceededError
-            ):  # raised by the client, which would refuse all other lines as well
+            if isinstance(error, BudgetExceededError):  # the client would refuse all other lines, too
                 self._fail(error)
         try:
             self.budget.settle(estimate, call)

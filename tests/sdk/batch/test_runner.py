@@ -16,6 +16,7 @@ from batch_server import BatchServer
 import specclient
 from specclient import AsyncOpenAI, BudgetExceededError, ConfigurationError
 from specclient.batch import Record, run
+from specclient.batch.line_index import LineIndex
 
 pytestmark = pytest.mark.anyio
 
@@ -268,6 +269,19 @@ async def test_closing_the_iterator_cancels_all_tasks(client: AsyncOpenAI, serve
     await asyncio.sleep(0)
     assert asyncio.all_tasks() == before
     assert sum(server.request_counts.values()) <= 8
+
+
+async def test_a_run_closes_its_index_of_lines(client: AsyncOpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[LineIndex] = []
+
+    class Watched(LineIndex):
+        def close(self) -> None:
+            closed.append(self)
+            super().close()
+
+    monkeypatch.setattr("specclient.batch.runner.LineIndex", Watched)
+    assert len(await collect([{"prompt": "x"}], client=client)) == 1
+    assert len(closed) == 1
 
 
 async def test_invalid_arguments_raise(client: AsyncOpenAI) -> None:
