@@ -130,7 +130,6 @@ class BatchBudget:
             if estimate is None:
                 raise ConfigurationError(
                     f"the cost of a call to {call.route.chosen} is unknown ({call.cost.source}), so a limit "
-                    f"of "
-                    f"${self.limit} cannot be enforced; omit it"
+                    f"of ${self.limit} cannot be enforced; omit it"
                 )
             self.spent += estimate

@@ -58,8 +58,7 @@ class BatchDefaults:
         model: model of all lines, even if they name another; None uses the model of each line.
         policy: routing policy of every line, which also chooses the model.
         form: ``text`` completes a plain ``prompt``, ``chat`` sends it as a user message. None uses text for
-            local
-            models and chat for all others.
+            local models and chat for all others.
         params: parameters of lines that do not set them and whose API method has them.
         tags: tags of every call in the ledger.
     """

@@ -33,7 +33,7 @@ BatchSource = str | Path | BinaryStream | Iterable[RawLine] | AsyncIterable[RawL
 
 
 class NumberedLine(NamedTuple):
-    """A raw line, its number from 1, and the number of bytes read up to its end."""
+    """A raw line, its number from 1, and the number of bytes (of a text, characters) read up to its end."""
 
     number: int
     raw: RawLine
@@ -45,8 +45,7 @@ async def numbered_lines(source: BatchSource) -> AsyncGenerator[NumberedLine, No
 
     Args:
         source: a path, a binary stream (read in a thread, because it may block), or a sync or async
-            iterable of
-            bytes, strings or mappings.
+            iterable of bytes, strings or mappings.
 
     Raises:
         ConfigurationError: a file cannot be read.
@@ -90,7 +89,7 @@ async def _pieces(source: BatchSource) -> AsyncGenerator[RawLine, None]:
 
 
 def _line(file: BinaryStream | BinaryIO) -> bytes:
-    """Return a line. Of a too long line, return the start, which is not valid JSON."""
+    """Return a line, or the start of a line that is too long, which is not valid JSON."""
     piece = file.readline(MAX_LINE_BYTES)
     last = piece
     while len(last) == MAX_LINE_BYTES and not last.endswith(b"\n"):
