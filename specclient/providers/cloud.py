@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudSettings:
-    """The settings of a provider that are those of a cloud. None: read from the environment or credentials.
+    """A provider's settings for a cloud. None is read from the environment or the credentials.
 
     Attributes:
         project: the project that requests belong to, and are billed to.

@@ -47,14 +47,13 @@ class Provider:
             they describe a call only if it runs alone; each reading is one more request. If ``auto`` may
             choose the provider, its load is read there periodically, too, independently of calls; for known
             servers this is always done.
-        project, location: of a cloud provider (``vertex``, ``bedrock``): the project that requests belong to,
-            and the region that serves them. By default those of the environment or of the credentials.
+        project, location: of a cloud provider (``vertex``, ``bedrock``): the project of the requests, and the
+            region that serves them. By default those of the environment or of the credentials.
         credentials: of a cloud provider: the path of a file with credentials (``vertex``), the name of a
             profile (``bedrock``), or credentials of the cloud's own library (google-auth, botocore). By
             default those of the environment or of the machine.
-        template: the chat template of its models, with which chats are rendered for strategy ``remote``: a
-            checkpoint's folder or hub id, or a Jinja file; or one for each model by its name, ``*`` for the
-            others.
+        template: the chat template of its models, by which strategy ``remote`` renders chats: a checkpoint's
+            folder or hub id, or a Jinja file; or one for each model by its name, ``*`` for the others.
         capabilities: its support for speculation; unknown fields keep the known values.
 
     Raises:
@@ -201,7 +200,7 @@ def _key(value: str | SecretStr | KeySource | None) -> tuple[SecretStr | None, K
 
 
 def _taking_stream_options(quirks: Quirks) -> Quirks:
-    """Return the quirks of an endpoint that, other than its preset says, accepts ``stream_options``."""
+    """Return the quirks of an endpoint that accepts ``stream_options`` contrary to its preset."""
     refused = tuple(name for name in quirks.refused if name != "stream_options")
     return quirks if refused == quirks.refused else replace(quirks, refused=refused)
 

@@ -51,7 +51,7 @@ def path_of(method: ApiMethod, places: Mapping[str, str], endpoint: Endpoint, mo
 
 
 def model_in(body: Mapping[str, Any]) -> str:
-    """Return the model that the body of a call by path names, which is its deployment at Azure; else ''."""
+    """Return the model in the body of a call by path, which is its deployment at Azure; '' without one."""
     model = body.get("model")
     return model if isinstance(model, str) else ""
 
@@ -121,12 +121,12 @@ def headers_of(
 
 
 def counts_retries(added: Mapping[str, Any]) -> bool:
-    """Return whether the header with the number of earlier attempts is sent: unless the caller names it."""
+    """Return whether the header with the number of earlier attempts is added: unless the caller sets it."""
     return not any(name.lower() == "x-stainless-retry-count" for name in added)
 
 
 def brings_key(endpoint: Endpoint, method: ApiMethod, added: Mapping[str, Any]) -> bool:
-    """Return whether a request has its key: in the caller's headers, or that of ``client.admin``."""
+    """Return whether a request brings its key: in the caller's headers, or as a call of ``client.admin``."""
     if _is_admin(method):
         return True
     carriers = (
@@ -198,7 +198,7 @@ def json_of(body: Any) -> bytes:
     try:
         try:
             return _to_json(body)
-        except TypeError:  # perhaps of a sentinel inside, which the OpenAI client leaves out
+        except TypeError:  # perhaps for a NOT_GIVEN inside, which the OpenAI client leaves out
             return _to_json(_given_values(body))
     except (TypeError, ValueError, RecursionError) as error:
         for name, value in body.items() if isinstance(body, Mapping) else ():

@@ -22,7 +22,7 @@ KeySource = Callable[[], str | Awaitable[str]]
 
 
 class Authorizer(Protocol):
-    """Authorises requests to a cloud with the tokens or signatures that the caller's credentials give.
+    """Authorises requests to a cloud with tokens or signatures from the caller's credentials.
 
     An endpoint has one in place of a key. It is an :data:`specclient.types.wire.Authorize`, so it may also be
     called with a request alone.
@@ -54,8 +54,8 @@ class Endpoint:
         key: sent as a bearer token; None sends none.
         key_source: called for the key before each HTTP attempt, in place of ``key``.
         authorizer: authorises requests in place of a key; None for providers with keys.
-        authorizes_all: whether the authorizer gets requests that bring a key in their headers, too, as it may
-            refuse them.
+        authorizes_all: whether the authorizer also receives requests with a key in their headers, which it
+            may refuse.
         key_header: a name other than ``authorization`` sends the bare key in that header (Azure's
             ``api-key``).
         admin_key: sent with the methods of ``client.admin``.
@@ -78,7 +78,7 @@ class Endpoint:
         quirks: differences from OpenAI's request and response bodies.
         websocket_url: the URL of WebSockets in place of ``base_url``; None for ``base_url``.
         cloud: the settings of a cloud provider.
-        place: the place in Google Cloud whose paths requests have; None for other providers.
+        place: the place in Google Cloud, which determines the paths; None for other providers.
         account: distinguishes several keys or addresses at one provider, each with its own rate limits.
         price_provider: its id in genai-prices, None if it has no prices there,
             :data:`specclient.config.ANY_VENDOR` if the vendor is unknown.

@@ -67,7 +67,7 @@ def checked_prediction_body(body: Mapping[str, Any], request: Request, endpoint:
 
 @functools.cache
 def _where_accepted() -> str:
-    """Return the known providers that accept predictions, as a clause of an error message."""
+    """Return a clause of an error message with the known providers that accept predictions."""
     *names, last = (row.name for row in PRESETS.values() if row.capabilities.prediction)
     return f"models of {', '.join(names)} and {last} do"
 

@@ -83,7 +83,7 @@ def write_probe(env: Mapping[str, str], base_url: str, model: str, found: ProbeR
         return None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _alone_in(path.parent):
+        with _locked_folder(path.parent):
             rows = {url: dict(models) for url, models in _rows(path).items()}
             rows.setdefault(key_of(base_url), {})[model] = {**asdict(found), "at": found.at.isoformat()}
             write_atomically(path, json.dumps(rows, indent=1, sort_keys=True))
@@ -139,7 +139,7 @@ def _read(fields: Mapping[str, Any]) -> Capabilities:
 
 
 @contextmanager
-def _alone_in(user_folder: Path) -> Iterator[None]:
+def _locked_folder(user_folder: Path) -> Iterator[None]:
     """Lock the folder against other writers, if the system supports it, so that no result is lost."""
     if sys.platform == "win32":
         yield

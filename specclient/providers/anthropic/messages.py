@@ -37,7 +37,7 @@ def system_and_messages(messages: list[Any], refuse: RefuseField) -> dict[str, A
 
     Args:
         messages: the ``messages`` of ``chat.completions.create``, as decoded JSON.
-        refuse: called with each field that Anthropic has no equivalent for.
+        refuse: called with each field without an equivalent at Anthropic.
 
     Raises:
         BadRequestError: a message is malformed. The error names its index.

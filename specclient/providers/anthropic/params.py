@@ -219,12 +219,12 @@ def _output(params: Mapping[str, Any], model: str, longest: Any, refused: Refuse
 def thinking_of(
     effort: str, model: str, longest: int | None, refused: RefuseField
 ) -> tuple[dict[str, Any] | None, str | None]:
-    """Return Claude's ``thinking`` and its effort for a ``reasoning_effort``; None for what is not sent.
+    """Return Claude's ``thinking`` and ``effort`` for a ``reasoning_effort``; None for a field not sent.
 
     Args:
         model: the model's name; a gateway or cloud may add a prefix.
-        longest: the most tokens of the answer that the caller allows; None for the default.
-        refused: called for an effort that the model does not have.
+        longest: the caller's limit of the answer in tokens; None for the default.
+        refused: called for an effort that the model does not support.
     """
     if effort == "none":
         return {"type": "disabled"}, None

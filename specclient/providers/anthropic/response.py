@@ -31,7 +31,7 @@ FINISH_REASONS = {
 _ORDER: Mapping[Any, int] = {"thinking": 0, "redacted_thinking": 0, "text": 1, "tool_use": 2}
 _TIERS = {"standard": "default"}
 _STOP = ("stop_reason", "stop_sequence", "stop_details")
-_TOLD = frozenset({"id", "type", "role", "model", "content", "usage", *_STOP})
+_CONVERTED = frozenset({"id", "type", "role", "model", "content", "usage", *_STOP})
 _COUNTED = frozenset(
     {"input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"}
 )
@@ -58,7 +58,7 @@ def completion_of(message: Mapping[str, Any], created: int) -> dict[str, Any]:
     if any(thoughts):
         reply["reasoning_content"] = "".join(thoughts)
     reply |= extra_fields_of(blocks)
-    beyond = {key: value for key, value in message.items() if key not in _TOLD and value is not None}
+    beyond = {key: value for key, value in message.items() if key not in _CONVERTED and value is not None}
     choice = {"index": 0, "message": reply, "logprobs": None, **finish_reason_of(message)}
     usage = message.get("usage")
     return {

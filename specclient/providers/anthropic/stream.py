@@ -70,7 +70,7 @@ class AnthropicStreamReader:
         self._blocks: dict[Any, _ContentBlock] = {}
         self._usage: dict[str, Any] = {}
         self._calls = 0
-        self._said = False
+        self._has_text = False
         self._ended = False
 
     def __call__(self, data: bytes, event: str | None) -> Any:
@@ -143,7 +143,7 @@ class AnthropicStreamReader:
         return self._text(field, text)
 
     def _text(self, field: str, text: str) -> Any:
-        self._said = self._said or field == "content"
+        self._has_text = self._has_text or field == "content"
         return self._chunk({field: text})
 
     def _end_block(self, body: dict[str, Any]) -> Any:
@@ -172,7 +172,7 @@ class AnthropicStreamReader:
         self._ended = True
         late = [chunk for block in self._blocks.values() if (chunk := self._closed(block)) is not None]
         delta = extra_fields_of([block.whole() for block in self._blocks.values()])
-        if not (self._said or self._calls):
+        if not (self._has_text or self._calls):
             delta["content"] = ""  # as in a response that is not streamed
         container = {"container": message_delta["container"]} if message_delta.get("container") else {}
         return [*late, self._chunk(delta, finish_reason_of(message_delta), container), *self._totals()]

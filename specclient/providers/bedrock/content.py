@@ -18,7 +18,7 @@ from specclient.providers.validation import expect_kind
 RefuseConverseField = Callable[[str, str], None]
 ConverseBlock = dict[str, Any]
 
-#: Formats by media type, where they are not the second half of it ("ImageBlock", "DocumentBlock").
+#: Formats of media types whose second half is another word ("ImageBlock", "DocumentBlock").
 _FORMATS = {
     "application/msword": "doc",
     "application/vnd.ms-excel": "xls",
@@ -59,16 +59,16 @@ def is_block(value: Any) -> bool:
 
 
 def inexpressible(where: str, why: str) -> UnsupportedParameterError:
-    """Return the error for content that the Converse API has no equivalent for."""
+    """Return the error for content without an equivalent in the Converse API."""
     error = UnsupportedParameterError(f"Bedrock's Converse API does not take {where}: {why}")
     error.param = where
     return error
 
 
 def cache_point(carrier: Mapping[str, Any], where: str, refuse: RefuseConverseField) -> list[ConverseBlock]:
-    """Return the block for the cache breakpoint that a part, message or tool carries; none without one.
+    """Return the block for the cache breakpoint of a part, message or tool; an empty list without one.
 
-    It is OpenAI's ``prompt_cache_breakpoint`` or Anthropic's ``cache_control``.
+    The breakpoint is OpenAI's ``prompt_cache_breakpoint`` or Anthropic's ``cache_control``.
     """
     for name in ("cache_control", "prompt_cache_breakpoint"):
         if carrier.get(name) is None:
@@ -87,7 +87,7 @@ class ContentEncoder:
     """Encodes the contents of one request's messages.
 
     Args:
-        refuse: called with each field that the Converse API has no equivalent for.
+        refuse: called with each field without an equivalent in the Converse API.
     """
 
     def __init__(self, refuse: RefuseConverseField) -> None:

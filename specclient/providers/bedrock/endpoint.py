@@ -37,7 +37,7 @@ def placed_endpoint(endpoint: Endpoint, env: Mapping[str, str]) -> Endpoint:
 
 
 def _provider_of(credentials: Any) -> CredentialsProvider | None:
-    """Return a function that gives credentials which are no name of a profile; None without any."""
+    """Return a function that returns the credentials; None for the name of a profile, or none."""
     if credentials is None or isinstance(credentials, str):
         return None
     return credentials if callable(credentials) else partial(_same, credentials)

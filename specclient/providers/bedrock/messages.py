@@ -34,7 +34,7 @@ def converse_messages(messages: list[Any], refuse: RefuseConverseField) -> dict[
 
     Args:
         messages: the ``messages`` of ``chat.completions.create``, as decoded JSON.
-        refuse: called with each field that the Converse API has no equivalent for.
+        refuse: called with each field without an equivalent in the Converse API.
 
     Raises:
         BadRequestError: a message is malformed. The error names its index.

@@ -27,7 +27,7 @@ FINISH_REASONS = {
     "content_filtered": "content_filter",
 }
 _ORDER: Mapping[str, int] = {"reasoningContent": 0, "text": 1, "toolUse": 2}
-_TOLD = frozenset({"output", "stopReason", "usage", "serviceTier"})
+_CONVERTED = frozenset({"output", "stopReason", "usage", "serviceTier"})
 _COUNTED = frozenset(
     {"inputTokens", "outputTokens", "totalTokens", "cacheReadInputTokens", "cacheWriteInputTokens"}
 )
@@ -52,7 +52,7 @@ def completion_of(answer: Mapping[str, Any], created: int, answer_id: str) -> di
     if calls:
         reply |= {"tool_calls": calls, "content": reply["content"] or None}
     reply |= extra_fields_of(blocks)
-    beyond = {key: value for key, value in answer.items() if key not in _TOLD and value is not None}
+    beyond = {key: value for key, value in answer.items() if key not in _CONVERTED and value is not None}
     choice = {"index": 0, "message": reply, "logprobs": None, **finish_reason_of(answer)}
     return {
         **beyond,

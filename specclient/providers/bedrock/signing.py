@@ -43,7 +43,7 @@ _NONE_FOUND = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AWSCredentials:
-    """Where the credentials come from: keys, a function, or else a profile of botocore's chain.
+    """The source of credentials: keys, a function, or else a profile of botocore's chain.
 
     Attributes:
         access_key, secret_key, session_token: static keys; None for none.
@@ -69,10 +69,10 @@ class AWSAuthorizer:
     Two with the same arguments are equal, so that copies of a client share its rate limits.
 
     Args:
-        region: the region that signatures name where the URL names none; None is refused then.
-        service: the service that signatures name.
-        credentials: where the credentials come from.
-        env: the environment, for :attr:`lacks` alone; botocore reads the process's own.
+        region: the region in signatures if the URL names none; None then raises an error.
+        service: the service in signatures.
+        credentials: the source of the credentials.
+        env: the environment, for :attr:`lacks` only; botocore reads the process's own.
     """
 
     def __init__(
@@ -183,8 +183,8 @@ def signed(request: WireRequest, keys: Any, *, service: str, region: str | None)
     """Return a request with the headers of its signature.
 
     Args:
-        keys: ``access_key``, ``secret_key`` and ``token`` as attributes.
-        service, region: what the signature names.
+        keys: an object with ``access_key``, ``secret_key`` and ``token``.
+        service, region: as the signature names them.
 
     Raises:
         ConfigurationError: the region is unknown, or botocore is not installed.

@@ -76,7 +76,7 @@ class ConverseStreamReader:
         }
         self._blocks: dict[Any, _StreamedBlock] = {}
         self._calls = 0
-        self._said = False
+        self._has_text = False
 
     def __call__(self, data: bytes, event: str | None) -> Any:
         if event is None:  # a JSON body in place of frames
@@ -120,7 +120,7 @@ class ConverseStreamReader:
             block = self._blocks[index] = _StreamedBlock({}, None)
         block.kind = block.kind or ("text" if kind == "citation" else kind)
         if kind == "text":
-            self._said = True
+            self._has_text = True
             return self._add_text(block, value, "content")
         if kind == "toolUse" and block.call is not None:
             piece = value["input"]
@@ -156,7 +156,7 @@ class ConverseStreamReader:
         late = [chunk for block in self._blocks.values() if (chunk := self._closed(block)) is not None]
         delta = extra_fields_of([block.whole() for block in self._blocks.values()])
         delta.pop("reasoning_content", None)  # sent in pieces before
-        if not (self._said or self._calls):
+        if not (self._has_text or self._calls):
             delta["content"] = ""  # as in an answer that is not streamed
         extra = {key: value for key, value in body.items() if key not in ("stopReason", "p")}
         return [*late, self._chunk(delta, finish_reason_of(body), extra)]

@@ -62,7 +62,7 @@ def contents_of(messages: Any, cannot: RefuseGeminiField) -> tuple[GeminiPart | 
 
     Args:
         messages: OpenAI's messages, as decoded JSON.
-        cannot: called with each field that Gemini has no equivalent for.
+        cannot: called with each field without an equivalent at Gemini.
 
     Raises:
         BadRequestError: a message or part is malformed. The error names its index.

@@ -63,7 +63,7 @@ def settings_of(given: Mapping[str, Any], model: str, cannot: RefuseGeminiField)
     Args:
         given: OpenAI's parameters, as decoded JSON, without null values.
         model: the model's name; it determines how thinking is set.
-        cannot: called with each parameter that Gemini has no equivalent for.
+        cannot: called with each parameter without an equivalent at Gemini.
 
     Raises:
         BadRequestError: a value is invalid. The error names the parameter.

@@ -73,7 +73,7 @@ class OpenAIDialect:
             if request.stream or options.body or body.get("prediction") is not None:
                 body = _shaped(body, request, endpoint)
             if endpoint.quirks is not NO_QUIRKS or endpoint.capabilities.telemetry_flags:
-                path, body = _as_taken(path, body, request, endpoint)
+                path, body = _for_endpoint(path, body, request, endpoint)
         data, files = forms.multipart(body, method.files) if method.files else (None, None)
         content = request.content
         if content is None and files is None and (body or method.verb in ("POST", "PUT", "PATCH")):
@@ -184,7 +184,7 @@ def _shaped(body: dict[str, Any], request: Request, endpoint: Endpoint) -> dict[
     return body
 
 
-def _as_taken(
+def _for_endpoint(
     path: str, body: dict[str, Any], request: Request, endpoint: Endpoint
 ) -> tuple[str, dict[str, Any]]:
     """Return path and body in the endpoint's form, with flags that request speculation telemetry.
@@ -204,7 +204,7 @@ def _as_taken(
 
 
 def _authorize(endpoint: Endpoint, method: ApiMethod, added: Mapping[str, Any]) -> Authorize | None:
-    """Return what authorises the attempts of a request; None if it has its key, or needs none."""
+    """Return the function that authorises the attempts of a request; None if it has a key or needs none."""
     if endpoint.authorizes_all:
         return endpoint.authorizer
     if endpoint.key_source is None and (endpoint.authorizer is None or endpoint.key is not None):
@@ -265,7 +265,7 @@ def _plain_answer(response_type: Any, reply: WireResponse) -> Any:
 
 
 class InvalidNumberError(APIResponseValidationError, ValueError):
-    """The answer is not the number that was asked for; a ValueError, too, as in the OpenAI client."""
+    """The answer is not the requested number. Also a ValueError, as in the OpenAI client."""
 
 
 def _number(kind: Any, reply: WireResponse) -> Any:

@@ -29,7 +29,7 @@ from specclient.runtime.forks import import_lock, register_fork_reset
 _log = logging.getLogger("specclient")
 
 SCOPES: Final = ("https://www.googleapis.com/auth/cloud-platform",)
-#: Seconds before its expiry from which a token is renewed, and until which it is used meanwhile.
+#: Seconds before its expiry from which a token is renewed, and up to which it is used meanwhile.
 RENEW_BEFORE_S: Final = 300.0
 USED_UNTIL_S: Final = 30.0
 #: Seconds after which a token without an expiry is read again, and a renewal is tried again after a failure.
@@ -40,7 +40,7 @@ _REQUEST_S: Final = 10.0
 _RENEWAL_S: Final = 60.0
 
 _LONGEST_REASON = 300
-#: What may be a token, an assertion or a key in the text of a library's error.
+#: Texts in a library's error that may be a token, an assertion or a key.
 _SECRET = re.compile(r"ya29\.[\w.~+/-]+|eyJ[\w-]+\.[\w.-]+|[\w+=-]{32,}")
 _SIGN_IN = (
     "run `gcloud auth application-default login`, set GOOGLE_APPLICATION_CREDENTIALS to the file of a "
@@ -51,7 +51,7 @@ _SIGN_IN = (
 
 @dataclass(frozen=True, slots=True)
 class GoogleAccess:
-    """A token, and what its credentials know.
+    """A token, and the projects of its credentials.
 
     Attributes:
         token: the access token.
@@ -108,7 +108,8 @@ class GoogleCredentials:
         """Return a valid token.
 
         Raises:
-            CredentialsError: the credentials are missing, expired or refused, or the token service is away.
+            CredentialsError: the credentials are missing, expired or refused, or the token service does not
+                answer.
         """
         known, now = self._access, self._now()
         if known is not None and known.lasts(now, RENEW_BEFORE_S):
@@ -133,7 +134,7 @@ class GoogleCredentials:
         return found
 
     def _renew(self) -> Future[GoogleAccess | CredentialsError]:
-        """Begin a renewal, unless one is going on; return its outcome."""
+        """Start a renewal unless one is running; return its outcome."""
         with self._lock:
             if self._renewal is None:
                 self._renewal = Future()
@@ -251,7 +252,7 @@ _FILE_KINDS: Final = {
 
 
 def _token_requests() -> Any:
-    """Return what google-auth sends its requests by, with a limit of seconds for each."""
+    """Return the function by which google-auth sends requests, with a time limit for each."""
     with import_lock:
         from google.auth.transport.requests import Request  # noqa: PLC0415 - optional, and takes a while
 
@@ -270,7 +271,7 @@ def _expiry_of(credentials: Any) -> float | None:
 
 
 def _credentials_error(error: Exception) -> CredentialsError:
-    """Return the error for a failure of google-auth: what failed, why, and the way out; no secrets."""
+    """Return the error for a failure of google-auth: what failed, why, and what to do; without secrets."""
     if isinstance(error, ImportError):
         return CredentialsError(
             f"Google credentials need google-auth ({error}): pip install 'specclient[vertex]', or give "
@@ -292,7 +293,7 @@ def _credentials_error(error: Exception) -> CredentialsError:
 
 
 def _reason(error: Exception) -> str:
-    """Return the text of a library's error in one line, with everything replaced that may be a secret."""
+    """Return the text of a library's error in one line, with possible secrets replaced."""
     first = error.args[0] if error.args else ""
     text = _SECRET.sub("[redacted]", " ".join(str(first).split()))
     return text[:_LONGEST_REASON].rstrip(".") or type(error).__name__

@@ -34,7 +34,7 @@ _PAGE: Final = 100
 _COUNT_MESSAGES: Final = "/messages/count_tokens"
 _COUNT_CONTENTS: Final = ":countTokens"
 _COUNTER: Final = "publishers/anthropic/models/count-tokens"
-#: Fields of Gemini's ``generateContentRequest`` that Vertex AI has beside the contents, and ``model``.
+#: Field of Gemini's token count whose members are at the top level in Vertex AI, except ``model``.
 _WHOLE: Final = "generateContentRequest"
 
 
@@ -135,7 +135,7 @@ def _renamed(content: bytes) -> bytes:
             return json_of({"object": "list", "data": rows})
         return json_of(_model_fields(body)) if "name" in body else content
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return content  # an error, or nothing of this API: reported by the decoder
+        return content  # an error, or a foreign body: reported by the decoder
 
 
 def _model_fields(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -43,9 +43,9 @@ class GoogleAuthorizer:
 
     Attributes:
         place: the place of the requests.
-        source: of the credentials; see :class:`specclient.providers.vertex.credentials.GoogleCredentials`.
+        source: see :class:`specclient.providers.vertex.credentials.GoogleCredentials`.
         default_file: the file of the application default credentials, if the environment names one.
-        hints: whether a setting shows that there are credentials, or a project for those of the machine.
+        hints: whether a setting indicates credentials, or a project for those of the machine.
     """
 
     place: VertexPlace
@@ -118,7 +118,7 @@ def placed_endpoint(endpoint: Endpoint, env: Mapping[str, str]) -> Endpoint:
 
 
 def endpoint_of_model(endpoint: Endpoint, model: str) -> Endpoint:
-    """Return the endpoint as a model's calls need it: with the dialect of the model's publisher.
+    """Return the endpoint for calls of a model, with the dialect of the model's publisher.
 
     Raises:
         NotFoundError: no dialect is known for the publisher.
@@ -153,7 +153,7 @@ def _has_credentials(env: Mapping[str, str]) -> bool:
 
 @functools.cache
 def _is_googles() -> bool:
-    """Return whether the machine says that Google made it; google-auth asks this before the network."""
+    """Return whether the machine reports Google as its maker, the check that google-auth makes first."""
     try:
         return Path("/sys/class/dmi/id/product_name").read_text(encoding="utf-8").startswith("Google")
     except (OSError, ValueError):

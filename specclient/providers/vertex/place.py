@@ -44,7 +44,7 @@ _IN_A_NAME = "@:-._~"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VertexPlace:
-    """Where an endpoint's requests belong.
+    """The project and location of an endpoint's requests.
 
     Attributes:
         project: the project's id; None if only the credentials know it.
@@ -158,9 +158,9 @@ def _resource_of(model: str) -> tuple[str, str]:
         publisher, resource = head, f"publishers/{head}/models/{rest}"
     if publisher not in _DIALECTS or ".." in model:
         raise NotFoundError(
-            f"Vertex AI's models of {' and '.join(_DIALECTS)} are served, not {model!r}; those of others "
-            "have its OpenAI-compatible API, at https://LOCATION-aiplatform.googleapis.com/v1/projects/PROJECT/"
-            "locations/LOCATION/endpoints/openapi: name that as base_url of a provider of your own"
+            f"Vertex AI's models of {' and '.join(_DIALECTS)} are served, not {model!r}; for others, define "
+            "a provider with the base_url of Vertex AI's OpenAI-compatible API, https://LOCATION-aiplatform."
+            "googleapis.com/v1/projects/PROJECT/locations/LOCATION/endpoints/openapi"
         )
     return publisher, resource or f"publishers/{publisher}/models/{model}"
 

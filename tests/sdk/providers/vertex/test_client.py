@@ -242,7 +242,7 @@ async def test_blocks_without_an_equivalent_are_kept(
             ConfigurationError,
             "API key alone .express mode., which serves Google's models",
         ),
-        ({}, "vertex/meta/llama-4", NotFoundError, "endpoints/openapi: name that as base_url of a provider"),
+        ({}, "vertex/meta/llama-4", NotFoundError, "define a provider with the base_url of"),
         ({}, "vertex/../../secrets", NotFoundError, "are served, not"),
     ],
 )
