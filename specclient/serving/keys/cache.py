@@ -21,7 +21,7 @@ from specclient.errors import LedgerError
 from specclient.openai_http.errors import ServingError
 from specclient.runtime.event_loop import run_in_thread
 from specclient.serving.keys.key import NAME_TAG, StoredKey, digest_of
-from specclient.serving.keys.store import KeyStore
+from specclient.serving.keys.store import DamagedKeyError, KeyStore
 from specclient.types.budget import Budget, BudgetScope
 
 __all__ = ["KeyCache"]
@@ -131,6 +131,7 @@ class KeyCache:
         try:
             found = await run_in_thread(self._store.all)
         except LedgerError as error:
+            self._needed = self._needed or isinstance(error, DamagedKeyError)  # a key was stored
             self._fail(str(error))
         else:
             self._failing = self._clock() - begun > self._wait_s

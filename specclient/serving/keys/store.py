@@ -14,7 +14,7 @@ from specclient.ledger.location import locate
 from specclient.ledger.store import LEDGER_HINT, Execute, LedgerStore, SQLValue
 from specclient.serving.keys.key import PREFIX, StoredKey, digest_of
 
-__all__ = ["KeyStore"]
+__all__ = ["DamagedKeyError", "KeyStore"]
 
 T = TypeVar("T")
 
@@ -41,10 +41,15 @@ _REVOKE = "UPDATE server_keys SET revoked_at = :at WHERE digest = :digest"
 _USED = "UPDATE server_keys SET used_at = :at WHERE digest = :digest AND (used_at IS NULL OR used_at < :at)"
 
 
+class DamagedKeyError(LedgerError):
+    """A stored key cannot be decoded."""
+
+
 class KeyStore:
     """The keys in one database. Thread-safe; methods block.
 
-    Every method raises LedgerError if the database fails; the message names the database and the way out.
+    Every method raises LedgerError if the database fails; the message names the database and says what
+    to do.
 
     Args:
         store: the database; not shared with other objects.
@@ -72,7 +77,7 @@ class KeyStore:
 
     @property
     def is_remote(self) -> bool:
-        """Whether the database is a server, which may be away while this program runs."""
+        """Whether the database is a server, which may be unreachable at times."""
         return "://" in self.name
 
     def all(self) -> list[StoredKey]:
@@ -81,7 +86,7 @@ class KeyStore:
             return []
         if not self._made:
             self._transact(_nothing)
-        return [_key(row) for row in self._store.query(_ALL)]
+        return self._keys(self._store.query(_ALL))
 
     def add(self, key: StoredKey) -> None:
         """Store a new key.
@@ -112,7 +117,7 @@ class KeyStore:
         """
 
         def revoke(execute: Execute) -> StoredKey:
-            key = _named(given, [_key(row) for row in execute(_ALL)])
+            key = _named(given, self._keys(execute(_ALL)))
             execute(_REVOKE, {"digest": key.digest, "at": timestamp(at)})
             return key
 
@@ -126,6 +131,15 @@ class KeyStore:
         """Close the writing connection; the next use opens it again."""
         with self._lock:
             self._store.close()
+
+    def _keys(self, rows: Iterable[tuple[SQLValue, ...]]) -> list[StoredKey]:
+        try:
+            return [_key(row) for row in rows]
+        except (TypeError, ValueError, ConfigurationError) as error:
+            raise DamagedKeyError(
+                f"a key in {self.name} is damaged ({error}); repair or delete its row in server_keys, or "
+                f"{LEDGER_HINT}"
+            ) from None
 
     def _transact(self, work: Callable[[Execute], T]) -> T:
         def run(execute: Execute) -> T:
@@ -185,7 +199,9 @@ def _key(row: tuple[SQLValue, ...]) -> StoredKey:
     values.update((name, datetime.fromisoformat(values[name])) for name in _TIMES if values[name])
     values["models"] = tuple(json.loads(values["models"]))
     values["tags"], values["aliases"] = json.loads(values["tags"]), json.loads(values["aliases"])
-    return StoredKey(**values)
+    key = StoredKey(**values)
+    _ = key.budget  # raises if it is invalid
+    return key
 
 
 def _nothing(_: Execute) -> None:

@@ -269,6 +269,23 @@ async def test_cached_keys_stay_valid_for_five_minutes_while_the_database_fails(
     await cache.close()
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize("damage", ["models = '['", "created_at = 'x'", "budget_nano = 1, period = 'x'"])
+async def test_a_damaged_key_does_not_open_the_server(store: KeyStore, file: Path, damage: str) -> None:
+    token, key = _made()
+    store.add(key)
+    with closing(SQLiteStore(str(file))) as database:
+        database.transact(lambda execute: execute(f"UPDATE server_keys SET {damage}"))
+    with pytest.raises(LedgerError, match="is damaged"):
+        store.all()
+    cache = KeyCache(store)
+    assert await cache.needed()
+    with pytest.raises(ServingError) as caught:
+        await cache.find(token)
+    assert caught.value.status == 503
+    await cache.close()
+
+
 def test_the_digest_is_sha_256_and_a_record_does_not_contain_the_token() -> None:
     token, key = _made()
     assert digest_of("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
