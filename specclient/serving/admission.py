@@ -61,8 +61,7 @@ class AdmissionQueue:
             raise ServingError(
                 429,
                 f"the server is busy: {self._max_running} requests are running and {self.waiting} are "
-                f"waiting; "
-                f"try again in {RETRY_AFTER_S} s",
+                f"waiting; try again in {RETRY_AFTER_S} s",
                 code="server_busy",
                 headers={"retry-after": str(RETRY_AFTER_S)},
             )

@@ -1,4 +1,4 @@
-"""The vendors' APIs that clients of the server speak: the form of errors, and the headers with their ids."""
+"""The vendors' APIs that clients use: their form of errors, and their headers with the request's id."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ OLLAMA = ApiForm(lambda error, _: ollama_error_body(error), ("x-request-id",))
 
 #: Sent by every client of Anthropic's API, and by no other; it distinguishes them on paths of both APIs.
 ANTHROPIC_HEADER = "anthropic-version"
-#: What the paths of Ollama's API begin with.
+#: The beginning of the paths of Ollama's API.
 OLLAMA_PREFIX = "/api/"
 _SHARED = "/v1/models"
 
 
 def api_form(path: str, headers: Mapping[str, str]) -> ApiForm:
-    """Return the form of the API that a client speaks.
+    """Return the form of the API that a client uses.
 
     Args:
         path: the path of the request.

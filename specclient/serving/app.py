@@ -59,7 +59,7 @@ def create_app(
     Args:
         client: sends the calls. The application closes it at shutdown.
         key: the bearer token that every request except those to public paths must send. None requires no
-            token; then only requests with this machine as their host are served.
+            token; then only requests whose host is this machine are served.
         keys: stored keys, which are accepted as well. Once a key is stored, every request requires a key.
         meter: counts the use of the keys' rate limits. The default counts in this process only.
         models: the served models, as ``provider/model``; empty for all models that the client can reach.

@@ -1,7 +1,7 @@
 """The memory of request bodies: bounded for a server process, and for each key.
 
-A body is held from its first byte, while it arrives and while its request waits and is served. Without a
-bound, clients that send many large bodies slowly would take any amount of memory before one is admitted.
+A body is held from its first byte until its request has been served. Without a bound, clients that send many
+large bodies slowly could take any amount of memory before one is admitted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from specclient.serving.admission import RETRY_AFTER_S
 
 __all__ = ["BodyHold", "BodyMemory", "no_room"]
 
-#: Bytes of a body that are not counted: those that a connection buffers anyway.
+#: Bytes of a body that are not counted, because a connection buffers them anyway.
 FREE_BYTES = 64 * 2**10
 
 
@@ -92,7 +92,7 @@ def no_room() -> ServingError:
     """Return the error for a body without room."""
     return ServingError(
         429,
-        "the server is busy: the bodies of requests that it holds take all the memory for them; try again in "
+        "the server is busy: the bodies of requests in progress take all the memory for them; try again in "
         f"{RETRY_AFTER_S} s",
         code="server_busy",
         headers={"retry-after": str(RETRY_AFTER_S)},

@@ -1,7 +1,7 @@
 """The HTTP protocol of a connection: uvicorn's, with limits for slow or misbehaving clients.
 
 uvicorn waits forever for the head of a request, accepts a head of any size, and waits forever for a client
-that does not read the response; this protocol limits all three. uvicorn also treats the body of a request
+that does not read the response; this protocol bounds all three. uvicorn also treats the body of a request
 with an ``Upgrade`` header as data of the other protocol. Java's client sends ``Upgrade: h2c`` with every
 request; a server may ignore it (RFC 9110, section 7.8). An upgrade to WebSocket is left to uvicorn.
 
@@ -126,7 +126,7 @@ class _LimitedHTTPProtocol(_BASE):  # type: ignore[misc]
     #: The error of a head that is complete but too long; the parser's exception carries no error.
     _head_error: ServingError | None = None
     _in_head = True
-    #: Whether the head is of a request that may ask for a WebSocket, and whether one has taken over.
+    #: Whether the request may be a WebSocket handshake, and whether the WebSocket protocol has taken over.
     _may_upgrade = _handed_over = False
     #: Bytes since the last progress (a complete head, or a part of a body): heads, and chunk framing of
     #: bodies.

@@ -135,7 +135,7 @@ class HTTPExchange:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def release_body(self) -> None:
-        """Note that the request has ended, and what was made of its body with it."""
+        """Note that the request has ended, and with it the objects made from its body."""
         if self._hold is not None:
             self._hold.release()
 

@@ -1,4 +1,4 @@
-"""Tells clients that have left from clients that only ended their own direction of the connection."""
+"""Distinguishes clients that have left from clients that only closed their direction of the connection."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 __all__ = ["DepartureWatch"]
 
-#: Clients ignore an interim response, also one that they did not ask for (RFC 9110, section 15.2).
+#: Clients ignore an interim response, even an unrequested one (RFC 9110, section 15.2).
 _INTERIM_RESPONSE = b"HTTP/1.1 100 Continue\r\n\r\n"
 #: Seconds without a piece of a response that had started before the client's data ended.
 _MAX_SILENCE_S = 1.0
@@ -22,10 +22,10 @@ _TCP_INFO_BYTES, _LAST_SENT_AT, _CLOSED = 48, 44, 7
 class DepartureWatch:
     """Watches a connection whose client has ended its data (FIN) until the response is complete.
 
-    A client that reads on and a client that has closed the connection send the same. Only the second answers
-    data with a reset. So an interim response is sent, unless the pieces of a response will do the same. If
-    they do not come for :data:`_MAX_SILENCE_S`, the client counts as gone, because streams are seldom silent
-    and clients that leave during one are many.
+    A client that still reads and a client that has closed the connection send the same packet. Only the
+    second answers data with a reset. So an interim response is sent as a probe, unless the pieces of a
+    started response serve as probes. If no piece is sent for :data:`_MAX_SILENCE_S`, the client counts as
+    gone, because streams are seldom silent, and clients often leave during one.
 
     Args:
         transport: the connection.

@@ -17,8 +17,8 @@ class Limits:
         waiting: maximum of waiting requests; further ones get status 429.
         body_bytes: maximum size of a request body; a longer one gets status 413.
         bodies_bytes: maximum size of all bodies that a process holds, beyond the first 64 KiB of each; one
-            key may have half of it. Further ones get status 429. Messages of WebSockets that arrive, or
-            that a provider has not taken, may have as much.
+            key may have half of it. Further ones get status 429. Messages of WebSockets that are being
+            received or wait to be sent to a provider have a separate limit of the same size.
         sockets: maximum of open WebSockets; further ones get status 429.
         message_bytes: maximum size of a message over WebSocket, in both directions; a longer one closes it
             with code 1009. A part of audio may have 15 MiB in the Realtime API.

@@ -47,7 +47,7 @@ _WARNING_S = 60.0
 
 ASGIApp = Callable[[ASGIScope, ASGIReceive, ASGISend], Awaitable[None]]
 
-#: The method of handshakes of WebSockets among the handlers; no method of a request has a blank.
+#: The method in log entries and spans of a WebSocket handshake; the blank excludes an HTTP method.
 _UPGRADE = "GET websocket"
 #: Paths that need no key: the health check, and the dashboard's files, which contain no figures.
 PUBLIC_PATHS = frozenset({"/health", *PAGE})
@@ -163,9 +163,8 @@ class RequestMiddleware:
             error_response = serving_error_of(error)
             if isinstance(error, LedgerError):
                 self._warn_unwritable(error)
-            if error_response.status == 500 and not isinstance(
-                error, APIStatusError
-            ):  # whose text may contain a prompt
+            # The text of an APIStatusError may contain a prompt, so it is not logged.
+            if error_response.status == 500 and not isinstance(error, APIStatusError):
                 _log.error("%s failed: %s", request_id, exception_summary(error))
                 _log.debug("%s: traceback", request_id, exc_info=error)
             return error_response
@@ -173,7 +172,7 @@ class RequestMiddleware:
 
 
 def _check_socket(scope: ASGIScope, headers: dict[str, str]) -> None:
-    """Refuse a handshake on a path without WebSockets, and take a browser's key from where it sends it."""
+    """Refuse a handshake on a path without WebSockets, and read a browser's key from its subprotocol."""
     if scope["path"] not in SOCKET_PATHS:
         raise ServingError(404, f"there are no WebSockets at {scope['path'][:200]} on this server")
     offered = next((name for name in scope["subprotocols"] if name.startswith(KEY_SUBPROTOCOL)), None)

@@ -92,7 +92,7 @@ def max_descriptors() -> int | None:
 def raise_descriptor_limit() -> None:
     """Raise the soft limit of file descriptors to the hard limit, which many systems set far higher.
 
-    The soft limit of 1024 that is common is for programs that use ``select``, which this one does not. New
+    The common soft limit of 1024 protects programs that use ``select``; this one does not use it. New
     processes inherit the limit.
     """
     if resource is None:

@@ -1,6 +1,6 @@
 """Permits of requests: the routes that a server serves and a key allows.
 
-The pipeline checks a request's permit where each attempt is sent, whatever names the route: the request, its
+The pipeline checks a request's permit for each attempt, wherever its route comes from: the request, its
 policy, a fallback, a hedge, a draft or a configured pair.
 """
 
@@ -220,10 +220,10 @@ def model_names(
 ) -> Sequence[str]:
     """Return all names of a model: with its provider, and without it for the default provider.
 
-    Of an alias, these are the names of the model that is served.
+    For an alias, these are the names of its target.
 
     Args:
-        aliases: those of the request; None without any.
+        aliases: the request's aliases; None if it has none.
     """
     if places.resolve(model, aliases) == AUTO:
         return [AUTO]

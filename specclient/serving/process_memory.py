@@ -71,7 +71,7 @@ def small_objects_in_glibc() -> Iterator[None]:
 
     Python's own allocator returns memory in arenas of a mebibyte, and only when an arena is empty. A large
     request fills new arenas, and a single small object that outlives it keeps each of them: memory grew by
-    41 MB over 28,000 hostile requests, without an end. glibc returns single pages; memory then stays the same
+    41 MB over 28,000 hostile requests, without bound. glibc returns single pages; memory then stays the same
     after the first 8,000. A request takes about 3 % more processor time. A value that the user has set, and
     other C libraries, are left as they are.
     """

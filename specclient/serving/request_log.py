@@ -197,8 +197,7 @@ def log_format(form: str, stream: TextIO) -> Iterator[None]:
 
     Args:
         form: ``json`` writes each request and each other log record as a line of JSON. Any other value
-            changes
-            nothing.
+            changes nothing.
         stream: the destination of the lines.
     """
     if form != "json":

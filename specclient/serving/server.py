@@ -27,7 +27,7 @@ def bind(host: str, port: int) -> socket.socket:
         port: 0 chooses a free port.
 
     Raises:
-        ConfigurationError: the address cannot be used; the message names the way out.
+        ConfigurationError: the address cannot be used; the message says what to do.
     """
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

@@ -114,7 +114,7 @@ def serve_by_workers(plan: ServerPlan, sock: socket.socket, workers: int) -> boo
 
 
 class _WorkerConfig(uvicorn.Config):
-    """Configuration of a worker; it is pickled, and makes the application in the worker process."""
+    """Configuration of a worker. It is pickled, and makes the application in the worker process."""
 
     def __init__(self, plan: ServerPlan, workers: int) -> None:
         super().__init__(
@@ -191,8 +191,7 @@ def _loaded_app(plan: ServerPlan) -> Starlette:
     """Return the application of a plan with its models loaded. Works inside a running event loop."""
     app = app_of(plan)
     if plan.preloaded:
-        with ThreadPoolExecutor(
-            1
-        ) as threads:  # loading needs an event loop, and this thread already runs one
+        # Loading needs an event loop of its own; this thread already runs one.
+        with ThreadPoolExecutor(1) as threads:
             threads.submit(asyncio.run, preload(app.state.service.client, plan.preloaded)).result()
     return app

@@ -28,7 +28,7 @@ PROVIDER = "gemini"
 PREFIX = "/v1beta/models"
 _VERBS = ("generateContent", "streamGenerateContent", "countTokens")
 _FORMAT = AnswerFormat(content_body, ContentEventEncoder, meta_event)
-#: Fields of a request for tokens besides the contents, of which Gemini's API takes none but this one.
+#: Field of a token count that holds a whole request; Gemini's API takes no other field besides the contents.
 _WHOLE = "generateContentRequest"
 
 

@@ -27,7 +27,7 @@ __all__ = ["CallGate"]
 
 @dataclass(frozen=True, slots=True)
 class CallGate:
-    """Checks calls, and lets them in one after the other.
+    """Checks calls, and admits them in order.
 
     Attributes:
         client: sends the calls.
@@ -103,15 +103,15 @@ class CallGate:
     def provider_model(
         self, model: str, provider: str, family: str, aliases: ModelAliases | None = None
     ) -> str:
-        """Return the model that a client of a vendor's own API names.
+        """Return the full name of the model that a client of a vendor's own API names.
 
-        A bare name of the vendor's models belongs to the vendor's provider, unless it is an alias or the
-        default provider speaks the vendor's API.
+        A bare name of one of the vendor's models belongs to the vendor's provider, unless it is an alias or
+        the default provider has the vendor's API.
 
         Args:
             model: the name in the request.
             provider: the vendor's preset provider, whose name is also that of the dialect.
-            family: what the names of the vendor's models begin with.
+            family: the beginning of the names of the vendor's models.
             aliases: those of the request; None without any.
         """
         places = self.pipeline.destinations

@@ -13,7 +13,7 @@ __all__ = ["OffLoop"]
 
 T = TypeVar("T")
 
-#: Bytes of a body whose work takes about a millisecond, and less than a thread would add under load.
+#: Bytes of a body up to which work takes about a millisecond, less than a thread would add under load.
 _ON_LOOP = 64 * 2**10
 
 

@@ -37,14 +37,14 @@ class OllamaCallHandler:
     async def __call__(self, exchange: HTTPExchange) -> None:
         """Serve a request."""
         gate, body = self.gate, await exchange.body()
-        asked = await gate.off_loop.run(len(body), partial(self._parsed, exchange, body))
+        parsed = await gate.off_loop.run(len(body), partial(self._parsed, exchange, body))
         del body  # the call has it as objects
-        call = gate.authorized_call(exchange, asked.call)
-        if asked.unload is not None:  # models are loaded by their first call, and stay
-            await exchange.respond(loaded_body(asked))
+        call = gate.authorized_call(exchange, parsed.call)
+        if parsed.unload is not None:  # models are loaded by their first call, and stay
+            await exchange.respond(loaded_body(parsed))
             return
-        asked = replace(asked, call=call)
-        form = AnswerFormat(partial(answer_body, asked), partial(AnswerLines, asked), stream_type=NDJSON)
+        parsed = replace(parsed, call=call)
+        form = AnswerFormat(partial(answer_body, parsed), partial(AnswerLines, parsed), stream_type=NDJSON)
         send = send_stream if call.request.stream else send_whole
         async with gate.admitted(exchange, call.request):
             await send(exchange, gate.pipeline, call, form)
@@ -64,7 +64,7 @@ class OllamaCallHandler:
 
 @dataclass(frozen=True, slots=True)
 class OllamaModels:
-    """Serves what Ollama's API says of models.
+    """Serves the routes of Ollama's API about models.
 
     Attributes:
         gate: checks requests for a model, and lists the models.

@@ -1,7 +1,7 @@
 """Passthrough of all other routes of the OpenAI API to the default provider, without decoding.
 
-What this server stores itself is answered here; see :mod:`specclient.serving.calls.stored`. A call to a model
-with a JSON body goes to the provider of its model. Routes that manage an organisation
+Requests about objects stored by this server are answered by :mod:`specclient.serving.calls.stored`. A call to
+a model with a JSON body goes to the provider of its model. Routes that manage an organisation
 (``client.admin``) are not passed through, because their key belongs to the operator.
 """
 
@@ -132,9 +132,9 @@ class PassthroughHandler:
         )
 
     def _encodes_anew(self, key: StoredKey | None) -> bool:
-        """Return whether forms are encoded anew, so that the provider reads the model that is checked here.
+        """Return whether forms are encoded anew, so that the provider reads the model that was checked here.
 
-        Without limits of the key and without aliases, the body is sent as it is.
+        Without limits of the key and without aliases, the body is sent unchanged.
         """
         if self.gate.pipeline.destinations.aliases is not None:
             return True

@@ -28,7 +28,7 @@ from specclient.types.call import Call
 _log = logging.getLogger("specclient")
 
 _EVENT_ENDS = (b"\n\n", b"\r\n\r\n")
-#: Bytes of an upstream's event that are held back until it is complete.
+#: Maximum bytes of an upstream's incomplete event that are held back.
 _LARGEST_EVENT = 2**18
 _NO_CACHE = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
@@ -60,8 +60,8 @@ class AnswerFormat:
     Attributes:
         whole: returns the body of a complete answer.
         encoder: returns the encoder of a stream, given the call and a function that returns its record.
-        meta_event: returns the event with a call's record that follows an upstream's own events; None for
-            APIs whose streams are never an upstream's own.
+        meta_event: returns the event with a call's record that follows forwarded events of an upstream; None
+            for APIs whose streams are never forwarded.
         stream_type: the media type of a stream.
     """
 
@@ -116,10 +116,9 @@ async def send_stream(
 async def send_upstream_stream(
     exchange: HTTPExchange, pipeline: Pipeline, call: IncomingCall, form: AnswerFormat
 ) -> None:
-    """Execute a call and send the upstream's own events as they are; see :func:`send_stream`.
+    """Execute a call and forward the upstream's events unchanged; see :func:`send_stream`.
 
-    Used where the upstream speaks the API that the client speaks. An event that the upstream breaks off is
-    not sent.
+    It serves clients that use the API of the upstream. An incomplete event is not sent.
     """
     stream = await pipeline.stream_bytes(call.request)
     events = form.encoder(call, lambda: stream.meta)

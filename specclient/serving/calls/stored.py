@@ -26,7 +26,7 @@ _FORMAT = AnswerFormat(whole_body, lambda call, _: EventEncoder(call))
 
 @dataclass(frozen=True, slots=True)
 class StoredCallHandler:
-    """Answers what is stored here; a key reads and changes its own objects alone.
+    """Answers calls of stored objects; a key can only read and change its own.
 
     Attributes:
         gate: admits the calls.
@@ -35,16 +35,16 @@ class StoredCallHandler:
     gate: CallGate
 
     def may_answer(self, exchange: HTTPExchange) -> bool:
-        """Return whether a request is for a method on what may be stored here."""
+        """Return whether a request is for a method of stored objects."""
         row = endpoints_at(exchange.path.removeprefix(_PREFIX)).get(exchange.scope["method"])
         return row is not None and row.name in STORED_METHODS
 
     async def answer(self, exchange: HTTPExchange, body: bytes) -> bool:
-        """Answer a request; return False for one that is not about what is stored here.
+        """Answer a request; return False for one that does not concern objects stored here.
 
         Raises:
             ServingError: 400, the request is invalid.
-            NotFoundError: what it names is not stored, or is another key's.
+            NotFoundError: the object is not stored, or belongs to another key.
         """
         verb, path = exchange.scope["method"], exchange.path.removeprefix(_PREFIX)
         most = self.gate.json_values
@@ -62,9 +62,9 @@ class StoredCallHandler:
         return True
 
     def _is_here(self, exchange: HTTPExchange, request: Request) -> bool:
-        """Return whether this server answers a call: also if the default provider may not be asked."""
+        """Return whether this server answers a call, for example because the default provider may not."""
         places, key = self.gate.pipeline.destinations, exchange.key
         place = places.get(places.default)
-        asked = not self.gate.catalogue.closed and not (key is not None and key.confined)
-        has_key = asked and isinstance(place, Endpoint) and place.has_key
+        may_forward = not self.gate.catalogue.closed and not (key is not None and key.confined)
+        has_key = may_forward and isinstance(place, Endpoint) and place.has_key
         return is_answered_here(request, places, has_key=has_key)

@@ -38,8 +38,8 @@ def count_route(gate: CallGate, request: Request) -> tuple[str, str]:
     return provider, inner
 
 
-#: Bytes of a body up to which an engine counts exactly. More is beyond most contexts, and a tokenizer takes a
-#: second of processor time and much memory for each megabyte.
+#: Bytes of a body up to which an engine counts exactly. Longer ones exceed most contexts, and a tokenizer
+#: takes a second of processor time and much memory for each megabyte.
 _EXACT = 2**20
 
 

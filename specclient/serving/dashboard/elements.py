@@ -1,4 +1,4 @@
-"""Elements of the dashboard as values for JSON, of which the page makes HTML elements.
+"""Elements of the dashboard as values for JSON, from which the page makes HTML elements.
 
 The page sets texts as text and never parses them, so a name in the ledger cannot inject markup. Only a chart
 is markup, and :mod:`specclient.reports.page.charts` escapes the texts in it. ``assets/dom.js`` reads this
@@ -71,7 +71,7 @@ def chart(markup: str) -> PageElement:
 
 
 def nothing(text: str) -> PageElement:
-    """Return a paragraph that stands in place of figures."""
+    """Return a paragraph that replaces missing figures."""
     return element("p", {"class": "nothing"}, text)
 
 

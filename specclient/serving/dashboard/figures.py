@@ -1,7 +1,7 @@
 """The values that the page fetches as JSON: figures of the ledger, and the state of the server.
 
-Both have exact values for programs, and under ``tiles`` and ``sections`` what the page shows of them, in the
-form of :mod:`specclient.serving.dashboard.elements`.
+Both have exact values for programs, and under ``tiles`` and ``sections`` the elements that the page shows, in
+the form of :mod:`specclient.serving.dashboard.elements`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def figures(
         sections: the sections of the page; those of the ledger are read.
 
     Raises:
-        LedgerError: the ledger cannot be read; the message names it and the way out.
+        LedgerError: the ledger cannot be read; the message names it and what to do.
     """
     span = SPANS[name]
     shown = [section for section in sections if isinstance(section, LedgerSection)]

@@ -46,8 +46,8 @@ class ReportQuery:
 
     Attributes:
         by: names of its groups, see :data:`specclient.reports.report.GROUPS`. :data:`STEP` is the group of
-            a step of the chosen span; where reports have no such group, the report is not read. Of a ledger
-            with many calls, reports are fast only if all of a page's groups are in
+            a step of the chosen span; if reports have no such group, the report is not read. With many calls,
+            reports are fast only if all groups of the page are in
             :data:`~specclient.ledger.totals.ROLLUP_GROUPS`.
         span: a key of :data:`~specclient.serving.dashboard.spans.SPANS`; None is the chosen span.
     """
@@ -71,7 +71,7 @@ class LedgerData:
         span: the chosen span.
         now: UTC.
         latest: the latest calls of the span, at most :data:`LATEST`, oldest first.
-        reports: the reports that the sections ask for.
+        reports: the reports that the sections need.
     """
 
     source: CallSource
@@ -99,7 +99,7 @@ def read_data(
 
     Raises:
         ConfigurationError: an unknown group name; the message lists the known ones.
-        LedgerError: the ledger cannot be read; the message names it and the way out.
+        LedgerError: the ledger cannot be read; the message names it and what to do.
     """
     groups: dict[str | None, dict[ReportQuery, list[str]]] = {}
     for query in queries:
@@ -107,8 +107,8 @@ def read_data(
             names = [(span.group or name) if name == STEP else name for name in query.by]
             groups.setdefault(query.span, {})[query] = names
     reports: dict[ReportQuery, CostReport] = {}
-    for name, asked in groups.items():
+    for name, group in groups.items():
         since = (span if name is None else SPANS[name]).begins(now)
-        read = read_reports(source, [*asked.values()], CallFilter(since=since)).reports
-        reports |= zip(asked, read, strict=True)
+        read = read_reports(source, [*group.values()], CallFilter(since=since)).reports
+        reports |= zip(group, read, strict=True)
     return LedgerData(source, span, now, source.rows(span.begins(now), limit=LATEST), reports)

@@ -63,7 +63,7 @@ HEADERS: Mapping[str, str] = MappingProxyType(
 )
 
 
-#: Where the page's file has room for the sections.
+#: The mark in the page's file that the sections replace.
 _PLACE = b"<!-- sections -->"
 #: CSS classes of a section by the number of columns that it fills.
 _WIDTHS = {1: "card", 2: "card wide", 3: "card full"}

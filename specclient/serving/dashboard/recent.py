@@ -44,7 +44,7 @@ class RecentCalls:
         return within if limit is None else within[max(len(within) - limit, 0) :]
 
     def iterate(self, since: datetime | None = None, until: datetime | None = None) -> Iterator[LedgerRow]:
-        """Yield what :meth:`rows` returns."""
+        """Yield the rows of :meth:`rows`."""
         yield from self.rows(since, until)
 
     def rollup(

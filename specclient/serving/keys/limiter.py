@@ -29,7 +29,7 @@ ASSUMED_TOKENS = 1024
 #: Operations whose tokens count.
 _COUNTED = frozenset({"chat", "completion", "response", "embedding", "moderation"})
 _LIMITS = "x-ratelimit-"
-#: Bytes of a prompt whose tokens are counted in about 0.1 ms, which a thread takes to start.
+#: Bytes of a prompt up to which counting its tokens takes no longer than starting a thread, about 0.1 ms.
 _SHORT_BYTES = 2048
 _MOST_MODELS = 1024
 _FREE = nullcontext()
@@ -47,8 +47,8 @@ def authorized_request(
         query: the query string, if it is a part of the request's path.
 
     Returns:
-        The request with the permit, which the pipeline checks where each attempt is sent, and with the tags
-        and aliases of the key, which owns what is stored of its answer.
+        The request with the permit, which the pipeline checks for each attempt, and with the tags and
+        aliases of the key. The key owns the stored answer.
 
     Raises:
         ServingError: 404 if the key may not use a model; 400 if a field names models that cannot be checked,
@@ -104,8 +104,8 @@ class LimitTicket:
     """A reservation of a key's limits.
 
     Attributes:
-        slot: of the reservation; None if the key has no limits.
-        tokens: that were reserved.
+        slot: the slot of the reservation in the meter; None if the key has no limits.
+        tokens: the number of reserved tokens.
     """
 
     slot: int | None = None
@@ -149,7 +149,7 @@ class KeyLimiter:
                     await self._meter.adjust(key, decision.slot, more)
 
     async def enter(self, exchange: HTTPExchange, request: Request) -> LimitTicket:
-        """Reserve the use of one response of a WebSocket; give the ticket to :meth:`leave` at its end.
+        """Reserve the use of one response of a WebSocket; pass the ticket to :meth:`leave` at its end.
 
         Raises:
             ServingError: 429, a limit is reached.
@@ -164,7 +164,13 @@ class KeyLimiter:
         return LimitTicket(decision.slot, tokens)
 
     async def leave(self, exchange: HTTPExchange, ticket: LimitTicket, call: Call | None) -> None:
-        """Correct a reservation by the tokens of the call; None if there was none, or it is not finished."""
+        """Replace the reserved tokens by those of the call.
+
+        Args:
+            exchange: the handshake of the WebSocket.
+            ticket: the reservation.
+            call: the call; None, which leaves the reservation as it is, if no finished call used it.
+        """
         key = exchange.key
         if key is None or ticket.slot is None or key.tokens_per_minute is None or call is None:
             return
@@ -206,6 +212,7 @@ def _is_short(request: Request) -> bool:
 
 
 def _max_tokens(request: Request, model: str, limit: int) -> int:
+    """Return the tokens of a prompt plus the maximum, or :data:`ASSUMED_TOKENS`, of its answer."""
     from specclient import tokens  # noqa: PLC0415 - used only for keys with a token limit
     from specclient.budgets.answers import answer_bound  # noqa: PLC0415
 

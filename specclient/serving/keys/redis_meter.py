@@ -1,12 +1,11 @@
 """A usage meter in Redis, shared by the workers of a server on one or more machines.
 
-One Lua script does atomically, and by Redis's clock, what
-:class:`~specclient.serving.keys.rate_limits.LocalUsageMeter` does. If Redis does not answer, each worker
-continues with its own counts: the limits then apply per worker, and no request is refused because of it. One
-request in :data:`RETRY_S` waits for Redis then.
+One Lua script does the work of :class:`~specclient.serving.keys.rate_limits.LocalUsageMeter` atomically, by
+Redis's clock. While Redis does not answer, each worker continues with its own counts: the limits then apply
+per worker, and one request every :data:`RETRY_S` seconds tries Redis again.
 
-A worker's own counts apply always, so that a key does not get its whole limit again from a worker because
-Redis was restarted and has lost its counts.
+A worker also applies its own counts while Redis answers, so that a key does not get its whole limit again
+when Redis restarts and loses its counts.
 """
 
 from __future__ import annotations
@@ -191,7 +190,7 @@ class RedisUsageMeter:
         """Close the connections."""
         await self._redis.aclose()
 
-    async def _execute(self, ask: Callable[[], Any]) -> Any:
+    async def _execute(self, command: Callable[[], Any]) -> Any:
         """Run a command; return None if Redis does not answer."""
         if self._unavailable_until is not None and self._clock() < self._unavailable_until:
             return None
@@ -199,7 +198,7 @@ class RedisUsageMeter:
             self._unavailable_until = self._clock() + 2 * self._timeout_s
         try:
             async with asyncio.timeout(2 * self._timeout_s):
-                answer = await ask()
+                answer = await command()
         except self._failures as error:
             if self._unavailable_until is None:
                 _log.warning(

@@ -64,7 +64,7 @@ class SocketHandler:
     Args:
         gate: checks keys and models.
         path: one of :data:`SOCKET_PATHS`.
-        limits: of the server.
+        limits: limits of the server.
         slots: the open WebSockets of all paths.
     """
 
@@ -78,7 +78,8 @@ class SocketHandler:
         """Serve one WebSocket until it ends.
 
         Raises:
-            ServingError: the handshake is refused; also what the provider refuses a Realtime session with.
+            ServingError: the server refuses the handshake.
+            OpenAIError: the provider refuses a Realtime session.
         """
         exchange: HTTPExchange = scope[EXCHANGE_KEY]
         exchange.entry.route, exchange.entry.streamed = self._path, True
@@ -111,7 +112,7 @@ class SocketHandler:
                 await relay.close()
 
     def _checked_model(self, exchange: HTTPExchange, query: dict[str, str]) -> str:
-        """Return the model in the query of a Realtime session, and remove it there."""
+        """Remove the model from the query of a Realtime session, and return it."""
         if sum(name == "model" for name, _ in parse_qsl(exchange.query, keep_blank_values=True)) > 1:
             raise bad_request("model", "the query has several models; it must have one")
         key = exchange.key

@@ -11,8 +11,8 @@ from specclient.serving.exchange import ASGIMessage, ASGIReceive, ASGISend
 
 __all__ = ["ClientSocket", "as_refusal", "closing_code"]
 
-#: Codes that a close frame may have: those of RFC 6455, section 7.4.1, without those that only state locally
-#: that there was no code, and those of libraries and applications.
+#: Codes below 3000 that a close frame may have: those of RFC 6455, section 7.4.1, and of its registry, except
+#: 1005, 1006 and 1015, which are never sent. Libraries and applications define the codes from 3000.
 _SENDABLE = frozenset({1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014})
 #: Bytes of the reason in a close frame (RFC 6455, section 5.5).
 _REASON_BYTES = 123
@@ -37,7 +37,7 @@ class ClientSocket:
     """The client's side of a WebSocket.
 
     Args:
-        receive, send: of the ASGI server.
+        receive, send: the ASGI server's functions.
         realtime: whether errors have the form of the Realtime API, not that of the Responses API.
     """
 
@@ -51,7 +51,7 @@ class ClientSocket:
         await self._send({"type": "websocket.accept", "subprotocol": subprotocol})
 
     async def receive(self) -> str | bytes | None:
-        """Return the next message; None at the end, whose code is then in ``closed``."""
+        """Return the next message; None at the end, when ``closed`` has the client's code."""
         message = await self._receive()
         if message["type"] == "websocket.disconnect":
             self.closed = message.get("code", 1006)
@@ -69,7 +69,8 @@ class ClientSocket:
         """Send an error as an event.
 
         Args:
-            event_id: of the client's event that it is about, if it has one.
+            error: the error.
+            event_id: the id of the client's event that caused it, if the event has one.
         """
         event: dict[str, Any] = {"type": "error"}
         if self._realtime:

@@ -1,7 +1,7 @@
-"""The WebSocket protocol of a connection: uvicorn's, with an end for clients that do not read.
+"""The WebSocket protocol of a connection: uvicorn's, which also disconnects clients that do not read.
 
-It also bounds what messages take that still arrive, or that a slow provider has not taken yet, of all
-connections together. A message in frames without content is bounded by the bytes of its frames.
+It bounds the memory of all messages of a process that are being received or wait to be sent to a provider.
+The bytes of frames count, too, so that a message of empty frames is bounded.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from specclient.serving.limits import Limits
 
 __all__ = ["SocketProtocol", "handshake_error", "socket_options"]
 
-#: Lines of a handshake, and bytes of each, that the library reads (websockets, ``http11.py``), and what a
-#: line has besides name and value.
+#: Limits of websockets (``http11.py``) for the header lines of a handshake and the bytes of a line, and an
+#: allowance for a line's bytes besides name and value.
 _LINES, _LINE_BYTES, _LINE_MARKS = 128, 8192, 16
 #: The answer to a handshake that the library cannot read, such as one with a body.
 _BAD_HANDSHAKE = (
@@ -28,13 +28,14 @@ _BAD_HANDSHAKE = (
     b"the handshake of a WebSocket must be a GET\n"
 )
 
-#: Seconds between two pings, and for the answer to one, after which the client counts as gone.
+#: Seconds between two pings, and seconds without an answer after which the client counts as disconnected.
 _PING_S = 20.0
 
-#: Bytes of frames, in addition to twice those of a message, and the codes of a message without room.
+#: Bytes of frames beyond twice the size of a message, and the close codes for a message that is too long
+#: or finds no memory.
 _HEAD_BYTES, _TOO_BIG, _TRY_LATER = 64 * 2**10, 1009, 1013
 
-#: Bytes that are read in one go: a frame can have six, and takes 15 µs.
+#: Bytes that are parsed without a pause. A frame may have as few as six bytes, and parsing it takes 15 µs.
 _SLICE = 8192
 
 _BASE: Any = WebSocketsSansIOProtocol
@@ -45,8 +46,8 @@ class SocketProtocol(_BASE):  # type: ignore[misc]
 
     Args:
         memory: counts the bytes of messages.
-        most: bytes of a message.
-        options: uvicorn's.
+        most: maximum bytes of a message.
+        options: options of uvicorn's protocol.
 
     Attributes:
         on_lost: called once the connection is closed.
@@ -61,8 +62,8 @@ class SocketProtocol(_BASE):  # type: ignore[misc]
     def connection_made(self, transport: Any) -> None:
         self._arriving, self._arrived = BodyHold(self._memory, None), 0
         self._complete: deque[BodyHold] = deque()  # received, and not taken by the application
-        self._unread: deque[bytes] = deque()  # bytes that were received and not read
-        self._reads = False  # whether they are read in the loop's next round
+        self._unread: deque[bytes] = deque()  # received bytes that are not parsed yet
+        self._reads = False  # whether the event loop calls _read again
         self._taken: BodyHold | None = None  # the message that the application works on
         super().connection_made(transport)
 
@@ -72,7 +73,7 @@ class SocketProtocol(_BASE):  # type: ignore[misc]
             self._read()
 
     def _read(self) -> None:
-        """Read the next bytes; the event loop serves others before those that follow."""
+        """Parse the next bytes; before the rest, the event loop serves other connections."""
         paused, self._reads = self._reads, False
         if self.transport.is_closing():
             self._unread.clear()
@@ -94,12 +95,11 @@ class SocketProtocol(_BASE):  # type: ignore[misc]
         if self._arrived > 2 * self._most + _HEAD_BYTES:
             self._refuse(_TOO_BIG, "the message's frames are too long")
         elif not self._arriving.grow(len(data)):
-            self._refuse(_TRY_LATER, "the server is busy: messages take all the memory for them")
+            self._refuse(_TRY_LATER, "the server is busy: messages in progress take all the memory for them")
         else:
             super().data_received(data)
-            if not (
-                self.handshake_initiated or self.transport.is_closing()
-            ):  # the head is in the first piece
+            # The whole head is in the first piece, so a handshake that did not start now is invalid.
+            if not (self.handshake_initiated or self.transport.is_closing()):
                 self.transport.write(_BAD_HANDSHAKE)
                 self.transport.close()
 
@@ -110,13 +110,13 @@ class SocketProtocol(_BASE):  # type: ignore[misc]
         super().send_receive_event_to_app()
 
     async def receive(self) -> Any:
-        """Return the next ASGI message; what the last one took is free."""
+        """Return the next ASGI message, and release the memory of the last one."""
         if self._taken is not None:
             self._taken.release()
             self._taken = None
         message = await super().receive()
         if self._reads and not self.transport.is_closing():
-            self.transport.pause_reading()  # which the call before has ended
+            self.transport.pause_reading()  # super().receive() has resumed it
         if message["type"] == "websocket.receive" and self._complete:
             self._taken = self._complete.popleft()
         return message
@@ -138,21 +138,21 @@ class SocketProtocol(_BASE):  # type: ignore[misc]
             self.transport.close()
 
     async def send(self, message: Any) -> None:
-        """Send an ASGI message. A refused handshake is complete for uvicorn, which logs it as failed else."""
+        """Send an ASGI message; mark a refused handshake as complete, which uvicorn would log as failed."""
         await super().send(message)
         if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
             self.handshake_complete = True
 
     def keepalive_timeout(self) -> None:
-        """End a connection whose client does not answer, which would not read what is left to send."""
+        """Abort a connection whose client does not answer pings: it would not read unsent data either."""
         super().keepalive_timeout()
         self.transport.abort()
 
 
 def handshake_error(url: bytes, headers: Sequence[tuple[bytes, bytes]]) -> ServingError | None:
-    """Return why the head of a handshake cannot be read, None if it can.
+    """Return the error of a handshake whose head is longer than websockets can read; None if it is not.
 
-    The library waits for ever after a head that it cannot read.
+    The library would wait for ever after such a head.
     """
     longest = max(len(url), *(len(name) + len(text) for name, text in headers))
     if len(headers) <= _LINES and longest + _LINE_MARKS <= _LINE_BYTES:
@@ -167,7 +167,7 @@ def handshake_error(url: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Servi
 
 def socket_options(limits: Limits) -> dict[str, Any]:
     """Return uvicorn's options of WebSockets. Compression would cost memory for each connection."""
-    return {  # which workers get pickled
+    return {  # pickled for the workers
         "ws": partial(SocketProtocol, BodyMemory(limits.bodies_bytes), limits.message_bytes),
         "ws_max_size": limits.message_bytes,
         "ws_ping_interval": _PING_S,

@@ -1,10 +1,10 @@
 """The relay of a WebSocket between a client and a provider, with the calls in it recorded.
 
-Each direction has a task that takes one message after the other: it takes the next one when the last is
-written, so that a slow reader slows its writer down. Messages of the client that request a response pass the
-same checks as any call (key, models, rate limits, permit, budget); one that is refused is answered with an
-error event, and the connection goes on. Messages of the provider pass as they are. When one side closes, the
-other side is closed with the same code.
+Each direction has a task that reads a message only after it has written the previous one, so that a slow
+reader slows its writer down. Messages of the client that request a response pass the same checks as any call
+(key, models, rate limits, permit, budget); a refused one is answered with an error event, and the connection
+stays open. Messages of the provider are not changed. When one side closes, the relay closes the other side
+with the same code.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class SocketRelay:
         name: the ``connect`` method: ``realtime.connect`` or ``responses.connect``.
         query: parameters of the handshake that are passed on.
         options: headers that are passed on, and the permit.
-        limits: of the server.
+        limits: limits of the server.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class SocketRelay:
         async def guarded() -> None:
             try:
                 await work
-            except OSError:  # the client is gone, or the provider's connection broke off while sending
+            except OSError:  # the client disconnected, or the provider's connection broke off while sending
                 _log.debug("%s: a WebSocket broke off", self._exchange.entry.id)
             except Exception as error:  # noqa: BLE001 - the connection is closed, whatever failed
                 self._close = (_INTERNAL, "the server failed")
@@ -162,7 +162,7 @@ class SocketRelay:
         """Send an event of the client to the provider.
 
         Raises:
-            ServingError, OpenAIError: it is refused.
+            ServingError, OpenAIError: the event is refused.
         """
         ready: Mapping[str, Any] = event
         sent = None
@@ -193,7 +193,7 @@ class SocketRelay:
             raise
 
     async def _authorized(self, event: Mapping[str, Any]) -> Request:
-        """Return the request of an event, as the gate authorizes it."""
+        """Return the request of an event, authorized by the gate."""
         options = replace(self._options, headers={})
         if self._name == "realtime.connect":
             return Request(self._method, "", stream=True, options=options)  # its model is the session's
@@ -212,7 +212,7 @@ class SocketRelay:
         if facts.transcriber and key is not None and key.budget_nano is not None:
             raise ServingError(
                 403,
-                "this key has a budget, and what transcriptions of a session cost is known only afterwards; "
+                "this key has a budget, and the cost of a session's transcriptions is known only afterwards; "
                 "omit transcription, or use /v1/audio/transcriptions",
                 "session.audio.input.transcription",
                 "not_permitted",
@@ -237,13 +237,13 @@ class SocketRelay:
                 await self._client.send_error(serving_error_of(refusal))
 
     async def _note(self, message: str | bytes) -> OpenAIError | None:
-        """Record what a message of the provider means for the calls; return why a response is refused."""
+        """Record a message of the provider; return the error of a response that is refused."""
         assert self._meter is not None
         assert self._provider is not None
         try:
             event = self._parse(message.encode() if isinstance(message, str) else message)
         except ValueError:
-            return None  # no event; the client may know what it is
+            return None  # an unknown event, which is passed on
         noting = self._meter.note(event)
         if noting is None:
             return None
@@ -258,7 +258,7 @@ class SocketRelay:
         return refusal
 
     async def _settle(self, call: Call | None) -> None:
-        """Correct the tokens of the key's rate limit by those of a finished call; by none of open ones."""
+        """Correct the reservation of a finished call; without a call, drop all reservations uncorrected."""
         while self._tickets:
             await self._gate.key_limiter.leave(self._exchange, self._tickets.popleft(), call)
             if call is not None:

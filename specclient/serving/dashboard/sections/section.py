@@ -54,7 +54,7 @@ class LedgerSection:
         width: number of columns of the page that it fills.
         queries: the reports that it reads.
         values: returns its values for JSON, under names that no other section has.
-        view: returns what it shows, of these values and the same data.
+        view: returns its content, given these values and the same data.
     """
 
     id: str
@@ -72,7 +72,7 @@ class ServerSection:
     Attributes:
         id, title, width: see :class:`LedgerSection`.
         values: returns its values for JSON, under names that no other section has.
-        view: returns what it shows, of these values and the same state.
+        view: returns its content, given these values and the same state.
     """
 
     id: str
