@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Mapping
 from typing import Any, Final
 
 from specclient.client.sync_client import OpenAI
 from specclient.errors import OpenAIError
+from specclient.runtime.forks import import_lock
 
 #: Client options that are attributes of the module.
 OPENAI_OPTIONS: Final = (
@@ -28,7 +28,6 @@ AZURE_OPTIONS: Final = ("api_version", "azure_endpoint", "azure_ad_token", "azur
 BEDROCK_OPTIONS: Final = ("bedrock_token_provider",)
 API_TYPES: Final = (None, "openai", "azure", "amazon-bedrock")
 
-_lock = threading.Lock()
 #: The options of the current client, and the client.
 _current: tuple[dict[str, Any], OpenAI] | None = None
 
@@ -49,7 +48,7 @@ def resource(name: str, module: Mapping[str, Any]) -> Any:
 def reset() -> None:
     """Forget the client; the next use makes a new one."""
     global _current  # noqa: PLW0603 - one client per process, as the module itself
-    with _lock:
+    with import_lock:
         _current = None
 
 
@@ -58,7 +57,7 @@ def _client(module: Mapping[str, Any]) -> OpenAI:
     chosen = {
         name: module.get(name) for name in (*OPENAI_OPTIONS, *AZURE_OPTIONS, *BEDROCK_OPTIONS, "api_type")
     }
-    with _lock:
+    with import_lock:  # a fork waits for it, so that it is free in the child
         if _current is None or _current[0] != chosen:
             _current = chosen, _new(chosen)
         return _current[1]

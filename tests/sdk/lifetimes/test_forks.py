@@ -87,6 +87,26 @@ def test_a_fork_waits_for_an_import_in_another_thread(program: Any, far_server: 
     program(CHILDREN + dedent(code), far_server)
 
 
+def test_a_fork_waits_for_the_module_client_that_another_thread_makes(program: Any, far_server: str) -> None:
+    code = """
+        import specclient
+        from specclient.client import module_client
+        specclient.api_key, specclient.base_url = "k", URL
+        begun, new = threading.Event(), module_client._new
+        def slow(options):
+            begun.set()
+            time.sleep(0.5)
+            return new(options)
+        module_client._new = slow
+        thread = threading.Thread(target=lambda: create(specclient))
+        thread.start()
+        begun.wait()
+        assert ended(child(lambda: bool(create(specclient).choices))) == 0
+        thread.join()
+    """
+    program(CHILDREN + dedent(code), far_server)
+
+
 def test_a_stream_opened_before_a_fork_raises_in_the_child_and_continues_in_the_parent(
     program: Any, far_server: str
 ) -> None:
