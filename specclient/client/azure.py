@@ -25,10 +25,10 @@ TokenProvider = Callable[[], str | Awaitable[str]]
 class AzureOptions(ClientOptions, total=False):
     """Options of an Azure client, in addition to :class:`specclient.client.options.ClientOptions`.
 
-    An option in capitals is the environment variable that provides the default.
+    A name in capitals is the environment variable with the default.
 
     Attributes:
-        azure_endpoint: ``https://NAME.openai.azure.com`` (``AZURE_OPENAI_ENDPOINT``); or ``base_url``.
+        azure_endpoint: ``https://NAME.openai.azure.com`` (``AZURE_OPENAI_ENDPOINT``), or ``base_url``.
         azure_deployment: the deployment that serves all calls, whatever their model.
         api_version: the version of the API (``OPENAI_API_VERSION``); required.
         azure_ad_token: a Microsoft Entra ID token (``AZURE_OPENAI_AD_TOKEN``).
@@ -85,14 +85,14 @@ class MutuallyExclusiveAuthError(OpenAIError):
 
 
 _Client = TypeVar("_Client", bound=AzureOpenAI | AsyncAzureOpenAI)
-_OURS = frozenset(AzureOptions.__annotations__) - frozenset(ClientOptions.__annotations__)
+_OWN = frozenset(AzureOptions.__annotations__) - frozenset(ClientOptions.__annotations__)
 _ENDPOINT_OPTIONS = frozenset({"azure_endpoint", "azure_deployment"})
 _CREDENTIALS = frozenset({"api_key", "azure_ad_token", "azure_ad_token_provider"})
 
 
 def _azure_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return Azure's own options and the key, which copies start from."""
-    return {name: options[name] for name in (*_OURS, "api_key") if options.get(name) is not None}
+    """Return Azure's own options and the key, for copies of the client."""
+    return {name: options[name] for name in (*_OWN, "api_key") if options.get(name) is not None}
 
 
 def _copied(client: _Client, changes: Mapping[str, Any]) -> _Client:
@@ -114,7 +114,7 @@ def _copied(client: _Client, changes: Mapping[str, Any]) -> _Client:
 
 def _core(cls: type, options: Mapping[str, Any], source: ClientCore | None = None) -> ClientCore:
     given = {name: value for name, value in options.items() if is_given(value)}
-    checked_options(cls, {name: value for name, value in given.items() if name not in _OURS})
+    checked_options(cls, {name: value for name, value in given.items() if name not in _OWN})
     if given.get("workload_identity") is not None:
         raise TypeError(f"{cls.__name__}() got an unexpected keyword argument 'workload_identity'")
     endpoint = {
@@ -134,7 +134,7 @@ def _core(cls: type, options: Mapping[str, Any], source: ClientCore | None = Non
         endpoint["deployments"] = False  # base_url already names the deployment
     elif given.get("azure_deployment"):
         endpoint["deployment"] = given["azure_deployment"]
-    client_options = {name: value for name, value in given.items() if name not in _OURS and name != "api_key"}
+    client_options = {name: value for name, value in given.items() if name not in _OWN and name != "api_key"}
     client_options["base_url"] = base_url
     client_options["default_query"] = {**(given.get("default_query") or {}), "api-version": version}
     return ClientCore(client_options, endpoint=endpoint, source=source)

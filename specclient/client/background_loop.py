@@ -34,7 +34,7 @@ class _LoopThread(threading.Thread):
         self._stop_requested = asyncio.Event()
 
     def run(self) -> None:
-        # RuntimeError: at the interpreter's exit, no thread can be started to join the resolver's
+        # RuntimeError: at the interpreter's exit, asyncio cannot start the thread that joins its executor's
         with suppress(RuntimeError), asyncio.Runner(loop_factory=lambda: self.loop) as runner:
             runner.run(self._until_stop())
 
@@ -197,7 +197,7 @@ class BackgroundLoop:
             threading.Event().wait()
 
     def reset_after_fork(self) -> None:
-        """Forget the loop thread, which runs in the parent only, and keep its objects from being closed."""
+        """Forget the loop thread, which runs in the parent only; keep its objects, so that none is closed."""
         self._lock = threading.Lock()
         thread, self._thread = self._thread, None
         if thread is not None:

@@ -32,7 +32,7 @@ Client = TypeVar("Client", bound="BaseClient")
 class ClientResource:
     """A resource as an attribute of a client, made on first use.
 
-    It is no ``functools.cached_property``, whose lock a forked process would find held.
+    Unlike ``functools.cached_property``, it has no lock that a forked process could inherit locked.
 
     Args:
         name: the attribute.
@@ -79,22 +79,22 @@ class BaseClient(SeenAsOfficial, HttpMethods):
 
     @property
     def core(self) -> ClientCore:
-        """The client's options, and what serves its calls: its pipeline, and the state shared with copies."""
+        """The client's options, its pipeline, and the state that it shares with its copies."""
         return self._core
 
     @property
     def pipeline(self) -> Pipeline:
-        """Serves the client's requests."""
+        """The pipeline that serves the client's requests."""
         return self._core.pipeline
 
     @property
     def router(self) -> Router:
-        """Chooses the destination of each request; ``router.destinations`` holds all destinations by name."""
+        """The router, which chooses the destination of each request among ``router.destinations``."""
         return self._core.pipeline.router
 
     @property
     def api_key(self) -> str:
-        """The key of the default provider; if a function provides it, the latest one, empty before a call."""
+        """The key of the default provider; of a key function, its latest key, empty before the first call."""
         if self.workload_identity is not None:
             return PLACEHOLDER_KEY
         given = self._core.options.get("api_key")
@@ -125,7 +125,7 @@ class BaseClient(SeenAsOfficial, HttpMethods):
 
     @property
     def organization(self) -> str | None:
-        """Sent as ``OpenAI-Organization``."""
+        """The organization, sent as ``OpenAI-Organization``."""
         return self._core.default.organization
 
     @organization.setter
@@ -134,7 +134,7 @@ class BaseClient(SeenAsOfficial, HttpMethods):
 
     @property
     def project(self) -> str | None:
-        """Sent as ``OpenAI-Project``."""
+        """The project, sent as ``OpenAI-Project``."""
         return self._core.default.project
 
     @project.setter
@@ -176,7 +176,7 @@ class BaseClient(SeenAsOfficial, HttpMethods):
 
     @property
     def _client(self) -> Any:
-        """The ``http_client`` that was given; else an ``httpx`` client that serves no calls of this one."""
+        """The ``http_client`` option; without it, an ``httpx`` client to inspect, which sends no calls."""
         given = self._core.options.get("http_client")
         if given is None:
             given = self._core.idle_http_client(is_async=self._is_async)
@@ -332,9 +332,9 @@ class BaseClient(SeenAsOfficial, HttpMethods):
         return view
 
     def _client_source(self) -> Callable[[], Any]:
-        """Return a function that returns this client; once it is deleted, another one over the same core.
+        """Return a function that returns this client or, once it is deleted, a new one with the same core.
 
-        It holds no reference to this client: a client that is no longer used is deleted at once.
+        The function holds no reference to this client, so that an unused client is deleted at once.
         """
         reference, kind, core, own = weakref.ref(self), type(self), self._core, dict(vars(self))
 

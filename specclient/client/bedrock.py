@@ -1,6 +1,6 @@
 """Clients of Amazon Bedrock's OpenAI-compatible API: `BedrockOpenAI` and `AsyncBedrockOpenAI`.
 
-Models of Bedrock's own API, Converse, are those of the provider ``bedrock/``, which any client has.
+Every client serves the models of Bedrock's own API, Converse, as ``bedrock/MODEL``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from specclient.types.params import is_given
 class BedrockOptions(ClientOptions, total=False):
     """Options of a Bedrock client, in addition to :class:`specclient.client.options.ClientOptions`.
 
-    An option in capitals is the environment variable that provides the default.
+    A name in capitals is the environment variable with the default.
 
     Attributes:
         bedrock_token_provider: a function that returns a Bedrock API key; called before each attempt.
@@ -50,9 +50,9 @@ class BedrockOptions(ClientOptions, total=False):
     aws_credentials_provider: CredentialsProvider | None
 
 
-_OURS = (*CREDENTIAL_OPTIONS, "aws_region", "base_url")
+_OWN = (*CREDENTIAL_OPTIONS, "aws_region", "base_url")
 #: Options that OpenAI's clients have and Bedrock's have not.
-_NOT_HERE = ("admin_api_key", "data_residency", "workload_identity", "provider")
+_REFUSED = ("admin_api_key", "data_residency", "workload_identity", "provider")
 
 
 class _BedrockClient(BaseClient):
@@ -62,22 +62,22 @@ class _BedrockClient(BaseClient):
         OpenAIError: credentials contradict each other or are incomplete, or no region is known.
     """
 
-    _bedrock: dict[str, Any]  # the options of _OURS that were given
+    _bedrock: dict[str, Any]  # the options of _OWN that were given
     _state: BedrockSettings
 
     @with_option_names(BedrockOptions)
     def __init__(self, **options: Unpack[BedrockOptions]) -> None:
         given = {name: value for name, value in options.items() if is_given(value)}
-        if unknown := [name for name in _NOT_HERE if name in given]:
+        if unknown := [name for name in _REFUSED if name in given]:
             raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {unknown[0]!r}")
-        rest = {name: value for name, value in given.items() if name not in _OURS}
+        rest = {name: value for name, value in given.items() if name not in _OWN}
         checked_options(type(self), rest)
-        self._bedrock = {name: given[name] for name in _OURS if given.get(name) is not None}
-        self._place(rest, None)
+        self._bedrock = {name: given[name] for name in _OWN if given.get(name) is not None}
+        self._configure(rest, None)
 
     @property
     def api_key(self) -> str:
-        """The Bedrock API key; empty if requests are signed or a function gives the key."""
+        """The Bedrock API key; empty if requests are signed or a function returns the key."""
         return self._state.api_key
 
     @api_key.setter
@@ -104,7 +104,7 @@ class _BedrockClient(BaseClient):
 
     @property
     def auth_headers(self) -> dict[str, str]:
-        """Nothing: requests are authorised one by one."""
+        """Empty, because each request is authorised separately."""
         return {}
 
     def copy(self, **options: Any) -> Self:
@@ -119,16 +119,16 @@ class _BedrockClient(BaseClient):
 
     def _changed(self, changes: Mapping[str, Any]) -> Self:
         copied = type(self).__new__(type(self))
-        own = {name: changes[name] for name in _OURS if changes.get(name) is not None}
+        own = {name: changes[name] for name in _OWN if changes.get(name) is not None}
         copied._bedrock = _with_changes(self._bedrock, self._state, own)
-        rest = {name: value for name, value in changes.items() if name not in (*_OURS, *_NOT_HERE)}
+        rest = {name: value for name, value in changes.items() if name not in (*_OWN, *_REFUSED)}
         checked_options(type(self), rest)
-        kept = {name: value for name, value in self.core.options.items() if name not in _OURS}
-        copied._place({**kept, **rest}, self.core)
+        kept = {name: value for name, value in self.core.options.items() if name not in _OWN}
+        copied._configure({**kept, **rest}, self.core)
         return copied
 
-    def _place(self, options: Mapping[str, Any], source: ClientCore | None) -> None:
-        """Set the settings that follow from Bedrock's options, and begin with a core."""
+    def _configure(self, options: Mapping[str, Any], source: ClientCore | None) -> None:
+        """Derive the settings from Bedrock's options, and make the core."""
         self._state = state = bedrock_settings(self._bedrock)
         core_options = {**options, "base_url": state.base_url, "api_key": None}
         self._begin(ClientCore(core_options, endpoint=_endpoint(state), source=source))
@@ -176,7 +176,7 @@ def _with_changes(
     """Return the options with changes: a new credential replaces the old one, whichever it is."""
     changed = dict(bedrock)
     if not any(name in changed for name in CREDENTIAL_OPTIONS) and state.api_key:
-        changed["api_key"] = state.api_key  # of the environment, when the client was made
+        changed["api_key"] = state.api_key  # the environment's when the client was made
     if any(name in changes for name in CREDENTIAL_OPTIONS):
         changed = {name: value for name, value in changed.items() if name not in CREDENTIAL_OPTIONS}
     if "aws_region" not in changed and not ("aws_profile" in changes or "base_url" in changes):

@@ -32,7 +32,7 @@ BedrockTokenProvider = Callable[[], str | Awaitable[str]]
 
 _KEY = "AWS_BEARER_TOKEN_BEDROCK"
 _ADDRESS = "AWS_BEDROCK_BASE_URL"
-#: Credentials that the caller may name, of which one kind may be given.
+#: The options with credentials; only one kind of them may be given.
 _BEARER = ("api_key", "bedrock_token_provider")
 _STATIC = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 CREDENTIAL_OPTIONS = (*_BEARER, *_STATIC, "aws_profile", "aws_credentials_provider")
@@ -46,7 +46,7 @@ _RESPONSES = re.compile(r"/responses(?:/.*)?$")
 
 @dataclass(frozen=True, slots=True)
 class BedrockSettings:
-    """The address of a Bedrock client, and what authorises its requests.
+    """The address of a Bedrock client, and the authorizer of its requests.
 
     Attributes:
         base_url: the URL of the API.
@@ -138,7 +138,7 @@ def _checked_region(region: str | None) -> str | None:
 
 
 def _address(base_url: Any, env: Mapping[str, str]) -> tuple[str | None, bool]:
-    """Return the URL that is given, and whether it is none, so that it follows from the region."""
+    """Return the configured URL, or None, and whether the URL follows from the region."""
     url = None if base_url is None else str(base_url)
     if url is None:
         url = env.get(_ADDRESS, "").strip() or None
@@ -203,7 +203,7 @@ def _profile_region(profile: str | None, env: Mapping[str, str]) -> str:
     """Return the region of the AWS profile.
 
     Raises:
-        OpenAIError: it has none, or botocore, which would sign the requests, is not installed.
+        OpenAIError: the profile has no region, or botocore, which signs requests, is not installed.
     """
     try:
         with import_lock:
@@ -225,7 +225,7 @@ class BedrockBearer:
 
     Attributes:
         source: the key, or a function that returns it and is called for each attempt.
-        base_url: the URL whose origin alone gets the key.
+        base_url: a URL; requests to other origins are refused, so that they do not get the key.
     """
 
     source: Any = field(repr=False)
@@ -233,14 +233,15 @@ class BedrockBearer:
 
     @property
     def lacks(self) -> None:
-        """Nothing."""
+        """None: no setting is missing."""
         return
 
     async def __call__(self, request: WireRequest) -> WireRequest:
         """Return a request with the key.
 
         Raises:
-            OpenAIError: there is another key, the URL is elsewhere, or the function gives no key.
+            OpenAIError: the request has an ``Authorization`` header or another origin, or the function
+                returns no key.
         """
         _check_own(request, self.base_url, "authenticate")
         return request.with_headers({"authorization": f"Bearer {await self._token()}"})
@@ -269,7 +270,7 @@ class BedrockSigner:
 
     Attributes:
         signer: makes the signatures.
-        base_url: the URL whose origin alone gets signed requests.
+        base_url: a URL; requests to other origins are refused.
     """
 
     signer: AWSAuthorizer
@@ -284,7 +285,7 @@ class BedrockSigner:
         """Return a request with its signature.
 
         Raises:
-            OpenAIError: there is a key, the URL is elsewhere, or redirects are to be followed.
+            OpenAIError: the request has an ``Authorization`` header or another origin, or follows redirects.
             CredentialsError: there are no credentials, or they cannot be refreshed.
         """
         if request.follow_redirects:

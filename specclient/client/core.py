@@ -47,7 +47,7 @@ class ClientCore:
 
     Args:
         options: see :class:`specclient.client.options.ClientOptions`; a value of ``NOT_GIVEN`` is dropped.
-        endpoint: fields of the default endpoint to replace that have no option (used for Azure).
+        endpoint: values for fields of the default endpoint that no option sets (for Azure and Bedrock).
         source: the core of the client that this one is a copy of.
 
     Attributes:
@@ -119,9 +119,9 @@ class ClientCore:
         return self.shared.closed or (own is not None and bool(own.is_closed))
 
     def idle_http_client(self, *, is_async: bool) -> Any:
-        """Return an ``httpx`` client with the defaults of this package, for code that reads a client's own.
+        """Return an ``httpx`` client with this package's defaults, for code that inspects ``client._client``.
 
-        It serves no calls of this client, whose connections are those of its transport.
+        It sends no calls, because the transport has connections of its own.
         """
         if self._idle_http_client is None:
             from specclient.http_transport.clients import defaults  # noqa: PLC0415 - imports httpx
@@ -142,19 +142,19 @@ class ClientCore:
         self.pipeline.reconfigure(router=self._router(), transport=self._transport())
 
     def add_budget_source(self, find_budgets: Callable[[BudgetScope], Iterable[Budget]]) -> None:
-        """Count each call by the budgets that ``find_budgets`` returns for it, in addition to its own."""
+        """Apply the budgets that ``find_budgets`` returns for a call, in addition to the client's own."""
         budgets = self.shared.ensure_budgets()
         budgets.extra_budgets = find_budgets
         self.pipeline.reconfigure(budgets=budgets)
 
     def _remember_key(self) -> None:
-        """Let a function that gives the key keep its latest one, which ``client.api_key`` shows."""
+        """Wrap a key function, so that ``client.api_key`` can show its latest key."""
         key = self.options.get("api_key")
         if callable(key) and not isinstance(key, RememberedKey):
             self.options["api_key"] = remembered_key(key)
 
     def _routes_as(self, source: ClientCore) -> bool:
-        """Return whether this client's router can be that of another client."""
+        """Return whether the options allow this client to share another client's router."""
         ours, theirs = (
             [None if options.get(name) == {} else options.get(name) for name in _ROUTING]
             for options in (self.options, source.options)

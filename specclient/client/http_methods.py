@@ -113,7 +113,7 @@ class HttpMethods:
         """Return the first page of a list; an asynchronous client returns an awaitable paginator.
 
         Args:
-            path: as for :meth:`post`, and ``body`` and ``options`` too.
+            path, body, options: as for :meth:`post`.
             model: the class of the items.
             page: the class of the pages, such as ``SyncCursorPage[Model]``.
             method: the HTTP method.
@@ -166,7 +166,7 @@ class HttpMethods:
 
 
 def _caller_for(caller: ResourceCaller, chosen: dict[str, Any]) -> ResourceCaller:
-    """Return the caller for the form of response that a header asks for; the header is removed."""
+    """Remove the header that selects a form of response, and return the caller for that form."""
     headers = dict(chosen.get("headers") or {})
     form = next((headers.pop(name) for name in list(headers) if name.lower() == RAW_RESPONSE.lower()), None)
     if form is None:

@@ -1,7 +1,7 @@
 """Calls by path that run a model, such as ``client.post("/chat/completions", …)``.
 
-Libraries make them to send a body as it is. Such a call is the one of the path's method: routed by its model,
-limited by budgets and recorded.
+Libraries use such calls to send a body unchanged. They are served like calls of the path's method: routed by
+their model, limited by budgets and recorded.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _METHODS: Final = {method.path: method for method in (CHAT, COMPLETION, EMBEDDIN
 def model_call(
     path: str, cast_to: Any, body: Any, options: PerCallOptions, *, stream: bool
 ) -> Request | None:
-    """Return the request of the method whose path this is; None for any other call.
+    """Return a call by path as a request of the path's method; None if it is not one.
 
-    A call is the method's if its body is an object with a model, and ``cast_to`` is the type of the method's
-    result, here or in the `openai` package.
+    It is one if its body is an object with a model, and ``cast_to`` is the type of the method's result in
+    this package or the `openai` package.
 
     Args:
         path: below the base URL.
         cast_to: the type of the result.
         body: the JSON body.
-        options: those of the call.
+        options: the options of the call.
         stream: whether the response is streamed.
     """
     method = _METHODS.get("/" + path.strip("/"))

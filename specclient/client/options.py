@@ -24,7 +24,7 @@ from specclient.types.params import NOT_GIVEN
 from specclient.types.policy import Policy
 
 DEFAULT_MAX_RETRIES = 2
-#: Where OpenAI keeps and processes data, and the URL that sends it there
+#: The regions in which OpenAI stores and processes data
 #: (https://platform.openai.com/docs/guides/your-data#data-residency-controls).
 DataResidency = Literal["global", "us", "eu", "ae", "au", "in", "jp"]
 
@@ -40,15 +40,17 @@ class ClientOptions(TypedDict, total=False):
         workload_identity: exchanged for access tokens, in place of ``api_key``; see :mod:`specclient.auth`.
         organization, project: sent as ``OpenAI-Organization`` and ``OpenAI-Project``.
         webhook_secret: the secret that webhooks are signed with.
-        provider: None; others are refused, as ``bedrock/MODEL`` and ``vertex/MODEL`` name these clouds.
-        base_url: the URL of the API; or ``data_residency``, a region of OpenAI's.
+        provider: only None; name a cloud in the model instead, as ``bedrock/MODEL`` or ``vertex/MODEL``.
+        base_url: the URL of the API.
+        data_residency: a region of OpenAI's, instead of ``base_url``.
+        websocket_base_url: the URL of WebSockets; by default that of the API.
         timeout: seconds, an ``httpx.Timeout``, or None for no limit.
         max_retries: the number of attempts after the first.
         default_headers, default_query: added to every request.
         http_client: an ``httpx`` client to use instead of our own transport.
-        _strict_response_validation: accepted, and without effect: a response that is no JSON, or lacks what a
-            caller cannot do without, is always an error, and other odd values never are.
-        _enforce_credentials: accepted, and without effect: a missing key is an error at the first call.
+        _strict_response_validation: has no effect. A response that is not JSON or lacks a field that callers
+            need is always an error; other deviations from the types never are.
+        _enforce_credentials: has no effect. A missing key is an error at the first call.
 
     Our own options:
 
@@ -59,8 +61,8 @@ class ClientOptions(TypedDict, total=False):
         policy, candidates: the policy and the destinations of calls with ``model="auto"``.
         providers: additional providers, or changes to known ones.
         drop_params: whether parameters that an endpoint does not support are dropped instead of refused.
-        pacing: False sends every call at once, whatever limits earlier responses reported; set limits hold.
-        response_limits: the most of a response that is read, instead of the configured limits.
+        pacing: whether calls wait for the limits that responses report; configured limits always apply.
+        response_limits: limits on the size of a response, instead of the configured ones.
         budgets: limits on cost or tokens; replaces a configured budget of the same name.
     """
 
@@ -144,14 +146,14 @@ def checked_options(cls: type, options: Mapping[str, Any]) -> None:
 def workload_auth_of(
     options: Mapping[str, Any], earlier: WorkloadIdentityAuth | None
 ) -> WorkloadIdentityAuth | None:
-    """Return what exchanges the tokens of the ``workload_identity`` option; None without one.
+    """Return the authorizer of the ``workload_identity`` option; None without the option.
 
     Args:
         options: the options of a client.
-        earlier: that of the client it is a copy of; its token is shared if the identities are equal.
+        earlier: the authorizer of the copied client; it is shared if the identities are equal.
 
     Raises:
-        OpenAIError: a key is given, too; or the identity is invalid, or of a kind that is not supported.
+        OpenAIError: a key is given as well, or the identity is invalid or of an unsupported kind.
     """
     identity, key = options.get("workload_identity"), options.get("api_key")
     if identity is None:
@@ -245,7 +247,7 @@ def response_limits_of(given: Any) -> ResponseLimits | None:
 
 
 def settings_of(options: Mapping[str, Any]) -> Settings:
-    """Return the settings: those of the ``config`` option or file, with the options that replace some."""
+    """Return the settings of the ``config`` option or the configuration file, changed by other options."""
     config = options.get("config")
     replacing = ("ledger", "ledger_durability", "pacing")
     changes = {name: options[name] for name in replacing if options.get(name) is not None}
@@ -267,11 +269,11 @@ def budgets_of(settings: Settings, given: Any) -> list[Budget]:
                 f"budgets contains a {type(each).__name__}; it must be a list of specclient.Budget"
             )
         if each.name in by_name:
-            raise ConfigurationError(f"budgets holds two of the name {each.name!r}; give each its own")
+            raise ConfigurationError(f"budgets contains the name {each.name!r} twice; names must be unique")
         by_name[each.name] = each
     return [*(each for each in settings.budget_list() if each.name not in by_name), *by_name.values()]
 
 
 def policy_of(settings: Settings, policy: Policy | str | None) -> Policy:
-    """Return the policy of an option: one that is configured if it is a name; the default one if None."""
+    """Return the policy of an option: a configured policy for a name, the default policy for None."""
     return settings.policy_named(policy) if isinstance(policy, str) else policy or Policy()

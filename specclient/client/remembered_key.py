@@ -1,4 +1,4 @@
-"""Functions that give a client's key, with the key that they gave last."""
+"""Functions that return a client's key, and remember the latest one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ KeyFunction = Callable[[], str | Awaitable[str]]
 
 
 class RememberedKey:
-    """A function that gives the key, called before each HTTP attempt.
+    """A function that returns the key, called before each HTTP attempt.
 
     Two objects with the same function are equal, so that copies of a client share its rate limits.
 
@@ -44,12 +44,12 @@ class RememberedKey:
 
 
 class RememberedAsyncKey(RememberedKey):
-    """The same of a coroutine function, which runs in the event loop instead of a thread."""
+    """A remembered key of a coroutine function, which runs in the event loop instead of a thread."""
 
     async def __call__(self) -> Any:
         return await super().__call__()
 
 
 def remembered_key(source: KeyFunction) -> RememberedKey:
-    """Return a function that keeps the latest key of another one."""
+    """Return a function that remembers the latest key of ``source``."""
     return (RememberedAsyncKey if inspect.iscoroutinefunction(source) else RememberedKey)(source)

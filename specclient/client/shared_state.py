@@ -80,10 +80,9 @@ class SharedState:
         self._lock = threading.Lock()
 
     def account_mark(self, identity: int) -> str:
-        """Return a suffix that tells accounts at providers apart, so that each has its own rate limits.
+        """Return a suffix that distinguishes accounts at providers, so that each has its own rate limits.
 
-        The first account has an empty mark. An account that is not used while 4,096 others are gets a new
-        mark.
+        The first account has an empty mark. The marks of the 4,096 most recently used accounts are kept.
 
         Args:
             identity: a hash of the account's base URL and credentials.
@@ -144,7 +143,7 @@ class SharedState:
         return LoadPoller(self.estimates)
 
     def failover_state(self) -> FailoverState:
-        """Return what routed calls share (hedge delays, sessions); imported by the first routed call."""
+        """Return the state that routed calls share: hedge delays and sessions. The first one imports it."""
         with self._lock:
             if self._failover_state is None:
                 with import_lock:
@@ -207,7 +206,7 @@ async def _recorded(committed: Awaitable[None] | None, settled: Awaitable[object
 
 
 class _LedgerHistory:
-    """The ledger as the estimates read it; opened by the first read."""
+    """The rows of the ledger for the estimates; the first read makes the ledger."""
 
     def __init__(self, shared: SharedState) -> None:
         self._shared = shared

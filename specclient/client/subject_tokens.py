@@ -1,4 +1,4 @@
-"""Subject tokens: what a workload shows to prove who it is, from Kubernetes, Azure or Google Cloud.
+"""Subject tokens, with which a workload proves its identity, from Kubernetes, Azure or Google Cloud.
 
 A :class:`SubjectTokenProvider` reads one. :mod:`specclient.client.workload_identity` exchanges it.
 """

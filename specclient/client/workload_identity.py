@@ -1,6 +1,6 @@
 """Access tokens of a workload identity, exchanged for subject tokens (RFC 8693).
 
-A program in a cloud then needs no API key: it shows a token of its cloud at OpenAI's token service and gets a
+A program in a cloud then needs no API key: it sends a token of its cloud to OpenAI's token service and gets a
 short-lived access token.
 """
 
@@ -21,7 +21,7 @@ from specclient.runtime.forks import import_lock, register_fork_reset
 from specclient.types.wire import WireRequest
 
 TOKEN_EXCHANGE_URL: Final = "https://auth.openai.com/oauth/token"  # noqa: S105 - an address
-#: Stands for the token where a client shows its key, as in the `openai` package.
+#: The value of ``client.api_key`` with a workload identity, as in the `openai` package.
 PLACEHOLDER_KEY: Final = "workload-identity-auth"
 _GRANT: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 _TOKEN_TYPES: Final = {
@@ -80,8 +80,8 @@ def checked_identity(identity: Any) -> WorkloadIdentity:
     """Return the identity of a client after a check.
 
     Raises:
-        ConfigurationError: it is one of a client certificate.
-        OpenAIError: it is no identity, or has fields of the wrong type.
+        ConfigurationError: it is the identity of a client certificate.
+        OpenAIError: it is not an identity, or has fields of the wrong type.
     """
     if isinstance(identity, Mapping) and identity.get("type") == "x509":
         raise ConfigurationError(
@@ -110,15 +110,15 @@ def checked_identity(identity: Any) -> WorkloadIdentity:
 @dataclass(frozen=True, slots=True)
 class _AccessToken:
     value: str = field(repr=False)
-    expires_at: float  # seconds of the monotonic clock, as the next
-    refresh_at: float
+    expires_at: float  # in seconds of the monotonic clock
+    refresh_at: float  # likewise
 
 
 class WorkloadIdentityAuth:
     """Keeps the access token of an identity, and exchanges it once for all callers.
 
-    It is an :class:`specclient.providers.endpoint.Authorizer`. A token is renewed from ``refresh_at`` on by
-    the first caller; others use it meanwhile, and wait only where it has expired.
+    It is an :class:`specclient.providers.endpoint.Authorizer`. The first caller after ``refresh_at`` renews
+    the token; others use the old one meanwhile, and wait only if it has expired.
 
     Args:
         workload_identity: the identity.
@@ -134,7 +134,7 @@ class WorkloadIdentityAuth:
 
     @property
     def lacks(self) -> None:
-        """Nothing, as far as known before the first exchange."""
+        """None: only an exchange shows whether a setting is missing or wrong."""
         return
 
     def reset_after_fork(self) -> None:
@@ -147,7 +147,7 @@ class WorkloadIdentityAuth:
         return request.with_headers({"authorization": f"Bearer {token}"})
 
     def drop(self, request: WireRequest) -> bool:
-        """Forget the token that a server has refused; return whether the request had one of this object."""
+        """Forget the token that a server has refused; return whether the request had a token."""
         sent = next((text for name, text in request.headers.items() if name.lower() == "authorization"), "")
         self.invalidate_token(sent.removeprefix("Bearer "))
         return bool(sent)
