@@ -23,17 +23,18 @@ class SupportsForkReset(Protocol):
 #: Held during imports at run time. A fork waits for it, so that no import lock is held in the child.
 import_lock = threading.RLock()
 
-_live: weakref.WeakSet[SupportsForkReset] = weakref.WeakSet()
+#: The registered objects by ``id``, because equal objects are reset each for itself.
+_live: weakref.WeakValueDictionary[int, SupportsForkReset] = weakref.WeakValueDictionary()
 
 
 def register_fork_reset(thing: SupportsForkReset) -> None:
     """Call an object's ``reset_after_fork`` in every child forked while it lives; it is held weakly."""
-    _live.add(thing)
+    _live[id(thing)] = thing
 
 
 def _in_child() -> None:
     import_lock.release()
-    for thing in list(_live):
+    for thing in list(_live.values()):
         thing.reset_after_fork()
 
 

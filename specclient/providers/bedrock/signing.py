@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from specclient.errors import ConfigurationError, CredentialsError, OpenAIError
 from specclient.providers.bedrock.regions import region_of_url
-from specclient.runtime.forks import import_lock
+from specclient.runtime.forks import import_lock, register_fork_reset
 from specclient.types.wire import WireRequest
 
 #: The service names in signatures: of the Converse API, and of Bedrock's OpenAI-compatible API.
@@ -89,6 +89,12 @@ class AWSAuthorizer:
         self._env = env
         self._lock = threading.Lock()
         self._found: Any = None  # credentials of botocore, which refresh themselves
+        register_fork_reset(self)
+
+    def reset_after_fork(self) -> None:
+        """Replace the lock, and forget the credentials, whose own lock a thread of the parent may hold."""
+        self._lock = threading.Lock()
+        self._found = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._region!r}, service={self._service!r})"
