@@ -65,13 +65,15 @@ SCOPE_BY_STATUS: Mapping[int, FailoverScope] = {
     425: "any",
 }
 #: How errors report that a prompt is too long: the codes of OpenAI and llama.cpp; the texts of Anthropic,
-#: Gemini, vLLM, SGLang and others, which have no code.
+#: Gemini, vLLM, SGLang and others, which have no code, and of gateways, which quote the code (LiteLLM).
 _OVERFLOW_CODES = frozenset({"context_length_exceeded", "exceed_context_size_error"})
 _OVERFLOW_TEXT = re.compile(
-    r"context (length|window|size)|prompt is too long|input is too long|longer than the model|"
+    r"context[ _](length|window|size)|prompt is too long|input is too long|longer than the model|"
     r"exceeds? the (maximum|available) (number of tokens|context|input)|too many (input )?tokens",
     re.IGNORECASE,
 )
+#: How LiteLLM's proxy reports, with status 400, that it does not have a model.
+_UNKNOWN_MODEL_TEXT = re.compile(r"invalid model name passed in model=", re.IGNORECASE)
 
 
 def failover_scope(error: BaseException | None) -> FailoverScope:
@@ -87,6 +89,8 @@ def failover_scope(error: BaseException | None) -> FailoverScope:
             return scope
     if is_context_overflow(error):
         return "longer_context"
+    if isinstance(error, BadRequestError) and _UNKNOWN_MODEL_TEXT.search(error.message):
+        return "any"
     return SCOPE_BY_STATUS.get(getattr(error, "status_code", None) or 0, "none")
 
 

@@ -382,6 +382,14 @@ CLASSES: list[tuple[BaseException, str]] = [
     (_error(tree.BadRequestError, 400), "none"),
     (_error(tree.BadRequestError, 400, code="context_length_exceeded"), "longer_context"),
     (_error(tree.BadRequestError, 400, message="prompt is too long: 9 tokens > 8 maximum"), "longer_context"),
+    (
+        _error(tree.BadRequestError, 400, message='litellm: {"code": "context_length_exceeded"}'),
+        "longer_context",
+    ),
+    (
+        _error(tree.BadRequestError, 400, message="/chat/completions: Invalid model name passed in model=x."),
+        "any",
+    ),
     (_error(tree.APIStatusError, 413), "longer_context"),
     (_error(tree.APIStatusError, 402), "other_provider"),
     (_error(tree.APIStatusError, 418), "none"),
