@@ -6,7 +6,7 @@ EXTRAS := dev
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test coverage quick check format sync-openai ledger-snapshot typing docs soak compat libraries engines deployment wheel-check bundled-pair bundled-heads help
+.PHONY: demo test coverage quick check format sync-openai ledger-snapshot typing docs soak compat libraries engines fleet deployment wheel-check bundled-pair bundled-heads help
 
 help:
 	@echo "make demo          plain and speculative decoding side by side, routing, and what it cost"
@@ -22,6 +22,7 @@ help:
 	@echo "make soak          the long runs"
 	@echo "make compat        langchain and llm, installed beside, against a served process"
 	@echo "make libraries     libraries that use the openai package, each installed beside (ONLY=NAME for one of them)"
+	@echo "make fleet         two replicas of vLLM on Ray Serve: one killed, both updated, their number by load"
 	@echo "make engines       real inference servers, each installed beside and started (ONLY=NAME for one of them)"
 	@echo "make deployment    the Dockerfile, compose.yaml, Helm chart and dashboard, checked by linters and by Helm"
 	@echo "make wheel-check   build the wheel and import it in an empty environment"
@@ -117,6 +118,10 @@ libraries: $(READY)
 # Several gigabytes and an hour at first; the environments stay in build/engines. One server runs at a time.
 engines: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python tools/check_engines.py $(ONLY) $(if $(FRESH),--fresh)
+
+# Replicas of vLLM on Ray Serve, in the environment of `make engines`.
+fleet: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python tools/check_fleet.py $(ONLY)
 
 # Helm's library and hadolint are a hundred megabytes; without them `make test` leaves their tests out.
 deployment: $(READY)

