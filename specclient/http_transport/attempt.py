@@ -14,6 +14,7 @@ from specclient.http_transport.clients.adapters import ClientAdapter
 from specclient.http_transport.clients.timeouts import AnswerTimeoutError, TimeoutSeconds
 from specclient.http_transport.pacing.pacer import PacingPermit
 from specclient.runtime.event_loop import cancel_shield
+from specclient.runtime.time_limit import TimeLimit
 from specclient.types.limit import ResponseLimits
 from specclient.types.wire import Secrets, WireRequest
 
@@ -71,13 +72,9 @@ class HTTPAttempt:
         return errors.transport_exceptions(self.adapter.library)
 
     def take(self, response: Any) -> None:
-        """Store the response and decode its headers."""
+        """Store the response and its headers."""
         self.response = response
-        # From the bytes: looking up a header by name in the library's object costs microseconds each time.
-        self.headers = {
-            name.lower().decode("latin-1"): v.decode("latin-1")
-            for name, v in self.adapter.raw_headers(response)
-        }
+        self.headers = self.adapter.fields(response)
 
     def library(self) -> Any:
         """Return the response as the HTTP library's own object."""
@@ -102,12 +99,12 @@ class HTTPAttempt:
         seconds: float | None = None
         if request.files is None and (content is None or isinstance(content, bytes)):
             seconds = self.limits.until_headers(0 if content is None else len(content))
-        limit = asyncio.timeout(seconds)  # None for a file, which may take any time to send
+        limit = TimeLimit(seconds)  # None for a file, which may take any time to send
         try:
-            async with limit:
+            with limit:
                 response = await self.adapter.open(request, headers, self.limits)
         except TimeoutError:
-            if seconds is None or not limit.expired():
+            if seconds is None or not limit.expired:
                 raise
         else:
             self.take(response)
@@ -121,14 +118,14 @@ class HTTPAttempt:
             cut_at: bytes after which the rest of the body is dropped; None for the whole body.
         """
         seconds = self.limits.body
-        limit = asyncio.timeout(seconds)
+        limit = TimeLimit(seconds)
         try:
-            async with limit:
+            with limit:
                 return await self.adapter.read(
                     self.response, BodyReader(self.response_limits, seconds, cut_at=cut_at)
                 )
         except self.failed as error:
-            if seconds is not None and limit.expired():
+            if seconds is not None and limit.expired:
                 failure = self.broken(AnswerTimeoutError("did not complete its answer", seconds))
             else:
                 failure = self.broken(error)

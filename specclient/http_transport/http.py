@@ -323,7 +323,7 @@ def _failed_attempt(error: APIError, seconds: float, *, waited: bool) -> FailedA
 def _with_retry_count(request: WireRequest, number: int) -> Mapping[str, str]:
     """Return the headers of attempt ``number``, with the retry count unless the caller has set one."""
     headers = request.headers
-    if not request.count_retries or any(name.lower() == RETRY_HEADER for name in headers):
+    if not request.count_retries or RETRY_HEADER in map(str.lower, headers):
         return headers
     return {**headers, RETRY_HEADER: str(number - 1)}
 

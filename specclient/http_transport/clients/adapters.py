@@ -55,8 +55,8 @@ class ClientAdapter(Protocol):
         """Return the compressed bytes of the body received so far; None if it is not compressed."""
         ...
 
-    def raw_headers(self, response: Any) -> Iterable[tuple[bytes, bytes]]:
-        """Return the names and values of a response's headers as received."""
+    def fields(self, response: Any) -> dict[str, str]:
+        """Return the headers of a response by lower-case name; the last value of a repeated one."""
         ...
 
     def as_library_response(self, response: Any) -> Any:
@@ -66,6 +66,14 @@ class ClientAdapter(Protocol):
     async def close(self, response: Any) -> None:
         """Return the connection to the pool, or drop it if the body was not read to its end."""
         ...
+
+
+def fields_of(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Return headers by lower-case name, given the names and values as received.
+
+    Looking up a header by name in an HTTP library's object costs microseconds each time.
+    """
+    return {name.lower().decode("latin-1"): text.decode("latin-1") for name, text in raw}
 
 
 class AsyncClientAdapter:
@@ -108,10 +116,8 @@ class AsyncClientAdapter:
     def received(self, response: Any) -> int | None:
         return decoding.received(response)
 
-    def raw_headers(self, response: Any) -> Iterable[tuple[bytes, bytes]]:
-        # The bytes: looking up a header by name in the library's object costs microseconds each time.
-        raw: Iterable[tuple[bytes, bytes]] = response.headers.raw
-        return raw
+    def fields(self, response: Any) -> dict[str, str]:
+        return fields_of(response.headers.raw)
 
     def as_library_response(self, response: Any) -> Any:
         return response
@@ -219,9 +225,8 @@ class ThreadedClientAdapter:
     def received(self, response: Any) -> int | None:
         return decoding.received(response)
 
-    def raw_headers(self, response: Any) -> Iterable[tuple[bytes, bytes]]:
-        raw: Iterable[tuple[bytes, bytes]] = response.headers.raw
-        return raw
+    def fields(self, response: Any) -> dict[str, str]:
+        return fields_of(response.headers.raw)
 
     def as_library_response(self, response: Any) -> Any:
         return response

@@ -15,7 +15,7 @@ import os
 import re
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Set
+from collections.abc import AsyncIterator, Callable, Mapping, Set
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from specclient.errors import ConfigurationError
 from specclient.http_transport import errors
 from specclient.http_transport import lazy_httpx as httpx
 from specclient.http_transport.body_limits import BodyReader
+from specclient.http_transport.clients.adapters import fields_of
 from specclient.http_transport.clients.timeouts import TimeoutSeconds
 from specclient.http_transport.uploads import Upload
 from specclient.runtime.forks import import_lock
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     import yarl
 
     from specclient.http_transport.clients.direct import DirectResponse
+    from specclient.http_transport.clients.ordinary_response import OrdinaryBody
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _CREDENTIALS = frozenset(
@@ -74,6 +76,11 @@ class AiohttpResponse:
         self._sent = sent
         self._started_at = time.perf_counter()
         self._as_httpx: httpx.Response | None = None
+
+    def fields(self) -> dict[str, str]:
+        """Return its headers by lower-case name; the last value of a repeated one."""
+        known: dict[str, str] | None = getattr(self.native, "fields", None)  # of one sent without the session
+        return fields_of(self.native.raw_headers) if known is None else known
 
     def as_httpx(self) -> httpx.Response:
         """Return it as an ``httpx.Response`` with its request, and with its body if that has been read."""
@@ -180,7 +187,7 @@ class AiohttpAdapter:
             return content
         # Not its own read(), which decompresses without a limit.
         stream = response.native.content
-        while piece := await stream.readany():
+        while piece := stream.read_nowait() if stream.is_eof() else await stream.readany():
             if not body.add(piece, _compressed(stream)):
                 break
         response.content = body.content()
@@ -198,10 +205,10 @@ class AiohttpAdapter:
             return compressed
         return _compressed(response.native.content)
 
-    def raw_headers(self, response: Any) -> Iterable[tuple[bytes, bytes]]:
-        raw: Iterable[tuple[bytes, bytes]]
-        raw = response.native.raw_headers if isinstance(response, AiohttpResponse) else response.headers.raw
-        return raw
+    def fields(self, response: Any) -> dict[str, str]:
+        if not isinstance(response, AiohttpResponse):
+            return fields_of(response.headers.raw)
+        return response.fields()
 
     def as_library_response(self, response: Any) -> Any:
         return response.as_httpx() if isinstance(response, AiohttpResponse) else response
@@ -230,7 +237,7 @@ class AiohttpAdapter:
         return self._httpx_adapter
 
 
-def _compressed(stream: aiohttp.StreamReader) -> int | None:
+def _compressed(stream: aiohttp.StreamReader | OrdinaryBody) -> int | None:
     """Return the compressed bytes received so far; None if the body is not compressed."""
     # aiohttp before 3.13.3 does not count them; there, only the size is limited.
     return getattr(stream, "total_compressed_bytes", None)

@@ -19,6 +19,9 @@ import aiohttp
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.http_exceptions import HttpProcessingError
 
+from specclient.http_transport.clients.adapters import fields_of
+from specclient.http_transport.clients.ordinary_response import OrdinaryBody, OrdinaryHead
+
 if TYPE_CHECKING:
     import ssl
 
@@ -41,22 +44,42 @@ class DirectResponse:
     """A response with its body unread; it has the members of ``aiohttp.ClientResponse`` that are used.
 
     Attributes:
-        status, reason: of its status line.
-        headers: its headers, of any case.
-        raw_headers: names and values as received.
+        status: of its status line.
         content: its body, decompressed.
     """
 
-    __slots__ = ("_connection", "content", "headers", "raw_headers", "reason", "status")
+    __slots__ = ("_connection", "_message", "content", "status")
 
-    def __init__(self, connection: Any, message: Any, content: aiohttp.StreamReader) -> None:
+    def __init__(self, connection: Any, message: Any, content: aiohttp.StreamReader | OrdinaryBody) -> None:
         self.status: int = message.code
-        self.reason: str | None = message.reason
-        self.headers: Mapping[str, str] = message.headers
-        self.raw_headers: tuple[tuple[bytes, bytes], ...] = message.raw_headers
         self.content = content
+        self._message = message
         self._connection = connection
         content.on_eof(self._free)
+
+    @property
+    def reason(self) -> str | None:
+        """The words after the status."""
+        reason: str | None = self._message.reason
+        return reason
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers, of any case."""
+        headers: Mapping[str, str] = self._message.headers
+        return headers
+
+    @property
+    def raw_headers(self) -> tuple[tuple[bytes, bytes], ...]:
+        """Names and values as received."""
+        raw: tuple[tuple[bytes, bytes], ...] = self._message.raw_headers
+        return raw
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The headers by lower-case name; the last value of a repeated one."""
+        message = self._message
+        return message.fields if isinstance(message, OrdinaryHead) else fields_of(message.raw_headers)
 
     def _free(self) -> None:
         """Return the connection to the pool, which closes it if it cannot be used again."""
@@ -145,7 +168,7 @@ class DirectSender:
             raise aiohttp.ConnectionTimeoutError(f"Connection timeout to host {url}") from error
         try:
             protocol, transport = _opened(connection)
-            protocol.set_response_params(read_timeout=timeout.sock_read, read_until_eof=True, **self._limits)
+            protocol.expect_response(timeout.sock_read, **self._limits)
             transport.write(head + content)
             protocol.start_timeout()
             while True:  # until the last response; those before it are informational (RFC 9110, section 15.2)
