@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import OrderedDict
 from collections.abc import Awaitable, Mapping
@@ -20,6 +19,7 @@ from specclient.routing.learn.prompt_scale import PromptTokenScale
 from specclient.routing.router import Router
 from specclient.runtime.event_loop import run_in_thread
 from specclient.runtime.forks import import_lock, register_fork_reset
+from specclient.runtime.time_limit import TimeLimit
 from specclient.types.backend import Backend
 from specclient.types.call import Call
 
@@ -200,9 +200,8 @@ class SharedState:
 async def _recorded(committed: Awaitable[None] | None, settled: Awaitable[object], patience_s: float) -> None:
     if committed is not None:
         await committed
-    with suppress(TimeoutError):  # a slow database charges the call later
-        async with asyncio.timeout(patience_s):
-            await settled
+    with suppress(TimeoutError), TimeLimit(patience_s):  # a slow database charges the call later
+        await settled
 
 
 class _LedgerHistory:

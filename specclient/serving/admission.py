@@ -44,19 +44,21 @@ class AdmissionQueue:
         """Whether the next request would be rejected."""
         return not self._slots.value and self.waiting >= self._max_waiting
 
-    def slot(self, entry: RequestEntry) -> AdmissionSlot:
-        """Return a context that waits for admission and holds a slot.
-
-        Args:
-            entry: the request's entry; its waiting time is set.
-
-        Raises (on entry):
-            ServingError: 429, too many requests are waiting.
-        """
-        return AdmissionSlot(self, entry)
+    def acquire_nowait(self, entry: RequestEntry) -> bool:
+        """Take a slot if one is free, and return whether one was."""
+        if not self._slots.value:
+            return False
+        self._slots.acquire_nowait()
+        entry.waited_s = 0.0
+        self.on_change()
+        return True
 
     async def acquire(self, entry: RequestEntry) -> None:
-        """Wait for a slot; see :meth:`slot`."""
+        """Wait for a slot; set the entry's waiting time.
+
+        Raises:
+            ServingError: 429, too many requests are waiting.
+        """
         if self.full:
             raise ServingError(
                 429,
@@ -66,32 +68,14 @@ class AdmissionQueue:
                 headers={"retry-after": str(RETRY_AFTER_S)},
             )
         begun = self._clock()
-        if self._slots.value:
-            self._slots.acquire_nowait()
-        else:
-            self.waiting += 1
-            try:
-                await self._slots.acquire()
-            finally:
-                self.waiting -= 1
+        self.waiting += 1
+        try:
+            await self._slots.acquire()
+        finally:
+            self.waiting -= 1
         entry.waited_s = self._clock() - begun
         self.on_change()
 
     def release(self) -> None:
         """Release a slot."""
         self._slots.release()
-
-
-class AdmissionSlot:
-    """A context that holds a slot of an admission queue."""
-
-    __slots__ = ("_entry", "_queue")
-
-    def __init__(self, queue: AdmissionQueue, entry: RequestEntry) -> None:
-        self._queue, self._entry = queue, entry
-
-    async def __aenter__(self) -> None:
-        await self._queue.acquire(self._entry)
-
-    async def __aexit__(self, *_: object) -> None:
-        self._queue.release()

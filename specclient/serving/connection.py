@@ -27,6 +27,7 @@ from specclient.serving.half_closed import DepartureWatch
 from specclient.serving.limits import Limits
 from specclient.serving.open_connections import OpenConnections, max_descriptors
 from specclient.serving.sockets.protocol import handshake_error
+from specclient.serving.whole_messages import WHOLE_KEY, WholeMessages
 
 fcntl: ModuleType | None
 try:
@@ -175,6 +176,7 @@ class _LimitedHTTPProtocol(_BASE):  # type: ignore[misc]
             return  # uvicorn hands the connection over
         self.cycle.transport = _ResponseWriter(self)
         self.scope[DISCONNECT_KEY] = self._open[self.cycle] = DisconnectSignal()
+        self.scope[WHOLE_KEY] = WholeMessages(self.cycle, self.transport)
 
     def on_body(self, body: bytes) -> None:
         self._progress = True
@@ -314,7 +316,10 @@ def limited_protocol(limits: Limits) -> type[asyncio.Protocol]:
 def _without_upgrade(data: bytes, upgrade: re.Pattern[bytes]) -> bytes:
     """Return the head of a request without an ``Upgrade`` header that the pattern matches."""
     end = data.find(_HEAD_END)
-    found = upgrade.search(data, 0, len(data) if end < 0 else end + 2)
+    head = data if end < 0 else data[: end + 2]
+    if b"\r\nupgrade:" not in head.lower():
+        return data
+    found = upgrade.search(head)
     return data if found is None else data[: found.start()] + data[found.end() :]
 
 

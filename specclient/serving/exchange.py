@@ -6,11 +6,11 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from specclient.openai_http.errors import ServingError
 from specclient.openai_http.response import JSON
+from specclient.runtime.time_limit import TimeLimit
 from specclient.serving.api_forms import api_form
 from specclient.serving.body_memory import BodyHold, BodyMemory, no_room
 from specclient.serving.connection import DISCONNECT_KEY, DisconnectSignal
@@ -18,6 +18,7 @@ from specclient.serving.keys.key import StoredKey
 from specclient.serving.keys.rate_limits import LimitDecision
 from specclient.serving.limits import Limits
 from specclient.serving.request_log import RequestEntry
+from specclient.serving.whole_messages import WHOLE_KEY
 
 ASGIMessage = MutableMapping[str, Any]
 ASGIScope = MutableMapping[str, Any]
@@ -96,13 +97,24 @@ class HTTPExchange:
                 too many bytes of bodies.
             ClientDisconnectedError: the client disconnected.
         """
+        self._hold = hold = BodyHold(self._bodies, None if self.key is None else self.key.name)
+        whole = self.scope.get(WHOLE_KEY)
+        content: bytes | None = None if whole is None else whole.body()
+        if content is None:
+            return await self._arriving_body(hold)
+        self._check_size(len(content))
+        if not hold.grow(len(content)):
+            raise no_room()
+        return content
+
+    async def _arriving_body(self, hold: BodyHold) -> bytes:
+        """Read a body that has not arrived as a whole; see :meth:`body`."""
         limit, size = self._limits.body_bytes, 0
         pieces: list[bytes] = []
-        self._hold = hold = BodyHold(self._bodies, None if self.key is None else self.key.name)
         has_room = True
         begun = time.monotonic()
         try:
-            async with asyncio.timeout(self._limits.body_s):
+            with TimeLimit(self._limits.body_s):
                 while True:
                     message = await self._receive()
                     if message["type"] == "http.disconnect":
@@ -124,15 +136,19 @@ class HTTPExchange:
                 f"the request's body did not arrive within {seconds:.0f} s",
                 headers={"connection": "close"},
             ) from None
+        self._check_size(size)
+        if not has_room:
+            raise no_room()
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _check_size(self, size: int) -> None:
+        limit = self._limits.body_bytes
         if size > limit:
             raise ServingError(
                 413,
                 f"the request's body is longer than this server's limit of {limit} bytes",
                 headers={"connection": "close"},
             )
-        if not has_room:
-            raise no_room()
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def release_body(self) -> None:
         """Note that the request has ended, and with it the objects made from its body."""
@@ -150,18 +166,28 @@ class HTTPExchange:
             kind: the media type of the body.
             headers: further headers.
         """
-        await self.start(status, kind, {"content-length": str(len(content)), **(headers or {})})
+        lines = await self._head(status, kind, {"content-length": str(len(content)), **(headers or {})})
         self.finished = True
-        await self._send_message({"type": "http.response.body", "body": content})
+        whole = self.scope.get(WHOLE_KEY)  # a handshake of a WebSocket has none
+        if whole is None or not whole.respond(status, lines, content):
+            await self._send_start(status, lines)
+            await self._send_message({"type": "http.response.body", "body": content})
 
     async def start(self, status: int, kind: str, headers: Mapping[str, str] | None = None) -> None:
         """Start a response whose body follows in pieces."""
+        await self._send_start(status, await self._head(status, kind, headers))
+
+    async def _head(self, status: int, kind: str, headers: Mapping[str, str] | None) -> dict[str, str]:
+        """Note that a response starts; return its headers."""
         self.started = True
         lines = {"content-type": kind, **(headers or {})}
         lines |= dict.fromkeys(self.form.id_headers, self.entry.id)
         if self.key is not None:
             lines = await self._limit_headers(self, self.key, lines)
         self.entry.status = status
+        return lines
+
+    async def _send_start(self, status: int, lines: Mapping[str, str]) -> None:
         await self._send_message(
             {
                 "type": "http.response.start",
@@ -201,28 +227,34 @@ class ClientDisconnectedError(Exception):
 
 
 class CancelOnDisconnect:
-    """A context that is cancelled when the client disconnects, and then raises ClientDisconnectedError."""
+    """A context that is cancelled when the client disconnects, and then raises ClientDisconnectedError.
+
+    It is entered by :meth:`begin` and left by :meth:`end`.
+    """
 
     def __init__(self, exchange: HTTPExchange, signal: DisconnectSignal) -> None:
         self._exchange, self._signal = exchange, signal
 
-    async def __aenter__(self) -> Self:
+    def begin(self) -> None:
+        """Enter the context."""
         if self._signal.disconnected:
             raise ClientDisconnectedError
         task = asyncio.current_task()
         assert task is not None
         self._task = task
         self._signal.callback = self._on_disconnect
-        return self
 
     def _on_disconnect(self) -> None:
         if not self._exchange.finished:
             self._exchange.disconnected = True
             self._task.cancel()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def end(self, error: BaseException | None) -> None:
+        """Leave the context.
+
+        Args:
+            error: what has ended its block.
+        """
         self._signal.callback = None
         if not self._exchange.disconnected:
             return

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import TypeVar, cast
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -220,10 +220,11 @@ class ServerMetrics:
 
     def _series_of(self, family: T, *labels: str) -> T:
         """Return the series of a metric with these labels; cached, because the library's look-up is slow."""
-        series = self._series.get((family, *labels))
+        series: Any = self._series.get((family, *labels))
         if series is None:
             series = self._series[family, *labels] = family.labels(*labels)
-        return cast("T", series)
+        found: T = series
+        return found
 
     def _add(self, family: Counter, model: str, count: int | None) -> None:
         if count is not None and count > 0:

@@ -39,6 +39,7 @@ from specclient.serving.request_log import RequestLog
 from specclient.serving.sockets.handler import KEY_SUBPROTOCOL, SOCKET_PATHS
 from specclient.serving.sockets.messages import as_refusal
 from specclient.serving.tracing import request_span
+from specclient.serving.whole_messages import WHOLE_KEY
 
 _log = logging.getLogger("specclient")
 
@@ -122,7 +123,9 @@ class RequestMiddleware:
                 _log.debug("%s: the client disconnected", request_id)
             finally:
                 exchange.release_body()
-                del scope[EXCHANGE_KEY]  # breaks a reference cycle, which would burden the garbage collector
+                # Both are in reference cycles, which would burden the garbage collector.
+                del scope[EXCHANGE_KEY]
+                scope.pop(WHOLE_KEY, None)
 
     def _warn_unwritable(self, error: LedgerError) -> None:
         """Log why calls are refused, once in a while; the response does not name the database."""

@@ -115,28 +115,46 @@ class RequestLog:
         self.clock = clock
         self._now = now
 
-    @contextmanager
-    def entry(self, number: str, verb: str) -> Iterator[RequestEntry]:
+    def entry(self, number: str, verb: str) -> LoggedRequest:
         """Return a context with the entry of a running request; :func:`current` returns it inside."""
         verb = verb if verb in _VERBS else OTHER_VERB
-        entry = RequestEntry(id=number, verb=verb, begun=self.clock(), started_at=self._now())
-        self.live[number] = entry
-        token = _current.set(entry)
-        try:
-            yield entry
-        finally:
-            _current.reset(token)
-            del self.live[number]
-            entry.status = entry.status or CLIENT_GONE
-            entry.seconds = self.clock() - entry.begun
-            for read in self.readers:
-                read(entry)
+        return LoggedRequest(
+            self, RequestEntry(id=number, verb=verb, begun=self.clock(), started_at=self._now())
+        )
 
     def observe(self, call: Call) -> None:
         """Add a finished call to the entry of its request; an observer of a pipeline."""
         entry = _current.get()
         if entry is not None:
             entry.calls.append(call)
+
+
+class LoggedRequest:
+    """The context of a running request.
+
+    Args:
+        log: the log that the request is in.
+        entry: its entry.
+    """
+
+    __slots__ = ("_entry", "_log", "_token")
+
+    def __init__(self, log: RequestLog, entry: RequestEntry) -> None:
+        self._log, self._entry = log, entry
+
+    def __enter__(self) -> RequestEntry:
+        self._log.live[self._entry.id] = self._entry
+        self._token = _current.set(self._entry)
+        return self._entry
+
+    def __exit__(self, *_: object) -> None:
+        entry, log = self._entry, self._log
+        _current.reset(self._token)
+        del log.live[entry.id]
+        entry.status = entry.status or CLIENT_GONE
+        entry.seconds = log.clock() - entry.begun
+        for read in log.readers:
+            read(entry)
 
 
 def log_entry(entry: RequestEntry) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
 from specclient.call.pipeline import Pipeline
@@ -84,16 +85,19 @@ class CallGate:
     def authorized_call(self, exchange: HTTPExchange, call: IncomingCall) -> IncomingCall:
         """Return a call whose request is :meth:`authorized`."""
         request = self.authorized(exchange, call.request)
-        return call if request is call.request else replace(call, request=request)
+        return call if request is call.request else IncomingCall(request, call.meta)
+
+    def admitted(self, exchange: HTTPExchange, request: Request) -> AbstractAsyncContextManager[None]:
+        """Return a context that waits for the request's turn; a departure of the client cancels it."""
+        admitted = _AdmittedRequest(exchange, self.admission)
+        key = exchange.key
+        return admitted if key is None or not key.paced else self._paced(exchange, request, admitted)
 
     @asynccontextmanager
-    async def admitted(self, exchange: HTTPExchange, request: Request) -> AsyncGenerator[None, None]:
-        """Wait for the request's turn; the context is cancelled when the client disconnects."""
-        async with (
-            self.key_limiter.limit(exchange, request),
-            exchange.cancel_on_disconnect(),
-            self.admission.slot(exchange.entry),
-        ):
+    async def _paced(
+        self, exchange: HTTPExchange, request: Request, admitted: _AdmittedRequest
+    ) -> AsyncGenerator[None, None]:
+        async with self.key_limiter.limit(exchange, request), admitted:
             yield
 
     def aliases(self, exchange: HTTPExchange) -> ModelAliases | None:
@@ -155,3 +159,28 @@ class CallGate:
         """
         place = self.pipeline.destinations.of_model(provider, model)
         return isinstance(place, Endpoint) and place.dialect == dialect
+
+
+class _AdmittedRequest(AbstractAsyncContextManager[None]):
+    """The context of a request that has a slot of the admission queue, until its client disconnects."""
+
+    __slots__ = ("_cancel", "_entry", "_queue")
+
+    def __init__(self, exchange: HTTPExchange, queue: AdmissionQueue) -> None:
+        self._cancel, self._entry, self._queue = exchange.cancel_on_disconnect(), exchange.entry, queue
+
+    async def __aenter__(self) -> None:
+        self._cancel.begin()
+        if self._queue.acquire_nowait(self._entry):
+            return
+        try:
+            await self._queue.acquire(self._entry)
+        except BaseException as error:
+            await self._cancel.end(error)
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._queue.release()
+        await self._cancel.end(error)
