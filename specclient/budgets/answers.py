@@ -141,6 +141,8 @@ def fields_in(value: Any) -> Iterator[tuple[Any, Any]]:
     left = [value]
     while left:
         each = left.pop()
+        if isinstance(each, str):  # most are, and the check for a mapping takes long
+            continue
         if isinstance(each, Mapping):
             yield from each.items()
             left.extend(each.values())

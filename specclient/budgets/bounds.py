@@ -45,7 +45,7 @@ _ANSWER_TOKEN_S, _PROMPT_TOKEN_S = 0.25, 0.025
 
 
 #: Fields by which a part of the prompt is written to a cache: Anthropic's, OpenAI's, Bedrock's.
-_CACHE_MARKS = ("cache_control", "prompt_cache_breakpoint", "cachePoint")
+_CACHE_MARKS = frozenset({"cache_control", "prompt_cache_breakpoint", "cachePoint"})
 
 EngineContext = Callable[[], int | None]
 """Returns the context of an engine's model, in tokens; None where unknown. It may read a file."""
@@ -126,9 +126,11 @@ def bound_of(
         traffic=_bedrock_tier(request) if price_provider == "aws" else dearest_traffic(request),
     )
     if request.operation == "realtime":
-        most = _most_of_realtime(request.params, route, price_provider)
+        most = _most_of_realtime(request.params, route, prices.context_window(price_provider, route.model))
     elif request.operation in LIMITS or request.operation in WITHOUT_ANSWER:
-        window = _context_window(price_provider, route.model) if engine_context is None else engine_context()
+        window = (
+            prices.context_window(price_provider, route.model) if engine_context is None else engine_context()
+        )
         longest = history.longest(route.chosen)
         most = _most_of_text(
             request, route.model, longest, window, in_engine=engine_context is not None, strict=strict
@@ -201,18 +203,17 @@ def _most_of_text(
     if uncounted == "input_audio":
         usage = replace(usage, audio_prompt=prompt)
     cached = [params.get(name) for name in ("messages", "tools", "system", "toolConfig")]
-    if params.get("cache_control") or any(_mentions(cached, name) for name in _CACHE_MARKS):
+    if params.get("cache_control") or _mentions(cached, _CACHE_MARKS):
         usage = replace(usage, cache_write=prompt, cache_write_1h=prompt)
     return _Most(usage, limit, unbounded)
 
 
-def _most_of_realtime(params: Mapping[str, Any], route: Decision, price_provider: str | None) -> _Most:
+def _most_of_realtime(params: Mapping[str, Any], route: Decision, window: int | None) -> _Most:
     """Return the most that a response of a Realtime session may use.
 
     The provider holds the conversation, so the prompt counts as the model's whole context; once the session
     has received audio, all of it counts as audio, which has the higher price.
     """
-    window = _context_window(price_provider, route.model)
     stated = max((count_of(params.get(name)) or 0 for name in LIMITS["realtime"]), default=0)
     session = count_of(params.get("session_limit")) or 0
     assumed = session if session > 0 else assumed_limit("realtime", route.model, None, None)
@@ -252,19 +253,9 @@ def _bedrock_tier(request: Request) -> str | None:
     return tier if isinstance(tier, str) and tier != "auto" else None
 
 
-def _context_window(price_provider: str | None, model: str) -> int | None:
-    """Return a model's context in tokens; None where unknown."""
-    if price_provider is None:
-        return None
-    from specclient.prices.catalogue import find_model  # noqa: PLC0415 - loads the catalogue
-
-    found = find_model(price_provider, model)
-    return None if found is None else found.model.context_window
-
-
-def _mentions(value: Any, name: str) -> bool:
-    """Return whether a mapping anywhere in a value has a key."""
-    return any(key == name for key, _ in fields_in(value))
+def _mentions(value: Any, names: frozenset[str]) -> bool:
+    """Return whether a mapping anywhere in a value has one of the keys."""
+    return any(key in names for key, _ in fields_in(value))
 
 
 def _billing_context(history: RouteHistory, route: str, usage: Usage) -> BillingContext:

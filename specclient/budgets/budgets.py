@@ -36,6 +36,7 @@ from specclient.errors import LedgerError, OpenAIError
 from specclient.ledger.location import OFF
 from specclient.ledger.store import LEDGER_HINT, Execute
 from specclient.prices.prices import Prices
+from specclient.runtime.time_limit import TimeLimit
 from specclient.types.budget import Budget, BudgetScope
 from specclient.types.call import Call
 from specclient.types.request import Request
@@ -148,8 +149,8 @@ class Budgets:
         task = BudgetTask(partial(self._reserve_in, id_, entry), before=entry.prepare)
         failure: OpenAIError
         try:
-            async with asyncio.timeout(self.patience_s):
-                refusal: BudgetStatus | None = await asyncio.wrap_future(self._worker.submit(task))
+            with TimeLimit(self.patience_s):
+                refusal: BudgetStatus | None = await self._worker.awaited(task)
         except TimeoutError:
             self._release(id_)  # as below
             late = f"the ledger {self._location} has not answered for {self.patience_s:g} s; {LEDGER_HINT}"
@@ -191,7 +192,7 @@ class Budgets:
             entry.timer.cancel()
         before = entry.prepare if _unanswered(call) else None
         task = BudgetTask(partial(_settle, call, entry), before, announce_thresholds, is_kept=True)
-        return asyncio.wrap_future(self._worker.submit(task))
+        return self._worker.awaited(task)
 
     def flush(self) -> None:
         """Charge the calls that could not be charged yet, and wait for it; for the end of a program."""

@@ -41,6 +41,7 @@ _CREATE = (
     "made_at DOUBLE PRECISION NOT NULL)",
 )
 _SPENT = f"SELECT nano, tokens, calls, unpriced, assumed FROM budget_spend WHERE {_ACCOUNT}"  # noqa: S608
+_COUNTS = ("nano", "tokens", "calls", "unpriced", "assumed")
 _HELD = f"SELECT COALESCE(SUM(nano), 0), COALESCE(SUM(tokens), 0) FROM budget_holds WHERE {_ACCOUNT}"  # noqa: S608
 _HOLD = """INSERT INTO budget_holds (name, subject, period, id, nano, tokens, expires_at)
     VALUES (:name, :subject, :period, :id, :nano, :tokens, :expires_at)"""
@@ -57,10 +58,10 @@ _UNLAPSE = f"DELETE FROM budget_lapsed WHERE {_ACCOUNT} AND id = :id"  # noqa: S
 _REFUND = f"""UPDATE budget_spend SET nano = nano - :nano, tokens = tokens - :tokens, calls = calls - 1,
     assumed = assumed - 1 WHERE {_ACCOUNT}"""  # noqa: S608
 _SPEND = """INSERT INTO budget_spend (name, subject, period, nano, tokens, calls, unpriced, assumed)
-    VALUES (:name, :subject, :period, :nano, :tokens, 1, :unpriced, :assumed)
+    VALUES (:name, :subject, :period, :nano, :tokens, :calls, :unpriced, :assumed)
     ON CONFLICT (name, subject, period) DO UPDATE SET
         nano = budget_spend.nano + excluded.nano, tokens = budget_spend.tokens + excluded.tokens,
-        calls = budget_spend.calls + 1, unpriced = budget_spend.unpriced + excluded.unpriced,
+        calls = budget_spend.calls + excluded.calls, unpriced = budget_spend.unpriced + excluded.unpriced,
         assumed = budget_spend.assumed + excluded.assumed"""
 _MARK = """INSERT INTO budget_marks (worker, number, made_at) VALUES (:worker, :number, :made_at)
     ON CONFLICT (worker) DO UPDATE SET number = excluded.number, made_at = excluded.made_at"""
@@ -186,16 +187,33 @@ def resets_at(account: BudgetAccount) -> datetime | None:
     return datetime(year + month // 12, month % 12 + 1, 1, tzinfo=UTC)
 
 
-class BudgetTransaction:
-    """Access to the tables within one transaction.
+class _AccountSums:
+    """What an account has spent and reserved, read once in a transaction and then kept up to date.
 
-    The amount reserved in an account is summed once and then updated, as no other writer interferes: when
-    many calls share the transaction, each costs the same, however many there are.
+    Attributes:
+        spent: the values of its row in ``budget_spend``; None if they are not read.
+        added: those of them that are not written yet.
+        held: nano-dollars and tokens that are reserved; None if they are not read.
+    """
+
+    __slots__ = ("added", "held", "spent")
+
+    def __init__(self) -> None:
+        self.spent: list[int] | None = None
+        self.added: list[int] | None = None
+        self.held: list[int] | None = None
+
+
+class BudgetTransaction:
+    """Access to the tables within one transaction; :meth:`write` must end it.
+
+    The sums of an account are read once, updated in memory and written once, as no other writer interferes:
+    when many calls share the transaction, each costs the same, however many there are.
     """
 
     def __init__(self, execute: Execute) -> None:
         self._execute = execute
-        self._held: dict[BudgetAccount, list[int]] = {}  # nano-dollars and tokens
+        self._sums: dict[tuple[str, str, str], _AccountSums] = {}
         self._expired = False
 
     def create(self) -> None:
@@ -215,10 +233,11 @@ class BudgetTransaction:
         charged = self._execute(_EXPIRED, {"now": now})
         if not charged:
             return
-        self._held.clear()
+        self._forget_sums()
         for name, subject, period, nano, tokens in charged:
             key = {"name": name, "subject": subject, "period": period}
-            self._execute(_SPEND, key | {"nano": nano, "tokens": tokens, "unpriced": 0, "assumed": 1})
+            counts = {"nano": nano, "tokens": tokens, "calls": 1, "unpriced": 0, "assumed": 1}
+            self._execute(_SPEND, key | counts)
         self._execute(_LAPSE, {"now": now})
         self._execute(_EXPIRE, {"now": now})
         self._execute(_FORGET, {"before": now - _LAPSED_S})
@@ -289,17 +308,20 @@ class BudgetTransaction:
                 self._execute(_FREE, mine)
                 self._add(each, -nano, -tokens)
             for charged in () if held else self._execute(_LAPSED, mine):
+                self._forget_sums()
                 self._execute(_UNLAPSE, mine)
                 self._execute(_REFUND, each.key | dict(zip(("nano", "tokens"), charged, strict=True)))
 
     def spend(self, accounts: Sequence[BudgetAccount], charge: BudgetCharge) -> list[ThresholdReached]:
         """Charge a finished call to accounts; return the thresholds that this has reached."""
         reached: list[ThresholdReached] = []
+        amounts = (charge.nano, charge.tokens, 1, int(charge.unpriced), charge.assumed)
         for each in accounts:
-            count: dict[str, SQLValue] = {"nano": charge.nano, "tokens": charge.tokens}
-            marks = {"unpriced": int(charge.unpriced), "assumed": charge.assumed}
-            self._execute(_SPEND, each.key | count | marks)
-            nano, tokens, *_ = self._spent(each)
+            sums, spent = self._sums_of(each), self._spent(each)
+            sums.spent = [before + amount for before, amount in zip(spent, amounts, strict=True)]
+            added = sums.added or (0,) * len(amounts)
+            sums.added = [before + amount for before, amount in zip(added, amounts, strict=True)]
+            nano, tokens, *_ = sums.spent
             of_tokens, limit = each.budget.tokens is not None, each.budget.limit
             now, gained = (tokens, charge.tokens) if of_tokens else (nano, charge.nano)
             before = now - gained
@@ -307,17 +329,40 @@ class BudgetTransaction:
             reached += [ThresholdReached(each, percent, now) for percent in passed]
         return reached
 
-    def _spent(self, account: BudgetAccount) -> tuple[int, ...]:
-        found = self._execute(_SPENT, account.key) or [(0, 0, 0, 0, 0)]
-        return cast("tuple[int, ...]", found[0])
+    def write(self) -> None:
+        """Write what :meth:`spend` has charged."""
+        for (name, subject, period), sums in self._sums.items():
+            if sums.added is not None:
+                counts = zip(_COUNTS, sums.added, strict=True)
+                self._execute(_SPEND, {"name": name, "subject": subject, "period": period, **dict(counts)})
+                sums.added = None
+
+    def _forget_sums(self) -> None:
+        """Read the sums again when they are needed, because statements change them."""
+        self.write()
+        self._sums.clear()
+
+    def _sums_of(self, account: BudgetAccount) -> _AccountSums:
+        key = account.budget.name, account.subject, account.period
+        sums = self._sums.get(key)
+        if sums is None:
+            sums = self._sums[key] = _AccountSums()
+        return sums
+
+    def _spent(self, account: BudgetAccount) -> list[int]:
+        sums = self._sums_of(account)
+        if sums.spent is None:
+            found = self._execute(_SPENT, account.key) or [(0,) * len(_COUNTS)]
+            sums.spent = [int(value or 0) for value in found[0]]
+        return sums.spent
 
     def _reserved(self, account: BudgetAccount) -> list[int]:
-        held = self._held.get(account)
-        if held is None:
-            held = self._held[account] = [int(value or 0) for value in self._execute(_HELD, account.key)[0]]
-        return held
+        sums = self._sums_of(account)
+        if sums.held is None:
+            sums.held = [int(value or 0) for value in self._execute(_HELD, account.key)[0]]
+        return sums.held
 
     def _add(self, account: BudgetAccount, nano: int, tokens: int) -> None:
-        if (held := self._held.get(account)) is not None:
+        if (held := self._sums_of(account).held) is not None:
             held[0] += nano
             held[1] += tokens

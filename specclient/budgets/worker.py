@@ -10,6 +10,7 @@ each such transaction leaves in the database, so that no call is charged twice.
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
 import time
@@ -17,9 +18,9 @@ import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from uuid import uuid4
 
 from specclient.budgets.tables import BudgetTransaction
@@ -59,16 +60,18 @@ class BudgetTask(Generic[T]):
         after: called with the result of ``run`` after the commit.
         is_kept: whether the task is retried with the next transaction if the database fails. Its caller does
             not wait for that and gets None.
-        done: the result of ``run``.
         first_try: number of the first transaction that held the task; 0 before.
+        done: the result of ``run``, for callers in threads; None without any.
+        waiter: the same for a caller in an event loop.
     """
 
     run: Callable[[BudgetTransaction], T]
     before: Callable[[], None] | None = None
     after: Callable[[T], None] | None = None
     is_kept: bool = False
-    done: Future[Any] = field(default_factory=Future)
     first_try: int = 0
+    done: Future[Any] | None = None
+    waiter: asyncio.Future[Any] | None = None
 
 
 class BudgetWorker:
@@ -98,16 +101,22 @@ class BudgetWorker:
     def flush(self) -> None:
         """Wait until all tasks are done or have failed; kept tasks are retried once."""
         if self._kept or self._thread is not None:
-            self.submit(BudgetTask(_nothing)).exception()
+            done: Future[None] = Future()
+            self.submit(BudgetTask(_nothing, done=done))
+            done.exception()
 
-    def submit(self, task: BudgetTask[Any]) -> Future[Any]:
-        """Queue a task. Neither the task nor its future can be cancelled."""
-        task.done.set_running_or_notify_cancel()
+    def submit(self, task: BudgetTask[Any]) -> None:
+        """Queue a task. It cannot be cancelled."""
         with self._lock:
             self._waiting.put(task)
             if self._thread is None:
                 self._start()
-        return task.done
+
+    def awaited(self, task: BudgetTask[Any]) -> asyncio.Future[Any]:
+        """Queue a task, and return its result for the running event loop."""
+        task.waiter = asyncio.get_running_loop().create_future()
+        self.submit(task)
+        return task.waiter
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._serve, name="specclient-budgets", daemon=True)
@@ -134,7 +143,14 @@ class BudgetWorker:
             del first
 
     def _run_all(self, submitted: list[BudgetTask[Any]]) -> None:
-        tasks = [task for task in submitted if _is_ready(task)]
+        outcomes: list[_Outcome] = []
+        tasks = [task for task in submitted if _is_ready(task, outcomes)]
+        try:
+            self._run_ready(tasks, outcomes)
+        finally:
+            _deliver(outcomes)
+
+    def _run_ready(self, tasks: list[BudgetTask[Any]], outcomes: list[_Outcome]) -> None:
         everything = [*self._kept, *tasks]
         self._number += 1
         try:
@@ -144,22 +160,19 @@ class BudgetWorker:
             self._kept = [task for task in everything if task.is_kept][-_MAX_KEPT:]
             if self._kept:
                 self._on_failure(str(error))
-            for task in tasks:
-                if task.is_kept:
-                    task.done.set_result(None)
-                else:
-                    task.done.set_exception(LedgerError(str(error)))
+            outcomes += [
+                _Outcome(task, None, None if task.is_kept else LedgerError(str(error))) for task in tasks
+            ]
             return
         except BaseException as error:  # noqa: BLE001 - raised in the callers, who would wait forever
-            for task in tasks:
-                task.done.set_exception(error)
+            outcomes += [_Outcome(task, None, error) for task in tasks]
             return
         kept, self._kept, self._prepared = len(self._kept), [], True
         for place, (task, result) in enumerate(zip(everything, results, strict=True)):
             if task.after is not None and result is not None:
                 task.after(result)
-            if place >= kept:  # the future of a kept task is done already
-                task.done.set_result(result)
+            if place >= kept:  # the caller of a kept task has its result already
+                outcomes.append(_Outcome(task, result))
 
     def _run(self, execute: Execute, tasks: list[BudgetTask[Any]]) -> list[Any]:
         """Run the tasks, but not those of a failed transaction that was committed; their result is None."""
@@ -175,6 +188,7 @@ class BudgetWorker:
             is_done = 0 < task.first_try <= done
             task.first_try = task.first_try or self._number
             results.append(None if is_done else task.run(tables))
+        tables.write()
         return results
 
 
@@ -191,14 +205,49 @@ def _nothing(_: BudgetTransaction) -> None:
     """Do nothing; the task only takes part in the transaction of the tasks before it."""
 
 
-def _is_ready(task: BudgetTask[Any]) -> bool:
+def _is_ready(task: BudgetTask[Any], outcomes: list[_Outcome]) -> bool:
     try:
         if task.before is not None:
             task.before()
     except BaseException as error:  # noqa: BLE001 - as above
-        task.done.set_exception(error)
+        outcomes.append(_Outcome(task, None, error))
         return False
     return True
+
+
+class _Outcome(NamedTuple):
+    """The result of a task, or the exception for its caller."""
+
+    task: BudgetTask[Any]
+    result: Any
+    error: BaseException | None = None
+
+
+def _deliver(outcomes: list[_Outcome]) -> None:
+    """Hand the outcomes of a transaction to the callers, to those of an event loop together."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[_Outcome]] = {}
+    for outcome in outcomes:
+        task, result, error = outcome
+        if task.waiter is not None:
+            by_loop.setdefault(task.waiter.get_loop(), []).append(outcome)
+        elif task.done is not None and error is None:
+            task.done.set_result(result)
+        elif task.done is not None:
+            task.done.set_exception(error)
+    for loop, own in by_loop.items():
+        with suppress(RuntimeError):  # the event loop has been closed
+            loop.call_soon_threadsafe(_settle_waiters, own)
+
+
+def _settle_waiters(outcomes: list[_Outcome]) -> None:
+    for task, result, error in outcomes:
+        waiter = task.waiter
+        if waiter is None or waiter.done():
+            continue
+        if error is None:
+            waiter.set_result(result)
+        else:
+            waiter.set_exception(error)
 
 
 class MemoryDatabase:

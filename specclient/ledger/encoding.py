@@ -22,6 +22,7 @@ __all__ = [
     "DECODERS",
     "ENCODERS",
     "ColumnKind",
+    "decision_json",
     "decision_values",
     "finite",
     "nano_by_kind",
@@ -78,8 +79,13 @@ def _nano(value: int) -> int | None:
     return value if -_MAX_NANO <= value <= _MAX_NANO else None
 
 
-def _json(value: Mapping[str, Any]) -> str:
-    """Return JSON text. pydantic's encoder takes a third of the time but refuses lone surrogates."""
+def _json(value: Mapping[str, Any] | str) -> str:
+    """Return JSON text; text is JSON already.
+
+    pydantic's encoder takes a third of the time but refuses lone surrogates.
+    """
+    if isinstance(value, str):
+        return value
     if not value:
         return "{}"
     try:
@@ -156,6 +162,24 @@ def decision_values(route: Decision) -> dict[str, Any]:
         values["minimize"] = minimize if isinstance(minimize, str) else dict(minimize)
         values |= {"task": route.task, "explored": route.explored, "considered": len(route.candidates)}
     return values
+
+
+#: The JSON of decisions for named models, by their identity, with the decisions: the calls of a named model
+#: share one.
+_named_decisions: dict[int, tuple[Decision, str]] = {}
+_MOST_NAMED = 1024
+
+
+def decision_json(route: Decision) -> str:
+    """Return :func:`decision_values` as JSON."""
+    if route.policy is not None:
+        return _json(decision_values(route))
+    known = _named_decisions.get(id(route))
+    if known is None or known[0] is not route:
+        if len(_named_decisions) >= _MOST_NAMED:  # names come from callers
+            _named_decisions.clear()
+        known = _named_decisions[id(route)] = route, _json(decision_values(route))
+    return known[1]
 
 
 def _added_figures(candidate: Candidate) -> dict[str, Any]:

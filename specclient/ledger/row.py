@@ -19,7 +19,7 @@ from specclient.ledger.encoding import (
     DECODERS,
     ENCODERS,
     ColumnKind,
-    decision_values,
+    decision_json,
     finite,
     nano_by_kind,
     speculation_values,
@@ -170,7 +170,7 @@ class LedgerRow:
     )
     decision: Mapping[str, Any] = field(
         default_factory=dict,
-        metadata=column(lambda call: decision_values(call.route), "json", null=False, since=1),
+        metadata=column(lambda call: decision_json(call.route), "json", null=False, since=1),
     )
     parent: str | None = field(default=None, metadata=column("parent", since=2))
     purpose: str = field(default="call", metadata=column("purpose", since=2))

@@ -132,14 +132,16 @@ def bill(usage: Usage, quote: Quote, context: BillingContext) -> Cost:
         problem = _missing_count(usage, rates)
         if problem:
             return Cost(source=f"{problem}; {source}", estimated=estimated or usage.estimated)
-        unsure, note = False, ""
         if any(_parts_of(usage)):  # the usage of most calls has none
             usage, unsure = _with_cached_media(usage, rates)
             usage, note = _without_excess(usage, rates, context)
-        by_kind, assumed = _token_costs(usage, rates, context)
-        assumed = assumed or unsure
-        source += note
-        estimated = estimated or usage.estimated or assumed
+            by_kind, assumed = _token_costs(usage, rates, context)
+            source += note
+            estimated = estimated or assumed or unsure
+        else:
+            by_kind["input"] = _token_cost(rates.input, usage.prompt or 0)
+            by_kind["output"] = _token_cost(rates.output or _ZERO, usage.completion or 0)
+        estimated = estimated or usage.estimated
     if rates.per_hour:
         seconds = context.engine_s if context.engine_s is not None else context.latency_s
         if seconds is None:
@@ -183,8 +185,8 @@ def total_of(prompt: int, completion: int, rates: PriceRates, seconds: float | N
 
 def _missing_count(usage: Usage, rates: PriceRates) -> str | None:
     """Return why a call cannot be billed by its tokens, None if it can."""
-    unknown = [name for name in ("prompt", "completion") if getattr(usage, name) is None]
-    if unknown:
+    if usage.prompt is None or usage.completion is None:
+        unknown = [name for name in ("prompt", "completion") if getattr(usage, name) is None]
         return f"{' and '.join(unknown)} tokens unknown"
     if rates.output is None and usage.completion:
         return "no price for generated tokens"

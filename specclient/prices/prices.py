@@ -19,6 +19,7 @@ from specclient.config import ANY_VENDOR, Settings
 from specclient.prices import vertex
 from specclient.prices.billing import BillingContext, PriceRates, Quote, bill
 from specclient.prices.cache import ModelPrice, find_price
+from specclient.runtime.forks import import_lock
 from specclient.types.usage import Cost, Usage
 
 __all__ = ["Prices"]
@@ -59,6 +60,9 @@ class Prices:
         self._engine = PriceRates.of_engine(settings.local)
         self._assumed = settings.local.device_cost_per_hour is None
         self._lookups: dict[tuple[str, str], ModelPrice | None] = {}
+        self._windows: dict[tuple[str, str], int | None] = {}
+        #: Quotes that depend on nothing but the day, with the day.
+        self._quotes: dict[tuple[str | None, ...], tuple[int, Quote]] = {}
 
     def is_loaded(self, provider: str, model: str, price_provider: str | None) -> bool:
         """Return whether a model's price needs no file or catalogue to be read; see :meth:`load`."""
@@ -77,6 +81,28 @@ class Prices:
                 self._lookups.clear()
             self._lookups[key] = find_price(vendor, name)
         return self._lookups[key]
+
+    def context_window(self, price_provider: str | None, model: str) -> int | None:
+        """Return a model's context in tokens, from the catalogue; None where unknown.
+
+        The first look-up may load the catalogue.
+
+        Args:
+            price_provider: as for :meth:`price`.
+            model: as requested from the endpoint.
+        """
+        if price_provider is None:
+            return None
+        key = price_provider, model
+        if key not in self._windows:
+            with import_lock:
+                from specclient.prices.catalogue import find_model  # noqa: PLC0415 - loads the catalogue
+
+            found = find_model(price_provider, model)
+            if len(self._windows) >= _MAX_LOOKUPS:
+                self._windows.clear()
+            self._windows[key] = None if found is None else found.model.context_window
+        return self._windows[key]
 
     def price(
         self,
@@ -174,7 +200,31 @@ class Prices:
             prompt: tokens of the prompt, for prices that rise with its length.
             traffic: as in :class:`specclient.types.usage.Usage`. For other arguments, see :meth:`price`.
         """
+        at = at or self._now()
+        key, day = (provider, model, price_provider, served, traffic), at.toordinal()
+        known = self._quotes.get(key)
+        if known is not None and known[0] == day:
+            return known[1]
         names = [name for name in (served, model) if name]
+        quote = self._new_quote(provider, names, price_provider, at=at, prompt=prompt, traffic=traffic)
+        listed = [self._lookups.get((price_provider or "", name)) for name in names]
+        if quote is not None and not any(each is not None and each.listed is not None for each in listed):
+            if len(self._quotes) >= _MAX_LOOKUPS:  # names come from requests
+                self._quotes.clear()
+            self._quotes[key] = day, quote
+        return quote
+
+    def _new_quote(
+        self,
+        provider: str,
+        names: Sequence[str],
+        price_provider: str | None,
+        *,
+        at: datetime,
+        prompt: int,
+        traffic: str | None,
+    ) -> Quote | None:
+        """Return the rates of the first of a model's names that has a price; see :meth:`quote`."""
         table = self._table([f"{provider}/{name}" for name in names])
         if table is not None:
             return table
@@ -182,7 +232,6 @@ class Prices:
             return self._of_engine()
         if price_provider is None:
             return None
-        at = at or self._now()
         for name in names:
             found = self._catalogue_price(price_provider, name)
             rates = None if found is None else found.rates(at, prompt)

@@ -21,6 +21,7 @@ from specclient.routing.learn.cold_start import cold_start_estimate
 from specclient.routing.learn.expiry_queue import ExpiryQueue
 from specclient.routing.learn.ledger_forecast import LedgerForecast, forecast_of_estimate, typical_length
 from specclient.routing.learn.priors import PRIORS, RoutePrior
+from specclient.routing.learn.recent_answers import RecentAnswers
 from specclient.routing.learn.route_estimate import (
     AnswerLength,
     RouteEstimate,
@@ -82,6 +83,8 @@ class Estimator:
         self._margins: OrderedDict[Policy, AdaptivePercentile] = OrderedDict()
         self._loads: dict[str, tuple[float, ServerLoad]] = {}
         self._fresh: deque[Call] = deque(maxlen=PENDING)  # finished, not learned from yet
+        self._unread: deque[Call] = deque(maxlen=PENDING)  # finished, not among the answers yet
+        self._answers = RecentAnswers()
         self._known_ids: frozenset[str] = frozenset()
         self._views: dict[_EstimateKey, dict[str, RouteEstimate]] = {}
         self._kept = 0
@@ -97,6 +100,7 @@ class Estimator:
     def observe(self, call: Call) -> None:
         """Queue a finished call; it is learned from when an estimate is read."""
         self._fresh.append(call)
+        self._unread.append(call)
 
     def load_history(self) -> None:
         """Read earlier calls from the ledger, once; this reads a file."""
@@ -111,6 +115,11 @@ class Estimator:
 
     def learn(self, sample: CallSample) -> None:
         """Learn from a finished call now. Calls of one route must come in the order in which they ended."""
+        with self._lock:
+            self._answers.note_sample(sample)
+            self._learn(sample)
+
+    def _learn(self, sample: CallSample) -> None:
         with self._lock:
             learned = self._routes.get(sample.route)
             if learned is None:
@@ -269,20 +278,28 @@ class Estimator:
 
     def longest(self, route: str) -> int | None:
         """Return the tokens of the longest answer among a route's newest calls, None without any."""
-        self._catch_up()
+        self._read_answers()
         with self._lock:
-            learned = self._routes.get(route)
-            return max(learned.longest, default=None) if learned is not None else None
+            return self._answers.longest(route)
 
     def prompt_pace(self, route: str) -> float | None:
         """Return the slowest prompt pace among a route's newest calls without an answer, None without any.
 
         It is in seconds of the engine per prompt token.
         """
-        self._catch_up()
+        self._read_answers()
         with self._lock:
-            learned = self._routes.get(route)
-            return max(learned.prompt_paces, default=None) if learned is not None else None
+            return self._answers.prompt_pace(route)
+
+    def _read_answers(self) -> None:
+        """Note the answers of finished calls, without learning from them."""
+        if self._history is not None:
+            self.load_history()
+        while self._unread:
+            with self._lock, suppress(IndexError):  # another thread took the last one
+                call = self._unread.popleft()
+                if call.id not in self._known_ids:
+                    self._answers.note_call(call)
 
     def _catch_up(self) -> None:
         """Learn from queued calls, and expire estimates that are due."""
@@ -292,7 +309,7 @@ class Estimator:
             with self._lock, suppress(IndexError):  # another thread took the last one
                 call = self._fresh.popleft()
                 if call.id not in self._known_ids and (sample := CallSample.of(call)) is not None:
-                    self.learn(sample)
+                    self._learn(sample)
         now = self._seconds()
         if now >= self._expiries.next_at:
             with self._lock:

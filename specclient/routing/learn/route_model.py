@@ -79,9 +79,6 @@ class RouteModel:
         self._until = 0
         self._return = ReturnEvidence()
         self.wait_s = RETRY_S
-        self.longest: deque[int] = deque(maxlen=50)
-        #: The engine's seconds per prompt token of the newest calls without an answer, which embed texts.
-        self.prompt_paces: deque[float] = deque(maxlen=50)
 
     def learn(
         self, sample: CallSample, expected_tokens: float, shared: PredictionErrors | None = None
@@ -101,11 +98,8 @@ class RouteModel:
             self._failed_s.add(sample.latency_s, sample.at)
         call = timing_of(sample)
         if call is None:
-            if sample.engine_s is not None and sample.prompt_tokens and sample.completion_tokens == 0:
-                self.prompt_paces.append(sample.engine_s / sample.prompt_tokens)
             self._wait(was_bad, retried, sample.at)
             return True
-        self.longest.append(call.tokens)
         if shared is not None and expected_tokens > 0:
             shared.tokens.add(call.tokens / expected_tokens, sample.at)
         known = self.typical(sample.task)

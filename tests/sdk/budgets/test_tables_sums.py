@@ -93,6 +93,7 @@ def test_any_order_of_steps_keeps_the_sums(
         for step in steps:
             model.step(transaction, *step)
             assert model.stored(transaction) == model.expected()
+        transaction.write()
 
     def check(execute: Execute) -> None:
         transaction = BudgetTransaction(execute)
