@@ -14,6 +14,7 @@ from typing import Any
 
 from specclient.budgets.answers import LIMITS, is_limit
 from specclient.budgets.media import count_of
+from specclient.runtime.replaced import replaced
 from specclient.types.request import NativeRequest, Request
 
 __all__ = ["limited_request"]
@@ -47,7 +48,7 @@ def limited_request(request: Request, limit: int | None, model: str) -> Request:
     written = options.native
     if written is not None and written.translation is request.params:
         written = replace(written, body=_native_body(written, limit, least), translation=params)
-    return replace(request, params=params, options=replace(options, body=body, native=written))
+    return replaced(request, params=params, options=replaced(options, body=body, native=written))
 
 
 def _parameter(operation: str, model: str) -> str:

@@ -67,6 +67,6 @@ def request_fields(request: Request) -> dict[str, Any]:
 
 def _labels(metadata: object) -> Mapping[str, str]:
     """Return a request's ``metadata`` as OpenAI defines it: strings of up to 512 characters by name."""
-    if not isinstance(metadata, Mapping):
+    if metadata is None or not isinstance(metadata, Mapping):
         return {}
     return {k: v for k, v in metadata.items() if isinstance(k, str) and isinstance(v, str) and len(v) <= 512}

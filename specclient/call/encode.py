@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from specclient.call.errors import not_served_in_process
 from specclient.call.recorder import CallRecorder
 from specclient.providers import Endpoint, dialect_of, usage_requested
+from specclient.runtime.replaced import replaced
 from specclient.types.model_kind import ENGINE_OPERATIONS
 from specclient.types.request import Request
 from specclient.types.route import Decision
@@ -30,11 +32,12 @@ def encode_request(
     wire = dialect_of(endpoint).encode(
         _with_draft_length(request, decision, endpoint), endpoint, decision.model
     )
-    sent = wire.headers if record.span is None else record.span.inject_headers(wire.headers)
-    deployment = wire.deployment
+    changes: dict[str, Any] = {"on_failed_attempt": record.note_failed_try}
+    if record.span is not None:
+        changes["headers"] = record.span.inject_headers(wire.headers)
     if origin is not None:
-        deployment = f"{endpoint.name}/{decision.model}{origin.account}"
-    return replace(wire, headers=sent, deployment=deployment, on_failed_attempt=record.note_failed_try)
+        changes["deployment"] = f"{endpoint.name}/{decision.model}{origin.account}"
+    return replaced(wire, **changes)
 
 
 def _with_draft_length(request: Request, decision: Decision, endpoint: Endpoint) -> Request:

@@ -26,7 +26,7 @@ from specclient.routing.destinations import DestinationRegistry, engine_context
 from specclient.routing.router import AUTO, Router
 from specclient.runtime.event_loop import cancel_shield, run_in_thread
 from specclient.runtime.forks import import_lock, register_fork_reset
-from specclient.types.call import Call, MeteredModel
+from specclient.types.call import Call
 from specclient.types.request import Request
 from specclient.types.route import Decision
 
@@ -133,8 +133,9 @@ class RecordedCalls:
             await self.close_record(record, error, subcall)
             raise
         call = await self.close_record(record, result.error, subcall)
-        if isinstance(result.value, MeteredModel):
-            result.value.attach_meta(call)
+        # Not by isinstance, because pydantic's is slow.
+        if (attach := getattr(type(result.value), "attach_meta", None)) is not None:
+            attach(result.value, call)
         return result if result.error is None else replace(result, call=call)
 
     async def send_stream(self, request: Request, subcall: Subcall | None = None) -> AsyncStream[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
+import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -84,18 +84,13 @@ class CallRecorder:
         self._failure_event: str | None = None  # the event that reported a failure inside the stream
         self._usage: Usage | None = None
         self._prompt: TokenCount | None = None  # counted if the answer reports no usage
-        self._telemetry = TelemetryCollector(
-            predicted=any(
-                name in sent
-                for sent in (request.params, request.options.body)
-                for name in PREDICTION_PARAMETERS
-            )
-        )
+        sent = request.params.keys() | request.options.body.keys()
+        self._telemetry = TelemetryCollector(predicted=not sent.isdisjoint(PREDICTION_PARAMETERS))
         self._counts = AnswerCounter()
         self._engine_speculation: Speculation | None = None  # exact; preferred
         self._counted_speculation: Speculation | None = None  # of all the server's calls; the last resort
         self._route = route
-        self._id = uuid.uuid4().hex
+        self._id = os.urandom(16).hex()
         self._started_at = datetime.now(UTC)
         self._closed: Call | None = None
         self._ttft_s: float | None = None

@@ -83,12 +83,14 @@ def completion_usage(usage: Usage) -> CompletionUsage | None:
 
 
 def _completion_usage(reported: CompletionUsage) -> Usage:
-    given = reported.model_fields_set
-    extra = reported.model_extra or {}
+    given = reported.__pydantic_fields_set__
+    extra = reported.__pydantic_extra__ or {}
     inputs, outputs = reported.prompt_tokens_details, reported.completion_tokens_details
-    media = _mapping(getattr(inputs, "cached_tokens_details", None))  # Gemini
     prompt = count(reported.prompt_tokens) if "prompt_tokens" in given else None
     completion = count(reported.completion_tokens) if "completion_tokens" in given else None
+    if inputs is None and outputs is None and not extra:  # of most servers
+        return Usage(prompt=prompt, completion=completion)
+    media = _mapping(getattr(inputs, "cached_tokens_details", None))  # Gemini
     reasoning = count(getattr(outputs, "reasoning_tokens", None))
     if reasoning is None:
         reasoning = count(extra.get("reasoning_tokens"))  # SGLang

@@ -20,7 +20,7 @@ from specclient.telemetry.formats import (
     TelemetryLocation,
 )
 from specclient.telemetry.parsers import checked_speculation
-from specclient.types.base import WireModel, field_of
+from specclient.types.base import field_of
 from specclient.types.usage import Speculation
 
 __all__ = ["TelemetryCollector", "extract_speculation"]
@@ -82,6 +82,8 @@ class TelemetryCollector:
 
         Draft tokens and the tokens of a user's ``prediction`` are different quantities and stay separate.
         """
+        if not self._reports:
+            return None
         by_row: dict[int, list[Speculation]] = {}
         for row, choice in sorted(self._reports):
             if (parsed := FORMATS[row].parse(self._reports[row, choice])) is not None:
@@ -119,9 +121,10 @@ def extract_speculation(
 
 def _extra_fields(container: Any) -> Mapping[str, Any] | None:
     """Return the fields that OpenAI's objects do not define, where servers put their own."""
-    if isinstance(container, WireModel):
-        return container.__pydantic_extra__
-    return container if isinstance(container, Mapping) else None
+    if isinstance(container, Mapping):
+        return container
+    extra: Mapping[str, Any] | None = getattr(container, "__pydantic_extra__", None)  # isinstance is slow
+    return extra
 
 
 def _sum_choices(choices: list[Speculation]) -> Speculation:

@@ -10,6 +10,7 @@ from specclient.openai_http.errors import ServingError, bad_request
 from specclient.routing.choose.task_classifier import summarize_prompt
 from specclient.routing.destinations import DestinationRegistry
 from specclient.runtime.event_loop import cancel_shield, run_in_thread
+from specclient.runtime.replaced import replaced
 from specclient.serving.exchange import HTTPExchange
 from specclient.serving.keys.key import StoredKey
 from specclient.serving.keys.rate_limits import (
@@ -63,11 +64,11 @@ def authorized_request(
     permit.check_request(request, query)
     if key is None:
         same = options.permit is permit
-        return request if same else replace(request, options=replace(options, permit=permit))
+        return request if same else replaced(request, options=replaced(options, permit=permit))
     if key.budget_nano is not None:
         _check_background(request)
     tags = {**options.tags, **key.labels}
-    return replace(request, options=replace(options, permit=permit, tags=tags, owner=key.digest))
+    return replaced(request, options=replaced(options, permit=permit, tags=tags, owner=key.digest))
 
 
 def _check_background(request: Request) -> None:
