@@ -18,7 +18,7 @@ from specclient.http_transport.sse import ServerSentEvent
 from specclient.providers import Dialect, Endpoint, dialect, dialect_of
 from specclient.routing.destinations import Destination
 from specclient.routing.router import AUTO
-from specclient.types.as_sent import as_sent, read_as_sent
+from specclient.types.as_sent import RECEIVED, as_sent, read_as_sent
 from specclient.types.base import WireModel
 from specclient.types.call import MeteredModel
 from specclient.types.named import named
@@ -41,8 +41,9 @@ def decode_reply(endpoint: Endpoint, request: Request, reply: WireResponse, mode
     except APIError as error:
         # The traceback's frames would refer to the result that holds the error: a reference cycle.
         return CallResult(None, reply, error.with_traceback(None), dialect_of(endpoint))
-    if isinstance(value, WireModel):
-        value.attach_request_id(reply.request_id)
+    # Not by isinstance, because pydantic's is slow.
+    if (attach := getattr(type(value), "attach_request_id", None)) is not None:
+        attach(value, reply.request_id)
     if endpoint.dialect not in _NAMING:
         name_model(value, model)
     return CallResult(value, reply, None, dialect_of(endpoint))
@@ -136,10 +137,15 @@ def _text_of(reply: WireResponse) -> str:
 
 
 class ChunkDecoder:
-    """Decodes the events of one stream into chunks."""
+    """Decodes the events of one stream into chunks.
 
-    def __init__(self, dialect: Dialect, request: Request) -> None:
+    Args:
+        keeps_received: whether a chunk keeps its event's data as :data:`RECEIVED`.
+    """
+
+    def __init__(self, dialect: Dialect, request: Request, *, keeps_received: bool = False) -> None:
         self._read = dialect.events(request.method)
+        self._keeps_received = keeps_received
 
     def decode(self, events: list[ServerSentEvent], into: list[Any] | None = None) -> list[Any]:
         """Return the chunks of the events.
@@ -158,8 +164,18 @@ class ChunkDecoder:
             if type(decoded) is list:
                 into += decoded
             elif decoded is not None:
+                if self._keeps_received:
+                    _keep_received(decoded, event)
                 into.append(decoded)
         return into
+
+
+def _keep_received(chunk: Any, event: ServerSentEvent) -> None:
+    """Let a chunk keep the data of its event if that is one line, and the event has no type."""
+    if event.event is None and b"\n" not in event.data:
+        chunk.__dict__[RECEIVED] = event.data
+    else:
+        chunk.__dict__.pop(RECEIVED, None)
 
 
 async def decode_events(
@@ -173,7 +189,8 @@ async def decode_events(
         model: the name of the model, for chunks of dialects that do not name it.
     """
     as_named = endpoint.dialect in _NAMING
-    decoder = ChunkDecoder(dialect_of(endpoint), request)
+    keeps = as_named and request.options.keeps_received
+    decoder = ChunkDecoder(dialect_of(endpoint), request, keeps_received=keeps)
     async for batch in events.batches():
         chunks: list[Any] = []
         failure: APIError | None = None

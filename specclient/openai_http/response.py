@@ -14,6 +14,7 @@ from specclient.openai_http.errors import ServingError
 from specclient.openai_http.request import EXTENSION, IncomingCall
 from specclient.providers import dialect
 from specclient.providers.encoding import json_of
+from specclient.types.as_sent import RECEIVED
 from specclient.types.call import Call, MeteredModel
 from specclient.types.inference_methods import CHAT, COMPLETION, RESPONSE
 from specclient.types.request import Request
@@ -100,6 +101,7 @@ class EventEncoder:
         self._call = call
         self._request = call.request
         self._named = call.request.method.event_type == RESPONSE.event_type
+        self._as_received = call.request.options.keeps_received
         self._last: Any = None
 
     def begin(self) -> bytes:
@@ -109,6 +111,8 @@ class EventEncoder:
     def chunks(self, chunks: Sequence[Any]) -> bytes:
         """Return the events of chunks that arrived together."""
         self._last = chunks[-1] if chunks else self._last
+        if self._as_received:
+            return b"".join([b"data: %b\n\n" % _received(chunk) for chunk in chunks])
         return b"".join([_event(chunk, named=self._named) for chunk in chunks])
 
     def end(self, record: Callable[[], Call]) -> bytes:
@@ -158,6 +162,12 @@ def call_extension(record: Call) -> dict[str, Any]:
         "route": _plain(record.route),
         "speculation": _plain(record.speculation),
     }
+
+
+def _received(chunk: Any) -> bytes:
+    """Return the JSON that a chunk came in; a chunk without it is encoded."""
+    data: bytes | None = chunk.__dict__.get(RECEIVED)
+    return json_bytes_of(chunk) if data is None else data
 
 
 def _event(chunk: Any, *, named: bool) -> bytes:

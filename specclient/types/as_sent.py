@@ -20,7 +20,8 @@ from typing_extensions import TypeAliasType
 
 M = TypeVar("M", bound=pydantic.BaseModel)
 
-#: The attribute with the JSON of an object that was not as documented.
+#: The attribute with the JSON of an object that was not as documented, and of a chunk whose request has
+#: ``keeps_received`` among its options.
 RECEIVED = "_received"
 
 

@@ -72,6 +72,8 @@ class PerCallOptions:
         aliases: aliases of models that precede the configured ones; None for none.
         owner: whose stored responses and conversations the call reads and adds to: an API key's digest at a
             server; empty for the operator, and outside of servers.
+        keeps_received: whether the chunks of a stream keep the JSON that they came in, so that it can be sent
+            on as it is. Only for calls with a named model and without a strategy: others change chunks.
     """
 
     headers: Mapping[str, str | None] = field(default_factory=dict)
@@ -89,6 +91,7 @@ class PerCallOptions:
     native: NativeRequest | None = None
     aliases: ModelAliases | None = None
     owner: str = ""
+    keeps_received: bool = False
 
 
 @dataclass(frozen=True, slots=True)

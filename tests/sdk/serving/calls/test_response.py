@@ -61,6 +61,24 @@ def test_stream_frames_match_openais_format(gateway: Served) -> None:
         assert "specclient" not in chunk
 
 
+def test_the_events_of_an_openai_upstream_are_sent_on_as_they_came(
+    gateway: Served, openai_server: OpenAIServer
+) -> None:
+    plain = b'{"id":"c", "object":"chat.completion.chunk", "choices":[{"index": 0,"delta":{"content":"a"}}]}'
+    in_lines = plain.replace(b', "choices"', b',\ndata: "choices"')
+    odd = plain.replace(b'"c"', b"7").replace(b'"a"', b'"a", "x": 1.50')
+    usage = plain.replace(b'[{"index": 0,"delta":{"content":"a"}}]', b'[], "usage": {"prompt_tokens": 1}')
+    done = b"data: [DONE]"
+    sent = [plain, in_lines, odd, usage]
+    openai_server.script(events(*[b"data: %b\n\n" % each for each in sent], done + b"\n\n"))
+    first, second, third, last = _frames(gateway, HOSTED)
+    assert first == b"data: " + plain
+    assert second.count(b"\n") == 0, "one event"
+    assert json.loads(second[6:]) == json.loads(plain)
+    assert third == b"data: " + odd
+    assert last == done, "the usage was not asked for"
+
+
 def test_a_streams_cost_is_reported_when_requested(connect: Connect, gateway: Served) -> None:
     ask: Any = {"model": "mine/m-large", "messages": ASK, "stream": True}
     asked = {"extra_headers": {"x-specclient-meta": "1"}}, {"extra_body": {"specclient": {"meta": True}}}
@@ -224,7 +242,7 @@ def test_stopping_the_server_lets_streams_finish(openai_server: OpenAIServer) ->
         client = Raw(served, CHAT, HOSTED)
         client.read_to(b"data: ")
         served.stop()
-        assert client.read_to(b"data: [DONE]").count(b'"content":"a"') == 5
+        assert client.read_to(b"data: [DONE]").count(b'"content": "a"') == 5
         client.close()
 
 
