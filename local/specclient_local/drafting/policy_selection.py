@@ -23,7 +23,9 @@ _GROWN_NODES_PER_LEVEL = 3
 passes."""
 
 
-def length_policy_for(sequence: Sequence, drafter: Drafter, costs: RoundCosts | None) -> LengthPolicy:
+def length_policy_for(
+    sequence: Sequence, drafter: Drafter, costs: RoundCosts | None, *, trees: bool = True
+) -> LengthPolicy:
     """Return the length policy of a request.
 
     For a sampled request with a seed, the policy uses neither measured costs nor the load: which random
@@ -34,6 +36,7 @@ def length_policy_for(sequence: Sequence, drafter: Drafter, costs: RoundCosts | 
         sequence: the request.
         drafter: the drafter of its method.
         costs: measured costs of that method's rounds, if known.
+        trees: whether the rounds can verify trees.
     """
     params = sequence.params
     if isinstance(params.draft_length, int):
@@ -46,7 +49,7 @@ def length_policy_for(sequence: Sequence, drafter: Drafter, costs: RoundCosts | 
         return DoublingLength(costs)
     if drafter.length == "own":
         return DrafterChosenLength(costs)
-    widths = params.draft_tree is None and drafter.adaptive_trees
+    widths = trees and params.draft_tree is None and drafter.adaptive_trees
     models = FixedLength(_default_length(params)) if costs is None else AdaptiveLength(costs, widths=widths)
     if isinstance(drafter, UnionDrafter):
         return UnionLength(models, len(drafter.models), DrafterChosenLength(costs))

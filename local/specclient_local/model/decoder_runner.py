@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from specclient_local.model.attention_backends import aligned_mask
 from specclient_local.model.config import DecoderConfig, read_config
 from specclient_local.model.decoder import TransformerDecoder
 from specclient_local.model.kv_cache import POSITION_BLOCK, KVCache
@@ -232,8 +233,8 @@ class DecoderRunner:
             raise ValueError(f"{rows} rows exceed the {MAX_PASS_ROWS} of one pass")
         shift = self.context - start
         seen = slice(shift, shift + -(-end // POSITION_BLOCK) * POSITION_BLOCK)
-        mask = self.causal[:rows, seen]
-        sliding = None if self.sliding_mask is None else self.sliding_mask[:rows, seen]
+        mask = aligned_mask(self.causal[:rows, seen])
+        sliding = None if self.sliding_mask is None else aligned_mask(self.sliding_mask[:rows, seen])
         if part.tree.is_chain:
             positions += range(start, end)
         else:

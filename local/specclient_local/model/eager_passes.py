@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from specclient_local.model.attention_backends import masked_attention
 from specclient_local.model.config import DecoderConfig
 from specclient_local.model.linear_kernels import MAX_ROWS_PER_REQUEST, KernelChooser, LinearKernel
 from specclient_local.model.pass_spans import HiddenStateTaps, PassSpan
@@ -82,7 +83,8 @@ class EagerPasses:
         """Run one pass; see :meth:`specclient_local.model.decoder.TransformerDecoder.forward`."""
         device = self._embedding.device
         turns = self._turns[torch.tensor(positions, device=device)]
-        return self._forward(torch.tensor(ids, device=device), turns, spans, wanted, taps)
+        with masked_attention(device):
+            return self._forward(torch.tensor(ids, device=device), turns, spans, wanted, taps)
 
     def _forward(
         self,
@@ -97,6 +99,7 @@ class EagerPasses:
         if (
             not self._exact
             or threads == 1
+            or self._embedding.device.type != "cpu"
             or any(span.mask.shape[0] > MAX_ROWS_PER_REQUEST for span in spans)
         ):
             return self._run(ids, turns, spans, wanted, lambda kernel, x: kernel(x), taps=taps)

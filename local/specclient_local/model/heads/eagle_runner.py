@@ -11,6 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from specclient_local.model.attention_backends import masked_attention
 from specclient_local.model.config import DecoderConfig
 from specclient_local.model.decoder import TransformerDecoder
 from specclient_local.model.decoder_runner import DecoderRunner
@@ -60,7 +61,8 @@ class EaglePasses:
             )
 
         turned = self._table[torch.tensor(positions, device=device)]
-        x = self._head.step(torch.tensor(ids, device=device), self.given, turned, attend)
+        with masked_attention(device):
+            x = self._head.step(torch.tensor(ids, device=device), self.given, turned, attend)
         if wanted is not None:
             x = x[torch.tensor(wanted, dtype=torch.int64, device=device)]
         self.hidden = self._head.fed(x)
@@ -78,15 +80,20 @@ class EagleDecoder(TransformerDecoder):
         head: the head.
         target: the target, whose output head and compiled passes it may use.
         context: number of positions.
+        compiled: whether to use compiled passes if the target has them.
     """
 
     passes: EaglePasses | NativeEagle
 
-    def __init__(self, head: EagleHead, target: TransformerDecoder, context: int) -> None:
+    def __init__(
+        self, head: EagleHead, target: TransformerDecoder, context: int, *, compiled: bool = True
+    ) -> None:
         self.config = replace(head.shape.config, layers=1, sliding=(False,), window=None)
         self.embedding, self.dtype = head.embedding, head.embedding.dtype
         table = turns(self.config.rope, self.config.head_dim, context).to(self.embedding.device)
-        self.passes = native_eagle(self.config, head, table, target.passes) or EaglePasses(head, table)
+        self._turns = table
+        native = native_eagle(self.config, head, table, target.passes) if compiled else None
+        self.passes = native or EaglePasses(head, table)
 
 
 class EagleRunner(DecoderRunner):
@@ -96,14 +103,18 @@ class EagleRunner(DecoderRunner):
         shape: its shape.
         weights: its parameters.
         target: the runner whose hidden states it reads.
+        compiled: whether to use compiled passes and kernels. PyTorch's alone can be recorded.
     """
 
     decoder: EagleDecoder
 
-    def __init__(self, shape: EagleShape, weights: EagleWeights, target: HiddenStateRunner) -> None:
+    def __init__(
+        self, shape: EagleShape, weights: EagleWeights, target: HiddenStateRunner, *, compiled: bool = True
+    ) -> None:
         lent, context = target.shared_weights(), target.context + SPARE_POSITIONS
-        self.head = EagleHead(shape, weights, lent, fast_kernels())
-        super().__init__(EagleDecoder(self.head, target.decoder, context), target.slots, context)
+        self.head = EagleHead(shape, weights, lent, fast_kernels() if compiled else None)
+        decoder = EagleDecoder(self.head, target.decoder, context, compiled=compiled)
+        super().__init__(decoder, target.slots, context)
         if self.decoder.can_draft_chain:  # compiled passes have their own copy
             self.head = EagleHead(shape, weights.reading(), lent, fast_kernels())
 
