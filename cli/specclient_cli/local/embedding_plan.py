@@ -53,7 +53,7 @@ def show_embedding_plan(model: ConfiguredEmbedding, given: Mapping[str, Any]) ->
     """
     with import_lock:
         from specclient_local.loading.embedding_loader import plan_embedding  # noqa: PLC0415 - imports transformers
-    from specclient_local.loading.memory_plan import free_memory  # noqa: PLC0415
+    from specclient_local.loading.free_memory import free_memory  # noqa: PLC0415
     from specclient_local.model.weights import EMBEDDING_SHAPE, resolve_checkpoint  # noqa: PLC0415
 
     unused = next((name for name in _DECODING if given.get(name) not in (None, ())), None)

@@ -122,7 +122,8 @@ def _plans(
         CheckpointError, ConfigurationError: the models cannot be planned.
     """
     from specclient_local.loading.engine_loader import DEFAULT_CONTEXT  # noqa: PLC0415 - import torch
-    from specclient_local.loading.memory_plan import free_memory, memory_plans  # noqa: PLC0415
+    from specclient_local.loading.free_memory import free_memory  # noqa: PLC0415
+    from specclient_local.loading.memory_plan import memory_plans  # noqa: PLC0415
     from specclient_local.loading.model_loader import read_any_config  # noqa: PLC0415
     from specclient_local.loading.options import EngineOptions  # noqa: PLC0415
 

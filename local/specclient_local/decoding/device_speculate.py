@@ -1,7 +1,8 @@
 """Rounds of a :class:`Speculator` that run on the device as recorded CUDA graphs.
 
 A round runs on the device if its requests draft chains or nothing and use no sampling parameters beyond
-temperature, top-p and top-k. It is one recorded run, after which the host reads the results once. All other
+temperature, top-p and top-k. Draft models, EAGLE heads and Medusa heads draft in it; other drafters propose
+beforehand. It is one recorded run, after which the host reads the results once. All other
 requests take the general path over the same caches. Both paths give the same distribution, and use a seed's
 random numbers alike.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 
 import torch
 
@@ -19,13 +20,25 @@ from specclient_local.decoding.round_entry import RoundOutcome, RoundResult
 from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.drafting.drafter import Drafter, DraftShape
+from specclient_local.drafting.eagle import EagleDrafter
+from specclient_local.drafting.medusa import MedusaDrafter
+from specclient_local.drafting.policy_selection import DEFAULT_DRAFT_LENGTH
 from specclient_local.drafting.round_costs import RoundCosts
+from specclient_local.model.cuda_graphs.device_drafts import (
+    DeviceDraft,
+    EagleDraft,
+    MedusaDraft,
+    ModelDraft,
+)
 from specclient_local.model.cuda_graphs.device_rounds import (
     DeviceRoundRequest,
     DeviceRoundResult,
     DeviceRounds,
 )
-from specclient_local.model.cuda_graphs.static_runner import StaticRunner
+from specclient_local.model.cuda_graphs.static_runner import PROMPT_ROWS, StaticRunner
+from specclient_local.model.heads.eagle_runner import EaglePasses
+from specclient_local.model.heads.medusa import MedusaHeads
+from specclient_local.model.pass_input import EMPTY_TREE
 from specclient_local.model.sampling import NOT_FINITE
 from specclient_local.request.params import Method, SamplingParams
 from specclient_local.request.sequence import Sequence
@@ -51,13 +64,15 @@ class _DeviceRoundEntry:
 
     Attributes:
         sequence: the request.
+        drafter: the drafter of its method; None if it decodes plainly.
         depth: number of tokens to draft.
         tree: the chain of a drafter without a model; empty if the draft model drafts.
     """
 
     sequence: Sequence
+    drafter: Drafter | None = None
     depth: int = 0
-    tree: TokenTree = field(default_factory=TokenTree)
+    tree: TokenTree = EMPTY_TREE
 
 
 class DeviceSpeculator(Speculator):
@@ -69,7 +84,10 @@ class DeviceSpeculator(Speculator):
 
     Args:
         target, drafters, costs, share: see :class:`Speculator`. A draft model drafts on the device if it is a
-            :class:`StaticRunner` on the target's device.
+            :class:`StaticRunner` on the target's device; heads do if the target keeps their hidden states.
+
+    Attributes:
+        device_rounds: the rounds on the device.
     """
 
     def __init__(
@@ -81,19 +99,22 @@ class DeviceSpeculator(Speculator):
         share: bool = True,
     ) -> None:
         super().__init__(target, drafters, costs, share=share)
-        drafter = self.drafters.get("draft")
-        runner = drafter.runner if isinstance(drafter, DraftModel) else None
-        fits = isinstance(runner, StaticRunner) and runner.device == target.device
-        self._model = runner if isinstance(runner, StaticRunner) and fits else None
-        self._rounds = DeviceRounds(target, self._model)
+        drafts = {method: device_draft(drafter, target) for method, drafter in self.drafters.items()}
+        self._drafts: dict[str, DeviceDraft] = {m: draft for m, draft in drafts.items() if draft is not None}
+        self.device_rounds = DeviceRounds(target, self._drafts)
+        self._supported: dict[int, tuple[SamplingParams, bool]] = {}
         self._exact = target.dense.weights.embedding.dtype == torch.float32
 
     def round(self, sequences: Seq[Sequence]) -> list[RoundOutcome]:
         """Emit at least one token for each sequence; see :meth:`Speculator.round`."""
-        on_device: list[Sequence] = []
+        on_device: list[_DeviceRoundEntry] = []
         others: list[Sequence] = []
         for sequence in sequences:
-            (on_device if self._runs_on_device(sequence) else others).append(sequence)
+            drafter = self._drafter_of(sequence)
+            if self._runs_on_device(sequence, drafter):
+                on_device.append(_DeviceRoundEntry(sequence, drafter))
+            else:
+                others.append(sequence)
         outcomes: dict[int, RoundOutcome] = {}
         for group in self._groups(self._plan(on_device, len(sequences))):
             try:
@@ -107,46 +128,106 @@ class DeviceSpeculator(Speculator):
                 outcomes.update((sequence.id, error) for sequence in batch)
         return [outcomes[sequence.id] for sequence in sequences]
 
-    def _runs_on_device(self, sequence: Sequence) -> bool:
+    def record_common(self, method: Method) -> None:
+        """Record the rounds that requests of a method need most, so that none is recorded while they run.
+
+        These are chunks of prompts, plain rounds, and rounds with ``DEFAULT_DRAFT_LENGTH`` tokens, greedy and
+        sampled, for every number of slots that is recorded. Other shapes are recorded when they first occur.
+        Does nothing on a device without recordings.
+
+        Args:
+            method: the default method of requests.
+
+        Raises:
+            EngineError: a round does not fit into the device's memory.
+        """
+        target = self.device_rounds.target
+        if not target.recorder.records:
+            return
+        drafter = method if method in self._drafts else None
+        draft = self._drafts.get(method)
+        for runner in (target, *([draft.runner] if isinstance(draft, ModelDraft) else [])):
+            for rows in PROMPT_ROWS:
+                runner.prefill(0, [0] * min(rows, runner.context))
+                runner.truncate(0, 0)
+        for slots in target.batch_sizes:
+            for depth in (0,) if drafter is None else (0, DEFAULT_DRAFT_LENGTH):
+                for temperature in (0.0, 1.0):
+                    params, numbers = SamplingParams(temperature=temperature), [0.5] * (2 * depth + 1)
+                    requests = [
+                        DeviceRoundRequest(slot, (0, 0), 1, depth, params, uniform=numbers)
+                        for slot in range(slots)
+                    ]
+                    self.device_rounds.run(requests, drafter)
+
+    def _grows_trees(self, sequence: Sequence) -> bool:
+        """Return whether a sequence's rounds verify trees; those with a draft on the device do not."""
+        return sequence.method not in self._drafts or sequence.params.draft_tree is not None
+
+    def _runs_on_device(self, sequence: Sequence, drafter: Drafter | None) -> bool:
         """Return whether a sequence's next round can run on the device."""
-        drafter, params = self._drafter_of(sequence), sequence.params
         return (
             sequence.logits_processor is None
-            and all(getattr(params, name) == getattr(_DEFAULTS, name) for name in _UNSUPPORTED)
+            and self._supports(sequence.cache_slot, sequence.params)
             and self.target.length(sequence.cache_slot) == len(sequence.tokens) - 1
             and (
                 drafter is None
                 or drafter.device_rounds
-                or (self._model is not None and drafter is self.drafters.get("draft"))
+                or (sequence.method in self._drafts and self._has_states(sequence, drafter))
             )
         )
 
-    def _plan(self, sequences: Seq[Sequence], running: int) -> list[_DeviceRoundEntry]:
-        """Choose each sequence's draft length, and let drafters without a model draft."""
-        entries = {sequence.id: _DeviceRoundEntry(sequence) for sequence in sequences}
-        able = [s for s in sequences if self._drafter_of(s) is not None and s.remaining > 1]
-        shapes = {s.id: self._shape(s, len(able), running - len(able)) for s in able}
-        for method, drafter in self.drafters.items():
-            own = [s for s in able if s.method == method and len(shapes[s.id])]
-            if own and not isinstance(drafter, DraftModel):
-                trees = drafter.propose(own, [shapes[s.id] for s in own])
-                for sequence, tree in zip(own, trees, strict=True):
-                    entries[sequence.id].tree, entries[sequence.id].depth = tree, len(tree)
-            elif own:
-                for sequence in own:
-                    entries[sequence.id].depth = self._draft_depth(sequence, shapes[sequence.id])
-        return list(entries.values())
+    def _has_states(self, sequence: Sequence, drafter: Drafter) -> bool:
+        """Return whether a draft on the device has what it reads: heads need a hidden state of the target."""
+        return isinstance(drafter, DraftModel) or len(sequence.tokens) > 1
+
+    def _supports(self, slot: int, params: SamplingParams) -> bool:
+        """Return whether rounds on the device support a request's parameters; checked once a request."""
+        known = self._supported.get(slot)
+        if known is None or known[0] is not params:
+            usable = all(getattr(params, name) == getattr(_DEFAULTS, name) for name in _UNSUPPORTED)
+            known = self._supported[slot] = params, usable
+        return known[1]
+
+    def _plan(self, entries: list[_DeviceRoundEntry], running: int) -> list[_DeviceRoundEntry]:
+        """Choose each sequence's draft length, and let drafters without a draft on the device draft.
+
+        Args:
+            entries: the round's entries, which are changed.
+            running: number of sequences that run, on the device or not.
+        """
+        able = [e for e in entries if e.drafter is not None and e.sequence.remaining > 1]
+        by_method: dict[Method, list[tuple[_DeviceRoundEntry, DraftShape]]] = {}
+        for entry in able:
+            shape = self._shape(entry.sequence, len(able), running - len(able))
+            if len(shape):
+                by_method.setdefault(entry.sequence.method, []).append((entry, shape))
+        for method, own in by_method.items():
+            if method in self._drafts:
+                for entry, shape in own:
+                    entry.depth = self._draft_depth(entry.sequence, shape)
+                continue
+            drafter = self.drafters[method]
+            trees = drafter.propose([entry.sequence for entry, _ in own], [shape for _, shape in own])
+            for (entry, _), tree in zip(own, trees, strict=True):
+                entry.tree, entry.depth = tree, len(tree)
+        return entries
 
     def _draft_depth(self, sequence: Sequence, shape: DraftShape) -> int:
-        """Return how many tokens the draft model can draft, after it has read those it lacks."""
-        assert self._model is not None
-        left = self._model.context - len(sequence.tokens) + 1
-        depth = max(0, min(len(shape), left))
-        done, whole = self._model.length(sequence.cache_slot), len(sequence.tokens) - 2
+        """Return how many tokens a draft on the device can draft, after it has read those it lacks."""
+        drafter = self.drafters[sequence.method]
+        if isinstance(drafter, MedusaDrafter):
+            return min(len(shape), drafter.depth)
+        if isinstance(drafter, EagleDrafter):
+            return drafter.catch_up(sequence, min(len(shape), drafter.depth))
+        assert isinstance(drafter, DraftModel)
+        runner, slot = drafter.runner, sequence.cache_slot
+        depth = max(0, min(len(shape), runner.context - len(sequence.tokens) + 1))
+        done, whole = runner.length(slot), len(sequence.tokens) - 2
         if depth and done < whole:
-            vocab = self._model.config.vocab_size
+            vocab = runner.config.vocab_size
             unread = [token if token < vocab else 0 for token in sequence.tokens[done:whole]]
-            self._model.prefill(sequence.cache_slot, unread)
+            runner.prefill(slot, unread)
         return depth
 
     def _batches(self, sequences: Seq[Sequence]) -> Iterator[list[Sequence]]:
@@ -157,17 +238,33 @@ class DeviceSpeculator(Speculator):
         yield from ([s] for s in sequences if self._exact and s.reproducible)
 
     def _groups(self, entries: Seq[_DeviceRoundEntry]) -> Iterator[list[_DeviceRoundEntry]]:
-        """Divide entries into rounds of at most ``most_slots`` requests."""
+        """Divide entries into rounds of at most ``most_slots`` requests and one draft on the device."""
         own = {entry.sequence.id: entry for entry in entries}
-        most = self._rounds.target.most_slots
+        most = self.device_rounds.target.most_slots
         for batch in self._batches([entry.sequence for entry in entries]):
-            for begin in range(0, len(batch), most):
-                yield [own[sequence.id] for sequence in batch[begin : begin + most]]
+            for group in self._by_draft([own[sequence.id] for sequence in batch]):
+                for begin in range(0, len(group), most):
+                    yield group[begin : begin + most]
+
+    def _by_draft(self, entries: list[_DeviceRoundEntry]) -> list[list[_DeviceRoundEntry]]:
+        """Group entries by their draft on the device; those without one join the first group."""
+        groups: dict[str, list[_DeviceRoundEntry]] = {}
+        others: list[_DeviceRoundEntry] = []
+        for entry in entries:
+            drafts = entry.depth and entry.sequence.method in self._drafts
+            (groups.setdefault(entry.sequence.method, []) if drafts else others).append(entry)
+        if not groups:
+            return [others] if others else []
+        first, *rest = groups.values()
+        return [[*first, *others], *rest]
 
     def _run_round(self, entries: Seq[_DeviceRoundEntry]) -> dict[int, RoundOutcome]:
         """Run one round on the device."""
         depth = max(entry.depth for entry in entries)
-        result = self._rounds.run([_request(entry, depth) for entry in entries])
+        drafting = [e.sequence.method for e in entries if e.depth and e.sequence.method in self._drafts]
+        drafter = drafting[0] if drafting else None
+        tail = self._drafts[drafter].tail(depth) if drafter is not None else 1
+        result = self.device_rounds.run([_request(entry, depth, tail) for entry in entries], drafter)
         outcomes: dict[int, RoundOutcome] = {}
         for entry, own in zip(entries, result, strict=True):
             try:
@@ -188,14 +285,16 @@ class DeviceSpeculator(Speculator):
         root, path = len(sequence.tokens) - 1, list(range(len(result.tokens) - 1))
         sequence.random.consume(result.numbers_used)
         self.target.keep(slot, root, path)
-        tree = entry.tree if len(entry.tree) else TokenTree.chain(result.drafted)
+        tree = TokenTree.chain(result.drafted) if result.drafted and not len(entry.tree) else entry.tree
         sequence.counts.count(len(tree), len(tree), len(path))
-        drafter = self._drafter_of(sequence)
+        drafter = entry.drafter
         if entry.depth and isinstance(drafter, DraftModel):
             # The draft has read the root and all of its tokens but the last one of the round.
             drafter.runner.keep(slot, root, path[: depth - 1])
             if len(result.drafted) < entry.depth:
                 drafter.mark_not_finite(sequence)
+        elif entry.depth and isinstance(drafter, EagleDrafter):
+            drafter.read_on_device(sequence, finite=len(result.drafted) == entry.depth)
         elif drafter is not None:
             drafter.commit(sequence, tree, path)
         if slot in self._length_policies:
@@ -203,15 +302,30 @@ class DeviceSpeculator(Speculator):
         return RoundResult(result.tokens, entry.depth + 1)
 
 
-def _request(entry: _DeviceRoundEntry, depth: int) -> DeviceRoundRequest:
+def _request(entry: _DeviceRoundEntry, depth: int, tail: int) -> DeviceRoundRequest:
     sequence = entry.sequence
     sampled = sequence.params.temperature > 0.0
     return DeviceRoundRequest(
         slot=sequence.cache_slot,
-        tokens=sequence.tokens[-2:],
+        tokens=sequence.tokens[-tail:],
         start=len(sequence.tokens) - 1,
         depth=entry.depth,
         params=sequence.params,
         given=entry.tree.tokens or None,
         uniform=sequence.random.peek(2 * depth + 1) if sampled else (),
     )
+
+
+def device_draft(drafter: Drafter, target: StaticRunner) -> DeviceDraft | None:
+    """Return the form of a drafter that drafts in recorded rounds; None if it has none."""
+    if isinstance(drafter, DraftModel):
+        runner = drafter.runner
+        fits = isinstance(runner, StaticRunner) and runner.device == target.device
+        return ModelDraft(runner, target.context) if isinstance(runner, StaticRunner) and fits else None
+    if target.states is None:
+        return None
+    if isinstance(drafter, EagleDrafter) and isinstance(drafter.runner.decoder.passes, EaglePasses):
+        return EagleDraft(drafter.runner, target.states, target.dense.ops, target.context)
+    if isinstance(drafter, MedusaDrafter) and isinstance(drafter.heads, MedusaHeads):
+        return MedusaDraft(drafter.heads, target.states, target.dense.ops)
+    return None

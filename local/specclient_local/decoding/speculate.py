@@ -102,9 +102,13 @@ class Speculator:
         ready = drafter.begin(sequence) and ready
         if ready:
             self._length_policies[sequence.cache_slot] = length_policy_for(
-                sequence, drafter, self._costs.get(sequence.method)
+                sequence, drafter, self._costs.get(sequence.method), trees=self._grows_trees(sequence)
             )
         return ready
+
+    def _grows_trees(self, sequence: Sequence) -> bool:  # noqa: ARG002 - for subclasses
+        """Return whether a sequence's rounds can verify trees."""
+        return True
 
     def round(self, sequences: Seq[Sequence]) -> list[RoundOutcome]:
         """Emit at least one token for each sequence, with one pass of the target.

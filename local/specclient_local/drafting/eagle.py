@@ -146,6 +146,31 @@ class EagleDrafter(Drafter):
             self.runner.erase(slot)
         self.runner.truncate(slot, 0)
 
+    def catch_up(self, sequence: Sequence, depth: int) -> int:
+        """Prepare for a draft on the device, which reads the last ``depth + 1`` tokens itself.
+
+        Returns:
+            The number of tokens that can be drafted, at most ``depth``.
+        """
+        depth = max(0, min(depth, self._room(sequence)))
+        slot, whole = sequence.cache_slot, len(sequence.tokens) - 1
+        self.runner.truncate(slot, whole)
+        while depth and (done := self.runner.length(slot)) < whole - depth - 1:
+            self._extend(sequence, done, min(done + MAX_PASS_ROWS, whole - depth - 1))
+        return depth
+
+    def read_on_device(self, sequence: Sequence, *, finite: bool) -> None:
+        """Record that a draft on the device has read all tokens before the round's.
+
+        Args:
+            sequence: the request, whose tokens do not include those of the round yet.
+            finite: whether all logits of the draft were finite.
+        """
+        slot = sequence.cache_slot
+        self.runner.assume_length(slot, len(sequence.tokens) - 1)
+        if not finite:
+            self._broken.add(slot)
+
     def _room(self, sequence: Sequence) -> int:
         return self.runner.context - len(sequence.tokens) + 1
 

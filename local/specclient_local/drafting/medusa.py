@@ -38,18 +38,21 @@ class MedusaDrafter(Drafter):
     Args:
         target: the model whose hidden states the heads read.
         heads: the loaded heads.
+
+    Attributes:
+        heads: as above.
     """
 
     adaptive_trees = True
 
     def __init__(self, target: HiddenStateRunner, heads: MedusaHeads | NativeMedusa) -> None:
         self._target = target
-        self._heads = heads
+        self.heads = heads
 
     @property
     def depth(self) -> int:
         """Maximum number of levels: one per head."""
-        return self._heads.shape.heads
+        return self.heads.shape.heads
 
     def begin(self, sequence: Sequence) -> bool:  # noqa: ARG002 - the target's pass keeps the hidden states
         """Return True: nothing has to be prepared."""
@@ -74,7 +77,7 @@ class MedusaDrafter(Drafter):
             first = end - 2 if isinstance(fits[i], GrownTree) and end > 1 else end - 1
             states.append(self._target.features(slot, first, end, layers))
         deepest = max(len(fits[i]) for i in able)
-        rows = self._heads.logits(self._heads.read(torch.cat(states)), deepest)
+        rows = self.heads.logits(self.heads.read(torch.cat(states)), deepest)
         for i, own in zip(able, torch.split(rows, list(map(len, states))), strict=True):
             trees[i] = _tree(sequences[i], fits[i], _with_previous_position(own))
         return trees

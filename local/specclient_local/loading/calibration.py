@@ -93,8 +93,8 @@ class Calibration:
     def __init__(self, target: ModelRunner, slots: int, clock: Callable[[], float] | None = None) -> None:
         self._runner, self._clock = target, clock or _pass_clock(target.device)
         self._batch, self._vocab = min(slots, _BATCH), target.config.vocab_size
-        target.time_passes([(1, 1)], repeats=0, clock=self._clock)  # warm-up
-        (step,) = target.time_passes([(1, 1)], repeats=0, clock=self._clock)
+        self._time_passes([(1, 1)], _NEAR, 0)  # warm-up
+        (step,) = self._time_passes([(1, 1)], _NEAR, 0)
         self._plan = next((plan for plan in _PLANS if plan.fits(step, self._batch)), _PLANS[-1])
         near = min(_NEAR, max(0, target.context - _LONGEST))
         alone = self._seconds(1, self._plan.rows, near)
@@ -258,9 +258,11 @@ class Calibration:
         if not rows:
             return []
         shapes = [(batch, r) for r in rows]
-        return costs_per_row_count(
-            rows, self._runner.time_passes(shapes, at=at, repeats=self._plan.turns, clock=self._clock)
-        )
+        return costs_per_row_count(rows, self._time_passes(shapes, at, self._plan.turns))
+
+    def _time_passes(self, shapes: Seq[tuple[int, int]], at: int, repeats: int) -> list[float]:
+        """Return the minimum seconds of passes by shape; arguments as for ``time_passes`` of a runner."""
+        return self._runner.time_passes(shapes, at=at, repeats=repeats, clock=self._clock)
 
     @staticmethod
     def _later(near: RoundCosts, draft: float, verify: tuple[float, ...], context: int) -> RoundCosts:

@@ -21,6 +21,8 @@ from specclient_local.drafting.shared_vocabulary import SharedVocabularyDrafter
 from specclient_local.drafting.union import UnionDrafter
 from specclient_local.drafting.vocabulary_match import ForeignDraft
 from specclient_local.loading.calibration import Calibration
+from specclient_local.loading.device_calibration import DeviceCalibration
+from specclient_local.model.cuda_graphs.static_runner import StaticRunner
 from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.heads.checkpoint import MedusaCheckpoint, read_heads
 from specclient_local.model.heads.eagle_runner import EagleRunner
@@ -80,7 +82,10 @@ def build_drafters(
     if method == "plain":
         return DrafterSet({}, {}, "plain")
     vocab = target.config.vocab_size
-    calibration = Calibration(target, slots)
+    if isinstance(target, StaticRunner):
+        calibration: Calibration = DeviceCalibration(target, slots)
+    else:
+        calibration = Calibration(target, slots)
     by_method: dict[Method, Drafter] = {}
     costs: dict[Method, RoundCosts] = dict.fromkeys(MODELLESS_DRAFTERS, calibration.target)
     foreign = foreign or {}
@@ -155,11 +160,15 @@ def drafter_for_heads(target: ModelRunner, folder: Path) -> tuple[Method, Medusa
     """
     assert isinstance(target, HiddenStateRunner)  # load_model() makes one wherever heads are loaded
     checkpoint = read_heads(folder, target.config, target.decoder.dtype, target.device)
+    on_device = isinstance(target, StaticRunner)  # heads draft in its recorded rounds, by PyTorch
     if isinstance(checkpoint, MedusaCheckpoint):
         weights = checkpoint.shape, checkpoint.weights, target.shared_weights()
-        compiled = native_medusa(*weights, target.decoder.passes)
-        return checkpoint.method, MedusaDrafter(target, compiled or MedusaHeads(*weights, fast_kernels()))
-    return checkpoint.method, EagleDrafter(target, EagleRunner(checkpoint.shape, checkpoint.weights, target))
+        compiled = None if on_device else native_medusa(*weights, target.decoder.passes)
+        return checkpoint.method, MedusaDrafter(
+            target, compiled or MedusaHeads(*weights, None if on_device else fast_kernels())
+        )
+    runner = EagleRunner(checkpoint.shape, checkpoint.weights, target, compiled=not on_device)
+    return checkpoint.method, EagleDrafter(target, runner)
 
 
 def layer_skip_runner(target: DecoderRunner, layers: Seq[int], slots: int) -> DecoderRunner:

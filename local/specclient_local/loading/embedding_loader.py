@@ -18,7 +18,7 @@ from specclient_local.embedding.layout import EmbeddingLayout, read_layout
 from specclient_local.embedding.text_encoder import TextEncoder, count_parameters, read_model_config
 from specclient_local.embedding.text_tokens import TextTokenizer
 from specclient_local.loading.embedding_options import EmbeddingOptions
-from specclient_local.loading.memory_plan import free_memory
+from specclient_local.loading.free_memory import free_memory
 from specclient_local.model.devices import resolve_device
 from specclient_local.model.weights import count_numbers, resolve_checkpoint
 

@@ -16,8 +16,9 @@ from specclient_local.decoding.sequence_builder import SequenceBuilder
 from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.round_costs import RoundCosts
 from specclient_local.drafting.vocabulary_match import METHOD_DESCRIPTIONS, ForeignDraft, match_vocabularies
-from specclient_local.loading.drafter_set import build_drafters
-from specclient_local.loading.memory_plan import free_memory, memory_plans
+from specclient_local.loading.drafter_set import DrafterSet, build_drafters
+from specclient_local.loading.free_memory import free_memory
+from specclient_local.loading.memory_plan import memory_plans
 from specclient_local.loading.model_loader import (
     ModelPlacement,
     load_model,
@@ -94,14 +95,19 @@ def load_engine(
             heads=heads,
             foreign={i: draft for i, draft in foreign.items() if draft is not None},
         )
-    speculator = (
-        DeviceSpeculator(target, drafters.by_method, drafters.costs, share=options.prefix_cache)
-        if isinstance(target, StaticRunner)
-        else Speculator(target, drafters.by_method, drafters.costs, share=options.prefix_cache)
-    )
+        speculator = _speculator(target, drafters, options)
     methods, limits = speculator.methods, limits or RequestLimits()
     requests = SequenceBuilder(tokenizer, target.config, context, drafters.default, methods, limits)
     return LoadedEngine(speculator, requests, drafters.costs, threads)
+
+
+def _speculator(target: ModelRunner, drafters: DrafterSet, options: EngineOptions) -> Speculator:
+    """Return the speculator, with the most common rounds recorded if they run on a device."""
+    if not isinstance(target, StaticRunner):
+        return Speculator(target, drafters.by_method, drafters.costs, share=options.prefix_cache)
+    own = DeviceSpeculator(target, drafters.by_method, drafters.costs, share=options.prefix_cache)
+    own.record_common(drafters.default)
+    return own
 
 
 def _context(context: int | None, longest: int, folder: Path) -> int:

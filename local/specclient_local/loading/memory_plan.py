@@ -12,15 +12,20 @@ from specclient.errors import ConfigurationError
 from specclient_local.loading.model_loader import computes_in_float32, read_any_config
 from specclient_local.loading.options import EngineOptions
 from specclient_local.model.config import DecoderConfig
+from specclient_local.model.cuda_graphs.static_runner import ROWS, SLOTS
 from specclient_local.model.devices import resolve_device
 from specclient_local.model.heads.checkpoint import read_heads_shape, required_hidden_layers
 from specclient_local.model.heads.eagle_runner import SPARE_POSITIONS
 from specclient_local.model.heads.medusa_weights import MedusaShape
-from specclient_local.model.kv_cache import POSITION_BLOCK, memory
+from specclient_local.model.kv_cache import POSITION_BLOCK
 from specclient_local.model.pass_input import MAX_PASS_ROWS
+from specclient_local.request.params import MAX_DRAFT_LENGTH
 
 _BITS = {"float32": 32, "bfloat16": 16, "float16": 16, "int8": 8, "fp8": 8, "int4": 4}
-_CGROUP = Path("/sys/fs/cgroup")
+_DISTRIBUTIONS = 3
+"""Distributions over the vocabulary of each row that a round holds at once: target, draft and an intermediate
+result."""
+
 _GIB = 2**30
 
 
@@ -39,6 +44,7 @@ class ModelMemory:
         taps: number of layers after which hidden states are kept for heads.
         numbers: number of weights that replaces the decoder's; for heads.
         spare: positions per slot beyond the context.
+        static: whether rounds of this target run on the device with static shapes.
     """
 
     name: str
@@ -50,6 +56,7 @@ class ModelMemory:
     taps: int = 0
     numbers: int | None = None
     spare: int = 0
+    static: bool = False
 
     @property
     def parameters(self) -> int:
@@ -107,6 +114,20 @@ class ModelMemory:
         c = self.config
         widths = 3 * c.hidden_size + (2 * c.heads + 2 * c.kv_heads) * c.head_dim + 3 * c.intermediate_size
         return MAX_PASS_ROWS * (widths * _BITS[self.dtype] // 8 + 4 * c.vocab_size)
+
+    def rounds(self, slots: int) -> int:
+        """Bytes of the largest recorded round: logits, and the target's and the draft's probabilities.
+
+        All recordings share this memory. Half-precision logits are sampled in float32, others in float64; see
+        :mod:`specclient_local.model.cuda_graphs.device_verify`.
+        """
+        if not self.static or not slots:
+            return 0
+        seats, vocab, each = min(slots, SLOTS[-1]), self.config.vocab_size, _BITS[self.dtype] // 8
+        rows = seats * (MAX_DRAFT_LENGTH + 1)
+        return seats * ROWS[-1] * vocab * each + rows * vocab * (
+            each + _DISTRIBUTIONS * (8 if each == 4 else 4)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +193,12 @@ class DeviceMemoryPlan:
         if self.memory is None:
             return None
         left = self.memory - self._total(0, self.context)
-        return max(0, left // self._caches(1, self.context))
+        low, high = 0, max(0, left // self._caches(1, self.context))
+        while low < high:  # rounds need memory as well
+            middle = (low + high + 1) // 2
+            fits = self._total(middle, self.context) <= self.memory
+            low, high = (middle, high) if fits else (low, middle - 1)
+        return low
 
     def check(self, device: str) -> None:
         """Check that the models fit in memory.
@@ -200,7 +226,8 @@ class DeviceMemoryPlan:
 
     def _total(self, slots: int, context: int) -> int:
         fixed = self.weights + sum(model.tables(context) for model in self.models)
-        return fixed + self._caches(slots, context) + max(model.passes for model in self.models)
+        rounds = sum(model.rounds(slots) for model in self.models)
+        return fixed + self._caches(slots, context) + max(model.passes for model in self.models) + rounds
 
 
 def compute_and_weight_dtypes(
@@ -232,7 +259,8 @@ def memory_plans(
         drafts: folders of the draft models.
         options: how to load them.
         context: tokens of prompt and answer together.
-        free: returns a device's free bytes; :func:`free_memory` before the models are loaded.
+        free: returns a device's free bytes; :func:`~specclient_local.loading.free_memory.free_memory`, before
+            the models are loaded.
         heads: folders of heads; only their ``config.json`` is read.
 
     Returns:
@@ -264,7 +292,11 @@ def memory_plans(
         models = by_device.setdefault(device, [])
         compute_dtype, weight_dtype = compute_and_weight_dtypes(dtype, quantize, device, options.graphs)
         on_cpu = device.type == "cpu"
-        models.append(ModelMemory(name, config, compute_dtype, weight_dtype, copies_head=on_cpu))
+        records = options.graphs == "on" or (options.graphs == "auto" and device.type == "cuda")
+        static = name == "target" and records
+        models.append(
+            ModelMemory(name, config, compute_dtype, weight_dtype, copies_head=on_cpu, static=static)
+        )
         if name == "target" and heads:
             models += _heads_memory(heads, models[-1])
         if name == "target" and options.layer_skip not in (None, "search"):
@@ -297,43 +329,6 @@ def _heads_memory(folders: Sequence[Path], target: ModelMemory) -> list[ModelMem
             ModelMemory("eagle", layer, target.dtype, numbers=shape.parameters, spare=SPARE_POSITIONS)
         )
     return models
-
-
-def free_memory(device: torch.device) -> int | None:
-    """Return a device's free bytes now, or None where they are unknown.
-
-    For a CPU: the smaller of Linux's ``MemAvailable`` and the rest of the control group's limit (cgroup v2);
-    where neither is known, all memory of the machine.
-    """
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    if device.type == "mps":
-        return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
-    limits = [_system_available(Path("/proc/meminfo")), _cgroup_available(_CGROUP)]
-    known = [size for size in limits if size is not None]
-    return min(known) if known else memory(device)
-
-
-def _system_available(meminfo: Path) -> int | None:
-    """Return ``MemAvailable`` of Linux's ``/proc/meminfo`` in bytes."""
-    try:
-        lines = meminfo.read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    available = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-    return available[0] if available else None
-
-
-def _cgroup_available(folder: Path) -> int | None:
-    """Return the rest of a control group's limit in bytes; the page cache counts as free."""
-    try:
-        limit, used = ((folder / f"memory.{name}").read_text().strip() for name in ("max", "current"))
-        files = [
-            line for line in (folder / "memory.stat").read_text().splitlines() if line.startswith("file ")
-        ]
-        return None if limit == "max" else max(0, int(limit) - int(used) + int(files[0].split()[1]))
-    except (OSError, ValueError, IndexError):
-        return None
 
 
 def _gib(size: int) -> str:

@@ -11,6 +11,7 @@ from specclient.errors import ConfigurationError
 from specclient.runtime.forks import import_lock
 from specclient_local.model.checkpoint_files import read_json
 from specclient_local.model.config import SUPPORTED, read_config
+from specclient_local.model.cuda_graphs.static_hidden_runner import StaticHiddenRunner
 from specclient_local.model.cuda_graphs.static_runner import StaticRunner
 from specclient_local.model.decoder import TransformerDecoder
 from specclient_local.model.decoder_runner import DecoderRunner, max_shared_rows
@@ -106,9 +107,11 @@ def load_model(
             if computes_in_float32(placed.dtype, device, placed.graphs):
                 weights = weights.widened()
             decoder = TransformerDecoder(config, weights, context, exact=exact, most=max_shared_rows(slots))
+            static = placed.graphs == "on" or (placed.graphs == "auto" and decoder.embedding.is_cuda)
             if taps:
-                return HiddenStateRunner(decoder, weights, slots, context, taps)
-            if placed.graphs == "on" or (placed.graphs == "auto" and decoder.embedding.is_cuda):
+                kind = StaticHiddenRunner if static else HiddenStateRunner
+                return kind(decoder, weights, slots, context, taps)
+            if static:
                 return StaticRunner(decoder, weights, slots, context)
             return DecoderRunner(decoder, slots, context)
     with import_lock:

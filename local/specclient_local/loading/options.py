@@ -124,8 +124,6 @@ class EngineOptions:
             missing = "layer_skip is None; set the number of the target's first layers that draft"
         if self.method in ("medusa", "eagle") and not self.heads:
             missing = "heads is None; name a folder or hub id of the target's heads"
-        if self.heads and self.graphs == "on":
-            raise ConfigurationError("graphs is 'on', but CUDA graphs do not support heads; leave it out.")
         if missing is not None:
             raise ConfigurationError(f"method is {self.method!r}, but {missing}, or use 'plain'.")
 

@@ -40,10 +40,22 @@ class HiddenStateRunner(DecoderRunner):
         layers: tuple[int, ...],
     ) -> None:
         super().__init__(decoder, slots, context)
+        self.keep_states(weights, layers, positions=context)
+
+    def keep_states(self, weights: DecoderWeights, layers: tuple[int, ...], *, positions: int) -> None:
+        """Allocate the hidden states of every slot; the end of construction.
+
+        Args:
+            weights: the model's weights.
+            layers: after how many layers hidden states are kept, ascending.
+            positions: number of positions of a slot.
+        """
         self.weights = replace(weights, layers=[])  # the decoder has its own references to the layers
         self.layers = layers
         self._features = torch.zeros(
-            (slots, context, len(layers), decoder.config.hidden_size), dtype=decoder.dtype, device=self.device
+            (self.slots, positions, len(layers), self.config.hidden_size),
+            dtype=self.decoder.dtype,
+            device=self.device,
         )
 
     def shared_weights(self) -> SharedTargetWeights:

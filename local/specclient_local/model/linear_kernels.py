@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from specclient_local.model.quantization import int8_parts
+from specclient_local.model.quantization import int8_parts, linear
 from specclient_local.request.params import MAX_PREDICTED_LENGTH
 
 LinearKernel = Callable[[Tensor], Tensor]
@@ -31,8 +31,8 @@ _COLUMN_BLOCK = 256
 
 
 def plain_kernel(weight: Tensor, bias: Tensor | None) -> LinearKernel:
-    """Return ``F.linear``, which lets the library choose."""
-    return lambda x: F.linear(x, weight, bias)
+    """Return the library's product, which chooses its kernel."""
+    return lambda x: linear(x, weight, bias)
 
 
 def packed_kernel(weight: Tensor, bias: Tensor | None) -> LinearKernel:

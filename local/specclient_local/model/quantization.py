@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from specclient.errors import ConfigurationError
 
@@ -18,23 +19,71 @@ _WHERE = (
 )
 
 
-def int8_parts(weight: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Return values ``[out, in]`` and scales ``[out]`` of a weight quantised to int8; None for others."""
+FP8 = torch.float8_e4m3fn
+FP8_LARGEST = torch.finfo(FP8).max
+FP8_TINY = 1e-12
+"""Least largest magnitude of a row, so that the scale of a row of zeros is not zero."""
+
+_ROW_SCALED = (torch.int8, FP8)
+
+
+def row_scaled_parts(weight: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Return values ``[out, in]`` and scales ``[out]`` of an int8 or fp8 weight; None for others."""
     held: Any = weight
     if type(weight) is Tensor or not isinstance(getattr(held, "qdata", None), Tensor):
         return None
-    rows = weight.shape[0]
-    return (
-        (held.qdata, held.scale.flatten())
-        if held.qdata.dtype == torch.int8 and held.scale.numel() == rows
-        else None
+    if held.qdata.dtype not in _ROW_SCALED or held.scale.numel() != weight.shape[0]:
+        return None
+    return held.qdata, held.scale.flatten()
+
+
+def int8_parts(weight: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Return values ``[out, in]`` and scales ``[out]`` of a weight quantised to int8; None for others."""
+    parts = row_scaled_parts(weight)
+    return parts if parts is not None and parts[0].dtype == torch.int8 else None
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return ``x @ weight.T + bias`` of rows ``[N, in]``.
+
+    On CUDA devices, fp8 weights multiply activations that are rounded to fp8, too, if those are bfloat16. The
+    values of other weights with one scale per row are widened, and the scales multiply the outputs. torchao
+    widens and scales the whole weight, which takes several times as long.
+    """
+    parts = row_scaled_parts(weight) if x.is_cuda else None
+    if parts is None:
+        return F.linear(x, weight, bias)
+    values, scale = parts
+    if values.dtype == FP8 and x.dtype == torch.bfloat16:
+        y = fp8_product(*fp8_rows(x), values, scale)
+    else:
+        y = F.linear(x, values.to(x.dtype)) * scale.to(x.dtype)
+    return y if bias is None else y + bias
+
+
+def fp8_rows(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return rows ``[N, in]`` in fp8, and the scale of each, ``[N, 1]`` float32."""
+    scale = x.abs().amax(dim=-1, keepdim=True).float().clamp_(min=FP8_TINY).div_(FP8_LARGEST)
+    return (x.float() / scale).to(FP8), scale
+
+
+def fp8_product(rows: Tensor, row_scale: Tensor, values: Tensor, scale: Tensor) -> Tensor:
+    """Return the product ``[N, out]`` of fp8 rows and an fp8 weight ``[out, in]``, in bfloat16."""
+    return torch._scaled_mm(  # the only way to the library's fp8 products
+        rows,
+        values.t(),
+        scale_a=row_scale,
+        scale_b=scale.float().view(1, -1),
+        out_dtype=torch.bfloat16,
+        use_fast_accum=True,
     )
 
 
 def quantize_weight(weight: Tensor, kind: str) -> Tensor:
     """Return a weight ``[out, in]`` as a quantised torchao tensor of the same shape.
 
-    Products are computed in the dtype of the activations: only the weight is rounded.
+    Products are computed in the dtype of the activations: only the weight is rounded. Products with fp8
+    weights in bfloat16 are computed in fp8; see :func:`linear`.
 
     Args:
         weight: ``[out, in]``, floating point.

@@ -18,6 +18,7 @@ from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.loading import model_loader as opening
 from specclient_local.model.config import read_config
 from specclient_local.model.cuda_graphs import device_rounds as rounds
+from specclient_local.model.cuda_graphs.device_drafts import ModelDraft
 from specclient_local.model.cuda_graphs.device_rounds import DeviceRoundRequest, DeviceRounds
 from specclient_local.model.cuda_graphs.static_runner import StaticRunner
 from specclient_local.model.decoder import TransformerDecoder
@@ -152,7 +153,7 @@ def test_a_round_mixes_draft_lengths_but_seeded_requests_run_alone(alone, device
     sizes = []
     original = DeviceRounds.run
     monkeypatch.setattr(
-        DeviceRounds, "run", lambda self, asks: sizes.append(len(asks)) or original(self, asks)
+        DeviceRounds, "run", lambda self, asks, own: sizes.append(len(asks)) or original(self, asks, own)
     )
     given = [
         {"draft_length": 0},
@@ -208,7 +209,9 @@ def test_seeded_requests_with_logits_processors_run_alone_on_the_host_path(alone
 def test_an_exception_in_a_round_fails_only_its_requests(device, monkeypatch):
     original = DeviceRounds.run
     monkeypatch.setattr(
-        DeviceRounds, "run", lambda self, asks: 1 / 0 if asks[0].params.seed == 5 else original(self, asks)
+        DeviceRounds,
+        "run",
+        lambda self, asks, own: 1 / 0 if asks[0].params.seed == 5 else original(self, asks, own),
     )
     settings = [{}, {"temperature": 1.0, "seed": 5}, {"logit_bias": {4: 1.0}}]
     requests = [sequence(PROMPT, slot=slot, max_tokens=4, **own) for slot, own in enumerate(settings)]
@@ -305,14 +308,14 @@ def test_a_round_reads_no_tensor_values_before_its_result(device, monkeypatch):
         params = SamplingParams(**settings)
         for given in (None, [3, 4, 5]):
             asks = [DeviceRoundRequest(s, PROMPT, 3, 3, params, given, [0.5] * 7) for s in (1, 3)]
-            device._rounds.run(asks)
+            device.device_rounds.run(asks, "draft")
     assert len(requested) == 2 * len(SETTINGS)
     with torch.inference_mode(), FakeTensorMode(allow_non_fake_inputs=True) as mode:
         for shape, values in requested:
             won = mode.from_tensor(
                 torch.zeros(shape.slots, shape.depth + rounds._RESULT_FIELDS, dtype=torch.long)
             )
-            device._rounds._round(shape, mode.from_tensor(values), won)
+            device.device_rounds._round(shape, mode.from_tensor(values), won)
 
 
 VOCAB, SAMPLES, PAD = 8, 3000, 60
@@ -331,7 +334,7 @@ def p_value_of_rounds(tmp_path, params):
     }
     target = static(write_checkpoint(tmp_path / "t", seed=5, spread=0.25, **shape), PAD)
     draft = static(write_checkpoint(tmp_path / "d", seed=6, spread=0.25, num_hidden_layers=1, **shape), PAD)
-    prompt, device = [3, 1, 4, 1, 5], DeviceRounds(target, draft)
+    prompt, device = [3, 1, 4, 1, 5], DeviceRounds(target, {"draft": ModelDraft(draft, target.context)})
     (after,) = distributions(target.read(0, prompt)[-1:], params)
     distribution = np.zeros((VOCAB, VOCAB))
     for token in range(VOCAB):
@@ -344,13 +347,13 @@ def p_value_of_rounds(tmp_path, params):
     rng, counts, kept = np.random.default_rng(0), np.zeros((VOCAB, VOCAB)), 0
     for _ in range(SAMPLES // PAD):
         first = device.run(
-            [DeviceRoundRequest(s, prompt, 4, 2, params, uniform=rng.random(5)) for s in range(PAD)]
+            [DeviceRoundRequest(s, prompt, 4, 2, params, uniform=rng.random(5)) for s in range(PAD)], "draft"
         )
         won = [gained.tokens for gained in first]
         kept += sum(len(tokens) - 1 for tokens in won)
         short = [slot for slot, tokens in enumerate(won) if len(tokens) == 1]
         asks = [DeviceRoundRequest(s, [5, *won[s]], 5, 2, params, uniform=rng.random(5)) for s in short]
-        for slot, gained in zip(short, device.run(asks) if asks else (), strict=True):
+        for slot, gained in zip(short, device.run(asks, "draft") if asks else (), strict=True):
             won[slot] = won[slot] + gained.tokens
         for tokens in won:
             counts[tokens[0], tokens[1]] += 1

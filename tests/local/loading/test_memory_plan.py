@@ -9,12 +9,10 @@ import tiny_heads
 import torch
 from safetensors.torch import load_file
 from specclient_local.loading.drafter_set import drafter_for_heads
+from specclient_local.loading.free_memory import _cgroup_available, _system_available, free_memory
 from specclient_local.loading.memory_plan import (
     DeviceMemoryPlan,
     ModelMemory,
-    _cgroup_available,
-    _system_available,
-    free_memory,
     memory_plans,
 )
 from specclient_local.loading.model_loader import ModelPlacement, load_model
@@ -71,6 +69,29 @@ def test_planned_bytes_equal_those_of_a_loaded_model(checkpoint, tied, dtype):
         tensors = [*passes._panels.held, passes._panels.memory, runner.decoder.embedding]
         held = {tensor.data_ptr(): tensor.nbytes for tensor in tensors}
         assert model.weights == pytest.approx(sum(held.values()), rel=0.02)
+
+
+def test_the_plan_counts_logits_and_probabilities_of_recorded_rounds(llama):
+    """64 slots with 10 drafted tokens: 704 rows of bfloat16 logits and three float32 distributions."""
+    model = ModelMemory("target", llama, "bfloat16", copies_head=False)
+    static = replace(model, static=True)
+    assert model.rounds(64) == 0
+    assert static.rounds(64) == 128256 * (64 * 16 * 2 + 704 * (2 + 3 * 4))
+    assert static.rounds(128) == static.rounds(64), "a round has at most 64 slots"
+    assert replace(static, dtype="float32").rounds(1) == 128256 * (16 * 4 + 11 * (4 + 3 * 8))
+    plans = [DeviceMemoryPlan((m,), slots=64, context=4096, memory=80 * GIB) for m in (model, static)]
+    assert plans[1].total - plans[0].total == static.rounds(64)
+    assert plans[1].max_slots < plans[0].max_slots
+    assert replace(plans[1], slots=plans[1].max_slots).fits
+    assert not replace(plans[1], slots=plans[1].max_slots + 1).fits
+
+
+def test_only_a_target_with_static_shapes_has_recorded_rounds(checkpoint):
+    folder = checkpoint()
+    for graphs, static in (("on", True), ("auto", False), ("off", False)):
+        options = EngineOptions(device="cpu", graphs=graphs, draft=(str(folder),))
+        models = memory_plans(folder, [folder], options, 100, lambda device: None)["cpu"].models
+        assert [model.static for model in models] == [static, False]
 
 
 def test_the_plan_computes_the_largest_context_and_slot_count(llama):

@@ -131,7 +131,7 @@ def medusa_trees(target, folder, shape, **params):
     opened.prefill(0, request.tokens[:-1])
     (tree,) = drafter.propose([request], [shape])
     with torch.inference_mode():
-        rows = drafter._heads.logits(drafter._heads.read(opened.features(0, 1, 2, (4,))), 3)[0]
+        rows = drafter.heads.logits(drafter.heads.read(opened.features(0, 1, 2, (4,))), 3)[0]
     return tree, rows.topk(4).indices.tolist()
 
 
@@ -154,7 +154,7 @@ def test_medusas_grown_tree_combines_predictions_of_two_positions(target, tmp_pa
     opened.prefill(0, request.tokens[:-1])
     (tree,) = drafter.propose([request], [GrownTree(3, 6)])
     with torch.inference_mode():
-        before, now = drafter._heads.logits(drafter._heads.read(opened.features(0, 0, 2, (4,))), 3)
+        before, now = drafter.heads.logits(drafter.heads.read(opened.features(0, 0, 2, (4,))), 3)
         wanted = now.log_softmax(-1)
         wanted[:2] += 0.2 * before.log_softmax(-1)[1:]
     assert tree.paths() == sparse_tree(wanted, GrownTree(3, 6)).paths()

@@ -10,9 +10,10 @@ from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.loading.model_loader import ModelPlacement, load_model
 from specclient_local.model.config import read_config
+from specclient_local.model.cuda_graphs.triton_ops import TritonOps
 from specclient_local.model.hf.runner import HfRunner
 from specclient_local.model.linear_kernels import KernelChooser, is_row_stable
-from specclient_local.model.quantization import int8_parts, quantize_weight
+from specclient_local.model.quantization import fp8_rows, int8_parts, linear, quantize_weight
 from specclient_local.model.weights import load_weights
 from specclient_local.request.token_tree import TokenTree
 from tiny_models import load, run, sequence
@@ -125,6 +126,29 @@ def test_gpt2_with_transposed_layers_is_quantised(checkpoint):
     )
     difference = (plain.read(0, ids) - held.read(0, ids)).abs().max()
     assert 1e-4 < difference < 0.1 * plain.read(0, ids).abs().max()
+
+
+def test_fp8_rounds_each_row_by_its_own_scale():
+    x = matrix(5, 64) * torch.tensor([1e-3, 1.0, 1e3, 0.0, 7.0])[:, None]
+    rows, scale = fp8_rows(x.bfloat16())
+    assert (rows.dtype, rows.shape, scale.shape) == (torch.float8_e4m3fn, x.shape, (5, 1))
+    error = (rows.float() * scale - x.bfloat16().float()).abs()
+    assert (error <= x.abs() / 16 + scale / 512).all(), "three bits of mantissa, and subnormal numbers"
+    assert rows.float().abs().amax(dim=1).tolist() == [448.0, 448.0, 448.0, 0.0, 448.0]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(("kind", "largest"), [("int8", 0.01), ("fp8", 0.05)])
+@torch.inference_mode()
+def test_products_with_quantised_weights_on_a_device_are_near_the_exact_ones(kind, largest):
+    weight = torch.randn(320, 512, device="cuda").bfloat16()
+    held = quantize_weight(weight, kind)
+    for rows in (1, 16, 70):
+        x, bias = torch.randn(rows, 512, device="cuda").bfloat16(), torch.randn(320, device="cuda").bfloat16()
+        exact = F.linear(x.double(), held.dequantize().double(), bias.double())
+        for product in (linear, TritonOps().product):
+            found = product(x, held, bias).double()
+            assert (found - exact).norm() / exact.norm() < largest
 
 
 def test_quantisation_unsupported_by_the_device_is_rejected_with_advice(checkpoint):

@@ -2,66 +2,49 @@
 
 :mod:`specclient_local.model.decoder` computes request by request; this module computes one dense batch. No
 operation depends on an input value, so a pass can be recorded once as a CUDA graph and replayed. Keys and
-values are written by index; the attention mask is computed from the inputs.
+values are written by index; which positions a row attends to is computed from the inputs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from specclient_local.model.config import DecoderConfig
+from specclient_local.model.cuda_graphs.device_ops import DeviceOps, PassTables, TorchOps
+from specclient_local.model.cuda_graphs.pass_layout import DensePassLayout
 from specclient_local.model.rope import turns
 from specclient_local.model.weights import DecoderWeights, LayerWeights
 
-_COMPILING: dict[str, Any] = {"fullgraph": True, "recompile_limit": 64, "isolate_recompiles": True}
-"""Options of ``torch.compile``. A varying size becomes symbolic from its second value on; size 1 is compiled
-separately, so there are few variants. ``isolate_recompiles`` separates the draft's compiled code from the
-target's: without it, the draft's width would make the target's width symbolic."""
+_ROW_CLASS = 16
+"""Rows of a matrix product on a CUDA device are padded to a multiple of this.
 
-_NOWHERE = 1 << 40
-"""A cache position beyond any capacity: it is clamped to the last position, which is a spare one."""
+One token and a verified draft then run the same kernel, which rounds a row alike at either number of rows;
+libraries choose other kernels, with other summation orders, for one row. Tensor cores compute 16 rows at once
+anyway, and a product of few rows takes the time of reading its weight.
+"""
 
 
 @dataclass(frozen=True, slots=True)
-class DensePassLayout:
-    """Slots, positions and mask of a pass, as device tensors: S slots, R rows each, L positions attended.
+class HiddenStateWriter:
+    """Where passes store hidden states, by slot and cache position, for heads that draft from them.
 
     Attributes:
-        slots: ``[S]`` slot of each batch row's cache.
-        places: ``[S, R]`` cache position that a row's keys and values are written to.
-        positions: ``[S, R]`` RoPE position of a row.
-        seen: ``[S, R, L]`` bool mask of the cache positions a row attends to; at least one.
-        first: whether ``slots`` are the first S slots. Their caches are then read in place; otherwise they
-            are gathered first, which costs another read and write.
+        layers: after how many layers hidden states are stored; 0 is the embedding.
+        depth: number of the model's layers.
+        rows: ``[slots, capacity, len(layers), hidden]``.
     """
 
-    slots: Tensor
-    places: Tensor
-    positions: Tensor
-    seen: Tensor
-    first: bool
+    layers: tuple[int, ...]
+    depth: int
+    rows: Tensor
 
-    @classmethod
-    def chain(cls, slots: Tensor, starts: Tensor, rows: int, length: int, *, first: bool) -> DensePassLayout:
-        """Return the layout of ``rows`` consecutive rows per slot that start at position ``starts`` ``[S]``.
-
-        A row with a negative position writes its keys and values to a position that is never read.
-        """
-        positions = starts[:, None] + torch.arange(rows, device=starts.device)
-        columns = torch.arange(length, device=starts.device)
-        seen = columns <= positions.clamp(min=0)[..., None]
-        return cls(slots, torch.where(positions < 0, _NOWHERE, positions), positions, seen, first)
-
-    @property
-    def length(self) -> int:
-        """L, the number of positions attended."""
-        return self.seen.shape[-1]
+    def write(self, layers: int, x: Tensor, tables: PassTables) -> None:
+        """Store hidden states ``[S, R, hidden]`` after a number of layers."""
+        self.rows[tables.layout.slots[:, None], tables.places, self.layers.index(layers)] = x
 
 
 class DenseDecoder:
@@ -71,74 +54,88 @@ class DenseDecoder:
         config: the model's configuration.
         weights: the loaded weights.
         context: maximum positions; the size of the rotation tables.
-        compiled: whether layers are compiled by ``torch.compile``, which fuses the operations between
-            matrix products. Layers share the compiled code. Compiling a whole pass would take minutes and
-            gain nothing, because a recorded pass has no Python calls left to save.
+        ops: the operations between matrix products; PyTorch's by default.
+
+    Attributes:
+        ops: as above; may be replaced while nothing is recorded.
     """
 
     def __init__(
-        self, config: DecoderConfig, weights: DecoderWeights, context: int, *, compiled: bool = False
+        self, config: DecoderConfig, weights: DecoderWeights, context: int, *, ops: DeviceOps | None = None
     ) -> None:
         self.config = config
         self.weights = weights
         self.context = context
         self.device = weights.embedding.device
+        self.ops: DeviceOps = ops or TorchOps()
+        self.row_class = _ROW_CLASS if self.device.type == "cuda" else 1
         table = turns(config.rope, config.head_dim, context)
         self._cos, self._sin = (
             table.real.contiguous().to(self.device),
             table.imag.contiguous().to(self.device),
         )
-        self._layer: Callable[..., Tensor] = torch.compile(layer, **_COMPILING) if compiled else layer
 
-    def hidden(self, ids: Tensor, block: DensePassLayout, cache: Tensor) -> Tensor:
+    def hidden(
+        self,
+        ids: Tensor,
+        tables: PassTables,
+        cache: Tensor,
+        states: HiddenStateWriter | None = None,
+    ) -> Tensor:
         """Run the rows through all layers and write their keys and values.
 
         Args:
             ids: ``[S, R]`` token ids; ids outside the vocabulary are replaced by 0.
-            block: layout of the rows.
+            tables: the result of :meth:`tables` for the rows.
             cache: ``[layers, slots, 2 KV, capacity, D]``; positions beyond the capacity are clamped to the
                 last one.
+            states: stores hidden states, if it is given.
 
         Returns:
             ``[S, R, hidden]``, after the final norm.
         """
-        c = self.config
-        at = block.positions.clamp(0, self.context - 1)
-        cos, sin = self._cos[at], self._sin[at]
-        places = block.places.clamp(0, cache.shape[3] - 1)
-        full = self._mask(block.seen)
-        sliding = self._mask(self._within_window(block)) if c.window is not None else full
-        x = self.weights.embedding[torch.where(ids < c.vocab_size, ids, 0)]
-        for i, weights in enumerate(self.weights.layers):
-            x = self._layer(
-                x,
-                weights,
-                cache[i],
-                slots=block.slots,
-                places=places,
-                mask=sliding if c.sliding[i] else full,
-                cos=cos,
-                sin=sin,
-                first=block.first,
-                eps=c.norm_eps,
-            )
-        return F.rms_norm(x, x.shape[-1:], self.weights.norm, c.norm_eps)
+        c, ops = self.config, self.ops
+        count = ids.numel()
+        known = torch.where(ids < c.vocab_size, ids, 0).flatten()
+        x = self.weights.embedding[F.pad(known, (0, -count % self.row_class))]
+        delta: Tensor | None = None
+        kept = () if states is None else states.layers
+        for i in range(c.layers + 1):
+            if states is not None and i in kept:
+                x, delta = (x if delta is None else x + delta), None
+                states.write(i, x[:count].view(*ids.shape, -1), tables)
+            if i < c.layers:
+                own = self.weights.layers[i]
+                x, delta = layer(
+                    x, delta, own, cache[i], ops=ops, tables=tables, sliding=c.sliding[i], eps=c.norm_eps
+                )
+        _, normed = ops.add_norm(x, delta, self.weights.norm, c.norm_eps)
+        return normed[:count].view(*ids.shape, -1)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the logits ``[..., V]`` of hidden states ``[..., hidden]``."""
-        return F.linear(hidden, self.weights.head)
+        rows = hidden.reshape(-1, hidden.shape[-1])
+        padded = F.pad(rows, (0, 0, 0, -len(rows) % self.row_class)) if self.row_class > 1 else rows
+        logits = self.ops.product(padded, self.weights.head, None)[: len(rows)]
+        return logits.view(*hidden.shape[:-1], -1)
 
-    def _within_window(self, block: DensePassLayout) -> Tensor:
-        """Return the mask restricted to the sliding window.
-
-        Cache position and RoPE position are equal for rows of earlier passes. They differ for tree rows of
-        the current pass, but such rows are never farther apart than the pass is long, and the window is
-        longer.
-        """
-        assert self.config.window is not None
-        columns = torch.arange(block.length, device=self.device)
-        near = columns > block.positions[..., None] - self.config.window
-        return block.seen & near
+    def tables(self, block: DensePassLayout, cache: Tensor) -> PassTables:
+        """Return what all layers of a pass with this layout read."""
+        c = self.config
+        at = block.positions.clamp(0, self.context - 1)
+        mask = windowed = None
+        if not self.ops.reads_in_place:
+            mask = self._mask(block.seen())
+            windowed = mask if c.window is None else self._mask(block.seen(c.window))
+        return PassTables(
+            block,
+            block.places.clamp(0, cache.shape[3] - 1),
+            self._cos[at],
+            self._sin[at],
+            mask,
+            windowed,
+            c.window,
+        )
 
     def _mask(self, seen: Tensor) -> Tensor:
         """Return the additive mask ``[S, 1, G R, L]``, where G query heads share a key head."""
@@ -150,53 +147,36 @@ class DenseDecoder:
 
 def layer(
     x: Tensor,
+    delta: Tensor | None,
     w: LayerWeights,
     kv: Tensor,
     *,
-    slots: Tensor,
-    places: Tensor,
-    mask: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    first: bool,
+    ops: DeviceOps,
+    tables: PassTables,
+    sliding: bool,
     eps: float,
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
     """Run one layer.
 
     Args:
-        x: ``[S, R, hidden]`` hidden states.
+        x: ``[N, hidden]`` hidden states without the last layer's output.
+        delta: ``[N, hidden]`` that output; None before the first layer.
         w: the layer's weights.
         kv: ``[slots, 2 KV, capacity, D]`` the layer's KV cache; written in place.
-        slots, places, first: as in :class:`DensePassLayout`.
-        mask: ``[S, 1, G R, L]`` additive attention mask.
-        cos, sin: ``[S, R, 1, D / 2]`` of the rows' rotations.
+        ops: the operations between matrix products.
+        tables: the pass's tables.
+        sliding: whether the layer has a sliding window.
         eps: epsilon of the norms.
 
     Returns:
-        ``[S, R, hidden]``.
+        ``[N, hidden]`` hidden states without this layer's output, and that output.
     """
-    batch, rows, size = x.shape
-    shared, dim = kv.shape[1] // 2, kv.shape[3]
-    h = F.rms_norm(x, (size,), w.input_norm, eps)
-    qkv = F.linear(h, w.qkv, w.qkv_bias).view(batch, rows, -1, dim)
-    heads = qkv.shape[2] - 2 * shared
-    turned = _rotate(qkv[:, :, : heads + shared], w.qk_norm, cos, sin, eps)
-    kv[slots[:, None], :, places] = torch.cat((turned[:, :, heads:], qkv[:, :, heads + shared :]), dim=2)
-    known = (kv[:batch] if first else kv[slots])[:, :, : mask.shape[-1]]
-    # The query heads of one key head become its rows: each key is read once and is not copied.
-    queries = turned[:, :, :heads].view(batch, rows, shared, -1, dim).permute(0, 2, 3, 1, 4).flatten(2, 3)
-    out = F.scaled_dot_product_attention(queries, known[:, :shared], known[:, shared:], attn_mask=mask)
-    out = out.view(batch, shared, -1, rows, dim).permute(0, 3, 1, 2, 4).reshape(batch, rows, heads * dim)
-    x = x + F.linear(out, w.o, w.o_bias)
-    h = F.rms_norm(x, (size,), w.post_norm, eps)
-    gate, up = F.linear(h, w.gate_up, w.gate_up_bias).chunk(2, dim=-1)
-    return x + F.linear(F.silu(gate) * up, w.down, w.down_bias)
-
-
-def _rotate(qk: Tensor, norm: Tensor | None, cos: Tensor, sin: Tensor, eps: float) -> Tensor:
-    """Apply the norm (if the model has one) and RoPE to adjacent pairs of queries and keys."""
-    wide = qk.float()
-    if norm is not None:
-        wide = F.rms_norm(wide, wide.shape[-1:], None, eps) * norm
-    a, b = wide.view(*wide.shape[:-1], -1, 2).unbind(-1)
-    return torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1).flatten(-2).type_as(qk)
+    x, h = ops.add_norm(x, delta, w.input_norm, eps)
+    qkv = ops.product(h, w.qkv, w.qkv_bias)
+    queries = ops.rotate_and_store(qkv, kv, w.qk_norm, tables, eps)
+    out = ops.attend(queries, kv, tables, sliding=sliding)
+    if len(out) < len(x):
+        out = F.pad(out, (0, 0, 0, len(x) - len(out)))
+    x, h = ops.add_norm(x, ops.product(out, w.o, w.o_bias), w.post_norm, eps)
+    gated = ops.gate(ops.product(h, w.gate_up, w.gate_up_bias))
+    return x, ops.product(gated, w.down, w.down_bias)

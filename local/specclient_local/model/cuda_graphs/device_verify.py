@@ -7,6 +7,10 @@ request's own stream in the order in which the host takes them, so a seed gives 
 path.
 
 Shapes: S requests, K drafted tokens, V tokens in the vocabulary.
+
+Distributions are float64 for float32 logits, as on the host. For half-precision logits, which are rounded far
+more coarsely, they are float32: each token's probability then has a relative error of about 2⁻²³. Sums over
+the vocabulary are float64 in both cases, so errors do not add up, and the memory per row is halved.
 """
 
 from __future__ import annotations
@@ -15,6 +19,12 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+
+_BLOCK = 256
+"""Tokens whose probabilities are summed together when a token is drawn from a float32 distribution."""
+
+_BELOW_ONE = 1.0 - 2.0**-52
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +85,15 @@ def batch_probabilities(logits: Tensor, shaping: SamplingTensors) -> Tensor:
         shaping: the requests' parameters.
 
     Returns:
-        ``[S, N, V]`` float64.
+        ``[S, N, V]`` float64 for float32 logits, else float32.
     """
     best = logits.argmax(dim=-1, keepdim=True)
     greedy = (shaping.temperature == 0.0)[:, None, None]
-    scaled = logits.double()
-    scaled = (scaled - scaled.amax(dim=-1, keepdim=True)) / torch.where(
-        greedy, 1.0, shaping.temperature[:, None, None]
-    )
+    wide = logits.to(torch.float64 if logits.dtype == torch.float32 else torch.float32)
+    temperature = torch.where(greedy, 1.0, shaping.temperature[:, None, None]).to(wide.dtype)
+    scaled = (wide - wide.amax(dim=-1, keepdim=True)).div_(temperature)
     p = _cut(scaled, shaping) if shaping.cuts else torch.softmax(scaled, dim=-1)
-    return torch.where(greedy, torch.zeros_like(p).scatter_(-1, best, 1.0), p)
+    return p.masked_fill_(greedy, 0.0).scatter_add_(-1, best, greedy.to(p.dtype).expand(best.shape))
 
 
 def _cut(scaled: Tensor, shaping: SamplingTensors) -> Tensor:
@@ -96,7 +105,7 @@ def _cut(scaled: Tensor, shaping: SamplingTensors) -> Tensor:
     k = shaping.top_k[:, None, None].expand(-1, scaled.shape[1], 1)
     kth = ordered.gather(-1, (torch.where(k > 0, k, vocab) - 1).clamp(max=vocab - 1))
     p = torch.softmax(ordered.masked_fill(ordered < kth, -torch.inf), dim=-1)
-    kept = p.masked_fill(p.cumsum(-1) - p >= shaping.top_p[:, None, None], 0.0)
+    kept = p.masked_fill(p.cumsum(-1, dtype=torch.float64) - p >= shaping.top_p[:, None, None], 0.0)
     # A top-p of 1 removes nothing, not even tokens that rounding puts beyond 1.
     kept = torch.where((shaping.top_p >= 1.0)[:, None, None], p, kept)
     return torch.zeros_like(p).scatter_(-1, order, kept / kept.sum(-1, keepdim=True))
@@ -112,11 +121,31 @@ def draw_tokens(p: Tensor, uniform: Tensor) -> Tensor:
     Returns:
         ``[S]`` ids.
     """
+    if p.dtype == torch.float32:
+        return _draw_by_blocks(p, uniform)
     cumulative = p.cumsum(dim=-1)
     at = uniform[:, None] * cumulative[:, -1:]
     # right=True skips tokens of probability zero; NaN gives an id beyond the last, hence the clamp.
     found = torch.searchsorted(cumulative, at, right=True)[:, 0]
     return found.clamp(max=p.shape[-1] - 1)
+
+
+def _draw_by_blocks(p: Tensor, uniform: Tensor) -> Tensor:
+    """Draw as :func:`draw_tokens` does: first a block of tokens, then a token of the block.
+
+    The sums are float64, but no float64 copy of the distribution is made.
+    """
+    vocab = p.shape[1]
+    blocks = F.pad(p, (0, -vocab % _BLOCK)).view(len(p), -1, _BLOCK)
+    ends = blocks.sum(-1, dtype=torch.float64).cumsum(-1)
+    at = uniform[:, None] * ends[:, -1:]
+    block = torch.searchsorted(ends, at, right=True).clamp(max=ends.shape[1] - 1)
+    before = torch.where(block > 0, ends.gather(1, (block - 1).clamp(min=0)), 0.0)
+    inner = blocks.gather(1, block[..., None].expand(-1, -1, _BLOCK))[:, 0].double().cumsum(-1)
+    # The two sums round differently; a number beyond the last token of the block belongs to that token.
+    rest = torch.minimum(at - before, inner[:, -1:] * _BELOW_ONE)
+    found = block * _BLOCK + torch.searchsorted(inner, rest, right=True)
+    return found[:, 0].clamp(max=vocab - 1)
 
 
 def accept_greedy(best: Tensor, drafts: DraftTensors) -> AcceptanceResult:

@@ -1,21 +1,30 @@
 """Model runner whose small passes have one of a few static shapes, recorded as CUDA graphs and replayed.
 
-The numbers of slots, of rows per slot and of attended positions are padded to the next of a few sizes. Each
-such bucket has its own input buffer and is recorded when it first occurs (``graph_recorder``). A replay is
-one launch instead of about a thousand. On a CPU the same function runs on the same buffers.
+The numbers of slots and of rows per slot are padded to the next of a few sizes; where attention needs a mask,
+the number of attended positions is padded, too. Each such bucket has its own input buffer and is recorded
+when it first occurs (``graph_recorder``). A replay is one launch instead of hundreds. On a CPU the same
+function runs on the same buffers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from specclient_local.model.cuda_graphs.dense_decoder import DenseDecoder, DensePassLayout
-from specclient_local.model.cuda_graphs.graph_recorder import GraphRecorder, RecordedRun, out_of_memory
+from specclient_local.model.cuda_graphs.dense_decoder import DenseDecoder, HiddenStateWriter
+from specclient_local.model.cuda_graphs.device_ops import TorchOps
+from specclient_local.model.cuda_graphs.graph_recorder import (
+    GraphRecorder,
+    RecordedRun,
+    RecordingCache,
+    out_of_memory,
+)
+from specclient_local.model.cuda_graphs.pass_layout import WORD_BITS, DensePassLayout
+from specclient_local.model.cuda_graphs.triton_ops import select_ops
 from specclient_local.model.decoder import TransformerDecoder
 from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.pass_input import MAX_PASS_ROWS, SlotInput
@@ -24,14 +33,14 @@ from specclient_local.model.weights import DecoderWeights
 SLOTS = (1, 4, 16, 64)
 ROWS = (1, 2, 4, 8, 16)
 
+PROMPT_ROWS = (16, 64, MAX_PASS_ROWS)
+"""Numbers of rows to which chunks of prompts are padded where passes are recorded."""
+
 PADDING_POSITIONS = ROWS[-1]
 """Additional cache positions per slot for the keys and values of padding rows; they are never read."""
 
 _SHORTEST = 128
 """Minimum number of positions attended."""
-
-_BITS = 64
-"""Width of a row's attention bit mask, which starts at the pass's first row or at its tree's root."""
 
 _HEAD = 3
 _FIELDS = 3
@@ -39,7 +48,7 @@ _FIELDS = 3
 
 class PassBucket(NamedTuple):
     """The shape of a pass; ``length`` and ``first`` as in
-    :class:`~specclient_local.model.cuda_graphs.dense_decoder.DensePassLayout`."""
+    :class:`~specclient_local.model.cuda_graphs.pass_layout.DensePassLayout`."""
 
     slots: int
     rows: int
@@ -86,7 +95,12 @@ class StaticRunner(DecoderRunner):
     Attributes:
         dense: the model with static shapes.
         recorder: records its passes.
+        states: where passes store hidden states; None if no heads are loaded.
+        reads_prompts: whether chunks of prompts have static shapes, too. Only where they are recorded: on
+            other devices, padding them would cost more than it saves.
     """
+
+    states: HiddenStateWriter | None = None
 
     def __init__(
         self,
@@ -99,7 +113,9 @@ class StaticRunner(DecoderRunner):
     ) -> None:
         super().__init__(decoder, slots, context, PADDING_POSITIONS)
         self.recorder = GraphRecorder(self.device, records=records)
-        self.dense = DenseDecoder(decoder.config, weights, context, compiled=self.recorder.compiles)
+        ops = select_ops(decoder.config, self.device, kernels=self.recorder.records)
+        self.dense = DenseDecoder(decoder.config, weights, context, ops=ops)
+        self.recorder.simplify.append(self.use_torch_ops)
         most = min(slots, SLOTS[-1])
         self._sizes = (*(size for size in SLOTS if size < most), most)
         self.shared = most * ROWS[-1]
@@ -108,12 +124,18 @@ class StaticRunner(DecoderRunner):
             self._logits = torch.empty(shape, dtype=decoder.dtype, device=self.device)
         except torch.OutOfMemoryError as error:
             raise out_of_memory(f"the logits of {shape[0]} rows", self.device) from error
-        self._buckets: dict[PassBucket, RecordedPass] = {}
+        self.reads_prompts = self.recorder.records
+        self._buckets: RecordingCache[tuple[PassBucket, str], RecordedPass] = RecordingCache()
 
     @property
     def prefix_granularity(self) -> int:
         """``MAX_PASS_ROWS``, because the last bits of a row's results depend on the shape of its pass."""
         return MAX_PASS_ROWS
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """Numbers of slots to which passes are padded, ascending."""
+        return self._sizes
 
     @property
     def most_slots(self) -> int:
@@ -124,6 +146,10 @@ class StaticRunner(DecoderRunner):
         """Return None: chains are not supported, because passes are recorded one by one."""
         return None
 
+    def use_torch_ops(self) -> None:
+        """Compute the operations between matrix products by PyTorch from now on."""
+        self.dense.ops = TorchOps()
+
     def seats(self, slots: Sequence[int]) -> BatchSeats:
         """Assign slots to rows of the smallest sufficient batch; slot i to row i if all slots fit so."""
         size = _least(len(slots), self._sizes)
@@ -132,22 +158,38 @@ class StaticRunner(DecoderRunner):
         padded = [*slots, *[slots[0]] * (size - len(slots))]
         return BatchSeats(padded, {slot: row for row, slot in enumerate(slots)}, first=False)
 
+    def in_order(self, seats: BatchSeats) -> bool:
+        """Return whether a pass is recorded for slots in the order of the batch; kernels need no order."""
+        return seats.first and not self.dense.ops.reads_in_place
+
     def attended(self, length: int) -> int:
-        """Return the padded number of attended positions for ``length`` used ones: a power of two."""
-        capacity = self.cache.rows.shape[3]
+        """Return the padded number of attended positions for ``length`` used ones: a power of two.
+
+        The whole capacity where kernels read the used positions only: one recording serves every length.
+        """
+        capacity: int = self.cache.rows.shape[3]
+        if self.dense.ops.reads_in_place:
+            return capacity
         return min(capacity, max(_SHORTEST, 1 << (length - 1).bit_length()))
+
+    def has_bucket(self, parts: Sequence[SlotInput], *, unread: bool) -> bool:
+        """Return whether a pass is small enough for static shapes."""
+        return not unread and len(parts) <= self.most_slots and all(_fits(part) for part in parts)
 
     @torch.inference_mode()
     def run_pass(self, parts: Sequence[SlotInput], *, unread: bool = False) -> list[Tensor]:
         """Run a pass in the smallest bucket that fits, or as in the base class if none fits."""
-        if unread or len(parts) > self.most_slots or any(not _fits(part) for part in parts):
+        if unread and self.reads_prompts and len(parts) == 1 and not len(parts[0].tree):
+            self._read_chunk(parts[0])
+            return []
+        if not self.has_bucket(parts, unread=unread):
             return super().run_pass(parts, unread=unread)
         ends = [self.cache.lengths[part.slot] + part.rows for part in parts]
         if max(ends) > self.context:
             raise ValueError(f"{max(ends)} positions exceed the {self.context} a slot can hold")
         seats = self.seats([part.slot for part in parts])
         rows = _least(max(part.rows for part in parts), ROWS)
-        bucket = PassBucket(len(seats.slots), rows, self.attended(max(ends)), seats.first)
+        bucket = PassBucket(len(seats.slots), rows, self.attended(max(ends)), self.in_order(seats))
         taken = {seats.rows[part.slot]: part for part in parts}
         values = [
             self._fields(taken[row], rows) if row in taken else _idle(slot, self.context, rows)
@@ -159,28 +201,59 @@ class StaticRunner(DecoderRunner):
         # Copied, because the next pass of any bucket overwrites the shared buffer.
         return [logits[seats.rows[part.slot], part.unread : part.rows].clone() for part in parts]
 
+    def _read_chunk(self, part: SlotInput) -> None:
+        """Append a chunk of a prompt without logits; rows of padding write behind it or to a spare place."""
+        start = self.cache.lengths[part.slot]
+        if start + part.rows > self.context:
+            raise ValueError(f"{start + part.rows} positions exceed the {self.context} a slot can hold")
+        rows = _least(part.rows, PROMPT_ROWS)
+        values = torch.tensor([[part.slot, start, *_padded(part.tokens, rows - part.rows, 0)]])
+        bucket = PassBucket(1, rows, self.attended(min(start + rows, self.context)), first=False)
+        self._run(bucket, values, self._prompt_pass, f"a prompt's chunk of {rows} rows")
+        self.cache.lengths[part.slot] = start + part.rows
+
+    def _prompt_pass(self, bucket: PassBucket, inputs: Tensor) -> None:
+        """Compute a chunk of a prompt: slot, first position, ids."""
+        slots, starts = inputs[:, 0].contiguous(), inputs[:, 1].contiguous()
+        block = DensePassLayout.prompt(slots, starts, bucket.rows, bucket.length)
+        tables = self.dense.tables(block, self.cache.rows)
+        self.dense.hidden(inputs[:, 2:], tables, self.cache.rows, self.states)
+
     def _replay(self, bucket: PassBucket, values: Tensor) -> Tensor:
         """Run a bucket and return its logits ``[S, R, V]``; the next pass overwrites them."""
-        held = self._buckets.get(bucket)
+        named = f"a pass of {bucket.rows} rows in {bucket.slots} slots over {bucket.length} positions"
+        self._run(bucket, values, self._pass, named)
+        return self._logits[: bucket.slots * bucket.rows].view(bucket.slots, bucket.rows, -1)
+
+    def _run(
+        self, bucket: PassBucket, values: Tensor, run: Callable[[PassBucket, Tensor], None], named: str
+    ) -> None:
+        """Run a pass of a bucket; record it when it first occurs."""
+        key = bucket, run.__name__
+        held = self._buckets.get(key)
         if held is None:
             inputs = values.to(self.device)
-            named = f"a pass of {bucket.rows} rows in {bucket.slots} slots over {bucket.length} positions"
-            run = self.recorder.record(lambda: self._pass(bucket, inputs), named)
-            held = self._buckets[bucket] = RecordedPass(inputs, run)
+            held = RecordedPass(inputs, self.recorder.record(lambda: run(bucket, inputs), named))
+            self._buckets.put(key, held)
         held.inputs.copy_(values, non_blocking=True)
         held.run()
-        return self._logits[: bucket.slots * bucket.rows].view(bucket.slots, bucket.rows, -1)
 
     def _pass(self, bucket: PassBucket, inputs: Tensor) -> None:
         """Compute the logits of inputs in the format of :meth:`_fields`."""
         slots, starts, origins = inputs[:, :_HEAD].unbind(1)
         ids, positions, words = inputs[:, _HEAD:].view(bucket.slots, _FIELDS, -1).unbind(1)
-        places = starts[:, None] + torch.arange(bucket.rows, device=self.device)
-        offsets = torch.arange(bucket.length, device=self.device) - origins[:, None]
-        bits = (words[..., None] >> offsets.clamp(0, _BITS - 1)[:, None]) & 1
-        seen = ((offsets < 0)[:, None] | (bits == 1)) & (offsets < _BITS)[:, None]
-        block = DensePassLayout(slots.contiguous(), places, positions, seen, bucket.first)
-        logits = self.dense.logits(self.dense.hidden(ids, block, self.cache.rows))
+        block = DensePassLayout(
+            slots=slots.contiguous(),
+            places=starts[:, None] + torch.arange(bucket.rows, device=self.device),
+            positions=positions.contiguous(),
+            origins=origins.contiguous(),
+            words=words.contiguous(),
+            ends=torch.where(starts >= self.context, 1, starts + bucket.rows),
+            length=bucket.length,
+            first=bucket.first,
+        )
+        tables = self.dense.tables(block, self.cache.rows)
+        logits = self.dense.logits(self.dense.hidden(ids, tables, self.cache.rows, self.states))
         self._logits[: bucket.slots * bucket.rows].copy_(logits.flatten(0, 1))
 
     def _fields(self, part: SlotInput, rows: int) -> list[int]:
@@ -215,12 +288,12 @@ class StaticRunner(DecoderRunner):
 
 def _fits(part: SlotInput) -> bool:
     """Return whether a part's rows and masked positions fit into a bucket."""
-    return 0 < part.rows <= ROWS[-1] and part.rows + part.held < _BITS
+    return 0 < part.rows <= ROWS[-1] and part.rows + part.held < WORD_BITS
 
 
 def _idle(slot: int, context: int, rows: int) -> list[int]:
-    """Return the inputs of a padding row: it writes beyond the context, and its mask does not matter."""
-    return [slot, context, context, *[0] * rows, *[0] * rows, *[1] * rows]
+    """Return the inputs of a padding row: it writes beyond the context, and attends to one position."""
+    return [slot, context, 0, *[0] * rows, *[0] * rows, *[1] * rows]
 
 
 def _least(count: int, sizes: Sequence[int]) -> int:

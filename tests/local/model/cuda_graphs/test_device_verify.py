@@ -185,3 +185,64 @@ def _reusing(accept):
         return accept(p, q, drafts, certain, uniform[:, :1].expand(-1, uniform.shape[1]).contiguous())
 
     return wrong
+
+
+WIDE = 1000
+"""Tokens of the tests in float32: four blocks of :func:`draw_tokens`, the last one not full."""
+
+
+@pytest.mark.parametrize("vocab", [7, WIDE])
+def test_half_precision_logits_give_float32_probabilities_near_the_hosts(vocab):
+    params = [SamplingParams(**settings) for settings in SETTINGS]
+    logits = (torch.randn(len(params), 5, vocab, generator=torch.manual_seed(0)) * 3).bfloat16()
+    found = walk.batch_probabilities(logits, shaping(params))
+    assert found.dtype == torch.float32
+    for own, rows, settings in zip(found, logits, params, strict=True):
+        expected = host_probabilities(rows, settings)
+        np.testing.assert_allclose(own.double().numpy(), expected, rtol=3e-6, atol=1e-12)
+        assert (own.numpy()[expected > 1e-30] > 0).all(), "all tokens that the host keeps are kept"
+        assert (own.numpy()[expected == 0] == 0).all(), "and no others"
+
+
+def test_a_float32_draw_inverts_the_cumulative_distribution_for_every_token():
+    """Each token with a probability is drawn by the numbers of its interval, whose ends are float64 sums."""
+    generator = torch.manual_seed(1)
+    p = torch.softmax(torch.randn(1, WIDE, generator=generator) * 4, -1)
+    p[0, 300:600] = 0.0  # a whole block without any probability, and parts of its neighbours
+    ends = p.double().cumsum(-1)[0]
+    inside = (torch.cat((torch.zeros(1).double(), ends[:-1])) + ends) / 2 / ends[-1]
+    tokens = (p[0] > 0).nonzero()[:, 0]
+    drawn = walk.draw_tokens(p.expand(len(tokens), -1), inside[tokens])
+    assert drawn.tolist() == tokens.tolist()
+    edges = torch.tensor([0.0, 1.0 - 2**-53], dtype=torch.double)
+    assert walk.draw_tokens(p.expand(2, -1), edges).tolist() == [int(tokens[0]), int(tokens[-1])]
+
+
+def p_value_of_float32_draws(samples=100_000):
+    """Return the chi-square p-value of float32 draws, of tokens and residual tokens, against float64."""
+    generator = torch.Generator().manual_seed(3)
+    logits = torch.randn(1, WIDE, generator=generator).bfloat16()
+    sampling_of = shaping([SamplingParams(temperature=0.8)])
+    p = walk.batch_probabilities(logits[None], sampling_of)[0]
+    exact = host_probabilities(logits, SamplingParams(temperature=0.8))[0]
+    numbers = torch.rand(samples, generator=generator, dtype=torch.double)
+    drawn = torch.cat([walk.draw_tokens(p.expand(len(own), -1), own) for own in numbers.split(2000)])
+    counts = torch.bincount(drawn, minlength=WIDE).double().numpy()
+    return chi_square_p(counts, exact)
+
+
+def test_float32_draws_follow_the_float64_distribution():
+    assert p_value_of_float32_draws() > 0.001
+
+
+def test_the_chi_square_test_detects_draws_within_the_wrong_block(monkeypatch):
+    monkeypatch.setattr(walk, "_BELOW_ONE", 0.5)  # numbers beyond a block's middle give its middle
+    assert p_value_of_float32_draws() < 1e-6
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_float32_walk_equals_the_float64_walk_of_the_same_numbers(seed):
+    p, q, drafts, cold, numbers, _ = case(seed)
+    p, q = p.float(), q.float()
+    expected = walk.accept_sampled(p.double(), q.double(), drafts, cold, numbers)
+    assert outcomes(walk.accept_sampled(p, q, drafts, cold, numbers)) == outcomes(expected)

@@ -1,0 +1,84 @@
+"""The kernels compile for every supported generation of CUDA devices; this needs triton, but no device."""
+
+from __future__ import annotations
+
+import pytest
+
+triton = pytest.importorskip("triton")
+
+from specclient_local.model.cuda_graphs import triton_kernels as kernels  # noqa: E402
+from specclient_local.model.cuda_graphs import triton_sampling as sampling  # noqa: E402
+from triton.backends.compiler import GPUTarget  # noqa: E402
+from triton.compiler import ASTSource  # noqa: E402
+
+ATTENTION = {"HEADS": 32, "SHARED": 8, "DIM": 128, "BLOCK_D": 128, "TILES": 1, "BLOCK_M": 32, "SPLIT": 256}
+_FLOATS = ("cos", "sin", "partial", "stats", "tops", "sums", "highest", "p")
+_INTEGERS = (
+    *("rows", "slot_stride", "head_stride", "window", "capacity", "splits", "outputs", "width", "part"),
+    *("vocab", "stride"),
+)
+TYPES = {
+    **dict.fromkeys(("slots", "places", "positions", "origins", "words", "ends", "best"), "*i64"),
+    **dict.fromkeys(_FLOATS, "*fp32"),
+    **dict.fromkeys(_INTEGERS, "i32"),
+    **dict.fromkeys(("temperature", "uniform"), "*fp64"),
+    "eps": "fp32",
+}
+"""Types of arguments by name; all others are pointers to bfloat16, or what a case names."""
+
+CASES = {
+    "add_norm": (kernels.add_norm_kernel, {"SIZE": 4096, "BLOCK": 4096, "ADD": True}, {}),
+    "rotate": (
+        kernels.rotate_kernel,
+        {"HEADS": 32, "SHARED": 8, "DIM": 128, "PAIRS": 64, "NORM": True},
+        {"norm": "*bf16"},
+    ),
+    "attend": (
+        kernels.attend_kernel,
+        {**ATTENTION, "BLOCK_N": 64, "WORDS": True, "WINDOW": True, "PRECISION": "tf32"},
+        {"scale": "fp32"},
+    ),
+    "combine": (kernels.combine_kernel, {**ATTENTION, "CHUNK": 16}, {}),
+    "gate": (kernels.gate_kernel, {"SIZE": 14336, "BLOCK": 1024}, {}),
+    "product": (
+        kernels.product_kernel,
+        {"BLOCK_M": 16, "BLOCK_N": 64, "BLOCK_K": 128},
+        {"weight": "*i8"},
+    ),
+    "fp8_rows": (
+        kernels.fp8_rows_kernel,
+        {"SIZE": 4096, "BLOCK": 4096, "LARGEST": 448.0, "TINY": 1e-12},
+        {"out": "*fp8e4nv", "scale": "*fp32"},
+    ),
+    "blocks": (
+        sampling.blocks_kernel,
+        {"BLOCKS": 32, "BLOCK": 4096, "SUMS": True},
+        {"places": "*i32"},
+    ),
+    "probabilities": (
+        sampling.probabilities_kernel,
+        {"BLOCKS": 32, "PADDED": 32, "BLOCK": 4096, "WRITE": True},
+        {"places": "*i32", "out": "*fp32"},
+    ),
+    "block_sums": (sampling.block_sums_kernel, {"BLOCKS": 32, "BLOCK": 4096}, {"sums": "*fp64"}),
+    "draw": (
+        sampling.draw_kernel,
+        {"BLOCKS": 32, "PADDED": 32, "BLOCK": 4096},
+        {"sums": "*fp64", "out": "*i64"},
+    ),
+}
+
+
+@pytest.mark.parametrize("capability", [80, 89, 90, 100])
+@pytest.mark.parametrize("name", CASES)
+def test_kernels_compile_for_every_generation(name, capability):
+    kernel, constants, types = CASES[name]
+    if name == "fp8_rows" and capability < 89:
+        pytest.skip("fp8 needs compute capability 8.9")
+    signature = {
+        argument: "constexpr" if argument in constants else types.get(argument, TYPES.get(argument, "*bf16"))
+        for argument in kernel.arg_names
+    }
+    source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
+    compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32))
+    assert f"sm_{capability}" in compiled.asm["ptx"]
