@@ -1,12 +1,16 @@
 """Measure an accelerator: plain decoding relative to memory bandwidth, and speculation relative to theory.
 
-    python benchmarks/gpu.py [--minutes 9] [--stages plain,free,grid,peer,quantized] [--tiny] [--out FOLDER]
+    python benchmarks/gpu.py [--minutes 9] [--stages checks,plain,…] [--tiny] [--resume] [--out FOLDER]
 
 A random model of Llama 3 8B's shape in bfloat16 (``synthetic``), in rounds as the engine runs them:
 
+- ``checks``: the checklist of ``gpu_checklist``, each check in a process of its own.
 - ``plain``: greedy decoding at batch size 1 without drafts; bytes read per second, compared with a copy and a
   triad.
 - ``free``: greedy rounds whose draft tokens are known beforehand and cost nothing, relative to plain rounds.
+- ``batches``: plain rounds of 1 to 64 requests.
+- ``eagle``: rounds with an EAGLE-3 head (``gpu_heads``), and the speed-up that they give at an acceptance of
+  0.75.
 - ``grid``: pairs with acceptance rates of 0.6, 0.7 and 0.8, with 1 to 8 drafted tokens for 1 to 64 requests,
   sampled at temperature 1, compared with the closed form (1 − α^(K+1)) / ((1 − α)(K c + 1)) of the measured
   acceptance α and draft cost c.
@@ -15,260 +19,27 @@ A random model of Llama 3 8B's shape in bfloat16 (``synthetic``), in rounds as t
 
 Stages for which no time is left are listed as not run. Results are written after every figure to ``gpu.json``
 and to plots in the same folder; a later run adds its stages to the file. Prints a table per stage, then one
-JSON line. ``--tiny`` runs everything with a small shape on the CPU, to test the program itself.
+JSON line. ``--resume`` skips stages and checks that have results already. ``--tiny`` runs everything with a
+small shape on the CPU, to test the program itself.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from gpu_measures import TINY_PLAN, Plan, Results, Row, bandwidth, machine, needed, theory, timed, wait
-from specclient_local.decoding.device_speculate import DeviceSpeculator
-from specclient_local.decoding.round_entry import RoundResult
-from specclient_local.drafting.draft_model import DraftModel
-from specclient_local.model.cuda_graphs.static_runner import StaticRunner
-from specclient_local.model.pass_input import SlotInput
-from specclient_local.request.params import SamplingParams
-from specclient_local.request.sequence import PredictionProgress, RandomStream, SpeculationCounts
-from specclient_local.request.sequence import Sequence as Request
-from synthetic import LLAMA_8B, TINY, Pair, Peer, random_weights, requantized, runner, size_in_bytes
+from gpu_bench import Bench
+from gpu_checklist import NAMES, run_checklist
+from gpu_measures import TINY_PLAN, Plan, Results, needed, theory
+from synthetic import LLAMA_8B
 
-STAGES = ("plain", "free", "grid", "peer", "quantized")
+__all__ = ["STAGES", "TINY_PLAN", "Bench", "Results", "main", "theory"]
 
-
-class Bench:
-    """The stages, for one model and one plan."""
-
-    def __init__(self, plan: Plan, results: Results, *, tiny: bool) -> None:
-        self.plan, self.results = plan, results
-        self.config = TINY if tiny else LLAMA_8B
-        results.figures["machine"] = machine(plan)
-        self.weights = random_weights(self.config, plan.dtype, plan.device)
-        slots, context = max(plan.batches), plan.context
-        self.pair = Pair(self.config, self.weights, plan.lower, slots=slots, context=context)
-        generator = torch.Generator().manual_seed(0)
-        drawn = torch.randint(self.config.vocab_size, (slots, plan.prompt), generator=generator)
-        self.prompts: list[list[int]] = drawn.tolist()
-        drafter = DraftModel(self.pair.draft, self.config.vocab_size)
-        self.speculator = DeviceSpeculator(self.pair.target, {"draft": drafter})
-
-    def plain(self) -> None:
-        """Time batch size 1 without drafts: whole rounds, and passes of the device alone."""
-        memory = bandwidth(self.plan)
-        figures = self.decode(1, 0, temperature=0.0)
-        alone = self.seconds_a_pass(self.pair.target, 1)
-        read = size_in_bytes(self.weights) + self._cache_bytes()
-        self.results.add(
-            "plain",
-            {
-                "memory_bytes_per_s": memory,
-                "bytes_a_token": read,
-                "tokens_per_s": figures["tokens_per_s"],
-                "share_of_memory": read / figures["seconds_a_round"] / memory,
-                "share_of_memory_on_device": read / alone / memory,
-            },
-        )
-
-    def free(self) -> None:
-        """Time rounds with known draft tokens, which show the additional cost of verification."""
-        base = self.decode(1, 0, temperature=0.0)
-        longest = (self.plan.rounds + self.plan.warm) * (max(self.plan.depths) + 1)
-        answer = self._answer(longest)
-        for depth in self.plan.depths:
-            taken = self.decode(1, depth, temperature=0.0, known=answer)
-            self.results.add(
-                "free",
-                {
-                    "depth": depth,
-                    "overhead": taken["seconds_a_round"] / base["seconds_a_round"] - 1.0,
-                    "tokens_a_round": taken["tokens"] / taken["rounds"],
-                    "tokens_per_s": taken["tokens_per_s"],
-                    "speed_up": taken["tokens_per_s"] / base["tokens_per_s"],
-                },
-            )
-
-    def grid(self) -> None:
-        """Time pairs with several acceptance rates, by draft length and batch size."""
-        for wanted in self.plan.acceptances:
-            if self.results.time_is_up:
-                self.results.figures["grid"]["not_run"] = f"from acceptance {wanted} on: no time was left"
-                return
-            share = self.calibrate(wanted)
-            for batch in self.plan.batches:
-                cost = self.seconds_a_pass(self.pair.draft, batch) / self.seconds_a_pass(
-                    self.pair.target, batch
-                )
-                base = self.decode(batch, 0)["tokens_per_s"]
-                for depth in self.plan.depths:
-                    if self.results.time_is_up:
-                        break
-                    taken = self.decode(batch, depth)
-                    alpha, speed_up = _acceptance(taken), taken["tokens_per_s"] / base
-                    form = theory(alpha, depth, cost)
-                    row = {
-                        "wanted": wanted,
-                        "share": share,
-                        "batch": batch,
-                        "depth": depth,
-                        "acceptance": alpha,
-                        "cost": cost,
-                        "tokens_a_round": taken["tokens"] / taken["rounds"] / batch,
-                        "tokens_per_s": taken["tokens_per_s"],
-                        "speed_up": speed_up,
-                        "closed_form": form,
-                        "of_closed_form": speed_up / form,
-                    }
-                    self.results.add("grid", row)
-
-    def peer(self) -> None:
-        """Time transformers on the same pairs, one request."""
-        peer = Peer(self.config, self.weights, self.plan.lower)
-        for wanted in self.plan.acceptances:
-            share = self.calibrate(wanted)
-            for depth in (0, 4):
-                if self.results.time_is_up:
-                    self.results.figures["peer"]["not_run"] = f"from acceptance {wanted} on: no time was left"
-                    return
-                peer.generate(self.prompts[0], 8, depth)
-                wait(self.plan)
-                begun = time.perf_counter()
-                tokens = peer.generate(self.prompts[0], self.plan.new, depth)
-                wait(self.plan)
-                row = {"wanted": wanted, "share": share, "depth": depth}
-                self.results.add("peer", row | {"tokens_per_s": tokens / (time.perf_counter() - begun)})
-
-    def quantized(self) -> None:
-        """Time the plain target with quantized weights, without a draft and with a separate cache."""
-        for kind in ("fp8", "int8"):
-            if kind == "fp8" and self.plan.device == "cpu":
-                continue
-            weights = requantized(self.weights, kind)
-            target = runner(self.config, weights, 1, self.plan.context)
-            taken = self.decode(1, 0, temperature=0.0, speculator=DeviceSpeculator(target))
-            bytes_read = size_in_bytes(weights) + self._cache_bytes()
-            row = {"kind": kind, "bytes_a_token": bytes_read, "tokens_per_s": taken["tokens_per_s"]}
-            self.results.add("quantized", row | {"bytes_per_s": bytes_read / taken["seconds_a_round"]})
-
-    def decode(
-        self,
-        batch: int,
-        depth: int,
-        *,
-        temperature: float = 1.0,
-        known: list[int] | None = None,
-        speculator: DeviceSpeculator | None = None,
-        forget: bool = False,
-    ) -> Row:
-        """Time rounds of a batch after its prefill.
-
-        Args:
-            batch: number of requests; they use the first prompts.
-            depth: drafted tokens per round.
-            temperature: sampling temperature of all requests.
-            known: the draft tokens, instead of those of the draft model.
-            speculator: the speculator of another target.
-            forget: whether to drop the cached prompts afterwards.
-        """
-        speculator = speculator or self.speculator
-        requests = [self._request(slot, depth, temperature, known) for slot in range(batch)]
-        for request in requests:
-            while not speculator.prefill(request):
-                pass
-        seconds: list[float] = []
-        tokens = 0
-        for turn in range(self.plan.warm + self.plan.rounds):
-            if turn == self.plan.warm:
-                tokens = 0
-                for request in requests:
-                    request.counts = SpeculationCounts()
-            begun = time.perf_counter()
-            outcomes = speculator.round(requests)
-            seconds.append(time.perf_counter() - begun)
-            for request, outcome in zip(requests, outcomes, strict=True):
-                if not isinstance(outcome, RoundResult):
-                    raise outcome
-                tokens += len(outcome.tokens)
-                for token in outcome.tokens:
-                    request.take(token)
-        for request in requests:
-            speculator.end(request, broken=forget)
-        timed = seconds[self.plan.warm :]
-        return {
-            "rounds": len(timed),
-            "tokens": tokens,
-            "seconds_a_round": statistics.median(timed),
-            "tokens_per_s": tokens / len(timed) / statistics.median(timed),
-            "accepted": sum(request.counts.accepted for request in requests),
-            # All drafts have the same length: a round accepts its last draft token or rejects one.
-            "refused": sum(r.counts.reached[-1] - r.counts.kept[-1] for r in requests if depth),
-        }
-
-    def _request(self, slot: int, depth: int, temperature: float, known: list[int] | None) -> Request:
-        params = SamplingParams(temperature=temperature, max_tokens=None, draft_length=depth)
-        method = "prediction" if known is not None else "draft" if depth else "plain"
-        return Request(
-            id=slot,
-            tokens=list(self.prompts[slot]),
-            prompt_tokens=self.plan.prompt,
-            params=params,
-            method=method,
-            limit=self.plan.context - self.plan.prompt,
-            eos=frozenset(),
-            random=RandomStream(slot),
-            prediction=None if known is None else PredictionProgress(list(known)),
-            slot=slot,
-        )
-
-    def _answer(self, count: int) -> list[int]:
-        """Return the first prompt's greedy answer."""
-        request = self._request(0, 0, 0.0, None)
-        while not self.speculator.prefill(request):
-            pass
-        while len(request.new_tokens) < min(count, request.limit):
-            (outcome,) = self.speculator.round([request])
-            assert isinstance(outcome, RoundResult)
-            request.take(outcome.tokens[0])
-        self.speculator.end(request)
-        return request.new_tokens
-
-    def calibrate(self, wanted: float) -> float:
-        """Set the scale of the upper layers that gives an acceptance rate, by bisection; return it."""
-        low, high = 0.0, 1.0
-        for _ in range(self.plan.steps):
-            middle = (low + high) / 2
-            self.pair.scale_upper_layers(middle)
-            measured = _acceptance(self.decode(self.plan.sampled, 1, forget=True))
-            low, high = (middle, high) if measured > wanted else (low, middle)
-        self.pair.scale_upper_layers((low + high) / 2)
-        return (low + high) / 2
-
-    def _cache_bytes(self) -> int:
-        """Return the bytes of keys and values that a row reads: all positions of its bucket."""
-        c, length = self.config, self.pair.target.attended(self.plan.prompt)
-        return 2 * c.layers * c.kv_heads * c.head_dim * length * self.weights.embedding.element_size()
-
-    def seconds_a_pass(self, model: StaticRunner, batch: int, count: int = 40) -> float:
-        """Return the device's seconds per pass with one row per request."""
-        parts = [SlotInput(slot, [0]) for slot in range(batch)]
-
-        def run() -> None:
-            for slot in range(batch):
-                model.assume_length(slot, self.plan.prompt - 1)
-            model.score_all(parts)
-
-        return timed(run, count, self.plan)
-
-
-def _acceptance(taken: Row) -> float:
-    """Return the probability that a draft token is accepted if all before it were."""
-    tries = taken["accepted"] + taken["refused"]
-    return float(taken["accepted"] / tries) if tries else 0.0
+STAGES = ("checks", "plain", "free", "batches", "eagle", "grid", "quantized", "peer")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -281,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--out", type=Path, default=Path(__file__).parent / "results", help="folder for figures and plots"
     )
+    parser.add_argument("--resume", action="store_true", help="skip stages and checks that have results")
     args = parser.parse_args(arguments)
     stages = args.stages.split(",")
     if unknown := set(stages) - set(STAGES):
@@ -295,21 +67,32 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 f"the stages need {size / 2**30:.0f} GiB of memory, but {free / 2**30:.0f} GiB are free"
             )
     results = Results(args.out, time.monotonic() + 60 * args.minutes, time.monotonic)
-    bench = Bench(plan, results, tiny=args.tiny)
-    for stage in stages:
-        if results.begin(stage):
-            try:
-                getattr(bench, stage)()
-            except (
-                RuntimeError,
-                ImportError,
-            ) as error:  # such as out of memory or no torchao; other stages run
-                results.figures[stage]["not_run"] = f"{type(error).__name__}: {error}"
-                results.write()
+    if args.resume:
+        stages = [
+            stage for stage in stages if stage == "checks" or not results.figures.get(stage, {}).get("rows")
+        ]
+    if "checks" in stages:
+        stages.remove("checks")  # they run in other processes, before this one fills the device's memory
+        results.figures["checks"] = run_checklist(NAMES, args.out, tiny=args.tiny, resume=args.resume)
+        results.write()
+    if stages:
+        _measure(Bench(plan, results, tiny=args.tiny), stages)
     from gpu_plots import draw  # noqa: PLC0415 - slow to import; the figures are already saved
 
     draw(results.figures, args.out)
     print(json.dumps(results.figures))
+
+
+def _measure(bench: Bench, stages: Sequence[str]) -> None:
+    """Run stages while there is time; one that fails leaves its reason in the results."""
+    for stage in stages:
+        if not bench.results.begin(stage):
+            continue
+        try:
+            getattr(bench, stage)()
+        except (RuntimeError, ImportError) as error:  # such as out of memory or no torchao
+            bench.results.figures[stage]["not_run"] = f"{type(error).__name__}: {error}"
+            bench.results.write()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Plots of the figures of ``gpu.py``: speed-ups compared with theory, and the cost of verification."""
+"""Plots of the figures of ``gpu.py``: speed-ups beside theory, batches, and the cost of verification."""
 
 from __future__ import annotations
 
@@ -24,7 +24,37 @@ def draw(figures: Mapping[str, Any], folder: Path) -> list[Path]:
     if free:
         drawn.append(folder / "gpu_free_draft.png")
         _overhead(free, drawn[-1])
+    for stage, plot in (("batches", _batches), ("eagle", _eagle)):
+        rows = figures.get(stage, {}).get("rows", [])
+        if rows:
+            drawn.append(folder / f"gpu_{stage}.png")
+            plot(rows, drawn[-1])
     return drawn
+
+
+def _batches(rows: Sequence[Row], file: Path) -> None:
+    """Draw plain tokens per second by batch size."""
+    figure, axes = plt.subplots(figsize=(5, 3.4))
+    axes.plot([row["batch"] for row in rows], [row["tokens_per_s"] for row in rows], "o-", color=OWN)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    axes.set_xlabel("concurrent requests")
+    axes.set_ylabel("tokens per second, plain")
+    save(figure, file)
+
+
+def _eagle(rows: Sequence[Row], file: Path) -> None:
+    """Draw the speed-up of an EAGLE-3 head at one acceptance by draft length, with a line per batch size."""
+    figure, axes = plt.subplots(figsize=(5, 3.4))
+    for batch, line in zip(sorted({row["batch"] for row in rows}), ("o-", "s--", "^:"), strict=False):
+        own = [row for row in rows if row["batch"] == batch]
+        speed_ups = [row["speed_up_at_0.75"] for row in own]
+        axes.plot([row["depth"] for row in own], speed_ups, line, color=OWN, label=f"{batch} concurrent")
+    axes.axhline(2.2, linestyle=":", color=THEORY, label="target")
+    axes.set_xlabel("draft length K")
+    axes.set_ylabel("speed-up at acceptance 0.75")
+    axes.legend(fontsize=8)
+    save(figure, file)
 
 
 def _speed_ups(rows: Sequence[Row], file: Path) -> None:

@@ -1,4 +1,4 @@
-"""The GPU benchmark with models small enough for a CPU: its figures, and stages skipped for lack of time."""
+"""The GPU benchmark with models small enough for a CPU: its checks and figures, and stages without time."""
 
 from __future__ import annotations
 
@@ -20,13 +20,20 @@ def gpu(monkeypatch):
 
 def test_speculation_figures_are_written_and_plotted(gpu, tmp_path, capsys):
     out = tmp_path / "results"
-    gpu.main(["--tiny", "--stages", "plain,free,grid", "--out", str(out)])
+    gpu.main(["--tiny", "--stages", "plain,free,batches,eagle,grid", "--out", str(out)])
     figures = json.loads((out / "gpu.json").read_text())
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == figures
     (plain,) = figures["plain"]["rows"]
     assert 0 < plain["share_of_memory"] < 1
     for row in figures["free"]["rows"]:  # all drafted tokens are accepted
         assert row["tokens_a_round"] == row["depth"] + 1
+    assert [row["batch"] for row in figures["batches"]["rows"]] == [1, 3]
+    assert [(row["batch"], row["depth"]) for row in figures["eagle"]["rows"]] == [
+        (1, 1),
+        (1, 3),
+        (3, 1),
+        (3, 3),
+    ]
     grid = figures["grid"]["rows"]
     assert [(row["batch"], row["depth"]) for row in grid] == [(1, 1), (1, 3), (3, 1), (3, 3)]
     for row in grid:
@@ -37,6 +44,8 @@ def test_speculation_figures_are_written_and_plotted(gpu, tmp_path, capsys):
         "gpu.json",
         "gpu_acceptance_70.png",
         "gpu_free_draft.png",
+        "gpu_batches.png",
+        "gpu_eagle.png",
     }
 
 
@@ -46,6 +55,86 @@ def test_stages_without_time_are_recorded_as_not_run_and_keep_earlier_results(gp
     figures = json.loads((tmp_path / "gpu.json").read_text())
     assert figures["plain"]["rows"] == [{"tokens_per_s": 1.0}]
     assert figures["grid"] == figures["peer"] == {"not_run": "no time was left"}
+
+
+def test_resuming_runs_only_stages_without_results(gpu, tmp_path):
+    (tmp_path / "gpu.json").write_text(json.dumps({"plain": {"rows": [{"tokens_per_s": 1.0}]}}))
+    gpu.main(["--tiny", "--resume", "--stages", "plain,batches", "--out", str(tmp_path)])
+    figures = json.loads((tmp_path / "gpu.json").read_text())
+    assert figures["plain"]["rows"] == [{"tokens_per_s": 1.0}]
+    assert len(figures["batches"]["rows"]) == 2
+
+
+@pytest.fixture
+def checklist(gpu):
+    import gpu_checklist
+
+    return gpu_checklist
+
+
+def test_every_check_of_the_list_is_known(checklist):
+    assert tuple(checklist.checks()) == checklist.NAMES
+    assert tuple(CHECKED) == checklist.NAMES
+
+
+def no_error_above(results):
+    return all(max(errors.values()) < 0.01 for errors in results.values())
+
+
+def all_methods_agree(results):
+    rows = [results[f"{method}, float32"] for method in ("plain", "eagle")]
+    return {(row["as plain"], row["as float32 on the CPU"], row["reproduced"]) for row in rows} == {
+        ("all", "all", True)
+    }
+
+
+CHECKED = {
+    "environment": lambda results: results["operations"] == "TorchOps",
+    "alignment": lambda results: results == {"torch.bfloat16": "ok", "torch.float32": "ok"},
+    "operations": no_error_above,
+    "attention": lambda results: "1x5 over 512, ours" in results,
+    "products": lambda results: len(results) == 5,
+    "quantised": lambda results: "bfloat16, 16 rows of 256x256, us" in results,
+    "prefill": lambda results: len(results) == 8,
+    "recordings": lambda results: len(results["first rounds"]) == 12,
+    "gaps": lambda results: all(row["round_ms"] > 0 for row in results.values()),
+    "sampling": lambda results: len(results) == 6,
+    "identity": lambda results: set(results.values()) == {"same"},
+    "profile": lambda results: all(row["launches"] > 0 for row in results.values()),
+    "two_engines": lambda results: set(results["same text as on the CPU"].values()) == {True},
+    "bundled": all_methods_agree,
+}
+"""What each check's results must be with a small shape on the CPU."""
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_a_check_runs_with_a_small_shape(checklist, name):
+    results = checklist.checks()[name](True)
+    assert json.dumps(results, default=str)
+    assert CHECKED[name](results), results
+
+
+def test_a_check_that_fails_or_hangs_ends_alone_and_is_repeated_when_resumed(
+    checklist, tmp_path, monkeypatch
+):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys, time\n"
+        "name = sys.argv[2]\n"
+        "if name == 'hangs': time.sleep(60)\n"
+        "if name == 'fails': sys.exit('an illegal memory access')\n"
+        "print('RESULT {\"figure\": 1}')\n"
+    )
+    monkeypatch.setattr(checklist, "__file__", str(program))
+    names = ["hangs", "fails", "works"]
+    results = checklist.run_checklist(names, tmp_path, tiny=True, limit_s=3.0)
+    assert results["hangs"]["failed"] == "took longer than 3 s"
+    assert "an illegal memory access" in results["fails"]["failed"]
+    assert results["works"]["figure"] == 1
+    program.write_text("print('RESULT {\"figure\": 2}')\n")
+    results = checklist.run_checklist(names, tmp_path, tiny=True, resume=True)
+    assert [results[name]["figure"] for name in names] == [2, 2, 1]
+    assert json.loads((tmp_path / "gpu_checklist.json").read_text()) == results
 
 
 def test_theory_is_the_closed_form_of_the_speedup(gpu):
