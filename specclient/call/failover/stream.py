@@ -227,6 +227,7 @@ class FailoverStream:
         with import_lock:
             from specclient.call.strategies.continuation import (  # noqa: PLC0415 - only after a break
                 continuation_request,
+                token_limit,
                 without_prefilled_turn,
             )
 
@@ -238,6 +239,8 @@ class FailoverStream:
         if any(part.strategy == "prefill" for part in self._call.parts):
             request = without_prefilled_turn(request)  # that strategy returns the turn as part of the text
         token_count = tokens.count_text(text, to.model).tokens
+        if (limit := token_limit(request)) is not None:  # an estimate may exceed it: no server takes 0
+            token_count = min(token_count, max(limit - 1, 0))
         return continuation_request(
             request, capabilities_of(destination, to.model), text.rstrip(), token_count
         )

@@ -84,6 +84,17 @@ async def test_a_text_completion_is_continued_by_extending_the_prompt(tmp_path: 
     assert {chunk.id for chunk in chunks} == {"c1"}
 
 
+@pytest.mark.parametrize("limit", [4, 3])
+async def test_an_estimate_above_the_limit_leaves_a_continuation_one_token(
+    tmp_path: Path, limit: int
+) -> None:
+    async with kit(tmp_path) as made:  # the text so far is counted as four tokens, by an estimate
+        made.servers[0].script(breaking(BEGUN))
+        made.servers[1].script(continuing())
+        await text_of(await made.client.completions.create(**{**PROMPT, "max_tokens": limit}))
+        assert made.servers[1].requests[0].json["max_tokens"] == 1
+
+
 async def test_the_local_engine_continues_a_disconnected_stream(tmp_path: Path) -> None:
     async with kit(tmp_path, 1, routes=["s0/m", "local/demo"]) as made:
         ask = {**PROMPT, "prompt": "def add(a, b):\n", "temperature": 0, "max_tokens": 12}
