@@ -79,55 +79,63 @@ async def killed_replica(fleet: RunningFleet, client: AsyncOpenAI) -> dict[str, 
     for name, (model, policy) in routes.items():
         await _settled(fleet, 2)
         begun = asyncio.Event()
-        streams = [
-            asyncio.create_task(_streamed(client, model, policy, prompt, begun)) for prompt in _PROMPTS
-        ]
+        streams = [_Streamed(prompt) for prompt in _PROMPTS]
+        running = [asyncio.create_task(each.run(client, model, policy, begun)) for each in streams]
         await begun.wait()
+        kept = [each.text for each in streams]
         await asyncio.to_thread(fleet.ask, {"kill": True})
-        outcomes = [_outcome(*pair) for pair in zip(await asyncio.gather(*streams), undisturbed, strict=True)]
+        await asyncio.gather(*running)
+        outcomes = [each.outcome(*pair) for each, *pair in zip(streams, kept, undisturbed, strict=True)]
         found[name] = dict(Counter(outcomes))
         print(f"  a replica killed, {name}: {found[name]}", flush=True)
     return found
 
 
-def _outcome(stream: _Streamed, undisturbed: str) -> str:
-    if stream.error is not None:
-        exact = undisturbed.startswith(stream.text)
-        return f"{stream.error} after a correct beginning" if exact else f"{stream.error} after a wrong text"
-    if stream.text != undisturbed:
-        return "another text, resumed" if stream.attempts > 1 else "another text"
-    return "the undisturbed text, resumed" if stream.attempts > 1 else "the undisturbed text"
-
-
 @dataclass(slots=True)
 class _Streamed:
-    text: str
-    attempts: int
+    """A streamed completion: its text so far, the attempts that it took, and the error that ended it."""
+
+    prompt: str
+    text: str = ""
+    attempts: int = 1
     error: str | None = None
 
+    async def run(self, client: AsyncOpenAI, model: str, policy: Policy | None, begun: asyncio.Event) -> None:
+        """Read the stream; set the event when it has an eighth of its tokens, or has ended."""
+        more = {} if policy is None else {"policy": policy}
+        count = 0
+        try:
+            stream = await client.completions.create(
+                model=model, prompt=self.prompt, max_tokens=_TOKENS, temperature=0, stream=True, **more
+            )  # type: ignore[call-overload]
+            async for chunk in stream:
+                count += 1
+                if chunk.choices:
+                    self.text += chunk.choices[0].text
+                if count == _TOKENS // 8:
+                    begun.set()
+            self.attempts = max(len(stream.meta.parts), 1)
+        except OpenAIError as error:
+            self.error = type(error).__name__
+        finally:
+            begun.set()
 
-async def _streamed(
-    client: AsyncOpenAI, model: str, policy: Policy | None, prompt: str, begun: asyncio.Event
-) -> _Streamed:
-    """Return a streamed completion; set the event when it has a quarter of its tokens."""
-    text, count = "", 0
-    more = {} if policy is None else {"policy": policy}
-    stream = None
-    try:
-        stream = await client.completions.create(
-            model=model, prompt=prompt, max_tokens=_TOKENS, temperature=0, stream=True, **more
-        )  # type: ignore[call-overload]
-        async for chunk in stream:
-            count += 1
-            if chunk.choices:
-                text += chunk.choices[0].text
-            if count == _TOKENS // 8:
-                begun.set()
-        return _Streamed(text, max(len(stream.meta.parts), 1))
-    except OpenAIError as error:
-        return _Streamed(text, 0 if stream is None else len(stream.meta.parts), type(error).__name__)
-    finally:
-        begun.set()
+    def outcome(self, kept: str, undisturbed: str) -> str:
+        """Return what became of the stream.
+
+        Args:
+            kept: its text when the replica was killed.
+            undisturbed: the text of an answer without a failure.
+        """
+        is_whole = self.text.startswith(kept) and undisturbed.startswith(kept)
+        if self.error is not None:
+            beginning = "a correct" if undisturbed.startswith(self.text) else "a wrong"
+            return f"{self.error}, after {beginning} beginning"
+        if self.text == undisturbed:
+            return "the undisturbed text" + (", resumed" if self.attempts > 1 else "")
+        if self.attempts > 1 and is_whole:
+            return "resumed where it broke off, in other words"
+        return "a wrong text"
 
 
 async def _whole(client: AsyncOpenAI, prompt: str) -> str:
