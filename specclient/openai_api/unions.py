@@ -86,7 +86,6 @@ UNIONS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
             "agent.session.turn.cancelled": "beta.AgentSessionTurnCancelledEvent",
             "agent.session.turn.item.added": "beta.AgentSessionTurnItemAddedEvent",
             "agent.session.idle": "beta.AgentSessionIdleEvent",
-            "agent.session.budget_reached": "beta.AgentSessionBudgetReachedEvent",
             "agent.session.in_progress": "beta.AgentSessionInProgressEvent",
             "agent.session.requires_action": "beta.AgentSessionRequiresActionEvent",
             "agent.session.failed": "beta.AgentSessionFailedEvent",
@@ -882,6 +881,8 @@ UNIONS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
         {
             "session.started": "live.SessionStartedEvent",
             "session.updated": "live.SessionUpdatedEvent",
+            "session.resumed": "live.connect_server_event.SessionResumed",
+            "session.paused": "live.connect_server_event.SessionPaused",
             "session.input_audio.muted": "live.InputAudioMutedEvent",
             "session.input_audio.unmuted": "live.InputAudioUnmutedEvent",
             "session.output_audio.fixture.playing": "live.OutputAudioFixturePlayingEvent",

@@ -74,9 +74,6 @@ class RequiredActionSessionRequiredActionResourceEnvironmentConnection(BaseModel
 RequiredAction: TypeAlias = Annotated[Union[RequiredActionSessionRequiredActionResourceMcpApprovalRequest, RequiredActionSessionRequiredActionResourceComputerUseApprovalRequest, RequiredActionSessionRequiredActionResourceFunctionCall, RequiredActionSessionRequiredActionResourceEnvironmentConnection], PropertyInfo(discriminator='type')]
 class PromptCacheOptions(BaseModel):
     ttl: Literal['30m', '12h']
-class SpendControl(BaseModel):
-    consumed: Optional[int] = None
-    limit: Optional[int] = None
 class AgentSession(BaseModel):
     id: str
     agent: Agent
@@ -87,9 +84,8 @@ class AgentSession(BaseModel):
     metadata: Dict[str, str]
     object: Literal['agent.session']
     required_actions: List[RequiredAction]
-    status: Literal['idle', 'in_progress', 'requires_action', 'failed', 'budget_reached']
+    status: Literal['idle', 'in_progress', 'requires_action', 'failed']
     usage: Optional[TokenUsage] = None
     vault_ids: List[str]
     prompt_cache_options: Optional[PromptCacheOptions] = None
     review: Optional[Literal['none', 'auto_review']] = None
-    spend_control: Optional[SpendControl] = None

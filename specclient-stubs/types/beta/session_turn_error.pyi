@@ -2,5 +2,5 @@
 from typing_extensions import Literal
 from ..._models import BaseModel
 class SessionTurnError(BaseModel):
-    code: Literal['context_length_exceeded', 'max_output_tokens', 'session_budget_exceeded', 'usage_limit_exceeded', 'project_spend_limit_exceeded', 'organization_spend_limit_exceeded', 'organization_usage_limit_exceeded', 'billing_not_active', 'credit_balance_exhausted', 'rate_limit_exceeded', 'flex_unavailable', 'server_overloaded', 'cyber_policy', 'misalignment_policy_violation', 'connection_failed', 'server_error', 'authentication_error', 'invalid_request', 'resource_not_found', 'sandbox_error', 'executor_version_incompatible', 'active_turn_not_steerable', 'request_timeout', 'internal_error']
+    code: Literal['context_length_exceeded', 'max_output_tokens', 'usage_limit_exceeded', 'project_spend_limit_exceeded', 'organization_spend_limit_exceeded', 'organization_usage_limit_exceeded', 'billing_not_active', 'credit_balance_exhausted', 'rate_limit_exceeded', 'flex_unavailable', 'server_overloaded', 'cyber_policy', 'misalignment_policy_violation', 'connection_failed', 'server_error', 'authentication_error', 'invalid_request', 'resource_not_found', 'sandbox_error', 'executor_version_incompatible', 'active_turn_not_steerable', 'request_timeout', 'internal_error']
     message: str

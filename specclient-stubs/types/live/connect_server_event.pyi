@@ -24,6 +24,14 @@ from .input_transcript_delta_event import InputTranscriptDeltaEvent
 from .output_transcript_delta_event import OutputTranscriptDeltaEvent
 from .output_audio_fixture_played_event import OutputAudioFixturePlayedEvent
 from .output_audio_fixture_playing_event import OutputAudioFixturePlayingEvent
+class SessionResumed(BaseModel):
+    event_id: str
+    type: Literal['session.resumed']
+    client_event_id: Optional[str] = None
+class SessionPaused(BaseModel):
+    event_id: str
+    type: Literal['session.paused']
+    client_event_id: Optional[str] = None
 class SessionInputAudioAppend(BaseModel):
     audio: str
     type: Literal['session.input_audio.append']
@@ -59,4 +67,4 @@ class TransportFailed(BaseModel):
     event_id: str
     session_id: str
     type: Literal['transport.failed']
-ConnectServerEvent: TypeAlias = Annotated[Union[SessionStartedEvent, SessionUpdatedEvent, InputAudioMutedEvent, InputAudioUnmutedEvent, OutputAudioFixturePlayingEvent, OutputAudioFixturePlayedEvent, InstructionsAppendedEvent, ThinkingAppendedEvent, CommentaryAppendedEvent, InputTranscriptDeltaEvent, OutputTranscriptDeltaEvent, DelegationCreatedEvent, DecisionEvent, DecisionItemCreatedEvent, DecisionItemDeletedEvent, ResponseEvent, SessionUsageUpdatedEvent, SessionClosedEvent, ErrorEvent, InfoEvent, SessionInputAudioAppend, OutputAudioDeltaEvent, TransportDtmfReceived, TransportDtmfSend, TransportDtmfSent, TransportRinging, TransportAnswered, TransportFailed], PropertyInfo(discriminator='type')]
+ConnectServerEvent: TypeAlias = Annotated[Union[SessionStartedEvent, SessionUpdatedEvent, SessionResumed, SessionPaused, InputAudioMutedEvent, InputAudioUnmutedEvent, OutputAudioFixturePlayingEvent, OutputAudioFixturePlayedEvent, InstructionsAppendedEvent, ThinkingAppendedEvent, CommentaryAppendedEvent, InputTranscriptDeltaEvent, OutputTranscriptDeltaEvent, DelegationCreatedEvent, DecisionEvent, DecisionItemCreatedEvent, DecisionItemDeletedEvent, ResponseEvent, SessionUsageUpdatedEvent, SessionClosedEvent, ErrorEvent, InfoEvent, SessionInputAudioAppend, OutputAudioDeltaEvent, TransportDtmfReceived, TransportDtmfSend, TransportDtmfSent, TransportRinging, TransportAnswered, TransportFailed], PropertyInfo(discriminator='type')]

@@ -23,13 +23,18 @@ class DelegationDecisions(TypedDict, total=False):
     type: Required[Literal['decisions']]
     acknowledgement_delay_ms: int
 Delegation: TypeAlias = Union[ClientDelegationParam, DelegationResponses, DelegationDecisions]
+class WakePolicy(TypedDict, total=False):
+    type: Required[Literal['speech']]
+    vad_threshold: float
 class MediaSessionConfigParam(TypedDict, total=False):
-    model: Required[Union[str, Literal['gpt-live-1']]]
+    model: Required[Union[str, Literal['gpt-live-1', 'gpt-live-1.1']]]
     audio: Audio
     client: ClientConfigParam
     delegation: Optional[Delegation]
+    idle_timeout_s: int
     input: Iterable[InitialItemParam]
     instructions: Optional[str]
     safety_identifier: Optional[str]
     store: bool
     triggers: Iterable[DecisionTriggerParam]
+    wake_policy: WakePolicy

@@ -25,7 +25,7 @@ class SessionDelegationDecisions(TypedDict, total=False):
     acknowledgement_delay_ms: int
 SessionDelegation: TypeAlias = Union[ClientDelegationParam, SessionDelegationResponses, SessionDelegationDecisions]
 class Session(TypedDict, total=False):
-    model: Required[Union[str, Literal['gpt-live-1']]]
+    model: Required[Union[str, Literal['gpt-live-1', 'gpt-live-1.1']]]
     type: Required[Literal['live']]
     audio: SessionAudio
     delegation: Optional[SessionDelegation]

@@ -28,7 +28,7 @@ class DelegationDecisions(BaseModel):
     acknowledgement_delay_ms: Optional[int] = None
 Delegation: TypeAlias = Annotated[Union[ClientDelegation, DelegationResponses, DelegationDecisions, None], PropertyInfo(discriminator='type')]
 class SessionConfig(BaseModel):
-    model: Union[str, Literal['gpt-live-1']]
+    model: Union[str, Literal['gpt-live-1', 'gpt-live-1.1']]
     audio: Optional[Audio] = None
     client: Optional[ClientConfig] = None
     delegation: Optional[Delegation] = None

@@ -26,7 +26,7 @@ class DelegationDecisions(TypedDict, total=False):
     acknowledgement_delay_ms: int
 Delegation: TypeAlias = Union[ClientDelegationParam, DelegationResponses, DelegationDecisions]
 class SessionConfigParam(TypedDict, total=False):
-    model: Required[Union[str, Literal['gpt-live-1']]]
+    model: Required[Union[str, Literal['gpt-live-1', 'gpt-live-1.1']]]
     audio: Audio
     client: ClientConfigParam
     delegation: Optional[Delegation]

@@ -30,7 +30,7 @@ Delegation: TypeAlias = Annotated[Union[ClientDelegation, DelegationResponses, D
 class SessionResource(BaseModel):
     id: str
     expires_at: int
-    model: Union[str, Literal['gpt-live-1']]
+    model: Union[str, Literal['gpt-live-1', 'gpt-live-1.1']]
     status: Literal['active']
     audio: Optional[Audio] = None
     client: Optional[ClientConfig] = None

@@ -263,8 +263,8 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "beta.agents.sessions.create": {
         "route": "POST /agents/sessions",
         "params": (
-            "environment! agent agent_id input metadata prompt_cache_options review spend_control "
-            "stream stream_options vault_ids"
+            "environment! agent agent_id input metadata prompt_cache_options review stream "
+            "stream_options vault_ids"
         ),
         "returns": "beta.AgentSession",
         "event": "beta.AgentSessionEvent",
@@ -417,7 +417,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "beta.agents.sessions.update": {
         "route": "POST /agents/sessions/{session_id}",
-        "params": "agent metadata prompt_cache_options review spend_control",
+        "params": "agent metadata prompt_cache_options review",
         "returns": "beta.AgentSession",
         "headers": {
             "OpenAI-Beta": "agents=v1",

@@ -17,7 +17,6 @@ class SessionCreateParamsBase(TypedDict, total=False):
     metadata: Optional[Dict[str, str]]
     prompt_cache_options: Optional[PromptCacheOptions]
     review: Literal['none', 'auto_review']
-    spend_control: Optional[SpendControl]
     stream_options: StreamOptions
     vault_ids: Optional[SequenceNotStr[str]]
 class AgentCompaction(TypedDict, total=False):
@@ -36,8 +35,6 @@ class Agent(TypedDict, total=False):
     tools: Optional[Iterable[AgentToolParam]]
 class PromptCacheOptions(TypedDict, total=False):
     ttl: Literal['30m', '12h']
-class SpendControl(TypedDict, total=False):
-    limit: Required[Optional[int]]
 class StreamOptions(TypedDict, total=False):
     include_obfuscation: bool
 class SessionCreateParamsNonStreaming(SessionCreateParamsBase, total=False):
