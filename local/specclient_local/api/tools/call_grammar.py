@@ -15,6 +15,12 @@ from typing import Any, Literal
 from specclient.chat_format.tool_calls import ToolCallFormat
 
 _NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
+#: Keywords that hold schemas by name, and those that say which other properties an object may have.
+_SCHEMAS_BY_NAME = frozenset({"$defs", "definitions", "properties"})
+_OPENING = frozenset(
+    {"$ref", "additionalProperties", "anyOf", "dependentSchemas", "if", "not", "oneOf", "patternProperties"}
+    | {"propertyNames", "unevaluatedProperties"}
+)
 #: JSON as chat templates write it: on one line, with a space after commas and colons.
 _LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
@@ -69,7 +75,7 @@ def tool_call_grammar(
         return None
     rules = [f"call: {' | '.join(f'call_{i}' for i in range(len(functions)))}"]
     for i, function in enumerate(functions):
-        schema = {**(function.get("parameters") or _NO_ARGUMENTS), "x-guidance": _LAYOUT}
+        schema = {**closed_schema(function.get("parameters") or _NO_ARGUMENTS), "x-guidance": _LAYOUT}
         rules += [
             f"call_{i}: {_call(form, function['name'], f'arguments_{i}', token_id)}",
             f"arguments_{i}: %json {json.dumps(schema)}",
@@ -84,6 +90,34 @@ def tool_call_grammar(
     else:
         start = ["start: TEXT? calls?", rf"TEXT: /(.|\n)+/ & ~/(.|\n)*{re.escape(form.start_marker)}(.|\n)*/"]
     return "\n".join(["%llguidance {}", *start, *rules, ""])
+
+
+def closed_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a schema whose objects have no other properties than those it names, unless it says otherwise.
+
+    JSON Schema allows any further ones, by which a small model goes on until its limit. A function takes the
+    arguments that it names. What matches the result matches the schema, too. A schema that combines others by
+    ``allOf`` is not changed, because each part would exclude the properties of the others.
+    """
+    return schema if '"allOf"' in json.dumps(schema) else _closed(schema)
+
+
+def _closed(schema: Any) -> Any:
+    if not isinstance(schema, Mapping):
+        return schema
+    found = dict(schema)
+    for name in _SCHEMAS_BY_NAME & found.keys():
+        if isinstance(found[name], Mapping):
+            found[name] = {key: _closed(value) for key, value in found[name].items()}
+    if isinstance(found.get("items"), Mapping):
+        found["items"] = _closed(found["items"])
+    if "properties" not in found:
+        for name in ("anyOf", "oneOf"):
+            if isinstance(found.get(name), list):
+                found[name] = [_closed(each) for each in found[name]]
+    elif _OPENING.isdisjoint(found):
+        found["additionalProperties"] = False
+    return found
 
 
 def _call(form: ToolCallFormat, name: str, arguments: str, token_id: Callable[[str], int | None]) -> str:

@@ -7,7 +7,7 @@ import random
 
 import pytest
 import torch
-from specclient_local.api.tools.call_grammar import ToolSettings, tool_call_grammar
+from specclient_local.api.tools.call_grammar import ToolSettings, closed_schema, tool_call_grammar
 from specclient_local.model.grammar import GrammarCompiler
 from specclient_local.model.tokenizer import Tokenizer
 from specclient_local.request.params import SamplingParams
@@ -138,3 +138,40 @@ def test_an_answer_without_calls_follows_the_response_schema(words):
     assert '"me"' in texts
     assert all(text == '"me"' or text.startswith("[TOOL_CALLS][{") for text in texts)
     assert len(texts) > 1
+
+
+OPEN = {"type": "object", "properties": {"a": {"enum": ["x"]}}, "required": ["a"]}
+CLOSED = {**OPEN, "additionalProperties": False}
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        (OPEN, CLOSED),
+        (CLOSED, CLOSED),
+        ({**OPEN, "additionalProperties": True}, None),
+        ({**OPEN, "patternProperties": {"^b": {}}}, None),
+        ({**OPEN, "anyOf": [{"required": ["a"]}]}, None),
+        ({"type": "object"}, None),
+        ({"allOf": [OPEN, {"properties": {"b": {}}}]}, None),
+        ({"anyOf": [OPEN, {"type": "null"}]}, {"anyOf": [CLOSED, {"type": "null"}]}),
+        ({"items": OPEN}, {"items": CLOSED}),
+        (
+            {"properties": {"o": OPEN}, "$defs": {"d": OPEN}},
+            {"properties": {"o": CLOSED}, "$defs": {"d": CLOSED}, "additionalProperties": False},
+        ),
+    ],
+    ids=str,
+)
+def test_objects_take_only_the_properties_that_they_name(schema, expected):
+    assert closed_schema(schema) == (expected or schema)
+
+
+@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
+def test_a_function_gets_no_other_arguments_than_it_names(words, form):
+    tools = ToolSettings([tool("f", OPEN)], choice="required", parallel=False)
+    for seed in range(5):
+        text, ended = written(words, tools, form, seed)
+        assert ended
+        _, [call] = collect_deltas(read(form, text))
+        assert json.loads(call.arguments) == {"a": "x"}
