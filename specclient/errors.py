@@ -137,6 +137,8 @@ class APIError(OpenAIError):
         code, param, type: the fields of OpenAI's error object, if the body has them.
         attempts: the number of attempts, including the first.
         partial: the text received before a stream broke off, or None.
+        reported_status: of an error in the body, or in an event, of a response with status 200: the status
+            that it stands for, 0 if that is unknown. None for other errors.
     """
 
     message: str
@@ -146,6 +148,7 @@ class APIError(OpenAIError):
     type: str | None = None
     attempts: int = 1
     partial: str | None = None
+    reported_status: int | None = None
 
     def __init__(self, message: str, request: Any = None, *, body: object | None = None) -> None:
         super().__init__(message)

@@ -25,7 +25,8 @@ def encode_request(
     """Return the HTTP request for an endpoint; attempts that fail and are retried are noted in the record."""
     origin = request.options.origin
     if origin is not None and origin.provider == endpoint.name:
-        headers = {**request.options.headers, **origin.headers}
+        own = request.options.headers
+        headers = {**own, **origin.headers} if own else origin.headers
         request = replace(request, options=replace(request.options, headers=headers))
     else:
         origin = None

@@ -2,8 +2,33 @@
 
 from __future__ import annotations
 
-from specclient.errors import APIConnectionError, NotFoundError, UnsupportedParameterError
+from collections.abc import Mapping
+
+from specclient.errors import APIConnectionError, APIError, NotFoundError, UnsupportedParameterError
 from specclient.providers import Endpoint
+from specclient.types.error_body import parse_error_body
+
+#: The message of an error in a stream that has none, as in the ``openai`` package.
+_NO_MESSAGE = "An error occurred during streaming"
+
+
+def caller_stream_error(error: APIError) -> APIError:
+    """Return the error that a caller gets for one that ended a stream.
+
+    One that an event reported is an :class:`APIError` without a status, as in the ``openai`` package. The
+    pipeline needs its status class to choose another route. Other errors are returned unchanged.
+    """
+    if error.reported_status is None:
+        return error
+    body = error.body
+    if isinstance(body, Mapping) and body.get("error"):  # text in place of an object
+        body = body["error"]
+    made = APIError(parse_error_body(body).message or _NO_MESSAGE, error.request, body=body)
+    made.code, made.param, made.type = error.code, error.param, error.type
+    made.attempts, made.partial, made.reported_status = error.attempts, error.partial, error.reported_status
+    for note in getattr(error, "__notes__", ()):
+        made.add_note(note)
+    return made
 
 
 def truncated_stream_error(endpoint: Endpoint) -> APIConnectionError:

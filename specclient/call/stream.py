@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar, cast
 
+from specclient.call.errors import caller_stream_error
 from specclient.errors import APIConnectionError, APIError
 from specclient.http_transport.body_limits import DEFAULT_RESPONSE_LIMITS
 from specclient.http_transport.live_response import captured_pieces, captured_pieces_async, live_response
@@ -94,8 +95,12 @@ class AsyncStream(SeenAsOfficial, Generic[T]):
         """The record of the call, complete once the stream has ended; until then its status is ``open``."""
         return self._meta()
 
-    def converted(self, convert: Callable[[list[T]], list[T]]) -> Self:
-        """Convert each list of chunks by ``convert`` when it is read; return this stream."""
+    def for_caller(self, convert: Callable[[list[T]], list[T]]) -> Self:
+        """Give a caller what the ``openai`` package gives; return this stream.
+
+        Args:
+            convert: changes each list of chunks before it is read.
+        """
         self._convert = convert
         return self
 
@@ -119,9 +124,14 @@ class AsyncStream(SeenAsOfficial, Generic[T]):
         try:
             batch = await self._batches.__anext__()
             return batch if self._convert is None else self._convert(batch)
-        except (StopAsyncIteration, APIError):
+        except StopAsyncIteration:
             self.closed = True
             raise
+        except APIError as error:
+            self.closed = True
+            failure = error if self._convert is None else caller_stream_error(error)
+            if failure is error:
+                raise
         except asyncio.CancelledError:
             # close() in another task ends the stream by a cancel; any other cancel must take effect.
             if self._reader_left is None or reader.uncancel() > cancels_before:
@@ -132,6 +142,10 @@ class AsyncStream(SeenAsOfficial, Generic[T]):
             del reader  # it may keep the error that is raised here, whose traceback holds this frame
             if self._reader_left is not None:
                 self._reader_left.set()
+        try:
+            raise failure  # outside the handler, so that it has no context
+        finally:
+            del failure  # its traceback holds this frame
 
     async def close(self) -> None:
         """End the stream; may be called twice, and from another task than the reader's."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from specclient.errors import APIConnectionError
+from specclient.errors import APIConnectionError, APIError
 from specclient.http_transport import errors
 from specclient.http_transport.body_limits import MAX_ERROR_BODY_BYTES, BodyReader
 from specclient.http_transport.clients.adapters import ClientAdapter
@@ -87,6 +87,14 @@ class HTTPAttempt:
     def secrets(self) -> Secrets:
         """Return the secrets of the request, including those that the user's client has added."""
         return errors.secrets_of(self.request, None if self.response is None else self.library())
+
+    def complete(self, error: APIError) -> None:
+        """Complete an error that a dialect found in the response: its attempts, its request, no secrets."""
+        secrets = self.secrets()
+        error.attempts = self.attempts
+        if error.request is None and self.response is not None:
+            error.request = errors.shown_request(self.library(), self.request, secrets)
+        secrets.clean(error)
 
     async def open(self, headers: Mapping[str, str]) -> None:
         """Send the request and store the response, whose body is unread.

@@ -88,8 +88,8 @@ def connection_failure(
         limits: the time limits in force, with ``connect``, ``read``, ``write``, ``pool`` in seconds.
         begun: whether the response's headers had been received.
     """
-    secrets, content = secrets_of(request, error), printable_body(request)
-    shown = _shown_request(error, content, secrets) or httpx_request(request, content, secrets)
+    secrets = secrets_of(request, error)
+    shown = shown_request(error, request, secrets)
     origin, limit = origin_of(request.url), _exceeded_limit(error)
     cause = error.__cause__ or error
     text = secrets.redact(_text_of(cause))
@@ -250,6 +250,16 @@ def _shown_body(content: bytes, secrets: Secrets) -> tuple[str, object]:
 def printable_body(request: WireRequest) -> bytes | None:
     """Return the request's body, or None if that would mean reading the user's file."""
     return request.content if isinstance(request.content, bytes) else None
+
+
+def shown_request(carrier: Any, request: WireRequest, secrets: Secrets) -> Any:
+    """Return a request without secrets, as the HTTP library's object.
+
+    Args:
+        carrier: the library's exception or response, which may refer to the request as sent.
+    """
+    content = printable_body(request)
+    return _shown_request(carrier, content, secrets) or httpx_request(request, content, secrets)
 
 
 def _shown_request(carrier: Any, content: bytes | None, secrets: Secrets) -> Any:

@@ -60,6 +60,10 @@ class ResponseBody:
         """The provider's id of the request."""
         return request_id_in(self.headers)
 
+    def complete(self, error: APIError) -> None:
+        """Complete an error in what the body says; see :meth:`HTTPAttempt.complete`."""
+        self._attempt.complete(error)
+
     async def chunks(self) -> AsyncIterator[bytes]:
         """Iterate over the decompressed body as it arrives.
 
@@ -274,9 +278,8 @@ class ResponseContext(Generic[B]):
         attempt = self._attempt
         if attempt is None:
             return
-        if isinstance(error, APIError):  # one of a dialect has neither the attempts nor the secrets
-            error.attempts = attempt.attempts
-            attempt.secrets().clean(error)
+        if isinstance(error, APIError):
+            attempt.complete(error)
         try:
             await attempt.close()
         finally:

@@ -31,14 +31,11 @@ _NOT_SENT = frozenset(
         "x-stainless-retry-count",
     }
 )
+#: Different heads of requests that are remembered.
+_MOST_HEADS: Final = 64
 _KEYS = ("authorization", "api-key", "x-api-key", "x-goog-api-key")
 _OF_THE_BODY = ("accept", "content-type")
 _ACCOUNT = ("openai-organization", "openai-project")
-
-
-def decoded_headers(request: Any) -> dict[str, str]:
-    """Return the headers of a library's request by lower-case name."""
-    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in request.headers.raw}
 
 
 def origin_options(headers: Mapping[str, str], home: HomePath, core: ClientCore) -> OriginOptions:
@@ -76,6 +73,40 @@ def origin_options(headers: Mapping[str, str], home: HomePath, core: ClientCore)
         sent.setdefault(name, None)
     identity = (endpoint.base_url, *sorted(keys.items()), *(sent[name] for name in _ACCOUNT))
     return OriginOptions(endpoint.name, {**sent, **keys}, core.shared.account_mark(hash(identity)))
+
+
+class RequestHeads:
+    """Reads the headers of requests; those of a program's requests are mostly the same.
+
+    Args:
+        core: the core of the transport's client.
+    """
+
+    def __init__(self, core: ClientCore) -> None:
+        self.core = core
+        self._known: dict[Any, tuple[dict[str, str], OriginOptions, Endpoint]] = {}
+
+    def read(self, request: Any, home: HomePath) -> tuple[Mapping[str, str], OriginOptions]:
+        """Return the headers of a library's request, and the options of its call for a provider.
+
+        Names are in lower case. The length of the body is left out.
+
+        Args:
+            request: the request.
+            home: the provider that it was addressed to.
+        """
+        raw = [pair for pair in request.headers.raw if pair[0].lower() != b"content-length"]
+        key = (id(home.endpoint), home.moved, *raw)
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= _MOST_HEADS:
+                self._known.clear()
+            headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in raw}
+            options = origin_options(headers, home, self.core)
+            # The endpoint is kept with it, so that its id stands for no other one. Options that are changed
+            # later make another endpoint.
+            found = self._known[key] = headers, options, home.endpoint
+        return found[0], found[1]
 
 
 def _has_key(value: str | None) -> bool:

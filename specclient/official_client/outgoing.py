@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from specclient.call.stored_methods import is_answered_here
-from specclient.client.core import ClientCore
 from specclient.http_transport.clients.timeouts import DEFAULT_TIMEOUT_SECONDS, TimeoutSeconds
-from specclient.official_client.credentials import decoded_headers, has_key, origin_options
+from specclient.official_client.credentials import RequestHeads, has_key
 from specclient.official_client.origins import HomePath
 from specclient.openai_http.endpoints import CALLS, endpoints_at
 from specclient.openai_http.errors import ServingError, bad_request
@@ -74,6 +73,8 @@ class _Received:
         limits: its time limits; None for those of the transport's client.
         max_retries: the number of attempts after the first; None for the setting of the transport's client.
         destinations: the destinations that its model's name may refer to.
+        keeps_body: whether the body is sent on as it is where nothing alters it. Not with budgets, which
+            count what they read of it: a name that occurs twice in it would be read differently elsewhere.
     """
 
     body: bytes
@@ -83,6 +84,7 @@ class _Received:
     limits: TimeoutSeconds | None
     max_retries: int | None
     destinations: DestinationRegistry
+    keeps_body: bool = False
 
     @property
     def target(self) -> str:
@@ -98,7 +100,7 @@ class _Received:
 
 
 def outgoing_call(
-    request: Any, body: bytes, home: HomePath, core: ClientCore, max_retries: int | None = None
+    request: Any, body: bytes, home: HomePath, heads: RequestHeads, max_retries: int | None = None
 ) -> OutgoingCall | None:
     """Return a request of httpx or httpx2 as a call of the pipeline.
 
@@ -106,7 +108,7 @@ def outgoing_call(
         request: the library's request.
         body: its body.
         home: the provider that it was addressed to, and the path there.
-        core: the core of the transport's client.
+        heads: reads the request's headers, for the transport's client.
         max_retries: the number of attempts after the first; None for the setting of the transport's client.
 
     Returns:
@@ -116,14 +118,17 @@ def outgoing_call(
         ServingError: the request is invalid, or has no key.
         NotFoundError: the model's provider is unknown.
     """
-    endpoint, destinations = home.endpoint, core.pipeline.destinations
+    endpoint, pipeline = home.endpoint, heads.core.pipeline
+    destinations = pipeline.destinations
     method = _CALLS.get((request.method, home.path))
     if method is None and endpoint.dialect != "openai":
         return None
-    phases, headers = request.extensions.get("timeout"), decoded_headers(request)
+    phases = request.extensions.get("timeout")
     limits = _limits(**phases) if phases else None
-    origin = origin_options(headers, home, core)
-    received = _Received(body, headers, home, origin, limits, max_retries, destinations)
+    headers, origin = heads.read(request, home)
+    received = _Received(
+        body, headers, home, origin, limits, max_retries, destinations, pipeline.budgets is None
+    )
     if method is not None:
         return _parsed(method, received)
     row = endpoints_at(home.path).get(request.method)
@@ -141,18 +146,27 @@ def outgoing_call(
 
 def _parsed(method: ApiMethod, received: _Received) -> OutgoingCall:
     """Return a call to a model in any provider's API, or of an engine in this process."""
-    call = parse_call(
-        method, received.body, received.headers, received.home.query, most_values=_ANY, checked=False
-    )
     destinations = received.destinations
-    model = model_name(call.request.model, received.home, destinations)
-    request = received.with_options(replace(call.request, model=model))
+    call = parse_call(
+        method,
+        received.body,
+        received.headers,
+        received.home.query,
+        most_values=_ANY,
+        checked=False,
+        name_model=lambda name: model_name(name, received.home, destinations),
+        keep_written=received.keeps_body,
+        origin=received.origin,
+        timeout=received.limits,
+        max_retries=received.max_retries,
+    )
+    model = call.request.model
     is_auto = destinations.resolve(model) == AUTO
     if is_auto or destinations.split(model)[0] not in destinations.backend_names():
         _check_key(model, received)
-        return OutgoingCall(replace(call, request=request))
+        return OutgoingCall(call)
     silence_s = None if received.limits is None else received.limits.read
-    return OutgoingCall(replace(call, request=request), silence_s=silence_s)
+    return OutgoingCall(call, silence_s=silence_s)
 
 
 def model_name(model: str, home: HomePath, destinations: DestinationRegistry) -> str:

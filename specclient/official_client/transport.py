@@ -20,6 +20,7 @@ from specclient.http_transport.library_types import (
 )
 from specclient.official_client import exchange
 from specclient.official_client.answer import TransportAnswer, TransportHead
+from specclient.official_client.credentials import RequestHeads
 from specclient.official_client.failures import connection_exception, failure_answer
 from specclient.official_client.origins import HomeOrigins, HomePath
 from specclient.official_client.other_hosts import InnerTransports, refusal
@@ -58,12 +59,13 @@ class _TransportBase:
         self.client = client
         self._owned, self._on_call, self._strict, self._max_retries = owned, on_call, strict, max_retries
         self._origins = HomeOrigins(lambda: client.pipeline.destinations)
+        self._heads = RequestHeads(client.core)
         self._inner = InnerTransports(inner, self._library_transport)
 
     def _outgoing(self, request: Any, body: bytes, home: HomePath) -> OutgoingCall | TransportAnswer | None:
         """Return a request as a call; its response if it is invalid, and None if it is passed on."""
         try:
-            return outgoing_call(request, body, home, self.client.core, self._max_retries)
+            return outgoing_call(request, body, home, self._heads, self._max_retries)
         except (ServingError, OpenAIError) as error:
             return self._failure(error)
 

@@ -33,7 +33,7 @@ from specclient.types.api_method import ApiMethod
 from specclient.types.inference_methods import CHAT, COMPLETION, EMBEDDING, MODERATION, RESPONSE
 from specclient.types.permit import RoutePermit
 from specclient.types.policy import Policy
-from specclient.types.request import PerCallOptions, Request
+from specclient.types.request import PerCallOptions, Request, WrittenBody
 from specclient.types.strategy import Strategy
 
 EXTENSION = "specclient"
@@ -69,6 +69,9 @@ def parse_call(
     *,
     most_values: int = JSON_VALUES,
     checked: bool = True,
+    name_model: Callable[[str], str] | None = None,
+    keep_written: bool = False,
+    **options: Any,
 ) -> IncomingCall:
     """Parse a call.
 
@@ -80,6 +83,9 @@ def parse_call(
         permit: the routes that the call may be sent to.
         most_values: maximum number of JSON values in the body (:func:`json_object`).
         checked: whether messages, prompt or input are checked here. False leaves that to the provider.
+        name_model: returns the pipeline's name of the model in the body; None for the same name.
+        keep_written: whether endpoints that would get the same JSON get the body itself.
+        options: further fields of :class:`PerCallOptions`.
 
     Raises:
         ServingError: 400; the message names the field and what is allowed.
@@ -97,14 +103,19 @@ def parse_call(
         check(given)
     params = {name: value for name, value in given.items() if name in method.params}
     extra = {name: value for name, value in given.items() if name not in method.params}
-    options = PerCallOptions(
+    if keep_written and ours is None:
+        options["written"] = WrittenBody(body, model, params, extra)
+    given_options = PerCallOptions(
         headers=forwarded_headers(headers, FORWARDED_HEADERS),
         query=query_parameters(query) if query else {},
         body=extra,
         permit=permit,
+        **options,
     )
-    call = IncomingCall(Request(method, model, params, stream=stream, options=options), asks_meta(headers))
-    return with_extension(call, ours)
+    if name_model is not None:
+        model = name_model(model)
+    request = Request(method, model, params, stream=stream, options=given_options)
+    return with_extension(IncomingCall(request, asks_meta(headers)), ours)
 
 
 def asks_meta(headers: Mapping[str, str]) -> bool:

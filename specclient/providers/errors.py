@@ -102,6 +102,7 @@ def error_from(body: object) -> APIError:
     else:
         error = APIError(message, body=fault.body)
     error.code, error.param, error.type = fault.code, fault.param, fault.type
+    error.reported_status = status
     return error
 
 

@@ -77,7 +77,7 @@ class AsyncCaller:
         return stream if into is None else into(stream)
 
     async def _stream(self, request: Request) -> AsyncStream[Any]:
-        return (await self._pipeline.stream(request)).converted(chunks_as_sent)
+        return (await self._pipeline.stream(request)).for_caller(chunks_as_sent)
 
     def connect(self, row: SocketRow, given: Mapping[str, Any]) -> Any:
         return socket_managers().AsyncSocketManager(self._pipeline, row, given)
@@ -141,7 +141,7 @@ class SyncCaller:
         return stream if into is None else into(stream)
 
     async def _stream(self, request: Request) -> AsyncStream[Any]:
-        return (await self._pipeline.stream(request)).converted(chunks_as_sent)
+        return (await self._pipeline.stream(request)).for_caller(chunks_as_sent)
 
     def connect(self, row: SocketRow, given: Mapping[str, Any]) -> Any:
         return socket_managers().SocketManager(self._pipeline, row, given, self._runner)

@@ -8,10 +8,12 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from specclient.call.decode import ChunkDecoder, decode_read_body, value_as_sent
+from specclient.call.errors import caller_stream_error
 from specclient.call.result import CallResult
 from specclient.call.stream import AsyncStream, Stream, attempts_of, limits_of
+from specclient.errors import APIError
 from specclient.http_transport.event_frames import FrameDecoder, stream_decoder
-from specclient.http_transport.sse import SSEDecoder
+from specclient.http_transport.sse import ServerSentEvent, SSEDecoder
 from specclient.resources.callers import ResultConverter
 from specclient.resources.raw_response import AsyncStreamedResponse, RawResponse, StreamedResponse
 from specclient.types.as_sent import chunks_as_sent
@@ -83,18 +85,43 @@ def _decoder_of(body: AsyncStream[bytes]) -> SSEDecoder | FrameDecoder:
     return stream_decoder(kind, limits_of(body).max_event_bytes)
 
 
+def _decoded(
+    read: ChunkDecoder, events: list[ServerSentEvent], http: Any
+) -> tuple[list[Any], APIError | None]:
+    """Return the chunks of events, up to the first error, and the error.
+
+    Args:
+        http: the open response; None where no HTTP was used.
+    """
+    chunks: list[Any] = []
+    failure: APIError | None = None
+    try:
+        read.decode(events, chunks)
+    except APIError as error:
+        if http is not None:
+            http.complete(error)
+        failure = caller_stream_error(error.with_traceback(None))
+    return chunks_as_sent(chunks), failure
+
+
 def _decoded_async(request: Request, body: AsyncStream[bytes]) -> AsyncStream[Any]:
     """Return the events of a body as it comes."""
 
     async def batches() -> AsyncGenerator[list[Any], None]:
         decoder, read = _decoder_of(body), ChunkDecoder(body.dialect, request)
+        piece: bytes | None = b""
+        failure: APIError | None = None
         try:
-            async for piece in body:
-                if chunks := read.decode(decoder.feed(piece)):
-                    yield chunks_as_sent(chunks)
-            if chunks := read.decode(decoder.flush()):
-                yield chunks_as_sent(chunks)
+            while piece is not None and failure is None:
+                piece = await anext(body, None)
+                found = decoder.flush() if piece is None else decoder.feed(piece)
+                chunks, failure = _decoded(read, found, body.http)
+                if chunks:
+                    yield chunks
+            if failure is not None:
+                raise failure
         finally:
+            del failure  # its traceback holds this frame
             await body.close()
 
     return AsyncStream(batches(), lambda: body.meta, body.http, body.dialect)
@@ -110,19 +137,28 @@ class _DecodingSource:
 
     def __init__(self, request: Request, body: Stream[bytes]) -> None:
         self._body = body
+        self._http = body.async_stream().http
         self._decoder = _decoder_of(body.async_stream())
         self._chunks = ChunkDecoder(body.dialect, request)
         self._ready: list[Any] = []
+        self._failure: APIError | None = None
         self._ended = False
 
     def next(self) -> Any:
         while not self._ready:
+            if self._failure is not None:
+                self._ended, failure, self._failure = True, self._failure, None
+                try:
+                    raise failure
+                finally:
+                    del failure  # its traceback holds this frame
             if self._ended:
                 raise StopIteration
             piece = next(self._body, None)
             self._ended = piece is None
             events = self._decoder.flush() if piece is None else self._decoder.feed(piece)
-            self._ready = chunks_as_sent(self._chunks.decode(events))[::-1]
+            ready, self._failure = _decoded(self._chunks, events, self._http)
+            self._ready = ready[::-1]
         return self._ready.pop()
 
     def meta(self) -> Any:

@@ -24,11 +24,13 @@ class OriginOptions:
         provider: the provider's name. Attempts at any other one do not use these options.
         headers: added to the request; they override those of the endpoint and of the call.
         account: distinguishes the key from others at this provider, each with its own rate limits.
+        prepared: what encoders keep for further calls with these options.
     """
 
     provider: str
     headers: Mapping[str, str | None] = field(repr=False)  # may hold keys
     account: str = ""
+    prepared: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,24 @@ class NativeRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class WrittenBody:
+    """The body of a call as the caller wrote it, for endpoints that would get the same JSON.
+
+    It is sent for as long as the call has the parameters that were read from it, the very objects.
+
+    Attributes:
+        content: the JSON.
+        model: the model's name in it.
+        params, extra: the parameters that were read from it, and the fields of ``extra_body``.
+    """
+
+    content: bytes = field(repr=False)
+    model: str
+    params: Mapping[str, Any] = field(repr=False)
+    extra: Mapping[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class PerCallOptions:
     """The options of one call, in addition to the API's parameters.
 
@@ -69,6 +89,7 @@ class PerCallOptions:
         permit: the routes that the call and all its sub-calls may be sent to; None for any.
         origin: options for one of the providers that may serve the call; None for none.
         native: the caller's own request, if the parameters are a translation of it; None if they are not.
+        written: the caller's own JSON, if the parameters were read from it; None if they were not.
         aliases: aliases of models that precede the configured ones; None for none.
         owner: whose stored responses and conversations the call reads and adds to: an API key's digest at a
             server; empty for the operator, and outside of servers.
@@ -89,6 +110,7 @@ class PerCallOptions:
     permit: RoutePermit | None = None
     origin: OriginOptions | None = None
     native: NativeRequest | None = None
+    written: WrittenBody | None = None
     aliases: ModelAliases | None = None
     owner: str = ""
     keeps_received: bool = False
@@ -127,6 +149,18 @@ class Request:
     def operation(self) -> str:
         """The name of the method in the ledger: ``chat``, ``completion``, ``embedding``, …"""
         return self.method.operation
+
+    def content_for(self, model: str) -> bytes | None:
+        """Return the caller's own JSON if it is what a model's endpoint gets; else None."""
+        written = self.options.written
+        if (
+            written is None
+            or written.model != model
+            or written.params is not self.params
+            or written.extra is not self.options.body
+        ):
+            return None
+        return written.content
 
     def native(self, dialect: str) -> NativeRequest | None:
         """Return the request that the caller wrote in a dialect; None if there is none, or it was changed."""

@@ -6,7 +6,7 @@ import functools
 import inspect
 import json
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import pydantic
 
@@ -27,11 +27,11 @@ from specclient.providers.encoding import (
 from specclient.providers.endpoint import Endpoint
 from specclient.providers.errors import (
     embedded_error_of,
-    error_from,
     first_invalid_field,
     invalid_response_error,
     raise_embedded_error,
 )
+from specclient.providers.openai.events import chunk_of, event_of, parsed, parsed_as
 from specclient.providers.openai.quirks import (
     NO_QUIRKS,
     apply_quirks,
@@ -47,15 +47,15 @@ from specclient.types.base import WireModel
 from specclient.types.chat import ChatCompletion, ChatCompletionChunk
 from specclient.types.completion import Completion
 from specclient.types.model import Model
-from specclient.types.named import named, reader
+from specclient.types.named import named
 from specclient.types.request import Request
 from specclient.types.usage import Usage
 from specclient.types.wire import Authorize, WireRequest, WireResponse
 
-_Wire = TypeVar("_Wire", bound=WireModel)
-
 #: Responses and chunks that may contain a gateway's error.
 _COMPLETIONS = (ChatCompletion, ChatCompletionChunk, Completion)
+#: Endpoints that the headers of one caller's client are kept for.
+_MOST_PREPARED = 16
 _NO_MODELS = ApiMethod(name="models.list", verb="GET", path="/models")
 
 
@@ -67,24 +67,23 @@ class OpenAIDialect:
         params: Mapping[str, Any] = {"model": model, **request.params} if model else request.params
         query, body = parts_of(method, params)
         path = path_of(method, request.path_params, endpoint, model or model_in(body))
+        own = None if options.written is None else _own_json(request, endpoint, model)
+        content = request.content if own is None else own
         if method.verb == "GET":  # has no body
             query |= {"stream": True} if request.stream and "stream" in method.params else {}
-        else:
+        elif own is None:
             if request.stream or options.body or body.get("prediction") is not None:
                 body = _shaped(body, request, endpoint)
             if endpoint.quirks is not NO_QUIRKS or endpoint.capabilities.telemetry_flags:
                 path, body = _for_endpoint(path, body, request, endpoint)
         data, files = forms.multipart(body, method.files) if method.files else (None, None)
-        content = request.content
         if content is None and files is None and (body or method.verb in ("POST", "PUT", "PATCH")):
             content = json_of(body) if body or method.params else None
         added = {**query, **options.query} if query or options.query else {}
         return WireRequest(
             method=method.verb,
             url=url_of(endpoint, path, added),
-            headers=headers_of(
-                endpoint, method, options.headers, json_body=files is None and method.verb != "GET"
-            ),
+            headers=_headers(request, endpoint, json_body=files is None and method.verb != "GET"),
             content=content,
             data=data,
             files=files,
@@ -105,7 +104,7 @@ class OpenAIDialect:
             if response_type is None:
                 return None
             if isinstance(response_type, type) and issubclass(response_type, WireModel):
-                answer = _parse(response_type, reply.content, reply.status)
+                answer = parsed(response_type, reply.content, reply.status)
                 if isinstance(answer, _COMPLETIONS):
                     raise_embedded_error(answer)
                     if "choices" not in answer.model_fields_set:
@@ -128,8 +127,8 @@ class OpenAIDialect:
         if event is not None and event == "ping" and method.params:  # a call by path gets every event
             return None
         if method.event_type is ChatCompletionChunk or method.event_type is Completion:
-            return _chunk(method.event_type, data, event)
-        return _event(method, data, event)
+            return chunk_of(method.event_type, data, event)
+        return event_of(method, data, event)
 
     def usage(self, answer: Any) -> Usage | None:
         return usage_of(answer)
@@ -164,6 +163,33 @@ def usage_requested(request: Request) -> bool:
     """
     options = request.options.body.get("stream_options", request.params.get("stream_options"))
     return isinstance(options, Mapping) and bool(options.get("include_usage"))
+
+
+def _headers(request: Request, endpoint: Endpoint, *, json_body: bool) -> dict[str, str]:
+    """Return the headers of a request; those of a caller's client are made once, as they rarely change."""
+    method, options = request.method, request.options
+    if options.origin is None or options.headers is not options.origin.headers:
+        return headers_of(endpoint, method, options.headers, json_body=json_body)
+    prepared, key = options.origin.prepared, (id(endpoint), method.name, json_body)
+    if key not in prepared:
+        if len(prepared) >= _MOST_PREPARED:
+            prepared.clear()
+        made = headers_of(endpoint, method, options.headers, json_body=json_body)
+        prepared[key] = made, endpoint  # which its id then stands for
+    return dict(prepared[key][0])
+
+
+def _own_json(request: Request, endpoint: Endpoint, model: str) -> bytes | None:
+    """Return the caller's own JSON, if the endpoint gets it without fields or quirks of its own."""
+    params, extra = request.params, request.options.body
+    is_shaped = (
+        request.stream
+        or endpoint.quirks is not NO_QUIRKS
+        or endpoint.capabilities.telemetry_flags
+        or params.get("prediction") is not None
+        or extra.get("prediction") is not None
+    )
+    return None if is_shaped else request.content_for(model)
 
 
 def _shaped(body: dict[str, Any], request: Request, endpoint: Endpoint) -> dict[str, Any]:
@@ -256,7 +282,7 @@ def _plain_answer(response_type: Any, reply: WireResponse) -> Any:
     if response_type in (object, dict, list, Any) and "json" not in reply.headers.get("content-type", "json"):
         return reply.content.decode("utf-8", "replace")
     try:
-        return _parsed_as(response_type, reply.content) if reply.content else None
+        return parsed_as(response_type, reply.content) if reply.content else None
     except pydantic.ValidationError as error:
         reason = first_invalid_field(error)
     except (ValueError, RecursionError) as error:
@@ -282,78 +308,7 @@ def _number(kind: Any, reply: WireResponse) -> Any:
     )
 
 
-def _parsed_as(kind: Any, content: bytes) -> Any:
-    """Validate JSON as any type that pydantic supports, or decode it if the type is not specific."""
-    if isinstance(kind, type) and issubclass(kind, WireModel):
-        return kind.received(content)
-    if kind in (object, dict, list, Any):
-        return json.loads(content)
-    return pydantic.TypeAdapter(kind).validate_json(content)
-
-
-def _chunk(cls: type[_Wire], data: bytes, event: str | None) -> _Wire:
-    """Decode one chunk of a streamed completion."""
-    if event == "error":
-        raise embedded_error_of(data) or invalid_response_error(data, None, "an error without a message")
-    chunk: Any = _parse(cls, data, None)
-    if chunk.__pydantic_extra__:
-        raise_embedded_error(chunk)
-    if not chunk.choices:
-        _check_choiceless(chunk, data)
-    elif (extra := chunk.choices[0].__pydantic_extra__) and "message" in extra:
-        raise invalid_response_error(data, None, "a whole response where a stream was requested")
-    found: _Wire = chunk
-    return found
-
-
-def _event(method: ApiMethod, data: bytes, event: str | None) -> Any:
-    """Decode one event of any other stream. Events of the Assistants API include their type."""
-    if b'"error"' in data or event == "error":
-        _raise_error_event(data, event if method.params else None)
-    if event is not None and event.startswith("thread."):
-        data = b'{"event":%b,"data":%b}' % (json.dumps(event).encode(), data)
-    kind = method.event_type
-    try:
-        if isinstance(kind, str):
-            return reader(kind)(data)
-        return _parsed_as(kind, data)
-    except pydantic.ValidationError as error:
-        reason = first_invalid_field(error)
-    except ValueError as error:
-        reason = str(error)
-    raise embedded_error_of(data) or invalid_response_error(data, None, reason)
-
-
-def _raise_error_event(data: bytes, event: str | None) -> None:
-    """Raise the error in an event, if it is one. Typed error events (``responses``) are returned instead."""
-    try:
-        body = json.loads(data)
-    except (ValueError, RecursionError):
-        return
-    if not isinstance(body, Mapping) or (event is not None and event.startswith("thread.")):
-        return
-    if (body.get("error") and body.get("type") != "error") or (event == "error" and "type" not in body):
-        raise error_from(body)
-
-
-def _parse(cls: type[_Wire], content: bytes, status: int | None) -> _Wire:
-    try:
-        return cls.received(content)
-    except pydantic.ValidationError as error:
-        reason = first_invalid_field(error.with_traceback(None))  # its frames hold it: a reference cycle
-    # Raised here, so that no traceback or crash report refers to pydantic's error, which quotes its input.
-    raise embedded_error_of(content) or invalid_response_error(content, status, reason)
-
-
 def _finish(error: APIError, reply: WireResponse) -> None:
     """Remove secrets from an error, and set its number of HTTP attempts."""
     reply.secrets().clean(error)
     error.attempts = reply.attempts
-
-
-def _check_choiceless(chunk: Any, data: bytes) -> None:
-    """Raise an error for a chunk without choices that is not a usage chunk either."""
-    if "choices" not in chunk.model_fields_set and (fault := embedded_error_of(data)):
-        raise fault
-    if not chunk.model_fields_set - (chunk.model_extra or {}).keys():
-        raise invalid_response_error(data, None, "it has no field of a chunk")
