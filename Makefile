@@ -73,7 +73,7 @@ coverage: $(READY)
 # environment for another Python version, the engine's are left out.
 QUICK_SDK := $(addprefix tests/sdk/, \
   anthropic_http/test_request.py ollama_http/test_request.py config/test_loading.py test_errors.py batch/test_lines.py budgets/test_media.py call/test_stream.py \
-  chat_format/test_tool_calls.py \
+  chat_format/test_tool_calls.py helpers/test_helpers.py \
   client/test_shared_state.py draft_target/test_result.py gemini_http/test_request.py \
   http_transport/test_retry.py \
   ledger/test_encoding.py official_client/test_origins.py openai_http/test_json_body.py prices/test_catalogue.py \

@@ -125,6 +125,10 @@ if TYPE_CHECKING:
         Timeout,
         Transport,
     )
+    from specclient.lib.computer import AsyncComputerDriver as AsyncComputerDriver
+    from specclient.lib.computer import AsyncComputerToolset as AsyncComputerToolset
+    from specclient.lib.computer import ComputerDriver as ComputerDriver
+    from specclient.lib.computer import ComputerToolset as ComputerToolset
     from specclient.official_client.clients import async_openai_client, openai_client
     from specclient.official_client.instrument import instrument, uninstrument
     from specclient.official_client.records import last_call
@@ -238,6 +242,8 @@ _LAZY = {
     "uninstrument": ("specclient.official_client.instrument", ""),
 }
 _MODULES = ("auth", "batch", "lib", "types")
+#: Not in `__all__`, because they need the `openai` package.
+_COMPUTER = frozenset({"AsyncComputerDriver", "AsyncComputerToolset", "ComputerDriver", "ComputerToolset"})
 _RESOURCES = frozenset({*_ROOTS, "completions", "embeddings", "moderations"})
 
 __all__ = [
@@ -322,6 +328,8 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(module), attribute or name)
         globals()[name] = value
         return value
+    if name in _COMPUTER:
+        return getattr(importlib.import_module("specclient.lib.computer"), name)
     if name in _MODULES:
         return importlib.import_module(f"specclient.{name}")
     if name in _RESOURCES:

@@ -159,7 +159,7 @@ class ClientCore:
             [None if options.get(name) == {} else options.get(name) for name in _ROUTING]
             for options in (self.options, source.options)
         )
-        return self.endpoint == source.endpoint and ours == theirs
+        return self._workload is source._workload and self.endpoint == source.endpoint and ours == theirs
 
     def _transport(self) -> Transport:
         options = self.options
@@ -192,7 +192,7 @@ class ClientCore:
         name = settings.default_provider
         own = known[name]
         if self._workload is not None:
-            own = replace(own, key=None, key_source=None, authorizer=self._workload)
+            own = self._workload.placed(own, options)
         identity = hash(
             (own.base_url, own.key, own.key_source, own.organization, own.project, self._workload)
         )

@@ -18,15 +18,18 @@ from specclient.types.request import PerCallOptions, Request
 
 _FIELDS = (
     *("method", "url", "json_data", "content", "files", "headers", "params", "timeout"),
-    *("max_retries", "extra_json", "follow_redirects", "idempotency_key"),
+    *("max_retries", "extra_json", "follow_redirects", "idempotency_key", "security"),
 )
+#: Methods with names that begin so have the key of ``client.admin``.
+_ADMIN = "admin."
 
 
 class HttpMethods:
     """The methods of a client that send a request to any path.
 
     ``options`` applies to one call and may have the keys ``headers``, ``params`` (the query), ``timeout``,
-    ``max_retries``, ``extra_json`` (added to the body), ``follow_redirects`` and ``idempotency_key``.
+    ``max_retries``, ``extra_json`` (added to the body), ``follow_redirects``, ``idempotency_key`` and
+    ``security``: ``{"admin_api_key_auth": True}`` sends the key of ``client.admin``.
     ``cast_to`` is the type of the result: a model class, any type that pydantic validates, ``object`` for
     decoded JSON, ``str``, ``bytes``, ``type(None)``, or ``httpx.Response`` for the response itself.
 
@@ -140,14 +143,15 @@ class HttpMethods:
             )
         chosen = dict(options or {})
         caller = _caller_for(self._caller, chosen)
-        if verb == "POST" and content is None and not files:
+        name = _method_name(verb, chosen)
+        if verb == "POST" and content is None and not files and not name.startswith(_ADMIN):
             request = model_call(path, cast_to, body, _per_call(chosen), stream=stream)
             if request is not None:
                 return caller.call(request)
         response_type, convert = _result(cast_to)
         files = dict(files or {})
         method = ApiMethod(
-            name=verb.lower(),
+            name=name,
             verb=verb,
             path=path,
             response_type=response_type,
@@ -173,6 +177,25 @@ def _caller_for(caller: ResourceCaller, chosen: dict[str, Any]) -> ResourceCalle
         return caller
     chosen["headers"] = headers
     return caller.streaming() if form == "stream" else caller.raw()
+
+
+def _method_name(verb: str, chosen: Mapping[str, Any]) -> str:
+    """Return the name of the method of a call, which decides the key: that of the option ``security``.
+
+    Raises:
+        TypeError: the option names no key, and the call has none.
+    """
+    security = chosen.get("security")
+    if security is None or security.get("bearer_auth"):
+        return verb.lower()
+    if security.get("admin_api_key_auth"):
+        return _ADMIN + verb.lower()
+    if any(name.lower() == "authorization" for name in chosen.get("headers") or {}):
+        return verb.lower()
+    raise TypeError(
+        "options['security'] names no key: it must have bearer_auth or admin_api_key_auth, or the call the "
+        "header Authorization"
+    )
 
 
 def _result(cast_to: Any) -> tuple[Any, Callable[[Any], Any] | None]:

@@ -12,6 +12,7 @@ from specclient.client.workload_identity import (
     WorkloadIdentity,
     WorkloadIdentityAuth,
     X509WorkloadIdentity,
+    is_certificate_identity,
 )
 from specclient.config import Settings, load
 from specclient.errors import ConfigurationError, OpenAIError
@@ -153,16 +154,23 @@ def workload_auth_of(
         earlier: the authorizer of the copied client; it is shared if the identities are equal.
 
     Raises:
-        OpenAIError: a key is given as well, or the identity is invalid or of an unsupported kind.
+        OpenAIError: a key is given, too; or the identity is invalid.
     """
     identity, key = options.get("workload_identity"), options.get("api_key")
     if identity is None:
         return None
     if key is not None and key != PLACEHOLDER_KEY:
         raise OpenAIError("The `api_key` and `workload_identity` arguments are mutually exclusive")
-    if earlier is not None and earlier.workload_identity == identity:
+    http_client = options.get("http_client")
+    is_same = earlier is not None and earlier.workload_identity == identity
+    if is_same and getattr(earlier, "http_client", http_client) is http_client:  # whose certificate is shown
         return earlier
-    return WorkloadIdentityAuth(workload_identity=identity)
+    if not is_certificate_identity(identity):
+        return WorkloadIdentityAuth(workload_identity=identity)
+    from specclient.client.certificate_identity import CertificateIdentityAuth  # noqa: PLC0415 - rare
+
+    retries = checked_retries(options.get("max_retries", DEFAULT_MAX_RETRIES))
+    return CertificateIdentityAuth(workload_identity=identity, http_client=http_client, max_retries=retries)
 
 
 def with_one_credential(changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -230,6 +238,10 @@ def base_url_of(options: Mapping[str, Any]) -> Any:
         raise ConfigurationError(
             f"data_residency is {residency!r}; it must be one of {', '.join(get_args(DataResidency))}"
         )
+    if is_certificate_identity(options.get("workload_identity")):
+        from specclient.client.certificate_identity import mtls_base_url  # noqa: PLC0415 - rare
+
+        return mtls_base_url(residency)
     return f"https://{'' if residency == 'global' else f'{residency}.'}api.openai.com/v1"
 
 

@@ -11,12 +11,13 @@ import math
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NotRequired, TypedDict, cast
 
 from specclient.client.subject_tokens import SubjectTokenProvider
-from specclient.errors import ConfigurationError, OAuthError, OpenAIError
+from specclient.errors import OAuthError, OpenAIError
 from specclient.http_transport.token_requests import post_json
+from specclient.providers.endpoint import Endpoint
 from specclient.runtime.forks import import_lock, register_fork_reset
 from specclient.types.wire import WireRequest
 
@@ -51,7 +52,7 @@ class WorkloadIdentity(TypedDict):
 
 
 class X509WorkloadIdentity(TypedDict):
-    """A workload's identity, proved by a client certificate. Clients of this package refuse it.
+    """A workload's identity, proved by the client certificate of ``http_client``.
 
     Attributes:
         type: ``x509``.
@@ -76,19 +77,17 @@ def x509_workload_identity(
     return identity
 
 
+def is_certificate_identity(identity: Any) -> bool:
+    """Return whether an identity is one of a client certificate."""
+    return isinstance(identity, Mapping) and identity.get("type") == "x509"
+
+
 def checked_identity(identity: Any) -> WorkloadIdentity:
     """Return the identity of a client after a check.
 
     Raises:
-        ConfigurationError: it is the identity of a client certificate.
-        OpenAIError: it is not an identity, or has fields of the wrong type.
+        OpenAIError: it is no identity, or has fields of the wrong type.
     """
-    if isinstance(identity, Mapping) and identity.get("type") == "x509":
-        raise ConfigurationError(
-            "workload_identity of type 'x509' is not supported; give an identity with a `provider` of "
-            "subject tokens (specclient.auth has them for Kubernetes, Azure and Google Cloud), give api_key, "
-            "or use the `openai` package's own client"
-        )
     provider = identity.get("provider") if isinstance(identity, Mapping) else None
     if not isinstance(provider, Mapping) or not callable(provider.get("get_token")):
         raise OpenAIError(
@@ -108,7 +107,9 @@ def checked_identity(identity: Any) -> WorkloadIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class _AccessToken:
+class AccessToken:
+    """An access token, and when it is renewed."""
+
     value: str = field(repr=False)
     expires_at: float  # in seconds of the monotonic clock
     refresh_at: float  # likewise
@@ -125,12 +126,31 @@ class WorkloadIdentityAuth:
         token_exchange_url: the token service; None for OpenAI's.
     """
 
-    def __init__(self, *, workload_identity: WorkloadIdentity, token_exchange_url: str | None = None) -> None:
-        self.workload_identity = checked_identity(workload_identity)
+    #: Whether a WebSocket may be opened with a token.
+    opens_sockets = True
+
+    def __init__(
+        self,
+        *,
+        workload_identity: WorkloadIdentity | X509WorkloadIdentity,
+        token_exchange_url: str | None = None,
+    ) -> None:
+        self.workload_identity: Any = self._checked(workload_identity)
         self.token_exchange_url = token_exchange_url or TOKEN_EXCHANGE_URL
-        self._token: _AccessToken | None = None
+        self._token: AccessToken | None = None
         self._lock = threading.Lock()
         register_fork_reset(self)
+
+    def _checked(self, identity: Any) -> Any:
+        return checked_identity(identity)
+
+    def placed(self, endpoint: Endpoint, _options: Mapping[str, Any]) -> Endpoint:
+        """Return the default endpoint, authorised by this object.
+
+        Args:
+            _options: those of the client.
+        """
+        return replace(endpoint, key=None, key_source=None, authorizer=self)
 
     @property
     def lacks(self) -> None:
@@ -192,7 +212,7 @@ class WorkloadIdentityAuth:
         if held is not None and token in (None, held.value):
             self._token = None
 
-    def _exchanged(self) -> _AccessToken:
+    def _exchanged(self) -> AccessToken:
         started = time.monotonic()
         status, content, response = post_json(
             self.token_exchange_url, self._exchange_body(), timeout_s=_EXCHANGE_S
@@ -214,8 +234,12 @@ class WorkloadIdentityAuth:
             raise OpenAIError("Token exchange response did not include a valid access_token")
         if isinstance(life, bool) or not isinstance(life, (int, float)) or not 0 < life < math.inf:
             raise OpenAIError("Token exchange response did not include a valid expires_in")
+        return self._token_of(token, life, started)
+
+    def _token_of(self, token: str, life: float, started: float) -> AccessToken:
+        """Return a token that is valid for ``life`` seconds from ``started`` on, by the monotonic clock."""
         buffer = min(self.workload_identity.get("refresh_buffer_seconds", _REFRESH_BUFFER_S), life / 2)
-        return _AccessToken(token, started + life, started + life - buffer)
+        return AccessToken(token, started + life, started + life - buffer)
 
     def _exchange_body(self) -> dict[str, str]:
         identity = self.workload_identity

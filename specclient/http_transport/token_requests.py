@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -89,3 +90,18 @@ def get_token_from(
             f"Failed to fetch {what}: HTTP {response.status_code}", response=response
         )
     return response
+
+
+def library_and_client(http_client: Any) -> tuple[Any, Any]:
+    """Return the HTTP library, httpx or httpx2, of a user's client, and the client.
+
+    Args:
+        http_client: None for a new client of httpx.
+    """
+    if http_client is None:
+        with import_lock:
+            import httpx  # noqa: PLC0415 - 50 ms that few programs need
+
+        return httpx, httpx.Client()
+    names = (cls.__module__.partition(".")[0] for cls in type(http_client).__mro__)
+    return sys.modules[next(name for name in names if name in ("httpx", "httpx2"))], http_client

@@ -57,6 +57,7 @@ class RequestOptions(TypedDict, total=False):
     extra_json: Mapping[str, Any]
     idempotency_key: str
     follow_redirects: bool
+    security: Mapping[str, bool]
 
 
 class CallOptions(TypedDict, total=False):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 import weakref
 from typing import Self
@@ -16,7 +17,10 @@ class LoopThread:
 
     Attributes:
         port: the server's port.
+        tls: the certificates of HTTPS; None for HTTP.
     """
+
+    tls: ssl.SSLContext | None = None
 
     _loop: asyncio.AbstractEventLoop
     _stop: asyncio.Event
@@ -42,7 +46,7 @@ class LoopThread:
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
-        server = await asyncio.start_server(connected, "127.0.0.1", 0)
+        server = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=self.tls)
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         await self._stop.wait()

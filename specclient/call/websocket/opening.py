@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from specclient.call.pipeline import Pipeline
-from specclient.errors import BadRequestError, NotFoundError
+from specclient.errors import BadRequestError, NotFoundError, OpenAIError
 from specclient.http_transport.websocket import ClientConnection, http_url, open_websocket
 from specclient.providers import Endpoint, dialect_of
 from specclient.routing.router import AUTO
@@ -62,7 +62,10 @@ def handshake(
 
     Raises:
         BadRequestError: an Azure resource needs a model, which names the deployment.
+        OpenAIError: the client's credentials are not for WebSockets (X.509 workload identity).
     """
+    if not getattr(endpoint.authorizer, "opens_sockets", True):
+        raise OpenAIError("This authentication method is not supported by WebSocket connections")
     if endpoint.websocket_url is not None:
         endpoint = replace(endpoint, base_url=http_url(endpoint.websocket_url))
     if method.path == "/realtime" and (endpoint.deployments or endpoint.key_header == "api-key"):

@@ -27,21 +27,13 @@ SETTINGS = (
     "api_type",
 )
 
-#: Names of ``openai`` that this package does not have, with the reason.
-ABSENT = {
-    "ComputerToolset": "controls a desktop, with a separate package",
-    "AsyncComputerToolset": "as ComputerToolset",
-    "ComputerDriver": "as ComputerToolset",
-    "AsyncComputerDriver": "as ComputerToolset",
-}
 
-
-def test_every_name_of_openai_exists_except_those_listed_as_absent() -> None:
+def test_every_name_of_openai_exists() -> None:
     names = {*openai.__all__, "APIResponse", "AsyncAPIResponse", "AzureOpenAI", "AsyncAzureOpenAI"}
     names |= {"AssistantEventHandler", "AsyncAssistantEventHandler", "HttpxBinaryResponseContent", "VERSION"}
     names |= {"pydantic_function_tool", "pydantic_responses_function_tool"}
     missing = {name for name in names if not hasattr(specclient, name)}
-    assert missing == set(ABSENT)
+    assert missing == set()
 
 
 def test_exported_names_exist_and_are_listed_by_dir() -> None:
@@ -67,7 +59,7 @@ def test_default_settings_are_equal() -> None:
         theirs.max_keepalive_connections,
     )
     #: Internal options of the OpenAI client, not documented.
-    internal = {"stream_mode", "security", "synthesize_event_and_data"}
+    internal = {"stream_mode", "synthesize_event_and_data"}
     assert {*openai.RequestOptions.__annotations__} - internal == {*specclient.RequestOptions.__annotations__}
     assert specclient.NoneType is type(None)
 
@@ -75,8 +67,10 @@ def test_default_settings_are_equal() -> None:
 MODULES = [
     *(
         "auth",
+        "helpers",
         "lib",
         "lib.azure",
+        "lib.computer",
         "lib.streaming",
         "lib.streaming.chat",
         "lib.streaming.responses",
@@ -236,8 +230,7 @@ def test_variables_of_azure_set_the_names_of_the_module(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", MODULES)
 def test_submodules_have_the_same_names(name: str) -> None:
     theirs, ours = (importlib.import_module(f"{lib}.{name}") for lib in ("openai", "specclient"))
-    wanted = {found for found in getattr(theirs, "__all__", ()) if found not in ABSENT}
-    missing = {found for found in wanted if not hasattr(ours, found)}
+    missing = {found for found in getattr(theirs, "__all__", ()) if not hasattr(ours, found)}
     assert {found for found in missing if not found.endswith("HandlerT")} == set()  # type variables
 
 

@@ -348,3 +348,28 @@ def test_bytes_as_the_body_are_sent_with_the_same_warning(both: Both, verb: str)
 
     for happened in both.run(scenario, reply(200, {})):
         assert (happened.error, happened.result) == (None, {})
+
+
+@pytest.mark.parametrize("verb", ["get", "post"])
+@pytest.mark.parametrize(
+    "security",
+    [
+        {"bearer_auth": True},
+        {"admin_api_key_auth": True},
+        {"bearer_auth": True, "admin_api_key_auth": True},
+        {"bearer_auth": False, "admin_api_key_auth": True},
+        {},
+    ],
+    ids=str,
+)
+def test_a_call_by_path_has_the_key_that_its_security_names(
+    both: Both, verb: str, security: dict[str, bool]
+) -> None:
+    outcome = both.same(
+        lambda side: side.get(
+            getattr(side.client, verb)("/x", cast_to=object, options={"security": security})
+        ),
+        reply(200, {}),
+        admin_api_key="sk-admin-key",
+    )
+    assert (outcome.error is None) == bool(security)

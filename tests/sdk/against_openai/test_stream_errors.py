@@ -140,7 +140,8 @@ def test_an_error_that_is_no_object(both: Both, value: Any) -> None:
 
 
 def test_the_error_tells_the_status_that_it_stands_for(openai_server: Any) -> None:
-    fault = b"data: %b\n\n" % json.dumps(BODIES["a status"]).encode()
+    error = {**BODIES["a status"]["error"], "message": "slow down, sk-secret-key"}
+    fault = b"data: %b\n\n" % json.dumps({"error": error}).encode()
     with OpenAI(base_url=openai_server.base_url, api_key="sk-secret-key", max_retries=0) as client:
         openai_server.script(events(STREAMS["chat.completions"][2], fault))
         stream = client.chat.completions.create(model="m", messages=HI, stream=True)
@@ -148,5 +149,7 @@ def test_the_error_tells_the_status_that_it_stands_for(openai_server: Any) -> No
             list(stream)
     assert (type(caught.value), caught.value.reported_status) == (APIError, 429)
     assert caught.value.partial == "The"
-    assert "sk-secret-key" not in str(dict(caught.value.request.headers))
+    shown = (str(caught.value), caught.value.body, dict(caught.value.request.headers))
+    assert "slow down" in shown[0]
+    assert "sk-secret-key" not in str(shown)
     assert (stream.meta.status, stream.meta.error) == ("error", "RateLimitError")

@@ -291,9 +291,6 @@ def test_no_secret_is_in_texts(tokens: OpenAIServer, caplog: pytest.LogCaptureFi
     assert not any(secret in text for text in texts for secret in ("subject-secret", "access-1"))
 
 
-def test_kinds_that_are_not_supported_name_the_way_out() -> None:
-    x509 = specclient.auth.x509_workload_identity(identity_provider_id="a", service_account_id="b")
-    with pytest.raises(specclient.ConfigurationError, match="subject tokens"):
-        specclient.OpenAI(workload_identity=x509)
+def test_a_provider_is_refused_with_the_way_out() -> None:
     with pytest.raises(specclient.ConfigurationError, match="model='bedrock/MODEL'"):
         specclient.OpenAI(provider=openai.providers.bedrock(api_key="x", region="us-east-1"))

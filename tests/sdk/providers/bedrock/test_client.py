@@ -170,8 +170,9 @@ async def test_an_exception_in_a_stream_keeps_the_text_before_it(openai_server: 
     openai_server.script(streamed(data))
     async with AsyncOpenAI(config=settings(openai_server)) as client:
         stream = await client.chat.completions.create(**ASK, stream=True)
-        with pytest.raises(RateLimitError, match="Slow down") as caught:
+        with pytest.raises(APIError, match="Slow down") as caught:
             _ = [chunk async for chunk in stream]
+    assert (type(caught.value), caught.value.reported_status) == (APIError, 429)
     assert caught.value.partial == "The quick brown fox"
     assert stream.meta.status == "error"
 

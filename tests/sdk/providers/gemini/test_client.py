@@ -16,12 +16,12 @@ from pydantic import BaseModel
 
 from specclient import (
     APIConnectionError,
+    APIError,
     APIResponseValidationError,
     AsyncOpenAI,
     AuthenticationError,
     BadRequestError,
     ContentFilterFinishReasonError,
-    InternalServerError,
     LengthFinishReasonError,
     NotFoundError,
     OpenAI,
@@ -200,9 +200,10 @@ async def test_errors_amid_a_stream_and_truncated_streams_raise(
     openai_server.script(_stream("error_midway"), _stream("cut"))
     stream = await client.chat.completions.create(model=MODEL, messages=ASK, stream=True)
     assert (await anext(stream)).choices[0].delta.content == "The quick"
-    with pytest.raises(InternalServerError, match="overloaded") as failed:
+    with pytest.raises(APIError, match="overloaded") as failed:
         await anext(stream)
-    assert (failed.value.status_code, failed.value.type) == (503, "UNAVAILABLE")
+    assert type(failed.value) is APIError
+    assert (failed.value.reported_status, failed.value.type) == (503, "UNAVAILABLE")
     assert (stream.meta.status, stream.meta.error) == ("error", "InternalServerError")
     stream = await client.chat.completions.create(model=MODEL, messages=ASK, stream=True)
     await anext(stream)
