@@ -62,13 +62,15 @@ def pytest_collection() -> Iterator[None]:
     """Collect tests without garbage collections, and exclude what is there afterwards from later ones.
 
     Modules and ten thousand tests are a million objects, which otherwise take a fifth of that time,
-    and half a second of each test that collects garbage.
+    and half a second of each test that collects garbage. Later collections come less often than usual, which
+    saves a tenth of the time of the tests.
     """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(20_000, 20, 20)
         gc.enable()
 
 
