@@ -52,8 +52,7 @@ PIPE = "-"
     "--ordered",
     is_flag=True,
     help="Write records in the order of the lines; a slow line then delays the lines after it. Default: in "
-    "the "
-    "order in which they finish.",
+    "the order in which they finish.",
 )
 @click.option(
     "--max-cost",
@@ -88,8 +87,7 @@ PIPE = "-"
     "form",
     type=click.Choice(["text", "chat"]),
     help="How to send plain prompts: as text to complete, or as user messages. Default: text for local "
-    "models, "
-    "chat for all others.",
+    "models, chat for all others.",
 )
 @options.tag_option("Tag of every call in the ledger; may be repeated.")
 @click.option("--quiet", is_flag=True, help="Do not show progress.")
@@ -272,9 +270,6 @@ def _report(
         lines = ", ".join(map(str, sorted(numbers))) + (", …" if count > len(numbers) else "")
         to(f"  {count} × {render.printable(reason)} (line{'s' if count > 1 else ''} {lines})")
     if summary.failed_before:
-        to(
-            f"  {summary.failed_before} failed in earlier runs and were not retried because of "
-            f"--no-retry-failed"
-        )
+        to(f"  {summary.failed_before} failed in earlier runs and were not retried (--no-retry-failed)")
     if summary.stopped:
         to(summary.stopped)

@@ -71,12 +71,12 @@ def _prompt_call(settings: Any, text: str, given: dict[str, Any]) -> calls.Promp
     form = given["form"] or ("chat" if given["system"] else calls.prompt_form(model))
     if form == "text" and given["system"]:
         raise click.UsageError("--system works only with chats; omit --as text.")
-    drawn = {name: given[name] for name in ("max_tokens", "temperature", "top_p", "seed", "stop")}
+    sampling = {name: given[name] for name in ("max_tokens", "temperature", "top_p", "seed", "stop")}
     return calls.PromptCall(
         model=model,
         form=form,
         params=calls.prompt_params(form, text, system=given["system"])
-        | calls.sampling_params(form, model, drawn),
+        | calls.sampling_params(form, model, sampling),
         policy=policy,
         extension=calls.engine_params(model, given["draft_length"]),
         tags=dict(given["tags"]),

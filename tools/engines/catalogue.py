@@ -206,10 +206,10 @@ ENGINES: Final = (
         links=True,
         without={
             "errors": "it answers invalid values with status 500",
-            "logprobs": "it has none",
+            "logprobs": "it returns none",
             "remote": "it scores no prompts",
             "stop": "it leaves the stop string at the end of the answer",
-            "telemetry": "it tells nothing of speculation",
+            "telemetry": "it reports no speculation",
         },
     ),
 )

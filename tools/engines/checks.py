@@ -85,7 +85,7 @@ def bench_settings(engine: CheckedEngine, base_url: str) -> Settings:
 
 
 async def completions(bench: Bench) -> None:
-    """Greedy completions equal the own engine's."""
+    """Greedy completions equal those of specclient's engine."""
     for prompt in PROMPTS:
         theirs, own = await bench.complete(prompt), await bench.complete(prompt, own=True)
         _equal(theirs.choices[0].text, own.choices[0].text)
@@ -93,7 +93,7 @@ async def completions(bench: Bench) -> None:
 
 
 async def chat(bench: Bench) -> None:
-    """Greedy chats equal the own engine's."""
+    """Greedy chats equal those of specclient's engine."""
     for messages in CHATS:
         theirs, own = await bench.chat(messages), await bench.chat(messages, own=True)
         _equal(theirs.choices[0].message.content, own.choices[0].message.content)
@@ -114,7 +114,7 @@ async def streams(bench: Bench) -> None:
 
 
 async def usage(bench: Bench) -> None:
-    """Whole and streamed answers tell the own engine's token counts."""
+    """Whole and streamed answers report the token counts of specclient's engine."""
     own = await bench.chat(own=True)
     whole = await bench.chat()
     stream = await bench.chat(stream=True)
@@ -125,7 +125,7 @@ async def usage(bench: Bench) -> None:
 
 
 async def stop(bench: Bench) -> None:
-    """A stop string ends the answer where it ends the own engine's."""
+    """A stop string ends the answer where it ends that of specclient's engine."""
     for text in ("\n", "return"):
         theirs = await bench.chat(stop=text, max_tokens=60)
         own = await bench.chat(stop=text, max_tokens=60, own=True)
@@ -134,7 +134,7 @@ async def stop(bench: Bench) -> None:
 
 
 async def logprobs(bench: Bench) -> None:
-    """The log-probabilities of a greedy answer are those of the own engine, to 0.01."""
+    """The log-probabilities of a greedy answer equal those of specclient's engine within 0.01."""
     ask: dict[str, Any] = {"logprobs": True, "top_logprobs": 2, "max_tokens": 8}
     theirs = (await bench.chat(**ask)).choices[0].logprobs
     own = (await bench.chat(**ask, own=True)).choices[0].logprobs
@@ -147,7 +147,7 @@ async def logprobs(bench: Bench) -> None:
 
 
 async def telemetry(bench: Bench) -> None:
-    """The speculation of calls is what the server counted meanwhile."""
+    """The speculation of calls equals what the server's counters report for them."""
     before = _counters(await bench.metrics())
     drafted = accepted = 0
     for messages in CHATS:
@@ -187,7 +187,7 @@ def _token_ids(answer: Any) -> Any:
 
 
 async def probe(bench: Bench) -> None:
-    """A probe finds nothing else than the preset states, and finds out how prompts are scored."""
+    """A probe confirms the preset, and finds the way in which prompts are scored."""
     from specclient.telemetry.probe import ProbeReply  # noqa: PLC0415 - only here
     from specclient.telemetry.probe import probe as run_probe  # noqa: PLC0415
 
@@ -211,7 +211,7 @@ async def probe(bench: Bench) -> None:
 
 
 async def cancellation(bench: Bench) -> None:
-    """A closed stream ends at the server at once."""
+    """A stream that the client closes is cancelled at the server at once."""
     stream = await bench.chat(stream=True, max_tokens=CONTEXT - 64)
     count = 0
     async for _ in stream:
@@ -233,7 +233,7 @@ async def cancellation(bench: Bench) -> None:
 
 
 async def errors(bench: Bench) -> None:
-    """Errors have the classes of the openai package, and a prompt that is too long is known as such."""
+    """Errors have the classes of the openai package, and failover recognises a prompt that is too long."""
     long = [{"role": "user", "content": "x = [0]\n" * 400}]
     await _raises(BadRequestError, bench.chat(extra_body={"temperature": "hot"}))
     refused = await _raises(BadRequestError, bench.chat(long))

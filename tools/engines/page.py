@@ -19,9 +19,9 @@ _INTRODUCTION: Final = """# Tested against real servers
 <!-- Written by `make engines`. -->
 
 `make engines` installs these servers, starts each with the bundled pair on the processor, and checks what it
-answers through specclient, under the preset of its name; LiteLLM's proxy, which has none, with the
-capabilities that a probe of it finds. Answers are greedy, and compared with those of the own engine, or with
-the server's own.
+answers through specclient, under the preset of its name. (LiteLLM's proxy has no preset; it is used with the
+capabilities that a probe of it finds.) Answers are greedy. They are compared with those of specclient's own
+engine, and those of strategy `remote` with the server's answers without it.
 
 | Check | |
 |---|---|

@@ -65,7 +65,7 @@ def sampling_params(form: CallForm, model: str, given: Mapping[str, Any]) -> dic
     """Return the API parameters for the sampling options.
 
     Args:
-        form: of the call.
+        form: the form of the call.
         model: ``PROVIDER/MODEL``.
         given: ``max_tokens``, ``temperature``, ``top_p``, ``seed`` and ``stop``; None or empty means unset.
     """
@@ -113,9 +113,9 @@ def complete_call(client: OpenAI, ask: PromptCall) -> tuple[str, Call]:
 
 
 def checked_answer(answer: Any) -> Any:
-    """Return a model's answer, or raise the error for what a server sent in its place.
+    """Return a model's answer, after a check that it is one.
 
-    The client returns a body that is not as documented as it was sent: an object, or text.
+    A body that does not follow the documented format reaches the caller as it was sent: an object, or text.
 
     Raises:
         APIResponseValidationError: the answer has no choices.

@@ -7,6 +7,7 @@ import json
 import click
 
 from specclient_cli.common import options, render
+from specclient_cli.common.errors import CONFIGURATION
 from specclient_cli.common.state import State
 from specclient_cli.config import checks
 
@@ -35,4 +36,4 @@ def command(ctx: click.Context, as_json: bool) -> None:
         for f in findings:
             render.print_paragraph(f"{f.level:<8} {f.about}: {f.text}", styles[f.level])
     if any(f.level == "problem" for f in findings):
-        ctx.exit(3)
+        ctx.exit(CONFIGURATION)

@@ -38,9 +38,9 @@ TEMPLATE = """\
 #"gpt-4*" = "openai/gpt-4o-mini"
 
 # A custom provider, used as "mine/MODEL": any server with OpenAI's, Anthropic's or Gemini's API (dialect =
-# "openai", "anthropic", "gemini"), or Vertex AI ("vertex"). A table with the name of a known provider
-# (`specclient models`) changes that provider. Keep keys in the environment; key_header = "x-api-key" sends
-# the key in that header.
+# "openai", "anthropic", "gemini"), Vertex AI ("vertex") or Amazon Bedrock ("bedrock"). A table with the name
+# of a known provider (`specclient models`) changes that provider. Keep keys in the environment; key_header =
+# "x-api-key" sends the key in that header.
 #[providers.mine]
 #base_url = "http://127.0.0.1:8000/v1"
 #dialect = "openai"
@@ -50,9 +50,9 @@ TEMPLATE = """\
 #stream_usage = true
 #metrics = false                                  # true: read its Prometheus counters around each call
 #template = "Qwen/Qwen3-8B"                       # chat template for strategy "remote": hub id or file
-#project = "my-project"                           # of Vertex AI; by default from the environment
-#location = "global"
-#credentials = "key.json"
+#project = "my-project"                           # Vertex AI's project; by default from the environment
+#location = "global"                              # Vertex AI's location, or Bedrock's region
+#credentials = "key.json"                         # Vertex AI's file of credentials, or Bedrock's profile
 
 # Speculation features of the provider, if known; `specclient models probe mine/llama` tests them. prefill is
 # "assistant", "prefix", "continue_final_message", "completions" or false; verification is "prompt_logprobs",
@@ -91,9 +91,9 @@ TEMPLATE = """\
 #max_bytes = 1073741824
 #max_bytes_per_key = 134217728
 
-# The most of a response that the client reads; a longer one raises ResponseTooLargeError. Bytes count after
-# decompression: of a whole body or all events of a stream, and of one event or line of a stream. The ratio
-# of decompressed to received bytes is checked from 16 MiB on. inf disables a limit.
+# Limits on responses; a longer one raises ResponseTooLargeError. Bytes are counted after decompression:
+# max_body_bytes those of a whole body or of all events of a stream, max_event_bytes those of one event or
+# line. The ratio of decompressed to received bytes is checked from 16 MiB on. inf disables a limit.
 #[response_limits]
 #max_body_bytes = 536870912
 #max_event_bytes = 67108864
@@ -195,7 +195,7 @@ TEMPLATE = """\
 #slots = 4
 
 # A local model, used as "local/big": checkpoint folders or hub ids; heads are Medusa or EAGLE heads. method
-# is "auto", "draft" or "plain".
+# is "auto", "plain", "draft", "ngram", "layer_skip", "union", "medusa" or "eagle".
 #[local.models.big]
 #kind = "chat"
 #path = "path-or-hub-id"

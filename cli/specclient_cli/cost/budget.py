@@ -44,7 +44,7 @@ def command(state: State, *, as_json: bool, check: float | None) -> None:
     Environment: SPECCLIENT_LEDGER (path or database URL of the budgets), SPECCLIENT_CONFIG.
     """
     settings = state.settings()
-    found = _standings(state)
+    found = _statuses(state)
     reached = [each for each in found if check is not None and each.percent >= check]
     if as_json:
         click.echo(json.dumps({"budgets": [_values(each) for each in found]}))
@@ -59,7 +59,7 @@ def command(state: State, *, as_json: bool, check: float | None) -> None:
         click.get_current_context().exit(1)
 
 
-def _standings(state: State) -> Sequence[BudgetStatus]:
+def _statuses(state: State) -> Sequence[BudgetStatus]:
     from specclient.budgets.budgets import Budgets  # noqa: PLC0415 - used only if there are budgets
     from specclient.errors import LedgerError  # noqa: PLC0415
     from specclient.ledger.location import OFF  # noqa: PLC0415
@@ -84,16 +84,16 @@ def _amount(of: Budget, count: int) -> str | int:
     return count if of.tokens is not None else f"{Decimal(count).scaleb(-9):f}"
 
 
-def _values(standing: BudgetStatus) -> dict[str, Any]:
+def _values(status: BudgetStatus) -> dict[str, Any]:
     from specclient.budgets.tables import resets_at  # noqa: PLC0415
 
-    account, of = standing.account, standing.account.budget
+    account, of = status.account, status.account.budget
     at = resets_at(account)
     amounts = {
         "limit": of.limit,
-        "spent": standing.spent,
-        "reserved": standing.reserved,
-        "left": standing.remaining,
+        "spent": status.spent,
+        "reserved": status.reserved,
+        "left": status.remaining,
     }
     return {
         "name": of.name,
@@ -103,12 +103,12 @@ def _values(standing: BudgetStatus) -> dict[str, Any]:
         "period": account.period,
         "unit": "usd" if of.tokens is None else "tokens",
         **{name: _amount(of, count) for name, count in amounts.items()},
-        "percent": round(standing.percent, 2),
-        "exceeded": standing.percent >= 100,
+        "percent": round(status.percent, 2),
+        "exceeded": status.percent >= 100,
         "resets_at": None if at is None else at.isoformat(),
-        "calls": standing.calls,
-        "unpriced": standing.unpriced,
-        "assumed": standing.assumed,
+        "calls": status.calls,
+        "unpriced": status.unpriced,
+        "assumed": status.assumed,
     }
 
 
@@ -137,23 +137,23 @@ def _show(found: Sequence[BudgetStatus]) -> None:
         render.print_paragraph(f"~ {assumed} calls without an answer count as estimated", render.DIM)
 
 
-def _line(standing: BudgetStatus) -> render.TableRow:
+def _line(status: BudgetStatus) -> render.TableRow:
     from specclient.budgets.tables import resets_at  # noqa: PLC0415
 
-    account, of = standing.account, standing.account.budget
+    account, of = status.account, status.account.budget
     at = resets_at(account)
-    rough = "~" if standing.unpriced or standing.assumed else ""
-    style = render.BAD if standing.percent >= 100 else ""
+    rough = "~" if status.unpriced or status.assumed else ""
+    style = render.BAD if status.percent >= 100 else ""
     cells = [
         f"{of.name} ({account.subject})" if account.subject else of.name,
         " ".join(str(value) for name in _SCOPE if (value := getattr(of, name)) is not None) or "all calls",
         of.mode,
         account.period,
         of.format_amount(of.limit),
-        rough + of.format_amount(standing.spent),
-        of.format_amount(standing.reserved),
-        of.format_amount(standing.remaining),
-        f"{standing.percent:.0f}%",
+        rough + of.format_amount(status.spent),
+        of.format_amount(status.reserved),
+        of.format_amount(status.remaining),
+        f"{status.percent:.0f}%",
         render.UNKNOWN if at is None else f"{at:%Y-%m-%d %H:%M}",
     ]
     return render.TableRow(cells, style=style)

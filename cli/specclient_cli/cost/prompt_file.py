@@ -85,8 +85,7 @@ def _lines(text: str) -> list[PromptRequest]:
         if request is None:
             raise click.UsageError(
                 f"line {number} is not a request: it must be a JSON object with messages, prompt or input, "
-                f"or "
-                "have such an object as its body."
+                "or have such an object as its body."
             )
         found.append(request)
     return found

@@ -172,7 +172,7 @@ def print_no_calls(location: str, *, filtered: bool) -> None:
     """Print that there are no calls, and the way out.
 
     Args:
-        location: of the ledger.
+        location: the ledger's path or URL.
         filtered: whether filters are set.
     """
     if location == "off":

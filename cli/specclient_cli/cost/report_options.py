@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
@@ -141,7 +141,8 @@ def open_output(path: Path) -> Iterator[TextIO]:
             f"cannot write {path}: {error.strerror}; choose another file with -o."
         ) from None
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # the error above is the one to report
+            part.unlink(missing_ok=True)
 
 
 def write_output(path: Path | None, text: str) -> None:

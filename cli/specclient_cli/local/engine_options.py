@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from rich.text import Text
 from specclient_local.loading.options import QUANTIZED, VOCABULARIES
-from specclient_local.model.config import DTYPES
+from specclient_local.model.config import DTYPES, short_name
 from specclient_local.request.params import ENGINE_METHODS
 
 from specclient_cli.common import render
@@ -91,67 +91,72 @@ def model_options(function: F) -> F:
     return model(loading_options(threads(function)))
 
 
+#: Options that select how to draft.
+_DRAFTING_OPTIONS = (
+    click.option(
+        "--draft",
+        "drafts",
+        multiple=True,
+        help="Folder or hub id of a draft model; may be repeated. Default: the draft configured for the "
+        "model; none for a folder.",
+    ),
+    click.option(
+        "--heads",
+        multiple=True,
+        help="Folder or hub id of Medusa or EAGLE heads for the model (methods medusa, eagle); may be given "
+        "once for each kind. The heads for demo are bundled:eagle3 and bundled:medusa.",
+    ),
+    click.option(
+        "--layer-skip",
+        type=LayerCount(),
+        help="Draft with this number of the model's first layers (method layer_skip), or 'search' for the "
+        "best layers.",
+    ),
+)
+#: Options that select how the models compute.
+_COMPUTING_OPTIONS = (
+    click.option(
+        "--dtype",
+        type=click.Choice(DTYPES),
+        help="Data type of computation. Default: as configured, or float32.",
+    ),
+    click.option(
+        "--draft-dtype",
+        type=click.Choice(DTYPES),
+        help="Data type of the draft's computation. Default: that of the model.",
+    ),
+    click.option(
+        "--device",
+        metavar="DEVICE",
+        help="cpu, cuda, cuda:N or mps. Default: as configured, or a CUDA device if there is one.",
+    ),
+    click.option("--draft-device", metavar="DEVICE", help="Device of the draft. Default: that of the model."),
+    click.option(
+        "--quantize",
+        type=click.Choice(QUANTIZED),
+        help="Quantization of the model's weights. Answers are then exactly those of the quantized model.",
+    ),
+    click.option(
+        "--draft-quantize", type=click.Choice(QUANTIZED), help="Quantization of the draft's weights."
+    ),
+    click.option(
+        "--draft-vocabulary",
+        type=click.Choice(VOCABULARIES),
+        help="How to use a draft with another tokenizer: restrict it to the common tokens (shared), "
+        "re-encode its text (retokenised), or refuse it (same). Default: as configured, or the better "
+        "way (auto).",
+    ),
+    click.option(
+        "--context",
+        type=click.IntRange(min=2),
+        help="Maximum tokens of prompt and answer. Default: the model's maximum, at most 4096.",
+    ),
+)
+
+
 def loading_options(function: F) -> F:
     """Add the options that load models."""
-    for option in reversed(
-        [
-            click.option(
-                "--draft",
-                "drafts",
-                multiple=True,
-                help="Folder or hub id of a draft model; may be repeated. Default: the draft configured for "
-                "the model; none for a folder.",
-            ),
-            click.option(
-                "--heads",
-                multiple=True,
-                help="Folder or hub id of Medusa or EAGLE heads for the model (methods medusa, eagle); may "
-                "be given once for each kind. The heads for demo are bundled:eagle3 and bundled:medusa.",
-            ),
-            click.option(
-                "--layer-skip",
-                type=LayerCount(),
-                help="Draft with this number of the model's first layers (method layer_skip), or 'search' "
-                "for the best layers.",
-            ),
-            click.option(
-                "--dtype",
-                type=click.Choice(DTYPES),
-                help="Data type of computation. Default: as configured, or float32.",
-            ),
-            click.option(
-                "--draft-dtype", type=click.Choice(DTYPES), help="For the draft. Default: that of the model."
-            ),
-            click.option(
-                "--device",
-                metavar="DEVICE",
-                help="cpu, cuda, cuda:N or mps. Default: as configured, or a CUDA device if there is one.",
-            ),
-            click.option(
-                "--draft-device", metavar="DEVICE", help="For the draft. Default: that of the model."
-            ),
-            click.option(
-                "--quantize",
-                type=click.Choice(QUANTIZED),
-                help="Quantization of the model's weights. Answers are then exactly those of the quantized "
-                "model.",
-            ),
-            click.option(
-                "--draft-quantize", type=click.Choice(QUANTIZED), help="Quantization of the draft's weights."
-            ),
-            click.option(
-                "--draft-vocabulary",
-                type=click.Choice(VOCABULARIES),
-                help="How to use a draft with another tokenizer: restrict it to common tokens, re-encode its "
-                "text, or refuse it. Default: as configured, or the better way.",
-            ),
-            click.option(
-                "--context",
-                type=click.IntRange(min=2),
-                help="Maximum tokens of prompt and answer. Default: the model's maximum, at most 4096.",
-            ),
-        ]
-    ):
+    for option in reversed((*_DRAFTING_OPTIONS, *_COMPUTING_OPTIONS)):
         function = option(function)
     return function
 
@@ -254,11 +259,6 @@ def format_milliseconds(seconds: float | None) -> str:
 def format_number(value: float | None, form: str = ".2f") -> str:
     """Return a formatted number; a dash if it is unknown."""
     return render.UNKNOWN if value is None else format(value, form)
-
-
-def short_name(path: str) -> str:
-    """Return a short name of a checkpoint: the last two parts of its path, or its hub id."""
-    return "/".join(Path(path).parts[-2:])
 
 
 def run_heading(models: LocalModelPair, engine: Engine, prompts: Sequence[Sequence[int]], new: int) -> str:

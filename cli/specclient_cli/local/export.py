@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from specclient_local.loading.configured_models import ConfiguredModel
 
 _TO = ("vllm", "sglang", "trtllm", "llama.cpp")
-#: Those that other servers have; the engine's other methods are refused.
+#: Values of ``--method``. A method that the server does not have is refused with the reason.
 _METHODS = ("auto", "none", "draft", "ngram", "eagle", "eagle3", "medusa", "layer_skip", "union")
 
 
@@ -207,7 +207,7 @@ def _heads_method(method: str, heads: str, heads_method: Any) -> tuple[Deploymen
 
 
 _METHOD_OF = {"plain": "none", "eagle": "heads", "medusa": "heads"}
-"""Methods of [local.models] that have another name here."""
+"""The methods of [local.models] whose names differ here."""
 
 
 def _widths(text: str | None) -> tuple[int, ...]:

@@ -29,7 +29,7 @@ _LOADING = (
     "draft_vocabulary",
     "context",
 )
-#: Those that replace the drafting of a configured model.
+#: Options that replace the drafting of a configured model.
 _DRAFTING = ("drafts", "heads", "layer_skip")
 
 

@@ -88,22 +88,22 @@ def command(state: State, /, **given: Any) -> None:
     models = model_pair(state, given)
     folders = _folders(models.target, *models.drafts)
     plans = _plans(models, folders, given["slots"], given["memory"])
-    fates = _vocabulary_matches(models, folders)
+    matches = _vocabulary_matches(models, folders)
     if given["as_json"]:
         devices = [_values(device, plan) for device, plan in plans.items()]
-        others = [{"draft": draft, **asdict(fate)} for draft, fate in fates.items()]
+        others = [{"draft": draft, **asdict(match)} for draft, match in matches.items()]
         click.echo(json.dumps({**models.values, "devices": devices, "other_vocabularies": others}))
         return
     for i, (device, plan) in enumerate(plans.items()):
         if i:
             click.echo()
         _show(device, plan)
-    for draft, fate in fates.items():
-        what = f"{draft} has another vocabulary ({fate.difference}, target first)"
-        if fate.way == "refused":
-            render.print_paragraph(f"✗ {what} and is refused: {fate.said}", render.BAD)
+    for draft, match in matches.items():
+        finding = f"{draft} has another vocabulary ({match.difference}, target first)"
+        if match.way == "refused":
+            render.print_paragraph(f"✗ {finding} and is refused: {match.said}", render.BAD)
         else:
-            render.print_paragraph(f"{what}: {fate.said}; answers stay exact")
+            render.print_paragraph(f"{finding}: {match.said}; answers stay exact")
 
 
 def _folders(*paths: str) -> list[Path]:

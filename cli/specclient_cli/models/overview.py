@@ -186,6 +186,6 @@ def _show_providers(endpoints: list[Endpoint], answers: dict[str, str], client: 
 
 
 def _short(path: str) -> str:
-    """Return the last two parts of a checkpoint's path."""
+    """Return a path's last two parts after an ellipsis, or the whole path if it has no more."""
     parts = Path(path).parts
     return path if len(parts) < 3 else str(Path("…", *parts[-2:]))

@@ -67,8 +67,7 @@ COMMANDS: CommandTable = {
     "--api-key",
     envvar=KEY_VARIABLE,
     help=f"Key that requests must send as their bearer token, in addition to the keys of `serve keys`. "
-    f"Prefer "
-    f"{KEY_VARIABLE}, because other users of this machine can read a command line.",
+    f"Prefer {KEY_VARIABLE}, because other users of this machine can read a command line.",
 )
 @click.option(
     "--workers",

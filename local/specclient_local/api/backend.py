@@ -106,7 +106,7 @@ class LocalBackend:
                     totals.add(index, piece.generation)
         generations = [by_choice[index] for index in sorted(by_choice)]
         build = partial(prepared.builder.response, generations, totals.usage())
-        response = await anyio.to_thread.run_sync(build) if prepared.scores_much else build()
+        response = await anyio.to_thread.run_sync(build) if prepared.has_many_logprobs else build()
         return response, totals.telemetry(prepared.configured)
 
     async def stream(
@@ -123,7 +123,7 @@ class LocalBackend:
         async with aclosing(prepared.pieces()) as pieces:
             async for index, piece in pieces:
                 build = partial(prepared.builder.chunks, index, piece)
-                large = piece.scored is not None and prepared.scores_much
+                large = piece.scored is not None and prepared.has_many_logprobs
                 for chunk in await anyio.to_thread.run_sync(build) if large else build():
                     yield chunk
                 if piece.generation is not None:

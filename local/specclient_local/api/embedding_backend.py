@@ -24,6 +24,7 @@ from specclient_local.loading.configured_embeddings import (
     embedding_for_folder,
 )
 from specclient_local.loading.embedding_options import EmbeddingOptions
+from specclient_local.model.config import short_name
 from specclient_local.request.validation import bad_parameter
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class EmbeddingBackend:
 
     Args:
         models: the configured models, by name.
-        threads: torch threads of models in folders.
+        threads: torch threads of models that requests name by their folder.
         limits: limits on requests.
     """
 
@@ -51,7 +52,7 @@ class EmbeddingBackend:
         self._loading: dict[EmbedderKey, threading.Lock] = {}
 
     def find(self, model: str) -> ConfiguredEmbedding | None:
-        """Return a configured model, or that of a folder; None where it is no embedding model."""
+        """Return a configured model, or the model in a folder; None if it is not an embedding model."""
         configured = self.models.get(model)
         if configured is None and is_embedding_checkpoint(Path(model).expanduser()):
             return embedding_for_folder(model, self._folder_options)
@@ -64,7 +65,7 @@ class EmbeddingBackend:
 
         Raises:
             BadRequestError: an invalid parameter.
-            ContextOverflowError: a text is longer than the model takes, and not to be cut.
+            ContextOverflowError: a text exceeds the context, and the request does not truncate it.
             CheckpointError: the model cannot be loaded.
         """
 
@@ -78,11 +79,13 @@ class EmbeddingBackend:
         from specclient_local.api.openai_response.embedding import embedding_response  # noqa: PLC0415 - OpenAI's types
 
         build = partial(embedding_response, model, embedded, as_base64=parsed.as_base64)
-        telemetry = EngineTelemetry(None, embedded.engine_s, "/".join(Path(configured.path).parts[-2:]))
+        telemetry = EngineTelemetry(None, embedded.engine_s, short_name(configured.path))
         return await anyio.to_thread.run_sync(build), telemetry
 
     def count(self, request: Request, model: str, configured: ConfiguredEmbedding) -> int | None:
-        """Return the tokens of a request's texts; None where the model is not loaded, or refuses them."""
+        """Return the number of tokens of a request's texts; None if the model is not loaded or refuses
+        them.
+        """
         embedder = self._embedders.get(configured.key)
         if embedder is None:
             return None
@@ -140,7 +143,8 @@ class EmbeddingBackend:
         """Return the tokens of each input.
 
         Raises:
-            BadRequestError: they are more than the limits allow, or the dimensions than the model has.
+            BadRequestError: there are more tokens than the limits allow, or more dimensions than the model
+                has.
             ContextOverflowError: an input is too long.
         """
         if parsed.dimensions is not None and parsed.dimensions > embedder.dimensions:

@@ -1,7 +1,7 @@
 """A request that is ready to run.
 
-Its choices enter the engine one after another. Errors of the engine are raised under the names of the
-parameters that the caller used.
+Its choices are queued in the engine a few at a time. Errors of the engine name the parameters that the caller
+used.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from specclient.errors import BadRequestError
 from specclient_local.api.openai_request.answer_format import ENGINE_FORMAT_PARAMETERS
-from specclient_local.api.openai_request.logprob_bounds import LARGE, prompt_logprobs
+from specclient_local.api.openai_request.logprob_bounds import LARGE, max_prompt_logprobs
 from specclient_local.api.stream_merging import merge_streams
 from specclient_local.loading.configured_models import ConfiguredModel
 from specclient_local.request.params import SamplingParams
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from specclient_local.engine.answer import Piece
     from specclient_local.engine.engine import Engine
 
-#: Choices of a request that wait in the engine besides those that its slots hold, so that no slot is idle.
+#: Choices of a request that are queued in the engine besides those that hold slots, so that no slot is idle.
 _CHOICES_AHEAD = 4
 
 
@@ -38,7 +38,7 @@ class PreparedRequest:
         configured: the model's configuration.
         builder: makes the response and its chunks.
         prompts: texts or token ids; each is answered ``builder.request.choices`` times.
-        params: those of each prompt's first choice.
+        params: the parameters of each prompt's first choice.
     """
 
     engine: Engine
@@ -48,9 +48,9 @@ class PreparedRequest:
     params: SamplingParams
 
     @property
-    def scores_much(self) -> bool:
-        """Whether the log-probabilities of the prompts take long to become a part of the response."""
-        return prompt_logprobs(self.builder.request, self.prompts, self.engine.context) > LARGE
+    def has_many_logprobs(self) -> bool:
+        """Whether the prompts' log-probabilities are so many that the response is built in a thread."""
+        return max_prompt_logprobs(self.builder.request, self.prompts, self.engine.context) > LARGE
 
     @property
     def window(self) -> int:
@@ -58,7 +58,7 @@ class PreparedRequest:
         return self.engine.slots + _CHOICES_AHEAD
 
     def check_prompts(self) -> None:
-        """Check the prompts that enter the engine late, so that an error is not raised amid the response.
+        """Check the prompts that are queued later, so that an error is raised before the response begins.
 
         Raises:
             BadRequestError, ContextOverflowError: a prompt is invalid or too long.
@@ -69,8 +69,8 @@ class PreparedRequest:
     async def pieces(self) -> AsyncGenerator[tuple[int, Piece], None]:
         """Run the request: yield pairs of a choice's index and its next piece, in order of arrival.
 
-        Choice ``i`` of each prompt uses ``seed + i``. A choice enters the engine when few before it are left,
-        so that the memory of a request does not depend on the number of its choices.
+        Choice ``i`` of each prompt uses ``seed + i``. A choice is queued in the engine when few earlier ones
+        are left, so that the memory of a request does not depend on the number of its choices.
 
         Raises:
             BadRequestError: an invalid parameter, under the name that the caller used; or parameters that
@@ -94,7 +94,9 @@ class PreparedRequest:
             raise renamed from error
 
     def _streams(self) -> Iterator[AsyncGenerator[Piece, None]]:
-        """Yield the stream of each choice, not started. Choices enter the engine in order."""
+        """Yield the stream of each choice, not started. A lock makes the choices enter the engine in
+        order.
+        """
         seed, turn = self.params.seed, asyncio.Lock()
         for prompt in self.prompts:
             for i in range(self.builder.request.choices):

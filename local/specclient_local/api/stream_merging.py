@@ -21,8 +21,8 @@ async def merge_streams(
     open streams. Runs on asyncio only, not on trio.
 
     Args:
-        streams: taken from one by one, so that those not yet needed take no memory if it is an iterator.
-        window: at least 1.
+        streams: the streams. An iterator is advanced only when the next stream is needed, which saves memory.
+        window: maximum number of open streams, at least 1.
     """
     source = iter(streams)
     first = [*islice(source, 2)]

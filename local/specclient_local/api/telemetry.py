@@ -32,7 +32,7 @@ class AnswerTotals:
         Each prompt counts once, with the cached tokens that its first choice found.
 
         Args:
-            index: of the choice; those of the first prompt come first.
+            index: the choice's index; the choices of the first prompt come first.
             generation: the whole answer.
         """
         if index % self._choices == 0:

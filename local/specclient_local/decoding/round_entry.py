@@ -1,4 +1,4 @@
-"""One sequence in a round: what is drafted for it, the rows of its logits, and what the round emits."""
+"""One sequence in a round: its draft, the rows of its logits, and the tokens that the round emits."""
 
 from __future__ import annotations
 

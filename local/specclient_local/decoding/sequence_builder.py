@@ -32,10 +32,9 @@ _MISSING: dict[Method, str] = {
     "layer_skip": "the engine was loaded without drafting layers; load it with some of the model's layers "
     "(layer_skip=, --layer-skip N)",
 }
-"""For each method that needs something loaded: what is missing and how to load it. Other methods always work.
-"""
+"""The end of the error message for each method whose draft, heads or layers are not loaded."""
 
-#: The longest prediction, in contexts of the model; a bound on the time that its encoding takes.
+#: Maximum length of a prediction, in multiples of the context; bounds the time that its encoding takes.
 _PREDICTED_CONTEXTS = 16
 
 
@@ -150,7 +149,7 @@ class SequenceBuilder:
     def _prediction(self, prediction: Prompt | None) -> PredictionProgress:
         """Encode a predicted answer. It continues the prompt, so it gets no start token.
 
-        It may be longer than the context, as an answer may skip parts of it.
+        It may be longer than the context, because the answer may skip parts of it.
         """
         if isinstance(prediction, str):
             self.tokenizer.check_length("prediction", prediction, _PREDICTED_CONTEXTS * self.context)
@@ -158,9 +157,10 @@ class SequenceBuilder:
         return PredictionProgress(self._ids("prediction", prediction))
 
     def _tokens(self, prompt: Prompt, most: int) -> list[int]:
-        """Encode a prompt of at most this many tokens. An empty prompt becomes the start token.
+        """Encode a prompt; an empty one becomes the start token.
 
-        One that certainly has more is not encoded; one that has a few more is refused by the caller.
+        A prompt that certainly has more than ``most`` tokens is refused before it is encoded. The caller
+        checks the exact number.
         """
         if isinstance(prompt, str):
             self.tokenizer.check_length("prompt", prompt, most)

@@ -80,7 +80,7 @@ class Speculator:
         return ("plain", *self.drafters)
 
     def place(self, sequence: Sequence, free: Seq[int]) -> int:
-        """Return which of the free slots suits a sequence best: one that holds a prefix of its prompt."""
+        """Return the free slot that suits a sequence best: one that holds a prefix of its prompt, if any."""
         return self._prefixes.place(sequence.tokens, sequence.prompt_tokens - 1, free)
 
     def chunk(self, sequence: Sequence) -> int:
@@ -92,9 +92,9 @@ class Speculator:
         """Run one chunk of the prompt through the target and the draft; return whether rounds can begin.
 
         A prefix that another slot holds is copied instead of computed. The last prompt token is not
-        prefilled: it is the root of the first round, which emits the first new tokens. The drafter reads the
-        prompt only if the request may draft at all. Chunk boundaries do not depend on other requests, so
-        neither do the caches.
+        prefilled: it is the root of the first round, which emits the first new tokens. The drafter prefills
+        the prompt only if the request can be drafted for. Chunk boundaries, and therefore the caches, do not
+        depend on other requests.
         """
         ready, drafter = self._read_prompt(sequence), self._drafter_of(sequence)
         if drafter is None:
@@ -207,7 +207,7 @@ class Speculator:
         return RoundResult(tokens, logits.shape[0], token_scores(rows, tokens, sequence.params.logprobs))
 
     def _keep(self, entry: RoundEntry, accepted: AcceptedPath) -> list[int]:
-        """Keep the accepted path in caches, counts and policy; return the tokens that the round emits."""
+        """Record the accepted path in caches, counts and length policy; return the emitted tokens."""
         sequence, tree, path = entry.sequence, entry.tree, accepted.path
         self.target.keep(sequence.cache_slot, len(sequence.tokens) - 1, path)
         sequence.counts.count(tree.depth, len(tree), len(path))
@@ -253,7 +253,7 @@ class Speculator:
         drafting: list[RoundEntry] = []
         for entry in entries:
             sequence = entry.sequence
-            # The rest of a prompt that is to be scored goes through without a draft.
+            # The last chunk of a prompt that is to be scored is computed without a draft.
             if self.target.length(sequence.cache_slot) < len(sequence.tokens) - 1:
                 entry.scores_prompt = True
             elif self._drafter_of(sequence) is not None and sequence.remaining > 1:

@@ -1,10 +1,11 @@
 """The best shape of a draft: the number of tokens, or the tree widths, with the most tokens per cost.
 
 If each draft token is accepted with probability α, a round of K drafted tokens emits (1 − α^(K+1)) / (1 − α)
-tokens on average, for K draft passes and one verification (Leviathan et al., arXiv 2211.17192 §3.5, equation
-1). Their verification costs as much as a plain step; here it costs what K + 1 rows were measured to cost,
-alone and in a batch. With w siblings at a position, of which the later ones are each accepted with
-probability β after the earlier ones were rejected, α is replaced by 1 − (1 − α)(1 − β)^(w − 1).
+tokens on average, for K draft passes and one verification (Leviathan et al., arXiv 2211.17192 §3.1, equation
+1; §3.5 chooses K by it). The paper assumes that a verification costs one plain step. Here its cost is the
+measured cost of a pass over K + 1 rows, alone and in a batch. With w siblings at a position, each later one
+of which is accepted with probability β after the earlier ones were rejected, α is replaced by
+1 − (1 − α)(1 − β)^(w − 1).
 """
 
 from __future__ import annotations
@@ -39,21 +40,23 @@ class RoundLoad:
     context: int = 0
 
 
-def expected_tokens(alpha: float, length: int) -> float:
+def expected_tokens(alpha: float, length: float) -> float:
     """Return the mean number of tokens that a round of K = ``length`` drafted tokens emits, the target's own
     included.
 
     (1 − α^(K+1)) / (1 − α), Leviathan et al. (arXiv 2211.17192 §3.1, equation 1).
+
+    Args:
+        alpha: probability that a drafted token is accepted, 0 to 1.
+        length: K; a mean if drafts vary in length.
     """
-    if alpha >= 1.0:
-        return length + 1.0
-    return (1.0 - alpha ** (length + 1)) / (1.0 - alpha)
+    return length + 1.0 if alpha >= 1.0 else (1.0 - alpha ** (length + 1)) / (1.0 - alpha)
 
 
 def best_length(
     alpha: float, cost: RoundCosts, drafting: int = 1, others: int = 0, most: int = MAX_DRAFT_LENGTH
 ) -> int:
-    """Return the K with the most tokens per cost; 0 if drafting does not pay off. Of equal ones the smallest.
+    """Return the K with the most tokens per cost, the smallest of equal ones; 0 if drafting does not pay off.
 
     Args:
         alpha: probability that a drafted token is accepted.
@@ -102,7 +105,8 @@ def best_widths(alpha: float, beta: float, cost: RoundCosts, load: RoundLoad) ->
 
 
 def _speed(widths: TreeWidths, alpha: float, beta: float, cost: RoundCosts, load: RoundLoad) -> float:
-    tokens = reached = 1.0
+    """Return the tokens per plain step's time of a round with drafts of these widths."""
+    tokens = reached = 1.0  # the target's own token, and the probability that all levels so far are accepted
     for width in widths:
         reached *= 1.0 - (1.0 - alpha) * (1.0 - beta) ** (width - 1)
         tokens += reached

@@ -34,8 +34,8 @@ class GrowingDraft:
         growth: the tree so far.
         unseen: tokens that are not in the draft's cache; the last one is the root.
         held: number of scored nodes that are in the draft's cache.
-        failed: whether drafting stopped early: logits were not finite, the logits processor raised, or a
-            further step does not pay off. What has grown by then is proposed.
+        stopped: whether drafting stopped early: logits were not finite, the logits processor raised, or a
+            further step does not pay off. The nodes drafted until then are proposed.
         chance: probability that the whole chain is accepted, for drafters that stop below a threshold.
     """
 
@@ -43,13 +43,13 @@ class GrowingDraft:
     growth: TreeGrowth
     unseen: list[int] = field(default_factory=list)
     held: int = 0
-    failed: bool = False
+    stopped: bool = False
     chance: float = 1.0
 
     @property
     def going(self) -> bool:
         """Whether another level is wanted and there are nodes to expand."""
-        return self.growth.going and not self.failed and bool(self.frontier)
+        return self.growth.going and not self.stopped and bool(self.frontier)
 
     @property
     def frontier(self) -> list[int]:
@@ -59,8 +59,8 @@ class GrowingDraft:
     def shaped(self, logits: Tensor) -> Tensor | None:
         """Return the frontier's logits ``[N, V]`` after the request's logits processor.
 
-        None if the processor raises: the answer does not need the draft, and an error that concerns the
-        answer is raised again for the target's logits, for this request only.
+        None if the processor raises. The answer does not need the draft, and an error that concerns the
+        answer is raised again when the processor gets the target's logits, for this request only.
         """
         processor = self.sequence.logits_processor
         if processor is None:
@@ -69,7 +69,7 @@ class GrowingDraft:
         try:
             return processor.process(logits, [paths[node + 1] for node in self.frontier])
         except Exception:  # noqa: BLE001 - the other sequences' drafts go on
-            self.failed = True
+            self.stopped = True
             return None
 
     def grow(self, logits: Tensor, distributions: Seq[Distribution]) -> None:
@@ -82,8 +82,8 @@ class GrowingDraft:
 class DraftModel(Drafter):
     """Drafts with a small model, level by level, with the request's temperature, top-p and top-k.
 
-    Accepted tokens are already in the draft's cache. Tokens that it has not read (the target's own token, and
-    the last drafted token if all were accepted) go through together with its next step.
+    Accepted tokens are already in the draft's cache. The other tokens (the target's own, and the last drafted
+    one if all were accepted) are added to the cache by the first pass of the next draft.
 
     Args:
         runner: the small model, with as many slots as the target.
@@ -114,8 +114,8 @@ class DraftModel(Drafter):
     def propose(self, sequences: Seq[Sequence], shapes: Seq[DraftShape]) -> list[TokenTree]:
         """Draft trees of the given shapes, smaller where the draft's context ends.
 
-        All sequences take each step in one pass, except those whose answer a seed must reproduce: the last
-        bits of q depend on the batch, and could, very rarely, change such an answer.
+        Each level of all sequences is drafted in one pass. A sequence whose answer a seed must reproduce is
+        drafted alone: the last bits of q depend on the batch, and could, very rarely, change its answer.
         """
         if len(sequences) == 1:
             tree = self._draft_natively(sequences[0], self._fit_context(sequences[0], shapes[0]))
@@ -214,18 +214,20 @@ class DraftModel(Drafter):
             )
             for (draft, own), distribution in zip(shaped, distributions, strict=True):
                 if isinstance(distribution, EngineError):
-                    draft.failed = True  # the answer does not need the draft
+                    draft.stopped = True  # the answer does not need the draft
                     if not isinstance(distribution, EmptyConstraintError):
                         self.mark_not_finite(draft.sequence)
                 elif not self.worth(draft, own):
-                    draft.failed = True
+                    draft.stopped = True
                 else:
                     draft.grow(own, [self._widen(q) for q in distribution])
             drafts = [draft for draft in drafts if draft.going]
 
     def worth(self, draft: GrowingDraft, logits: Tensor) -> bool:  # noqa: ARG002 - overridden by drafters that stop early
-        """Return whether another token pays off. It depends on the draft's logits, not on the token drawn
-        from them.
+        """Return whether another token pays off.
+
+        The decision depends on the draft's logits, not on the token drawn from them, so q stays the
+        distribution from which the token was drawn.
         """
         return True
 

@@ -70,10 +70,10 @@ DraftShape = TreeWidths | GrownTree | DrafterChosenChain | UnionShape
 
 
 DraftLength = Literal["adaptive", "doubling", "own"]
-"""How the length of a drafter's drafts is chosen where the request does not set it.
+"""How the length of a draft is chosen if the request does not set it.
 
 ``adaptive``: by measured acceptance and cost. ``doubling``: 2K + 1 tokens after an accepted draft of K, at
-most ``MAX_PREDICTED_LENGTH`` of ``length_policy.py``, and few after a rejected one, for drafts that cost
+most ``MAX_PREDICTED_LENGTH`` of ``request/params.py``, and few after a rejected one; for drafts that cost
 nothing and are right or wrong for long stretches. ``own``: by the drafter, which receives a
 :class:`DrafterChosenChain`.
 """

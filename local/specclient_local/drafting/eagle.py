@@ -1,9 +1,9 @@
 """Drafts by an EAGLE head: chains and trees from the target's hidden states.
 
 A row of the head's cache combines a token with the target's hidden state one position before it. When a draft
-begins, the cache holds rows made of the target's own states only; rows of drafted tokens, made of the head's
-states, are removed once the tree is grown (EAGLE, arXiv 2401.15077 §3.2). Trees grow by confidence as in
-EAGLE-2; see ``tree_growth``.
+begins, the cache holds only rows made of the target's own states. The rows of drafted tokens are made of the
+head's states, and are removed once the tree is grown (EAGLE, arXiv 2401.15077 §3.2). Trees grow by confidence
+as in EAGLE-2; see ``tree_growth``.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class EagleDrafter(Drafter):
         self._broken: set[int] = set()
 
     def begin(self, sequence: Sequence) -> bool:
-        """Read a chunk of the prompt once the target has read it, except the row below the last token.
+        """Prefill a chunk of the prompt, without the row of the last token, once the target has prefilled it.
 
         Chunks always end at the same positions, so the head's cache does not depend on the batch.
         """
@@ -91,7 +91,7 @@ class EagleDrafter(Drafter):
         return end == whole
 
     def propose(self, sequences: Seq[Sequence], shapes: Seq[DraftShape]) -> list[TokenTree]:
-        """Draft trees of these shapes; empty ones if the target has read no token yet."""
+        """Draft trees of these shapes; empty ones if the target's cache is still empty."""
         return draft_batched(self, sequences, shapes)
 
     @torch.inference_mode()
@@ -179,8 +179,8 @@ class EagleDrafter(Drafter):
 
     @torch.inference_mode()
     def _extend(self, sequence: Sequence, start: int, end: int) -> None:
-        """Read tokens at positions ``start`` to ``end``, each with the target's state one position before
-        it.
+        """Append the rows of positions ``start`` to ``end`` to the head's cache: each is a token with the
+        target's state one position before it.
         """
         slot = sequence.cache_slot
         self.runner.extend(slot, sequence.tokens[start + 1 : end + 1], self._states(slot, start, end))
@@ -207,7 +207,7 @@ class EagleDrafter(Drafter):
         )
         for (draft, own), distribution in zip(shaped, distributions, strict=True):
             if isinstance(distribution, EngineError):
-                draft.failed = True  # the answer does not need the draft
+                draft.stopped = True  # the answer does not need the draft
                 if not isinstance(distribution, EmptyConstraintError):
                     self._broken.add(draft.sequence.cache_slot)
             else:

@@ -22,10 +22,9 @@ class BatchDrafter(Protocol):
 def draft_batched(
     drafter: BatchDrafter, sequences: Seq[Sequence], shapes: Seq[DraftShape]
 ) -> list[TokenTree]:
-    """Draft for all sequences in one pass, except those whose answer a seed must reproduce: they are drafted
-    alone.
+    """Draft for all sequences in one pass; a sequence whose answer a seed must reproduce is drafted alone.
 
-    The last bits of q depend on the batch, and could, very rarely, change such an answer.
+    The last bits of q depend on the batch, and could, very rarely, change the answer of such a sequence.
     """
     trees: dict[int, TokenTree] = {}
     together = [i for i, sequence in enumerate(sequences) if not sequence.reproducible]

@@ -1,8 +1,8 @@
-"""Searches which layers of a model to keep for drafting, by how well layer sets predict known tokens.
+"""Search for the layers of a model that draft best.
 
-SWIFT (arXiv 2410.06916 §4.2): random changes of the best set, tried on tokens that are known already, for a
-small share of the time. A set's accuracy is averaged with a prior, so that one lucky trial does not decide;
-the objective is tokens per cost of drafting them.
+SWIFT (arXiv 2410.06916 §4.2): a trial lets a random change of the best layer set predict tokens that are
+known already; trials take a small share of the time. A set's accuracy is averaged with a prior, so that one
+lucky trial does not decide. The objective is the number of tokens per cost of drafting them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,17 @@ from specclient_local.drafting.best_shape import expected_tokens
 LayerSet = tuple[int, ...]
 
 _PRIOR, _WEIGHT = 0.3, 16.0
-"""Prior accuracy of an untried set, and the number of tokens as which it counts."""
+"""Prior accuracy of an untried set, and the number of tokens that the prior counts as."""
 
 _LASTING = 512.0
 """Number of recent tokens by which a set is judged; earlier ones fade, because texts change."""
 
 _CONTENDERS = 4
+"""Number of best sets that are tried again; four times as many are remembered."""
+
 _DEEPEST = 8
+"""Maximum draft length that the objective considers, in tokens."""
+
 _ROW = 0.05
 """Cost of each further row of a verification, in plain steps."""
 
@@ -59,7 +63,9 @@ class LayerSearch:
         self._judged: dict[LayerSet, LayerSetScore] = {self.best: LayerSetScore()}
 
     def candidate(self) -> LayerSet:
-        """Return a set to try next: the least tried of the best sets, or a random change of the best one."""
+        """Return the set to try next: the least tried of the best sets, or a random change of the best
+        one.
+        """
         if self._rng.random() < 0.5:
             ranked = sorted(self._judged, key=self.speed, reverse=True)[:_CONTENDERS]
             return min(ranked, key=lambda each: self._judged[each].seen)

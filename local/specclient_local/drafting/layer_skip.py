@@ -1,10 +1,10 @@
 """Drafts by some of the target's own layers, which a search chooses while answers are generated.
 
-Self-speculation as in SWIFT (arXiv 2410.06916): the kept layers read the target's own keys and values, so a
-draft needs no prompt, no memory, and no time to change its layers. It writes behind the target's rows, where
-the rows of the verification come next. A chain ends when the probability that all of it is accepted falls
-below the cost of a further step; this is decided before the next token is drawn, so q stays the distribution
-from which it was drawn.
+Self-speculation as in SWIFT (arXiv 2410.06916): the kept layers read the target's own keys and values. A
+draft therefore needs no prefill and no memory of its own, and its layers can change at any time. Its rows are
+stored after the target's and are overwritten by the verification. A chain ends when the probability that all
+of it is accepted falls below the cost of a further step. This is decided before the next token is drawn, so q
+stays the distribution from which it was drawn.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ _KNOWN = 48
 """Number of known tokens that a trial predicts."""
 
 _BEFORE = 8
-"""Minimum number of tokens before them."""
+"""Minimum number of tokens before those that a trial predicts."""
 
 
 class LayerSkipDrafter(DraftModel):
     """Drafts by layers of the target that a search chooses.
 
-    Requests that a seed must reproduce draft with the initial layers, because theirs must not depend on
-    earlier requests.
+    A request that a seed must reproduce is drafted by the initial layers, because its answer must not depend
+    on earlier requests.
 
     Args:
         target: the model.
         search: chooses the layers; by default a search of its own.
-        clock: returns seconds, for the share of time that trials take.
+        clock: returns monotonic seconds; bounds the share of time that trials take.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Length policies: how many tokens, and which tree widths, to draft next.
+"""Length policies, which choose the number of tokens or the tree widths to draft next.
 
 An adaptive policy learns from the drafts of its request how many tokens are accepted, and chooses the shape
 that is best at that acceptance (:mod:`specclient_local.drafting.best_shape`).
@@ -28,10 +28,17 @@ from specclient_local.request.params import MAX_PREDICTED_LENGTH
 from specclient_local.request.token_tree import ROOT, TokenTree
 
 _DECAY = 0.98
+"""Factor by which earlier observations fade with each draft."""
+
 _PROBE_EVERY = 16
 _PROBE_LENGTH = 2
+"""While drafting does not pay off, every 16th round drafts 2 tokens, to notice when it does again."""
+
 _STEP_RANGE = (3, 10)
+"""Least and greatest draft length of :class:`StepLength`."""
+
 _GOOD, _BAD = 0.7, 0.4
+"""Accepted shares of a draft from which on it is lengthened, and below which it is shortened."""
 
 ASSUMED_COSTS = RoundCosts(0.0, tuple(1.0 + 0.05 * k for k in range(MAX_PREDICTED_LENGTH + 1)))
 """Costs of free drafts where measurements must not be used: each row costs a twentieth of a plain step."""
@@ -52,8 +59,8 @@ class LengthPolicy(Protocol):
 class AdaptiveLength:
     """Chooses shapes from a request's own estimates of α and β; older rounds fade.
 
-    The estimates are accepted over tried nodes of this request. The shape also depends on the other requests'
-    load.
+    An estimate is the ratio of accepted to tried nodes of this request. The shape also depends on the load by
+    other requests.
 
     Args:
         cost: measured costs.
@@ -104,6 +111,9 @@ class AdaptiveLength:
         if not len(tree):
             return
         first = tried = later = later_tried = 0
+        # Each accepted node, and the root, has one observation of α: whether its first child was accepted.
+        # (Any child, if the policy drafts no siblings itself.) Otherwise the later children up to the
+        # accepted one, or all if none was accepted, are observations of β.
         for node in (ROOT, *path):
             siblings = tree.children(node)
             if not siblings:
@@ -155,10 +165,10 @@ class StepLength:
 
 
 class DoublingLength:
-    """Chains for drafts that cost nothing and are right or wrong for long stretches, as a prediction is.
+    """Chains for drafts that cost nothing and are right or wrong for long stretches, as predictions are.
 
-    A fully accepted draft is followed by one twice as long, a rejected one by a short one; neither exceeds
-    what pays off at the measured acceptance.
+    The draft after a fully accepted one is twice as long, the draft after a rejected one is short. Neither is
+    longer than pays off at the measured acceptance.
 
     Args:
         cost: measured costs; None if measurements must not be used, so that a seed gives the same answer on
@@ -195,7 +205,7 @@ class DoublingLength:
 
 
 class DrafterChosenLength:
-    """Leaves the length to the drafter, and provides the function that says what pays off.
+    """Leaves the length to the drafter, and gives it the function that returns how many tokens pay off.
 
     Args:
         cost: measured costs; None if measurements must not be used.

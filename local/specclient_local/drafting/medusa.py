@@ -59,7 +59,7 @@ class MedusaDrafter(Drafter):
         return True
 
     def propose(self, sequences: Seq[Sequence], shapes: Seq[DraftShape]) -> list[TokenTree]:
-        """Draft trees of these shapes; empty ones if the target has read no token yet."""
+        """Draft trees of these shapes; empty ones if the target's cache is still empty."""
         return draft_batched(self, sequences, shapes)
 
     @torch.inference_mode()
@@ -92,7 +92,7 @@ class MedusaDrafter(Drafter):
 def _with_previous_position(rows: Tensor) -> Tensor:
     """Return ``[heads, V]`` scores of the last position, mixed with the previous position's if it is given.
 
-    What head k says of a token, head k + 1 said of it one position before.
+    Head k at this position and head k + 1 at the previous one predict the same token.
 
     Args:
         rows: ``[1 or 2, heads, V]`` logits.

@@ -1,4 +1,4 @@
-"""The drafters that need no model, by method. Every engine has them, a plainly loaded one too."""
+"""The drafters that need no model, by method. Every engine has them, whatever it was loaded with."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ MODELLESS_DRAFTERS: Mapping[Method, Callable[[], Drafter]] = {
     "prediction": PredictionDrafter,
     "ngram": NgramDrafter,
 }
-"""The class of each drafter. The speculator adds them, the loader takes the target's costs for their rounds,
-and ``specclient local pick`` and ``local bench`` compare those that an engine can be loaded with.
+"""The class of each drafter.
+
+The speculator adds them all, and the loader uses the target's costs for their rounds. ``specclient local
+pick`` and ``local bench`` measure those that an engine can be loaded with.
 """
 
 MODELLESS_ENGINE_METHODS: tuple[EngineMethod, ...] = tuple(

@@ -1,8 +1,8 @@
-"""N-gram lookup: drafts what followed the last time that the sequence's end occurred before.
+"""N-gram lookup: finds an earlier occurrence of the last tokens, and drafts the tokens that followed it.
 
 Prompt lookup (github.com/apoorvumang/prompt-lookup-decoding), over prompt and answer. The longest match is
-used, of equal ones the latest. How many tokens are copied depends on how well matches of that length were
-accepted in this request.
+used, the latest of equal ones. The number of copied tokens depends on the acceptance of matches of that
+length in this request.
 """
 
 from __future__ import annotations
@@ -12,56 +12,60 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
 from specclient_local.drafting.drafter import Drafter, DrafterChosenChain, DraftShape
+from specclient_local.drafting.suffix_index import LONGEST_MATCH, RUN_SIZES
 from specclient_local.model.pass_input import MAX_PASS_ROWS
 from specclient_local.request.sequence import Sequence
 from specclient_local.request.token_tree import TokenTree
 
-_SIZES = (4, 2, 1)
 _MAX_CANDIDATES = 8
 """Maximum number of earlier occurrences that a search compares."""
 
-LONGEST_MATCH = 16
-"""Maximum length of a match, in tokens."""
-
 _CLASSES = (2, 4, 8, 16)
+"""Least lengths of the second and further classes of matches; each class has an acceptance of its own."""
+
 _PRIOR = (0.4, 0.6, 0.75, 0.85, 0.97)
 _WEIGHT = 4.0
+"""Prior acceptance of each class, and the number of observations that it counts as."""
+
 _DECAY = 0.97
+"""Factor by which earlier observations of a class fade with each draft."""
+
 _PROBE_EVERY = 16
 _PROBE_LENGTH = 2
+"""While copying does not pay off, every 16th match copies 2 tokens, to notice when it does again."""
 
 
 class NgramIndex:
     """Finds earlier occurrences of the end of a token list, in time that does not grow with its length.
 
-    A hash table keeps the last position behind each run of four, two and one tokens; each position links to
-    the one before it behind the same run, as in the hash chains of deflate (RFC 1951 §4). A search follows a
+    A hash table keeps the last position after each run of four, two and one tokens; each position links to
+    the previous one after the same run, as in the hash chains of deflate (RFC 1951 §4). A search follows a
     few links; a token costs three entries.
     """
 
     def __init__(self) -> None:
         self.tokens: list[int] = []
         self._last: dict[tuple[int, ...], int] = {}
-        self._before = {size: array("i") for size in _SIZES}
+        self._before = {size: array("i") for size in RUN_SIZES}
 
     def append(self, token: int) -> None:
         """Append a token."""
-        # The runs that ended here now have a continuation.
-        behind = len(self.tokens)
-        for size in _SIZES:
+        # Runs are indexed when the token after them is known; its position is their continuation.
+        position = len(self.tokens)
+        for size in RUN_SIZES:
             before = -1
-            if behind >= size:
-                run = tuple(self.tokens[behind - size :])
+            if position >= size:
+                run = tuple(self.tokens[position - size :])
                 before = self._last.get(run, -1)
-                self._last[run] = behind
+                self._last[run] = position
             self._before[size].append(before)
         self.tokens.append(token)
 
     def find(self) -> tuple[int, int] | None:
-        """Return the position behind the best earlier match of the end, and the match's length; None if there
+        """Return the position after the best earlier match of the end, and the match's length; None if there
         is none.
         """
-        for size in _SIZES:
+        for size in RUN_SIZES:
             place = self._last.get(tuple(self.tokens[-size:]), -1) if len(self.tokens) > size else -1
             if place < 0:
                 continue
@@ -101,9 +105,14 @@ class MatchAcceptance:
     _tried: list[float] = field(default_factory=lambda: [_WEIGHT] * len(_PRIOR))
     _idle: int = 0
 
-    def levels(self, matched: int, shape: DrafterChosenChain) -> int:
-        """Return how many tokens to copy after a match: as many as pay off; if none do, a few now and
-        then.
+    def copied_length(self, matched: int, shape: DrafterChosenChain) -> int:
+        """Return the number of tokens to copy after a match.
+
+        It is the number that pays off; if none does, a few are copied now and then, as a probe.
+
+        Args:
+            matched: length of the match.
+            shape: the longest chain, and the function that returns how many tokens pay off.
         """
         at = _class(matched)
         worth = min(shape.worth(self._accepted[at] / self._tried[at]), shape.depth)
@@ -120,6 +129,7 @@ class MatchAcceptance:
 
 
 def _class(matched: int) -> int:
+    """Return the class of a match, by its length."""
     return sum(matched >= least for least in _CLASSES)
 
 
@@ -138,7 +148,7 @@ class NgramState:
 
 
 class NgramDrafter(Drafter):
-    """Drafts tokens that followed before. They are picked, not drawn (one-hot q), and need no model."""
+    """Drafts the tokens that followed an earlier occurrence. They are picked, not drawn, so q is one-hot."""
 
     length = "own"
     device_rounds = True
@@ -164,7 +174,7 @@ class NgramDrafter(Drafter):
             return TokenTree()
         place, state.matched = found
         length = (
-            state.acceptance.levels(state.matched, shape)
+            state.acceptance.copied_length(state.matched, shape)
             if isinstance(shape, DrafterChosenChain)
             else len(shape)
         )

@@ -19,8 +19,8 @@ from specclient_local.request.sequence import Sequence
 
 DEFAULT_DRAFT_LENGTH = 4
 _GROWN_NODES_PER_LEVEL = 3
-"""Nodes to keep per level of a grown tree. Medusa keeps the maximum, as its authors do: its levels cost no
-passes."""
+"""Nodes to keep per level of a grown tree. A Medusa tree keeps the maximum number, as its authors' does,
+because its levels need no further passes."""
 
 
 def length_policy_for(
@@ -28,8 +28,8 @@ def length_policy_for(
 ) -> LengthPolicy:
     """Return the length policy of a request.
 
-    For a sampled request with a seed, the policy uses neither measured costs nor the load: which random
-    number is used where depends on the drafts, and a seed must give the same answer in any batch, on any run
+    The policy of a sampled request with a seed uses neither measured costs nor the load. The drafts determine
+    which random number is used for which token, and a seed must give the same answer in any batch, in any run
     and on any machine.
 
     Args:

@@ -1,7 +1,8 @@
 """Drafts from a predicted answer that the request brings (OpenAI, "Predicted Outputs").
 
-The next tokens of the prediction are the draft. Where the answer departs from the prediction, the position at
-which it continues is searched for: an edited file is mostly the file.
+The next tokens of the prediction are the draft. When the answer departs from the prediction, the drafter
+searches for the position from which the answer follows it again, because an edited file is mostly the
+original.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence as Seq
 
 from specclient_local.drafting.drafter import Drafter, DraftShape
-from specclient_local.drafting.suffix_index import LONGEST_CONTEXT, SuffixIndex
+from specclient_local.drafting.suffix_index import LONGEST_MATCH, SuffixIndex
 from specclient_local.request.sequence import Sequence
 from specclient_local.request.token_tree import TokenTree
 
@@ -46,7 +47,7 @@ class PredictionDrafter(Drafter):
         return trees
 
     def commit(self, sequence: Sequence, tree: TokenTree, path: list[int]) -> None:
-        """Record the outcome, and require longer matches after a wrong position."""
+        """Record the outcome, and require a longer match next time if the position was wrong."""
         if len(tree) and sequence.prediction is not None:
             place = self._places[sequence.cache_slot]
             sequence.prediction.count(range(place.at, place.at + len(tree)), len(path))
@@ -87,7 +88,7 @@ class PredictionCursor:
                 self.lost = True
         self._read = len(sequence)
         if self.lost:
-            recent = max(self._prompt, self._read - LONGEST_CONTEXT)
+            recent = max(self._prompt, self._read - LONGEST_MATCH)
             self._search(sequence[recent:], departed=departed)
 
     def next(self, length: int) -> list[int]:
@@ -96,7 +97,7 @@ class PredictionCursor:
 
     def record(self, accepted: int) -> None:
         """Require a longer match next time if the whole proposal was rejected."""
-        self._needed = 1 if accepted else min(self._needed + 1, LONGEST_CONTEXT)
+        self._needed = 1 if accepted else min(self._needed + 1, LONGEST_MATCH)
 
     def _search(self, context: list[int], *, departed: bool) -> None:
         found = self._index.find(context, self.at)

@@ -1,6 +1,6 @@
-"""Drafts by a small model with another tokenizer, by way of text.
+"""Drafts by a small model with another tokenizer: its text is encoded again by the target's tokenizer.
 
-The draft continues the text so far greedily. Its text is encoded by the target's tokenizer behind the
+The small model continues the text so far greedily. The target's tokenizer encodes this continuation after the
 existing tokens, and the tokens that decode to exactly that text are proposed (string-level exact match: Timor
 et al., arXiv 2502.05202, algorithm 2). They are picked, not drawn, so q is one-hot and verification is exact
 at any temperature.
@@ -83,7 +83,9 @@ class RetokenisedDrafter(Drafter):
             0 if each.stream.flush() else min(_MAX_DRAFT_TOKENS, ceil(len(shape) * self._ratio) + 1)
             for each, shape in zip(state, shapes, strict=True)
         ]
-        for each in state:  # tokens without text or with part of a character add nothing to draft from
+        # A draft begins with a token that is not in the cache. If the target's new tokens have no text, or
+        # only part of a character, they bring none, so the last token is read again.
+        for each in state:
             self._forget(each.shadow, len(each.shadow.tokens) - 1)
         trees = self.model.propose([each.shadow for each in state], [chain(count) for count in steps])
         proposed: list[TokenTree] = []

@@ -1,7 +1,7 @@
 """The cost of a round, from measured seconds of passes: by draft shape, batch and context.
 
-The unit is one plain step of the target for one sequence early in its context. In a batch, rows are what
-costs; far into a context, attention takes a growing share.
+The unit is one plain step of the target for one sequence early in its context. The cost of a batch grows with
+its rows, and the share of attention grows with the context.
 """
 
 from __future__ import annotations
@@ -82,13 +82,16 @@ class RoundCosts:
         nothing.
         """
         sequences = drafting + others
+        # Rows that the draft computes in each of its passes: the root, then the nodes of all levels but the
+        # last.
         levels: list[int] = [] if not widths else [1]
         for width in widths[:-1]:
             levels.append(levels[-1] * width)
         tree = shape_size(widths) > len(widths)
         step = self._for_batch(self.draft, self.full_draft, drafting) + (self.level if tree else 0.0)
-        dearer = step / self.draft if self.draft else 1.0
-        drafts = len(levels) * step + (sum(levels) - len(levels)) * self.row * dearer
+        # `row` was measured for one sequence, so it is scaled by the cost of a step in this batch.
+        scale = step / self.draft if self.draft else 1.0
+        drafts = len(levels) * step + (sum(levels) - len(levels)) * self.row * scale
         extra = shape_size(widths) * drafting / sequences  # rows beyond the root, on average
         passes = self._for_batch(
             interpolate_costs(self.verify, extra), interpolate_costs(self.full_verify, extra), sequences

@@ -2,8 +2,8 @@
 
 Token-level intersection (Timor et al., arXiv 2502.05202, algorithm 4): the draft's distribution is restricted
 to common tokens and renormalised before anything is drawn, so each node's q is the distribution from which it
-was drawn, and chains and trees are exact at any temperature. Other tokens of the target are spelled in the
-draft's own tokens for its input.
+was drawn, and chains and trees are exact at any temperature. In the draft's input, the target's other tokens
+are spelled in the draft's own tokens.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Growth of draft trees, level by level: by given widths, or by expanding the most likely nodes.
 
-Widths: siblings are drawn without replacement (SpecInfer, arXiv 2305.09781 §3), each with the q from which it
-was drawn; at temperature 0 they are the most likely tokens. Grown (EAGLE-2, arXiv 2406.16858 §4): on each
-level the nodes with the highest product of probabilities from the root are expanded, and the highest of all
-nodes are kept. Those are picked, not drawn, at any temperature, so their q is one-hot.
+By widths: siblings are drawn without replacement (SpecInfer, arXiv 2305.09781 §3), each with the q from which
+it was drawn; at temperature 0 they are the most likely tokens. Grown (EAGLE-2, arXiv 2406.16858 §4): on each
+level the nodes with the highest product of probabilities from the root are expanded, and of all nodes those
+with the highest product are kept. They are picked, not drawn, at any temperature, so their q is one-hot.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Several drafters at once: their trees are joined into one in which each node keeps its own q.
+"""Several drafters at once: their trees are joined into one, in which each node keeps its own q.
 
-Below each node the drafters' children stand one after another, draft models before the n-gram lookup. Nodes
+The children of a node are in the order of the drafters, draft models before the n-gram lookup. Nodes
 of different drafters are drawn independently, so verification tries each against its own q, as it does one
 drafter's siblings (SpecInfer, arXiv 2305.09781). A picked node (one-hot q) that equals an earlier sibling is
 merged with it, and if it is accepted, the children of both may follow. This is exact because the choice of a

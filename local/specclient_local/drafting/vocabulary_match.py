@@ -26,10 +26,13 @@ METHOD_DESCRIPTIONS: Mapping[VocabularyMethod, str] = {
 """How a draft with another vocabulary is used, in words."""
 
 _MIN_COMMON_SHARE = 0.5
-"""Minimum share of a text's tokens that must be common to use ``shared``. Its drafts then end at each token
-that is not common; re-tokenised drafts do not, but are greedy at any temperature. The bundled draft with
-fewer and fewer merges, at temperature 1: mean accepted length 2.3 against 1.6 where all tokens are common,
-1.8 against 1.4 at 0.7, 1.5 against 1.3 at 0.5; greedy, the same."""
+"""Minimum share of a text's tokens that must be common to use ``shared``.
+
+A ``shared`` draft is rejected wherever the target's token is not common. A ``retokenised`` one is not, but it
+is greedy at any temperature. Mean accepted length of the bundled draft with fewer and fewer merges, at
+temperature 1, ``shared`` against ``retokenised``: 2.3 and 1.6 if all tokens are common, 1.8 and 1.4 at a
+share of 0.7, 1.5 and 1.3 at 0.5. With greedy decoding they are equal.
+"""
 
 _TEXT = """\
 The quick brown fox didn't jump over 13 lazy dogs; it walked around them, slowly, and that took 2.5 minutes.
@@ -53,7 +56,7 @@ class CommonTokens:
 
     Attributes:
         target, draft: ``[C]`` their ids in each vocabulary.
-        spelled: for each id of the target, what the draft reads: the same token, or tokens of the same bytes.
+        spelled: the draft's input for each id of the target: the same token, or tokens of the same bytes.
     """
 
     target: NDArray[np.int64]
@@ -86,7 +89,7 @@ class VocabularyCompatibility:
     Attributes:
         difference: the difference between the two, the target's first.
         way: how it is used, or ``refused``.
-        said: the same in words, or why it is refused and what to do instead.
+        said: ``way`` in words; for ``refused`` the reason, and what to do instead.
     """
 
     difference: str

@@ -1,23 +1,24 @@
-"""Batches of texts: sorted by length, so that little is padded, and bounded in size."""
+"""Batches of texts: of bounded size, and of similar lengths, so that little padding is computed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-#: Parameters × tokens of a batch on a CPU: about a second of one core, after which others may go on, and a
-#: cancelled request ends.
+#: Parameters × tokens of a batch on a CPU: about a second of one core. Other requests wait at most this long,
+#: and a cancelled request ends within it.
 _CPU_WORK = 2**34
-#: Tokens of a batch, with padding: on a CPU fewer make the matrix products slow, and more save no time.
+#: Minimum and maximum tokens of a batch on a CPU, with padding: with fewer, matrix products are inefficient;
+#: more save no time.
 _CPU_TOKENS = (512, 8192)
 _DEVICE_TOKENS = 32_768
 
 
 def batch_tokens(parameters: int, *, on_cpu: bool) -> int:
-    """Return the most tokens of a batch, with padding; a longer text is a batch by itself.
+    """Return the maximum tokens of a batch, with padding; a longer text is a batch by itself.
 
     Args:
-        parameters: of the model.
-        on_cpu: whether a CPU runs it.
+        parameters: number of the model's parameters.
+        on_cpu: whether the model runs on a CPU.
     """
     if not on_cpu:
         return _DEVICE_TOKENS
@@ -29,8 +30,8 @@ def batches(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
     """Yield the indices of each batch's texts, the longest texts first.
 
     Args:
-        lengths: tokens of each text.
-        tokens: the most tokens of a batch, counted as texts × longest text.
+        lengths: number of tokens of each text.
+        tokens: maximum tokens of a batch, counted as number of texts × length of the longest.
     """
     batch: list[int] = []
     for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):

@@ -29,7 +29,7 @@ class EmbeddedTexts:
 
     Attributes:
         vectors: ``[texts, dimensions]`` float32.
-        tokens: of all texts, with special ones and those of prompts.
+        tokens: number of tokens of all texts, including special ones and those of prompts.
         engine_s: seconds that the model worked.
     """
 
@@ -39,20 +39,20 @@ class EmbeddedTexts:
 
 
 class Embedder:
-    """An embedding model that is loaded. All methods are thread-safe.
+    """A loaded embedding model. All methods are thread-safe.
 
     A forked child may continue to use it; requests in flight stay with the parent.
 
     Args:
         encoder: the model.
         tokenizer: its tokenizer.
-        limit: the most tokens of a text.
-        batch_tokens: the most tokens of a batch, with padding.
+        limit: maximum tokens of a text.
+        batch_tokens: maximum tokens of a batch, with padding.
         threads: torch threads while it computes.
         clock: returns monotonic seconds.
 
     Attributes:
-        limit: as given.
+        limit: maximum tokens of a text.
         unfinished: the number of requests that wait or run.
         busy_s: seconds its model has worked so far.
     """
@@ -95,7 +95,7 @@ class Embedder:
         """Return the text that is put before inputs.
 
         Args:
-            name: of a prompt of the checkpoint; None for its default one.
+            name: name of one of the checkpoint's prompts; None for its default one.
 
         Raises:
             BadRequestError: no prompt has this name.
@@ -106,7 +106,7 @@ class Embedder:
             return ""
         if name not in layout.prompts:
             known = ", ".join(sorted(layout.prompts)) or "none"
-            error = BadRequestError(f"prompt_name is {name!r}; the prompts of the model are: {known}.")
+            error = BadRequestError(f"prompt_name is {name!r}; the prompts of the model are {known}.")
             error.param = "prompt_name"
             raise error
         return layout.prompts[name]
@@ -115,9 +115,10 @@ class Embedder:
         """Return the tokens of a text.
 
         Args:
-            text: to embed.
-            prompt: put before it.
-            truncate: the tokens that a longer text is cut to; None refuses a text beyond :attr:`limit`.
+            text: the text to embed.
+            prompt: the prompt that is put before it.
+            truncate: number of tokens to which a longer text is cut; None refuses a text beyond
+                :attr:`limit`.
 
         Raises:
             ContextOverflowError: the text is too long.
@@ -126,11 +127,15 @@ class Embedder:
         return self._tokenizer.encode(text, prompt, limit, truncate=truncate is not None)
 
     def checked(self, ids: Sequence[int], *, truncate: int | None = None) -> TextTokens:
-        """Return a caller's token ids, which are used as they are.
+        """Check token ids that a request gives in place of a text, and return them.
+
+        Args:
+            ids: the token ids.
+            truncate: as in :meth:`tokens_of`.
 
         Raises:
-            BadRequestError: an id is none of the model's.
-            ContextOverflowError: there are too many.
+            BadRequestError: an id is not in the model's vocabulary.
+            ContextOverflowError: there are too many ids.
         """
         most = self._encoder.vocabulary
         wrong = next((token for token in ids if not 0 <= token < most), None)
@@ -140,18 +145,21 @@ class Embedder:
             raise error
         limit = self.limit if truncate is None else min(truncate, self.limit)
         if len(ids) > limit and truncate is None:
-            raise ContextOverflowError(f"an input has {len(ids)} tokens, but the model takes {limit}.")
+            raise ContextOverflowError(
+                f"an input has {len(ids)} tokens, but the model takes {limit}: shorten it, or set "
+                "truncate_prompt_tokens to -1 to embed its beginning alone."
+            )
         return TextTokens(tuple(ids[:limit]))
 
     async def embed(self, texts: Sequence[TextTokens], dimensions: int | None = None) -> EmbeddedTexts:
         """Return the embeddings of texts.
 
-        The requests' batches take turns. A cancelled request ends after its batch that runs.
+        Batches of concurrent requests are computed in turn. A cancelled request ends after its current batch.
 
         Args:
-            texts: the tokens of each.
-            dimensions: the first numbers of each embedding that are kept; scaled to length 1 again where the
-                model's are. None keeps all.
+            texts: the tokens of each text.
+            dimensions: number of leading components of each embedding to keep; None keeps all. If the model's
+                embeddings have length 1, the shortened ones are scaled to length 1 again.
 
         Raises:
             EngineError: the embedder is closed, or the model failed.

@@ -1,8 +1,9 @@
 """The modules of a sentence-transformers checkpoint, read from its JSON files as untrusted input.
 
 The format is that of the ``sentence-transformers`` package: ``modules.json`` lists a model of the
-transformers library, a pooling of its hidden states, and what is done with the pooled vector. Code from a
-checkpoint is never run, so that only the package's own modules are known. This module does not import torch.
+transformers library, a pooling of its hidden states, and the steps that transform the pooled vector. Code
+from a checkpoint is never run, so only the package's own modules are supported. This module does not import
+torch.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from specclient_local.model.checkpoint_files import (
 )
 
 MODULES_FILE = "modules.json"
-#: Largest size of a vector, of hidden states or of a pooled one.
+#: Maximum size of a hidden state or of a pooled vector.
 MAX_DIMENSIONS = 2**17
 #: Largest ``max_seq_length``, in tokens.
 MAX_TOKENS = 2**24
@@ -49,7 +50,8 @@ _LENGTH_FILES = tuple(
     f"sentence_{kind}_config.json"
     for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
-#: Tables of arguments for the library's loaders, which would change what is computed.
+#: Tables of arguments for the library's loaders. Most arguments would change the embeddings; they are
+#: refused.
 _LOADER_ARGUMENTS = (
     "processing_kwargs",
     "config_args",
@@ -62,11 +64,11 @@ _HARMLESS_ARGUMENTS = frozenset({"trust_remote_code", "padding_side", "use_fast"
 
 @dataclass(frozen=True, slots=True)
 class PoolingLayout:
-    """How hidden states become one vector.
+    """The pooling of hidden states to one vector.
 
     Attributes:
         hidden_size: size of a hidden state.
-        modes: of :data:`POOLING_MODES`; the vectors of several are concatenated.
+        modes: one or more of :data:`POOLING_MODES`; the vectors of several modes are concatenated.
         include_prompt: whether the tokens of a prompt are pooled, too.
     """
 
@@ -108,12 +110,12 @@ class EmbeddingLayout:
     """The computation of a checkpoint.
 
     Attributes:
-        folder: of the checkpoint.
+        folder: the checkpoint's folder.
         transformer: folder of the transformers model and its tokenizer.
-        pooling: of the model's hidden states.
-        steps: what is done with the pooled vector, in order.
+        pooling: the pooling of the model's hidden states.
+        steps: the steps that transform the pooled vector, in order.
         dimensions: size of an embedding.
-        max_tokens: tokens of a text, with special ones; None leaves it to model and tokenizer.
+        max_tokens: maximum tokens of a text, with special ones; None leaves it to model and tokenizer.
         length_file: the file that states ``max_tokens``, for error messages.
         lower_case: whether texts are changed to lower case before they are tokenised.
         prompts: texts that are put before an input, by name.
@@ -168,7 +170,7 @@ def read_layout(folder: Path) -> EmbeddingLayout:
     for name, place in others[1:]:
         if name not in _STEPS:
             raise CheckpointError(
-                f"{path}: module {name} stands after Pooling; there may be {', '.join(_STEPS)}."
+                f"{path}: module {name} follows Pooling; supported there are {', '.join(_STEPS)}."
             )
         step = _STEPS[name](place, size)
         if isinstance(step, DenseLayout):
@@ -194,7 +196,7 @@ def read_layout(folder: Path) -> EmbeddingLayout:
 def _rows(path: Path) -> list[Any]:
     rows = read_json_list(path)
     if not 1 <= len(rows) <= _MAX_MODULES:
-        raise CheckpointError(f"{path} lists {len(rows)} modules; there may be 1 to {_MAX_MODULES}.")
+        raise CheckpointError(f"{path} lists {len(rows)} modules; supported are 1 to {_MAX_MODULES}.")
     return rows
 
 
@@ -250,7 +252,7 @@ def _size(raw: Mapping[str, Any], path: Path, *names: str) -> int:
 
 
 def _check_input(path: Path, raw: Mapping[str, Any]) -> None:
-    """Refuse modules that read or write something else than the pooled vector."""
+    """Refuse a module that reads or writes anything but the pooled vector."""
     for name in ("module_input_name", "module_output_name"):
         if raw.get(name) not in (None, "sentence_embedding"):
             raise CheckpointError(

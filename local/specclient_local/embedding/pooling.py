@@ -9,7 +9,7 @@ from torch import Tensor
 
 from specclient_local.embedding.layout import PoolingLayout
 
-#: Least divisor of a mean: a text without pooled tokens has a vector of zeros.
+#: Minimum divisor of a mean, so that a text without pooled tokens gets a vector of zeros.
 _LEAST = 1e-9
 
 
@@ -19,9 +19,9 @@ def pool(layout: PoolingLayout, hidden: Tensor, lengths: Tensor, prompts: Tensor
     Args:
         layout: the modes.
         hidden: ``[B, L, H]`` hidden states; tokens come first, padding last.
-        lengths: ``[B]`` tokens of each text.
-        prompts: ``[B]`` tokens of the prompt at the beginning of each text, which count as pooled tokens
-            unless ``layout.include_prompt``.
+        lengths: ``[B]`` number of tokens of each text.
+        prompts: ``[B]`` number of prompt tokens at the beginning of each text. They are pooled only if
+            ``layout.include_prompt``.
 
     Returns:
         ``[B, H × modes]``, in float32.

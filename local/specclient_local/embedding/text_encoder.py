@@ -26,7 +26,7 @@ from specclient_local.model.checkpoint_files import (
 from specclient_local.model.hf.attention import quiet_transformers
 from specclient_local.model.weights import check_values, count_numbers
 
-#: Parameters that transformers' models have beside the hidden states, and that nothing here uses.
+#: Prefixes of parameters that the hidden states do not need; a checkpoint may lack them.
 _UNUSED = ("pooler.",)
 #: Tokens of a text for a model without a maximum of its own.
 _DEFAULT_LIMIT = 8192
@@ -36,15 +36,15 @@ class TextEncoder:
     """Computes embeddings of token ids.
 
     Args:
-        layout: of the checkpoint.
-        dtype: of computation, one of ``config.DTYPES``; pooling and the steps after it are in float32.
-        device: where it runs.
+        layout: the modules of the checkpoint.
+        dtype: data type of computation, one of ``config.DTYPES``; pooling and later steps are in float32.
+        device: device that it runs on.
 
     Attributes:
         vocabulary: number of token ids of the model.
 
     Raises:
-        CheckpointError: one line that names the file and what is wrong with it.
+        CheckpointError: the checkpoint is invalid; one line that names the file and the problem.
     """
 
     def __init__(self, layout: EmbeddingLayout, dtype: str, device: torch.device) -> None:
@@ -61,7 +61,10 @@ class TextEncoder:
         self._padding = config.pad_token_id if isinstance(config.pad_token_id, int) else 0
 
     def limit(self, tokenizer_limit: int | None) -> int:
-        """Return the most tokens of a text: what the checkpoint states, else what model and tokenizer allow.
+        """Return the maximum tokens of a text: the checkpoint's, else the smaller of model's and tokenizer's.
+
+        Args:
+            tokenizer_limit: the tokenizer's maximum; None if it states none.
 
         Raises:
             CheckpointError: the checkpoint states more than the model has positions for.
@@ -197,9 +200,9 @@ def _check_report(folder: Path, report: Any) -> None:
 
 
 def _position_rows(net: PreTrainedModel) -> int | None:
-    """Return the number of a model's learned positions; None where it computes them.
+    """Return the number of a model's learned positions; None if its positions are computed.
 
-    Models of RoBERTa's kind (XLM-R, MPNet) count positions from the one after the padding's.
+    Models like RoBERTa (XLM-R, MPNet) number positions from one after the padding's on.
     """
     for name, module in net.named_modules():
         if isinstance(module, nn.Embedding) and name.endswith("position_embeddings"):

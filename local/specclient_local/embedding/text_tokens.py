@@ -15,9 +15,9 @@ from specclient_local.embedding.layout import EmbeddingLayout
 from specclient_local.model.checkpoint_files import check_files, one_line, read_json
 from specclient_local.model.hf.attention import quiet_transformers
 
-#: Characters of a text that is encoded without releasing the GIL; see ``model/tokenizer.py``.
+#: Maximum characters of a text that is encoded without releasing the GIL; see ``model/tokenizer.py``.
 _BRIEF = 16_384
-#: JSON files of the tokenizer, which transformers reads without bounds of its own.
+#: JSON files of the tokenizer. They are checked here, because transformers sets no limits of its own.
 _FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 
 
@@ -26,7 +26,7 @@ class TextTokens:
     """The tokens of one text.
 
     Attributes:
-        ids: with special tokens and those of the prompt.
+        ids: token ids, including special tokens and the prompt's.
         prompt: number of tokens at the beginning that belong to the prompt.
     """
 
@@ -38,10 +38,10 @@ class TextTokenizer:
     """The tokenizer of an embedding checkpoint, as the transformers library makes it.
 
     Args:
-        layout: of the checkpoint.
+        layout: the modules of the checkpoint.
 
     Attributes:
-        own_limit: the tokens of a text that the tokenizer itself allows; None if it states none.
+        own_limit: the tokenizer's own maximum of tokens of a text; None if it states none.
 
     Raises:
         CheckpointError: a file of the tokenizer is invalid.
@@ -73,7 +73,7 @@ class TextTokenizer:
         self._added = self._library.num_special_tokens_to_add(is_pair=False)
         self._prompts: dict[str, int] = {}
         stated = made.model_max_length
-        # The library states an absurd number where a checkpoint states none.
+        # The library has a huge number if the checkpoint states none.
         self.own_limit: int | None = int(stated) if 0 < stated < 2**24 else None
         if layout.lower_case:
             self._change_to_lower_case()
@@ -87,13 +87,13 @@ class TextTokenizer:
         """Return the tokens of a text with a prompt before it.
 
         Args:
-            text: to embed.
-            prompt: put before the text; empty for none.
+            text: the text to embed.
+            prompt: the prompt that is put before the text; empty for none.
             limit: the allowed number of tokens, with special ones.
-            truncate: cut a longer text to the limit.
+            truncate: whether to cut a longer text to the limit.
 
         Raises:
-            ContextOverflowError: the text is longer and not to be cut.
+            ContextOverflowError: the text is longer, and ``truncate`` is false.
         """
         encoding = self._encoded(prompt + text)
         if len(encoding) + self._added > limit:
@@ -114,7 +114,7 @@ class TextTokenizer:
         return encoding
 
     def _prompt_tokens(self, prompt: str) -> int:
-        """Return the tokens of a prompt with the special ones before it, but without one at its end."""
+        """Return the number of tokens of a prompt, with special tokens before it but not after it."""
         if prompt not in self._prompts:
             ids: Sequence[int] = self._library.encode(prompt, add_special_tokens=True).ids
             self._prompts[prompt] = len(ids) - (bool(ids) and ids[-1] in self._special)

@@ -26,7 +26,7 @@ class Timings:
         queue_s: the wait for a slot.
         prefill_s: the models' work on the prompt.
         decode_s: the request's share of the models' work in rounds.
-        ttft_s: from arrival to the first token, queueing included.
+        ttft_s: the time from arrival to the first token, queueing included.
     """
 
     queue_s: float
@@ -219,8 +219,8 @@ class AnswerText:
             count -= len(text)
         return out
 
-    def read(self) -> Piece:
-        """End an answer without tokens; only the prompt's scores were requested."""
+    def end_without_tokens(self) -> Piece:
+        """End an answer to a request for the prompt's scores alone."""
         self.sequence.finish_reason = "length"
         return self.push((), ())
 

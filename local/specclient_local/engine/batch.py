@@ -70,11 +70,11 @@ class Batch:
         for sequence in self.scheduler.admit(self._speculator.place):
             self._jobs[sequence.id].answer.clock.granted = now
         events: list[EventDelivery] = []
-        for sequence in self.scheduler.readers(self._speculator.chunk):
-            events += self._read(self._jobs[sequence.id])
+        for sequence in self.scheduler.next_prefills(self._speculator.chunk):
+            events += self._prefill(self._jobs[sequence.id])
         return events + self._round([self._jobs[sequence.id] for sequence in self.scheduler.ready])
 
-    def _read(self, job: RunningRequest) -> list[EventDelivery]:
+    def _prefill(self, job: RunningRequest) -> list[EventDelivery]:
         """Prefill a chunk of a request's prompt; return an event if that ends the request."""
         begun = self._clock()
         try:
@@ -88,7 +88,7 @@ class Batch:
             job.answer.clock.prefill_s += seconds
         if ready and job.sequence.limit == 0:
             self.drop(job)
-            return [(job, job.answer.read())]
+            return [(job, job.answer.end_without_tokens())]
         if ready:
             self.scheduler.begin(job.sequence)
         return []
@@ -101,6 +101,7 @@ class Batch:
         outcomes = self._outcomes([job.sequence for job in jobs])
         now = self._clock()
         self.busy_s += now - begun
+        # The time of the shared pass is divided in proportion to each request's rows.
         rows = [outcome.rows if isinstance(outcome, RoundResult) else 1 for outcome in outcomes]
         share = (now - begun) / sum(rows)
         events: list[EventDelivery] = []
@@ -121,7 +122,7 @@ class Batch:
         """Drop the oldest half of a full context and queue the rest for prefill in the same slot."""
         self._speculator.end(sequence)
         sequence.slide()
-        self.scheduler.reread(sequence)
+        self.scheduler.prefill_again(sequence)
 
     def _outcomes(self, sequences: Seq[Sequence]) -> Seq[RoundOutcome]:
         try:

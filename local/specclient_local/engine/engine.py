@@ -189,10 +189,9 @@ class Engine:
         return generation
 
     def generate_many(self, prompt: Prompt, n: int, **params: Unpack[Parameters]) -> list[Generation]:
-        """Generate ``n`` answers to a prompt, concurrently as slots allow. The prompt is prefilled once.
+        """Generate ``n`` answers to a prompt, as many at a time as slots allow; the prompt is prefilled once.
 
-        No more requests than that, and a few in addition, are held at a time.
-
+        Only a few further requests are queued at a time, so the memory for them does not depend on ``n``.
         With a ``seed``, answer i equals ``generate`` with ``seed + i``, so the answers differ and are
         reproducible. If one request fails, the others are cancelled.
 
@@ -205,7 +204,7 @@ class Engine:
             BadRequestError, ContextOverflowError, RateLimitError, EngineError: see :meth:`generate`.
         """
         check("n", n, "an integer of at least 1", integer(1))
-        self._worker.outside_sinks("generate_many()")
+        self._worker.check_outside_sink("generate_many()")
         events: queue.SimpleQueue[tuple[int, AnswerEvent]] = queue.SimpleQueue()
         seed, numbers = params.get("seed"), dict[int, int]()  # of open requests, by answer
         answers: dict[int, Generation] = {}
@@ -254,7 +253,7 @@ class Engine:
 
         Closing the iterator early cancels the request. Arguments and errors are those of :meth:`generate`.
         """
-        self._worker.outside_sinks("stream() or generate()")
+        self._worker.check_outside_sink("stream() or generate()")
         events: queue.SimpleQueue[AnswerEvent] = queue.SimpleQueue()
         number = self.add(prompt, events.put, **params)
         self._worker.start()
@@ -274,8 +273,8 @@ class Engine:
 
         Args:
             prompt: text or token ids.
-            turn: held while the request enters the engine. Requests that share one enter in the order in
-                which they ask for it, whatever time their grammars and prompts take to read.
+            turn: a lock that is held until the request is queued. Requests that share it are queued in the
+                order in which they acquire it, however long their prompts and grammars take to process.
             params: fields of :class:`~specclient_local.request.params.SamplingParams`.
         """
         loop = asyncio.get_running_loop()

@@ -15,7 +15,7 @@ from specclient_local.engine.answer import AnswerText, EventSink, RequestClock, 
 from specclient_local.request.params import SamplingParams
 
 _ON_LOOP = 4096
-"""Characters, or token ids, of a text that is read in the event loop; a longer one is read in a thread."""
+"""Characters, or token ids, of a text that is processed in the event loop; a longer one needs a thread."""
 
 
 class RequestBuilder:
@@ -53,9 +53,9 @@ class RequestBuilder:
     async def build_off_loop(self, prompt: Prompt, sink: EventSink, params: SamplingParams) -> RunningRequest:
         """Return a request as :meth:`build` does, without blocking the event loop for long.
 
-        Reading and compiling a grammar takes milliseconds to seconds, and tokenizing a long text too, so both
-        run in a thread. Grammars that have to be tried out first wait for each other, so that they do not
-        take the threads of others.
+        Parsing and compiling a grammar takes milliseconds to seconds, and so does tokenizing a long text, so
+        both run in a thread. Only one grammar at a time is tried out in the other process, so that such
+        grammars do not occupy the threads that other requests need.
         """
         create = partial(self.build, prompt, sink, params)
         if params.constrained:

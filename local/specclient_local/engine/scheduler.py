@@ -1,4 +1,4 @@
-"""The scheduler: which sequences run, which wait, and whose prompt is prefilled in a step."""
+"""The scheduler: assigns slots to sequences, and chooses the prompts that a step prefills."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Scheduler:
 
     def __init__(self, slots: int) -> None:
         self._free = list(range(slots))
-        self._unread: deque[Sequence] = deque()
+        self._prefilling: deque[Sequence] = deque()
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self.ready: list[Sequence] = []
@@ -48,12 +48,12 @@ class Scheduler:
             self.waiting.popleft()
             self._free.remove(sequence.slot)
             self.running.append(sequence)
-            self._unread.append(sequence)
+            self._prefilling.append(sequence)
             granted.append(sequence)
         return granted
 
-    def readers(self, rows: Callable[[Sequence], int]) -> list[Sequence]:
-        """Return the sequences of which a prompt chunk is prefilled in this step, in turn; at least one.
+    def next_prefills(self, rows: Callable[[Sequence], int]) -> list[Sequence]:
+        """Return the sequences of which this step prefills a chunk of the prompt, in turn; at least one.
 
         Args:
             rows: returns the number of rows of a sequence's next chunk. The sum is at most
@@ -61,28 +61,28 @@ class Scheduler:
         """
         chosen: list[Sequence] = []
         left = PROMPT_ROWS_PER_STEP
-        while self._unread and (not chosen or rows(self._unread[0]) <= left):
-            left -= rows(self._unread[0])
-            chosen.append(self._unread.popleft())
-        self._unread += chosen
+        while self._prefilling and (not chosen or rows(self._prefilling[0]) <= left):
+            left -= rows(self._prefilling[0])
+            chosen.append(self._prefilling.popleft())
+        self._prefilling += chosen
         return chosen
 
     def begin(self, sequence: Sequence) -> None:
         """Add a sequence whose prompt is prefilled to the rounds."""
-        self._unread.remove(sequence)
+        self._prefilling.remove(sequence)
         self.ready.append(sequence)
 
-    def reread(self, sequence: Sequence) -> None:
+    def prefill_again(self, sequence: Sequence) -> None:
         """Remove a sequence from the rounds until its changed prompt is prefilled."""
         self.ready.remove(sequence)
-        self._unread.append(sequence)
+        self._prefilling.append(sequence)
 
     def release(self, sequence: Sequence) -> None:
         """Remove a running or waiting sequence and free its slot."""
         if sequence.slot is None:
             self.waiting.remove(sequence)
             return
-        for group in (self.running, self._unread, self.ready):
+        for group in (self.running, self._prefilling, self.ready):
             if sequence in group:
                 group.remove(sequence)
         self._free.append(sequence.slot)

@@ -18,6 +18,7 @@ from specclient_local.model.torch_threads import computing_with
 
 _LOG = logging.getLogger("specclient")
 _LINGER_S = 2.0
+"""Seconds without work after which the thread ends."""
 
 
 class Worker:
@@ -101,8 +102,11 @@ class Worker:
                 self._cancelled.add(number)
                 self._changed.notify()
 
-    def outside_sinks(self, call: str) -> None:
+    def check_outside_sink(self, call: str) -> None:
         """Check that the caller is not a sink; a sink that waits for the engine would wait forever.
+
+        Args:
+            call: name of the method that was called, for the message.
 
         Raises:
             EngineError: the calling thread is in a step.
@@ -152,7 +156,7 @@ class Worker:
     @contextmanager
     def _owned(self) -> Iterator[None]:
         """Hold the models exclusively."""
-        self.outside_sinks("step()")
+        self.check_outside_sink("step()")
         with self._stepping:
             self._owner = threading.get_ident()
             try:

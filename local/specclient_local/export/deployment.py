@@ -44,7 +44,7 @@ class Deployment:
         method: the speculation method; ``none`` for plain decoding.
         draft: folder or hub id of the draft model or of the heads.
         depth: draft length: the number of levels of the draft tree.
-        widths: child tokens per token, by level of the draft tree; empty for a chain.
+        widths: number of children of each node, by level of the draft tree; empty for a chain.
         context: maximum tokens of prompt and answer together; None for the model's maximum.
         dtype: data type of computation; None for the checkpoint's.
         tensor_parallel: number of devices over which each layer is split.
@@ -139,7 +139,7 @@ class LaunchPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSpec:
-    """The capabilities of a server.
+    """The capabilities of a server, and the function that plans its start.
 
     Attributes:
         name: its name as a value of ``--to``.
@@ -147,14 +147,14 @@ class ServerSpec:
         provider: name of its row in :data:`specclient.providers.PRESETS`.
         port: its default port.
         methods: the server's name of each supported method.
-        missing: the reason why a method is not supported, by method. A configured model may have another
-            method of the engine, which no server has.
+        missing: the reason why a method is not supported, by method. A method that only this package's engine
+            has needs no entry.
         trees: methods that can draft trees; the others draft chains only.
         one_tokenizer: the reason why draft and target must have the same tokenizer; empty if they need not.
-        refused: request parameters that it rejects while it speculates.
+        refused: request parameters that the server rejects while it speculates.
         pipelined: methods that work with pipeline parallelism; None for all.
-        one_split: whether it cannot combine tensor and pipeline parallelism.
-        sources: the pages that document all this.
+        one_split: whether the server cannot combine tensor and pipeline parallelism.
+        sources: the pages that document these capabilities.
         launch: returns the launch plan of a deployment that listens on a port.
     """
 

@@ -17,7 +17,9 @@ from specclient_local.export.deployment import (
 _DOCS = "https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md"
 _OUTTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 _NGRAM = 4
-"""Length of the n-gram that must occur earlier for a draft; the default, 12, rarely occurs."""
+"""Length of the n-gram whose earlier occurrence gives a draft. N-grams of the default length, 12, rarely
+recur.
+"""
 
 
 def _launch(deployment: Deployment, port: int) -> LaunchPlan:

@@ -18,8 +18,9 @@ _DOCS = "https://docs.sglang.io/docs/advanced_features/speculative_decoding"
 def _drafting(deployment: Deployment) -> list[str]:
     """Return the options of speculation; none for plain decoding.
 
-    SGLang requires steps, top-k and draft tokens together. The number of draft tokens includes the root. The
-    others cannot be more than the draft scores: top-k at the first step, its square at each further step.
+    SGLang requires steps, top-k and number of draft tokens together. That number includes the root. The other
+    tokens cannot be more than those that the draft scores: top-k at the first step, its square at each
+    further one.
     """
     if deployment.method == "none":
         return []

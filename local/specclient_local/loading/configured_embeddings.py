@@ -17,7 +17,7 @@ from specclient_local.model.checkpoint_files import read_json
 EmbedderKey = tuple[str, EmbeddingOptions]
 """Identifies an embedder: configured models with the same key share one."""
 
-#: Keys of a table that every model's has by default, with the values that say nothing.
+#: Keys that the settings add to every model's table, with the values that are ignored for embedding models.
 _SHARED_KEYS: Mapping[str, tuple[Any, ...]] = {"method": ("auto",), "draft": (None,), "slots": ()}
 
 
@@ -27,9 +27,9 @@ class ConfiguredEmbedding:
 
     Attributes:
         path: folder or hub id.
-        options: how it is loaded.
-        truncate: whether inputs beyond the context are cut where a request does not say.
-        prompt_name: the prompt of requests that name none; None is the checkpoint's default one.
+        options: the options for loading it.
+        truncate: whether inputs beyond the context are cut if a request does not set it.
+        prompt_name: name of the prompt for requests that name none; None is the checkpoint's default.
     """
 
     path: str
@@ -56,14 +56,14 @@ class ConfiguredEmbedding:
         )
 
     def _layout(self) -> EmbeddingLayout | None:
-        """Return the checkpoint's modules; None where it is not on this machine, or invalid."""
+        """Return the checkpoint's modules; None if it is invalid or not on this machine."""
         try:
             return read_layout(Path(self.path).expanduser())
         except CheckpointError:
             return None
 
     def _context(self, layout: EmbeddingLayout | None) -> int | None:
-        """Return the most tokens of an input, or None where only the loaded model knows it."""
+        """Return the maximum tokens of an input, or None if it is unknown until the model is loaded."""
         if self.options.context is not None or layout is None:
             return self.options.context
         if layout.max_tokens is not None:
@@ -79,8 +79,8 @@ def read_configured_embeddings(settings: Mapping[str, Any]) -> dict[str, Configu
     """Return the embedding models of the ``local`` table, by name.
 
     Args:
-        settings: ``models``, by name: with ``kind = "embedding"``, ``path``, ``truncate``, ``prompt_name``
-            and the fields of :class:`EmbeddingOptions`; and the default ``threads``; all optional.
+        settings: ``models`` (by name: ``kind = "embedding"``, ``path``, ``truncate``, ``prompt_name`` and the
+            fields of :class:`EmbeddingOptions`), and the default ``threads``; all optional.
 
     Raises:
         ConfigurationError: naming the model, the value and what is allowed.

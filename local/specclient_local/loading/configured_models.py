@@ -12,7 +12,7 @@ from specclient.types.backend import BackendModel
 from specclient.types.model_kind import CHAT_KIND
 from specclient_local.loading.configured_embeddings import is_embedding_table
 from specclient_local.loading.options import EngineOptions
-from specclient_local.model.config import BUNDLED, read_config
+from specclient_local.model.config import BUNDLED, read_config, short_name
 from specclient_local.request.params import Method, SamplingParams
 
 EngineKey = tuple[str, EngineOptions]
@@ -28,7 +28,7 @@ class ConfiguredModel:
 
     Attributes:
         path: folder or hub id of the target.
-        options: how it is loaded, and the default method of its requests.
+        options: the options for loading it, and the default method of its requests.
         draft_defaults: ``draft_length`` and ``draft_tree`` of requests that use the default method and set
             neither.
     """
@@ -39,7 +39,7 @@ class ConfiguredModel:
 
     @property
     def key(self) -> EngineKey:
-        """The key of its engine; without the method, since one engine serves all methods of its drafts."""
+        """The key of its engine. The method is no part of it, since one engine serves all methods."""
         return self.path, replace(self.options, method="auto")
 
     @property
@@ -84,7 +84,7 @@ class ConfiguredModel:
     def pair_name(self, method: str | None) -> str:
         """Return the short names of the target and of the drafts that this method uses, joined by ``+``."""
         drafts = {"draft": self.options.draft[:1], "union": self.options.draft}.get(method or "", ())
-        return "+".join(_short(path) for path in (self.path, *drafts))
+        return "+".join(map(short_name, (self.path, *drafts)))
 
     def _context(self) -> int | None:
         """Return the context in tokens, or None where the checkpoint is not on this machine."""
@@ -170,8 +170,3 @@ def _changed(options: EngineOptions) -> dict[str, Any]:
         for option in fields(EngineOptions)
         if (value := getattr(options, option.name)) != option.default
     }
-
-
-def _short(path: str) -> str:
-    """Return a checkpoint's short name: the last two parts of its path, or its hub id."""
-    return "/".join(Path(path).parts[-2:])

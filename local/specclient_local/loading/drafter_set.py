@@ -33,6 +33,9 @@ from specclient_local.model.model_runner import ModelRunner
 from specclient_local.model.native.medusa import native_medusa
 from specclient_local.request.params import Method
 
+MeasuredDrafter = tuple[Drafter, RoundCosts]
+"""A drafter and the costs of its rounds, in units of a plain step."""
+
 
 @dataclass(frozen=True, slots=True)
 class DrafterSet:
@@ -65,8 +68,8 @@ def build_drafters(
     Args:
         target: the loaded target, with all slots free.
         drafts: draft models, in the order in which their proposals are tried.
-        method: the default method, or ``auto``: that of the heads, else ``draft`` with one draft model,
-            ``union`` with several, ``layer_skip`` where layers are named, else ``plain``.
+        method: the default method, or ``auto``: the heads' method, else ``draft`` with one draft model,
+            ``union`` with several, ``layer_skip`` if ``layer_skip`` is set, else ``plain``.
         slots: number of concurrent requests.
         layer_skip: the target's layers that draft: the number of first layers, a list of layers, or
             ``search`` to search for them while requests run.
@@ -81,47 +84,70 @@ def build_drafters(
     """
     if method == "plain":
         return DrafterSet({}, {}, "plain")
-    vocab = target.config.vocab_size
     if isinstance(target, StaticRunner):
         calibration: Calibration = DeviceCalibration(target, slots)
     else:
         calibration = Calibration(target, slots)
-    by_method: dict[Method, Drafter] = {}
+    measured = _model_drafters(target, drafts, foreign or {}, calibration, share=share)
+    if layer_skip is not None:
+        layers = _layer_drafter(target, layer_skip, slots, share=share)
+        measured["layer_skip"] = layers, calibration.draft(layers.runner)
+    measured |= _heads_drafters(target, heads, calibration)
+    by_method = {name: drafter for name, (drafter, _) in measured.items()}
     costs: dict[Method, RoundCosts] = dict.fromkeys(MODELLESS_DRAFTERS, calibration.target)
-    foreign = foreign or {}
+    costs |= {name: cost for name, (_, cost) in measured.items()}
+    return DrafterSet(by_method, costs, _default(method, by_method, len(drafts)))
+
+
+def _model_drafters(
+    target: ModelRunner,
+    drafts: Seq[ModelRunner],
+    foreign: Mapping[int, ForeignDraft],
+    calibration: Calibration,
+    *,
+    share: bool,
+) -> dict[Method, MeasuredDrafter]:
+    """Return the drafters with draft models, if there are any: the first one alone, and all together."""
+    if not drafts:
+        return {}
+    vocab = target.config.vocab_size
     models = [
         drafter_for_model(runner, vocab, foreign.get(i), share=share) for i, runner in enumerate(drafts)
     ]
-    model_costs = [
+    costs = [
         _cost_per_target_token(calibration.draft(runner), foreign.get(i)) for i, runner in enumerate(drafts)
     ]
-    if models:
-        by_method["draft"], costs["draft"] = models[0], model_costs[0]
-        # "draft" and "union" can share a drafter: its state is per slot, and a slot's request has one method.
-        by_method["union"] = UnionDrafter(models, NgramDrafter())
-        costs["union"] = combined_costs(model_costs)
-    if layer_skip is not None:
-        if not isinstance(target, DecoderRunner):
-            raise ConfigurationError(
-                f"layer_skip is {layer_skip!r}, but transformers runs the target; "
-                "only models that the built-in decoder runs can skip layers. Leave it out."
-            )
-        if isinstance(layer_skip, str):
-            layer_drafter: DraftModel = LayerSkipDrafter(target)
-        else:
-            runner = layer_skip_runner(target, kept_layers(layer_skip, target.config.layers), slots)
-            layer_drafter = DraftModel(runner, vocab, share=share)
-        by_method["layer_skip"] = layer_drafter
-        costs["layer_skip"] = calibration.draft(layer_drafter.runner)
+    # "draft" and "union" can share a drafter: its state is per slot, and a slot's request has one method.
+    union = UnionDrafter(models, NgramDrafter())
+    return {"draft": (models[0], costs[0]), "union": (union, combined_costs(costs))}
+
+
+def _layer_drafter(
+    target: ModelRunner, layer_skip: int | Seq[int] | str, slots: int, *, share: bool
+) -> DraftModel:
+    """Return the drafter with some of the target's layers; see :func:`build_drafters`."""
+    if not isinstance(target, DecoderRunner):
+        raise ConfigurationError(
+            f"layer_skip is {layer_skip!r}, but transformers runs the target; "
+            "only models that the built-in decoder runs can skip layers. Leave it out."
+        )
+    if isinstance(layer_skip, str):
+        return LayerSkipDrafter(target)
+    runner = layer_skip_runner(target, kept_layers(layer_skip, target.config.layers), slots)
+    return DraftModel(runner, target.config.vocab_size, share=share)
+
+
+def _heads_drafters(
+    target: ModelRunner, heads: Seq[Path], calibration: Calibration
+) -> dict[Method, MeasuredDrafter]:
+    """Return the drafters with heads, by method; see :func:`build_drafters`."""
+    found: dict[Method, MeasuredDrafter] = {}
     for folder in heads:
-        heads_method, drafter = drafter_for_heads(target, folder)
-        if heads_method in by_method:
-            raise ConfigurationError(
-                f"heads has two folders of method {heads_method!r}; name at most one per method."
-            )
-        by_method[heads_method] = drafter
-        costs[heads_method] = calibration.drafter(drafter, drafter.depth)
-    return DrafterSet(by_method, costs, _default(method, by_method, len(models)))
+        method, drafter = drafter_for_heads(target, folder)
+        if method in found:
+            raise ConfigurationError(f"heads has two folders of method {method!r}; name at most one.")
+        found[method] = drafter, calibration.drafter(drafter, drafter.depth)
+    return found
 
 
 def drafter_for_model(
@@ -133,7 +159,7 @@ def drafter_for_model(
         runner: the draft model.
         vocab: number of columns of the target's logits.
         foreign: how to map its vocabulary to the target's; None where they are the same.
-        share: as for :func:`build_drafters`.
+        share: whether it reuses the KV cache of shared prompt prefixes.
     """
     if foreign is None:
         return DraftModel(runner, vocab, share=share)
@@ -203,7 +229,7 @@ def _default(method: str, by_method: dict[Method, Drafter], models: int) -> Meth
     available = next((name for name in methods if name == method), None)
     if available is None:
         raise ConfigurationError(
-            f"method is {method!r}, but no loaded model or head drafts that way; allowed is one of "
-            f"{', '.join(methods)}, or to load what {method!r} needs."
+            f"method is {method!r}, but no model or head for it is loaded; load one, or choose one of "
+            f"{', '.join(methods)}."
         )
     return available

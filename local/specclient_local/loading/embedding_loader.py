@@ -1,4 +1,4 @@
-"""Load an embedding model from a folder or hub id, planned for the memory there is.
+"""Load an embedding model from a folder or hub id, if it fits into the free memory.
 
 Imports transformers; import it inside ``import_lock``.
 """
@@ -23,9 +23,9 @@ from specclient_local.model.devices import resolve_device
 from specclient_local.model.weights import count_numbers, resolve_checkpoint
 
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-#: Vectors of hidden size that a layer holds at once, besides the inner ones of its feed-forward part.
+#: Number of vectors of hidden size that a layer holds at once, besides those of its feed-forward part.
 _ACTIVATIONS = 12
-#: Fields of a configuration with the window of a model's layers.
+#: Names of the configuration's fields for the sliding window of a model's layers.
 _WINDOWS = ("sliding_window", "local_attention")
 
 
@@ -34,12 +34,12 @@ class EmbeddingMemoryPlan:
     """The memory that an embedding model needs.
 
     Attributes:
-        device: where it runs.
+        device: name of the device that it runs on.
         dtype: data type of its weights.
         parameters: number of weights.
         dimensions: size of an embedding.
-        context: the most tokens of an input; None where only the loaded model knows it.
-        batch_tokens: the most tokens of a batch, with padding.
+        context: maximum tokens of an input; None if it is unknown until the model is loaded.
+        batch_tokens: maximum tokens of a batch, with padding.
         weights: bytes of its weights.
         passes: bytes of the activations of the largest batch.
         memory: free bytes of the device; None where unknown.
@@ -81,8 +81,8 @@ def plan_embedding(
     """Compute the memory that an embedding model needs; its weights are not read.
 
     Args:
-        folder: of the checkpoint.
-        options: how to load it.
+        folder: the checkpoint's folder.
+        options: the options for loading it.
         free: returns a device's free bytes before the model is loaded.
 
     Raises:
@@ -100,8 +100,8 @@ def plan_embedding(
     longest = max(size, context or 0)
     inner = int(getattr(text, "intermediate_size", None) or 4 * text.hidden_size)
     numbers = _ACTIVATIONS * text.hidden_size + 2 * inner
-    # A mask is square in the length of the texts, and kept as numbers. A text that is a batch by itself has
-    # one only in models whose layers see a window.
+    # The attention mask has texts × length² numbers. A batch of one text needs a mask only if the model's
+    # layers have a sliding window.
     windowed = any(getattr(text, name, None) for name in _WINDOWS)
     masks = longest * longest if windowed else size * min(size, longest)
     passes = _BYTES[options.dtype] * (longest * numbers + masks)
@@ -123,7 +123,7 @@ def load_embedder(model: str | Path, options: EmbeddingOptions) -> Embedder:
 
     Args:
         model: folder or hub id of a sentence-transformers checkpoint.
-        options: how to load it.
+        options: the options for loading it.
 
     Raises:
         CheckpointError: the checkpoint cannot be loaded; one line that names the file.
@@ -152,7 +152,7 @@ def load_embedder(model: str | Path, options: EmbeddingOptions) -> Embedder:
 
 
 def _check_vocabulary(layout: EmbeddingLayout, tokenizer: TextTokenizer, encoder: TextEncoder) -> None:
-    """Raise where the tokenizer has tokens that the model has not."""
+    """Raise CheckpointError if the tokenizer has ids beyond the model's vocabulary."""
     if tokenizer.highest >= encoder.vocabulary:
         raise CheckpointError(
             f"{layout.transformer}: the tokenizer has the token id {tokenizer.highest}, but the model's are "

@@ -14,14 +14,16 @@ from specclient_local.request.validation import integer, optional
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingOptions:
-    """How to load an embedding model; validated on construction. Equal options give equal embedders.
+    """The options for loading an embedding model; validated on construction.
+
+    Models with equal paths and options can share one embedder.
 
     Attributes:
         dtype: data type of the model's weights and computation: ``float32``, ``bfloat16`` or ``float16``.
             Pooling and the steps after it are in float32.
         device: ``auto`` (the first CUDA device, else the CPU), ``cpu``, ``cuda``, ``cuda:N`` or ``mps``.
         threads: torch threads while it computes; None is torch's setting.
-        context: the most tokens of an input, at most the checkpoint's; None is the checkpoint's.
+        context: maximum tokens of an input, at most the checkpoint's maximum, which None means.
 
     Raises:
         ConfigurationError: naming the value and what is allowed.

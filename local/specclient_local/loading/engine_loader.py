@@ -121,7 +121,9 @@ def _context(context: int | None, longest: int, folder: Path) -> int:
 
 
 def _check_vocabulary(tokenizer: Tokenizer, target: ModelRunner, folder: Path) -> None:
-    """Raise where the tokenizer has more tokens than the model, not counting added tokens (a pad)."""
+    """Raise CheckpointError if the tokenizer has more tokens than the model, without added ones such as a
+    pad.
+    """
     if tokenizer.learned > target.config.vocab_size:
         raise CheckpointError(
             f"{folder}: tokenizer.json has {tokenizer.learned} tokens, but the model's vocab_size is "
@@ -132,7 +134,7 @@ def _check_vocabulary(tokenizer: Tokenizer, target: ModelRunner, folder: Path) -
 def _foreign_draft(
     folder: Path, tokenizer: Tokenizer, target: ModelRunner, draft: ModelRunner, options: EngineOptions
 ) -> ForeignDraft | None:
-    """Return how to use a draft with another vocabulary; None where it has the target's vocabulary.
+    """Return how to use a draft with another vocabulary; None if it has the target's vocabulary.
 
     Raises:
         CheckpointError: the draft cannot be used with this target.
@@ -194,7 +196,7 @@ def _taps(heads: Sequence[Path], folder: Path, placed: ModelPlacement) -> tuple[
 def threads_for(config: ModelConfig) -> int:
     """Return the number of threads for a model: 1 for a small one, else torch's current number.
 
-    A small model's matrix products are too short to divide: where another process or thread occupies a core,
-    all threads wait for the slowest at every product, and a pass takes many times as long.
+    A small model's matrix products are too short to divide. If another process or thread occupies a core, all
+    threads wait for the slowest one at every product, and a pass takes many times as long.
     """
     return 1 if config.parameters < _MAX_SINGLE_THREAD_PARAMETERS else torch.get_num_threads()

@@ -24,7 +24,7 @@ from specclient_local.model.weights import load_weights
 
 @dataclass(frozen=True, slots=True)
 class ModelPlacement:
-    """How one model is loaded.
+    """The options for loading one model.
 
     Attributes:
         dtype, device, quantize, runner, graphs: see :class:`specclient_local.loading.options.EngineOptions`.
@@ -82,7 +82,7 @@ def load_model(
     """Load a checkpoint folder.
 
     Args:
-        folder: has ``config.json`` and safetensors files.
+        folder: a folder with ``config.json`` and safetensors files.
         placed: data type, device and runner.
         slots: number of sequences that it holds at once.
         context: positions per slot.

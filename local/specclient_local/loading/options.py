@@ -28,7 +28,9 @@ DEVICE_NAMES = ("auto", "cpu", "cuda", "cuda:N", "mps")
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """How to load a target and its drafts; validated on construction. Equal options give equal engines.
+    """The options for loading a target and its drafts; validated on construction.
+
+    Models with equal paths and options can share one engine.
 
     Attributes:
         draft: folders or hub ids of draft models, in the order in which their proposals are tried;
@@ -39,9 +41,9 @@ class EngineOptions:
         method: the method of requests that name none, one of
             :data:`~specclient_local.request.params.EngineMethod`; ``auto`` prefers heads, then drafts, and
             chooses ``union`` if there are several drafts.
-        dtype: data type of computation: ``float32``, ``bfloat16`` or ``float16``. Greedy output equals plain
-            decoding in float32. With compiled passes on a CPU, bfloat16 applies to the weights only; sums,
-            keys and values are float32, and greedy output equals plain decoding too.
+        dtype: data type of computation: ``float32``, ``bfloat16`` or ``float16``. In float32, greedy
+            speculation equals plain decoding. With compiled passes on a CPU, bfloat16 applies to the weights
+            only; sums, keys and values are float32, and greedy speculation equals plain decoding, too.
         device: ``auto`` (the first CUDA device, else the CPU), ``cpu``, ``cuda``, ``cuda:N`` or ``mps``.
         quantize: stores the weights as ``int8``, ``int4`` or ``fp8``; None stores them as ``dtype``. Answers
             are exactly those of the quantised target.
@@ -60,8 +62,8 @@ class EngineOptions:
             chooses and logs a warning, ``same`` refuses the draft. Answers are exact in each case.
         prefix_cache: whether a request reuses the KV cache of other requests, running or finished, for a
             common prefix of its prompt. The answer is the same either way.
-        graphs: gives the own decoder's passes static shapes, and records and replays them as CUDA graphs on
-            CUDA devices: ``on``, ``off``, or ``auto`` (on CUDA devices only).
+        graphs: whether the own decoder's passes have static shapes, which CUDA devices record and replay as
+            CUDA graphs: ``on``, ``off``, or ``auto`` (on CUDA devices only).
 
     Raises:
         ConfigurationError: naming the value and what is allowed.

@@ -23,7 +23,7 @@ class MethodResult:
 
     Attributes:
         method: the method.
-        tokens_per_s: of all requests together, including prefill.
+        tokens_per_s: generated tokens per second of all requests together, including prefill.
         ttft_s: seconds to the first token.
         tpot_s: seconds per token after the first.
         acceptance_rate: accepted over verified draft tokens; None where nothing was drafted or the method
@@ -80,8 +80,8 @@ def bench(
         if method not in engine.methods:
             usable = ", ".join(own for own in engine.methods if own != "prediction")
             raise ConfigurationError(
-                f"method is {method!r}; as loaded, this engine has {usable}. Methods that draft with a model "
-                "need one named as the draft."
+                f"method is {method!r}, but this engine was loaded with {usable}; name one of these, or load "
+                "the draft model, heads or layers that the method needs."
             )
     order: list[Method] = [PLAIN_METHOD, *(method for method in methods if method != PLAIN_METHOD)]
     ways: dict[str, Callable[[], TimedRun]] = {

@@ -9,14 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from specclient.errors import ConfigurationError
+from specclient_local.drafting.best_shape import expected_tokens
 from specclient_local.drafting.round_costs import RoundCosts
 from specclient_local.engine.engine import Engine
-from specclient_local.measure.expected_speedup import (
-    PositionAcceptance,
-    acceptance,
-    speed_up,
-    tokens_per_round,
-)
+from specclient_local.measure.expected_speedup import PositionAcceptance, acceptance, speed_up
 from specclient_local.measure.timed_runs import TimedRun, median_ratio, run_alternating, run_prompts
 from specclient_local.request.params import MAX_DRAFT_LENGTH, Method, Parameters
 
@@ -32,7 +28,7 @@ class DepthResult:
         closed_form: (1 − α^(K+1)) / ((1 − α)(Kc + 1)), with α pooled over all lengths.
         expected: the same with the measured cost of verification in place of 1.
         measured: speed-up of decoding without prefill, the median of the ratios within a turn.
-        tokens_per_s: of all requests together.
+        tokens_per_s: generated tokens per second of all requests together.
     """
 
     length: int
@@ -120,7 +116,7 @@ def sweep_depths(
             alpha=None if own is None else own.alpha,
             mean_accepted_length=1.0 if own is None else own.mean_accepted_length,
             closed_form=speed_up(alpha, length, draft),
-            expected=tokens_per_round(alpha, length) * plain / costs.round(length, batch),
+            expected=expected_tokens(alpha, length) * plain / costs.round(length, batch),
             measured=median_ratio(made, runs["0"], decoding=True),
             tokens_per_s=statistics.median(run.tokens_per_s for run in made),
         )

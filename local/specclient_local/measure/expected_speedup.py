@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from specclient_local.drafting.best_shape import expected_tokens
 from specclient_local.measure.timed_runs import TimedRun
 
 
@@ -18,8 +19,8 @@ class PositionAcceptance:
     """Counts of accepted draft tokens by position, for drafts of one length.
 
     Attributes:
-        tried: rounds whose draft reaches position i and whose tokens before i were all accepted.
-        kept: those of them in which the token at position i was accepted, too.
+        tried: number of rounds whose draft reaches position i and whose tokens before i were all accepted.
+        kept: number of these rounds in which the token at position i was accepted, too.
         rounds: number of rounds.
     """
 
@@ -69,11 +70,6 @@ def acceptance(runs: Iterable[TimedRun], length: int, limit: int) -> PositionAcc
     return PositionAcceptance(tuple(tried), tuple(kept), rounds)
 
 
-def tokens_per_round(alpha: float, length: float) -> float:
-    """Return the expected tokens of a round with K = ``length`` drafted tokens; K may be a mean."""
-    return length + 1.0 if alpha >= 1.0 else (1.0 - alpha ** (length + 1.0)) / (1.0 - alpha)
-
-
 def speed_up(alpha: float, length: float, cost: float, verification: float = 1.0) -> float:
     """Return the expected speed-up over plain decoding of rounds with K = ``length`` drafted tokens.
 
@@ -83,7 +79,7 @@ def speed_up(alpha: float, length: float, cost: float, verification: float = 1.0
         cost: c, the cost of one draft pass in plain steps.
         verification: cost of the target's pass over K + 1 rows in plain steps; 1 is the closed form.
     """
-    return tokens_per_round(alpha, length) / (length * cost + verification)
+    return expected_tokens(alpha, length) / (length * cost + verification)
 
 
 def implied_alpha(tokens: float, length: float) -> float:
@@ -94,5 +90,5 @@ def implied_alpha(tokens: float, length: float) -> float:
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if tokens_per_round(middle, length) < tokens else (low, middle)
+        low, high = (middle, high) if expected_tokens(middle, length) < tokens else (low, middle)
     return (low + high) / 2

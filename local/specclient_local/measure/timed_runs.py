@@ -43,7 +43,7 @@ class TimedRun:
 
     Attributes:
         seconds: elapsed seconds from the first prompt's arrival to the last token.
-        answers: in the order of the prompts.
+        answers: the answers, in the order of the prompts.
     """
 
     seconds: float
@@ -213,7 +213,7 @@ def median_ratio(runs: Seq[TimedRun], reference: Seq[TimedRun], *, decoding: boo
     """Return the speed of ``runs`` relative to ``reference``: the median of the ratios within a turn.
 
     Args:
-        runs: in order of their turns.
+        runs: the runs, in the order of their turns.
         reference: the runs to compare with, in the same order.
         decoding: whether to leave out prefill, which the closed form does not describe.
     """

@@ -23,13 +23,14 @@ __all__ = ["ChatRenderer", "chat_renderer"]
 _LOG = logging.getLogger("specclient")
 
 RENDER_S = 5.0
-"""Processor time of a chat; megabytes take a tenth of a second."""
+"""Maximum processor time of a chat, in seconds; a chat of several megabytes takes a tenth of a second."""
 MEMORY_BYTES = 2**30
+"""Maximum memory of the process."""
 MOST_CHARACTERS = 64 * 2**20
-"""Characters of the rendered text: twice the longest request body."""
+"""Maximum characters of the rendered text: twice the longest request body."""
 
 _WALL_PER_CPU = 10
-"""How much longer a chat may take than its processor time, on a busy machine."""
+"""Ratio of the allowed elapsed time to the allowed processor time: a busy machine makes a chat wait."""
 _START_S = 120.0
 """Seconds for the process to start."""
 
@@ -38,8 +39,8 @@ class ChatRenderer:
     """Renders chats. Thread-safe; one chat at a time.
 
     Args:
-        seconds: processor time of a chat.
-        memory_bytes: memory of the process that renders.
+        seconds: maximum processor time of a chat.
+        memory_bytes: maximum memory of the process that renders.
     """
 
     def __init__(self, seconds: float = RENDER_S, memory_bytes: int = MEMORY_BYTES) -> None:
@@ -71,7 +72,7 @@ class ChatRenderer:
             template: the Jinja template.
             messages: OpenAI messages, as JSON.
             tools: available tools, in OpenAI's format.
-            special: texts of special tokens, by the names that templates have for them.
+            special: texts of special tokens, by their names in templates, such as ``bos_token``.
 
         Raises:
             BadRequestError: the template refuses the messages or fails, or exceeds a limit.
@@ -86,7 +87,7 @@ class ChatRenderer:
             "seconds": self._seconds,
         }
         with self._lock:
-            for _ in range(2):  # again, in case something else ended the process
+            for _ in range(2):  # a second time, in case something else ended the process
                 started = self._process.start()
                 wait_s = self._seconds * _WALL_PER_CPU + (_START_S if started else 0)
                 answer = self._process.exchange(message, wait_s)
@@ -96,9 +97,14 @@ class ChatRenderer:
                 reason = self._reason(code, overran=overran)
                 _LOG.warning("the process that renders chat templates ended (status %s)", code)
                 if reason is not None:
-                    raise BadRequestError(f"the model's chat template {reason}")
+                    raise BadRequestError(
+                        f"the model's chat template {reason}; shorten the messages, or choose another model."
+                    )
         if answer is None:
-            raise BadRequestError("the model's chat template ends the process that renders it")
+            raise BadRequestError(
+                "the model's chat template ends the process that renders it; shorten the messages, or choose "
+                "another model."
+            )
         if (text := answer.get("text")) is not None:
             return str(text)
         raise BadRequestError(f"messages do not fit the model's chat template: {answer.get('error')}")
@@ -114,7 +120,7 @@ class ChatRenderer:
         self._forget()
 
     def _reason(self, code: int | None, *, overran: bool) -> str | None:
-        """Return why a template ended the process; None if something else may have."""
+        """Return the reason why a template ended the process; None if something else may have ended it."""
         name = signal_name(code)
         if overran or name == "SIGPROF":
             return f"takes more than {self._seconds:g} s for these messages"

@@ -39,13 +39,13 @@ MAX_JSON_BYTES = 256 * 2**20
 MAX_JSON_DEPTH = 64
 #: Patterns of the files that are read from a checkpoint's folder, by this package or by its libraries.
 _FILES = ("*.json", "*.jinja", "*.safetensors", "*.model", "*.txt", "additional_chat_templates/*.jinja")
-_MAX_TEXT = 200  # characters of a value or message from a file that an error shows
+_MAX_TEXT = 200  # maximum characters of a file's value or message in an error
 _UNEXPECTED = (
     TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError, AssertionError,
 )  # fmt: skip
 
 LEAST_FACTOR, _MAX_FACTOR = 1e-6, 1e15
-"""Bounds of the numbers in formulas, within which RoPE's stay finite."""
+"""Bounds of the numbers that formulas use; within them, RoPE's frequencies stay finite."""
 
 
 def read_json(path: Path) -> dict[str, Any]:

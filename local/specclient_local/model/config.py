@@ -237,6 +237,11 @@ def end_tokens(folder: Path, raw: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def short_name(path: str) -> str:
+    """Return a short name of a checkpoint for messages: the last two parts of its path, or its hub id."""
+    return "/".join(Path(path).parts[-2:])
+
+
 def local_folder(name: str) -> Path | None:
     """Return the folder of a local checkpoint, or None for a hub id. No network access.
 

@@ -116,7 +116,7 @@ class TransformerDecoder:
             positions: ``[N]`` their positions.
             spans: which rows belong to which request, in order.
             wanted: indices of the rows whose logits are wanted; None for all.
-            taps: where to store hidden states of all rows, if at all.
+            taps: hidden states to store, of all rows; None for none.
 
         Returns:
             ``[wanted, V]`` logits.

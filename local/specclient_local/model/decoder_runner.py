@@ -153,7 +153,7 @@ class DecoderRunner:
         return found
 
     def _alone(self, part: SlotInput) -> list[Tensor]:
-        """Score an input of many rows in a pass of its own; prefill what exceeds one pass."""
+        """Score an input of many rows in a pass of its own; first prefill the tokens that exceed one pass."""
         spare = max(1, MAX_PASS_ROWS - len(part.tree))
         if len(part.tokens) > spare and not part.every:
             self.prefill(part.slot, part.tokens[:-spare])
@@ -231,6 +231,7 @@ class DecoderRunner:
             raise ValueError(f"{end} positions exceed the {self.context} a slot can hold")
         if rows > MAX_PASS_ROWS:  # the mask has no more rows, and compiled passes read it unchecked
             raise ValueError(f"{rows} rows exceed the {MAX_PASS_ROWS} of one pass")
+        # A chain's mask is a view of the causal mask, over the visible positions in whole blocks.
         shift = self.context - start
         seen = slice(shift, shift + -(-end // POSITION_BLOCK) * POSITION_BLOCK)
         mask = aligned_mask(self.causal[:rows, seen])
@@ -238,6 +239,8 @@ class DecoderRunner:
         if part.tree.is_chain:
             positions += range(start, end)
         else:
+            # A node sees the positions before the root and its own ancestors. Its position is the root's plus
+            # its depth, although the cache stores the nodes one after another.
             root = end - len(part.tree) - 1
             mask = mask.clone()
             block = mask[max(0, len(part.tokens) - 1) :, root:end]
@@ -247,7 +250,8 @@ class DecoderRunner:
             own = [*range(start, root), *below][-rows:]
             positions += own
             sliding = self._below_window(mask, own, root, below)
-        seen_by_all = min(start, end - len(part.tree))  # not to nodes held in the cache
+        # All rows see the positions before this pass, except nodes that an earlier pass put into the cache.
+        seen_by_all = min(start, end - len(part.tree))
         views = self.cache.views(part.slot)
         return PassSpan(slice(first, first + rows), views, start, mask, seen_by_all, sliding)
 

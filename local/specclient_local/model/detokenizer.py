@@ -1,4 +1,4 @@
-"""Text from tokens, one by one: incremental detokenization and stop strings."""
+"""Incremental detokenization, and stop strings in its text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class IncrementalDetokenizer:
     def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
         self._bytes = codecs.getincrementaldecoder("utf-8")("replace") if tokenizer.bytewise else None
-        self._begun = False  # whether the prompt ends inside a character that is still incomplete
+        self._begun = False  # whether the prompt ended inside a character that is still incomplete
         if self._bytes is not None:
             self._bytes.decode(b"".join(map(tokenizer.said, prompt[-_CONTEXT:])))
             self._begun = bool(self._bytes.getstate()[0])
@@ -81,7 +81,7 @@ class StopStringFilter:
             position, the longest, so the result does not depend on how the text was split.
 
     Attributes:
-        stopped_by: the stop string that ended the last increment which one ended; None before.
+        stopped_by: the last stop string that ended an increment; None before any did.
     """
 
     def __init__(self, stops: Iterable[str]) -> None:

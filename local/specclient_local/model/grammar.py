@@ -4,9 +4,9 @@
 features). It walks its parser over the vocabulary's trie and returns a mask of the tokens that can follow
 the output so far in some sentence of the grammar.
 
-A grammar comes from whoever sends a request. Those that are too large are refused
-(:mod:`specclient_local.request.grammar_bounds`), and all but small ones are tried out in another process
-(:mod:`specclient_local.model.grammar_prover`), because the library's parsers overflow the stack.
+Grammars come from requests, so they are not trusted, and the library's parsers can overflow the stack.
+Grammars that are too large are refused (:mod:`specclient_local.request.grammar_bounds`). All but small ones
+are first compiled in another process (:mod:`specclient_local.model.grammar_prover`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ GRAMMAR_PARAMETERS: tuple[GrammarKind, ...] = ("json_schema", "regex", "grammar"
 """The request parameters that constrain the output; at most one is used."""
 
 _KEPT = 1024
-"""Grammars that are known to compile, of which a digest is kept."""
+"""Number of grammars that are remembered, by their digest, as known to compile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,8 @@ class GrammarState:
     token is appended, so a path that both draft and target visit is computed once.
 
     Args:
-        begin: creates a parser in its initial state. Copies of one parser would share its tables: an error
-            in one breaks all, and each copy's work counts against the limits of the others.
+        begin: creates a parser in its initial state. (Copies of one parser would share its tables. An error
+            in one copy would break all, and its work would count against the limits of the others.)
         ends: non-text tokens that end the output; allowed where the grammar is complete.
         vocab: number of token ids of the model.
     """
@@ -84,11 +84,11 @@ class GrammarState:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing may follow the output: it has an end token, or the grammar allows no more text."""
+        """Whether the output is complete: it has an end token, or the grammar allows no further text."""
         return self._over or self._look(()).last
 
     def stuck(self) -> str | None:
-        """Return why no token is allowed next, or None if some token is."""
+        """Return the reason why no token is allowed next, or None if some token is."""
         if self._look(()).tokens.any():
             return None
         reason = _reason(self._parser)
@@ -187,7 +187,7 @@ class GrammarCompiler:
         self._eos = frozenset(eos)
         self._limits = limits or RequestLimits()
         self._library = lru_cache(1)(self._prepare)
-        self._compilable: dict[bytes, None] = {}  # the last use of each grammar is last
+        self._compilable: dict[bytes, None] = {}  # in order of their last use
 
     def grammar(self, params: SamplingParams, ends: Iterable[int]) -> GrammarState | None:
         """Return the initial state of a request's grammar, or None if it has none.

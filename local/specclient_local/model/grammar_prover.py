@@ -1,4 +1,4 @@
-"""Tries grammars out in a process of its own, before the engine's process compiles them.
+"""Compiles grammars in a separate process, before the engine's process does: they may crash the compiler.
 
 The process (:mod:`specclient_local.model.grammar_worker`) is started at the first grammar that is not small,
 stays, and is replaced when a grammar ends it. All engines of this process share it.
@@ -23,17 +23,19 @@ from specclient_local.model.helper_process import HelperProcess, signal_name
 _LOG = logging.getLogger("specclient")
 
 _KEPT = 1024
-"""Verdicts that are kept."""
+"""Number of results that are remembered."""
 
 _START_S = 120.0
 """Seconds for the process to start and to prepare a vocabulary."""
 
 _WALL_PER_CPU = 10
-"""How much longer a compilation may take than its processor time, on a busy machine."""
+"""Ratio of the allowed elapsed time to the allowed processor time: a busy machine makes a compilation
+wait.
+"""
 
 
 class GrammarVocabularyData(Protocol):
-    """A vocabulary as the process needs it."""
+    """The data of a vocabulary that the process needs."""
 
     @property
     def tokens(self) -> list[bytes]:
@@ -42,7 +44,7 @@ class GrammarVocabularyData(Protocol):
 
     @property
     def special_token_ids(self) -> list[int]:
-        """The ids of tokens that are no text."""
+        """The ids of tokens that are not text."""
         ...
 
     @property
@@ -55,7 +57,7 @@ class GrammarProver:
     """Decides whether grammars can be compiled in this process. Thread-safe; one grammar at a time.
 
     Args:
-        memory_bytes: the memory of the process that compiles.
+        memory_bytes: maximum memory of the process that compiles.
     """
 
     def __init__(self, memory_bytes: int) -> None:
@@ -80,14 +82,15 @@ class GrammarProver:
     def refusal(
         self, user: object, vocabulary: GrammarVocabularyData, kind: str, text: str, seconds: float
     ) -> str | None:
-        """Return why a grammar may not be compiled in this process, or None if it may.
+        """Return the reason why a grammar may not be compiled in this process, or None if it may.
 
         Args:
-            user: the process is kept until all users have called :meth:`release`, or are gone.
+            user: the object that needs the process. The process is kept until all users have called
+                :meth:`release` or are garbage-collected.
             vocabulary: the model's vocabulary.
             kind: ``json_schema``, ``regex`` or ``grammar``.
             text: the grammar.
-            seconds: processor time that it may take.
+            seconds: maximum processor time.
 
         Raises:
             ConfigurationError: the process cannot be started.
@@ -134,10 +137,11 @@ class GrammarProver:
         """Compile a grammar in the process.
 
         Returns:
-            Why it may not be compiled here, or None; and whether the next trial would end in the same way.
+            The reason why it may not be compiled here, or None; and whether another trial would have the same
+            result.
         """
         reason, certain = "", False
-        for _ in range(2):  # again, in case something else ended the process
+        for _ in range(2):  # a second time, in case something else ended the process
             self._make_ready(vocabulary)
             message = {"kind": kind, "text": text, "seconds": seconds}
             answer = self._process.exchange(message, seconds * _WALL_PER_CPU)
@@ -172,20 +176,20 @@ class GrammarProver:
 
 @lru_cache
 def grammar_prover(memory_bytes: int) -> GrammarProver:
-    """Return the prover of this process for a limit of memory."""
+    """Return this process's prover with the given memory limit."""
     prover = GrammarProver(memory_bytes)
     atexit.register(prover.kill)
     return prover
 
 
 def _reason(code: int | None, *, overran: bool, seconds: float, memory_bytes: int) -> tuple[str, bool]:
-    """Return why a grammar ended the process, and whether it would do so again.
+    """Return the reason why a grammar ended the process, and whether it would do so again.
 
     Args:
         code: the exit status; negative for a signal.
-        overran: whether the process was ended for the time it took.
-        seconds: the processor time that the grammar had.
-        memory_bytes: the memory that the process had.
+        overran: whether the process was ended because it took too long.
+        seconds: maximum processor time of the grammar.
+        memory_bytes: maximum memory of the process.
     """
     name = signal_name(code)
     if overran or name == "SIGPROF":
@@ -199,4 +203,4 @@ def _reason(code: int | None, *, overran: bool, seconds: float, memory_bytes: in
             "make it simpler, or raise grammar_memory_bytes in [server.requests]"
         ), True
     certain = name in ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP")
-    return f"makes its compiler crash ({name}): make it simpler, with fewer rules within each other", certain
+    return f"makes its compiler crash ({name}): make it simpler, with fewer nested rules", certain

@@ -41,8 +41,8 @@ class GrammarVocabulary(LongestMatchVocabulary):
     def __call__(self, text: bytes) -> list[int]:
         """Tokenize text: by the tokenizer if that preserves every byte, else by the longest match.
 
-        The result ends before the first bytes that no token covers, and covers the beginning of a long text
-        only: the library passes all that must follow before each token, and uses the first token.
+        The result ends before the first bytes that no token covers. Of a long text only the beginning is
+        tokenized: before each token, the library passes all text that must follow, and uses one token of it.
         """
         text = text[:TOKENIZED_BYTES]
         try:

@@ -1,7 +1,8 @@
-"""Compiles grammars in a helper process, whose program this file is.
+"""The program of the helper process that compiles grammars.
 
 A grammar that overflows the stack, or takes too much time or memory, ends this process instead of the
-engine's. The parent (:mod:`specclient_local.model.grammar_prover`) starts it, and compiles what ended well.
+engine's. The parent (:mod:`specclient_local.model.grammar_prover`) starts it. The engine itself compiles
+small grammars, and others only once this process has compiled them.
 
 The file imports nothing of the package; see :mod:`specclient_local.model.helper_worker`. The message
 ``{"tokens": [text, …], "special": [id, …]}`` makes a vocabulary the current one; ``{"kind": …, "text": …,
@@ -17,10 +18,11 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
 WHITE_SPACE = r" |\r?\n[ \t]{0,40}"
-"""White space in JSON: one space, or a newline and indentation. Without a bound, a model may never stop."""
+"""White space in JSON: one space, or a newline and indentation. It is bounded, so that a model cannot go on
+writing white space."""
 
 TOKENIZED_BYTES = 1024
-"""Maximum bytes that are tokenized in one call: the library uses the first token alone."""
+"""Maximum bytes that are tokenized in one call; the library uses only the first token."""
 
 
 class GrammarError(Exception):
@@ -28,10 +30,10 @@ class GrammarError(Exception):
 
 
 def begin_parser(tokenizer: LLTokenizer, kind: str, text: str) -> LLMatcher:
-    """Return a parser in its initial state; it may be in error.
+    """Return a parser in its initial state, or in its error state.
 
-    The library's limits are set here, so that another version does not change them. They bound the lexer's
-    construction and each mask to about 20 ms, and the states of a parser to about 100 MB.
+    The library's limits are set here, so that they do not depend on its version. They limit the construction
+    of the lexer and each mask to about 20 ms, and the states of a parser to about 100 MB.
 
     Args:
         tokenizer: the vocabulary.
@@ -59,7 +61,7 @@ def begin_parser(tokenizer: LLTokenizer, kind: str, text: str) -> LLMatcher:
             source = read(text)
         return LLMatcher(tokenizer, source, log_level=0, limits=limits)
     except BaseException as error:
-        # A panic of the library is a class of its own, beneath BaseException only.
+        # A panic of the library (Rust) raises a subclass of BaseException that cannot be imported.
         if isinstance(error, ValueError) or type(error).__name__ == "PanicException":
             raise GrammarError(str(error)) from error
         raise
@@ -70,7 +72,7 @@ class LongestMatchVocabulary:
 
     Args:
         tokens: ``[vocab + 1]`` the bytes of each token; the last stands for the end of the text.
-        special: ids of tokens that are no text.
+        special: ids of tokens that are not text.
     """
 
     def __init__(self, tokens: list[bytes], special: list[int]) -> None:
@@ -78,8 +80,8 @@ class LongestMatchVocabulary:
         self.special_token_ids = special
         self.bos_token_id = None
         self.eos_token_id = len(tokens) - 1
-        unwritten = {*special, self.eos_token_id}
-        self._ids = {piece: i for i, piece in enumerate(tokens) if piece and i not in unwritten}
+        not_text = {*special, self.eos_token_id}
+        self._ids = {piece: i for i, piece in enumerate(tokens) if piece and i not in not_text}
         self._longest = max(map(len, self._ids), default=0)
 
     def __call__(self, text: bytes) -> list[int]:
@@ -107,7 +109,7 @@ def _tokenizer(message: dict[str, Any]) -> LLTokenizer:
 def _compile(tokenizer: LLTokenizer, message: dict[str, Any], answer: dict[str, str]) -> None:
     """Compile a grammar and compute its first mask.
 
-    An error of the library is no failure: the engine's process runs into it in the same way and reports it.
+    An error that the library reports is not a failure: the engine's process gets and reports the same error.
     """
     try:
         parser = begin_parser(tokenizer, message["kind"], message["text"])
@@ -115,7 +117,7 @@ def _compile(tokenizer: LLTokenizer, message: dict[str, Any], answer: dict[str, 
             parser.compute_bitmask()
     except GrammarError:
         pass
-    except BaseException as error:  # noqa: BLE001 - nothing unproven reaches the engine's process
+    except BaseException as error:  # noqa: BLE001 - the engine's process compiles only what compiled here
         answer["failed"] = type(error).__name__
 
 
@@ -123,7 +125,7 @@ _current: list[LLTokenizer] = []
 
 
 def prepare(_settings: dict[str, Any]) -> None:
-    """Import the library, before memory is limited and time counts."""
+    """Import the library, before memory and time are limited."""
     import llguidance  # noqa: F401, PLC0415 - after the path is set
 
 

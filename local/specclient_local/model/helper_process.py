@@ -1,4 +1,4 @@
-"""A process of its own for what may crash, run on, or take all memory: grammars and chat templates."""
+"""A helper process for work that may crash, never end, or take all memory: grammars and chat templates."""
 
 from __future__ import annotations
 
@@ -22,23 +22,25 @@ from specclient_local.model.helper_worker import HEADER
 __all__ = ["HelperProcess", "signal_name"]
 
 _STACK_BYTES = 2**20
-"""Maximum stack of the thread that works; an eighth of what threads usually have."""
+"""Maximum stack of the working thread: an eighth of the usual stack of a thread."""
 
 _CLOSING_S = 1.0
+"""Seconds that the process may take to end before it is killed."""
+
 _ENCODER = json.JSONEncoder()
 
 
 class HelperProcess:
-    """A process that answers one message at a time. Its user serialises the calls.
+    """A process that answers one message at a time. Not thread-safe: callers hold a lock.
 
     Args:
-        program: the file with the functions that it runs; see :mod:`specclient_local.model.helper_worker`.
-        libraries: the packages that they import.
-        memory_bytes: the memory that it may have.
-        purpose: what it does, for errors: "the process that …".
+        program: path of the program; see :mod:`specclient_local.model.helper_worker`.
+        libraries: the packages that the program imports.
+        memory_bytes: maximum memory of the process.
+        purpose: its purpose in error messages, which begin "the process that <purpose>".
 
     Attributes:
-        overran: whether the last exchange ended the process for the time it took.
+        overran: whether the last exchange ended the process because it took too long.
     """
 
     def __init__(self, program: str, libraries: Sequence[str], memory_bytes: int, purpose: str) -> None:
@@ -54,10 +56,10 @@ class HelperProcess:
         return None if process is None or process.poll() is not None else process.pid
 
     def start(self) -> bool:
-        """Start the process unless it runs; return whether it was started.
+        """Start the process unless it is running; return whether it was started.
 
         Raises:
-            ConfigurationError: it cannot be started.
+            ConfigurationError: the process cannot be started.
         """
         if self._process is not None and self._process.poll() is not None:
             self.stop()
@@ -67,7 +69,12 @@ class HelperProcess:
         return False
 
     def exchange(self, message: dict[str, Any], seconds: float) -> dict[str, Any] | None:
-        """Send a message and return the answer; None if the process has ended, or is ended for the time."""
+        """Send a message and return the answer; None if the process has ended.
+
+        Args:
+            message: a JSON object.
+            seconds: maximum elapsed time; then the process is killed.
+        """
         process = self._process
         assert process is not None
         assert process.stdin is not None
@@ -87,7 +94,7 @@ class HelperProcess:
         except OSError:  # the process has ended
             return None
         except BaseException:
-            process.kill()  # its answer would be read as that to another message
+            process.kill()  # otherwise its answer would be read as the answer to another message
             raise
         finally:
             timer.cancel()
@@ -120,7 +127,7 @@ class HelperProcess:
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
                     pipe.close()  # unbuffered, so that nothing is written
-            process.returncode = 0  # it is no child of this process, and is not waited for
+            process.returncode = 0  # it is not a child of this process, so it is not waited for
 
     def _overrun(self, process: subprocess.Popen[bytes]) -> None:
         self.overran = True
@@ -156,7 +163,7 @@ def signal_name(code: int | None) -> str:
 
 
 def _stack_bytes() -> int:
-    """Return the stack for the work: at most half of what a thread of this process has."""
+    """Return the stack size of the working thread: at most half of the stack of a thread of this process."""
     own = threading.stack_size()
     if own == 0:
         try:

@@ -3,8 +3,8 @@
 It imports nothing of the package, so that the process starts fast and stays small. Its argument is a JSON
 object: ``program`` is the path of a module with the functions ``prepare(settings)`` and ``answer(message)``,
 ``path`` holds folders of modules, ``memory_bytes`` limits the memory once the program is prepared, and
-``stack_bytes`` the stack. A message is a JSON object behind its length, four bytes in network order; with
-``seconds``, the answer may take so much processor time. The answer is an object, too.
+``stack_bytes`` the stack. A message is a JSON object after its length of four bytes in network order. Its
+field ``seconds``, if any, limits the processor time of the answer, which is sent in the same form.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HEADER = struct.Struct("!I")
 
 
 def read_exactly(source: int, count: int) -> bytes | None:
-    """Read so many bytes; None at the end."""
+    """Read ``count`` bytes; return None if the input ends before."""
     parts = bytearray()
     while len(parts) < count:
         part = os.read(source, count - len(parts))

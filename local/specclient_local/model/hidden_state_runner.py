@@ -1,7 +1,7 @@
 """A runner that keeps the target's hidden states at some depths, by slot and position, next to its KV cache.
 
-The hidden states of a position are kept, moved and dropped as its keys and values are, so after any drafts
-they are those of the tokens in the cache. Heads that draft from them read them by position.
+The hidden states of a position are kept, moved and dropped together with its keys and values, so they always
+belong to the tokens in the cache. Heads that draft from them read them by position.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class HiddenStateRunner(DecoderRunner):
         weights: its weights; embedding, last norm and head are kept for heads to share.
         slots: number of sequences that it holds at once.
         context: number of positions that a slot can hold.
-        layers: after how many layers hidden states are kept, ascending; see :class:`HiddenStateTaps`.
+        layers: numbers of layers after which hidden states are kept, ascending; see
+            :class:`HiddenStateTaps`.
     """
 
     def __init__(

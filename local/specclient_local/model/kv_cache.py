@@ -1,4 +1,4 @@
-"""KV caches: preallocated keys and values per layer and slot. Forgetting means setting a length."""
+"""KV caches: preallocated keys and values per layer and slot. Setting a smaller length drops positions."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def cache_too_large_error(
 
 
 def memory(device: torch.device | None) -> int | None:
-    """Return a device's total memory in bytes; None if the system does not tell."""
+    """Return a device's total memory in bytes; None if the system does not report it."""
     if device is not None and device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
     try:

@@ -15,7 +15,7 @@ class LayerSubsetCache(KVCache):
     """Some layers of another cache, with its own lengths.
 
     Args:
-        lender: the cache. Its rows are written only behind its own lengths, or restored afterwards.
+        lender: the cache. Its rows are written only after its own lengths, or restored afterwards.
         layers: indices of the layers.
     """
 

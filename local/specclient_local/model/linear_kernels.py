@@ -27,7 +27,12 @@ MAX_ROWS_PER_REQUEST = MAX_PREDICTED_LENGTH + 1
 
 _TARGET_ROWS = (1, 5)
 _DRAFT_ROWS = (1,)
+"""Row counts by whose summed times kernels are compared: a plain step and a verification, or a draft's
+step.
+"""
+
 _COLUMN_BLOCK = 256
+"""Output columns of a block of :func:`column_kernel`."""
 
 
 def plain_kernel(weight: Tensor, bias: Tensor | None) -> LinearKernel:
@@ -95,6 +100,7 @@ QUANTIZED_KERNELS: dict[str, KernelFactory] = {"plain": plain_kernel, "int8": in
 """Kernels for quantised weights; ``plain`` is torchao's choice."""
 
 _LAST_RESORT = "rows"
+"""The kernel that is used if no other one has bit-identical rows; it is never timed."""
 
 
 def kernels_of(weight: Tensor) -> dict[str, KernelFactory]:

@@ -78,7 +78,8 @@ class ModelRunner(Protocol):
 
     @property
     def prefix_granularity(self) -> int:
-        """Number of rows of which whole multiples of a prefix have the same bits in every prompt.
+        """Number of rows G: the first n × G rows of a prompt have the same bits in every prompt that shares
+        them.
 
         See :class:`~specclient_local.model.prefix_cache.PrefixCache`.
         """

@@ -20,7 +20,7 @@ class PassSpan:
         mask: ``[N, L]`` additive, 0 or -inf, over the first L cache positions; L is a multiple of
             ``POSITION_BLOCK``.
         open: number of leading positions that all rows see.
-        window_mask: as ``mask`` for layers with a sliding window; None if all layers see alike.
+        window_mask: as ``mask``, for layers with a sliding window; None if all layers have the same mask.
     """
 
     rows: slice
@@ -46,8 +46,8 @@ class HiddenStateTaps:
     """Hidden states to keep of a pass.
 
     Attributes:
-        layers: after how many layers; 0 is the embedding, and the number of layers is the input of the last
-            norm.
+        layers: numbers of layers after which to keep them; 0 keeps the embedding, and the number of all
+            layers keeps the input of the last norm.
         rows: ``[N, len(layers), hidden]`` output, in the model's dtype and on its device.
     """
 

@@ -1,10 +1,10 @@
 """Reuse of cached prompt prefixes between requests.
 
 A row of keys and values depends on the tokens up to it and, in its last bits, on the other rows of its pass.
-Prompts are read in chunks that end at the same positions in every prompt, so whole chunks of a common prefix
-are equal bit for bit, and so are equal prompts. A runner whose rows have the same bits in a pass of any size
-shares up to the last common token, answers included. In both cases an answer does not depend on what was
-shared.
+Prompts are prefilled in chunks that end at the same positions in every prompt, so whole chunks of a common
+prefix are equal bit for bit, and so are equal prompts. If a runner's rows have the same bits in a pass of any
+size, all common tokens are shared, those of answers included. In both cases an answer does not depend on the
+sharing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class PrefixCacheSlots(Protocol):
 
     @property
     def prefix_granularity(self) -> int:
-        """Number of rows of which whole multiples of a prefix have the same bits in every prompt."""
+        """See :class:`~specclient_local.model.model_runner.ModelRunner`."""
         ...
 
     def length(self, slot: int) -> int:
@@ -55,9 +55,9 @@ class SlotContents:
 
     Attributes:
         tokens: the tokens whose rows it holds; the request's own growing list while it runs.
-        prompt: number of leading tokens that were read as a prompt.
-        shared: number of those that were not computed for this request.
-        used: turn in which it was last read or copied from.
+        prompt: number of leading tokens that were prefilled as a prompt.
+        shared: number of these tokens that were copied instead of computed.
+        used: number of the turn in which the slot was last used or copied from.
     """
 
     tokens: Sequence[int] = ()
@@ -67,7 +67,9 @@ class SlotContents:
 
 
 class PrefixCache:
-    """The tokens that each slot of a runner holds; those of a free slot until it is assigned again.
+    """Records the tokens that each slot of a runner holds, and copies common prefixes between slots.
+
+    A free slot keeps its contents until it is assigned again.
 
     Args:
         runner: the runner. If its ``prefix_granularity`` is 1, any common prefix is shared; else whole
@@ -84,8 +86,8 @@ class PrefixCache:
     def place(self, tokens: Sequence[int], prompt: int, free: Sequence[int]) -> int:
         """Choose one of the free slots for a prompt.
 
-        The slot that holds a prefix of it and nothing more; else the least recently used one, into which the
-        prefix is then copied from wherever it is.
+        It is the slot that holds a prefix of the prompt and nothing more, else the least recently used one.
+        The longest prefix in another slot is then copied by :meth:`begin`.
         """
         if not self._share:
             return free[-1]
@@ -97,18 +99,21 @@ class PrefixCache:
         return min(others, key=lambda slot: self._held[slot].used)
 
     def done(self, slot: int, tokens: Sequence[int]) -> int:
-        """Return the number of positions of a request's slot that are its own; 0 before it begins."""
+        """Return the number of positions that a request has in its slot; 0 before it begins."""
         return self._runner.length(slot) if self._held[slot].tokens is tokens else 0
 
     def begin(self, slot: int, tokens: Sequence[int], prompt: int) -> int:
-        """Put as much of a prompt's prefix into a slot as any slot holds; return the number of positions.
+        """Copy the longest prefix of a prompt that any slot holds into the prompt's slot.
 
-        Called before each chunk, because another request with the same prefix may have read more of it since.
+        Called before each chunk, because another request with the same prefix may have prefilled more of it.
 
         Args:
             slot: the prompt's slot.
             tokens: the request's own list; another list is another request, which begins anew.
-            prompt: number of tokens that are read in chunks.
+            prompt: number of tokens to prefill in chunks.
+
+        Returns:
+            The number of positions that the slot then holds.
         """
         held, runner = self._held[slot], self._runner
         if held.tokens is not tokens:
@@ -125,10 +130,9 @@ class PrefixCache:
         return runner.length(slot)
 
     def begin_alone(self, slot: int, tokens: Sequence[int], prompt: int) -> int:
-        """As :meth:`begin`, for a prompt whose tokens must all go through the model.
+        """Do the same as :meth:`begin` for a prompt whose tokens are scored, so that none may be copied.
 
-        Whole multiples of the granularity may be shared with later prompts: the last part is not read as a
-        chunk.
+        Later prompts may share only whole multiples of the granularity: the rest is not computed as a chunk.
         """
         if self._held[slot].tokens is not tokens:
             self._runner.truncate(slot, 0)

@@ -1,10 +1,10 @@
 """Sampling transforms: logits to the distribution from which a request samples.
 
-Temperature, top-k, top-p, min-p and typical-p apply in this order, that of ``transformers``, each to what the
-one before has kept, renormalised. The same transform gives the target's p and the draft's q, so the
-acceptance test compares like with like, and answers have the distribution of the target's transformed logits.
-Probabilities are float64: the residual of two close distributions is a difference of nearly equal numbers, of
-which float32 keeps too few digits.
+Temperature, top-k, top-p, min-p and typical-p apply in this order, as in ``transformers``. Each applies to
+the renormalised distribution that the one before it leaves. Both the target's p and the draft's q are
+transformed like this, and answers have the distribution of the target's transformed logits. Probabilities are
+float64: the residual of two close distributions is a difference of nearly equal numbers, of which float32
+keeps too few digits.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Renders chat templates in a helper process, whose program this file is.
+"""The program of the helper process that renders chat templates.
 
-A checkpoint's template is a program in Jinja, which can loop, recurse and take memory without end, also in
-one operation that nothing in its process could interrupt. It runs in Jinja's sandbox, by transformers. The
-file imports nothing of the package; see :mod:`specclient_local.model.helper_worker`.
+A checkpoint's template is a Jinja program. It can loop, recurse and take memory without end, even within one
+operation that no code of the same process could interrupt. The transformers library runs it in Jinja's
+sandbox. The file imports nothing of the package; see :mod:`specclient_local.model.helper_worker`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any
 
 
 def prepare(_settings: dict[str, Any]) -> None:
-    """Import the library, before memory is limited and time counts."""
+    """Import the library, before memory and time are limited."""
     from transformers.utils import chat_template_utils  # noqa: F401, PLC0415 - after the path is set
 
 
 def answer(message: dict[str, Any]) -> dict[str, str]:
-    """Render a chat; return its text, or the error and whether it was the template's or Jinja's own."""
+    """Render a chat; return ``{"text": …}``, or ``{"error": …}`` with the exception's class and message."""
     from transformers.utils.chat_template_utils import render_jinja_template  # noqa: PLC0415 - as above
 
     try:

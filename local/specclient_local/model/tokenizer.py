@@ -27,20 +27,21 @@ _CHAT_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens
 
 _RAW_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
-#: Characters of a text that is encoded without releasing the GIL, in a few milliseconds. The library releases
-#: it for batches only, for which it starts threads of its own; after a fork it then prints a warning.
+#: Maximum characters of a text that is encoded without releasing the GIL, which takes a few milliseconds. The
+#: library releases the GIL for batches only; for these it starts threads, and prints a warning after a fork.
 _BRIEF = 16_384
 
-#: Words whose tokens the library remembers. Its default of 10,000 takes up to 70 MB if a client sends made-up
-#: words of the longest kind that it remembers (256 bytes), and encodes source code a tenth faster.
+#: Number of words whose tokens the library caches. Its default of 10,000 encodes source code a tenth faster,
+#: but takes up to 70 MB if a client sends random words of the maximum cached length (256 bytes).
 _REMEMBERED_WORDS = 2000
 
-#: Parts of tokenizers that drop no character of a text. Others may, for example all but one space of many.
+#: Types of tokenizer parts that drop no character of a text. Others may, for example all but one of many
+#: spaces.
 _LOSSLESS = frozenset({"ByteLevel", "Digits", "Metaspace", "NFC", "Prepend", "Punctuation", "Replace",
                        "Sequence", "Split"})  # fmt: skip
-#: Bytes of UTF-8 that become one in Unicode's NFC, at most (UAX 15, "Stability and Growth").
+#: Maximum factor by which Unicode's NFC shortens a text in UTF-8 (UAX 15, "Stability and Growth").
 _COMPOSED = 3
-#: Assumed ratio of the bytes of a text to those of its tokens for tokenizers that may drop characters.
+#: Assumed maximum factor by which a tokenizer shortens a text if it may drop characters.
 _DROPPED = 64
 
 #: Special tokens that are kept in decoded text, because tool-call parsers need them.
@@ -118,7 +119,7 @@ class Tokenizer:
 
     @cached_property
     def token_bytes(self) -> int:
-        """The most bytes of text per token: a text of ``n`` bytes has at least ``n / token_bytes`` tokens.
+        """Maximum bytes of text per token: a text of ``n`` bytes has at least ``n / token_bytes`` tokens.
 
         It is the length of the longest token. Normalizers that compose characters, and tokenizers that may
         drop characters, raise it.

@@ -78,7 +78,7 @@ def resolve_checkpoint(path_or_id: str | Path, *, whole: bool = True, shape: Seq
 
     Args:
         path_or_id: folder, hub id, or ``bundled:`` and the name of a bundled checkpoint.
-        whole: download all files needed for loading, not only ``shape``.
+        whole: whether to download all files needed for loading, or only ``shape``.
         shape: patterns of the files that state the model's shape.
 
     Raises:

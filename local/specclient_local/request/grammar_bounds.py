@@ -1,8 +1,8 @@
 """Measures grammars and refuses those that are too large, before a compiler reads them.
 
-The compiler (llguidance) descends into rules, groups and schemas recursively and overflows the stack where
-they are nested or linked too deeply, which ends the process. Nothing here recurses, and every measurement
-takes time proportional to the size of the grammar, which is bounded first.
+The compiler (llguidance) descends into rules, groups and schemas recursively. If they are nested or linked
+too deeply, it overflows the stack, which ends the process. Nothing here recurses, and every measurement takes
+time proportional to the size of the grammar, which is checked first.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def check_object(name: str, value: object, limits: RequestLimits) -> None:
 
 
 def check_alternatives(name: str, count: int, limits: RequestLimits) -> None:
-    """Check the number of the texts among which an answer must be.
+    """Check the number of texts in a list of which the answer must be one.
 
     Raises:
         BadRequestError: there are too many.

@@ -37,7 +37,8 @@ class GrammarLevels:
 
     def __init__(self) -> None:
         self.nesting = self.alternatives = self.repetitions = 0
-        self._open: list[tuple[int, int]] = []  # bars and greatest repetition of the groups around
+        self._open: list[tuple[int, int]] = []  # bars and greatest repetition of the enclosing groups
+        # Bars and greatest repetition so far in this group, and the repetition of the last item alone.
         self._bars, self._most, self._last = 0, 1, 1
 
     def note(self, match: re.Match[str]) -> None:
@@ -79,12 +80,12 @@ class GrammarLevels:
         self._last = 1
 
     def item(self) -> None:
-        """Note an item that is no group."""
+        """Note an item that is not a group."""
         self._last = 1
 
     def repeat(self, low: str, high: str) -> None:
         """Repeat the last item."""
-        # More digits than those of any limit are one large number; int() refuses thousands of digits.
+        # A number of more than 18 digits exceeds every limit, and int() refuses thousands of digits.
         count = max((10**18 if len(text) > 18 else int(text) for text in (low, high) if text), default=0)
         self._last = min(self._last * max(count, 1), 2**63)
         self._most = max(self._most, self._last)
@@ -97,5 +98,5 @@ class GrammarLevels:
 
     @property
     def depth(self) -> int:
-        """The number of groups around."""
+        """The number of enclosing groups."""
         return len(self._open)

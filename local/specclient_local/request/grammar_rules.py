@@ -67,7 +67,7 @@ class _RuleReader:
     Attributes:
         links: the names that each rule's text contains.
         levels: groups, alternatives and repetitions.
-        schema: the sizes of the JSON schemas in the grammar: greatest ones, and the sum of rules.
+        schema: the sizes of the JSON schemas in the grammar: sums of rules and patterns, else the greatest.
     """
 
     def __init__(self, name: str, limits: RequestLimits) -> None:
@@ -80,7 +80,7 @@ class _RuleReader:
         """Read a grammar."""
         token = (_GBNF_TOKEN if gbnf else _LARK_TOKEN).search
         levels, names = self.levels, set[str]()
-        starts, first = True, ""  # whether a name would be the first on its line, and the name that was
+        starts, first = True, ""  # whether the next name begins a line, and the name that began this line
         position = 0
         while (match := token(text, position)) is not None:
             position = match.end()

@@ -60,7 +60,8 @@ class _SchemaWalk:
     Attributes:
         alternatives, repetitions: see :class:`GrammarSize`.
         patterns: the number of ``patternProperties``.
-        targets: the places that ``$ref`` name, each as the range of positions within it.
+        targets: the values to which a ``$ref`` points, each as the range of the positions of the values in
+            it. The positions number the schema's objects and arrays in the order of the text.
     """
 
     def __init__(self) -> None:
@@ -129,7 +130,7 @@ class _SchemaWalk:
         self.alternatives = max(self.alternatives, size.alternatives)
 
     def _target(self, schema: Any, reference: str) -> tuple[int, int] | None:
-        """Return the range of positions within the place that a reference names; None for an unknown one."""
+        """Return the range of positions of the value to which a reference points; None if there is none."""
         if reference in self._anchors:
             return self._spans[self._anchors[reference]]
         _, marked, pointer = reference.partition("#")
@@ -149,7 +150,10 @@ class _SchemaWalk:
         return self._spans.get(id(place)) if isinstance(place, dict | list) else None
 
     def chain(self) -> int:
-        """Return the length of the longest chain of references."""
+        """Return the length of the longest chain of references.
+
+        A target refers to another one if a ``$ref`` to the latter is at one of the former's positions.
+        """
         self._ranges.sort()
         positions = [at for at, _ in self._ranges]
         links = {

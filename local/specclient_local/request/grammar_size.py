@@ -25,14 +25,14 @@ class GrammarSize:
     """The size of a grammar.
 
     Attributes:
-        bytes, rules, nesting, chain, alternatives, repetitions: as the limits of the same name in
-            :class:`specclient.types.request_limits.RequestLimits`.
+        bytes, rules, nesting, chain, alternatives, repetitions: the sizes that the limits of the same names
+            in :class:`specclient.types.request_limits.RequestLimits` bound.
         weight: the number of characters that can begin a level of the compiler's recursion: brackets, line
-            ends and other separators of rules, and ``$ref``. It is counted in the text, whatever they mean
-            there, so that no misreading makes it too small.
-        complements: operators that intersect or negate languages; the compiler's work may grow
-            exponentially with them.
-        patterns: ``patternProperties``, each pair of which the compiler compares.
+            ends and other separators of rules, and ``$ref``. All occurrences in the text count, whatever they
+            mean there, so that the weight is never too small.
+        complements: number of operators that intersect or negate languages; the compiler's work may grow
+            exponentially with it.
+        patterns: number of ``patternProperties``; the compiler compares each pair of them.
     """
 
     bytes: int
@@ -47,12 +47,11 @@ class GrammarSize:
 
     @property
     def small(self) -> bool:
-        """Whether the compiler cannot overflow the stack or take long, by its size alone.
+        """Whether the size alone guarantees that the compiler neither overflows the stack nor takes long.
 
         A level of recursion needs a character that ``weight`` counts, and takes less than 16 KiB of stack;
         ``SMALL_WEIGHT`` levels take less than half of the smallest stack that threads usually have. The
-        compiler bounds the rest of its work by fuel, except for what the other limits of a small grammar
-        exclude.
+        compiler itself bounds most of its other work ("fuel"); the other limits here bound the rest.
         """
         return (
             self.bytes <= SMALL_BYTES
@@ -112,13 +111,14 @@ def too_deep(name: str) -> BadRequestError:
 
 
 def longest_chain(links: Mapping[Any, Iterable[Any]]) -> int:
-    """Return an upper bound of the number of nodes on a path that visits none twice.
+    """Return an upper bound of the number of nodes on a path that visits no node twice.
 
-    Nodes that reach each other count together. Tarjan's algorithm ("Depth-first search and linear graph
-    algorithms", 1972) without recursion; it completes a component after all those that it refers to.
+    Nodes that reach each other form a component, and all nodes of a component count. Components are found by
+    Tarjan's algorithm ("Depth-first search and linear graph algorithms", 1972) without recursion. It
+    completes a component after all those that the component refers to.
 
     Args:
-        links: for each node, the nodes that it refers to; those without an entry are ignored.
+        links: the nodes that each node refers to, by node; nodes without an entry are ignored.
     """
     order: dict[Any, int] = {}
     low: dict[Any, int] = {}

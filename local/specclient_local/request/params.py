@@ -21,13 +21,13 @@ from specclient_local.request.validation import (
 EngineMethod = Literal["plain", "draft", "ngram", "layer_skip", "union", "medusa", "eagle"]
 """Methods that an engine can be loaded with.
 
-``plain`` drafts nothing, ``draft`` by draft models, ``ngram`` the tokens that followed earlier in prompt and
-answer, ``layer_skip`` by some of the target's layers, ``union`` by all drafts and ``ngram`` at once,
-``medusa`` and ``eagle`` by heads of the target.
+``plain`` does not draft. ``draft`` drafts with a draft model, ``ngram`` with the tokens that followed an
+earlier occurrence of the last ones, ``layer_skip`` with some of the target's layers, ``union`` with all draft
+models and ``ngram`` at once, ``medusa`` and ``eagle`` with heads of the target.
 """
 
 Method = Literal[EngineMethod, "prediction"]
-"""Methods of a request. ``prediction`` needs nothing loaded: the request brings it."""
+"""Methods of a request. ``prediction`` drafts the text that the request itself has as ``prediction``."""
 
 ENGINE_METHODS: tuple[EngineMethod, ...] = get_args(EngineMethod)
 METHODS: tuple[Method, ...] = get_args(Method)
@@ -108,13 +108,12 @@ class SamplingParams:
     then accept it by its name, ``specclient local generate`` has an option for it if the rule has a text, and
     rounds on the device leave requests that set it to the general path.
 
-    By default no parameter but the temperature changes the distribution. "Off" is the number that has no
-    effect: 1 of a share or a factor, 0 of a count, a threshold or a penalty. It is None where no number has
-    none.
+    By default only the temperature changes the distribution. A parameter is off at the number that has no
+    effect: 1 for a share or a factor, 0 for a count, a threshold or a penalty; otherwise at None.
 
     Attributes:
-        max_tokens: maximum number of new tokens, at least 1, or 0 (with ``prompt_logprobs``) to only read the
-            prompt. None allows as many as the context holds.
+        max_tokens: maximum number of new tokens, at least 1, or 0 (with ``prompt_logprobs``) to score the
+            prompt alone. None allows as many as the context holds.
         min_tokens: number of new tokens before which no end token or stop string ends the answer.
         temperature: divisor of the logits, a finite number above 0; 0 is greedy.
         top_p: keep the smallest set of tokens that has this share of the probability, in (0, 1].
@@ -133,8 +132,8 @@ class SamplingParams:
         stop_token_ids: token ids that end the answer, in addition to the model's own.
         bad_words: strings whose token sequences may not occur in the answer, up to 500 of up to 100
             characters: each new token is compared with all of them.
-        json_schema, regex, grammar: what the whole answer must match: a JSON schema (an object or its text),
-            a regular expression, or a Lark grammar; at most one of them.
+        json_schema, regex, grammar: a JSON schema (an object or its text), a regular expression, or a Lark
+            grammar that the whole answer must match; at most one of them.
         draft_length: drafted tokens per round, 0 to 10. None chooses it by measured acceptance and cost;
             ``step`` adds or removes one according to the last round.
         draft_tree: widths of a draft tree, one per depth: the number of nodes below each node. ``grow``
@@ -145,9 +144,9 @@ class SamplingParams:
         logprobs: number of alternatives reported with each new token's log-probability, 0 to 20; None reports
             no log-probabilities.
         prompt_logprobs: the same for the tokens of the prompt.
-        prediction: expected answer, or a text that shares much with it, as text or token ids. It makes the
-            answer faster where it is right, and never changes it.
-        overflow: what happens when prompt and answer exceed the context. ``error`` rejects the request.
+        prediction: expected answer, or a text that shares much with it, as text or token ids. It speeds up
+            the answer where it is right, and never changes it.
+        overflow: the treatment of a prompt and answer that exceed the context. ``error`` rejects the request.
             ``slide`` drops the oldest half of the context whenever it is full, and continues as if the rest
             were the prompt; logits processor and random stream continue. ``slide`` needs ``max_tokens``.
 
@@ -274,7 +273,7 @@ class SamplingParams:
 PARAMETER_RULES: Mapping[str, ParameterRule] = {
     each.name: each.metadata["rule"] for each in fields(SamplingParams) if "rule" in each.metadata
 }
-"""The rules of the parameters whose values are checked alone, without regard to another one."""
+"""The rules of the parameters whose check does not depend on another parameter."""
 
 
 def _bad_word(value: object) -> bool:
@@ -302,7 +301,7 @@ def _tree(value: object) -> bool:
     return nodes <= MAX_TREE_NODES
 
 
-#: Contexts that the prompt of a sliding request may fill; only the last tokens have an effect.
+#: Maximum length of a prompt with ``overflow="slide"``, in contexts; only its end has an effect.
 _SLIDING = 8
 
 

@@ -21,6 +21,7 @@ NO_TOKEN = -1
 """The token of a one-hot distribution in which no token is allowed."""
 
 _BUFFER = 64
+"""Random numbers generated at a time."""
 
 
 class RandomStream:
@@ -48,7 +49,7 @@ class RandomStream:
         return self._buffer.pop()
 
     def peek(self, count: int) -> list[float]:
-        """Return the next numbers without consuming them; :meth:`consume` tells later how many were used."""
+        """Return the next numbers without consuming them. Then call :meth:`consume` with the number used."""
         while len(self._buffer) < count:
             self._fill()
         return self._buffer[: -count - 1 : -1]
@@ -58,6 +59,7 @@ class RandomStream:
         del self._buffer[len(self._buffer) - count :]
 
     def _fill(self) -> None:
+        # The next number is the last of the buffer, so that it can be popped.
         self._buffer = self._generator.random(_BUFFER)[::-1].tolist() + self._buffer
 
     def accept(self, probability: float) -> bool:
@@ -131,7 +133,7 @@ class TokenScore:
 
 @dataclass(slots=True)
 class PredictionProgress:
-    """A request's predicted tokens and their outcome. Each counts once, however often it was proposed."""
+    """A request's predicted tokens and their outcome. A token counts once, however often it was proposed."""
 
     tokens: list[int]
     _proposed: set[int] = field(default_factory=set)
@@ -238,8 +240,7 @@ class Sequence:
         id: the engine's number for it.
         tokens: prompt and new tokens. The last one is the root of the next round's tree and is not in any
             cache yet.
-        prompt_tokens: number of leading ``tokens`` that are the prompt, or what was left of it after
-            :meth:`slide`.
+        prompt_tokens: number of leading ``tokens`` that are the prompt; after :meth:`slide`, all kept ones.
         params: the request's parameters.
         method: drafting method.
         limit: maximum number of new tokens.
@@ -251,7 +252,7 @@ class Sequence:
         counts: its verifications.
         scores: scores of the prompt tokens read so far, if ``prompt_logprobs`` is set.
         cached_tokens: number of prompt tokens whose keys and values came from another request.
-        finish_reason: why it ended; None while it runs.
+        finish_reason: the reason why it ended; None while it runs.
         window: number of tokens at which the oldest are dropped; None to never drop any.
         given: the original prompt, once some of it was dropped.
     """

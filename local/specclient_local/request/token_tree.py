@@ -1,6 +1,4 @@
-"""Draft tokens as a tree; each node carries the distribution from which it was drawn (SpecInfer, arXiv
-2305.09781).
-"""
+"""Drafted tokens as a tree whose nodes have the q they were drawn from (SpecInfer, arXiv 2305.09781)."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _SHOWN = 1000
 
 
 class EmptyConstraintError(EngineError):
-    """No token is allowed next, by the request's own parameters or because they take too much work."""
+    """No token is allowed next: the request's constraints exclude all, or take too much work to evaluate."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -40,7 +40,7 @@ def bad_parameter(name: str, value: object, allowed: str) -> BadRequestError:
 
 
 def shown(value: object) -> str:
-    """Return a value as Python writes it; that of a long text or a large structure is cut off."""
+    """Return a value for an error message, as ``repr`` does; long ones are shortened."""
     if isinstance(value, str) and len(value) > _SHOWN:
         return f"{value[:_SHOWN]!r}… ({len(value)} characters)"
     if isinstance(value, list | tuple | Mapping) and len(value) > _SHOWN:

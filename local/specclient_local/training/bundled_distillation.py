@@ -40,8 +40,8 @@ def continuations(
         rows: number of continuations.
         prompt: tokens per prefix.
         new: generated tokens per continuation.
-        wander: sampled tokens before all rows continue greedily. They lead away from memorized training
-            text, into contexts like those of real requests.
+        wander: number of sampled tokens after which all rows continue greedily. They lead away from memorized
+            training text, into contexts like those of real requests.
         batch: rows per generation.
         seed: seed of prefixes and sampling.
         report: called with a line of progress.
@@ -97,8 +97,16 @@ def distill(
     (for greedy decoding).
 
     Args:
+        draft: the model to train; modified.
+        target: the model to imitate.
+        data: real text.
         own: the target's continuations, ids ``[rows, length]``.
-        soft: weight of the KL term; the rest is the hard term's.
+        schedule: number of steps, learning rate and weight decay.
+        tokens_per_step: tokens of a step's batch.
+        soft: weight of the KL term; the rest is the weight of the cross-entropy.
+        seed: seed of the choice of text.
+        checkpoint: file to resume from and to save to.
+        report: called with a line of progress.
     """
 
     def ids_at(step: int) -> torch.Tensor:
@@ -131,14 +139,16 @@ def greedy_agreement(
 ) -> tuple[float, float]:
     """Replay greedy speculation over greedy continuations of the target, without running it.
 
-    The draft's greedy chain from a correct prefix follows the target until their first
-    disagreement, so agreement position by position, teacher-forced, decides every round.
+    See :func:`specclient_local.training.losses.replay_greedy`.
 
     Args:
+        draft: the draft.
         ids: ``[B, T]``, prompts of ``prompt`` tokens and then the target's own greedy tokens.
+        prompt: tokens per prompt.
+        drafted: drafted tokens per round.
 
     Returns:
-        the share of rounds whose first drafted token is accepted, and the tokens won per round.
+        The share of rounds whose first drafted token is accepted, and the mean number of tokens per round.
     """
     agree = draft(input_ids=ids, use_cache=False).logits[:, :-1].argmax(-1) == ids[:, 1:]
     rows = agree[:, prompt:].tolist()  # the token at `prompt` comes from the prefill

@@ -104,10 +104,12 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int = 4096) -> Tokenizer:
 
 @dataclass(frozen=True)
 class TokenArray:
-    """A split as one array of ids, with the places where a line begins.
+    """A split as one array of token ids.
 
-    ``ids`` is ``[N]`` uint16 (modules joined, each closed by the end token); ``starts`` is ``[M]``,
-    the offsets in ``ids`` of the first token of a line.
+    Attributes:
+        ids: ``[N]`` uint16, the modules one after another, each followed by the end token.
+        starts: ``[M]`` int64, the indices in ``ids`` of the first token of each line.
+        bos: id of the start token.
     """
 
     ids: np.ndarray
@@ -115,10 +117,10 @@ class TokenArray:
     bos: int
 
     def windows(self, rng: np.random.Generator, batch: int, length: int) -> np.ndarray:
-        """Draw ``[batch, length + 1]`` ids, each row the start token and then text from a random line on.
+        """Draw ``[batch, length + 1]`` ids: in each row the start token, then text from a random line on.
 
-        A row begins at a line and not only at a module, so that the model has seen a bare
-        ``def f(x):`` follow the start token: that is what people will type.
+        Rows begin at lines, not only at modules, so that the model learns to continue a prompt such as
+        ``def f(x):``.
         """
         usable = self.starts[self.starts < len(self.ids) - length]
         begin = rng.choice(usable, size=batch)

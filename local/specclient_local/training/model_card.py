@@ -39,7 +39,7 @@ each).
 
 - **Data.** The standard library of Python {python}: {modules[train]} modules ({tokens_train:,} tokens) for \
 training and {modules[heldout]} modules
-  ({tokens_heldout:,} tokens) held out, chosen by a hash of the module's name. Tests, encodings tables, \
+  ({tokens_heldout:,} tokens) held out, chosen by a hash of the module's name. Tests, encoding tables, \
 generated files
   and per-machine files are excluded. No other text is used.
 - **Licence.** The text and the weights are under the PSF licence (`LICENSE-PSF.txt`).

@@ -19,6 +19,7 @@ import torch
 from tokenizers import Tokenizer
 from transformers import LlamaForCausalLM
 
+from specclient_local.model.config import BUNDLED
 from specclient_local.training.bundled_distillation import continuations, distill, greedy_agreement
 from specclient_local.training.corpus import (
     BOS,
@@ -32,8 +33,6 @@ from specclient_local.training.corpus import (
 from specclient_local.training.model_card import CHAT_TEMPLATE, write_card
 from specclient_local.training.pretrain import CONTEXT, heldout_loss, llama, pretrain
 from specclient_local.training.training_loop import TrainingSchedule
-
-BUNDLED = Path(__file__).parent.parent / "bundled"
 
 
 @dataclass(frozen=True)

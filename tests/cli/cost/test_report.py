@@ -103,10 +103,11 @@ def test_cost_report_writes_a_file(run, spent, tmp_path) -> None:
     assert '<data id="cost" value="0.000630000">$0.00063</data>' in page.read_text(encoding="utf-8")
     assert run("cost", "report", "-o", str(table)) == (0, "", "")
     assert table.read_text(encoding="utf-8") == run("cost", "report")[1]
-    code, out, err = run("cost", "report", "-o", str(tmp_path / "nowhere" / "x"))
-    assert (code, out) == (2, "")
-    assert "nowhere" in err
-    assert "-o" in err
+    for path in (tmp_path / "nowhere" / "x", table / "x"):  # a folder that does not exist, a file as a folder
+        code, out, err = run("cost", "report", "-o", str(path))
+        assert (code, out) == (2, "")
+        assert path.parent.name in err
+        assert "choose another file with -o" in " ".join(err.split())
     assert sorted(each.name for each in tmp_path.iterdir() if "part" in each.name) == []
 
 

@@ -183,7 +183,7 @@ def test_an_incompatible_draft_is_refused_on_request(run, pair, tmp_path: Path) 
     assert (code, "give one with --draft" in err) == (2, True)
     code, _, err = run("local", "bench", "-m", str(pair[0]), "--methods", "draft", *SHORT)
     assert code == 3
-    assert "method is 'draft'; as loaded, this engine has plain, ngram" in err
+    assert "method is 'draft', but this engine was loaded with plain, ngram" in err
 
 
 def test_list_options_are_parsed() -> None:

@@ -149,7 +149,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"dimensions": 33}, "dimensions", r"dimensions is 33; allowed is 1 to 32, the size of this model's"),
     ({"encoding_format": "int8"}, "encoding_format", r"encoding_format is 'int8'; allowed is 'float' or"),
     ({"extra_body": {"truncate_prompt_tokens": 0}}, "truncate_prompt_tokens", r"is 0; allowed is -1"),
-    ({"extra_body": {"prompt_name": "passage"}}, "prompt_name", r"the prompts of the model are: document, q"),
+    ({"extra_body": {"prompt_name": "passage"}}, "prompt_name", r"the prompts of the model are document, q"),
     ({"extra_body": {"temperature": 1}}, "temperature", r"temperature=1 is not supported by local/tiny"),
 ]
 

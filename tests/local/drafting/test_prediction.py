@@ -11,7 +11,7 @@ from specclient_local.drafting.drafter import chain
 from specclient_local.drafting.length_policy import DoublingLength
 from specclient_local.drafting.prediction import PredictionCursor, PredictionDrafter
 from specclient_local.drafting.round_costs import RoundCosts
-from specclient_local.drafting.suffix_index import LONGEST_CONTEXT, SuffixIndex
+from specclient_local.drafting.suffix_index import LONGEST_MATCH, SuffixIndex
 from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.request.sequence import PredictionProgress
 from specclient_local.request.token_tree import TokenTree
@@ -60,7 +60,7 @@ def test_of_equal_matches_the_nearest_and_then_later_one_is_returned():
 
 def test_match_lengths_are_limited():
     tokens = list(range(100))
-    assert SuffixIndex(tokens).find(tokens[:90], near=0) == (90, LONGEST_CONTEXT)
+    assert SuffixIndex(tokens).find(tokens[:90], near=0) == (90, LONGEST_MATCH)
 
 
 def test_a_search_examines_a_limited_number_of_positions(monkeypatch):
@@ -69,7 +69,7 @@ def test_a_search_examines_a_limited_number_of_positions(monkeypatch):
     monkeypatch.setattr(
         SuffixIndex, "_matching", lambda self, c, place: examined.append(place) or original(self, c, place)
     )
-    assert index.find([7] * 50, near=10_000) == (10_000, LONGEST_CONTEXT)
+    assert index.find([7] * 50, near=10_000) == (10_000, LONGEST_MATCH)
     assert len(examined) <= 16
 
 

@@ -127,7 +127,7 @@ def test_token_ids_are_checked(embedder: Embedder) -> None:
 
 def test_prompts_are_named(embedder: Embedder) -> None:
     assert (embedder.prompt(None), embedder.prompt("query")) == ("", "q: ")
-    with pytest.raises(BadRequestError, match=r"prompt_name is 'passage'; the prompts .* are: query"):
+    with pytest.raises(BadRequestError, match=r"prompt_name is 'passage'; the prompts .* are query"):
         embedder.prompt("passage")
 
 

@@ -119,7 +119,7 @@ BAD: list[tuple[Change, str]] = [
     (fifo("modules.json"), r"modules\.json is a FIFO"),
     (module(1, type="custom_st.Pooler"), r"'custom_st\.Pooler' is code of the checkpoint.*trust_remote_code"),
     (module(2, type=_TYPE + "LSTM"), r"modules\.json: module .*LSTM is not supported; supported are"),
-    (module(2, type=_TYPE + "Pooling"), r"module Pooling stands after Pooling"),
+    (module(2, type=_TYPE + "Pooling"), r"module Pooling follows Pooling"),
     (module(0, type=_TYPE + "Dense"), r"modules\.json: the modules are Dense, Pooling"),
     (module(1, path="../other"), r"modules\.json: path '\.\./other' of a module must be a folder inside"),
     (module(1, path="/etc"), r"modules\.json: path '/etc' of a module"),

@@ -288,15 +288,15 @@ def test_prefills_take_turns_within_the_rows_per_step():
     for request in (long, short, other, third):
         scheduler.add(request)
     scheduler.admit(lambda sequence, free: free[0])
-    turns = [scheduler.readers(lambda s: rows[s.id]) for _ in range(4)]
+    turns = [scheduler.next_prefills(lambda s: rows[s.id]) for _ in range(4)]
     assert turns == [[long], [short, other], [third], [long]]
     scheduler.begin(long)
     assert scheduler.ready == [long]
-    assert scheduler.readers(lambda s: rows[s.id]) == [short, other]
+    assert scheduler.next_prefills(lambda s: rows[s.id]) == [short, other]
     scheduler.release(short)
     scheduler.release(long)
     assert scheduler.ready == []
-    assert scheduler.readers(lambda s: rows[s.id]) == [third]
+    assert scheduler.next_prefills(lambda s: rows[s.id]) == [third]
 
 
 def test_a_cache_larger_than_memory_is_rejected_with_its_size(checkpoint):

@@ -91,17 +91,15 @@ async def test_an_unread_stream_does_not_block_other_streams(checkpoint):
         assert len([piece async for piece in slow]) == 99
 
 
-@pytest.mark.parametrize("state", ["waiting", "reading", "ready"])
+@pytest.mark.parametrize("state", ["waiting", "prefilling", "ready"])
 def test_a_cancelled_request_leaves_queue_and_slot_in_the_next_step(unstarted, state):
     engine, received, other = unstarted, [], []
     scheduler = engine._worker.batch.scheduler
     held = [engine.add([7] * 5, lambda event: None, max_tokens=200) for _ in range(2 * (state == "waiting"))]
     number = engine.add([9] * 900, received.append, max_tokens=50)
     sequence = engine._worker.jobs[number].sequence
-    while (
-        sequence
-        not in {"waiting": scheduler.waiting, "reading": scheduler._unread, "ready": scheduler.ready}[state]
-    ):
+    groups = {"waiting": scheduler.waiting, "prefilling": scheduler._prefilling, "ready": scheduler.ready}
+    while sequence not in groups[state]:
         engine.step()
     assert (sequence.slot is None) == (state == "waiting")
     engine.cancel(number)
@@ -111,7 +109,7 @@ def test_a_cancelled_request_leaves_queue_and_slot_in_the_next_step(unstarted, s
     before = len(received)
     engine.step()
     assert sequence.slot is None
-    assert sequence not in [*scheduler.waiting, *scheduler.running, *scheduler._unread, *scheduler.ready]
+    assert sequence not in [*scheduler.waiting, *scheduler.running, *scheduler._prefilling, *scheduler.ready]
     assert waits not in scheduler.waiting
     drain(engine)
     assert len(received) == before

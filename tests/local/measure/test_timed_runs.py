@@ -7,10 +7,11 @@ import random
 
 import pytest
 from specclient_local.decoding import speculate
+from specclient_local.drafting.best_shape import expected_tokens
 from specclient_local.engine.answer import Generation, Timings
 from specclient_local.measure.bench import bench
 from specclient_local.measure.depth_sweep import sweep_depths
-from specclient_local.measure.expected_speedup import acceptance, implied_alpha, speed_up, tokens_per_round
+from specclient_local.measure.expected_speedup import acceptance, implied_alpha, speed_up
 from specclient_local.measure.pass_timing import draft_cost, time_passes, timed_contexts
 from specclient_local.measure.prompts import held_out, read_prompts
 from specclient_local.measure.stage_profile import Stopwatch, profile_stages
@@ -79,11 +80,11 @@ def test_the_closed_form_equals_a_simulation(alpha, length):
 
     rounds = 40_000
     mean = sum(won() for _ in range(rounds)) / rounds
-    assert tokens_per_round(alpha, length) == pytest.approx(mean, rel=0.02)
+    assert expected_tokens(alpha, length) == pytest.approx(mean, rel=0.02)
     assert speed_up(alpha, length, 0.1) == pytest.approx(mean / (0.1 * length + 1), rel=0.02)
     assert speed_up(alpha, length, 0.1, verification=1.5) < speed_up(alpha, length, 0.1)
     if 0.0 < alpha < 1.0:
-        assert implied_alpha(tokens_per_round(alpha, length), length) == pytest.approx(alpha)
+        assert implied_alpha(expected_tokens(alpha, length), length) == pytest.approx(alpha)
 
 
 def test_a_stopwatch_attributes_time_to_the_innermost_stage():
@@ -169,7 +170,7 @@ def test_bench_compares_each_method_with_plain_decoding(engine):
     assert draft.identical
     assert draft.expected == pytest.approx(speed_up(draft.alpha, draft.mean_draft_length, draft.cost))
     assert bench(engine, PROMPTS, ["union"], {"max_tokens": 12}, repeat=1)[1].expected is None
-    with pytest.raises(ConfigurationError, match=r"this engine has plain, .*draft"):
+    with pytest.raises(ConfigurationError, match=r"this engine was loaded with plain, .*draft"):
         bench(engine, PROMPTS, ["layer_skip"], {"max_tokens": 4})
 
 

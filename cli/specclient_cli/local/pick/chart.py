@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
+from specclient_local.model.config import short_name
 
 from specclient.errors import ConfigurationError
-from specclient_cli.local.engine_options import short_name
 
 if TYPE_CHECKING:
     from specclient_local.measure.pick.selection import PickResult

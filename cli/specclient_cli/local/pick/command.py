@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
-from specclient_local.model.config import DTYPES
+from specclient_local.model.config import DTYPES, short_name
 
 from specclient.errors import ConfigurationError
 from specclient.types.criterion import PromptTask
 from specclient_cli.common import options, parameter_types
 from specclient_cli.common.state import State, pass_state
 from specclient_cli.local import engine_options
-from specclient_cli.local.engine_options import short_name
 from specclient_cli.local.pick.config_tables import write_pair_tables
 
 if TYPE_CHECKING:

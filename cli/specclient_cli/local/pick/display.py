@@ -6,9 +6,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
+from specclient_local.model.config import short_name
 
 from specclient_cli.common import render
-from specclient_cli.local.engine_options import format_number, short_name
+from specclient_cli.local.engine_options import format_number
 
 if TYPE_CHECKING:
     from specclient_local.measure.pick.selection import CandidateResult, PickResult, PickSettings

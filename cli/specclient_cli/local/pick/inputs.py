@@ -79,8 +79,7 @@ def _prompts(tokenizer: Any, given: dict[str, Any], context: int) -> tuple[list[
     if not fit:
         raise ConfigurationError(
             f"no prompt of {given['data']} fits the context of {context} with {given['new']} new tokens; "
-            f"use shorter "
-            "prompts, or fewer new tokens."
+            "use shorter prompts, or fewer new tokens."
         )
     if len(fit) < len(texts):
         click.echo(f"{len(texts) - len(fit)} of {len(texts)} prompts do not fit and are skipped", err=True)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from specclient.errors import ConfigurationError
 
-_SUFFIXES = (".py", ".txt", ".md", ".rst", ".toml", ".yaml", ".yml", ".c", ".h", ".js", ".ts", ".rs", ".go")
+SUFFIXES = (".py", ".txt", ".md", ".rst", ".toml", ".yaml", ".yml", ".c", ".h", ".js", ".ts", ".rs", ".go")
 _ROWS = ".jsonl"
-_KINDS = f" ({_ROWS}, {', '.join(_SUFFIXES)})"
+_KINDS = f" ({_ROWS}, {', '.join(SUFFIXES)})"
 _HELD = 10
-"""One text in this number is held out, chosen by a hash of its name."""
+"""One text in ten is held out, chosen by a hash of its name."""
 
 
 def load_texts(data: str) -> tuple[list[str], list[str], bool]:
@@ -41,7 +41,7 @@ def load_texts(data: str) -> tuple[list[str], list[str], bool]:
     if rows:
         named = {f"{file} {i}": text for file in rows for i, text in enumerate(read_prompts(file))}
         return (*split_held_out(named, data, _KINDS), True)
-    return (*split_held_out(dict(read_texts(path, _SUFFIXES)), data, _KINDS), False)
+    return (*split_held_out(dict(read_texts(path, SUFFIXES)), data, _KINDS), False)
 
 
 def _download(name: str) -> Path:
@@ -53,20 +53,19 @@ def _download(name: str) -> Path:
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
         raise ConfigurationError(
             f"data is {name!r}, which does not exist; give a file of prompts, a folder of texts, or a data "
-            f"set "
-            "of the hub as owner/name."
+            "set of the hub as owner/name."
         )
     from huggingface_hub import snapshot_download  # noqa: PLC0415 - used only for hub ids
     from huggingface_hub.errors import HfHubHTTPError  # noqa: PLC0415
 
-    wanted = [f"*{suffix}" for suffix in (_ROWS, *_SUFFIXES)]
+    wanted = [f"*{suffix}" for suffix in (_ROWS, *SUFFIXES)]
     try:
         return Path(snapshot_download(name, repo_type="dataset", allow_patterns=wanted))
     except (OSError, ValueError, RuntimeError, HfHubHTTPError) as error:
         raise ConfigurationError(
             f"data is {name!r}: not a local file or folder, and the data set could not be downloaded from "
-            f"the "
-            f"hub ({type(error).__name__}); check name and connection, or download it and give its folder."
+            f"the hub ({type(error).__name__}); check the name and the connection, or download it "
+            "and give its folder."
         ) from error
 
 

@@ -9,10 +9,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
+from specclient_local.model.config import short_name
 
 from specclient_cli.common import options, parameter_types, render
 from specclient_cli.common.state import State, pass_state
-from specclient_cli.local.engine_options import short_name
 from specclient_cli.local.model_pair import configured_model
 from specclient_cli.local.train.data import load_texts
 from specclient_cli.local.train.progress import progress_figures, show_progress

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from specclient_local.model.config import short_name
 
 from specclient_cli.common import options, parameter_types
 from specclient_cli.common.state import State, pass_state
-from specclient_cli.local.engine_options import short_name
 from specclient_cli.local.model_pair import configured_model
-from specclient_cli.local.train.data import read_texts, split_held_out
+from specclient_cli.local.train.data import SUFFIXES, read_texts, split_held_out
 from specclient_cli.local.train.progress import progress_figures, show_progress
 from specclient_cli.local.train.train_options import count_option, device_option, folder_option, target_option
 
@@ -23,21 +23,7 @@ if TYPE_CHECKING:
 
 _STAGES = {"collect": "collecting answers", "train": "training"}
 _KINDS = ("medusa", "eagle", "eagle3")
-_SUFFIXES = (
-    ".py",
-    ".txt",
-    ".md",
-    ".rst",
-    ".json",
-    ".jsonl",
-    ".toml",
-    ".yaml",
-    ".yml",
-    ".c",
-    ".h",
-    ".js",
-    ".ts",
-)
+_SUFFIXES = (*SUFFIXES, ".json", ".jsonl")
 
 
 @click.command(name="heads")
@@ -190,7 +176,7 @@ class _HeadsTrainingLog:
     def __call__(self, progress: HeadsProgress) -> None:
         if progress.done == progress.of or progress.accepted != self._before:
             self._before = progress.accepted
-            click.echo(f"{progress.stage} {_figures(progress)}", err=True)
+            click.echo(f"{_STAGES[progress.stage]} {_figures(progress)}", err=True)
 
 
 def _figures(progress: HeadsProgress) -> str:
@@ -219,6 +205,6 @@ def _report(given: dict[str, Any], target: str, last: HeadsProgress, seconds: fl
         f"{given['kind']} heads of {short_name(target)}: {given['out']}, {size / 1e6:.2f} MB, {seconds:.0f} s"
     )
     click.echo(
-        f"held-out greedy chains: accepted up to each depth {shares}; {last.tokens_per_round:.2f} tokens "
-        f"per round"
+        f"held-out greedy chains: accepted up to each depth {shares}; "
+        f"{last.tokens_per_round:.2f} tokens per round"
     )

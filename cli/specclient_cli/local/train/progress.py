@@ -13,9 +13,11 @@ class StageProgress(Protocol):
     """The progress that a training run reports.
 
     Attributes:
-        done: steps of the stage that are done, of ``of``.
-        loss: of the last step, None in stages without one.
-        left_s: estimated seconds to the end of the stage, None where unknown.
+        stage: name of the stage.
+        done: number of finished steps of the stage.
+        of: number of all steps of the stage.
+        loss: mean loss of the last steps; None in stages without a loss.
+        left_s: estimated seconds to the end of the stage; None if unknown.
     """
 
     @property
@@ -37,12 +39,12 @@ P = TypeVar("P", bound=StageProgress)
 def show_progress(
     stages: Mapping[str, str], figures: Callable[[P], str], log: Callable[[P], None]
 ) -> Iterator[Callable[[P], None]]:
-    """Return a function that shows the progress of a run.
+    """Yield a function that shows the progress of a run.
 
     Args:
-        stages: titles, by stage; the first stage comes first.
+        stages: titles by name of the stage, in order.
         figures: returns the figures beside the bar.
-        log: called instead where stderr is not a terminal.
+        log: the function to yield if stderr is not a terminal.
     """
     screen = render.console(stderr=True)
     if not screen.is_terminal or screen.is_dumb_terminal:

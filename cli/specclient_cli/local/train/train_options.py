@@ -1,4 +1,4 @@
-"""Options that the commands of training share."""
+"""Options shared by the commands of ``specclient local train``."""
 
 from __future__ import annotations
 

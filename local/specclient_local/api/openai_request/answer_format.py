@@ -33,7 +33,7 @@ def parse_answer_format(
         given: the request's parameters.
         extension: the request's ``specclient`` object.
         model: the model's name, for error messages.
-        limits: limits on what is converted here. Formats are checked whole where they are compiled.
+        limits: limits on the formats that are converted here. All formats are checked when they are compiled.
 
     Raises:
         BadRequestError: an invalid value, or more than one format.

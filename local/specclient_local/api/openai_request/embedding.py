@@ -10,8 +10,8 @@ from specclient.errors import BadRequestError, UnsupportedParameterError
 from specclient.types.request_limits import RequestLimits
 from specclient_local.request.validation import bad_parameter, check, integer, optional, shown
 
-#: Characters of a request's texts for each of its allowed tokens. Texts have fewer, so that more are refused
-#: before they are tokenised, which takes a hundred bytes of memory for each token.
+#: Maximum characters of a request's texts for each of its allowed tokens. Ordinary texts have fewer, so
+#: longer ones are refused before they are tokenised, which takes a hundred bytes of memory for each token.
 CHARACTERS_PER_TOKEN = 32
 #: Parameters that change nothing; accepted and ignored.
 _NO_EFFECT = frozenset({"model", "user"})
@@ -27,10 +27,11 @@ class EmbeddingRequest:
 
     Attributes:
         inputs: texts, or token ids that are used as they are.
-        dimensions: the first numbers of each embedding that are returned; None for all.
+        dimensions: number of leading components of each embedding to return; None for all.
         as_base64: whether embeddings are returned as base64 of little-endian float32, else as numbers.
-        truncate: tokens that a longer input is cut to, -1 for as many as the model takes; None if not given.
-        prompt_name: of the prompt that is put before texts; None for the model's default.
+        truncate: number of tokens to which a longer input is cut, -1 for the model's maximum; None if not
+            given.
+        prompt_name: name of the prompt that is put before texts; None for the model's default.
     """
 
     inputs: tuple[EmbeddingText, ...]
@@ -44,7 +45,7 @@ def parse_embedding(params: Mapping[str, Any], model: str, limits: RequestLimits
     """Parse and validate a request.
 
     Args:
-        params: of the request; those that are None are ignored.
+        params: the request's parameters; values that are None are ignored.
         model: the model's name, for error messages.
         limits: limits on requests.
 
@@ -109,7 +110,7 @@ def too_large(problem: str, limit: str) -> BadRequestError:
     """Return the error for a request beyond one of the limits.
 
     Args:
-        problem: what is too large, and what is allowed.
+        problem: the size that is too large, and the allowed one.
         limit: the field of :class:`RequestLimits`.
     """
     error = BadRequestError(f"{problem}: send several requests, or raise {limit} in [server.requests].")

@@ -1,4 +1,4 @@
-"""A bound on the log-probabilities of prompts in one response, which cost little to ask for."""
+"""Limit of the number of prompt log-probabilities in a response: a short request can ask for millions."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from specclient.errors import BadRequestError
 from specclient_local.api.openai_request.parser import EngineRequest
 
-__all__ = ["LARGE", "check_prompt_logprobs", "prompt_logprobs"]
+__all__ = ["LARGE", "check_prompt_logprobs", "max_prompt_logprobs"]
 
 LARGE = 2000
-"""Log-probabilities that become a part of a response in about a millisecond."""
+"""Number of log-probabilities from which on a response is built in a thread; it takes about a millisecond."""
 
 
-def prompt_logprobs(request: EngineRequest, prompts: Sequence[str | list[int]], context: int) -> int:
-    """Return the number of log-probabilities of prompts in a response, at most.
+def max_prompt_logprobs(request: EngineRequest, prompts: Sequence[str | list[int]], context: int) -> int:
+    """Return an upper bound of the number of prompt log-probabilities in a response.
 
     Args:
         request: the parsed request.
@@ -28,7 +28,7 @@ def prompt_logprobs(request: EngineRequest, prompts: Sequence[str | list[int]], 
 
 
 def _tokens(prompt: str | list[int], context: int) -> int:
-    """Return the number of tokens of a prompt, at most."""
+    """Return an upper bound of the number of tokens of a prompt; a token has at least one byte."""
     if isinstance(prompt, str) and len(prompt) < context:
         return min(len(prompt.encode(errors="surrogatepass")), context)
     return min(len(prompt), context)
@@ -37,12 +37,14 @@ def _tokens(prompt: str | list[int], context: int) -> int:
 def check_prompt_logprobs(
     request: EngineRequest, prompts: Sequence[str | list[int]], context: int, most: int
 ) -> None:
-    """Refuse a request whose response may have more than ``most`` log-probabilities of prompts.
+    """Refuse a request whose response may have more than ``most`` prompt log-probabilities.
+
+    The other arguments are those of :func:`max_prompt_logprobs`.
 
     Raises:
         BadRequestError: it may have more.
     """
-    count = prompt_logprobs(request, prompts, context)
+    count = max_prompt_logprobs(request, prompts, context)
     if count <= most:
         return
     name = "echo" if request.prompt_logprobs is None else "prompt_logprobs"

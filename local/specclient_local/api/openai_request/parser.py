@@ -39,7 +39,7 @@ NO_EFFECT = frozenset(
     }
 )
 
-#: Unsupported parameters that would change the answer, with the values that do not and are accepted.
+#: Unsupported parameters that would change the answer, with the values that have no effect and are accepted.
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "audio": (),
     "echo": (False,),
@@ -68,8 +68,9 @@ _ENGINE_SAMPLING = tuple(
     for each in fields(SamplingParams)
     if each.name not in {*_OPENAI_SAMPLING, *_DRAFTING, *_CONVERTED, *_ANSWER}
 )
-"""The engine's sampling parameters that OpenAI's API lacks, by vLLM's names where vLLM has them: all fields
-that no other table names, so a new parameter needs no entry here.
+"""The engine's sampling parameters that OpenAI's API lacks, by vLLM's names where vLLM has them.
+
+They are all fields that no other table has, so a new parameter needs no entry here.
 """
 _PROMPTS = {"chat": "messages", "completion": "prompt"}
 EXTENSION_PARAMETERS = (*_DRAFTING, "origins", *_ENGINE_SAMPLING, *ENGINE_FORMAT_PARAMETERS)
@@ -89,9 +90,9 @@ class EngineRequest:
     """A parsed request.
 
     Attributes:
-        messages: of a chat, text only; None for a text completion.
-        prompts: of a text completion, texts or token ids; empty for a chat.
-        params: validated; the seed is that of each prompt's first choice.
+        messages: a chat's messages, text only; None for a text completion.
+        prompts: a text completion's prompts, texts or token ids; empty for a chat.
+        params: the validated parameters; the seed is that of each prompt's first choice.
         choices: number of choices per prompt (``n``).
         tools: tools that the answer may call; None for none.
         format_parameter: name of the request parameter that sets the answer's format; None for none.

@@ -38,7 +38,7 @@ class ChatChoice:
 
     Attributes:
         index: the choice's number in the response.
-        request: the parsed request; says which fields the choice has.
+        request: the parsed request; determines the fields of the choice.
         tokenizer: the model's.
         parser: finds tool calls in the text; None where the request has no tools.
         new_id: returns the id of the next tool call.

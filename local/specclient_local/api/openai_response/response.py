@@ -31,9 +31,9 @@ class ResponseBuilder:
         id: ``chatcmpl-…`` or ``cmpl-…``.
         created: seconds since 1970.
         model: the name under which the backend lists it.
-        request: the parsed request; says which fields the response has.
+        request: the parsed request; determines the fields of the response.
         tokenizer: the model's.
-        call_format: how the model writes tool calls; None where it may call no tools.
+        call_format: the format in which the model writes tool calls; None where it may call no tools.
         new_id: returns a new unique string of at least 24 letters and digits, for tool calls.
     """
 

@@ -1,4 +1,4 @@
-"""The field ``stop_reason`` of a choice, as vLLM has it: which stop string ended the answer."""
+"""The field ``stop_reason`` of a choice, as in vLLM: the stop string that ended the answer."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ __all__ = ["stop_reason"]
 
 
 def stop_reason(generation: Generation) -> dict[str, Any]:
-    """Return the field for an answer that a stop string ended; no field for any other."""
+    """Return the field as a dictionary; it is empty if no stop string ended the answer."""
     return {} if generation.stop_string is None else {"stop_reason": generation.stop_string}

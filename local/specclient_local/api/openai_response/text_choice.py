@@ -25,7 +25,7 @@ class TextChoice:
     Attributes:
         index: the choice's number in the response.
         prompt: text or token ids, as the caller passed it.
-        request: the parsed request; says which fields the choice has.
+        request: the parsed request; determines the fields of the choice.
         tokenizer: the model's.
     """
 

@@ -27,13 +27,13 @@ _LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator"
 
 @dataclass(frozen=True, slots=True)
 class ToolSettings:
-    """The tools of a request, and how an answer may use them.
+    """The tools of a request, and the allowed calls of them.
 
     Attributes:
         definitions: the tools in OpenAI's format; the chat template receives all of them.
         choice: whether a call is optional (``auto``) or ``required``.
         allowed: names of the tools that may be called; None for all.
-        parallel: whether an answer may contain others than one call.
+        parallel: whether an answer may contain more than one call.
         schema: JSON schema of an answer without calls; None does not constrain it.
     """
 
@@ -66,7 +66,7 @@ def tool_call_grammar(
 
     Args:
         tools: the request's tools.
-        form: how the model writes calls.
+        form: the format in which the model writes calls.
         token_id: returns the id of an added token by its text, or None where it is not an added token.
     """
     functions = tools.allowed_functions

@@ -120,7 +120,7 @@ def pick(
     """Measure candidates, time the two with the highest prediction, and select the fastest.
 
     Args:
-        candidates: at least one.
+        candidates: the candidates, at least one.
         load: loads an engine with the target and a candidate; the engine is closed after its measurement.
         settings: how to measure.
         on_progress: called with a description of each measurement when it starts.

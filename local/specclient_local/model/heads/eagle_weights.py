@@ -19,7 +19,7 @@ class EagleShape:
             of several depths.
         config: configuration of its layer; ``vocab_size`` is the target's.
         target_hidden: width of the target's hidden states.
-        taps: after how many of the target's layers hidden states are read; None for the default, see
+        taps: numbers of the target's layers after which hidden states are read; None for the default, see
             :meth:`tapped`.
         draft_vocab: number of tokens in its own output head (``eagle3``).
         norm_before_residual: whether the residual is the output of ``hidden_norm`` instead of its input.

@@ -49,7 +49,7 @@ class PassPositions:
     windows: set[int]
 
 
-PASS_POSITIONS: ContextVar[PassPositions] = ContextVar("places")
+PASS_POSITIONS: ContextVar[PassPositions] = ContextVar("pass_positions")
 """Set for each pass, because attention functions receive the mask and the window, but no positions."""
 
 

@@ -37,7 +37,8 @@ def choose_mode(passes: HfPasses) -> bool:
     takes_places = {"position_ids", "attention_mask"} <= set(passes.forward_parameters)
     windowed = config.window is not None
     if takes_places and exchange_attention(net):
-        # A layer that does not pass its window would attend to too much, beyond this test's length.
+        # A layer that does not pass its window on would attend to too many positions. The probe is too short
+        # to show that, so the windows that the layers passed are compared with the configuration.
         if probe.agrees() and bool(passes.windows) == windowed:
             return True
         net.set_attn_implementation(its_own)

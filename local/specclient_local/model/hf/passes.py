@@ -77,6 +77,8 @@ class HfPasses:
         if len(tokens) > MAX_PASS_ROWS and not part.every:
             self.prefill(slot, tokens[:-MAX_PASS_ROWS])
             tokens = tokens[-MAX_PASS_ROWS:]
+        # Without masks, a tree with branches is scored path by path. Otherwise the first `beside` nodes share
+        # the pass of the tokens, and the other nodes follow in further passes.
         branches = not self.masked and not tree.is_chain
         beside = 0 if branches else min(len(tree), max(0, self.most_rows - len(tokens)))
         if tokens:

@@ -105,7 +105,7 @@ class HfRunner(HfPasses):
 
     @property
     def prefix_granularity(self) -> int:
-        """Number of rows of which whole multiples of a prefix have the same bits in every prompt."""
+        """See :class:`~specclient_local.model.model_runner.ModelRunner`."""
         return MAX_PASS_ROWS
 
     def unmoved_length(self, slot: int) -> int:

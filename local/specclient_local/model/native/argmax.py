@@ -13,7 +13,7 @@ from specclient_local.model.native.build import library
 
 
 def native_argmax(logits: Sequence[Tensor]) -> tuple[list[int], list[float]] | None:
-    """Return each row's argmax and largest logit. Of equal logits the first; NaN is larger than any number.
+    """Return each row's argmax (the first of equal logits; NaN is larger than any number) and largest logit.
 
     Args:
         logits: matrices ``[N, V]`` of one width on one device; each has its own N.

@@ -19,8 +19,10 @@ from specclient_local.model.native.library_cache import cache_folder, cached_lib
 _LOG = logging.getLogger("specclient")
 _FOLDER = Path(__file__).parent
 _SOURCES = ("matmul.h", "row_ops.h", "thread_team.h", "forward_pass.h", "entry_points.c")
-_LIBRARY = ("-shared", "-fPIC", "-pthread")
-_FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-ivopts", *_LIBRARY)
+_FLAGS = (
+    *("-std=gnu11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-ivopts"),
+    *("-shared", "-fPIC", "-pthread"),
+)
 """Without ``-fno-ivopts``, gcc reads each weight from memory once per row instead of once for 2 to 4 rows."""
 
 _TUNED = ("-march=native", "-mcpu=native", "")
@@ -29,6 +31,7 @@ architecture.
 """
 
 _SECONDS = 120.0
+"""Maximum time of a compilation."""
 
 
 @cache
@@ -85,16 +88,7 @@ def _name(compiler: list[str]) -> str:
 def _compile(compiler: list[str], source: Path, target: Path) -> None:
     """Compile for this machine's processor if the compiler supports that."""
     for tuned in _TUNED:
-        command = [
-            *compiler,
-            *_FLAGS,
-            *_LIBRARY,
-            *filter(None, (tuned,)),
-            str(source),
-            "-o",
-            str(target),
-            "-lm",
-        ]
+        command = [*compiler, *_FLAGS, *filter(None, (tuned,)), str(source), "-o", str(target), "-lm"]
         done = subprocess.run(  # noqa: S603 - the user's own compiler on our own source
             command, capture_output=True, text=True, timeout=_SECONDS, check=False
         )

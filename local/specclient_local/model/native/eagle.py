@@ -78,7 +78,7 @@ def native_eagle(config: DecoderConfig, head: EagleHead, turns: Tensor, target: 
 
     Args:
         config, head, turns: see :class:`NativeEagle`.
-        target: what computes the target's passes.
+        target: the object that computes the target's passes.
     """
     if not isinstance(target, NativePasses):
         return None

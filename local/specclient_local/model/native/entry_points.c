@@ -59,6 +59,7 @@ static void advance_chain(Chain *c) {
     pass->wanted_rows = 0;
 }
 
+/* Run the passes of a chain. All threads compute a pass, then the first one alone sets up the next. */
 static void run_chain(Worker *worker, Chain *c) {
     while (c->found < c->steps && !c->not_finite) {
         worker->task = &c->pass;

@@ -95,7 +95,8 @@ static void attend_block(Worker *worker, const Layer *layer, int64_t number, con
     attend(m, keys, keys + m->kv_heads * p->capacity * m->dim, q, mask, out, count, open, span->length, scores);
 }
 
-/* Neighbouring pieces belong to one key head: if one thread takes them all, its keys are read from memory once. */
+/* Attend with all queries of the pass. Neighbouring pieces belong to one key head: if one thread takes them all, its
+ * keys are read from memory once. */
 static void attend_all(Worker *worker, int64_t number, const Layer *layer) {
     const Pass *p = worker->task;
     const Model *m = p->model;
@@ -114,6 +115,7 @@ static void attend_all(Worker *worker, int64_t number, const Layer *layer) {
     end_stage(worker);
 }
 
+/* Rotate each row's queries and keys, and store its keys and values in its request's cache. */
 static void rotate_and_store(Worker *worker, int64_t number, const Layer *layer) {
     const Pass *p = worker->task;
     const Model *m = p->model;

@@ -146,7 +146,7 @@ class _PreparedPass:
 
     Args:
         runner: the runner whose passes it describes.
-        least: products of a pass from which on several threads run it.
+        least: minimum products (rows times weights) of a pass for which several threads are used.
         most: maximum requests of one pass.
 
     Attributes:

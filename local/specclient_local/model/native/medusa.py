@@ -83,7 +83,7 @@ def native_medusa(
 
     Args:
         shape, weights, lent: see :class:`NativeMedusa`.
-        target: what computes the target's passes.
+        target: the object that computes the target's passes.
     """
     if not isinstance(target, NativePasses):
         return None

@@ -13,7 +13,10 @@ from specclient_local.model.native.structs import LinearStruct
 from specclient_local.model.quantization import int8_parts
 
 _WIDTH = 16
+"""Outputs of a panel; ``W`` in ``matmul.h``."""
+
 _GROUP = 4 * _WIDTH
+"""Outputs of a group of four panels."""
 
 GATES_PER_GROUP = 2 * _WIDTH
 """Gate outputs per group; as many ``up`` outputs follow them in the group."""

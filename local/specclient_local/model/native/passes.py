@@ -33,6 +33,8 @@ MIN_PARALLEL_PRODUCTS_AWAKE = 500_000
 """The same if the threads are awake already: in the passes of a chain, or before a target's pass."""
 
 _QUERIES = 4
+"""Queries of one key head that a thread computes together; ``QUERIES`` in ``row_ops.h``."""
+
 _SMALLEST = 16
 """Initial rows of the scratch memory, which grows by doubling."""
 

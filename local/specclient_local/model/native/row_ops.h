@@ -28,6 +28,7 @@ typedef struct {
     const int64_t *vocab_ids;  /* token id of each output of the head; NULL if they are equal */
 } Model;
 
+/* Return the sum of a vector's elements: halves are added until four are left, whose order is fixed. */
 static float sum_lanes(vec v) {
     typedef float quad __attribute__((vector_size(16)));
     quad q[V / 4];
@@ -93,9 +94,9 @@ static vec exp_lanes(vec x) {
     vec zero = {0};
     x = blend(x < zero - 87.0f, zero - 87.0f, x);
     x = blend(x > zero + 88.0f, zero + 88.0f, x);
-    vec n = x * 1.44269504f + (zero + 12582912.0f);
+    vec n = x * 1.44269504f + (zero + 12582912.0f);  /* x / ln 2; adding 1.5 * 2^23 rounds it to an integer */
     n = n - 12582912.0f;
-    x = x - n * 0.693359375f;
+    x = x - n * 0.693359375f;  /* x - n ln 2, in two steps to keep its low bits */
     x = x + n * 2.12194440e-4f;
     vec p = zero + 1.9875691500e-4f;
     p = p * x + 1.3981999507e-3f;
@@ -104,7 +105,7 @@ static vec exp_lanes(vec x) {
     p = p * x + 1.6666665459e-1f;
     p = p * x + 5.0000001201e-1f;
     p = p * x * x + x + 1.0f;
-    ivec power = (__builtin_convertvector(n, ivec) + 127) << 23;
+    ivec power = (__builtin_convertvector(n, ivec) + 127) << 23;  /* the bits of 2^n as a float32 */
     vec scale;
     memcpy(&scale, &power, sizeof scale);
     return p * scale;

@@ -89,6 +89,7 @@ static void reset_after_fork(void) {
     helpers = 0;
 }
 
+/* Start helpers until there are `wanted`; return how many of them exist. */
 static int64_t start_helpers(int64_t wanted) {
     static int watching;
     if (!watching) { pthread_atfork(0, 0, reset_after_fork); watching = 1; }
@@ -103,6 +104,8 @@ static int64_t start_helpers(int64_t wanted) {
     return helpers < wanted ? helpers : wanted;
 }
 
+/* Run `work` on the calling thread and on up to `threads` - 1 helpers, until all have returned. Calls for several
+ * threads take turns; a call for one thread does not use the team. */
 static void run_on_team(void (*work)(Worker *), const void *task, int64_t threads) {
     Member members[MAX_THREADS];
     Run run = {.work = work, .task = task, .threads = 1, .member = members};

@@ -58,7 +58,7 @@ class DraftCheckpoints:
         Args:
             done: finished steps.
             draft: the draft.
-            state: what else a resumed run needs.
+            state: the other values that a resumed run needs, such as the optimizers' state.
 
         Raises:
             EngineError: the disk is full, or the checkpoint cannot be written.

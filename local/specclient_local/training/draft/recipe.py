@@ -25,7 +25,7 @@ class DraftRecipe:
         warmup: steps of linear rise.
         prompts: number of prompts whose answers the draft is trained on.
         heldout: number of further prompts for measurements.
-        sampling: how the target's answers are sampled.
+        sampling: settings for sampling the target's answers.
         precision: data type of passes; the draft's weights stay in float32 until they are saved.
         seed: seed of the order of answers.
         every: steps between measurements; a checkpoint follows each.
@@ -47,7 +47,7 @@ class DraftRecipe:
 
 @dataclass(frozen=True, slots=True)
 class DraftAgreement:
-    """How often a draft predicts its target's tokens, on held-out prompts.
+    """A draft's agreement with its target on held-out prompts.
 
     Attributes:
         drawn: probability that a token sampled at temperature 1 is accepted, Σ min(p, q).
@@ -95,9 +95,9 @@ class PromptCorpus:
     """The texts from which prompts are taken.
 
     Attributes:
-        texts: for training.
-        heldout: for measurements.
-        whole: whether each text is a prompt, or a file from which prompts are cut.
+        texts: texts for training.
+        heldout: texts for measurements.
+        whole: whether each text is one prompt; otherwise prompts are cut from it.
     """
 
     texts: Sequence[str]

@@ -1,6 +1,6 @@
 """Training data of drafts: prompts cut from texts, and the target's answers to them, kept on disk.
 
-The engine answers prompts in batches. Each answer has its own seed, so that interruptions do not change the
+The engine answers prompts in batches. Each answer has its own seed, so an interruption does not change the
 answers.
 """
 
@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
-from specclient.errors import ConfigurationError, EngineError
+from specclient.errors import ConfigurationError
 from specclient_local.engine.answer import AnswerEvent, piece_or_raise
 from specclient_local.engine.engine import Engine
 from specclient_local.model.tokenizer import Tokenizer
+from specclient_local.training.work_folder import write_tensors
 
 _PIECE = 64
-"""Answers per file: the most that an interruption loses."""
+"""Answers per file, and so the maximum that an interruption loses."""
 
 _LAST_LINES = 3
 """Number of lines at the end of a text at which no prompt begins."""
@@ -31,7 +31,7 @@ _LAST_LINES = 3
 
 @dataclass(frozen=True, slots=True)
 class AnswerSampling:
-    """How prompts are cut and the target's answers are sampled.
+    """The settings by which prompts are cut and the target's answers are sampled.
 
     Attributes:
         prompt: maximum tokens per prompt; longer prompts are cut.
@@ -152,7 +152,7 @@ def sample(
             if not path.exists():
                 loaded = loaded or engine()
                 rows = _answers(loaded, prompts[begin : begin + _PIECE], begin, sampling)
-                _write(path, _padded(rows))
+                write_tensors(path, _padded(rows))
             pieces.append(load_file(path))
             on_progress(min(begin + _PIECE, len(prompts)), len(prompts))
     finally:
@@ -219,17 +219,3 @@ def _joined(pieces: Sequence[dict[str, Tensor]]) -> TargetAnswers:
         name: torch.cat([piece[name] for piece in pieces]) for name in ("begun", "lengths", "greedy")
     }
     return TargetAnswers(torch.cat(ids), **others)
-
-
-def _write(path: Path, tensors: dict[str, Tensor]) -> None:
-    """Write a file atomically."""
-    partial = path.with_suffix(".partial")
-    try:
-        save_file(tensors, partial)
-        partial.replace(path)
-    except (OSError, SafetensorError) as error:
-        partial.unlink(missing_ok=True)
-        raise EngineError(
-            f"{path} could not be written ({error}); free disk space or name another work folder, and repeat "
-            "the command. The answers saved before are kept."
-        ) from error

@@ -6,8 +6,6 @@ command, and its result is the same as without the interruption.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -38,7 +36,9 @@ from specclient_local.training.draft.recipe import (
 )
 from specclient_local.training.draft.samples import AnswerSampling, TargetAnswers, cut_prompts, sample
 from specclient_local.training.losses import acceptance_chance, distillation_loss, replay_greedy
+from specclient_local.training.time_left import TimeLeft
 from specclient_local.training.training_loop import TrainingSchedule, optimizers
+from specclient_local.training.work_folder import claim_work_folder
 
 _DRAFTED = 4
 """Drafted tokens per round in replays of greedy speculation."""
@@ -83,9 +83,14 @@ def train_draft(
         raise ConfigurationError("draft is None; name the folder or hub id of the model to begin with.")
     folders, work = (resolve_checkpoint(target), resolve_checkpoint(draft)), work or out / "work"
     tokenizer, resolved = _check_fit(*folders, recipe.sampling), resolve_device(device)
-    _claim(work, recipe, corpus, folders)
-    timer, config = _DraftTimeLeft(clock), read_hf_config(folders[0])
+    names = {"target": str(folders[0].resolve()), "draft": str(folders[1].resolve())}
+    claim_work_folder(work, names | asdict(recipe), corpus.texts, corpus.heldout)
+    config, timer = read_hf_config(folders[0]), TimeLeft(clock)
     thread_count = threads or threads_for(config)
+
+    def report(done: int, of: int) -> None:
+        on_progress(DraftProgress("sample", done, of, left_s=timer.left(done, of)))
+
     with computing_with(thread_count):
         training, unseen = (
             sample(
@@ -93,9 +98,7 @@ def train_draft(
                 cut_prompts(tokenizer, texts, count, sampling, whole=corpus.whole),
                 work / name,
                 sampling,
-                on_progress=lambda done, of: on_progress(
-                    DraftProgress("sample", done, of, left_s=timer.left(done, of))
-                ),
+                on_progress=report,
             )
             for name, texts, count, sampling in _samplings(recipe, corpus)
         )
@@ -119,7 +122,7 @@ class DraftTrainingRun:
         target: its target.
         training: answers to learn from.
         unseen: held-out answers for measurements.
-        checkpoints: where checkpoints are kept.
+        checkpoints: stores the checkpoints.
     """
 
     def __init__(
@@ -153,7 +156,7 @@ class DraftTrainingRun:
         """
         recipe, before = self.recipe, self.measure()
         first = self._resume()
-        last, timer = before if first == 0 else self.measure(), _DraftTimeLeft(clock)
+        last, timer = before if first == 0 else self.measure(), TimeLeft(clock)
         on_progress(DraftProgress("train", first, recipe.steps, self._mean(), last))
         timer.left(first, recipe.steps)
         for number in range(first, recipe.steps):
@@ -269,20 +272,6 @@ class DraftTrainingRun:
         )
 
 
-class _DraftTimeLeft:
-    """Estimates the remaining seconds of a stage, from its pace since the first call."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock, self._of, self._first, self._begun = clock, -1, 0, 0.0
-
-    def left(self, done: int, of: int) -> float | None:
-        """Return the remaining seconds; None at a stage's first call."""
-        if of != self._of:
-            self._of, self._first, self._begun = of, done, self._clock()
-        passed = done - self._first
-        return None if passed <= 0 else (self._clock() - self._begun) / passed * (of - done)
-
-
 def _samplings(
     recipe: DraftRecipe, corpus: PromptCorpus
 ) -> list[tuple[str, Sequence[str], int, AnswerSampling]]:
@@ -328,24 +317,3 @@ def _check_fit(target: Path, draft: Path, sampling: AnswerSampling) -> Tokenizer
             f"{context}; make them shorter."
         )
     return tokenizer
-
-
-def _claim(work: Path, recipe: DraftRecipe, corpus: PromptCorpus, folders: tuple[Path, Path]) -> None:
-    """Check that a work folder is new or belongs to this run, and record the run's settings in it.
-
-    Raises:
-        ConfigurationError: it belongs to another run.
-    """
-    digest = hashlib.sha256()
-    for part in (*corpus.texts, "\0", *corpus.heldout):
-        digest.update(hashlib.sha256(part.encode()).digest())
-    target, draft = (str(folder.resolve()) for folder in folders)
-    settings = {"target": target, "draft": draft, "data": digest.hexdigest(), **asdict(recipe)}
-    text, path = json.dumps(settings, indent=1), work / "recipe.json"
-    if path.exists() and path.read_text(encoding="utf-8") != text:
-        raise ConfigurationError(
-            f"{work} holds a run with other settings or texts; give the same ones, name another folder, or "
-            "delete it."
-        )
-    work.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")

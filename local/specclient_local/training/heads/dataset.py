@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -22,6 +21,7 @@ from specclient.errors import ConfigurationError
 from specclient_local.model.hidden_state_runner import HiddenStateRunner
 from specclient_local.model.pass_input import SlotInput
 from specclient_local.model.tokenizer import Tokenizer
+from specclient_local.training.work_folder import write_tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +81,8 @@ class CollectionSettings:
     Attributes:
         prompt: tokens per prompt; longer prompts are cut, shorter ones are left out.
         new: tokens per answer.
-        wander: sampled tokens at the beginning of an otherwise greedy answer. They lead away from memorized
-            training text.
+        wander: number of sampled tokens at the beginning of an otherwise greedy answer. They lead away from
+            memorized training text.
         seed: seed of the sampling.
     """
 
@@ -142,6 +142,7 @@ def collect(
 
     Raises:
         ConfigurationError: no prompt is long enough.
+        EngineError: a file cannot be written.
     """
     usable = [list(ids[: settings.prompt]) for ids in prompts if len(ids) >= settings.prompt]
     if not usable:
@@ -156,7 +157,8 @@ def collect(
         if not path.exists():
             sampled = 0 if greedy else settings.new if i % 4 == 3 else settings.wander
             generator = torch.Generator(target.device).manual_seed(settings.seed * 1_000_003 + i)
-            _write(path, _answer(target, batch, settings.new, sampled, generator))
+            tensors = _answer(target, batch, settings.new, sampled, generator)
+            write_tensors(path, {name: tensor.contiguous() for name, tensor in tensors.items()})
         paths.append(path)
         on_progress(start + len(batch), len(usable))
     return CollectedAnswers(paths)
@@ -203,10 +205,3 @@ def _most_likely(target: HiddenStateRunner, last: Tensor) -> Tensor:
     weights = target.weights
     states = F.rms_norm(last, last.shape[-1:], weights.norm, target.config.norm_eps)
     return F.linear(states, weights.head).argmax(-1)
-
-
-def _write(path: Path, tensors: dict[str, Tensor]) -> None:
-    """Write a file atomically."""
-    partial = path.with_suffix(".partial")
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, partial)
-    partial.replace(path)

@@ -1,6 +1,6 @@
-"""Initial weights of EAGLE heads, which for EAGLE-3 already copy repeated text.
+"""Initial weights of EAGLE heads; those of EAGLE-3 heads copy repeated text before any training.
 
-Greedy text repeats itself, and copying is what a single layer takes longest to learn. An EAGLE-3 head that
+Greedy text repeats itself, and a single layer takes longest to learn to copy. An EAGLE-3 head that
 reads the target's embedding (tap 0) therefore starts as an induction head (Olsson et al., arXiv 2209.11895).
 The state of a row holds the token before it. A query made from the row's own token thus matches the positions
 after earlier occurrences of that token, and attention copies the tokens at these positions.

@@ -26,10 +26,12 @@ from specclient_local.training.heads.dataset import HeadsTrainingRows
 from specclient_local.training.heads.initialization import initial_eagle_weights
 
 MOST_DEPTH = 8
-"""Largest depth at which acceptance is measured, whatever the depth of training."""
+"""Number of depths beyond the trained ones that an EAGLE head's rotation table has room for."""
 
 _DEPTH_DECAY = 0.8
-"""Weight of each depth's loss relative to the depth before it, without whose acceptance it is not used."""
+"""Weight of a depth's loss relative to that of the depth before it: a token is used only if that was
+accepted.
+"""
 
 _SOFT = 0.5
 """Weight of the target's whole distribution in the loss; the rest is the weight of its most likely token."""
@@ -51,9 +53,9 @@ class HeadsLearner(nn.Module):
         depth: number of depths that are trained.
         ids: ``[draft_vocab]`` the target's ids of the head's tokens; None for all.
         matches_states: whether the loss also compares its states with the target's.
-        independent: whether its depths do not read the drafted tokens before them. It is then trained only
-            where the answer has the target's most likely tokens, and with noise on the hidden states, without
-            which it would memorize the texts.
+        independent: whether a depth ignores the drafted tokens before it. The heads are then trained only
+            where the answer has the target's most likely tokens, and with noise on the hidden states, so that
+            they do not memorize the texts.
     """
 
     depth: int

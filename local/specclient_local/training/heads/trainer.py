@@ -11,13 +11,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from specclient.errors import ConfigurationError
+from specclient.errors import ConfigurationError, EngineError
 from specclient_local.loading.engine_loader import threads_for
 from specclient_local.loading.model_loader import ModelPlacement, load_model, uses_own_decoder
 from specclient_local.model.config import BUNDLED, read_config
@@ -40,7 +39,9 @@ from specclient_local.training.heads.learners import (
     replayed_acceptance,
 )
 from specclient_local.training.heads.recipe import HeadsProgress, HeadsRecipe, eagle_shape
+from specclient_local.training.time_left import TimeLeft
 from specclient_local.training.training_loop import TrainingSchedule, optimizers
+from specclient_local.training.work_folder import claim_work_folder
 
 _MEASURED_DEPTH = 5
 """Largest depth at which acceptance is measured."""
@@ -81,13 +82,13 @@ def train_heads(
         CheckpointError: the target is invalid.
         ConfigurationError: the target's family is not supported, prompts are too short, prompts and answers
             exceed the context, taps are invalid, or the work folder belongs to another run.
-        FloatingPointError: the loss is not finite.
+        EngineError: a file cannot be written, or the loss is not finite.
     """
     folder, work = resolve_checkpoint(target), work or out / "work"
     runner = _load_target(folder, recipe, device)
     shared = _cloned(runner.shared_weights())
-    _claim(work, recipe, folder)
-    tokenizer, timer, length = Tokenizer(folder), _HeadsTimeLeft(clock), recipe.collecting.prompt
+    claim_work_folder(work, {"target": str(folder.resolve()), **asdict(recipe)}, texts, heldout)
+    tokenizer, timer, length = Tokenizer(folder), TimeLeft(clock), recipe.collecting.prompt
     with computing_with(threads_for(runner.config)):
         training, unseen = (
             collect(
@@ -143,17 +144,19 @@ class HeadsTrainingRun:
         """Run the schedule from the checkpoint on, if there is one; return the progress at the end.
 
         Raises:
-            FloatingPointError: the loss is not finite.
+            EngineError: the loss is not finite.
         """
         recipe, first = self.recipe, self._resume(checkpoint)
-        timer, accepted = _HeadsTimeLeft(clock, first), self.measure()
+        timer, accepted = TimeLeft(clock), self.measure()
         on_progress(HeadsProgress("train", first, recipe.steps, None, accepted))
+        timer.left(first, recipe.steps)
         for step in range(first, recipe.steps):
             self.losses = [*self.losses[-19:], self.step(step)]
             done = step + 1
             if not math.isfinite(self.losses[-1]):
-                raise FloatingPointError(
-                    f"the loss is {self.losses[-1]} at step {step}; use a learning rate below {recipe.rate}"
+                raise EngineError(
+                    f"the loss is {self.losses[-1]} at step {done}; train with a learning rate below "
+                    f"{recipe.rate}, in another work folder."
                 )
             if done % recipe.every == 0 or done == recipe.steps:
                 accepted = self.measure()
@@ -234,26 +237,6 @@ def _optimizers(learner: HeadsLearner, schedule: TrainingSchedule) -> list[torch
     return [muon, adam]
 
 
-class _HeadsTimeLeft:
-    """Estimates the remaining seconds of a stage, from its pace so far.
-
-    Args:
-        clock: returns monotonic seconds.
-        first: number already done when the stage starts.
-    """
-
-    def __init__(self, clock: Callable[[], float], first: int = 0) -> None:
-        self._clock, self._first = clock, first
-        self._begun, self._of = clock(), -1
-
-    def left(self, done: int, of: int) -> float | None:
-        """Return the remaining seconds; None before the first step and at the start of another stage."""
-        if of != self._of:
-            self._begun, self._of, self._first = self._clock(), of, done if self._of >= 0 else self._first
-        passed = done - self._first
-        return None if passed <= 0 else (self._clock() - self._begun) / passed * (of - done)
-
-
 def _load_target(folder: Path, recipe: HeadsRecipe, device: str) -> HiddenStateRunner:
     """Load the target with one slot per answer of a batch."""
     if not uses_own_decoder(folder, "auto"):
@@ -302,22 +285,6 @@ def _most_frequent(training: CollectedAnswers, vocab: int, count: int) -> Tensor
     for ids in training.tokens():
         counts += torch.bincount(ids.flatten(), minlength=vocab)
     return counts.argsort(descending=True, stable=True)[: min(count, vocab)].sort().values
-
-
-def _claim(work: Path, recipe: HeadsRecipe, target: Path) -> None:
-    """Check that a work folder is new or belongs to this run, and record the run's settings in it.
-
-    Raises:
-        ConfigurationError: it belongs to another run.
-    """
-    work.mkdir(parents=True, exist_ok=True)
-    settings: dict[str, Any] = {"target": str(target.resolve()), **asdict(recipe)}
-    text, path = repr(sorted(settings.items())), work / "recipe.txt"
-    if path.exists() and path.read_text(encoding="utf-8") != text:
-        raise ConfigurationError(
-            f"{work} holds a run with other settings; give the same ones, name another folder, or delete it."
-        )
-    path.write_text(text, encoding="utf-8")
 
 
 def _save_heads(out: Path, learner: HeadsLearner, target: str) -> None:

@@ -69,8 +69,8 @@ def test_heads_are_trained_saved_and_used_for_drafting(run, target, texts, tmp_p
     assert f"{kind} heads of " in text
     assert "tokens per round" in text
     lines = err.splitlines()
-    assert lines[0].startswith("collect 24/24")
-    assert lines[-1].startswith("train 6/6 · loss ")
+    assert lines[0].startswith("collecting answers 24/24")
+    assert lines[-1].startswith("training 6/6 · loss ")
     assert "first token accepted" in lines[-1]
     code, again, _ = run(*arguments, "--data", str(texts), "--json")
     result = json.loads(again)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from specclient_local.api.openai_request.logprob_bounds import check_prompt_logprobs, prompt_logprobs
+from specclient_local.api.openai_request.logprob_bounds import check_prompt_logprobs, max_prompt_logprobs
 from specclient_local.api.openai_request.parser import parse_request
 
 from specclient.errors import BadRequestError
@@ -29,7 +29,7 @@ def parsed(**params):
 )
 def test_they_are_counted_by_prompt_choice_and_alternative(params, expected):
     request = parsed(**params)
-    assert prompt_logprobs(request, request.prompts, 100) == expected
+    assert max_prompt_logprobs(request, request.prompts, 100) == expected
 
 
 @pytest.mark.parametrize(

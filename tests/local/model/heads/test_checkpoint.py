@@ -308,7 +308,7 @@ def test_pickled_weights_are_rejected_with_how_to_convert_them(target, tmp_path,
     ("options", "named"),
     [
         ({"method": "eagle"}, "heads is None"),
-        ({"method": "medusa", "heads": "eagle"}, "allowed is one of plain, .*eagle"),
+        ({"method": "medusa", "heads": "eagle"}, "choose one of plain, .*eagle"),
         ({"heads": ["eagle", "eagle"]}, "two folders of method 'eagle'"),
         ({"heads": "eagle", "runner": "hf"}, "transformers runs the target"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -24,7 +25,7 @@ from specclient_local.training.heads.recipe import HeadsProgress, HeadsRecipe, e
 from specclient_local.training.heads.trainer import train_heads
 from tiny_models import load, write_checkpoint
 
-from specclient.errors import ConfigurationError
+from specclient.errors import ConfigurationError, EngineError
 
 TEXTS = [f"def f{i}(x):\n    return x + {i}\n" * 12 for i in range(8)]
 SHORT = CollectionSettings(prompt=8, new=24, wander=2)
@@ -181,8 +182,15 @@ def test_an_interrupted_run_resumes_to_the_same_heads(target, tmp_path):
     assert steps[0] == 13, "training resumed from the checkpoint after step 12"
     whole, again = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "again"))
     assert all(torch.equal(tensor, again[name]) for name, tensor in whole.items())
-    with pytest.raises(ConfigurationError, match="holds a run with other settings"):
-        train_heads(target, TEXTS, TEXTS[:2], tmp_path / "again", replace(plan, lr=1.0))
+    for texts, changed in ((TEXTS, replace(plan, lr=1.0)), (TEXTS[1:], plan)):
+        with pytest.raises(ConfigurationError, match="holds a run with other settings or texts"):
+            train_heads(target, texts, TEXTS[:2], tmp_path / "again", changed)
+
+
+def test_a_non_finite_loss_ends_the_run_with_a_way_out(target, tmp_path, monkeypatch):
+    monkeypatch.setattr(heads.HeadsTrainingRun, "step", lambda self, number: math.nan if number == 1 else 1.0)
+    with pytest.raises(EngineError, match=r"loss is nan at step 2; train with a learning rate below"):
+        train_heads(target, TEXTS, TEXTS[:2], tmp_path, recipe("medusa", steps=3))
 
 
 @pytest.mark.parametrize(
