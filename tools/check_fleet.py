@@ -18,7 +18,9 @@ from typing import Any
 from check_engines import write_page
 from engines.catalogue import engine_named
 from engines.fleet import EXPERIMENTS, fleet_settings
-from engines.page import FLEET_RESULTS
+from engines.fleet_page import PICTURE
+from engines.fleet_plot import draw
+from engines.page import FLEET_RESULTS, PAGE
 from engines.running import RunningFleet, prepare, running_fleet, version_of
 
 from specclient import AsyncOpenAI
@@ -58,6 +60,7 @@ def _record(name: str, entry: dict[str, Any]) -> None:
     entries = json.loads(FLEET_RESULTS.read_text(encoding="utf-8")) if FLEET_RESULTS.exists() else {}
     entries[name] = entry
     FLEET_RESULTS.write_text(json.dumps(entries, sort_keys=True) + "\n", encoding="utf-8")
+    draw(entries, PAGE.parent / PICTURE)
     write_page()
 
 

@@ -103,6 +103,14 @@ _LITELLM_WITHOUT: Final = {
     "unknown_model": "it answers with status 400, which failover treats as 404",
 }
 
+#: What it changes on the wire.
+_LITELLM_NOTES: Final = (
+    "fields of its own in whole answers pass, `prompt_logprobs` among them; in streams they are dropped",
+    "the last piece of a streamed completion has no text, and the piece with the usage has an empty choice",
+    "an error has the server's body as text in its message, and neither its code nor its parameter",
+    "a body that it cannot read itself is answered with status 400 or 500, some after retries",
+)
+
 _LLAMACPP_WITHOUT: Final = {
     "remote": "it scores no prompts",
     "unknown_model": "it answers for its one model, whatever the name",
@@ -145,6 +153,11 @@ ENGINES: Final = (
             **_LLAMACPP_WITHOUT,
             "logprobs": "accepted draft tokens have the log-probability 0, and no alternatives",
         },
+        notes=(
+            "the log-probabilities of completions have the form of chats",
+            "its converter does not know the bundled tokenizer's split into words; with Llama 3's, which the "
+            "files name, indented lines amid a prompt are other tokens",
+        ),
         **llamacpp.INSTALLED,
     ),
     CheckedEngine(
@@ -174,6 +187,7 @@ ENGINES: Final = (
         command=_litellm("local/demo"),
         behind="specclient",
         speculates=True,
+        notes=_LITELLM_NOTES,
         capabilities={
             "prediction": True,
             "verification": "prompt_logprobs",

@@ -8,8 +8,11 @@ _HEAD: Final = """
 ## A fleet under load
 
 `python tools/check_fleet.py` runs two replicas of vLLM, with the bundled pair, behind one endpoint of Ray
-Serve LLM {version} ({date}), and disturbs them while calls go on.
+Serve LLM {version} ({date}), and disturbs them while calls go on, with the client's two retries.
+The machine had two cores and other work, so the times are no benchmark.
 """
+#: The plot of the experiments with a timeline, in the folder of the page.
+PICTURE: Final = "pictures/fleet.png"
 
 
 def fleet_section(found: dict[str, dict[str, Any]]) -> list[str]:
@@ -26,6 +29,8 @@ def fleet_section(found: dict[str, dict[str, Any]]) -> list[str]:
         if (entry := found.get(name)) is None:
             continue
         lines += ["", f"- {name}: failed, {entry['failed']}"] if "failed" in entry else ["", *tell(entry)]
+    if any("finished" in entry for entry in found.values()):
+        lines += ["", f"![Calls answered per second while the fleet changes]({PICTURE})"]
     return lines
 
 

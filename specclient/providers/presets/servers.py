@@ -116,6 +116,8 @@ SERVERS = (
         ),
         limits="none",
         title="llama.cpp",
+        note="the newest versions listen on port 9931 by default, which base_url then names; with a draft, "
+        "the log-probabilities of accepted tokens are 0",
     ),
     Preset(
         "tgi",
