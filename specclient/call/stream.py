@@ -129,9 +129,9 @@ class AsyncStream(SeenAsOfficial, Generic[T]):
             raise
         except APIError as error:
             self.closed = True
-            failure = error if self._convert is None else caller_stream_error(error)
-            if failure is error:
-                raise
+            if self._convert is None or error.reported_status is None:
+                raise  # without a variable, whose frame the error's traceback would hold
+            failure = caller_stream_error(error)
         except asyncio.CancelledError:
             # close() in another task ends the stream by a cancel; any other cancel must take effect.
             if self._reader_left is None or reader.uncancel() > cancels_before:

@@ -161,7 +161,7 @@ def test_a_signal_lets_a_stream_finish(start: Start, hosted: OpenAIServer) -> No
         assert answer.readline().startswith(b"data: {")
         serving.process.send_signal(signal.SIGTERM)
         rest = answer.read()
-    assert rest.count(b'"content":"a"') == 5
+    assert rest.count(b'"content": "a"') == 5
     assert rest.endswith(b"data: [DONE]\n\n")
     assert serving.end()[:2] == (0, "Stopped.\n")
 

@@ -21,6 +21,8 @@ from server_process import Bystander, ServerProcess
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals and /proc")
 
 RAISED = """
+[server]
+json_values = 100000000
 [server.requests]
 choices = 100000000
 grammar_bytes = 100000000

@@ -118,7 +118,7 @@ def test_a_dead_worker_is_replaced_and_signals_let_streams_finish(
         server.process.send_signal(signal.SIGTERM)
         for answer in asked:
             text = answer.result().text
-            assert text.count('"content":"a"') == 6
+            assert text.count('"content": "a"') == 6
             assert text.endswith("data: [DONE]\n\n")
     pids = server.workers()
     assert server.end()[:2] == (0, "Stopped.\n")

@@ -133,7 +133,7 @@ def test_an_open_stream_keeps_its_reservation_while_the_clock_is_set(
             checked.set()
         text = stream.result().text
     assert text.endswith("data: [DONE]\n\n")
-    assert text.count('"content":"a"') >= 2
+    assert text.count('"content": "a"') >= 2
     _assert_sums(server, 2)
     assert _query(server.folder, "SELECT nano, calls, assumed FROM budget_spend") == [(26_000 + 80_000, 1, 0)]
 

@@ -122,7 +122,7 @@ def test_a_killed_worker_breaks_its_own_streams_alone(serve: Serve, openai_serve
     broken = answers.count("")
     assert broken == counts[victim]
     whole = [text for text in answers if text]
-    assert all(text.count('"content":"a"') == FRAMES for text in whole)
+    assert all(text.count('"content": "a"') == FRAMES for text in whole)
     assert all(text.endswith("data: [DONE]\n\n") for text in whole)
     assert wait_until(lambda: len(server.workers() - {victim}) == 2), "the killed worker was not replaced"
     assert {server.ask().status_code for _ in range(6)} == {200}
