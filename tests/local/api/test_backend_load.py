@@ -37,10 +37,13 @@ async def test_current_load_reports_running_and_waiting_requests(checkpoint):
         aclosing(backend.stream(chat(max_tokens=100), "m")) as chunks,
     ):
         await anext(chunks)
-        for _ in range(4):
+        for _ in range(
+            40
+        ):  # their prompts are rendered one after the other, while the first ones are answered
             tasks.start_soon(backend.complete, chat(max_tokens=60), "m")
-        while (load := backend.current_load("m")).waiting < 2:
-            await anyio.sleep(0.001)
+        with anyio.fail_after(60):
+            while (load := backend.current_load("m")).waiting < 2:
+                await anyio.sleep(0.001)
         assert (load.running, load.slots, load.utilisation) == (2, 2, 1.0)
         while not backend.current_load("m").cache_use:
             await anyio.sleep(0.001)
