@@ -188,7 +188,7 @@ def resets_at(account: BudgetAccount) -> datetime | None:
 
 
 class _AccountSums:
-    """What an account has spent and reserved, read once in a transaction and then kept up to date.
+    """The sums that an account has spent and reserved, read once in a transaction and then kept up to date.
 
     Attributes:
         spent: the values of its row in ``budget_spend``; None if they are not read.

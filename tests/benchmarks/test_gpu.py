@@ -104,7 +104,7 @@ CHECKED = {
     "two_engines": lambda results: set(results["same text as on the CPU"].values()) == {True},
     "bundled": all_methods_agree,
 }
-"""What each check's results must be with a small shape on the CPU."""
+"""The results that each check must have with a small shape on the CPU."""
 
 
 @pytest.mark.parametrize("name", CHECKED)

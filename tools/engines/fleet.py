@@ -36,7 +36,7 @@ def fleet_settings(base_url: str) -> Settings:
 
 @dataclass(slots=True)
 class Timeline:
-    """What happened when.
+    """The events of an experiment and their times.
 
     Attributes:
         events: seconds since the start and the event.

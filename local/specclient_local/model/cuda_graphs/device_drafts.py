@@ -26,7 +26,7 @@ from specclient_local.model.heads.medusa import MedusaHeads
 
 @dataclass(frozen=True, slots=True)
 class DraftInputs:
-    """What a draft of a round reads: S requests, K tokens each.
+    """The inputs of a draft of a round: S requests, K tokens each.
 
     Attributes:
         slots: ``[S]`` cache slots.

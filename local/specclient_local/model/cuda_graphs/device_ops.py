@@ -26,7 +26,7 @@ from specclient_local.model.quantization import linear
 
 @dataclass(frozen=True, slots=True)
 class PassTables:
-    """What all layers of a pass read.
+    """The inputs that all layers of a pass share.
 
     Attributes:
         layout: the pass's rows.

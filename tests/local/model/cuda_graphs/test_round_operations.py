@@ -1,4 +1,4 @@
-"""What recorded rounds run: no read of a value, no copy between devices, and a budget of operations.
+"""The operations of recorded rounds: no read of a value, no copy between devices, and a budget of operations.
 
 Every method, batch and kind of sampling runs under a dispatch mode on the CPU that sees each operation, and
 on the device ``meta``, on which an operation with a tensor of another device raises. Neither needs a GPU. The
