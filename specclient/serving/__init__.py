@@ -3,7 +3,11 @@
 from specclient.serving.app import create_app
 from specclient.serving.limits import Limits
 from specclient.serving.open_connections import raise_descriptor_limit
-from specclient.serving.process_memory import limit_kept_memory, tune_garbage_collection
+from specclient.serving.process_settings import (
+    limit_kept_memory,
+    shorten_switch_interval,
+    tune_garbage_collection,
+)
 from specclient.serving.server import bind, make_server
 from specclient.serving.warmup import preload
 from specclient.serving.workers import ServerPlan, app_of, serve_by_workers
@@ -19,5 +23,6 @@ __all__ = [
     "preload",
     "raise_descriptor_limit",
     "serve_by_workers",
+    "shorten_switch_interval",
     "tune_garbage_collection",
 ]

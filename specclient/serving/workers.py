@@ -37,8 +37,9 @@ from specclient.serving.keys.rate_limits import UsageMeter
 from specclient.serving.keys.store import KeyStore
 from specclient.serving.limits import Limits
 from specclient.serving.metrics import FOLDER_VARIABLE
-from specclient.serving.process_memory import (
+from specclient.serving.process_settings import (
     limit_kept_memory,
+    shorten_switch_interval,
     small_objects_in_glibc,
     tune_garbage_collection,
 )
@@ -137,6 +138,7 @@ class _WorkerConfig(uvicorn.Config):
             sys.stderr.write(f"specclient: {error}\n")
             sys.exit(STARTUP_FAILURE)
         tune_garbage_collection()
+        shorten_switch_interval()
 
 
 class _WorkerSupervisor(Multiprocess):

@@ -166,6 +166,7 @@ def _serve(plan: ServerPlan, sock: socket.socket, host: str, workers: int) -> bo
         preload,
         raise_descriptor_limit,
         serve_by_workers,
+        shorten_switch_interval,
         tune_garbage_collection,
     )
     from specclient.serving.catalogue import ModelCatalogue  # noqa: PLC0415
@@ -185,6 +186,7 @@ def _serve(plan: ServerPlan, sock: socket.socket, host: str, workers: int) -> bo
     _introduce(app.state.service.catalogue.names(), host, port, keyed=keyed)
     server = make_server(app, plan.limits)
     tune_garbage_collection()
+    shorten_switch_interval()
     with _ignore_repeated_signal():
         server.run(sockets=[sock])
     return True

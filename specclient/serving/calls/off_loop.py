@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from specclient.runtime.event_loop import run_in_thread
-from specclient.serving.process_memory import FreedMemory
+from specclient.serving.process_settings import FreedMemory
 
 __all__ = ["OffLoop"]
 

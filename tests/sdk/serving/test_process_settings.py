@@ -1,4 +1,4 @@
-"""Settings of the C library's allocator in a process that serves."""
+"""Settings of a process that serves: garbage collection, the C library's allocator, switches of threads."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import sys
 
 import pytest
 
-from specclient.serving.process_memory import ALLOCATOR_VARIABLE, FreedMemory, small_objects_in_glibc
+from specclient.serving.process_settings import ALLOCATOR_VARIABLE, FreedMemory, small_objects_in_glibc
 
 #: Frees blocks that lie between small ones that are kept, and prints the memory that the process still holds.
 PROGRAM = """
 import os, sys
 from pathlib import Path
-from specclient.serving.process_memory import limit_kept_memory
+from specclient.serving.process_settings import limit_kept_memory
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -35,7 +35,7 @@ print((resident() - before) // 2**20)
 #: Allocates in many threads at once; glibc then prints its heaps on stderr.
 THREADS = """
 import ctypes, sys, threading
-from specclient.serving.process_memory import limit_kept_memory
+from specclient.serving.process_settings import limit_kept_memory
 
 if sys.argv[1] == "set":
     limit_kept_memory()
@@ -60,7 +60,7 @@ libc.malloc_stats()
 COLLECTIONS = """
 import gc, sys
 from specclient.openai_http.json_body import json_object
-from specclient.serving.process_memory import tune_garbage_collection
+from specclient.serving.process_settings import tune_garbage_collection
 
 if sys.argv[1] == "set":
     tune_garbage_collection()
@@ -79,7 +79,7 @@ print(*began)
 SMALL_OBJECTS = """
 import os
 from pathlib import Path
-from specclient.serving.process_memory import return_freed_memory
+from specclient.serving.process_settings import return_freed_memory
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -90,6 +90,29 @@ kept = objects[::3000]
 del objects
 return_freed_memory()
 print((resident() - before) // 2**20)
+"""
+
+#: Releases the GIL many times beside a thread that runs Python code; prints how often this thread counted.
+SWITCHES = """
+import sys, threading, time
+from specclient.serving.process_settings import shorten_switch_interval
+
+if sys.argv[1] == "set":
+    shorten_switch_interval()
+counted, ended = 0, False
+
+def count():
+    global counted
+    while not ended:
+        counted += 1
+
+thread = threading.Thread(target=count)
+thread.start()
+for _ in range(100):
+    time.sleep(0)
+ended = True
+thread.join()
+print(counted)
 """
 
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="sets glibc's allocator")
@@ -168,3 +191,8 @@ def test_parsing_a_large_body_starts_few_collections(setting: str, most: tuple[i
     assert all(count <= limit for count, limit in zip(began, most, strict=True)), began
     if setting == "unset":
         assert began[0] > 50, "the body no longer starts collections, so this test shows nothing"
+
+
+def test_a_thread_waits_less_for_others_that_run_python_code() -> None:
+    counted = {name: int(_run(SWITCHES, name).stdout) for name in ("default", "set")}
+    assert counted["set"] * 2 < counted["default"], counted
