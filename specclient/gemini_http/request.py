@@ -116,8 +116,8 @@ def _check(fields: Mapping[str, Any], config: Mapping[str, Any]) -> None:
                 f"{holder}{unknown[:80]} is not supported by models of other providers than Gemini; allowed "
                 f"are {', '.join(sorted(allowed))}",
             )
-    modalities = config.get("responseModalities", ["TEXT"])
-    if [str(kind).upper() for kind in array(modalities, "generationConfig.responseModalities")] != ["TEXT"]:
+    modalities = array(config.get("responseModalities", ["TEXT"]), "generationConfig.responseModalities")
+    if len(modalities) != 1 or modalities[0] not in ("TEXT", "Text", "text"):
         raise bad_request(
             "generationConfig.responseModalities", "generationConfig.responseModalities must be ['TEXT']"
         )

@@ -29,6 +29,7 @@ from specclient.errors import ConfigurationError
 from specclient.openai_http.errors import bad_request, shown
 from specclient.openai_http.json_body import JSON_VALUES, json_object
 from specclient.routing.router import AUTO
+from specclient.runtime.short_repr import short_repr
 from specclient.types.api_method import ApiMethod
 from specclient.types.inference_methods import CHAT, COMPLETION, EMBEDDING, MODERATION, RESPONSE
 from specclient.types.permit import RoutePermit
@@ -45,6 +46,9 @@ _POLICY = tuple(field.name for field in fields(Policy))
 _MOST_TAGS, _LONGEST_TAG = 16, 512
 #: Routes in a list of a request's policy, and characters of each; such lists are remembered for later calls.
 _MOST_ROUTES, _LONGEST_ROUTE = 64, 512
+_ROUTES = ("allow", "deny", "fallbacks")
+#: Most characters of a policy without its routes, or of a strategy.
+_LONGEST_FIELD = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +219,8 @@ def _policy(ours: dict[str, Any], model: str) -> Policy | str | None:
             "specclient.policy",
             f"specclient.policy is {shown(given)}; it must be the name of a policy or an object",
         )
+    others = [value for name, value in given.items() if name not in _ROUTES]
+    _check_size("specclient.policy", others)
     unknown = given.keys() - set(_POLICY)
     if unknown:
         raise bad_request(
@@ -226,15 +232,16 @@ def _policy(ours: dict[str, Any], model: str) -> Policy | str | None:
             raise bad_request(
                 "specclient.policy", f"policy.{name} is {shown(given[name])}; it must be a list of routes"
             )
-    for name in ("allow", "deny", "fallbacks"):
+    for name in _ROUTES:
         routes = given.get(name)
         if isinstance(routes, list) and (
-            len(routes) > _MOST_ROUTES or any(len(str(route)) > _LONGEST_ROUTE for route in routes)
+            len(routes) > _MOST_ROUTES
+            or any(not isinstance(route, str) or len(route) > _LONGEST_ROUTE for route in routes)
         ):
             raise bad_request(
                 "specclient.policy",
-                f"policy.{name} has {len(routes)} routes; it may have at most {_MOST_ROUTES}, of at most "
-                f"{_LONGEST_ROUTE} characters each; name a configured policy for more",
+                f"policy.{name} has {len(routes)} routes; it may have at most {_MOST_ROUTES}, texts of at "
+                f"most {_LONGEST_ROUTE} characters; name a configured policy for more",
             )
     try:
         return Policy(**given)
@@ -248,6 +255,7 @@ def _strategy(ours: dict[str, Any]) -> Strategy | None:
         ours.pop(name, None)  # null means unset
     if not given:
         return None
+    _check_size("specclient.strategy", given)
     if not isinstance(given.get("draft", ""), str):
         raise bad_request(
             "specclient.draft",
@@ -257,6 +265,12 @@ def _strategy(ours: dict[str, Any]) -> Strategy | None:
         return Strategy(**given)
     except (ConfigurationError, TypeError) as error:
         raise bad_request("specclient.strategy", str(error)) from None
+
+
+def _check_size(name: str, value: object) -> None:
+    """Refuse a field whose values would make a very long error message, which takes long to make."""
+    if len(short_repr(value, _LONGEST_FIELD)) > _LONGEST_FIELD:
+        raise bad_request(name, f"{name} is too large; it may have at most {_LONGEST_FIELD} characters")
 
 
 def _tags(given: object) -> dict[str, str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from specclient.errors import BadRequestError, EngineError
+from specclient.runtime.short_repr import short_repr
 
 ValueCheck = Callable[[Any], bool]
 
@@ -45,7 +46,7 @@ def shown(value: object) -> str:
         return f"{value[:_SHOWN]!r}… ({len(value)} characters)"
     if isinstance(value, list | tuple | Mapping) and len(value) > _SHOWN:
         return f"{type(value).__name__} of {len(value)} values"
-    return repr(value)
+    return short_repr(value, _SHOWN)
 
 
 def check(name: str, value: object, allowed: str, usable: ValueCheck) -> None:

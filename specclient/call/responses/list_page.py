@@ -13,6 +13,7 @@ from specclient.call.responses.included import checked_include, with_included
 from specclient.call.responses.items import Item
 from specclient.call.responses.refusals import invalid
 from specclient.call.responses.stored_objects import not_found
+from specclient.runtime.short_repr import short_repr
 
 __all__ = ["ListQuery", "list_query"]
 
@@ -75,7 +76,7 @@ def list_query(params: Mapping[str, Any]) -> ListQuery:
     if order not in ("asc", "desc"):
         raise invalid(
             "order",
-            f"Invalid value: {str(order)[:40]!r}. Supported values are: 'asc' and 'desc'.",
+            f"Invalid value: {short_repr(order, 40)}. Supported values are: 'asc' and 'desc'.",
             "invalid_value",
         )
     after = params.get("after")
@@ -94,7 +95,7 @@ def _limit(given: Any) -> int:
         limit = int(given)
     except (TypeError, ValueError):
         raise invalid(
-            "limit", f"limit is {str(given)[:40]!r}; it must be a whole number", "invalid_type"
+            "limit", f"limit is {short_repr(given, 40)}; it must be a whole number", "invalid_type"
         ) from None
     if not _LEAST <= limit <= _MOST:
         what = "above maximum" if limit > _MOST else "below minimum"

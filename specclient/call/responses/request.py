@@ -15,6 +15,7 @@ from specclient.call.responses.ids import LOCAL_MARK
 from specclient.call.responses.included import LOGPROBS, checked_include
 from specclient.call.responses.refusals import invalid, unsupported
 from specclient.errors import UnsupportedParameterError
+from specclient.runtime.short_repr import short_repr
 from specclient.types.inference_methods import CHAT
 from specclient.types.request import Request
 
@@ -71,7 +72,7 @@ def _without_responses(name: str, value: object) -> UnsupportedParameterError:
         shown = value.get("id") if isinstance(value, Mapping) else value
         return unsupported(
             name,
-            f"{name} is {str(shown)[:80]!r}, which is not stored here (such ids contain {LOCAL_MARK!r}), and "
+            f"{name} is {short_repr(shown)}, which is not stored here (such ids contain {LOCAL_MARK!r}), and "
             "this model's provider stores nothing; send the whole conversation as input, or name a model of "
             "the provider that has it",
         )

@@ -18,6 +18,7 @@ from specclient.call.responses.list_page import ListQuery, list_query
 from specclient.call.responses.refusals import invalid
 from specclient.call.responses.stored_objects import StoredObjects, not_found
 from specclient.providers.encoding import decoded
+from specclient.runtime.short_repr import short_repr
 from specclient.types.request import Request
 
 __all__ = ["StoredCalls"]
@@ -208,4 +209,4 @@ def _number(given: Any, name: str) -> int:
     try:
         return int(given)
     except (TypeError, ValueError):
-        raise invalid(name, f"{name} is {str(given)[:40]!r}; it must be a whole number") from None
+        raise invalid(name, f"{name} is {short_repr(given, 40)}; it must be a whole number") from None

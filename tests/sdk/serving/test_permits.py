@@ -262,13 +262,29 @@ def test_the_model_of_a_form_is_the_one_that_is_checked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("field", ["allow", "deny", "fallbacks"])
-@pytest.mark.parametrize("routes", [["mine/x"] * 65, ["mine/" + "x" * 600]], ids=["many", "long"])
+@pytest.mark.parametrize(
+    "routes", [["mine/x"] * 65, ["mine/" + "x" * 600], [["x"]]], ids=["many", "long", "array"]
+)
 def test_the_routes_in_a_policy_are_limited(tmp_path: Path, field: str, routes: list[str]) -> None:
     with gateway(tmp_path) as (home, _, _):
         answer = home.ask("", body=policy(**{field: routes}))
         error = answer.json()["error"]
         assert (answer.status_code, error["param"]) == (400, "specclient.policy")
-        assert "at most 64, of at most 512 characters" in error["message"]
+        assert "at most 64, texts of at most 512 characters" in error["message"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"policy": {"minimize": ["x" * 20_000]}}, {"strategy": "x" * 20_000}],
+    ids=["policy", "strategy"],
+)
+def test_a_large_policy_or_strategy_is_not_shown_in_the_error(tmp_path: Path, fields: dict[str, Any]) -> None:
+    with gateway(tmp_path) as (home, _, _):
+        answer = home.ask("", body={**BODY, "model": "auto", "specclient": fields})
+        error = answer.json()["error"]
+        assert answer.status_code == 400
+        assert len(error["message"]) < 200, error["message"][:300]
+        assert "at most 10000 characters" in error["message"]
 
 
 @pytest.mark.parametrize("path", ["/chat/completions", "/audio/speech"])

@@ -16,7 +16,7 @@ from specclient.types.request_limits import RequestLimits
 from specclient_local.request.grammar_bounds import check_alternatives, check_grammar, check_size
 from specclient_local.request.grammar_rules import is_gbnf
 from specclient_local.request.grammar_size import too_deep
-from specclient_local.request.validation import bad_parameter, optional_list_of, text
+from specclient_local.request.validation import bad_parameter, optional_list_of, shown, text
 
 AnswerFormat = Mapping[str, Any]
 """One of ``json_schema``, ``regex`` and ``grammar`` with its value, as in ``SamplingParams``; or empty."""
@@ -81,8 +81,8 @@ def _response_format(name: str, value: object, context: _Context) -> dict[str, A
             raise bad_parameter(f"{name}.json_schema", named, "an object with name and schema")
         return {"json_schema": schema}
     error = UnsupportedParameterError(
-        f"{name}={value!r} is not supported by local/{context.model}; allowed is the type text, json_object "
-        "or json_schema."
+        f"{name}={shown(value)} is not supported by local/{context.model}; allowed is the type text, "
+        "json_object or json_schema."
     )
     error.param = name
     raise error

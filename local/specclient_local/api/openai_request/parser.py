@@ -190,7 +190,7 @@ def _extension(given: Mapping[str, Any]) -> Mapping[str, Any]:
         raise bad_parameter("specclient", extension, f"an object with {allowed}")
     unknown = next((name for name in extension if name not in EXTENSION_PARAMETERS), None)
     if unknown is not None:
-        error = BadRequestError(f"specclient has the unknown field {unknown!r}; allowed are {allowed}.")
+        error = BadRequestError(f"specclient has the unknown field {shown(unknown)}; allowed are {allowed}.")
         error.param = "specclient"
         raise error
     return extension

@@ -8,6 +8,7 @@ from typing import Any
 from specclient.call.request_params import request_param
 from specclient.call.strategies.context import StrategyContext
 from specclient.call.strategies.remote.scoring_formats import SCORING_FORMATS
+from specclient.runtime.short_repr import short_repr
 from specclient.types.request import Request
 
 #: Parameters that do not change the most likely token, or that the strategy handles itself.
@@ -66,11 +67,11 @@ def ineligibility(context: StrategyContext) -> tuple[str, str] | None:
     allowed, neutral = (_CHAT_ALLOWED, _CHAT_NEUTRAL) if is_chat else (_ALLOWED, _NEUTRAL)
     for name, value in (*request.params.items(), *request.options.body.items()):
         if name not in allowed and value is not None and value not in neutral.get(name, ()):
-            return f"{name}={value!r} changes answers in a way that scores do not show", name
+            return f"{name}={short_repr(value)} changes answers in a way that scores do not show", name
     for name in ("max_tokens", "max_completion_tokens"):
         limit = request_param(request, name)
         if limit is not None and (type(limit) is not int or limit < 1):
-            return f"{name} is {limit!r}; it must be a whole number, 1 or more", name
+            return f"{name} is {short_repr(limit)}; it must be a whole number, 1 or more", name
     if not is_chat and prompt_of(request) is None:
         return "it takes one non-empty prompt, as text or token ids: make one call for each prompt", "prompt"
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from specclient.errors import BadRequestError
+from specclient.runtime.short_repr import short_repr
 
 
 class StopStringMatcher:
@@ -23,7 +24,9 @@ class StopStringMatcher:
     def __init__(self, stop: Any) -> None:
         stops = [stop] if isinstance(stop, str) else list(stop or ())
         if not all(isinstance(each, str) and each for each in stops):
-            raise BadRequestError(f"stop is {stop!r}; it must be a string, or a list of strings, none empty")
+            raise BadRequestError(
+                f"stop is {short_repr(stop)}; it must be a string, or a list of strings, none empty"
+            )
         self._stops: list[str] = stops
         self._buffer = ""
         self._emitted = 0  # characters output before the buffer
