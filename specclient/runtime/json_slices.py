@@ -7,13 +7,15 @@ no other request of a server goes on meanwhile.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["encode_in_slices"]
+__all__ = ["encode_in_slices", "value_size"]
 
-#: Most values that one call of the encoder encodes: about a millisecond.
+#: Largest size of a value that one call of the encoder encodes: about a millisecond.
 _SLICE = 4096
+#: Characters of a text that are encoded in the time of a value.
+_TEXT = 256
 
 
 def encode_in_slices(encoder: json.JSONEncoder, value: Any) -> str:
@@ -26,7 +28,7 @@ def encode_in_slices(encoder: json.JSONEncoder, value: Any) -> str:
     Raises:
         TypeError, ValueError, RecursionError: as the encoder does.
     """
-    if _size(value) <= _SLICE:
+    if value_size(value, _SLICE) <= _SLICE:
         return encoder.encode(value)
     try:
         return "".join(_parts(encoder, value))
@@ -34,20 +36,25 @@ def encode_in_slices(encoder: json.JSONEncoder, value: Any) -> str:
         return encoder.encode(value)  # it tells a circular reference from deep nesting
 
 
-def _size(value: Any) -> int:
-    """Return the number of values in a value; counting ends above a slice."""
-    count, containers = 1, [value]
-    while containers and count <= _SLICE:
+def value_size(value: Any, most: int) -> int:
+    """Return the size of a JSON value: 1 for each value in it, and for every 256 characters of a text.
+
+    Args:
+        value: dictionaries and lists are counted with what is in them.
+        most: counting ends above it.
+    """
+    count = 0
+    containers: list[dict[str, Any] | list[Any]] = [[value]]
+    while containers and count <= most:
         container = containers.pop()
-        if type(container) is dict:
-            inner: Iterable[Any] = container.values()
-        elif type(container) is list:
-            inner = container
-        else:
-            continue
         count += len(container)
-        if count <= _SLICE:
-            containers += [each for each in inner if type(each) is dict or type(each) is list]
+        if count > most:
+            break
+        for each in container.values() if isinstance(container, dict) else container:
+            if type(each) is str:
+                count += len(each) // _TEXT
+            elif type(each) is dict or type(each) is list:
+                containers.append(each)
     return count
 
 
@@ -63,7 +70,7 @@ def _list_parts(encoder: json.JSONEncoder, values: list[Any]) -> Iterator[str]:
     yield "["
     separator, pending, size = "", [], 0
     for each in values:
-        own = _size(each)
+        own = value_size(each, _SLICE)
         if own <= _SLICE:
             pending.append(each)
             size += own
@@ -83,7 +90,7 @@ def _dict_parts(encoder: json.JSONEncoder, values: dict[str, Any]) -> Iterator[s
     yield "{"
     separator, pending, size = "", {}, 0
     for name, each in values.items():
-        own = _size(each)
+        own = value_size(each, _SLICE)
         if own <= _SLICE:
             pending[name] = each
             size += own

@@ -17,6 +17,7 @@ from specclient.client.async_client import AsyncOpenAI
 from specclient.openai_http.endpoints import CALLS
 from specclient.openai_http.errors import ServingError
 from specclient.providers.encoding import json_of
+from specclient.runtime.event_loop import run_in_thread
 from specclient.serving.admission import AdmissionQueue
 from specclient.serving.api_forms import ANTHROPIC
 from specclient.serving.calls import contents as gemini
@@ -215,7 +216,8 @@ class Service:
         await exchange.respond(json_of({"status": "ready", "loaded": loaded}))
 
     async def _metrics(self, exchange: HTTPExchange) -> None:
-        await exchange.respond(self.metrics.text(), kind=CONTENT_TYPE)
+        # With workers, it reads all their files, which takes long.
+        await exchange.respond(await run_in_thread(self.metrics.text), kind=CONTENT_TYPE)
 
     def _engines(self) -> list[EngineState]:
         """Return the states of the loaded engines in this process, named ``provider/model``."""

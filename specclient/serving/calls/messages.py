@@ -76,7 +76,7 @@ class CountTokensHandler:
         del body, parse
         chat = gate.authorized(exchange, call.request)
         provider, model = count_route(gate, chat)
-        request = _count_request(chat, provider, model)
+        request = await gate.off_loop.run(size, partial(_count_request, chat, provider, model))
         async with gate.admitted(exchange, request):
             if gate.route_speaks(provider, model, PROVIDER):
                 result = await gate.pipeline.execute(request)

@@ -86,8 +86,8 @@ class OllamaModels:
         Raises:
             ServingError: 400, the body names no model; 404, the model is not served, or not for this key.
         """
-        given = json_object(await exchange.body(), self.gate.json_values)
-        model = model_field(given.get("model") or given.get("name"))
+        body = await exchange.body()
+        model = await self.gate.off_loop.run(len(body), partial(self._named, body))
         options = PerCallOptions(permit=self.gate.permit(exchange))
         request = self.gate.authorized(exchange, Request(CHAT, model, options=options))
         places = self.gate.pipeline.destinations
@@ -97,6 +97,10 @@ class OllamaModels:
         provider, inner = places.split_request(request)
         found = shown_details(f"{provider}/{inner}", self._engine_model(provider, inner))
         await exchange.respond(json_of(found))
+
+    def _named(self, body: bytes) -> str:
+        given = json_object(body, self.gate.json_values)
+        return model_field(given.get("model") or given.get("name"))
 
     def _engine_model(self, provider: str, model: str) -> BackendModel | None:
         place = self.gate.pipeline.destinations.get(provider)

@@ -98,7 +98,7 @@ class Dashboard:
         await exchange.respond(render_page(self.sections), kind=PAGE[PAGE_PATH].kind, headers=HEADERS)
 
     async def _live(self, exchange: HTTPExchange) -> None:
-        models = self._models()
+        models, load = self._models(), await run_in_thread(self._load)
         entries = [entry for entry in self._log.live.values() if entry.model is not None]
         await _send_json(
             exchange,
@@ -107,7 +107,7 @@ class Dashboard:
                 "version": VERSION,
                 "ledger": self._in_ledger,
                 "model": models[0] if models else None,
-                **server_figures(ServerState(*self._load(), entries, self._log.clock()), self.sections),
+                **server_figures(ServerState(*load, entries, self._log.clock()), self.sections),
             },
         )
 

@@ -35,8 +35,9 @@ _PING_S = 20.0
 #: or finds no memory.
 _HEAD_BYTES, _TOO_BIG, _TRY_LATER = 64 * 2**10, 1009, 1013
 
-#: Bytes that are parsed without a pause. A frame may have as few as six bytes, and parsing it takes 15 µs.
-_SLICE = 8192
+#: Bytes that are parsed at a time, and seconds after which the event loop serves other connections. A frame
+#: may have as few as six bytes, and parsing it takes 15 µs.
+_SLICE, _PAUSE_AFTER_S = 1024, 0.002
 
 _BASE: Any = WebSocketsSansIOProtocol
 
@@ -62,27 +63,28 @@ class SocketProtocol(_BASE):  # type: ignore[misc]
     def connection_made(self, transport: Any) -> None:
         self._arriving, self._arrived = BodyHold(self._memory, None), 0
         self._complete: deque[BodyHold] = deque()  # received, and not taken by the application
-        self._unread: deque[bytes] = deque()  # received bytes that are not parsed yet
+        self._unread: deque[memoryview] = deque()  # received bytes that are not parsed yet
         self._reads = False  # whether the event loop calls _read again
         self._taken: BodyHold | None = None  # the message that the application works on
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        self._unread.append(data)
+        self._unread.append(memoryview(data))
         if not self._reads:
             self._read()
 
     def _read(self) -> None:
-        """Parse the next bytes; before the rest, the event loop serves other connections."""
+        """Parse bytes for a short time; before the rest, the event loop serves other connections."""
         paused, self._reads = self._reads, False
+        end = self.loop.time() + _PAUSE_AFTER_S
+        while self._unread and not self.transport.is_closing() and self.loop.time() <= end:
+            data = self._unread.popleft()
+            size = _SLICE if self.handshake_initiated else len(data)  # the whole head is in the first piece
+            if len(data) > size:
+                self._unread.appendleft(data[size:])
+            self._take(bytes(data[:size]))
         if self.transport.is_closing():
             self._unread.clear()
-        if not self._unread:
-            return
-        data = self._unread.popleft()
-        if len(data) > _SLICE:
-            self._unread.appendleft(data[_SLICE:])
-        self._take(data[:_SLICE])
         if self._unread:
             self._reads = True
             self.transport.pause_reading()
@@ -98,7 +100,7 @@ class SocketProtocol(_BASE):  # type: ignore[misc]
             self._refuse(_TRY_LATER, "the server is busy: messages in progress take all the memory for them")
         else:
             super().data_received(data)
-            # The whole head is in the first piece, so a handshake that did not start now is invalid.
+            # The whole head was in this piece, so a handshake that did not start now is invalid.
             if not (self.handshake_initiated or self.transport.is_closing()):
                 self.transport.write(_BAD_HANDSHAKE)
                 self.transport.close()

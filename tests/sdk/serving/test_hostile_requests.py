@@ -73,6 +73,7 @@ def _form(content: bytes) -> bytes:
 
 TEXT = "a word, " * 1_000_000
 USER = {"role": "user", "content": TEXT}
+SHORT = {"role": "user", "content": "x"}
 CHOICES = [f"choice {i}" for i in range(50_000)]
 #: Requests that stalled every client of their process for seconds, and their statuses. They are functions,
 #: because some take long to make.
@@ -83,12 +84,20 @@ STALLS: dict[str, tuple[Callable[[], bytes], int]] = {
     "prediction": (lambda: _chat(prediction={"type": "content", "content": TEXT}), 400),
     "responses": (lambda: _post_json("/v1/responses", input=TEXT), 400),
     "anthropic": (lambda: _post_json("/v1/messages", max_tokens=2, messages=[USER]), 400),
+    "long items": (
+        lambda: _post_json(
+            "/v1/responses", max_output_tokens=2, input=[{**SHORT, "x": [1] * 300_000}]
+        ),
+        200,
+    ),
+    "show": (lambda: _post_json("/api/show", x=[1] * 300_000), 200),
+    "modalities": (lambda: _post_json(CONTENT, generationConfig={"responseModalities": [[TEXT]]}), 400),
     "gemini": (lambda: _post_json(CONTENT, contents=[{"parts": [{"text": TEXT}]}]), 400),
     "guided_choice": (lambda: _completion(prompt="x", guided_choice=CHOICES), 400),
     "escapes": (lambda: _completion_of(b'"' + rb"\u0041" * 1_500_000 + b'"'), 400),
     "small values": (lambda: _completion_of(b"[" + b"{}," * 8_000_000 + b"1]"), 400),
     "token ids": (lambda: _completion(prompt=[5] * 300_000), 400),
-    "messages": (lambda: _chat(messages=[{"role": "user", "content": "x"}] * 60_000), 400),
+    "messages": (lambda: _chat(messages=[SHORT] * 60_000), 400),
     "bad words": (lambda: _completion(prompt="x", bad_words=["a b " * i for i in range(1, 2000)]), 400),
     "log-probabilities": (lambda: _completion(prompt="a b " * 400, echo=True, logprobs=5, n=128), 400),
     "hosted prompt": (lambda: _chat(model="mine/m-large", messages=[USER]), 200),
