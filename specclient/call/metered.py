@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from specclient.call.body_recorder import BodyRecorder
 from specclient.call.decode import decode_events, decode_reply, usage_reader
-from specclient.call.encode import encode_request, engine_request, without_added_fields
+from specclient.call.encode import encoded_off_loop, engine_request, without_added_fields
 from specclient.call.errors import not_served_in_process, truncated_stream_error
 from specclient.call.recorder import CallRecorder
 from specclient.call.result import CallResult
@@ -56,7 +56,7 @@ async def execute(
 async def _execute_hosted(
     request: Request, decision: Decision, endpoint: Endpoint, record: CallRecorder, transport: Transport
 ) -> CallResult:
-    wire = encode_request(request, decision, endpoint, record)
+    wire = await encoded_off_loop(request, decision, endpoint, record)
     before = await _counters(endpoint, transport) if endpoint.metrics else None
     reply = await transport.fetch(wire)
     record.note_headers(reply.attempts, reply.request_id, reply.headers)
@@ -125,14 +125,14 @@ async def _opened_stream(
     adds = adds_usage_request(request, endpoint)
     if adds and endpoint.base_url in transport.usage_refused:
         adds, endpoint = False, without_usage_request(endpoint)
-    wire = encode_request(request, decision, endpoint, record)
+    wire = await encoded_off_loop(request, decision, endpoint, record)
     try:
         return wire, await opened.enter_async_context(transport.stream(wire)), endpoint, 0
     except (BadRequestError, UnprocessableEntityError) as error:
         if not (adds and refuses_usage_request(error)):
             raise
     endpoint = without_usage_request(endpoint)
-    wire = encode_request(request, decision, endpoint, record)
+    wire = await encoded_off_loop(request, decision, endpoint, record)
     events = await opened.enter_async_context(transport.stream(wire))
     transport.usage_refused.add(endpoint.base_url)
     return wire, events, endpoint, 1
@@ -172,7 +172,7 @@ async def stream_bytes(
     body_record = BodyRecorder(destination, request, record)
     endpoint = without_added_fields(destination, request)
     try:
-        wire = encode_request(request, decision, endpoint, record)
+        wire = await encoded_off_loop(request, decision, endpoint, record)
         before = await _counters(endpoint, transport) if endpoint.metrics else None
         async with transport.open(wire) as body:
             record.note_headers(body.attempts, body.request_id, body.headers)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 __all__ = ["encode_in_slices", "value_size"]
 
 #: Largest size of a value that one call of the encoder encodes: about a millisecond.
 _SLICE = 4096
+#: Items of an array, or members of an object, that are looked at together.
+_ITEMS = 1024
 #: Characters of a text that are encoded in the time of a value.
 _TEXT = 256
 
@@ -68,39 +71,43 @@ def _parts(encoder: json.JSONEncoder, value: Any) -> Iterator[str]:
 
 def _list_parts(encoder: json.JSONEncoder, values: list[Any]) -> Iterator[str]:
     yield "["
-    separator, pending, size = "", [], 0
-    for each in values:
-        own = value_size(each, _SLICE)
-        if own <= _SLICE:
-            pending.append(each)
-            size += own
-        if pending and (own > _SLICE or size > _SLICE):
-            yield separator + encoder.encode(pending)[1:-1]
-            separator, pending, size = encoder.item_separator, [], 0
-        if own > _SLICE:
+    separator = ""
+    for begin in range(0, len(values), _ITEMS):
+        for part in _in_slices(values[begin : begin + _ITEMS]):
             yield separator
-            yield from _parts(encoder, each)
+            if len(part) > 1 or value_size(part, _SLICE) <= _SLICE:
+                yield encoder.encode(part)[1:-1]
+            else:
+                yield from _parts(encoder, part[0])
             separator = encoder.item_separator
-    if pending:
-        yield separator + encoder.encode(pending)[1:-1]
     yield "]"
 
 
 def _dict_parts(encoder: json.JSONEncoder, values: dict[str, Any]) -> Iterator[str]:
     yield "{"
-    separator, pending, size = "", {}, 0
-    for name, each in values.items():
-        own = value_size(each, _SLICE)
-        if own <= _SLICE:
-            pending[name] = each
-            size += own
-        if pending and (own > _SLICE or size > _SLICE):
-            yield separator + encoder.encode(pending)[1:-1]
-            separator, pending, size = encoder.item_separator, {}, 0
-        if own > _SLICE:
-            yield separator + encoder.encode(name) + encoder.key_separator
-            yield from _parts(encoder, each)
+    separator, names = "", iter(values)
+    while some := list(islice(names, _ITEMS)):
+        for part in _in_slices(some, values):
+            yield separator
+            if len(part) > 1 or value_size(values[part[0]], _SLICE) <= _SLICE:
+                yield encoder.encode({name: values[name] for name in part})[1:-1]
+            else:
+                yield encoder.encode(part[0]) + encoder.key_separator
+                yield from _parts(encoder, values[part[0]])
             separator = encoder.item_separator
-    if pending:
-        yield separator + encoder.encode(pending)[1:-1]
     yield "}"
+
+
+def _in_slices(items: list[Any], values: dict[str, Any] | None = None) -> Iterator[list[Any]]:
+    """Yield items together as long as their size is small, and large ones alone.
+
+    Args:
+        items: values, or names of ``values``.
+    """
+    sized = items if values is None else [values[name] for name in items]
+    if value_size(sized, _SLICE) <= _SLICE or len(items) == 1:
+        yield items
+        return
+    middle = len(items) // 2
+    yield from _in_slices(items[:middle], values)
+    yield from _in_slices(items[middle:], values)
