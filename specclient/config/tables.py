@@ -301,7 +301,8 @@ class ServerSettings(SettingsTable):
         grace_s: seconds for running requests to end when the server stops.
         head_s: seconds for the head of a request to arrive.
         idle_s: seconds that a connection without a request stays open.
-        json_values: maximum number of values in the JSON body of a request; a name counts as four.
+        json_values: maximum number of values in the JSON body of a request; a name counts as four, and
+            4 escape sequences or 32 bytes of other than ASCII text count as one.
         redis_url: the URL of a Redis server in which workers share the usage of key limits.
         sockets: maximum number of open WebSockets of a process.
         requests: limits on one request to an engine; they hold without a server, too.

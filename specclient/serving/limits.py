@@ -22,7 +22,8 @@ class Limits:
         sockets: maximum of open WebSockets; further ones get status 429.
         message_bytes: maximum size of a message over WebSocket, in both directions; a longer one closes it
             with code 1009. A part of audio may have 15 MiB in the Realtime API.
-        json_values: maximum number of values in a JSON body, where a name counts as four; one with more gets
+        json_values: maximum number of values in a JSON body, where a name counts as four, and 4 escape
+            sequences or 32 bytes of other than ASCII text count as one; one with more gets
             status 400.
         head_bytes: maximum size of a request head; a longer one gets status 431.
         head_s: seconds for a request head to arrive, from the start of the connection or its first byte.
