@@ -7,6 +7,7 @@ by :func:`specclient.call.subcalls.parent_record`. Both take their request's fie
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any, Literal
 
 from specclient.types.request import Request
@@ -66,7 +67,8 @@ def request_fields(request: Request) -> dict[str, Any]:
 
 
 def _labels(metadata: object) -> Mapping[str, str]:
-    """Return a request's ``metadata`` as OpenAI defines it: strings of up to 512 characters by name."""
+    """Return a request's ``metadata`` as OpenAI defines it: 16 strings of up to 512 characters by name."""
     if metadata is None or not isinstance(metadata, Mapping):
         return {}
-    return {k: v for k, v in metadata.items() if isinstance(k, str) and isinstance(v, str) and len(v) <= 512}
+    first = islice(metadata.items(), 16)
+    return {k: v for k, v in first if isinstance(k, str) and isinstance(v, str) and len(v) <= 512}

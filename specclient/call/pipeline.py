@@ -91,6 +91,7 @@ class Pipeline(RecordedCalls):
         if not request.method.metered:
             if self._is_answered_here(request):
                 return await self._stored.execute(request)
+            await self.ensure_transport()
             return await unmetered.execute(request, self.destinations, self.transport)
         if request.operation == "response":
             return await self._keeper.execute(request, self._execute)
@@ -106,6 +107,7 @@ class Pipeline(RecordedCalls):
         if not request.method.metered:
             if self._is_answered_here(request):
                 return await started(self._stored.stream(request), _no_call)
+            await self.ensure_transport()
             return await started(unmetered.stream(request, self.destinations, self.transport), _no_call)
         if request.operation == "response":
             return await self._keeper.stream(request, self._stream)
@@ -123,6 +125,7 @@ class Pipeline(RecordedCalls):
         if not request.method.metered:
             if self._is_answered_here(request):
                 raise bodiless_answer_error()
+            await self.ensure_transport()
             return await started(unmetered.stream_bytes(request, self.destinations, self.transport), _no_call)
         if request.operation == "response":
             return await self._keeper.stream_bytes(request, self._stream_bytes)

@@ -42,6 +42,9 @@ _NOT_RECORDED = "a finished call could not be recorded"
 #: Receives a finished call; returns an awaitable that the call waits for, or None.
 Observer = Callable[[Call], Awaitable[None] | None]
 
+#: The kind of requests to methods without a model, besides those of :meth:`Router.kind`.
+_NO_MODEL = ""
+
 
 class RecordingOptions(TypedDict, total=False):
     """Options of :class:`RecordedCalls`.
@@ -254,6 +257,16 @@ class RecordedCalls:
             await run_in_thread(lambda: self._warm_up(kind))
         if kind == AUTO and self._on_routed_call is not None:
             self._on_routed_call(self.router, self.transport)
+
+    async def ensure_transport(self) -> None:
+        """Import the HTTP library before the first request to a method without a model."""
+        if _NO_MODEL not in self._warm:
+            await run_in_thread(self._prepare_transport)
+
+    def _prepare_transport(self) -> None:
+        with self._warm_lock, import_lock:
+            self.transport.prepare()
+            self._warm.add(_NO_MODEL)
 
     def warm_up(self, request: Request) -> None:
         """Prepare as :meth:`ensure_ready` does, in the thread of a synchronous caller."""

@@ -18,6 +18,7 @@ from specclient.prices.prices import Prices
 from specclient.providers.usage import cached_in, with_cached
 from specclient.routing.choose.task_classifier import summarize_prompt
 from specclient.runtime.forks import import_lock
+from specclient.runtime.json_slices import value_size
 from specclient.telemetry.collector import TelemetryCollector
 from specclient.telemetry.formats import ANSWER_FIELDS, CHOICE_FIELDS
 from specclient.types.backend import EngineTelemetry
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 _ZERO = Decimal(0)
 #: Bytes of a prompt whose tokens are counted in a thread.
 _LONG_BYTES = 64 * 2**10
+#: Size of a request's parameters (:func:`value_size`) above which its tokens are counted in a thread.
+_MANY_VALUES = 4096
 
 #: States of a response that the provider still works on.
 _UNFINISHED = frozenset({"queued", "in_progress"})
@@ -225,7 +228,10 @@ class CallRecorder:
         return (
             self._usage is None
             and self._has_begun(_status_of(error))
-            and summarize_prompt(self._request).size >= _LONG_BYTES
+            and (
+                summarize_prompt(self._request).size >= _LONG_BYTES
+                or value_size(list(self._request.params.values()), _MANY_VALUES) > _MANY_VALUES
+            )
         )
 
     def count_prompt(self) -> None:

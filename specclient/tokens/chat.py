@@ -122,14 +122,14 @@ def _value(value: Any, model: str, encode: Encode | None) -> TokenCount:
     if isinstance(value, str):
         return count_text(value, model, encode=encode)
     if isinstance(value, list | tuple):
-        return TokenCount.sum(_part(part, model, encode) for part in value)
+        parts = [_part(part, model, encode) for part in value if isinstance(part, Mapping)]
+        others = [part for part in value if not isinstance(part, Mapping)]
+        return TokenCount.sum((*parts, _rest(others, model, encode)) if others else parts)
     return _rest(value, model, encode)
 
 
-def _part(part: Any, model: str, encode: Encode | None) -> TokenCount:
+def _part(part: Mapping[Any, Any], model: str, encode: Encode | None) -> TokenCount:
     """Count the tokens of a part of a message's content, or of one of its tool calls."""
-    if not isinstance(part, Mapping):
-        return _rest(part, model, encode)
     kind = part.get("type")
     text = part.get("text")
     if kind in _TEXTS and isinstance(text, str):

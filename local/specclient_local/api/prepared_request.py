@@ -100,8 +100,8 @@ class PreparedRequest:
         seed, turn = self.params.seed, asyncio.Lock()
         for prompt in self.prompts:
             for i in range(self.builder.request.choices):
-                params = replace(self.params, seed=None if seed is None else seed + i)
-                yield self.engine.astream(prompt, turn=turn, **_keywords(params))
+                params = self.params if seed is None or not i else replace(self.params, seed=seed + i)
+                yield self.engine.astream(prompt, turn=turn, checked=params)
 
 
 def _keywords(params: SamplingParams) -> dict[str, Any]:

@@ -267,7 +267,12 @@ class Engine:
             self.cancel(number)
 
     async def astream(
-        self, prompt: Prompt, *, turn: asyncio.Lock | None = None, **params: Unpack[Parameters]
+        self,
+        prompt: Prompt,
+        *,
+        turn: asyncio.Lock | None = None,
+        checked: SamplingParams | None = None,
+        **params: Unpack[Parameters],
     ) -> AsyncGenerator[Piece, None]:
         """Yield the answer as :meth:`stream` does; cancelling the task cancels the request.
 
@@ -275,13 +280,14 @@ class Engine:
             prompt: text or token ids.
             turn: a lock that is held until the request is queued. Requests that share it are queued in the
                 order in which they acquire it, however long their prompts and grammars take to process.
+            checked: the parameters instead of ``params``, so that many choices do not check them again.
             params: fields of :class:`~specclient_local.request.params.SamplingParams`.
         """
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[AnswerEvent] = asyncio.Queue()
         async with turn or nullcontext():
             request = await self._requests.build_off_loop(
-                prompt, lambda e: _post(loop, events, e), SamplingParams(**params)
+                prompt, lambda e: _post(loop, events, e), checked or SamplingParams(**params)
             )
             self._worker.add(request)
         number = request.sequence.id

@@ -13,6 +13,7 @@ from typing import Any
 
 from specclient.call.responses.ids import LOCAL_MARK
 from specclient.call.responses.included import LOGPROBS, checked_include
+from specclient.call.responses.metadata import checked_metadata
 from specclient.call.responses.refusals import invalid, unsupported
 from specclient.errors import UnsupportedParameterError
 from specclient.runtime.short_repr import short_repr
@@ -53,6 +54,8 @@ def chat_request_of(request: Request) -> Request:
         if name not in _READ and name not in _IDLE and name not in _SAME and value is not False:
             raise _without_responses(name, value)
     params: dict[str, Any] = {_SAME[name]: given[name] for name in given if name in _SAME}
+    if "metadata" in params:
+        params["metadata"] = checked_metadata(params["metadata"])
     params["messages"] = _messages(given)
     params |= _logprobs(given)
     if "text" in given:

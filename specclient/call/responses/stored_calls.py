@@ -15,6 +15,7 @@ from specclient.call.responses.ids import new_id
 from specclient.call.responses.included import checked_include, with_included
 from specclient.call.responses.items import Item, stored_items
 from specclient.call.responses.list_page import ListQuery, list_query
+from specclient.call.responses.metadata import checked_metadata
 from specclient.call.responses.refusals import invalid
 from specclient.call.responses.stored_objects import StoredObjects, not_found
 from specclient.providers.encoding import decoded
@@ -25,8 +26,6 @@ __all__ = ["StoredCalls"]
 
 #: Items in one request: https://platform.openai.com/docs/api-reference/conversations/create.
 _MOST_ITEMS = 20
-#: Pairs of a conversation's metadata, and characters of their names and values.
-_MOST_METADATA, _LONGEST_NAME, _LONGEST_VALUE = 16, 64, 512
 
 Answer = dict[str, Any]
 Method = Callable[["_Call"], Awaitable[Answer]]
@@ -124,7 +123,7 @@ class StoredCalls:
             "id": new_id("conv"),
             "object": "conversation",
             "created_at": int(time.time()),
-            "metadata": _metadata(call.params.get("metadata")),
+            "metadata": checked_metadata(call.params.get("metadata")),
         }
         if not self._objects.enabled:
             raise invalid("conversation", f"A conversation cannot be stored.{self._objects.why_nothing}")
@@ -135,7 +134,7 @@ class StoredCalls:
         return await self._objects.conversation(call.owner, call.conversation)
 
     async def _update(self, call: _Call) -> Answer:
-        metadata = _metadata(call.params.get("metadata"))
+        metadata = checked_metadata(call.params.get("metadata"))
         found = await self._objects.work(
             lambda store: store.update_conversation(call.owner, call.conversation, metadata)
         )
@@ -189,20 +188,6 @@ def _given_items(given: Any) -> list[Item]:
     if len(items) > _MOST_ITEMS:
         raise invalid("items", f"items has {len(items)} items; it may have at most {_MOST_ITEMS} at a time")
     return items
-
-
-def _metadata(given: Any) -> dict[str, str]:
-    found = {} if given is None else given
-    if not isinstance(found, dict) or len(found) > _MOST_METADATA:
-        raise invalid("metadata", f"metadata must be an object of at most {_MOST_METADATA} strings")
-    for name, value in found.items():
-        if not isinstance(value, str) or len(name) > _LONGEST_NAME or len(value) > _LONGEST_VALUE:
-            raise invalid(
-                "metadata",
-                f"metadata[{name[:40]!r}] must be a string of at most {_LONGEST_VALUE} characters, and its "
-                f"name one of at most {_LONGEST_NAME}",
-            )
-    return found
 
 
 def _number(given: Any, name: str) -> int:
