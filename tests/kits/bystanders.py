@@ -3,7 +3,8 @@
 ``python bystanders.py PORT`` streams answers of ``local/demo`` in several connections, one after the other in
 each, and requests ``/health`` many times a second. It prints ``ready`` once it knows the right answers. For
 each line on its input it prints a report in JSON of the time since the last one, which holds one complete
-stream at least, and it ends with its input:
+stream at least. A number in the line becomes the seconds between two streams of a connection. The program ends
+with its input. The report has:
 
 ``answers``, ``wrong``
     number of complete streams, and what was not as it was at the start: another text, an error.
@@ -26,15 +27,15 @@ from typing import Any
 
 PROMPTS = ("def fibonacci(n):", "class Stack:")
 TOKENS = 96
-#: Seconds between requests of /health, and between two streams of a connection.
-_INTERVAL_S, _PAUSE_S = 0.03, 0.1
+#: Seconds between requests of /health, and at first between two streams of a connection.
+_INTERVAL_S, _PAUSE_S = 0.03, 0.5
 
 
 class Bystanders:
     """The clients; see the module."""
 
     def __init__(self, port: int) -> None:
-        self._port = port
+        self._port, self._pause_s = port, _PAUSE_S
         self._expected: dict[str, str] = {}
         self._reset()
 
@@ -67,7 +68,8 @@ class Bystanders:
         tasks = [asyncio.ensure_future(self._stream_forever(prompt)) for prompt in PROMPTS]
         tasks.append(asyncio.ensure_future(self._health_forever()))
         print("ready", flush=True)
-        while await asyncio.to_thread(sys.stdin.readline):
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            self._pause_s = float(line.strip() or self._pause_s)
             while not self._answers:
                 await asyncio.sleep(0.01)
             print(json.dumps(self.report()), flush=True)
@@ -84,7 +86,7 @@ class Bystanders:
                 self._wrong.append(repr(error))
                 await asyncio.sleep(0.1)
             self._answers += 1
-            await asyncio.sleep(_PAUSE_S)
+            await asyncio.sleep(self._pause_s)
 
     async def _text(self, prompt: str) -> str:
         """Return the streamed answer to a prompt."""

@@ -148,13 +148,17 @@ class WatchedServer:
         """Return the process ids of the workers."""
         return worker_ids(self._process.pid)
 
-    def report(self) -> dict[str, Any]:
-        """Return the bystanders' report since the last one."""
+    def report(self, pause_s: float | None = None) -> dict[str, Any]:
+        """Return the bystanders' report since the last one.
+
+        Args:
+            pause_s: seconds between two streams of a bystander from now on; None for no change.
+        """
         assert self._bystanders is not None
         stdin, stdout = self._bystanders.stdin, self._bystanders.stdout
         assert stdin is not None
         assert stdout is not None
-        stdin.write("\n")
+        stdin.write("\n" if pause_s is None else f"{pause_s}\n")
         stdin.flush()
         report: dict[str, Any] = json.loads(stdout.readline())
         return report

@@ -27,6 +27,8 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="r
 
 #: The goals: 99th percentile of /health, and the longest gap in a stream, in milliseconds.
 HEALTH_MS, GAP_MS = 100, 250
+#: Seconds between two streams of a bystander in a long run.
+PAUSE_S = 0.1
 #: What a stall is in the ordinary suite, whose machine also runs other tests.
 STALL_MS = 2000
 GROWTH_MB = 64
@@ -130,6 +132,7 @@ def test_hostile_requests_harm_nobody(server: WatchedServer) -> None:
 @pytest.mark.timeout(4 * 3600)
 def test_many_hostile_requests_harm_nobody(server: WatchedServer, capsys: pytest.CaptureFixture[str]) -> None:
     count = int(os.environ.get("HOSTILE_REQUESTS", "100000"))
+    server.report(PAUSE_S)
     _bombard(server, 200, seeded=True)  # so that what is loaded once is loaded
     _send_large_requests(server)
     before = server.resident_mb()
@@ -157,6 +160,7 @@ def test_the_stall_goals_hold_for_large_requests(
     server: WatchedServer, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     request = STALLS[name][0]()
+    server.report(PAUSE_S)
     for _ in range(6):  # both workers' allocators then hold what such a request takes
         server.send(request)
     before = server.resident_mb()
