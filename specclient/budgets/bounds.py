@@ -28,9 +28,10 @@ from specclient.budgets.media import MEDIA_BOUNDS, count_of
 from specclient.budgets.prompts import most_of_prompt, prompt_parts, uncounted_part
 from specclient.budgets.provider_work import provider_work, searching_model, stored_field
 from specclient.budgets.tables import CallBound
+from specclient.prices import vertex
 from specclient.prices.billing import BillingContext, bill
 from specclient.prices.prices import Prices
-from specclient.prices.vertex import dearest_traffic
+from specclient.prices.service_tiers import dearer_tier
 from specclient.types.request import Request
 from specclient.types.route import Decision
 from specclient.types.usage import NANO, Usage
@@ -123,7 +124,7 @@ def bound_of(
         route.provider,
         route.model,
         price_provider=price_provider,
-        traffic=_bedrock_tier(request) if price_provider == "aws" else dearest_traffic(request),
+        traffic=_dearest_tier(request, price_provider),
     )
     if request.operation == "realtime":
         most = _most_of_realtime(request.params, route, prices.context_window(price_provider, route.model))
@@ -244,6 +245,13 @@ _COUNTS = (
     "prompt", "completion", "cache_write", "cache_write_1h", "audio_prompt", "image_prompt",
     "audio_completion", "image_completion",
 )  # fmt: skip
+
+
+def _dearest_tier(request: Request, price_provider: str | None) -> str | None:
+    """Return the most expensive service tier by which a request may be served; None for the standard one."""
+    if price_provider == "aws":
+        return _bedrock_tier(request)
+    return vertex.dearest_traffic(request) if price_provider in vertex.IDS else dearer_tier(request)
 
 
 def _bedrock_tier(request: Request) -> str | None:

@@ -14,10 +14,19 @@ LAST_EVENTS = FAILED_EVENTS | {"response.completed", "response.done", "response.
 #: Fields in which servers show reasoning: DeepSeek, vLLM, SGLang; OpenRouter, Groq.
 _REASONING = ("reasoning_content", "reasoning")
 
+#: Characters of a service tier that are kept.
+_LONGEST_TIER = 64
+
 
 def model_of(answer: Any) -> str | None:
     """Return the model that an answer names; None where it names none, such as audio and files."""
     return _text_or_none(getattr(answer, "model", None))
+
+
+def tier_of(answer: Any) -> str | None:
+    """Return the service tier that served an answer, as it reports it; None where it reports none."""
+    tier = _text_or_none(getattr(answer, "service_tier", None))
+    return None if tier is None else tier[:_LONGEST_TIER]
 
 
 def id_of(answer: Any) -> str | None:

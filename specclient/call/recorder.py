@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from specclient import tokens
 from specclient.call.answer_counts import AnswerCounter
-from specclient.call.answer_fields import FAILED_EVENTS, LAST_EVENTS, id_of, model_of, output_text, type_of
+from specclient.call.answer_fields import (
+    FAILED_EVENTS,
+    LAST_EVENTS,
+    id_of,
+    model_of,
+    output_text,
+    tier_of,
+    type_of,
+)
 from specclient.call.answer_texts import AnswerTexts
 from specclient.call.call_fields import request_fields
+from specclient.call.usage_estimate import UsageEstimate
 from specclient.errors import APIConnectionError, APIError, APIStatusError, ResponseTooLargeError
 from specclient.prices.prices import Prices
+from specclient.prices.service_tiers import requested_tier
 from specclient.providers.usage import cached_in, with_cached
-from specclient.routing.choose.task_classifier import summarize_prompt
 from specclient.runtime.forks import import_lock
-from specclient.runtime.json_slices import value_size
 from specclient.telemetry.collector import TelemetryCollector
 from specclient.telemetry.formats import ANSWER_FIELDS, CHOICE_FIELDS
 from specclient.types.backend import EngineTelemetry
@@ -31,13 +39,8 @@ from specclient.types.wire import FailedAttempt
 if TYPE_CHECKING:
     from specclient.call.tracing import CallSpan
     from specclient.telemetry.prometheus import CounterValues
-    from specclient.tokens import TokenCount
 
 _ZERO = Decimal(0)
-#: Bytes of a prompt whose tokens are counted in a thread.
-_LONG_BYTES = 64 * 2**10
-#: Size of a request's parameters (:func:`value_size`) above which its tokens are counted in a thread.
-_MANY_VALUES = 4096
 
 #: States of a response that the provider still works on.
 _UNFINISHED = frozenset({"queued", "in_progress"})
@@ -77,6 +80,7 @@ class CallRecorder:
         self._started_s = clock()
         self._texts = AnswerTexts()
         self._answered = False  # whether response headers have arrived
+        self._tier: str | None = None  # the service tier that the answer names
         self._cached: int | None = None  # prompt tokens read from a cache, as the headers report
         self._completes = over_chat or request.operation in ("chat", "completion")
         self._finish_reasons: dict[int, str | None] = {}  # by choice index; None while a choice goes on
@@ -86,7 +90,7 @@ class CallRecorder:
         )
         self._failure_event: str | None = None  # the event that reported a failure inside the stream
         self._usage: Usage | None = None
-        self._prompt: TokenCount | None = None  # counted if the answer reports no usage
+        self._estimate = UsageEstimate(request, route.model)  # used if the answer reports no usage
         sent = request.params.keys() | request.options.body.keys()
         self._telemetry = TelemetryCollector(predicted=not sent.isdisjoint(PREDICTION_PARAMETERS))
         self._counts = AnswerCounter()
@@ -151,7 +155,7 @@ class CallRecorder:
     def note_answer(self, answer: Any, usage: Usage | None) -> None:
         """Note a complete answer."""
         self._served_model, self._answer_id = model_of(answer), id_of(answer)
-        self._usage = usage
+        self._usage, self._tier = usage, tier_of(answer)
         if not self._completes:
             if usage is None:
                 self._texts.first.append(output_text(answer))
@@ -186,8 +190,11 @@ class CallRecorder:
                 has_telemetry = has_telemetry or not CHOICE_FIELDS.isdisjoint(extra)
         if self._served_model is None:
             self._served_model, self._answer_id = model_of(chunk), id_of(chunk)
-        elif usage is not None and (model := model_of(chunk)) is not None:
-            self._served_model = model  # a router may name it only in the last chunk
+            self._tier = tier_of(chunk)
+        elif usage is not None:
+            # a router may name its model only in the last chunk
+            self._served_model = model_of(chunk) or self._served_model
+            self._tier = tier_of(chunk) or self._tier
         if has_telemetry or ((extra := chunk.__pydantic_extra__) and not ANSWER_FIELDS.isdisjoint(extra)):
             self._telemetry.add_answer(chunk)
 
@@ -207,6 +214,7 @@ class CallRecorder:
             if kind in FAILED_EVENTS or getattr(answer, "status", None) == "failed":
                 self._failure_event = kind
             self._telemetry.add_answer(answer)
+            self._tier = tier_of(answer)
         if self._served_model is None:
             answer = getattr(event, "response", event)
             self._served_model, self._answer_id = model_of(answer), id_of(answer)
@@ -225,18 +233,11 @@ class CallRecorder:
 
     def counts_long_prompt(self, error: BaseException | None) -> bool:
         """Return whether :meth:`close` counts the tokens of a prompt that is too long for an event loop."""
-        return (
-            self._usage is None
-            and self._has_begun(_status_of(error))
-            and (
-                summarize_prompt(self._request).size >= _LONG_BYTES
-                or value_size(list(self._request.params.values()), _MANY_VALUES) > _MANY_VALUES
-            )
-        )
+        return self._usage is None and self._has_begun(_status_of(error)) and self._estimate.is_long
 
     def count_prompt(self) -> None:
         """Count the tokens of the prompt, for :meth:`close`."""
-        self._prompt = tokens.count_prompt(self._request, self._route.model)
+        self._estimate.count_prompt()
 
     def snapshot(self) -> Call:
         """Return the finished record; while the call runs, its present state with status ``open``."""
@@ -332,23 +333,23 @@ class CallRecorder:
             served=self._served_model,
             latency_s=latency_s,
             rejected_billed=self._rejected_billed,
+            requested_tier=requested_tier(self._request) if self._hosted else None,
         )
         return usage, cost
 
     def _reported_usage(self) -> Usage | None:
         """Return the usage that the answer and its headers report."""
-        return None if self._usage is None else with_cached(self._usage, self._cached)
+        if self._usage is None:
+            return None
+        usage = with_cached(self._usage, self._cached)
+        return replace(usage, traffic=self._tier) if usage.traffic is None and self._tier else usage
 
     def _estimated_usage(self) -> Usage:
         if not self._completes and self._request.operation not in ("response", "embedding"):
             return Usage()  # images, audio and video are not counted in text tokens
         if self._in_background and not self._is_over:
             return Usage()  # the provider still works on it
-        if self._prompt is None:
-            self.count_prompt()
-        assert self._prompt is not None
-        completion = tokens.count_text(self._texts.whole, self._route.model)
-        return Usage(prompt=self._prompt.tokens, completion=completion.tokens, estimated=True)
+        return self._estimate.usage(self._texts.whole, self._tier)
 
 
 def _status_of(error: BaseException | None) -> CallStatus:

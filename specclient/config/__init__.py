@@ -11,8 +11,10 @@ from specclient.config.settings import FILE_NAME, Settings
 from specclient.config.tables import (
     ANY_VENDOR,
     DEFAULT_DEVICE_COST_PER_HOUR,
+    DOLLAR,
     BudgetSettings,
     CircuitSettings,
+    CurrencySettings,
     LimitSettings,
     LocalModelSettings,
     LocalSettings,
@@ -27,10 +29,12 @@ from specclient.config.tables import (
 __all__ = [
     "ANY_VENDOR",
     "DEFAULT_DEVICE_COST_PER_HOUR",
+    "DOLLAR",
     "ENVIRONMENT",
     "FILE_NAME",
     "BudgetSettings",
     "CircuitSettings",
+    "CurrencySettings",
     "LimitSettings",
     "LocalModelSettings",
     "LocalSettings",

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import pydantic
 from pydantic import Field
 from pydantic_core import PydanticCustomError
 
 from specclient.config.tables import (
+    DOLLAR,
     BudgetSettings,
     CircuitSettings,
+    CurrencySettings,
     LimitSettings,
     LocalSettings,
     PairSettings,
@@ -48,6 +50,7 @@ class Settings(SettingsTable):
         response_limits: limits on the size of responses.
         circuit: when the circuit of a failing deployment opens; False for never.
         quality: the quality of models, from 0 to 1, by route or prefix; overrides the built-in tiers.
+        currencies: the rates of currencies in which prices are given, by code.
         aliases: other names of models, ``provider/model`` or ``auto`` by name or pattern.
         budgets: limits on the cost or tokens of calls, by name.
         server: the settings of ``specclient serve``.
@@ -71,6 +74,7 @@ class Settings(SettingsTable):
     aliases: dict[str, str] = Field(default_factory=dict)
     providers: dict[str, ProviderSettings] = Field(default_factory=dict)
     prices: dict[str, PriceSettings] = Field(default_factory=dict)
+    currencies: dict[str, CurrencySettings] = Field(default_factory=dict)
     policies: dict[str, PolicySettings] = Field(default_factory=dict)
     pairs: dict[str, PairSettings] = Field(default_factory=dict)
     quality: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
@@ -96,6 +100,20 @@ class Settings(SettingsTable):
                     {"route": repr(route)},
                 )
         return prices
+
+    @pydantic.model_validator(mode="after")
+    def _known_currencies(self) -> Self:
+        """Refuse a price in a currency without a rate."""
+        for route, price in self.prices.items():
+            for table in (price, *price.tiers.values()):
+                if table.currency != DOLLAR and table.currency not in self.currencies:
+                    raise PydanticCustomError(
+                        "currency",
+                        "the price of {route} is in {code}, which has no rate; add [currencies.{code}] with "
+                        "usd (dollars for one) and on (the date)",
+                        {"route": route, "code": table.currency},
+                    )
+        return self
 
     def budget_list(self) -> list[Budget]:
         """Return the checked budgets."""

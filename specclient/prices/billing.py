@@ -69,10 +69,23 @@ class PriceRates:
         }
         return replace(self, **changed)
 
+    def converted(self, dollars: Decimal) -> PriceRates:
+        """Return rates of another currency in dollars.
+
+        Args:
+            dollars: for one of the currency.
+        """
+        rates = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "per_hour"}
+        changed: dict[str, Any] = {
+            name: EXACT.multiply(rate, dollars) for name, rate in rates.items() if rate is not None
+        }
+        per_hour = {kind: EXACT.multiply(rate, dollars) for kind, rate in self.per_hour.items()}
+        return replace(self, **changed, per_hour=per_hour)
+
     @classmethod
     def of_settings(cls, price: PriceSettings) -> PriceRates:
         """Return the rates of a ``[prices]`` table."""
-        named = price.model_dump(exclude={"per_gpu_second"})
+        named = price.model_dump(exclude={"per_gpu_second", "tiers", "currency"})
         if price.per_gpu_second is None:
             return cls(**named)
         return cls(**named, per_hour={"engine": EXACT.multiply(price.per_gpu_second, _SECONDS_PER_HOUR)})

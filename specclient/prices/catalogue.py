@@ -29,7 +29,7 @@ from specclient.runtime.forks import import_lock
 
 if TYPE_CHECKING:
     from genai_prices.data_snapshot import DataSnapshot
-    from genai_prices.types import ModelInfo, Provider, TieredPrices
+    from genai_prices.types import ModelInfo, ModelPrice, Provider, TieredPrices
 
 __all__ = [
     "CatalogueModel",
@@ -40,6 +40,7 @@ __all__ = [
     "save_catalogue",
     "saved_catalogue",
     "tier_starts",
+    "variant_rates",
 ]
 
 logger = logging.getLogger("specclient")
@@ -113,7 +114,28 @@ def rates_at(model: ModelInfo, at: datetime, prompt: int) -> PriceRates | None:
     Args:
         prompt: tokens of the prompt; some prices rise with its length, for all of its tokens.
     """
-    listed: dict[str, Decimal | TieredPrices | None] = vars(model.get_prices(at))
+    return _rates(model.get_prices(at), prompt)
+
+
+def variant_rates(
+    model: ModelInfo, at: datetime, prompt: int, context: Mapping[str, str]
+) -> PriceRates | None:
+    """Return the rates of a variant of a model's prices; None if there is none at the date.
+
+    Args:
+        context: selects the variant; see :func:`specclient.prices.service_tiers.price_context`.
+        at, prompt: as for :func:`rates_at`.
+    """
+    variants = [
+        each
+        for each in model.price_variants or ()
+        if (each.constraint is None or each.constraint.active(at)) and each.when.items() <= context.items()
+    ]
+    return _rates(model.get_prices(at, context), prompt) if variants else None
+
+
+def _rates(prices: ModelPrice, prompt: int) -> PriceRates | None:
+    listed: dict[str, Decimal | TieredPrices | None] = vars(prices)
 
     def rate(key: str) -> Decimal | None:
         value = listed.get(key)

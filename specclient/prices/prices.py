@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import lru_cache
@@ -19,6 +20,8 @@ from specclient.config import ANY_VENDOR, Settings
 from specclient.prices import vertex
 from specclient.prices.billing import BillingContext, PriceRates, Quote, bill
 from specclient.prices.cache import ModelPrice, find_price
+from specclient.prices.price_tables import PriceTables
+from specclient.prices.service_tiers import is_reserved, price_context, priced_tier, special_tier
 from specclient.runtime.forks import import_lock
 from specclient.types.usage import Cost, Usage
 
@@ -26,10 +29,9 @@ __all__ = ["Prices"]
 
 LOCAL = "local"
 
-#: The id of Amazon Bedrock's prices, and the service tiers whose prices the catalogue lists. It lists no flex
-#: and priority prices, which differ (https://aws.amazon.com/bedrock/pricing/).
+#: The id of Amazon Bedrock's prices. The catalogue lists no flex and priority prices, which differ
+#: (https://aws.amazon.com/bedrock/pricing/).
 _AWS = "aws"
-_AWS_LISTED = (None, "default")
 
 #: Largest number of catalogue look-ups that a client remembers.
 _MAX_LOOKUPS = 4096
@@ -53,10 +55,7 @@ class Prices:
         self, settings: Settings, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
     ) -> None:
         self._now = now
-        tables = settings.prices
-        self._exact = {route: table for route, table in tables.items() if not route.endswith("*")}
-        patterns = ((route, table) for route, table in tables.items() if route.endswith("*"))
-        self._patterns = sorted(patterns, key=lambda each: -len(each[0]))  # the longest first
+        self._tables = PriceTables(settings.prices, settings.currencies)
         self._engine = PriceRates.of_engine(settings.local)
         self._assumed = settings.local.device_cost_per_hour is None
         self._lookups: dict[tuple[str, str], ModelPrice | None] = {}
@@ -68,7 +67,7 @@ class Prices:
         """Return whether a model's price needs no file or catalogue to be read; see :meth:`load`."""
         if price_provider is None or provider == LOCAL or (price_provider, model) in self._lookups:
             return True
-        return self._table([f"{provider}/{model}"]) is not None  # it precedes the catalogue
+        return self._tables.quote([f"{provider}/{model}"]) is not None  # it precedes the catalogue
 
     def load(self, model: str, price_provider: str) -> None:
         """Look up a model in the catalogue, so that its first price does not wait for it."""
@@ -116,6 +115,7 @@ class Prices:
         served: str | None = None,
         latency_s: float | None = None,
         rejected_billed: bool | None = None,
+        requested_tier: str | None = None,
     ) -> Cost:
         """Price one finished call.
 
@@ -129,6 +129,8 @@ class Prices:
             engine_s: seconds of engine time, for local calls.
             served: the model that the response names, often a dated snapshot of the requested one.
             latency_s, rejected_billed: as in :class:`specclient.prices.billing.BillingContext`.
+            requested_tier: the service tier that the request asks for, other than the standard one. The cost
+                is an estimate if the answer does not name the tier that served it.
 
         Returns:
             The cost. ``total`` is None if the price, or a token count that it needs, is unknown; ``source``
@@ -138,6 +140,7 @@ class Prices:
             if price_provider is not None and _CHARGE_FIELDS.get(price_provider) == charge.field:
                 source = f"reported by the provider: usage.{charge.field}"
                 return Cost(total=charge.dollars, by_kind={"reported": charge.dollars}, source=source)
+        traffic = usage.traffic or requested_tier
         quote = self.quote(
             provider,
             model,
@@ -145,18 +148,14 @@ class Prices:
             served=served,
             at=at,
             prompt=usage.prompt or 0,
-            traffic=usage.traffic,
+            traffic=traffic,
         )
         if quote is None:
-            route = f"{provider}/{model}"
-            if price_provider in vertex.IDS and usage.traffic == vertex.RESERVED:
-                return Cost(
-                    source="provisioned throughput is paid by its reservation, not by tokens",
-                    estimated=usage.estimated,
-                )
-            source = f'no price for {route}; set [prices."{route}"] in specclient.toml'
-            _warn_once(source)
+            source = _unpriced(f"{provider}/{model}", price_provider, traffic)
             return Cost(source=source, estimated=usage.estimated)
+        if usage.traffic is None and requested_tier is not None:
+            note = f"the answer names no service tier, so the requested {requested_tier!r} is assumed"
+            quote = replace(quote, source=f"{quote.source}; {note}", estimated=True)
         return bill(usage, quote, BillingContext(engine_s, latency_s, rejected_billed))
 
     def predict(
@@ -208,7 +207,8 @@ class Prices:
         names = [name for name in (served, model) if name]
         quote = self._new_quote(provider, names, price_provider, at=at, prompt=prompt, traffic=traffic)
         listed = [self._lookups.get((price_provider or "", name)) for name in names]
-        if quote is not None and not any(each is not None and each.listed is not None for each in listed):
+        varies = special_tier(traffic) or any(each is not None and each.listed is not None for each in listed)
+        if quote is not None and not varies:
             if len(self._quotes) >= _MAX_LOOKUPS:  # names come from requests
                 self._quotes.clear()
             self._quotes[key] = day, quote
@@ -225,7 +225,7 @@ class Prices:
         traffic: str | None,
     ) -> Quote | None:
         """Return the rates of the first of a model's names that has a price; see :meth:`quote`."""
-        table = self._table([f"{provider}/{name}" for name in names])
+        table = self._tables.quote([f"{provider}/{name}" for name in names], special_tier(traffic))
         if table is not None:
             return table
         if provider == LOCAL:
@@ -234,12 +234,17 @@ class Prices:
             return None
         for name in names:
             found = self._catalogue_price(price_provider, name)
-            rates = None if found is None else found.rates(at, prompt)
-            if found is not None and rates is not None:
+            if found is None:
+                continue
+            tier = None if price_provider in (*vertex.IDS, _AWS) else priced_tier(found.vendor, traffic)
+            rates = found.rates(at, prompt) if tier is None else _tier_rates(found, name, tier, at, prompt)
+            if rates is not None:
                 source = f"{found.catalogue}: {found.vendor}/{found.model} on {at.date()}"
+                if tier is not None:
+                    source += f", service tier {tier}"
                 if price_provider in vertex.IDS:
                     return _on_vertex(Quote(rates, source), price_provider, name, traffic)
-                if price_provider == _AWS and traffic not in _AWS_LISTED:
+                if price_provider == _AWS and special_tier(traffic) is not None:
                     return None
                 if price_provider != ANY_VENDOR:
                     return Quote(rates, source)
@@ -253,23 +258,14 @@ class Prices:
         None if the price is the same for every prompt at any time. An empty tuple means that it may change
         with the date only.
         """
-        if price_provider is None or provider == LOCAL or self._table([f"{provider}/{model}"]) is not None:
+        if (
+            price_provider is None
+            or provider == LOCAL
+            or self._tables.quote([f"{provider}/{model}"]) is not None
+        ):
             return None
         found = self._catalogue_price(price_provider, model)
         return None if found is None or found.listed is None else found.prompt_tiers()
-
-    def _table(self, routes: Sequence[str]) -> Quote | None:
-        """Return the user's price for the first route that has one; exact routes precede patterns."""
-        exact = next((route for route in routes if route in self._exact), None)
-        if exact is not None:
-            return Quote(
-                PriceRates.of_settings(self._exact[exact]), f'[prices."{exact}"] in the configuration'
-            )
-        for route in routes:
-            for pattern, table in self._patterns:
-                if route.startswith(pattern[:-1]):
-                    return Quote(PriceRates.of_settings(table), f'[prices."{pattern}"] in the configuration')
-        return None
 
     def _of_engine(self) -> Quote:
         source = f"engine time at ${self._engine.per_hour['engine']} an hour"
@@ -278,6 +274,36 @@ class Prices:
         if self._assumed:
             source += " (assumed; set device_cost_per_hour under [local] in specclient.toml)"
         return Quote(self._engine, source, estimated=self._assumed)
+
+
+def _tier_rates(found: ModelPrice, name: str, tier: str, at: datetime, prompt: int) -> PriceRates | None:
+    """Return the listed rates of a service tier; None if the catalogue lists none at the date.
+
+    Args:
+        found: the price of the standard tier.
+        name: the model's name at its vendor.
+    """
+    with import_lock:
+        from specclient.prices.catalogue import find_model, variant_rates  # noqa: PLC0415 - loads the catalogue
+
+        listed = find_model(found.vendor, name)
+        if listed is None:
+            return None
+        return variant_rates(listed.model, at, prompt, price_context(found.vendor, tier))
+
+
+def _unpriced(route: str, price_provider: str | None, traffic: str | None) -> str:
+    """Return why a call has no price; log it once if a setting would give it one."""
+    if price_provider in vertex.IDS and traffic == vertex.RESERVED:
+        return "provisioned throughput is paid by its reservation, not by tokens"
+    tier = special_tier(traffic)
+    if is_reserved(price_provider, tier):
+        return f"the service tier {tier!r} is paid by its reservation, not by tokens"
+    table = f'[prices."{route}"]' if tier is None else f'[prices."{route}".tiers.{tier}]'
+    what = route if tier is None else f"{route} in the service tier {tier!r}"
+    source = f"no price for {what}; set {table} in specclient.toml"
+    _warn_once(source)
+    return source
 
 
 def _on_vertex(listed: Quote, price_id: str, model: str, traffic: str | None) -> Quote | None:

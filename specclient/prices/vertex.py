@@ -13,6 +13,7 @@ import re
 from decimal import Decimal
 from typing import Final, NamedTuple
 
+from specclient.prices.service_tiers import special_tier
 from specclient.providers.vertex.place import PRICES, REGIONAL_PRICES
 from specclient.types.request import Request
 
@@ -22,8 +23,9 @@ CATALOGUE_ID: Final = "google"
 
 #: The kind of traffic that is paid by a reservation, not by tokens (``usageMetadata.trafficType``).
 RESERVED: Final = "PROVISIONED_THROUGHPUT"
-_STANDARD = ("", "TRAFFIC_TYPE_UNSPECIFIED", "ON_DEMAND")
 _PRIORITY, _FLEX = "ON_DEMAND_PRIORITY", "ON_DEMAND_FLEX"
+#: Service tiers, as requests name them, and the kinds of traffic that they become.
+_TIERS: Final = {"priority": _PRIORITY, "flex": _FLEX}
 _PRIORITY_FACTOR, _FLEX_FACTOR = Decimal("1.8"), Decimal("0.5")
 _PRIORITY_HEADER = "x-vertex-ai-llm-shared-request-type"
 _ONE, _PREMIUM = Decimal(1), Decimal("1.1")
@@ -67,7 +69,7 @@ def factor_of(price_id: str, model: str, traffic: str | None) -> PriceFactor | N
     Args:
         price_id: one of :data:`IDS`.
         model: the model's name, perhaps with its publisher and version.
-        traffic: ``usageMetadata.trafficType`` of the answer; None if it has none.
+        traffic: ``usageMetadata.trafficType`` of the answer, or a service tier; None if it has none.
     """
     name = model.rpartition("/")[2].lower()
     if _OTHER_PRICE.match(name):
@@ -77,13 +79,14 @@ def factor_of(price_id: str, model: str, traffic: str | None) -> PriceFactor | N
         if not _DEARER.match(name):
             return None
         factor, notes = _PREMIUM, [f"×{_PREMIUM} outside the location global"]
-    traffic = traffic or ""
+    tier = special_tier(traffic)
+    traffic = None if tier is None else _TIERS.get(tier, traffic)
     if traffic == _PRIORITY:
         factor *= _PRIORITY_FACTOR
         notes.append(f"×{_PRIORITY_FACTOR} for priority traffic")
     elif traffic == _FLEX and not _IRREGULAR_FLEX.match(name):
         factor *= _FLEX_FACTOR
         notes.append(f"×{_FLEX_FACTOR} for flex traffic")
-    elif traffic not in _STANDARD:
+    elif traffic is not None:
         return None
     return PriceFactor(factor, ", ".join(notes))

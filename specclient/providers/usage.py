@@ -120,7 +120,7 @@ def _completion_usage(reported: CompletionUsage) -> Usage:
         cached_image=count(media.get("image_tokens")),
         searches=count(_mapping(extra.get("server_tool_use")).get("web_search_requests")),
         charges=_charges(extra),
-        traffic=_text(extra.get("trafficType", extra.get("serviceTier"))),
+        traffic=_text(extra.get("trafficType", extra.get("serviceTier"))) or _speed(extra),
     )
 
 
@@ -177,6 +177,11 @@ def _charges(fields: Mapping[str, Any]) -> tuple[ReportedCharge, ...]:
     if cost is not None:
         found.append(ReportedCharge("cost", cost))
     return tuple(found)
+
+
+def _speed(extra: Mapping[str, Any]) -> str | None:
+    """Return "fast" for an answer in fast mode, which has its own price (Anthropic, "Fast mode")."""
+    return "fast" if extra.get("speed") == "fast" else None
 
 
 def _text(value: object) -> str | None:

@@ -55,8 +55,9 @@ class Usage:
         searches: the number of web searches that the vendor ran for the model.
         estimated: whether the counts are our estimate, not the provider's.
         charges: the charges that the response reports.
-        traffic: the kind of traffic that the response says it was (Vertex AI, ``trafficType``; Amazon
-            Bedrock, ``serviceTier``), which may have a price of its own; None without one.
+        traffic: the service tier or kind of traffic that the response says it was (OpenAI and others,
+            ``service_tier``; Vertex AI, ``trafficType``; Amazon Bedrock, ``serviceTier``), which may have a
+            price of its own; None if it says none.
     """
 
     prompt: int | None = None
