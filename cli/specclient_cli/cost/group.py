@@ -28,6 +28,18 @@ COMMANDS: CommandTable = {
         "specclient_cli.cost.update_prices:command",
         "Fetch the current price catalogue.",
     ),
+    "reconcile": (
+        "specclient_cli.cost.reconcile:command",
+        "Compare a vendor's bill with the ledger.",
+    ),
+    "forecast": (
+        "specclient_cli.cost.forecast:command",
+        "Forecast the cost of this month.",
+    ),
+    "anomalies": (
+        "specclient_cli.cost.anomalies:command",
+        "Report what cost unusually much in the last day.",
+    ),
     "estimate": (
         "specclient_cli.cost.estimate:command",
         "Estimate the cost of prompts before they are sent.",

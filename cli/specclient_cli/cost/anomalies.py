@@ -1,0 +1,82 @@
+"""``specclient cost anomalies``: what cost unusually much in the last day."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import click
+
+from specclient.reports.anomalies import Anomaly, find_anomalies
+from specclient_cli.common import options, parameter_types, render
+from specclient_cli.common.state import State, pass_state
+from specclient_cli.cost import report_options
+
+
+@click.command(name="anomalies")
+@report_options.by_option(default="model", help="What to compare: groups of calls by")
+@click.option(
+    "--least",
+    type=parameter_types.DollarAmount(),
+    default="1",
+    show_default=True,
+    help="Dollars above the usual cost that are not reported.",
+)
+@click.option("--webhook", metavar="URL", help="Send what is found to this URL, as JSON by POST.")
+@options.json_option
+@pass_state
+def command(
+    state: State, /, *, by: tuple[str, ...], least: Decimal, webhook: str | None, as_json: bool
+) -> None:
+    """Report what cost unusually much in the last 24 hours.
+
+    The last day is compared with the same day of the week in the four weeks before. It is reported if it is
+    more than half, five standard deviations, and --least dollars above the median. The exit code is 1 if
+    anything is found. A week of calls is needed.
+
+    \b
+    Examples:
+      specclient cost anomalies
+      specclient cost anomalies --by tag:team,model --least 5
+      specclient cost anomalies --webhook https://hooks.example/spending
+
+    Environment: SPECCLIENT_LEDGER (path, database URL, or 'off'), SPECCLIENT_CONFIG.
+    """
+    now = datetime.now(UTC)
+    found = find_anomalies(state.ledger(), by, now=now, least=least)
+    values = {"at": now.isoformat(), "by": list(by), "anomalies": [each.to_json(by) for each in found]}
+    if as_json:
+        click.echo(json.dumps(values))
+    else:
+        _show(found, by)
+    if found and webhook is not None:
+        from specclient.http_transport.webhook import send_json  # noqa: PLC0415 - imports httpx
+
+        send_json(webhook, values)
+    if found:
+        click.get_current_context().exit(1)
+
+
+def _show(found: Sequence[Anomaly], by: Sequence[str]) -> None:
+    if not found:
+        render.print_paragraph("Nothing cost unusually much in the last 24 hours.")
+        return
+    columns = [
+        *(render.TableColumn(name) for name in by),
+        render.TableColumn("last day", right=True),
+        render.TableColumn("usual", right=True),
+        render.TableColumn("deviation", right=True, rank=1),
+    ]
+    rows = [
+        render.TableRow(
+            [*(value or "–" for value in each.group), *map(_money, (each.cost, each.usual, each.deviation))]
+        )
+        for each in found
+    ]
+    render.print_table(columns, rows)
+
+
+def _money(dollars: Decimal) -> str:
+    return f"${dollars:.2f}"
