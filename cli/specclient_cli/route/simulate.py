@@ -11,10 +11,11 @@ import click
 
 from specclient.types.criterion import CRITERIA
 from specclient.types.policy import Policy
-from specclient_cli.common import options, render
+from specclient_cli.common import options, parameter_types, render
 from specclient_cli.common.state import State, pass_state
 
 if TYPE_CHECKING:
+    from specclient.routing.simulate.arrivals import Arrivals
     from specclient.routing.simulate.comparison import Comparison
     from specclient.routing.simulate.results import ReplaySummary
     from specclient.routing.simulate.trace import Trace
@@ -40,10 +41,22 @@ _FEW = 30
 @click.command(name="simulate")
 @click.argument("trace", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @options.policy_options
-@click.option("--world", metavar="NAME", help="Simulate calls in this world instead of reading them: mixed.")
 @click.option(
-    "--calls", type=click.IntRange(min=100), help="The number of simulated calls. Default: the world's own."
+    "--world",
+    metavar="NAME",
+    help="Simulate the hosts of this world: mixed. Its calls are drawn, or those of TRACE.",
 )
+@click.option(
+    "--calls",
+    type=click.IntRange(min=100),
+    help="The number of simulated calls. Default: the world's own, or all of TRACE.",
+)
+@click.option(
+    "--stretch",
+    type=parameter_types.NonNegativeFloat(above_zero=True),
+    help="Multiply the times of TRACE in a world: 20 makes an hour a day, at a twentieth of the rate.",
+)
+@click.option("--skip-invalid", is_flag=True, help="Skip invalid lines of TRACE in a world, and count them.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of the random numbers.")
 @click.option(
     "--save",
@@ -58,6 +71,8 @@ def command(  # noqa: PLR0917 - click passes them by name
     trace: Path | None,
     world: str | None,
     calls: int | None,
+    stretch: float | None,
+    skip_invalid: bool,
     seed: int,
     save: Path | None,
     as_json: bool,
@@ -69,7 +84,9 @@ def command(  # noqa: PLR0917 - click passes them by name
 
     TRACE is a file of 'specclient cost export --format jsonl', or of lines such as
     {"at": 12.5, "task": "chat", "prompt_tokens": 900, "completion_tokens": 120, "outcomes":
-    {"openai/gpt-4.1": {"latency_s": 2.1, "ttft_s": 0.3, "cost_usd": 0.003}}}.
+    {"openai/gpt-4.1": {"latency_s": 2.1, "ttft_s": 0.3, "cost_usd": 0.003}}}. With --world, it is a source of
+    arrivals and lengths: such a file, Azure's LLM inference trace (CSV) or Mooncake's (JSON lines), also
+    compressed by gzip.
 
     The policy uses the code that routes live calls, and starts without any earlier calls. The outcome of a
     call on a route that did not serve it is drawn from the route's 15 calls nearest in time, of the same task
@@ -84,24 +101,29 @@ def command(  # noqa: PLR0917 - click passes them by name
       specclient cost export --format jsonl > calls.jsonl
       specclient route simulate calls.jsonl --minimize cost --max-latency 5
       specclient route simulate --world mixed --save calls.jsonl --json
+      specclient route simulate AzureLLMInferenceTrace_conv.csv --world mixed --stretch 20
 
     Environment: SPECCLIENT_CONFIG (for --policy, and the addresses that --local-only permits).
     """
     from specclient.routing.simulate.comparison import compare  # noqa: PLC0415 - slow, and only needed here
     from specclient.routing.simulate.trace import dump_trace, load_trace  # noqa: PLC0415
 
-    if (trace is None) == (world is None):
-        raise click.UsageError("Give either a TRACE or --world NAME.")
+    if trace is None and world is None:
+        raise click.UsageError("Give a TRACE, --world NAME, or both.")
     if world is None and (save is not None or calls is not None):
         raise click.UsageError("--save and --calls need --world.")
+    if (trace is None or world is None) and (stretch is not None or skip_invalid):
+        raise click.UsageError("--stretch and --skip-invalid need a TRACE and --world.")
     settings = state.settings()
     policy = options.policy_of(settings, **given) or Policy()
     ground: World | Trace
-    if trace is not None:
+    if world is None:
+        assert trace is not None
         destinations = state.async_client(settings).router.destinations
         ground = load_trace(trace, seed=seed, is_local=destinations.stays_local)
     else:
-        ground = _world(str(world), seed, calls)
+        arrivals = None if trace is None else _arrivals(trace, calls, stretch, skip_invalid=skip_invalid)
+        ground = _world(world, seed, calls, arrivals)
         if save is not None:
             save.write_text("".join(dump_trace(ground)), encoding="utf-8")
     found = compare(ground, policy, seed=seed)
@@ -111,12 +133,22 @@ def command(  # noqa: PLR0917 - click passes them by name
         _show(ground, policy, found)
 
 
-def _world(name: str, seed: int, calls: int | None) -> World:
+def _arrivals(file: Path, calls: int | None, stretch: float | None, *, skip_invalid: bool) -> Arrivals:
+    from specclient.routing.simulate.arrivals import read_arrivals  # noqa: PLC0415
+
+    found = read_arrivals(file, stretch=stretch or 1.0, most=calls, skip_invalid=skip_invalid)
+    if found.skipped:
+        lines = "1 line was" if len(found.skipped) == 1 else f"{len(found.skipped):,} lines were"
+        click.echo(f"{lines} skipped; the first: {found.skipped[0]}", err=True)
+    return found
+
+
+def _world(name: str, seed: int, calls: int | None, arrivals: Arrivals | None) -> World:
     from specclient.routing.simulate.world import WORLDS, World  # noqa: PLC0415
 
     if name not in WORLDS:
         raise click.UsageError(f"There is no world {name!r}; the worlds are: {', '.join(WORLDS)}.")
-    return World(WORLDS[name], seed, calls=calls)
+    return World(WORLDS[name], seed, calls=calls, arrivals=arrivals)
 
 
 def _show(ground: World | Trace, policy: Policy, found: Comparison) -> None:

@@ -27,7 +27,7 @@ from specclient.routing.choose.task_classifier import BYTES_PER_TOKEN, LONG_BYTE
 from specclient.routing.learn.call_sample import CallSample
 from specclient.types.criterion import PromptTask
 
-__all__ = ["TraceCall", "TraceOutcome", "read_line"]
+__all__ = ["TraceCall", "TraceOutcome", "read_line", "task_of"]
 
 _TASKS = get_args(PromptTask)
 #: The keys of a trace line, and those of an outcome.
@@ -97,7 +97,7 @@ def read_line(text: str, where: str) -> TraceCall | None:
         raise ConfigurationError(f"{where}: outcomes is {outcomes!r}; it must be an object of routes")
     return TraceCall(
         at=_number(given, "at", where) or 0.0,
-        task=_task(given.get("task"), int(prompt or 0), where),
+        task=task_of(given.get("task"), int(prompt or 0), where),
         prompt_tokens=int(prompt or 0),
         completion_tokens=int(answer) if answer else None,
         max_ttft_s=_number(given, "max_ttft_s", where, needed=False),
@@ -155,14 +155,19 @@ def _of_row(given: Mapping[str, Any], where: str) -> TraceCall | None:
     )
     return TraceCall(
         at=sample.at - sample.latency_s,
-        task=_task(sample.task, prompt, where),
+        task=task_of(sample.task, prompt, where),
         prompt_tokens=prompt,
         completion_tokens=None if row.parent or sample.failed else sample.completion_tokens,
         outcomes={row.route: seen},
     )
 
 
-def _task(given: Any, prompt_tokens: int, where: str) -> PromptTask:
+def task_of(given: Any, prompt_tokens: int, where: str) -> PromptTask:
+    """Return a given task; without one, ``long_context`` for a long prompt and ``chat`` for others.
+
+    Raises:
+        ConfigurationError: there is no such task; ``where`` is the line's place.
+    """
     if given is None:
         return "long_context" if prompt_tokens * BYTES_PER_TOKEN >= LONG_BYTES else "chat"
     if given not in _TASKS:

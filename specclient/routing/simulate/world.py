@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from random import Random
+from statistics import fmean
 from typing import Literal
 
+from specclient.routing.simulate.arrivals import Arrivals
 from specclient.routing.simulate.hosts import (
     ACCEPTANCE_BY_TASK,
     DRAFT_DEPTH,
@@ -68,20 +70,25 @@ class World:
 
     Args:
         spec: the hosts and kinds of calls; ``calls`` overrides the number of calls.
+        arrivals: the calls of a trace, instead of drawn ones. They have the limits of time of the
+            specification's calls of their task.
     """
 
     local: tuple[str, ...] = ()
 
-    def __init__(self, spec: WorldSpec, seed: int, *, calls: int | None = None) -> None:
+    def __init__(
+        self, spec: WorldSpec, seed: int, *, calls: int | None = None, arrivals: Arrivals | None = None
+    ) -> None:
         self.spec = spec if calls is None else replace(spec, calls=calls)
         self.seed = seed
-        self.name = spec.name
+        self.name = spec.name if arrivals is None else f"{spec.name}, calls of {arrivals.name}"
         self._hosts = {host.route: host for host in spec.hosts}
         self._kinds = {kind.task: kind for kind in spec.kinds}
         self.routes = tuple(self._hosts)
         self.rates = {host.route: TokenPrices(host.input * 1e-6, host.output * 1e-6) for host in spec.hosts}
         self.per_minute = {h.route: h.per_minute for h in spec.hosts if h.per_minute is not None}
-        self.calls = self._arrivals()
+        self.calls = self._drawn_calls() if arrivals is None else self._given_calls(arrivals)
+        self._traced = arrivals is not None
         self._end = self.calls[-1].at + 3600 if self.calls else 0.0
         self.incidents = tuple(s for host in spec.hosts for s in self._incidents(host))
         self._incidents_by_route = {
@@ -154,6 +161,8 @@ class World:
 
     def expected_tokens(self, call: SimulatedCall) -> float:
         """Return the mean length of an answer to a call of its kind."""
+        if self._traced:
+            return fmean(self._answers[call.task])
         kind = self._kinds[call.task]
         return kind.answer * math.exp(kind.answer_spread**2 / 2)
 
@@ -176,13 +185,35 @@ class World:
 
     @cached_property
     def _answers(self) -> dict[PromptTask, list[float]]:
-        """Equally likely lengths of an answer, by task."""
+        """Equally likely lengths of an answer, by task: of the trace, or as the specification has them."""
+        if self._traced:
+            lengths: dict[PromptTask, list[float]] = {}
+            for call in self.calls:
+                lengths.setdefault(call.task, []).append(float(call.completion_tokens))
+            return {task: _representative(found) for task, found in lengths.items()}
         return {
             kind.task: [kind.answer * math.exp(kind.answer_spread * point) for point in _TASK_POINTS]
             for kind in self.spec.kinds
         }
 
-    def _arrivals(self) -> tuple[SimulatedCall, ...]:
+    def _given_calls(self, arrivals: Arrivals) -> tuple[SimulatedCall, ...]:
+        limits = {kind.task: (kind.max_ttft_s, kind.max_latency_s) for kind in self.spec.kinds}
+        calls = []
+        for index, each in enumerate(arrivals.calls):
+            first, complete = limits.get(each.task, (None, None))
+            call = SimulatedCall(
+                index=index,
+                at=each.at,
+                task=each.task,
+                prompt_tokens=each.prompt_tokens,
+                completion_tokens=each.completion_tokens,
+                max_ttft_s=first,
+                max_latency_s=complete,
+            )
+            calls.append(call)
+        return tuple(calls)
+
+    def _drawn_calls(self) -> tuple[SimulatedCall, ...]:
         spec, rng = self.spec, Random(f"{self.seed}:arrivals")
         shape = 1 / spec.burst**2
         tasks, shares = [k.task for k in spec.kinds], [k.share for k in spec.kinds]
@@ -225,6 +256,13 @@ class World:
             at = 0.999 * at + rng.gauss(0.0, each)
             walk.append(math.exp(at))
         return walk
+
+
+def _representative(lengths: list[float]) -> list[float]:
+    """Return the means of as many equal parts of the ordered lengths as a normal distribution has points."""
+    ordered, parts = sorted(lengths), min(len(_TASK_POINTS), len(lengths))
+    cuts = [len(ordered) * k // parts for k in range(parts + 1)]
+    return [fmean(ordered[low:high]) for low, high in pairwise(cuts)]
 
 
 def _simulated_call(index: int, at: float, kind: CallKind, rng: Random) -> SimulatedCall:

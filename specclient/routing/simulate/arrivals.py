@@ -1,0 +1,161 @@
+"""Arrivals and lengths of real calls, from published traces, for the hosts of a simulated world.
+
+Three formats are read, each also compressed by gzip:
+
+- Azure's LLM inference traces (Patel et al., "Splitwise", 2311.18677; Azure Public Dataset, CC-BY): CSV with
+  the columns ``TIMESTAMP,ContextTokens,GeneratedTokens``.
+- Mooncake's traces (Qin et al., 2407.00079; Apache-2.0): JSON lines with ``timestamp`` in milliseconds,
+  ``input_length`` and ``output_length``.
+- The lines of :mod:`specclient.routing.simulate.trace_format`, rows of the ledger among them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from specclient.errors import ConfigurationError
+from specclient.routing.simulate.trace_format import read_line, task_of
+from specclient.types.criterion import PromptTask
+
+__all__ = ["Arrival", "Arrivals", "read_arrivals"]
+
+_AZURE = "timestamp,contexttokens,generatedtokens"
+_MOONCAKE = ("timestamp", "input_length", "output_length")
+_GZIP = b"\x1f\x8b"
+#: Digits of a fraction of a second that ``datetime`` reads; Azure's traces have seven.
+_MICROSECONDS = 6
+
+
+class Arrival(NamedTuple):
+    """A call that arrives: seconds since the first one, its task, and the tokens of prompt and answer."""
+
+    at: float
+    task: PromptTask
+    prompt_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """The calls of a trace.
+
+    Attributes:
+        name: the file.
+        calls: in the order of their times.
+        skipped: why lines were skipped, with their places.
+    """
+
+    name: str
+    calls: tuple[Arrival, ...]
+    skipped: tuple[str, ...] = ()
+
+
+def read_arrivals(
+    file: Path, *, stretch: float = 1.0, most: int | None = None, skip_invalid: bool = False
+) -> Arrivals:
+    """Read a trace.
+
+    Args:
+        file: the trace.
+        stretch: times are multiplied by it: 2 halves the rate of calls.
+        most: at most this many calls are read, the first ones; None for all.
+        skip_invalid: whether invalid lines are skipped, not refused.
+
+    Raises:
+        ConfigurationError: the file cannot be read, a line is invalid, or no call is left.
+    """
+    calls, skipped = list[Arrival](), list[str]()
+    start = last = None
+    for number, text in enumerate(_lines(file), 1):
+        if not text.strip() or (number == 1 and _is_header(text)):
+            continue
+        if most is not None and len(calls) >= most:
+            break
+        where = f"{file}:{number}"
+        try:
+            found = _read(text, where)
+            if found is None:
+                continue
+            _check_order(found.at, last, where)
+        except ConfigurationError as error:
+            if not skip_invalid:
+                raise
+            skipped.append(str(error))
+            continue
+        last = found.at
+        start = found.at if start is None else start
+        calls.append(found._replace(at=(found.at - start) * stretch))
+    if not calls:
+        raise ConfigurationError(f"{file} contains no call with an answer; there is nothing to simulate")
+    return Arrivals(str(file), tuple(calls), tuple(skipped))
+
+
+def _check_order(at: float, last: float | None, where: str) -> None:
+    if last is not None and at < last:
+        raise ConfigurationError(f"{where}: its time is before that of the call above it; sort the file")
+
+
+def _lines(file: Path) -> Iterator[str]:
+    try:
+        with file.open("rb") as raw:
+            packed = raw.read(len(_GZIP)) == _GZIP
+        opener = gzip.open if packed else open
+        with opener(file, "rt", encoding="utf-8-sig") as lines:
+            yield from lines
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{file} is not UTF-8 text: {error}") from None
+    except (OSError, EOFError) as error:
+        raise ConfigurationError(f"{file} cannot be read: {error}") from None
+
+
+def _is_header(text: str) -> bool:
+    return text.strip().lower() == _AZURE
+
+
+def _read(text: str, where: str) -> Arrival | None:
+    """Return the call of a line; None for a line of a trace without an answer."""
+    if not text.lstrip().startswith("{"):
+        return _of_azure(text, where)
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        raise ConfigurationError(f"{where}: not JSON: {error}") from None
+    if isinstance(given, dict) and given.keys() >= set(_MOONCAKE):
+        seconds, prompt, answer = (given[name] for name in _MOONCAKE)
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e15:
+            raise ConfigurationError(f"{where}: timestamp is {seconds!r}; it must be milliseconds, 0 or more")
+        return _arrival(seconds / 1000, prompt, answer, where)
+    line = read_line(text, where)
+    if line is None or not line.completion_tokens:
+        return None
+    return Arrival(line.at, line.task, line.prompt_tokens, line.completion_tokens)
+
+
+def _of_azure(text: str, where: str) -> Arrival:
+    cells = text.strip().split(",")
+    if len(cells) != 3:
+        raise ConfigurationError(
+            f"{where}: {text.strip()[:40]!r} has {len(cells)} cells; a line is a call: {_AZURE}, or JSON"
+        )
+    begin, dot, fraction = cells[0].partition(".")
+    try:
+        at = datetime.fromisoformat(begin + dot + fraction[:_MICROSECONDS]).replace(tzinfo=UTC).timestamp()
+        prompt, answer = int(cells[1]), int(cells[2])
+    except ValueError:
+        raise ConfigurationError(
+            f"{where}: {text.strip()[:60]!r} is not a time and two whole numbers"
+        ) from None
+    return _arrival(at, prompt, answer, where)
+
+
+def _arrival(at: float, prompt: Any, answer: Any, where: str) -> Arrival:
+    for name, count in (("prompt", prompt), ("answer", answer)):
+        if type(count) is not int or count < 1:
+            raise ConfigurationError(f"{where}: the {name} has {count!r} tokens; it must have 1 or more")
+    return Arrival(at, task_of(None, prompt, where), prompt, answer)
