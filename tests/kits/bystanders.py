@@ -3,8 +3,8 @@
 ``python bystanders.py PORT`` streams answers of ``local/demo`` in several connections, one after the other in
 each, and requests ``/health`` many times a second. It prints ``ready`` once it knows the right answers. For
 each line on its input it prints a report in JSON of the time since the last one, which holds one complete
-stream at least. A number in the line becomes the seconds between two streams of a connection. The program ends
-with its input. The report has:
+stream at least. A number in the line becomes the seconds between two streams of a connection. The program
+ends with its input. The report has:
 
 ``answers``, ``wrong``
     number of complete streams, and what was not as it was at the start: another text, an error.

@@ -179,7 +179,7 @@ def check(pair, prompts, new_tokens, each):
 
 
 def test_predictions_change_no_answer_of_the_bundled_pair(pair):
-    check(pair, excerpts(pair, 36), 32, each=2)
+    check(pair, excerpts(pair, 20), 32, each=2)
 
 
 @pytest.mark.soak

@@ -79,6 +79,16 @@ async def _alone(client: AsyncOpenAI, prompt: Any, **params: Any) -> Any:
     )
 
 
+_REFERENCES: dict[tuple[str, int], Any] = {}
+
+
+async def _reference(client: AsyncOpenAI, prompt: str, max_tokens: int) -> Any:
+    """Return the target's own answer; each is requested once."""
+    if (prompt, max_tokens) not in _REFERENCES:
+        _REFERENCES[prompt, max_tokens] = await _alone(client, prompt, max_tokens=max_tokens)
+    return _REFERENCES[prompt, max_tokens]
+
+
 def _same(answer: Any, reference: Any) -> None:
     mine, theirs = answer.choices[0], reference.choices[0]
     assert mine.token_ids == theirs.token_ids
@@ -93,7 +103,7 @@ async def test_the_output_is_the_targets_greedy_output_token_for_token(
 ) -> None:
     accepted = drafted = 0
     for prompt in PROMPTS:
-        reference = await _alone(client, prompt, max_tokens=16)
+        reference = await _reference(client, prompt, 16)
         answer = await _alone(client, prompt, max_tokens=16, strategy=remote(depth))
         _same(answer, reference)
         counts = answer.meta.speculation
@@ -322,7 +332,7 @@ async def test_the_score_formats_of_other_servers(client: AsyncOpenAI, scorer: S
         server.script(*[behaviour(scorer)] * 2000)
         async with _client(server.base_url, form) as far:
             for prompt, depth in zip((PROMPTS[0], PROMPTS[3], PROMPTS[1]), (4, 3, None), strict=True):
-                reference = await _alone(client, prompt, max_tokens=20)
+                reference = await _reference(client, prompt, 20)
                 answer = await far.completions.create(
                     model=MODEL, prompt=prompt, max_tokens=20, temperature=0, strategy=remote(depth)
                 )
