@@ -77,12 +77,14 @@ TEMPLATE = """\
 #rejected_prediction = 0.40
 #per_call = 0.001
 #per_gpu_second = 0.0006
-# The price of a service tier (flex, priority, batch). Without one, calls of the tier have the price above, marked
-# as an estimate; a table with nothing but tiers leaves the standard tier to the catalogue.
+# Prices of service tiers (flex, priority, batch). Calls of a tier without one have the price above, marked as
+# an estimate; a table with nothing but tiers leaves the standard tier to the catalogue.
 #tiers.flex = {input = 0.05, output = 0.20}
+# The currency of this table.
+#currency = "CNY"
 
-# The rate of a currency in which prices are given, by currency = "CNY" in their table: dollars for one, and the
-# date of the rate. Costs are in dollars.
+# The rate of a currency in which prices are given: dollars for one, and the date of the rate. Costs are in
+# dollars.
 #[currencies.CNY]
 #usd = 0.1405
 #on = 2026-11-01
