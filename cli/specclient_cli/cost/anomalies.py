@@ -30,7 +30,7 @@ from specclient_cli.cost import report_options
 def command(
     state: State, /, *, by: tuple[str, ...], least: Decimal, webhook: str | None, as_json: bool
 ) -> None:
-    """Report what cost unusually much in the last 24 hours.
+    """Report what cost unusually much in the last day.
 
     The last day is compared with the same day of the week in the four weeks before. It is reported if it is
     more than half, five standard deviations, and --least dollars above the median. The exit code is 1 if

@@ -22,7 +22,7 @@ from specclient_cli.common.state import State, pass_state
 @options.json_option
 @pass_state
 def command(state: State, /, *, limit: Decimal | None, as_json: bool) -> None:
-    """Forecast the cost of this month, with an interval.
+    """Forecast the cost of this month.
 
     Each day that is left is expected to cost as much as the mean of the same day of the week in the last four
     weeks. Nine months in ten stay within the interval if days vary as they did; a trend is not continued. All

@@ -44,16 +44,17 @@ _LARGEST = 512 * 2**20
 def command(
     state: State, /, *, file: Path, provider: str | None, tolerance: Decimal, every: bool, as_json: bool
 ) -> None:
-    """Compare a vendor's bill with the ledger, by day and model.
+    """Compare a vendor's bill with the ledger.
 
     FILE is a cost export of OpenAI or Anthropic: CSV from their console, or JSON from their cost API, grouped
-    by line item or description; '-' reads standard input. The days that it covers are compared, in UTC. The
-    exit code is 1 if a difference is above the tolerance.
+    by line item or description; '-' reads standard input. Lines are compared by day and model, for the days
+    that it covers, in UTC. The exit code is 1 if a difference is above the tolerance.
 
     \b
     Examples:
       specclient cost reconcile openai-costs.csv
-      curl -s -H "Authorization: Bearer $OPENAI_ADMIN_KEY" "$COSTS_URL" | specclient cost reconcile -
+      specclient cost reconcile claude.csv --tolerance 0.05 --json
+      curl -H @key "$COSTS_URL" | specclient cost reconcile -
 
     Environment: SPECCLIENT_LEDGER (path or database URL), SPECCLIENT_CONFIG.
     """

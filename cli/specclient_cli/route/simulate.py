@@ -101,7 +101,7 @@ def command(  # noqa: PLR0917 - click passes them by name
       specclient cost export --format jsonl > calls.jsonl
       specclient route simulate calls.jsonl --minimize cost --max-latency 5
       specclient route simulate --world mixed --save calls.jsonl --json
-      specclient route simulate AzureLLMInferenceTrace_conv.csv --world mixed --stretch 20
+      specclient route simulate azure.csv --world mixed --stretch 20
 
     Environment: SPECCLIENT_CONFIG (for --policy, and the addresses that --local-only permits).
     """
