@@ -54,11 +54,13 @@ class CatalogueModel:
         vendor: the vendor it was looked up for.
         model: its entry, with dated prices.
         catalogue: the catalogue's name, for people.
+        own: whether the entry is the vendor's, and not that of another vendor whose models it offers, too.
     """
 
     vendor: str
     model: ModelInfo
     catalogue: str
+    own: bool = True
 
     @property
     def has_fixed_price(self) -> bool:
@@ -104,8 +106,13 @@ def find_model(vendor: str, model: str) -> CatalogueModel | None:
     if model.startswith("arn:"):  # AWS: its last part is the model's id, or an id unknown to any catalogue
         model = model.rpartition("/")[2]
     provider = find_provider_by_id(snapshot.providers, vendor)
-    match = None if provider is None else provider.find_model(model.lower(), all_providers=snapshot.providers)
-    return None if match is None else CatalogueModel(vendor, match, name)
+    if provider is None:
+        return None
+    match = provider.find_model(model.lower(), all_providers=snapshot.providers)
+    if match is None:
+        return None
+    own = any(each is match for each in provider.models)
+    return CatalogueModel(vendor, match, name, own=own)
 
 
 def rates_at(model: ModelInfo, at: datetime, prompt: int) -> PriceRates | None:

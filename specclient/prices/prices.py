@@ -287,7 +287,7 @@ def _tier_rates(found: ModelPrice, name: str, tier: str, at: datetime, prompt: i
         from specclient.prices.catalogue import find_model, variant_rates  # noqa: PLC0415 - loads the catalogue
 
         listed = find_model(found.vendor, name)
-        if listed is None:
+        if listed is None or not listed.own:  # another vendor's list has that vendor's tiers
             return None
         return variant_rates(listed.model, at, prompt, price_context(found.vendor, tier))
 

@@ -112,6 +112,13 @@ def test_a_tier_without_a_price_is_unpriced_and_not_the_standard_one(
     assert _price(model, tier, vendor) == Cost(source=source)
 
 
+@pytest.mark.parametrize("tier", ["priority", "flex", "batch"])
+@pytest.mark.parametrize("model", ["gpt-5", "claude-opus-5"])
+def test_a_vendor_that_is_priced_by_anothers_list_has_no_tiers_of_it(model: str, tier: str) -> None:
+    assert _price(model, None, "azure").total
+    assert _price(model, tier, "azure").total is None
+
+
 def test_groqs_flex_tier_has_the_standard_price() -> None:
     model = "openai/gpt-oss-120b"
     assert _price(model, "flex", "groq") == _price(model, None, "groq")
