@@ -8,10 +8,9 @@ from functools import partial
 from typing import Any
 
 from specclient.call.errors import not_served_in_process
+from specclient.call.large_values import run_on_value
 from specclient.call.recorder import CallRecorder
 from specclient.providers import Endpoint, dialect_of, usage_requested
-from specclient.runtime.event_loop import run_in_thread
-from specclient.runtime.json_slices import value_size
 from specclient.runtime.replaced import replaced
 from specclient.types.model_kind import ENGINE_OPERATIONS
 from specclient.types.request import Request
@@ -20,9 +19,6 @@ from specclient.types.wire import WireRequest
 
 #: Parameters that configure drafting, or that make the output depend on it (``seed``).
 _DRAFTING_PARAMS = frozenset({"draft_length", "draft_tree", "method", "prediction", "seed"})
-
-#: Size of a request's parameters (:func:`value_size`) from which the event loop would be blocked for long.
-_LARGE = 10_000
 
 
 def encode_request(
@@ -53,7 +49,7 @@ async def encoded_off_loop(
     """Return :func:`encode_request`, from a thread if the request is large."""
     encode = partial(encode_request, request, decision, endpoint, record)
     values = [*request.params.values(), *request.options.body.values()]
-    return encode() if value_size(values, _LARGE) <= _LARGE else await run_in_thread(encode)
+    return await run_on_value(values, encode)
 
 
 def _with_draft_length(request: Request, decision: Decision, endpoint: Endpoint) -> Request:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specclient import tokens
 from specclient.routing.choose.task_classifier import summarize_prompt
-from specclient.runtime.json_slices import value_size
+from specclient.runtime.json_slices import is_large
 from specclient.types.request import Request
 from specclient.types.usage import Usage
 
@@ -12,8 +12,6 @@ __all__ = ["UsageEstimate"]
 
 #: Bytes of a prompt whose tokens are counted in a thread.
 _LONG_BYTES = 64 * 2**10
-#: Size of a request's parameters (:func:`value_size`) above which its tokens are counted in a thread.
-_MANY_VALUES = 4096
 
 
 class UsageEstimate:
@@ -33,7 +31,7 @@ class UsageEstimate:
         """Whether the prompt is too long to be counted on an event loop."""
         if summarize_prompt(self._request).size >= _LONG_BYTES:
             return True
-        return value_size(list(self._request.params.values()), _MANY_VALUES) > _MANY_VALUES
+        return is_large(list(self._request.params.values()))
 
     def count_prompt(self) -> int:
         """Return the tokens of the prompt; they are counted once."""

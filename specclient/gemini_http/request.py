@@ -117,7 +117,8 @@ def _check(fields: Mapping[str, Any], config: Mapping[str, Any]) -> None:
                 f"are {', '.join(sorted(allowed))}",
             )
     modalities = array(config.get("responseModalities", ["TEXT"]), "generationConfig.responseModalities")
-    if len(modalities) != 1 or modalities[0] not in ("TEXT", "Text", "text"):
+    kind = modalities[0] if len(modalities) == 1 else None
+    if not isinstance(kind, str) or kind[:5].upper() != "TEXT":
         raise bad_request(
             "generationConfig.responseModalities", "generationConfig.responseModalities must be ['TEXT']"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 
 from specclient.errors import APIConnectionError
-from specclient.runtime.masked_urls import mask_url
+from specclient.runtime.masked_urls import mask_url, masked_reason
 
 __all__ = ["download"]
 
@@ -36,8 +36,5 @@ def download(url: str, *, timeout_s: float = 30.0) -> bytes:
     except httpx.HTTPStatusError as error:
         raise APIConnectionError(message=f"{shown} answered {error.response.status_code}") from None
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-        raise APIConnectionError(
-            # The text of an invalid URL's error may quote a part of its password.
-            message=f"{shown} could not be fetched ({type(error).__name__}"
-            f"{'' if '@' in url else f': {error}'})"
-        ) from None
+        reason = f"{type(error).__name__}{masked_reason(url, error)}"
+        raise APIConnectionError(message=f"{shown} could not be fetched ({reason})") from None

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 
 from specclient.errors import APIConnectionError
-from specclient.runtime.masked_urls import mask_url
+from specclient.runtime.masked_urls import mask_url, masked_reason
 
 __all__ = ["send_json"]
 
@@ -28,9 +28,7 @@ def send_json(url: str, value: Any, *, timeout_s: float = 10.0) -> None:
     try:
         answer = httpx.post(url, json=value, timeout=timeout_s)
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-        reason = "" if "@" in url else f": {error}"  # of an invalid URL, it may quote a part of its password
-        raise APIConnectionError(
-            message=f"{shown} could not be reached ({type(error).__name__}{reason})"
-        ) from None
+        reason = f"{type(error).__name__}{masked_reason(url, error)}"
+        raise APIConnectionError(message=f"{shown} could not be reached ({reason})") from None
     if not answer.is_success:
         raise APIConnectionError(message=f"{shown} answered {answer.status_code}")

@@ -6,7 +6,7 @@ time is measured, and its cost is rounded to the nano-dollar.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from operator import attrgetter
@@ -60,14 +60,7 @@ class PriceRates:
 
     def times(self, factor: Decimal) -> PriceRates:
         """Return the rates with those of tokens multiplied by a factor."""
-        if factor == 1:
-            return self
-        kept = ("per_call", "per_search", "per_hour")
-        rates = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in kept}
-        changed: dict[str, Any] = {
-            name: EXACT.multiply(rate, factor) for name, rate in rates.items() if rate is not None
-        }
-        return replace(self, **changed)
+        return self if factor == 1 else self._multiplied(factor, kept=("per_call", "per_search", "per_hour"))
 
     def converted(self, dollars: Decimal) -> PriceRates:
         """Return rates of another currency in dollars.
@@ -75,12 +68,16 @@ class PriceRates:
         Args:
             dollars: for one of the currency.
         """
-        rates = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "per_hour"}
-        changed: dict[str, Any] = {
-            name: EXACT.multiply(rate, dollars) for name, rate in rates.items() if rate is not None
-        }
         per_hour = {kind: EXACT.multiply(rate, dollars) for kind, rate in self.per_hour.items()}
-        return replace(self, **changed, per_hour=per_hour)
+        return replace(self._multiplied(dollars, kept=("per_hour",)), per_hour=per_hour)
+
+    def _multiplied(self, factor: Decimal, *, kept: Collection[str]) -> PriceRates:
+        """Return the rates multiplied by a factor, but for those with a name in ``kept``."""
+        rates = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in kept}
+        changed: dict[str, Any] = {
+            name: EXACT.multiply(rate, factor) for name, rate in rates.items() if rate is not None
+        }
+        return replace(self, **changed)
 
     @classmethod
     def of_settings(cls, price: PriceSettings) -> PriceRates:

@@ -13,7 +13,7 @@ from specclient.errors import ConfigurationError
 from specclient.providers.cloud import NO_CLOUD, CloudSettings
 from specclient.providers.openai.quirks import NO_QUIRKS, Quirks
 from specclient.providers.vertex.place import VertexPlace
-from specclient.runtime.masked_urls import mask_url
+from specclient.runtime.masked_urls import mask_url, masked_reason
 from specclient.types.capabilities import UNKNOWN_CAPABILITIES, Capabilities
 from specclient.types.wire import WireRequest
 
@@ -187,7 +187,7 @@ def checked_base_url(url: str) -> str:
         parts = urlsplit(url)
         parts.port  # noqa: B018 - raises ValueError for an invalid port
     except ValueError as error:
-        reason = "" if "@" in url else f": {error}"  # it may quote a part of a password
+        reason = masked_reason(url, error)
         raise ConfigurationError(f"base_url {mask_url(url)!r} is not a URL{reason}") from None
     if "@" in parts.netloc:
         host = f" of {parts.hostname!r}" if url.count("@") == 1 else ""  # else part of a password, perhaps

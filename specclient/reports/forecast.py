@@ -66,7 +66,7 @@ def forecast_month(ledger: LedgerReader, *, now: datetime) -> Forecast:
         past.pop()
     so_far = Decimal(spent).scaleb(-9)
     left = (end - now) / DAY
-    more, error = _rest(past, (end - now) / DAY) if past else (0.0, 0.0)
+    more, error = _rest(past, left) if past else (0.0, 0.0)
     ends = (max(more - _Z * error, 0.0), more, more + _Z * error)
     low, likely, high = (so_far + Decimal(repr(each)).quantize(Decimal("1e-9")) for each in ends)
     return Forecast(first.strftime("%Y-%m"), so_far, low, likely, high, len(past), left)

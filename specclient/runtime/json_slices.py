@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-__all__ = ["encode_in_slices", "value_size"]
+__all__ = ["encode_in_slices", "is_large"]
 
 #: Largest size of a value that one call of the encoder encodes: about a millisecond.
 _SLICE = 4096
@@ -31,7 +31,7 @@ def encode_in_slices(encoder: json.JSONEncoder, value: Any) -> str:
     Raises:
         TypeError, ValueError, RecursionError: as the encoder does.
     """
-    if value_size(value, _SLICE) <= _SLICE:
+    if not is_large(value):
         return encoder.encode(value)
     try:
         return "".join(_parts(encoder, value))
@@ -39,26 +39,27 @@ def encode_in_slices(encoder: json.JSONEncoder, value: Any) -> str:
         return encoder.encode(value)  # it tells a circular reference from deep nesting
 
 
-def value_size(value: Any, most: int) -> int:
-    """Return the size of a JSON value: 1 for each value in it, and for every 256 characters of a text.
+def is_large(value: Any) -> bool:
+    """Return whether work on a JSON value takes more than about a millisecond.
+
+    Each value in it counts as 1, and every 256 characters of a text as 1 more; counting ends above the limit.
 
     Args:
         value: dictionaries and lists are counted with what is in them.
-        most: counting ends above it.
     """
     count = 0
     containers: list[dict[str, Any] | list[Any]] = [[value]]
-    while containers and count <= most:
+    while containers and count <= _SLICE:
         container = containers.pop()
         count += len(container)
-        if count > most:
+        if count > _SLICE:
             break
         for each in container.values() if isinstance(container, dict) else container:
             if type(each) is str:
                 count += len(each) // _TEXT
             elif type(each) is dict or type(each) is list:
                 containers.append(each)
-    return count
+    return count > _SLICE
 
 
 def _parts(encoder: json.JSONEncoder, value: Any) -> Iterator[str]:
@@ -73,12 +74,12 @@ def _list_parts(encoder: json.JSONEncoder, values: list[Any]) -> Iterator[str]:
     yield "["
     separator = ""
     for begin in range(0, len(values), _ITEMS):
-        for part in _in_slices(values[begin : begin + _ITEMS]):
+        for part, large in _in_slices(values[begin : begin + _ITEMS]):
             yield separator
-            if len(part) > 1 or value_size(part, _SLICE) <= _SLICE:
-                yield encoder.encode(part)[1:-1]
-            else:
+            if large:
                 yield from _parts(encoder, part[0])
+            else:
+                yield encoder.encode(part)[1:-1]
             separator = encoder.item_separator
     yield "]"
 
@@ -87,26 +88,26 @@ def _dict_parts(encoder: json.JSONEncoder, values: dict[str, Any]) -> Iterator[s
     yield "{"
     separator, names = "", iter(values)
     while some := list(islice(names, _ITEMS)):
-        for part in _in_slices(some, values):
+        for part, large in _in_slices(some, values):
             yield separator
-            if len(part) > 1 or value_size(values[part[0]], _SLICE) <= _SLICE:
-                yield encoder.encode({name: values[name] for name in part})[1:-1]
-            else:
+            if large:
                 yield encoder.encode(part[0]) + encoder.key_separator
                 yield from _parts(encoder, values[part[0]])
+            else:
+                yield encoder.encode({name: values[name] for name in part})[1:-1]
             separator = encoder.item_separator
     yield "}"
 
 
-def _in_slices(items: list[Any], values: dict[str, Any] | None = None) -> Iterator[list[Any]]:
-    """Yield items together as long as their size is small, and large ones alone.
+def _in_slices(items: list[Any], values: dict[str, Any] | None = None) -> Iterator[tuple[list[Any], bool]]:
+    """Yield items together as long as they are not large, and large ones alone; and whether they are large.
 
     Args:
         items: values, or names of ``values``.
     """
-    sized = items if values is None else [values[name] for name in items]
-    if value_size(sized, _SLICE) <= _SLICE or len(items) == 1:
-        yield items
+    large = is_large(items if values is None else [values[name] for name in items])
+    if not large or len(items) == 1:
+        yield items, large
         return
     middle = len(items) // 2
     yield from _in_slices(items[:middle], values)

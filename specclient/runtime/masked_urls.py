@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote_plus
 
-__all__ = ["mask_url", "mask_url_passwords"]
+__all__ = ["mask_url", "mask_url_passwords", "masked_reason"]
 
 _MASK = "***"
 _BEFORE_AUTHORITY = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?/*")  # also of "scheme:/user:password@host"
@@ -22,6 +22,11 @@ def mask_url(url: str) -> str:
     shown = before + (f"{_MASK}@" if userinfo is not None else "") + rest
     cut = re.search(r"[?#]", shown)
     return shown if cut is None else f"{shown[: cut.end()]}…"
+
+
+def masked_reason(url: str, error: Exception) -> str:
+    """Return ``": "`` and the text of an error about a URL; nothing if it may quote a part of a password."""
+    return "" if "@" in url else f": {error}"
 
 
 def mask_url_passwords(url: str) -> str:

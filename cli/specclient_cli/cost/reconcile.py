@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from decimal import Decimal
 from pathlib import Path
 
@@ -74,8 +73,7 @@ def command(
 def _bill(file: Path) -> VendorBill:
     name = "standard input" if str(file) == "-" else str(file)
     try:
-        stream = sys.stdin.buffer if str(file) == "-" else file.open("rb")
-        with stream:
+        with click.open_file(str(file), "rb") as stream:  # "-" is stdin, which stays open
             content = stream.read(_LARGEST + 1)
     except OSError as error:
         raise ConfigurationError(f"cannot read {name}: {error.strerror or error}") from None

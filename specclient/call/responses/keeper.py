@@ -13,12 +13,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from specclient.call.large_values import run_on_value
 from specclient.call.over_chat import is_over_chat
 from specclient.call.recorded_calls import started
 from specclient.call.responses.events import Delta, delta_of
 from specclient.call.responses.ids import is_local
 from specclient.call.responses.items import Item, sent_again, stored_items
-from specclient.call.responses.long_inputs import run_on_input
 from specclient.call.responses.refusals import invalid, unsupported
 from specclient.call.responses.stored_objects import StoredObjects
 from specclient.call.result import CallResult
@@ -146,7 +146,7 @@ class ResponseKeeper:
                 return None
             given = request.params.get("input")
             return _ContinuedCall(
-                request, await run_on_input(given, lambda: decoded({"input": given})["input"])
+                request, await run_on_value(given, lambda: decoded({"input": given})["input"])
             )
         if previous is not None and conversation is not None:
             raise invalid(
@@ -159,7 +159,7 @@ class ResponseKeeper:
             earlier = await self._earlier(owner, previous)
         else:
             earlier = await self._objects.all_items(owner, str(conversation))
-        params = await run_on_input(request.params.get("input"), lambda: decoded(request.params))
+        params = await run_on_value(request.params.get("input"), lambda: decoded(request.params))
         given = params.pop("input", None)
         params = {
             name: value

@@ -11,8 +11,8 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
+from specclient.call.large_values import run_on_value
 from specclient.call.responses.events import ResponseEventBuilder
-from specclient.call.responses.long_inputs import run_on_input
 from specclient.call.responses.request import chat_request_of
 from specclient.call.responses.response import response_of
 from specclient.call.result import CallResult
@@ -38,7 +38,7 @@ async def served_request(request: Request) -> Request:
     def translated() -> Request:
         return chat_request_of(replace(request, params=decoded(request.params)))
 
-    return await run_on_input(request.params.get("input"), translated)
+    return await run_on_value(request.params.get("input"), translated)
 
 
 def result_of(request: Request, decision: Decision, result: CallResult) -> CallResult:

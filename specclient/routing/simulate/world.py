@@ -197,18 +197,17 @@ class World:
         }
 
     def _given_calls(self, arrivals: Arrivals) -> tuple[SimulatedCall, ...]:
-        limits = {kind.task: (kind.max_ttft_s, kind.max_latency_s) for kind in self.spec.kinds}
         calls = []
         for index, each in enumerate(arrivals.calls):
-            first, complete = limits.get(each.task, (None, None))
+            kind = self._kinds.get(each.task)
             call = SimulatedCall(
                 index=index,
                 at=each.at,
                 task=each.task,
                 prompt_tokens=each.prompt_tokens,
                 completion_tokens=each.completion_tokens,
-                max_ttft_s=first,
-                max_latency_s=complete,
+                max_ttft_s=None if kind is None else kind.max_ttft_s,
+                max_latency_s=None if kind is None else kind.max_latency_s,
             )
             calls.append(call)
         return tuple(calls)
