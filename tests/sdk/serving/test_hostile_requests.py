@@ -176,18 +176,28 @@ def test_the_stall_goals_hold_for_large_requests(
 
 
 class _Sent(NamedTuple):
-    """A request that was sent, and when it began and ended (``time.perf_counter``)."""
+    """A request that was sent, its begin and end (``time.perf_counter``), and the time stolen by then."""
 
     began: float
     ended: float
     shown: str
+    stolen_s: float
 
 
 def _during(sent: list[_Sent], report: dict[str, Any]) -> list[str]:
     """Return the requests around the bystanders' longest gap, which begins when a request has arrived."""
     began, ended = report["longest_gap"]
     near = [each for each in sent if each.ended > began - 1.0 and each.began < ended]
-    return [f"{each.began - began:+.3f} to {each.ended - began:+.3f} s: {each.shown:.200}" for each in near]
+    stolen_s = near[-1].stolen_s - near[0].stolen_s if near else 0.0
+    return [f"{stolen_s:.2f} s of processor time stolen by the host"] + [
+        f"{each.began - began:+.3f} to {each.ended - began:+.3f} s: {each.shown:.200}" for each in near
+    ]
+
+
+def _stolen_s() -> float:
+    """Return the seconds that the host of this virtual machine has taken from its processors (proc(5))."""
+    with Path("/proc/stat").open() as figures:
+        return int(figures.readline().split()[8]) / os.sysconf("SC_CLK_TCK")
 
 
 def _bombard(server: WatchedServer, count: int, *, seeded: bool) -> tuple[Counter[int], list[_Sent]]:
@@ -208,7 +218,7 @@ def _bombard(server: WatchedServer, count: int, *, seeded: bool) -> tuple[Counte
         patience_s = 0 if request.leaves else PATIENCE_S
         began = time.perf_counter()
         status, body = server.send(request.content, seconds=patience_s, then=request.then)
-        sent.append(_Sent(began, time.perf_counter(), request.shown))
+        sent.append(_Sent(began, time.perf_counter(), request.shown, _stolen_s()))
         statuses[status] += 1
         assert status not in (500, 501), (request.shown, body[:500])
         assert server.living() == server.workers, (request.shown, server.log()[-2000:])
