@@ -2,7 +2,8 @@
 
     python benchmarks/official_client.py            # needs: pip install 'specclient[dev]'
 
-The clients take turns, call by call, so that a change in the machine's speed meets all of them. Each figure
+The clients take turns, call by call, so that a change in the machine's speed meets all of them. Single requests
+are 0.1 s apart; a program that does something between its calls makes such. Each figure
 is the median over all calls: elapsed time, and CPU time of this process, in µs. The canned server runs in a
 separate process. Prints a table, then one JSON line.
 """
@@ -16,57 +17,99 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from client import BODY, serving
 
-#: One call of a client; returns the number of items that the figures are divided by.
-Call = Callable[[Any], Awaitable[int]]
+#: Elapsed and CPU time of each call in µs, by client.
+Times = dict[str, list[tuple[float, float]]]
 #: Median elapsed and CPU time in µs, by measurement and client.
 Figures = dict[str, dict[str, tuple[float, float]]]
+#: Seconds between two calls of the measurement of single calls.
+PAUSE_S = 0.1
 
 
-async def _whole(client: Any) -> int:
-    answer = client.chat.completions.create(**BODY)
-    _ = await answer if isinstance(answer, Awaitable) else answer
-    return 1
+class Watch:
+    """A context that measures one call, and notes it divided by ``items``."""
+
+    items = 1
+
+    def __init__(self, noted: list[tuple[float, float]]) -> None:
+        self._noted = noted
+
+    def __enter__(self) -> Watch:
+        self._began = time.perf_counter(), time.process_time()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        elapsed, cpu = (
+            now - began
+            for now, began in zip((time.perf_counter(), time.process_time()), self._began, strict=True)
+        )
+        self._noted.append((elapsed / self.items * 1e6, cpu / self.items * 1e6))
 
 
-async def _stream(client: Any) -> int:
-    events = 0
-    stream = client.chat.completions.create(**BODY, stream=True)
-    if isinstance(stream, Awaitable):
-        async for _ in await stream:
-            events += 1
-    else:
-        for _ in stream:
-            events += 1
-    return events
-
-
-async def _medians(clients: Mapping[str, Any], call: Call, calls: int) -> dict[str, tuple[float, float]]:
-    """Return the median elapsed and CPU time of a call, in µs, by client."""
-    seen: dict[str, list[tuple[float, float]]] = {name: [] for name in clients}
+def turns(clients: Mapping[str, Any], times: Times, calls: int) -> Iterator[tuple[Any, Watch]]:
+    """Yield the clients in turn, each with the context of its next call; note no times of a warm-up."""
     warm_up = 2 + calls // 20
     for turn in range(warm_up + calls):
         if turn == warm_up:  # keep objects from the imports out of later garbage collections
             gc.collect()
             gc.freeze()
         for name, client in clients.items():
-            elapsed, cpu = time.perf_counter(), time.process_time()
-            items = await call(client)
-            took = (time.perf_counter() - elapsed) / items * 1e6, (time.process_time() - cpu) / items * 1e6
-            if turn >= warm_up:
-                seen[name].append(took)
+            yield client, Watch(times.setdefault(name, []) if turn >= warm_up else [])
+
+
+def medians(times: Times) -> dict[str, tuple[float, float]]:
+    """Return the median elapsed and CPU time, by client."""
     return {
         name: (statistics.median(a for a, _ in took), statistics.median(b for _, b in took))
-        for name, took in seen.items()
+        for name, took in times.items()
     }
 
 
-async def figures(url: str, ledger: str, calls: int) -> Figures:
+def synchronous(clients: Mapping[str, Any], calls: int) -> Figures:
+    """Measure the synchronous clients, in a thread without an event loop."""
+    back_to_back: Times = {}
+    for client, watch in turns(clients, back_to_back, calls):
+        with watch:
+            client.chat.completions.create(**BODY)
+    single: Times = {}
+    for client, watch in turns(clients, single, calls // 8):
+        time.sleep(PAUSE_S)
+        with watch:
+            client.chat.completions.create(**BODY)
+    events: Times = {}
+    for client, watch in turns(clients, events, calls // 20):
+        with watch:
+            watch.items = sum(1 for _ in client.chat.completions.create(**BODY, stream=True))
+    return {
+        "sync request": medians(back_to_back),
+        "sync single request": medians(single),
+        "sync event": medians(events),
+    }
+
+
+async def asynchronous(clients: Mapping[str, Any], calls: int) -> Figures:
+    """Measure the asynchronous clients."""
+    back_to_back: Times = {}
+    for client, watch in turns(clients, back_to_back, calls):
+        with watch:
+            await client.chat.completions.create(**BODY)
+    events: Times = {}
+    for client, watch in turns(clients, events, calls // 20):
+        with watch:
+            watch.items = 0
+            async for _ in await client.chat.completions.create(**BODY, stream=True):
+                watch.items += 1
+    for client in clients.values():
+        await client.close()
+    return {"async request": medians(back_to_back), "async event": medians(events)}
+
+
+def figures(url: str, ledger: str, calls: int) -> Figures:
     """Return all figures."""
     import httpx  # noqa: PLC0415
     import openai  # noqa: PLC0415
@@ -74,27 +117,20 @@ async def figures(url: str, ledger: str, calls: int) -> Figures:
     import specclient  # noqa: PLC0415
 
     options = {"api_key": "sk-1", "base_url": f"{url}/v1"}
-    sync = {
+    clients = {
         "openai": openai.OpenAI(**options),
         "openai over httpx": openai.OpenAI(**options, http_client=httpx.Client()),
         "over the transport": specclient.openai_client(**options, ledger=ledger),
     }
-    asynchronous = {
+    found = synchronous(clients, calls)
+    for client in clients.values():
+        client.close()
+    async_clients = {
         "openai": openai.AsyncOpenAI(**options),
         "openai over httpx": openai.AsyncOpenAI(**options, http_client=httpx.AsyncClient()),
         "over the transport": specclient.async_openai_client(**options, ledger=ledger),
     }
-    found = {
-        "sync request": await _medians(sync, _whole, calls),
-        "sync event": await _medians(sync, _stream, calls // 20),
-        "async request": await _medians(asynchronous, _whole, calls),
-        "async event": await _medians(asynchronous, _stream, calls // 20),
-    }
-    for client in sync.values():
-        client.close()
-    for client in asynchronous.values():
-        await client.close()
-    return found
+    return found | asyncio.run(asynchronous(async_clients, calls))
 
 
 def show(found: Figures) -> None:
@@ -116,7 +152,7 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=400, help="calls of each client and kind")
     calls = parser.parse_args().calls
     with tempfile.TemporaryDirectory() as folder, serving() as url:
-        show(asyncio.run(figures(url, str(Path(folder) / "ledger.db"), calls)))
+        show(figures(url, str(Path(folder) / "ledger.db"), calls))
 
 
 if __name__ == "__main__":

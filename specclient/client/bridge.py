@@ -1,4 +1,4 @@
-"""Runs coroutines and streams for the synchronous client, on the background event loop."""
+"""Runs coroutines and streams for the synchronous client, on the event loop of all synchronous clients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from queue import SimpleQueue
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from specclient.call.stream import AsyncStream, Stream
-from specclient.client.background_loop import LoopCall, LoopTask, background
+from specclient.client.background_loop import background
+from specclient.client.loop_tasks import LoopCall, LoopTask
 from specclient.errors import APIConnectionError
 from specclient.runtime.event_loop import cancel_shield
 from specclient.runtime.forks import register_fork_reset
@@ -28,14 +29,13 @@ CLOSE_S = 10.0
 
 
 class Bridge:
-    """Runs coroutine functions on the background loop; see :class:`specclient.resources.base.SyncRunner`."""
+    """Runs coroutine functions on the shared loop; see :class:`specclient.resources.base.SyncRunner`."""
 
     def run(self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a coroutine function and return its result; an interrupt cancels the call."""
         call = LoopCall(partial(function, *args, **kwargs))
-        background.start(call)
         try:
-            return call.result()
+            return background.run(call)
         except BaseException:
             background.park()
             raise

@@ -1,4 +1,4 @@
-"""The synchronous client, `OpenAI`: the asynchronous core, run on an event loop in a background thread."""
+"""The synchronous client, `OpenAI`: the asynchronous core, run on one event loop by its callers' threads."""
 
 from __future__ import annotations
 
