@@ -11,12 +11,18 @@ from gpu_measures import Plan, Results, Row, bandwidth, machine, theory, timed, 
 from specclient_local.decoding.device_speculate import DeviceSpeculator
 from specclient_local.decoding.round_entry import RoundResult
 from specclient_local.drafting.draft_model import DraftModel
+from specclient_local.loading.device_calibration import DeviceCalibration
 from specclient_local.model.cuda_graphs.static_runner import StaticRunner
 from specclient_local.model.pass_input import SlotInput
 from specclient_local.request.params import Method, SamplingParams
 from specclient_local.request.sequence import PredictionProgress, RandomStream, SpeculationCounts
 from specclient_local.request.sequence import Sequence as Request
 from synthetic import LLAMA_8B, TINY, Pair, Peer, random_weights, requantized, runner, size_in_bytes
+
+from specclient.errors import ConfigurationError
+
+LOW_ACCEPTANCE = 0.3
+"""An acceptance rate at which drafts hardly pay off, beside those of the plan."""
 
 EAGLE_ACCEPTANCE = 0.75
 """The acceptance rate at which the speed-up by an EAGLE-3 head is stated."""
@@ -139,6 +145,25 @@ class Bench:
                     }
                     self.results.add("grid", row)
 
+    def policy(self) -> None:
+        """Time draft lengths that follow measured costs and acceptance, relative to plain rounds."""
+        slots = max(self.plan.batches)
+        costs = DeviceCalibration(self.pair.target, slots).draft(self.pair.draft)
+        drafter = DraftModel(self.pair.draft, self.config.vocab_size)
+        own = DeviceSpeculator(self.pair.target, {"draft": drafter}, {"draft": costs})
+        for wanted in (LOW_ACCEPTANCE, *self.plan.acceptances):
+            if self.results.time_is_up:
+                self.results.figures["policy"]["not_run"] = f"from acceptance {wanted} on: no time was left"
+                return
+            self.calibrate(wanted)
+            for batch in self.plan.batches:
+                self.decode(batch, None, speculator=own)  # records the lengths that occur
+                base, taken = self.decode(batch, 0), self.decode(batch, None, speculator=own)
+                speed_up = taken["tokens"] / taken["seconds"] / (base["tokens"] / base["seconds"])
+                row = {"acceptance": wanted, "batch": batch, "speed_up": speed_up}
+                row |= {"tokens_a_round": taken["tokens"] / taken["rounds"] / batch}
+                self.results.add("policy", row | {"drafted_a_round": taken["drafted"] / taken["rounds"] / batch})
+
     def peer(self) -> None:
         """Time transformers on the same pairs, one request."""
         peer = Peer(self.config, self.weights, self.plan.lower)
@@ -158,10 +183,14 @@ class Bench:
 
     def quantized(self) -> None:
         """Time the plain target with quantized weights, without a draft and with a separate cache."""
-        for kind in ("fp8", "int8"):
-            if kind == "fp8" and self.plan.device == "cpu":
+        for kind in ("fp8", "int8", "int4"):
+            if kind != "int8" and self.plan.device == "cpu":
                 continue
-            weights = requantized(self.weights, kind)
+            try:
+                weights = requantized(self.weights, kind)
+            except ConfigurationError as error:  # no torchao
+                self.results.add("quantized", {"kind": kind, "not_run": str(error)})
+                continue
             target = runner(self.config, weights, 1, self.plan.context)
             taken = self.decode(1, 0, temperature=0.0, speculator=DeviceSpeculator(target))
             bytes_read = size_in_bytes(weights) + self._cache_bytes()
@@ -171,7 +200,7 @@ class Bench:
     def decode(
         self,
         batch: int,
-        depth: int,
+        depth: int | None,
         *,
         temperature: float = 1.0,
         known: list[int] | None = None,
@@ -183,7 +212,7 @@ class Bench:
 
         Args:
             batch: number of requests; they use the first prompts.
-            depth: drafted tokens per round.
+            depth: drafted tokens per round; None for the policy of the speculator.
             temperature: sampling temperature of all requests.
             known: the draft tokens, instead of those of the draft model.
             speculator: the speculator of another target.
@@ -217,9 +246,11 @@ class Bench:
         return {
             "rounds": len(timed),
             "tokens": tokens,
+            "seconds": sum(timed),
             "seconds_a_round": statistics.median(timed),
             "tokens_per_s": tokens / len(timed) / statistics.median(timed),
             "accepted": sum(request.counts.accepted for request in requests),
+            "drafted": sum(request.counts.drafted for request in requests),
             # All drafts have the same length: a round accepts its last draft token or rejects one.
             "refused": sum(r.counts.reached[-1] - r.counts.kept[-1] for r in requests if depth),
         }
@@ -233,7 +264,7 @@ class Bench:
     def request(
         self,
         slot: int,
-        depth: int,
+        depth: int | None,
         temperature: float,
         known: list[int] | None,
         drafts: Method = "draft",
@@ -241,7 +272,7 @@ class Bench:
         """Return a request of the benchmark; it uses the prompt of its slot."""
         settings = {"temperature": temperature, **self.settings}
         params = SamplingParams(**settings, max_tokens=None, draft_length=depth)
-        method: Method = "prediction" if known is not None else drafts if depth else "plain"
+        method: Method = "prediction" if known is not None else "plain" if depth == 0 else drafts
         return Request(
             id=slot,
             tokens=list(self.prompts[slot]),

@@ -20,7 +20,7 @@ def gpu(monkeypatch):
 
 def test_speculation_figures_are_written_and_plotted(gpu, tmp_path, capsys):
     out = tmp_path / "results"
-    gpu.main(["--tiny", "--stages", "plain,free,batches,eagle,grid", "--out", str(out)])
+    gpu.main(["--tiny", "--stages", "plain,free,batches,eagle,grid,policy", "--out", str(out)])
     figures = json.loads((out / "gpu.json").read_text())
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == figures
     (plain,) = figures["plain"]["rows"]
@@ -40,6 +40,10 @@ def test_speculation_figures_are_written_and_plotted(gpu, tmp_path, capsys):
         assert 0 < row["acceptance"] <= 1
         assert 1 < row["tokens_a_round"] <= row["depth"] + 1
         assert row["closed_form"] == gpu.theory(row["acceptance"], row["depth"], row["cost"])
+    policy = figures["policy"]["rows"]
+    assert [row["batch"] for row in policy] == [1, 3] * (len(policy) // 2)
+    assert policy[0]["acceptance"] == 0.3
+    assert all(1 <= row["tokens_a_round"] <= row["drafted_a_round"] + 1 for row in policy)
     assert {path.name for path in out.iterdir()} == {
         "gpu.json",
         "gpu_acceptance_70.png",

@@ -1,4 +1,4 @@
-"""Weight quantisation to int8, int4 or fp8 by torchao, for the kernels of ``linear_kernels``."""
+"""Weight quantisation to int8 or fp8 by torchao, and to int4, for ``linear_kernels`` and ``cuda_graphs``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from specclient.errors import ConfigurationError
-
-_GROUP = 128
-"""Number of int4 weights that share a scale; int8 and fp8 have one scale per output row."""
+from specclient_local.model.int4_weights import Int4Weight
 
 _WHERE = (
     "int8 is available on every device; int4 on CUDA devices in bfloat16; "
@@ -48,7 +46,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
     On CUDA devices, fp8 weights multiply activations that are rounded to fp8, too, if those are bfloat16. The
     values of other weights with one scale per row are widened, and the scales multiply the outputs. torchao
-    widens and scales the whole weight, which takes several times as long.
+    widens and scales the whole weight, which takes several times as long. So do int4 weights, outside of the
+    kernels for them.
     """
     parts = row_scaled_parts(weight) if x.is_cuda else None
     if parts is None:
@@ -80,7 +79,7 @@ def fp8_product(rows: Tensor, row_scale: Tensor, values: Tensor, scale: Tensor) 
 
 
 def quantize_weight(weight: Tensor, kind: str) -> Tensor:
-    """Return a weight ``[out, in]`` as a quantised torchao tensor of the same shape.
+    """Return a weight ``[out, in]`` as a quantised tensor of the same shape.
 
     Products are computed in the dtype of the activations: only the weight is rounded. Products with fp8
     weights in bfloat16 are computed in fp8; see :func:`linear`.
@@ -90,12 +89,15 @@ def quantize_weight(weight: Tensor, kind: str) -> Tensor:
         kind: ``int8``, ``int4`` or ``fp8``.
 
     Raises:
-        ConfigurationError: torchao is not installed, or the device does not support the format.
+        ConfigurationError: the device does not support the format, or torchao, which int8 and fp8 need, is
+            not installed.
     """
     device = weight.device
     capable = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9)
     if (kind == "fp8" and not capable) or (kind == "int4" and device.type != "cuda"):
         raise ConfigurationError(f"quantize is {kind!r}, which {device} does not support; {_WHERE}.")
+    if kind == "int4":
+        return Int4Weight.rounded(weight)
     try:
         from torchao import quantization as library  # type: ignore[import-untyped] # noqa: PLC0415 - an extra
     except ImportError as error:
@@ -104,7 +106,6 @@ def quantize_weight(weight: Tensor, kind: str) -> Tensor:
         ) from error
     settings = {
         "int8": library.Int8WeightOnlyConfig,
-        "int4": lambda: library.Int4WeightOnlyConfig(group_size=_GROUP),
         "fp8": library.Float8WeightOnlyConfig,
     }
     layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")

@@ -138,13 +138,14 @@ def test_fp8_rounds_each_row_by_its_own_scale():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize(("kind", "largest"), [("int8", 0.01), ("fp8", 0.05)])
+@pytest.mark.parametrize(("kind", "largest"), [("int8", 0.01), ("int4", 0.01), ("fp8", 0.05)])
 @torch.inference_mode()
 def test_products_with_quantised_weights_on_a_device_are_near_the_exact_ones(kind, largest):
-    weight = torch.randn(320, 512, device="cuda").bfloat16()
+    width = 1200 if kind == "int4" else 512  # no multiple of what a step reads
+    weight = torch.randn(320, width, device="cuda").bfloat16()
     held = quantize_weight(weight, kind)
     for rows in (1, 16, 70):
-        x, bias = torch.randn(rows, 512, device="cuda").bfloat16(), torch.randn(320, device="cuda").bfloat16()
+        x, bias = torch.randn(rows, width, device="cuda").bfloat16(), torch.randn(320, device="cuda").bfloat16()
         exact = F.linear(x.double(), held.dequantize().double(), bias.double())
         for product in (linear, TritonOps().product):
             found = product(x, held, bias).double()

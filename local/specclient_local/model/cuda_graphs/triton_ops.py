@@ -19,6 +19,7 @@ from specclient_local.model.config import DecoderConfig
 from specclient_local.model.cuda_graphs.device_ops import DeviceOps, PassTables, TorchOps
 from specclient_local.model.cuda_graphs.device_verify import SamplingTensors
 from specclient_local.model.cuda_graphs.pass_layout import DensePassLayout
+from specclient_local.model.int4_weights import GROUP, Int4Weight
 from specclient_local.model.quantization import (
     FP8,
     FP8_LARGEST,
@@ -52,6 +53,13 @@ _LEAST_PROGRAMS = 256
 
 _WIDE = 8192
 """Outputs from which a product has tiles of 64 of them; with fewer outputs, narrow tiles fill the device."""
+
+
+_INT4_ROWS = 64
+"""Rows of a tile of a product with an int4 weight; each tile widens the weight again."""
+
+_INT4_OUTPUTS, _INT4_WARPS, _INT4_STAGES, _INT4_PROGRAMS = 32, 4, 4, 512
+"""Outputs of a tile, its warps, steps that are loaded ahead, and programs of such a product."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +234,9 @@ class TritonOps:
 
     def product(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """See :class:`DeviceOps`."""
+        if isinstance(weight, Int4Weight) and x.dtype == torch.bfloat16:
+            y = self._int4_product(x, weight)
+            return y if bias is None else y + bias
         parts = row_scaled_parts(weight)
         if parts is None or x.dtype != torch.bfloat16:
             return linear(x, weight, bias)
@@ -254,6 +265,32 @@ class TritonOps:
             num_warps=min(16, max(1, block // 512)),
         )
         return out, scale
+
+    def _int4_product(self, x: Tensor, weight: Int4Weight) -> Tensor:
+        count, (outputs, width) = len(x), weight.shape
+        pairs = weight.qdata.shape[1] // GROUP
+        tile = max(_LEAST, min(_INT4_ROWS, _power(count)))
+        tiles, programs = -(-count // tile), -(-outputs // _INT4_OUTPUTS)
+        splits = min(pairs, max(1, _INT4_PROGRAMS // (programs * tiles)))
+        dtype = x.dtype if splits == 1 else torch.float32
+        out = torch.empty((splits, count, outputs), dtype=dtype, device=x.device)
+        self._kernels.int4_product_kernel[(programs, splits, tiles)](
+            x,
+            weight.qdata,
+            weight.scale,
+            out,
+            count,
+            outputs,
+            width,
+            pairs,
+            -(-pairs // splits),
+            BLOCK_M=tile,
+            BLOCK_N=_INT4_OUTPUTS,
+            GROUP=GROUP,
+            num_warps=_INT4_WARPS,
+            num_stages=_INT4_STAGES,
+        )
+        return out[0] if splits == 1 else out.sum(0).to(x.dtype)
 
     def _int8_product(self, x: Tensor, values: Tensor, scale: Tensor) -> Tensor:
         outputs, width = values.shape

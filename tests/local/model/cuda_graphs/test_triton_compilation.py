@@ -15,7 +15,7 @@ ATTENTION = {"HEADS": 32, "SHARED": 8, "DIM": 128, "BLOCK_D": 128, "TILES": 1, "
 _FLOATS = ("cos", "sin", "partial", "stats", "tops", "sums", "highest", "p")
 _INTEGERS = (
     *("rows", "slot_stride", "head_stride", "window", "capacity", "splits", "outputs", "width", "part"),
-    *("vocab", "stride"),
+    *("vocab", "stride", "pairs"),
 )
 TYPES = {
     **dict.fromkeys(("slots", "places", "positions", "origins", "words", "ends", "best"), "*i64"),
@@ -44,6 +44,11 @@ CASES = {
         kernels.product_kernel,
         {"BLOCK_M": 16, "BLOCK_N": 64, "BLOCK_K": 128},
         {"weight": "*i8"},
+    ),
+    "int4_product": (
+        kernels.int4_product_kernel,
+        {"BLOCK_M": 16, "BLOCK_N": 32, "GROUP": 128},
+        {"weight": "*u8", "scale": "*bf16"},
     ),
     "fp8_rows": (
         kernels.fp8_rows_kernel,
