@@ -52,8 +52,7 @@ class BackgroundLoop:
         """
         thread = self._usable()
         try:
-            # asyncio runs one loop in a thread at a time.
-            if asyncio._get_running_loop() is not None or not _driven(thread, call):  # noqa: SLF001 - documented
+            if _in_event_loop() or not _driven(thread, call):
                 thread.submit(call)
         except BaseException:  # an interrupt
             call.cancel()
@@ -114,6 +113,17 @@ class BackgroundLoop:
         if thread is not None:
             self._abandoned.append(thread)
             thread.sever()
+
+
+def _in_event_loop() -> bool:
+    """Return whether the calling thread runs an event loop of asyncio or of another library, such as trio.
+
+    asyncio runs one loop in a thread at a time, and anyio would take the other library for the running one.
+    """
+    if asyncio._get_running_loop() is not None:  # noqa: SLF001 - documented
+        return True
+    libraries = sys.modules.get("sniffio")
+    return libraries is not None and getattr(libraries.thread_local, "name", None) is not None
 
 
 def _driven(thread: SharedLoop, call: LoopCall[T]) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 
 from specclient.errors import ConfigurationError
 
-__all__ = ["BilledAmount", "VendorBill", "read_bill"]
+__all__ = ["BilledAmount", "VendorBill", "bill_of_buckets", "read_bill"]
 
 _CENT = Decimal("0.01")
 #: Columns of CSV files, the first that is there; in lower case.
@@ -76,12 +76,23 @@ def read_bill(content: bytes, name: str) -> VendorBill:
         raise ConfigurationError(f"{name} is not UTF-8 text ({error.reason} at byte {error.start})") from None
     if not text.strip():
         raise ConfigurationError(f"{name} is empty")
-    return _of_json(text, name) if text.lstrip()[0] in "[{" else _of_csv(text, name)
+    if text.lstrip()[0] in "[{":
+        return bill_of_buckets(_buckets(text, name), name)
+    return _of_csv(text, name)
 
 
-def _of_json(text: str, name: str) -> VendorBill:
+def bill_of_buckets(buckets: Iterable[Mapping[str, Any]], name: str) -> VendorBill:
+    """Return the bill in the buckets of a vendor's cost API, one for each day.
+
+    Args:
+        buckets: as decoded from JSON, with decimals as Decimal.
+        name: where they come from, for errors.
+
+    Raises:
+        ConfigurationError: a bucket is incomplete, or an amount is not in US dollars.
+    """
     vendor, days, amounts = None, set[date](), list[BilledAmount]()
-    for bucket in _buckets(text, name):
+    for bucket in buckets:
         begin = bucket.get("start_time", bucket.get("starting_at"))
         vendor = vendor or ("openai" if "start_time" in bucket else "anthropic")
         day = _day(begin, name)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
 import click
 
 from specclient.errors import ConfigurationError
+from specclient.reports.fetched_bill import BilledBy, fetch_bill
 from specclient.reports.reconcile import BillLine, Reconciliation, reconcile
 from specclient.reports.vendor_bill import VendorBill, read_bill
 from specclient_cli.common import options, parameter_types, render
 from specclient_cli.common.state import State, pass_state
+from specclient_cli.cost.admin_client import admin_client
+from specclient_cli.cost.report_options import PastTime
 
 _COLUMNS = (
     render.TableColumn("day"),
@@ -26,7 +30,19 @@ _LARGEST = 512 * 2**20
 
 
 @click.command(name="reconcile")
-@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True, path_type=Path))
+@click.argument(
+    "file", required=False, type=click.Path(dir_okay=False, allow_dash=True, path_type=Path)
+)
+@click.option("--openai", "vendor", flag_value="openai", help="Fetch the bill from OpenAI's cost API.")
+@click.option(
+    "--anthropic", "vendor", flag_value="anthropic", help="Fetch the bill from Anthropic's cost API."
+)
+@click.option(
+    "--since",
+    type=PastTime(),
+    help="With --openai or --anthropic: the first day, 7d or 2026-01-31; default: 30 days ago.",
+)
+@click.option("--until", type=PastTime(), help="With them: the day after the last; default: today, in UTC.")
 @click.option(
     "--provider", metavar="NAME", help="Compare the calls of this provider; default: the bill's vendor."
 )
@@ -41,24 +57,45 @@ _LARGEST = 512 * 2**20
 @options.json_option
 @pass_state
 def command(
-    state: State, /, *, file: Path, provider: str | None, tolerance: Decimal, every: bool, as_json: bool
+    state: State,
+    /,
+    *,
+    file: Path | None,
+    vendor: BilledBy | None,
+    since: datetime | None,
+    until: datetime | None,
+    provider: str | None,
+    tolerance: Decimal,
+    every: bool,
+    as_json: bool,
 ) -> None:
     """Compare a vendor's bill with the ledger.
 
     FILE is a cost export of OpenAI or Anthropic: CSV from their console, or JSON from their cost API, grouped
-    by line item or description; '-' reads standard input. Lines are compared by day and model, for the days
-    that it covers, in UTC. The exit code is 1 if a difference is above the tolerance.
+    by line item or description; '-' reads standard input. Instead of a file, --openai and --anthropic fetch
+    the bill, with the key of an organization's administrator. Lines are compared by day and model, for the
+    days that it covers, in UTC. The exit code is 1 if a difference is above the tolerance.
 
     \b
     Examples:
       specclient cost reconcile openai-costs.csv
       specclient cost reconcile claude.csv --tolerance 0.05 --json
-      curl -H @key "$COSTS_URL" | specclient cost reconcile -
+      specclient cost reconcile --anthropic --since 7d
 
-    Environment: SPECCLIENT_LEDGER (path or database URL), SPECCLIENT_CONFIG.
+    Environment: SPECCLIENT_LEDGER (path or database URL), SPECCLIENT_CONFIG, OPENAI_ADMIN_KEY,
+    ANTHROPIC_ADMIN_KEY.
     """
-    bill = _bill(file)
-    whose = provider or bill.vendor
+    if (file is None) == (vendor is None):
+        raise click.UsageError("Give one of FILE, --openai and --anthropic.")
+    if vendor is not None:
+        with admin_client(state, vendor) as client:
+            bill = fetch_bill(client, vendor, *_days(since, until))
+    elif since is not None or until is not None:
+        raise click.UsageError("--since and --until need --openai or --anthropic; a file covers its own days.")
+    else:
+        assert file is not None
+        bill = _bill(file)
+    whose = provider or bill.vendor or vendor
     if whose is None:
         raise click.UsageError(f"{file} does not tell whose bill it is; name the provider by --provider.")
     found = reconcile(state.ledger(), bill, whose, tolerance=tolerance)
@@ -68,6 +105,12 @@ def command(
         _show(found, bill, every=every)
     if found.differing:
         click.get_current_context().exit(1)
+
+
+def _days(since: datetime | None, until: datetime | None) -> tuple[date, date]:
+    """Return the first day of a fetched bill, and the day after the last one; that is complete by default."""
+    end = (until or datetime.now(UTC)).astimezone(UTC).date()
+    return (end - timedelta(days=30) if since is None else since.astimezone(UTC).date()), end
 
 
 def _bill(file: Path) -> VendorBill:

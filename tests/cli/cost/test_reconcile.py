@@ -10,9 +10,11 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from ledger_fixtures import build_call
+from loopback_server import OpenAIServer, reply
 
 from specclient.ledger.ledger import Ledger
 from specclient.types.usage import Cost, Usage
@@ -89,3 +91,114 @@ def test_unusable_arguments_are_one_line(
     assert code == status
     assert out == ""
     assert re.search(message, " ".join(err.split()))
+
+
+def _page(vendor: str, amounts: list[str], following: str | None) -> dict[str, Any]:
+    if vendor == "openai":
+        begin: dict[str, Any] = {"start_time": 1793491200, "end_time": 1793577600}
+        results: list[Any] = [
+            {"amount": {"value": float(amount), "currency": "usd"}, "line_item": "gpt-5, input"}
+            for amount in amounts
+        ]
+    else:
+        begin = {"starting_at": "2026-11-01T00:00:00Z", "ending_at": "2026-11-02T00:00:00Z"}
+        results = [{"amount": amount, "currency": "USD", "model": "claude-opus-5"} for amount in amounts]
+    return {"data": [{**begin, "results": results}], "has_more": following is not None, "next_page": following}
+
+
+@pytest.fixture
+def vendors(openai_server: OpenAIServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> OpenAIServer:
+    """Return a server at the addresses of both vendors' cost APIs."""
+    config = tmp_path / "vendors.toml"
+    config.write_text(
+        f'[providers.openai]\nbase_url = "{openai_server.base_url}"\n'
+        f'[providers.anthropic]\nbase_url = "{openai_server.base_url}"\n'
+    )
+    monkeypatch.setenv("SPECCLIENT_CONFIG", str(config))
+    monkeypatch.setenv("OPENAI_ADMIN_KEY", "sk-admin-openai")
+    monkeypatch.setenv("ANTHROPIC_ADMIN_KEY", "sk-admin-anthropic")
+    return openai_server
+
+
+@pytest.mark.parametrize(
+    ("vendor", "path", "query", "key"),
+    [
+        (
+            "openai",
+            "/organization/costs",
+            {"start_time": ["1793491200"], "end_time": ["1793577600"], "group_by[]": ["line_item"]},
+            ("authorization", "Bearer sk-admin-openai"),
+        ),
+        (
+            "anthropic",
+            "/organizations/cost_report",
+            {
+                "starting_at": ["2026-11-01T00:00:00Z"],
+                "ending_at": ["2026-11-02T00:00:00Z"],
+                "group_by[]": ["description"],
+            },
+            ("x-api-key", "sk-admin-anthropic"),
+        ),
+    ],
+)
+def test_a_bill_is_fetched_with_all_its_pages(
+    run: Any, vendors: OpenAIServer, vendor: str, path: str, query: dict[str, list[str]], key: tuple[str, str]
+) -> None:
+    vendors.script(reply(200, _page(vendor, ["0.25"], "second")), reply(200, _page(vendor, ["100"], None)))
+    options = ("--since", "2026-11-01", "--until", "2026-11-02", "--json")
+    code, out, err = run("cost", "reconcile", f"--{vendor}", *options)
+    assert code == 1, err
+    found = json.loads(out)
+    assert found["provider"] == vendor
+    assert Decimal(found["billed"]) == (Decimal("100.25") if vendor == "openai" else Decimal("1.0025"))
+    first, second = vendors.requests
+    for request in (first, second):
+        target = urlsplit(request.path)
+        assert target.path.endswith(path)
+        assert request.headers[key[0]] == key[1]
+        assert query.items() <= parse_qs(target.query).items()
+    assert "page" not in parse_qs(urlsplit(first.path).query)
+    assert parse_qs(urlsplit(second.path).query)["page"] == ["second"]
+    with closing(Ledger(os.environ["SPECCLIENT_LEDGER"])) as ledger:
+        assert list(ledger.rows()) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ({"data": "none"}, "has no list 'data'; is the address right"),
+        ({"data": [1]}, "a bucket in the cost API's answer is no object"),
+        ({"data": [], "has_more": True, "next_page": None}, "'has_more' is true, but 'next_page' is None"),
+    ],
+)
+def test_an_unusable_answer_of_a_cost_api_is_one_line(
+    run: Any, vendors: OpenAIServer, answer: Any, message: str
+) -> None:
+    vendors.script(reply(200, answer))
+    code, out, err = run("cost", "reconcile", "--openai")
+    assert (code, out) == (3, "")
+    assert message in " ".join(err.split())
+
+
+def test_a_cost_api_that_refuses_the_key_is_told_without_the_key(run: Any, vendors: OpenAIServer) -> None:
+    vendors.script(reply(401, {"error": {"message": "invalid x-api-key"}}))
+    code, _, err = run("cost", "reconcile", "--anthropic")
+    assert code != 0
+    assert "invalid x-api-key" in err
+    assert "sk-admin" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Give one of FILE, --openai and --anthropic"),
+        (["bill.csv", "--openai"], "Give one of FILE, --openai and --anthropic"),
+        (["bill.csv", "--since", "7d"], "--since and --until need --openai or --anthropic"),
+    ],
+)
+def test_a_file_and_a_fetched_bill_exclude_each_other(
+    run: Any, arguments: list[str], message: str
+) -> None:
+    code, _, err = run("cost", "reconcile", *arguments)
+    assert code == 2
+    assert message in " ".join(err.split())

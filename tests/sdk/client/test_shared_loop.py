@@ -91,6 +91,14 @@ def test_a_call_inside_a_running_event_loop_runs_in_the_loops_own_thread(loop: L
     assert asyncio.run(main()) != threading.get_ident()
 
 
+def test_a_call_inside_another_librarys_event_loop_runs_in_the_loops_own_thread(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sniffio = pytest.importorskip("sniffio")
+    monkeypatch.setattr(sniffio.thread_local, "name", "trio")  # as trio does while it runs
+    assert loop.call(_thread) != threading.get_ident()
+
+
 def test_a_call_goes_on_when_the_thread_that_ran_it_has_its_own_result(loop: Loop) -> None:
     runs_here = threading.Event()
 
