@@ -40,6 +40,10 @@ COMMANDS: CommandTable = {
         "specclient_cli.cost.anomalies:command",
         "Report what cost unusually much in the last day.",
     ),
+    "advise": (
+        "specclient_cli.cost.advise:command",
+        "Advise how to spend less.",
+    ),
     "estimate": (
         "specclient_cli.cost.estimate:command",
         "Estimate the cost of prompts before they are sent.",

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 import pytest
 from ledger_fixtures import build_call
@@ -153,12 +153,11 @@ def test_a_bill_is_fetched_with_all_its_pages(
     assert Decimal(found["billed"]) == (Decimal("100.25") if vendor == "openai" else Decimal("1.0025"))
     first, second = vendors.requests
     for request in (first, second):
-        target = urlsplit(request.path)
-        assert target.path.endswith(path)
+        assert request.path.endswith(path)
         assert request.headers[key[0]] == key[1]
-        assert query.items() <= parse_qs(target.query).items()
-    assert "page" not in parse_qs(urlsplit(first.path).query)
-    assert parse_qs(urlsplit(second.path).query)["page"] == ["second"]
+        assert query.items() <= parse_qs(request.query).items()
+    assert "page" not in parse_qs(first.query)
+    assert parse_qs(second.query)["page"] == ["second"]
     with closing(Ledger(os.environ["SPECCLIENT_LEDGER"])) as ledger:
         assert list(ledger.rows()) == []
 
