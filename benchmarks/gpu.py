@@ -14,8 +14,8 @@ A random model of Llama 3 8B's shape in bfloat16 (``synthetic``), in rounds as t
 - ``grid``: pairs with acceptance rates of 0.6, 0.7 and 0.8, with 1 to 8 drafted tokens for 1 to 64 requests,
   sampled at temperature 1, compared with the closed form (1 − α^(K+1)) / ((1 − α)(K c + 1)) of the measured
   acceptance α and draft cost c.
-- ``policy``: draft lengths that follow the measured costs and acceptance, as the engine chooses them, relative
-  to plain rounds: the same pairs, and one with an acceptance of 0.3, for 1 to 64 requests.
+- ``policy``: draft lengths that follow the measured costs and acceptance, as the engine chooses them,
+  relative to plain rounds: the same pairs, and one with an acceptance of 0.3, for 1 to 64 requests.
 - ``peer``: the same pairs in transformers' plain and assisted generation, one request.
 - ``quantized``: the plain target with its weights in fp8, int8 and int4, greedy.
 

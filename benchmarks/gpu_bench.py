@@ -162,7 +162,9 @@ class Bench:
                 speed_up = taken["tokens"] / taken["seconds"] / (base["tokens"] / base["seconds"])
                 row = {"acceptance": wanted, "batch": batch, "speed_up": speed_up}
                 row |= {"tokens_a_round": taken["tokens"] / taken["rounds"] / batch}
-                self.results.add("policy", row | {"drafted_a_round": taken["drafted"] / taken["rounds"] / batch})
+                self.results.add(
+                    "policy", row | {"drafted_a_round": taken["drafted"] / taken["rounds"] / batch}
+                )
 
     def peer(self) -> None:
         """Time transformers on the same pairs, one request."""

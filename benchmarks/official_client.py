@@ -2,10 +2,10 @@
 
     python benchmarks/official_client.py            # needs: pip install 'specclient[dev]'
 
-The clients take turns, call by call, so that a change in the machine's speed meets all of them. Single requests
-are 0.1 s apart; a program that does something between its calls makes such. Each figure
-is the median over all calls: elapsed time, and CPU time of this process, in µs. The canned server runs in a
-separate process. Prints a table, then one JSON line.
+The clients take turns, call by call, so that a change in the machine's speed meets all of them. Single
+requests are 0.1 s apart, as those of a program that does something between its calls. Each figure is the
+median over all calls: elapsed time, and CPU time of this process, in µs. The canned server runs in a separate
+process. Prints a table, then one JSON line.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The calls of all synchronous clients, on one event loop: started by the first call, ended at exit.
 
-The loop's thread is a daemon, so that it does not delay the interpreter's exit. A forked child starts its own.
+The loop's thread is a daemon, so that it does not delay the interpreter's exit. A forked child starts its
+own.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ def _in_event_loop() -> bool:
 
     asyncio runs one loop in a thread at a time, and anyio would take the other library for the running one.
     """
-    if asyncio._get_running_loop() is not None:  # noqa: SLF001 - documented
+    if asyncio._get_running_loop() is not None:
         return True
     libraries = sys.modules.get("sniffio")
     return libraries is not None and getattr(libraries.thread_local, "name", None) is not None

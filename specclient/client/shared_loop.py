@@ -1,4 +1,4 @@
-"""The event loop of the synchronous clients, which one thread at a time runs: a caller, or a thread of its own.
+"""The event loop of the synchronous clients. One thread at a time runs it: a caller, or a thread of its own.
 
 A call that is alone runs in the thread that makes it. It then needs no switch of threads, and the data of the
 interpreter stay in the caches of one processor. The loop's own thread runs it for streams, for calls that
@@ -20,9 +20,13 @@ from specclient.client.loop_tasks import LoopCall, LoopTask
 
 __all__ = ["IDLE_S", "SharedLoop"]
 
-#: Seconds after a call in which the loop's own thread leaves the loop to the next call. What the call has
-#: left to do on the loop may wait for so long.
+#: Seconds in which nobody runs the loop after a call, so that the next one need not wait for it. What the
+#: call has left to do on the loop may wait for so long.
 IDLE_S = 0.05
+#: Seconds after a call in which the loop's own thread runs the loop only for moments of ``_MOMENT_S``, once
+#: in ``IDLE_S``; later, it waits for events on the loop.
+_RECENT_S = 10.0
+_MOMENT_S = 0.001
 #: Seconds that a call waits for the loop's own thread to hand over the loop.
 _HAND_OVER_S = 0.01
 
@@ -42,7 +46,7 @@ class SharedLoop(threading.Thread):
         self._driver: int | None = None
         self._driven_call: LoopTask | None = None
         self._drives = 0
-        self._released_at = 0.0
+        self._released_at = self._called_at = 0.0
         self._unfinished = 0
         self._takers = 0
         self._sleeping = False
@@ -57,6 +61,7 @@ class SharedLoop(threading.Thread):
         """Start a task, whoever runs the loop."""
         with self._changed:
             self._unfinished += 1
+            self._called_at = time.monotonic()
             if self._driver is None:
                 self._changed.notify_all()
         task.start(self.loop, self._end, self.loop.call_soon_threadsafe)
@@ -92,6 +97,7 @@ class SharedLoop(threading.Thread):
         try:
             with self._changed:
                 self._unfinished += 1
+                self._called_at = time.monotonic()
                 self._driven_call = call
             call.start(self.loop, self._end, self.loop.call_soon)
             while not (call.has_ended or self._stopping or interrupted()):
@@ -110,8 +116,13 @@ class SharedLoop(threading.Thread):
         with suppress(RuntimeError), asyncio.Runner(loop_factory=lambda: self.loop):
             try:
                 while self._take_when_needed():
+                    if not self._unfinished and self._released_at - self._called_at < _RECENT_S:
+                        self.loop.call_later(_MOMENT_S, self.loop.stop)
                     self.loop.run_forever()
                     self._release()
+                # Tasks that other threads have just asked for begin, and are cancelled as all others.
+                self.loop.call_soon(self.loop.stop)
+                self.loop.run_forever()
             finally:
                 self._stopping = True  # also if a task has raised SystemExit
 

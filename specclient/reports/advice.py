@@ -204,7 +204,7 @@ class _Adviser:
             return  # its cost does not follow from these tokens
         self.routes[row.route].add(row, row.cost_nano)
         self._add_job(row, usage)
-        self._add_session(row, usage)
+        self._add_session(row)
         for other in self.alternatives(row.route):
             if not other.startswith(f"{LOCAL}/"):
                 after = self.prices.cost_nano(row, _of_other_model(usage), route=other)
@@ -228,7 +228,7 @@ class _Adviser:
             if after is not None:
                 self.jobs[row.route, tier, hour].add(row, after)
 
-    def _add_session(self, row: LedgerRow, usage: Usage) -> None:
+    def _add_session(self, row: LedgerRow) -> None:
         """Add a call of a session, as if it had read the previous call's prompt from the cache."""
         if row.session is None or row.prompt_tokens is None:
             return
@@ -268,19 +268,28 @@ class _Adviser:
         for route, sums in self.rejected.items():
             rejected, all_tokens = self.predicted[route]
             if 2 * rejected > all_tokens:
-                change = f"send no prediction: {rejected / all_tokens:.0%} of the predicted tokens were rejected"
+                change = (
+                    f"send no prediction: {rejected / all_tokens:.0%} of the predicted tokens were rejected"
+                )
                 yield _advice(route, sums, change, "the same answers, without the time that predictions save")
         for (route, tier), sums in self._later().items():
-            change = "send them as a batch file" if tier == "batch" else f"send them with service_tier={tier!r}"
+            change = (
+                "send them as a batch file" if tier == "batch" else f"send them with service_tier={tier!r}"
+            )
             yield _advice(
                 route, sums, change, f"in hours with {JOB_CALLS} calls and more; answers come {_LATER[tier]}"
             )
         for route, sums in self.cached.items():
-            change = "keep the beginning of a session's prompts unchanged, so that the provider's cache has it"
+            change = (
+                "keep the beginning of a session's prompts unchanged, so that the provider's cache has it"
+            )
             if route in self.written:
                 change = "mark the unchanged beginning of a session's prompts with cache_control"
             yield _advice(
-                route, sums, change, "if each prompt of a session begins with the one before it, for 5 minutes"
+                route,
+                sums,
+                change,
+                "if each prompt of a session begins with the one before it, for 5 minutes",
             )
         yield from self._other_models()
 

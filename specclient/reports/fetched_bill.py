@@ -1,7 +1,7 @@
 """What a vendor billed, fetched from the vendor's cost API.
 
-Sources: OpenAI, "Costs" (``GET /v1/organization/costs``, at most 180 days a page); Anthropic, "Get Cost Report"
-(``GET /v1/organizations/cost_report``, at most 31 days a page). Both need a key of an organization's
+Sources: OpenAI, "Costs" (``GET /v1/organization/costs``, at most 180 days a page); Anthropic, "Get Cost
+Report" (``GET /v1/organizations/cost_report``, at most 31 days a page). Both need a key of an organization's
 administrator, and their figures of the present day are incomplete.
 """
 

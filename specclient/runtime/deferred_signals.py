@@ -7,6 +7,7 @@ such as KeyboardInterrupt, would otherwise end whatever callback is running, and
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,8 +16,9 @@ from typing import Any, Final, Self
 
 __all__ = ["DeferredSignals"]
 
-#: ``signal.getsignal`` without its conversion to an enum, which takes ten times as long; there are 64 signals.
-_handler_of: Final[Callable[[int], Any]] = getattr(signal.getsignal, "__wrapped__", signal.getsignal)
+#: The interpreter's own functions, where it has them: those of ``signal`` convert to enums, which takes ten
+#: times as long for the 64 signals.
+_functions: Final[Any] = sys.modules.get("_signal", signal)
 _NUMBERS: Final = tuple(int(number) for number in signal.valid_signals())
 
 
@@ -62,17 +64,19 @@ class DeferredSignals:
     def _defer(self) -> None:
         self._note_signal = self._note  # one object, so that it can be recognised
         for number in _NUMBERS:
-            handler = _handler_of(number)
+            handler = _functions.getsignal(number)
             if callable(handler):
                 self._handlers[number] = handler
                 with suppress(ValueError):  # the main thread of a subinterpreter, which gets no signals
-                    signal.signal(number, self._note_signal)
+                    _functions.signal(number, self._note_signal)
 
     def _restore(self) -> None:
         try:
             for number, handler in self._handlers.items():
-                if _handler_of(number) is self._note_signal:  # a callback may have installed another one
-                    signal.signal(number, handler)
+                if (
+                    _functions.getsignal(number) is self._note_signal
+                ):  # a callback may have installed another one
+                    _functions.signal(number, handler)
         except BaseException:  # from a handler that is installed again already
             self._restore()
             raise

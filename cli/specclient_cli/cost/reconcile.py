@@ -30,9 +30,7 @@ _LARGEST = 512 * 2**20
 
 
 @click.command(name="reconcile")
-@click.argument(
-    "file", required=False, type=click.Path(dir_okay=False, allow_dash=True, path_type=Path)
-)
+@click.argument("file", required=False, type=click.Path(dir_okay=False, allow_dash=True, path_type=Path))
 @click.option("--openai", "vendor", flag_value="openai", help="Fetch the bill from OpenAI's cost API.")
 @click.option(
     "--anthropic", "vendor", flag_value="anthropic", help="Fetch the bill from Anthropic's cost API."
@@ -91,7 +89,9 @@ def command(
         with admin_client(state, vendor) as client:
             bill = fetch_bill(client, vendor, *_days(since, until))
     elif since is not None or until is not None:
-        raise click.UsageError("--since and --until need --openai or --anthropic; a file covers its own days.")
+        raise click.UsageError(
+            "--since and --until need --openai or --anthropic; a file covers its own days."
+        )
     else:
         assert file is not None
         bill = _bill(file)

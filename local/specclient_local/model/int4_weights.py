@@ -45,12 +45,12 @@ class Int4Weight(Tensor):
     scale: Tensor
 
     @staticmethod
-    def __new__(cls, qdata: Tensor, scale: Tensor, width: int) -> Int4Weight:
+    def __new__(cls: type[Int4Weight], qdata: Tensor, scale: Tensor, width: int) -> Int4Weight:
         wrapper: Any = Tensor._make_wrapper_subclass  # the documented way to a tensor of several parts
         held: Int4Weight = wrapper(cls, (qdata.shape[0], width), dtype=scale.dtype, device=qdata.device)
         return held
 
-    def __init__(self, qdata: Tensor, scale: Tensor, width: int) -> None:
+    def __init__(self, qdata: Tensor, scale: Tensor, width: int) -> None:  # noqa: ARG002 - as __new__
         self.qdata, self.scale = qdata, scale
 
     @classmethod
@@ -79,7 +79,7 @@ class Int4Weight(Tensor):
         values = (numbers.to(self.scale.dtype) - _ZERO) * self.scale.t().unsqueeze(2)
         return values.flatten(1)[:, : self.shape[1]]
 
-    def __repr__(self, **_: object) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
         return f"Int4Weight({list(self.shape)}, {str(self.dtype)[6:]}, {self.device})"
 
     def __tensor_flatten__(self) -> tuple[list[str], int]:
@@ -106,7 +106,7 @@ class Int4Weight(Tensor):
             return func(*args, **(kwargs or {}))
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]  # torch declares a function that disables it
         cls,
         func: Any,
         types: Sequence[type],
@@ -124,7 +124,7 @@ def _linear(x: Tensor, weight: Int4Weight, bias: Tensor | None = None) -> Tensor
 
 
 def _rounded_groups(groups: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return the numbers ``[rows, groups, GROUP]`` uint8 and scales ``[rows, groups]`` of groups in float32."""
+    """Return the numbers ``[rows, groups, GROUP]`` uint8 and scales ``[rows, groups]`` of float32 groups."""
     largest = groups.gather(-1, groups.abs().argmax(-1, keepdim=True))
     best_error = groups.new_full(largest.shape, torch.inf)
     best_scale = torch.zeros_like(largest)

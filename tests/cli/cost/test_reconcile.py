@@ -103,7 +103,11 @@ def _page(vendor: str, amounts: list[str], following: str | None) -> dict[str, A
     else:
         begin = {"starting_at": "2026-11-01T00:00:00Z", "ending_at": "2026-11-02T00:00:00Z"}
         results = [{"amount": amount, "currency": "USD", "model": "claude-opus-5"} for amount in amounts]
-    return {"data": [{**begin, "results": results}], "has_more": following is not None, "next_page": following}
+    return {
+        "data": [{**begin, "results": results}],
+        "has_more": following is not None,
+        "next_page": following,
+    }
 
 
 @pytest.fixture
@@ -195,9 +199,7 @@ def test_a_cost_api_that_refuses_the_key_is_told_without_the_key(run: Any, vendo
         (["bill.csv", "--since", "7d"], "--since and --until need --openai or --anthropic"),
     ],
 )
-def test_a_file_and_a_fetched_bill_exclude_each_other(
-    run: Any, arguments: list[str], message: str
-) -> None:
+def test_a_file_and_a_fetched_bill_exclude_each_other(run: Any, arguments: list[str], message: str) -> None:
     code, _, err = run("cost", "reconcile", *arguments)
     assert code == 2
     assert message in " ".join(err.split())

@@ -145,7 +145,10 @@ def test_products_with_quantised_weights_on_a_device_are_near_the_exact_ones(kin
     weight = torch.randn(320, width, device="cuda").bfloat16()
     held = quantize_weight(weight, kind)
     for rows in (1, 16, 70):
-        x, bias = torch.randn(rows, width, device="cuda").bfloat16(), torch.randn(320, device="cuda").bfloat16()
+        x, bias = (
+            torch.randn(rows, width, device="cuda").bfloat16(),
+            torch.randn(320, device="cuda").bfloat16(),
+        )
         exact = F.linear(x.double(), held.dequantize().double(), bias.double())
         for product in (linear, TritonOps().product):
             found = product(x, held, bias).double()

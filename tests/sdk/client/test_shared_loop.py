@@ -236,7 +236,7 @@ def test_a_second_signal_interrupts_a_callback_that_blocks_the_loop(
     async def block() -> None:
         _signal_soon()
         _signal_soon(0.5)
-        time.sleep(PATIENCE_S)  # noqa: ASYNC251 - what a defective hook does
+        time.sleep(PATIENCE_S)  # what a defective hook does
 
     handle(note)
     began = time.monotonic()

@@ -54,10 +54,14 @@ def test_an_error_of_a_handler_is_raised_at_the_end(seen: list[int]) -> None:
     def fail(_number: int, _: FrameType | None) -> None:
         raise TimeoutError
 
+    def work() -> None:
+        with DeferredSignals(lambda: None):
+            signal.raise_signal(NUMBERS[0])
+            seen.append(0)
+
     signal.signal(NUMBERS[0], fail)
-    with pytest.raises(TimeoutError), DeferredSignals(lambda: None):
-        signal.raise_signal(NUMBERS[0])
-        seen.append(0)
+    with pytest.raises(TimeoutError):
+        work()
     assert seen == [0]
     assert signal.getsignal(NUMBERS[0]) is fail
 

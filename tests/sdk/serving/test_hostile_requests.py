@@ -150,6 +150,8 @@ def test_many_hostile_requests_harm_nobody(server: WatchedServer, capsys: pytest
         assert report["wrong"] == []
         if report["gap_ms"]["max"] > GAP_MS or report["health_ms"]["p99"] > HEALTH_MS:
             missed.append(f"before request {sum(statuses.values())}: {report}, {_during(sent, report)}")
+            with capsys.disabled():
+                print(f"missed {missed[-1]}", flush=True)
     assert not missed, "\n".join(missed)  # at the end, so that one stall of the machine does not end the run
 
 
