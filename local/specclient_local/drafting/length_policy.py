@@ -23,7 +23,7 @@ from specclient_local.drafting.drafter import (
     chain,
     shape_size,
 )
-from specclient_local.drafting.round_costs import RoundCosts
+from specclient_local.drafting.round_costs import CONTEXT_STEP, RoundCosts
 from specclient_local.request.params import MAX_PREDICTED_LENGTH
 from specclient_local.request.token_tree import ROOT, TokenTree
 
@@ -77,6 +77,8 @@ class AdaptiveLength:
         self._later, self._later_tried = 0.25 * weight, weight
         self._widths = widths
         self._idle = 0
+        self._chosen_for: tuple[int, int, int, float, float] | None = None
+        self._choice: tuple[TreeWidths, TreeWidths] = (), ()
 
     @property
     def alpha(self) -> float:
@@ -95,16 +97,18 @@ class AdaptiveLength:
         If drafting does not pay off even for this request alone, it is probed with a short chain now and
         then. If only the load of other requests prevents it, it waits until that falls.
         """
-        cost = self._cost.at(load.context)
-        best = self._best(cost, RoundLoad(load.drafting, load.others))
-        if best or self._best(cost, RoundLoad()):
+        alpha, beta = rounded_acceptance(self.alpha), rounded_acceptance(self.beta) if self._widths else 0.0
+        wanted = load.drafting, load.others, load.context // CONTEXT_STEP, alpha, beta
+        if wanted != self._chosen_for:  # under load, this takes a tenth of a round's time for 64 requests
+            cost = self._cost.at(load.context)
+            best = cached_best_widths(alpha, beta, cost, RoundLoad(load.drafting, load.others))
+            self._choice = best, best or cached_best_widths(alpha, beta, cost, RoundLoad())
+            self._chosen_for = wanted
+        best, alone = self._choice
+        if alone:
             return best
         self._idle += 1
         return chain(_PROBE_LENGTH) if self._idle % _PROBE_EVERY == 0 else ()
-
-    def _best(self, cost: RoundCosts, load: RoundLoad) -> TreeWidths:
-        beta = rounded_acceptance(self.beta) if self._widths else 0.0
-        return cached_best_widths(rounded_acceptance(self.alpha), beta, cost, load)
 
     def update(self, tree: TokenTree, path: list[int]) -> None:
         """Record which nodes of a draft were accepted."""

@@ -13,8 +13,23 @@ from itertools import accumulate
 
 from specclient_local.drafting.drafter import TreeWidths, shape_size
 
-_CONTEXT_STEP = 128
+CONTEXT_STEP = 128
 """Positions to which a context is rounded, so that costs can be cached."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCosts:
+    """Costs of rounds that were recorded for a number of slots; rounds of fewer sequences cost the same.
+
+    Attributes:
+        slots: number of slots.
+        draft: one step of the draft for all of them.
+        verify: for K = 0, 1, …, the target's pass over K + 1 rows of each.
+    """
+
+    slots: int
+    draft: float
+    verify: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +49,8 @@ class RoundCosts:
         drawn: additional cost per token of a chain if tokens are drawn instead of picked.
         tree_overhead: additional cost of a round whose draft is a tree.
         context: positions in the caches when measured.
+        recorded: costs of recorded rounds, by ascending slots, where rounds are recorded; more sequences than
+            the last has run in several rounds.
         far: the same further into the context; None if the context is too short to measure.
     """
 
@@ -48,6 +65,7 @@ class RoundCosts:
     drawn: float = 0.0
     tree_overhead: float = 0.0
     context: int = 0
+    recorded: tuple[RecordedCosts, ...] = ()
     far: RoundCosts | None = None
 
     def __hash__(self) -> int:
@@ -56,9 +74,7 @@ class RoundCosts:
 
     def at(self, context: int) -> RoundCosts:
         """Return the costs at a context length, interpolated linearly between the two measured ones."""
-        return (
-            self if self.far is None else _between(self, self.far, context // _CONTEXT_STEP * _CONTEXT_STEP)
-        )
+        return self if self.far is None else _between(self, self.far, context // CONTEXT_STEP * CONTEXT_STEP)
 
     def sampled(self) -> RoundCosts:
         """Return the costs for requests whose draft tokens are drawn."""
@@ -67,6 +83,7 @@ class RoundCosts:
             draft=self.draft + self.drawn,
             full_draft=self.full_draft + self.slots * self.drawn,
             level=max(0.0, self.level - self.drawn),
+            recorded=tuple(replace(each, draft=each.draft + self.drawn) for each in self.recorded),
             drawn=0.0,
             far=None if self.far is None else self.far.sampled(),
         )
@@ -82,6 +99,8 @@ class RoundCosts:
         nothing.
         """
         sequences = drafting + others
+        if self.recorded:
+            return self._recorded_round(len(widths), shape_size(widths), sequences)
         # Rows that the draft computes in each of its passes: the root, then the nodes of all levels but the
         # last.
         levels: list[int] = [] if not widths else [1]
@@ -98,6 +117,15 @@ class RoundCosts:
         )
         overhead = self.overhead * sequences if sequences > 1 else 0.0
         return drafts + passes + overhead + (self.tree_overhead * drafting if tree else 0.0)
+
+    def _recorded_round(self, steps: int, drafted: int, sequences: int) -> float:
+        """Return the cost of recorded rounds, in which all slots have as many rows as one that drafts."""
+        last = self.recorded[-1]
+        whole, left = divmod(sequences, last.slots)
+        rounds = [last] * whole
+        if left:
+            rounds.append(next(each for each in self.recorded if each.slots >= left))
+        return sum(steps * each.draft + interpolate_costs(each.verify, drafted) for each in rounds)
 
     def _for_batch(self, alone: float, full: float, sequences: int) -> float:
         """Interpolate linearly between one sequence and the measured batch, or extrapolate beyond it."""
@@ -121,6 +149,10 @@ def _between(near: RoundCosts, far: RoundCosts, context: int) -> RoundCosts:
         verify=table(near.verify, far.verify),
         full_draft=mixed(near.full_draft, far.full_draft),
         full_verify=table(near.full_verify, far.full_verify),
+        recorded=tuple(
+            RecordedCosts(a.slots, mixed(a.draft, b.draft), table(a.verify, b.verify))
+            for a, b in zip(near.recorded, far.recorded, strict=True)
+        ),
         context=context,
         far=None,
     )
@@ -139,6 +171,10 @@ def combined_costs(drafts: Sequence[RoundCosts]) -> RoundCosts:
         drawn=sum(cost.drawn for cost in drafts),
         verify=_per_drafter(first.verify, count),
         full_verify=_per_drafter(first.full_verify, count),
+        recorded=tuple(
+            RecordedCosts(each[0].slots, sum(one.draft for one in each), _per_drafter(each[0].verify, count))
+            for each in zip(*(cost.recorded for cost in drafts), strict=True)
+        ),
         far=combined_costs(fars) if len(fars) == count else None,
     )
 

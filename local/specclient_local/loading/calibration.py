@@ -14,7 +14,12 @@ from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.drafting.drafter import Drafter, DraftShape, TreeWidths, chain, shape_size
 from specclient_local.drafting.policy_selection import DEFAULT_DRAFT_LENGTH
-from specclient_local.drafting.round_costs import RoundCosts, costs_per_row_count, interpolate_costs
+from specclient_local.drafting.round_costs import (
+    RecordedCosts,
+    RoundCosts,
+    costs_per_row_count,
+    interpolate_costs,
+)
 from specclient_local.drafting.tree_growth import GROWN_TREE_BREADTH
 from specclient_local.model.model_runner import ModelRunner
 from specclient_local.model.pass_input import SlotInput
@@ -279,6 +284,17 @@ class Calibration:
             verify=verify,
             full_draft=near.full_draft + more,
             full_verify=tuple(full),
+            recorded=tuple(
+                RecordedCosts(
+                    each.slots,
+                    each.draft + each.slots * (draft - near.draft),
+                    tuple(
+                        there + each.slots * (later - alone)
+                        for there, later, alone in zip(each.verify, verify, near.verify, strict=False)
+                    ),
+                )
+                for each in near.recorded
+            ),
             context=context,
         )
 

@@ -11,13 +11,16 @@ from specclient_local.decoding.device_speculate import device_draft
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.drafting.drafter import Drafter
 from specclient_local.drafting.policy_selection import DEFAULT_DRAFT_LENGTH
-from specclient_local.drafting.round_costs import RoundCosts
+from specclient_local.drafting.round_costs import RecordedCosts, RoundCosts, costs_per_row_count
 from specclient_local.loading.calibration import Calibration
 from specclient_local.model.cuda_graphs.device_drafts import DeviceDraft
 from specclient_local.model.cuda_graphs.device_rounds import DeviceRoundRequest, DeviceRounds
 from specclient_local.model.cuda_graphs.static_runner import StaticRunner
 from specclient_local.model.model_runner import ModelRunner
 from specclient_local.request.params import MAX_DRAFT_LENGTH, SamplingParams
+
+_RECORDED_ROWS = (1, 3, 5, MAX_DRAFT_LENGTH + 1)
+"""Row counts of the rounds that are timed for each number of slots; those between them are interpolated."""
 
 _TURNS = 5
 """Timed rounds of each shape, after one that records it."""
@@ -38,6 +41,10 @@ class DeviceCalibration(Calibration):
         self._target = target
         self._rounds = DeviceRounds(target)
         super().__init__(target, slots, clock)
+        known = replace(self.target, recorded=self._recorded())
+        if known.far is not None:
+            known = replace(known, far=self._later(known, 0.0, known.far.verify, known.far.context))
+        self.target = known
 
     def draft(self, draft: ModelRunner) -> RoundCosts:
         """Return the costs of rounds with a draft model, which must have all slots free."""
@@ -48,6 +55,16 @@ class DeviceCalibration(Calibration):
         """Return the costs of rounds with a drafter that reads the target's hidden states."""
         own = device_draft(drafter, self._target)
         return super().drafter(drafter, depth) if own is None else self._device_costs(own, depth)
+
+    def _recorded(self) -> tuple[RecordedCosts, ...]:
+        """Return the costs of rounds without a draft, by the numbers of slots that are recorded."""
+        known, found = self.target, list[RecordedCosts]()
+        rows = [count for count in _RECORDED_ROWS if count <= self._target.context]
+        for slots in self._target.batch_sizes:
+            seconds = self._time_passes([(slots, count) for count in rows], known.context, _TURNS)
+            verify = tuple(each / self._unit for each in costs_per_row_count(rows, seconds))
+            found.append(RecordedCosts(slots, 0.0, verify))
+        return tuple(found)
 
     def _time_passes(self, shapes: Seq[tuple[int, int]], at: int, repeats: int) -> list[float]:
         """Return the median seconds of rounds that verify known tokens, by (slots, rows)."""
@@ -73,6 +90,10 @@ class DeviceCalibration(Calibration):
             drawn=max(0.0, step(1, temperature=1.0) - alone),
             verify=known.verify[: depth + 1],
             full_verify=known.full_verify[: depth + 1],
+            recorded=tuple(
+                RecordedCosts(each.slots, max(alone, step(each.slots)), each.verify[: depth + 1])
+                for each in known.recorded
+            ),
         )
         if known.far is None:
             return cost

@@ -174,8 +174,13 @@ def _cost_per_target_token(cost: RoundCosts, foreign: ForeignDraft | None) -> Ro
     if foreign is None or foreign.way == "shared":
         return cost
     ratio = foreign.ratio
-    far = None if cost.far is None else replace(cost.far, draft=cost.far.draft * ratio)
-    return replace(cost, draft=cost.draft * ratio, full_draft=cost.full_draft * ratio, far=far)
+    far = None if cost.far is None else _with_draft_times(cost.far, ratio)
+    return replace(_with_draft_times(cost, ratio), full_draft=cost.full_draft * ratio, far=far)
+
+
+def _with_draft_times(cost: RoundCosts, ratio: float) -> RoundCosts:
+    recorded = tuple(replace(each, draft=each.draft * ratio) for each in cost.recorded)
+    return replace(cost, draft=cost.draft * ratio, recorded=recorded)
 
 
 def drafter_for_heads(target: ModelRunner, folder: Path) -> tuple[Method, MedusaDrafter | EagleDrafter]:

@@ -56,6 +56,19 @@ def test_a_policy_that_does_not_draft_because_of_load_does_not_probe():
     assert next_length(good) > 0
 
 
+def test_a_choice_is_kept_only_while_nothing_that_it_depends_on_changes():
+    policy = AdaptiveLength(BUSY, prior=0.45)
+    alone = next_length(policy)
+    assert next_length(policy, drafting=8) == 0
+    assert next_length(policy) == alone
+    for _ in range(60):
+        learn(policy, 4, 4)
+    assert next_length(policy) > alone
+    far = RoundCosts(5.0, FLAT, context=4000)
+    longer = AdaptiveLength(RoundCosts(0.1, FLAT, far=far), prior=0.9)
+    assert next_length(longer, context=10) > next_length(longer, context=4000)
+
+
 def test_costly_drawing_shortens_sampled_drafts():
     cost = RoundCosts(0.1, FLAT, drawn=0.4, far=RoundCosts(0.1, FLAT, drawn=0.4, context=500))
     assert best_length(0.8, cost.sampled()) < best_length(0.8, cost)

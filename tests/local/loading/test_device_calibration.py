@@ -54,6 +54,11 @@ def test_costs_are_those_of_rounds_on_the_device(checkpoint, clock):
     assert cost.full_draft == pytest.approx(0.002 / unit)
     assert len(cost.verify) == 11
     assert (4, 4, "timed", False) in clock.rounds
+    assert [each.slots for each in cost.recorded] == [1, 4]
+    for each in cost.recorded:
+        assert each.draft == pytest.approx(0.002 / unit)
+        assert each.verify[4] == pytest.approx((0.01 + 0.0001 * 5 * each.slots) / unit)
+    assert cost.round(4, drafting=2) == cost.round(4, drafting=4), "two requests run in a round of four"
     assert [target.length(slot) for slot in range(4)] == [0] * 4
 
 
