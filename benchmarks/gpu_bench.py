@@ -148,6 +148,7 @@ class Bench:
     def policy(self) -> None:
         """Time draft lengths that follow measured costs and acceptance, relative to plain rounds."""
         slots = max(self.plan.batches)
+        self.decode(slots, 1, forget=True)  # frees all slots, which the calibration uses
         costs = DeviceCalibration(self.pair.target, slots).draft(self.pair.draft)
         drafter = DraftModel(self.pair.draft, self.config.vocab_size)
         own = DeviceSpeculator(self.pair.target, {"draft": drafter}, {"draft": costs})

@@ -19,8 +19,9 @@ from specclient.errors import EngineError
 from specclient_local.decoding.round_entry import RoundOutcome, RoundResult
 from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.draft_model import DraftModel
-from specclient_local.drafting.drafter import Drafter, DraftShape
+from specclient_local.drafting.drafter import Drafter, DraftShape, chain
 from specclient_local.drafting.eagle import EagleDrafter
+from specclient_local.drafting.length_policy import AdaptiveLength, CommonLength, RecentAcceptance
 from specclient_local.drafting.medusa import MedusaDrafter
 from specclient_local.drafting.policy_selection import DEFAULT_DRAFT_LENGTH
 from specclient_local.drafting.round_costs import RoundCosts
@@ -104,6 +105,8 @@ class DeviceSpeculator(Speculator):
         self.device_rounds = DeviceRounds(target, self._drafts)
         self._supported: dict[int, tuple[SamplingParams, bool]] = {}
         self._exact = target.dense.weights.embedding.dtype == torch.float32
+        self._common = {method: CommonLength() for method in self._drafts}
+        self._recent = {method: RecentAcceptance() for method in self._drafts}
 
     def round(self, sequences: Seq[Sequence]) -> list[RoundOutcome]:
         """Emit at least one token for each sequence; see :meth:`Speculator.round`."""
@@ -198,7 +201,10 @@ class DeviceSpeculator(Speculator):
         """
         able = [e for e in entries if e.drafter is not None and e.sequence.remaining > 1]
         by_method: dict[Method, list[tuple[_DeviceRoundEntry, DraftShape]]] = {}
+        alike = self._draft_alike(able, running)
         for entry in able:
+            if entry.sequence.id in alike:
+                continue
             shape = self._shape(entry.sequence, len(able), running - len(able))
             if len(shape):
                 by_method.setdefault(entry.sequence.method, []).append((entry, shape))
@@ -212,6 +218,32 @@ class DeviceSpeculator(Speculator):
             for (entry, _), tree in zip(own, trees, strict=True):
                 entry.tree, entry.depth = tree, len(tree)
         return entries
+
+    def _draft_alike(self, able: list[_DeviceRoundEntry], running: int) -> set[int]:
+        """Choose one length for the sequences that draft on the device and adapt; return their ids."""
+        found: set[int] = set()
+        for method, common in self._common.items():
+            own = [
+                (entry, policy)
+                for entry in able
+                if entry.sequence.method == method
+                and isinstance(policy := self._length_policies[entry.sequence.cache_slot], AdaptiveLength)
+            ]
+            if not own:
+                continue
+            policies = [policy for _, policy in own]
+            context = sum(len(entry.sequence.tokens) for entry, _ in own) // len(own)
+            length = common.next(policies, context, running - len(own))
+            for entry, _ in own:
+                sequence = entry.sequence
+                room = min(sequence.remaining - 1, self.target.context - len(sequence.tokens))
+                if length and room > 0:
+                    entry.depth = self._draft_depth(sequence, chain(min(length, room)))
+                found.add(sequence.id)
+        return found
+
+    def _recent_acceptance(self, method: Method) -> RecentAcceptance | None:
+        return self._recent.get(method)
 
     def _draft_depth(self, sequence: Sequence, shape: DraftShape) -> int:
         """Return how many tokens a draft on the device can draft, after it has read those it lacks."""

@@ -26,7 +26,7 @@ from specclient_local.decoding.verify import AcceptedPath, verify
 from specclient_local.drafting.best_shape import RoundLoad
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.drafting.drafter import Drafter, DraftShape, UnionShape, chain, clip_shape
-from specclient_local.drafting.length_policy import LengthPolicy
+from specclient_local.drafting.length_policy import LengthPolicy, RecentAcceptance
 from specclient_local.drafting.modelless import MODELLESS_DRAFTERS
 from specclient_local.drafting.policy_selection import length_policy_for, requested_shape
 from specclient_local.drafting.round_costs import RoundCosts
@@ -102,9 +102,17 @@ class Speculator:
         ready = drafter.begin(sequence) and ready
         if ready:
             self._length_policies[sequence.cache_slot] = length_policy_for(
-                sequence, drafter, self._costs.get(sequence.method), trees=self._grows_trees(sequence)
+                sequence,
+                drafter,
+                self._costs.get(sequence.method),
+                trees=self._grows_trees(sequence),
+                recent=self._recent_acceptance(sequence.method),
             )
         return ready
+
+    def _recent_acceptance(self, method: Method) -> RecentAcceptance | None:  # noqa: ARG002 - for subclasses
+        """Return the acceptance of a method's earlier drafts, from which a request's own estimate begins."""
+        return None
 
     def _grows_trees(self, sequence: Sequence) -> bool:  # noqa: ARG002 - for subclasses
         """Return whether a sequence's rounds can verify trees."""

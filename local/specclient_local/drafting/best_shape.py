@@ -10,6 +10,7 @@ of which is accepted with probability Î² after the earlier ones were rejected, Î
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -70,6 +71,27 @@ def best_length(
         for k in range(min(len(cost.verify), most + 1))
     ]
     return speed.index(max(speed))
+
+
+def best_common_length(alphas: Sequence[float], cost: RoundCosts, others: int = 0) -> int:
+    """Return the K with the most tokens per cost in a round whose requests all have K drafted tokens.
+
+    In a recorded round all slots have as many rows as the longest draft, so a shorter one saves nothing.
+
+    Args:
+        alphas: for each request that may draft, the probability that a drafted token is accepted.
+        cost: measured costs.
+        others: sequences of the round that do not draft.
+    """
+    reached, tokens = [1.0] * len(alphas), float(len(alphas) + others)
+    best, fastest = 0, tokens / cost.round(0, len(alphas), others)
+    for length in range(1, min(len(cost.verify), MAX_DRAFT_LENGTH + 1)):
+        reached = [alpha * before for alpha, before in zip(alphas, reached, strict=True)]
+        tokens += sum(reached)
+        speed = tokens / cost.round(length, len(alphas), others)
+        if speed > fastest:
+            best, fastest = length, speed
+    return best
 
 
 def _trees() -> list[TreeWidths]:

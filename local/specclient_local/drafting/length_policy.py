@@ -6,11 +6,13 @@ that is best at that acceptance (:mod:`specclient_local.drafting.best_shape`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
 from specclient_local.drafting.best_shape import (
     RoundLoad,
+    best_common_length,
     cached_best_length,
     cached_best_widths,
     rounded_acceptance,
@@ -44,6 +46,30 @@ ASSUMED_COSTS = RoundCosts(0.0, tuple(1.0 + 0.05 * k for k in range(MAX_PREDICTE
 """Costs of free drafts where measurements must not be used: each row costs a twentieth of a plain step."""
 
 
+class RecentAcceptance:
+    """The mean acceptance of a method's latest drafts, of all requests: the prior of the next request.
+
+    It is not below ``LEAST``, so that requests after some whose drafts were rejected still try their own
+    where that costs little.
+    """
+
+    LEAST = 0.4
+    _DECAY = 0.998
+
+    def __init__(self, prior: float = 0.7, weight: float = 16.0) -> None:
+        self._accepted, self._tried = prior * weight, weight
+
+    @property
+    def prior(self) -> float:
+        """The prior of a request that begins now."""
+        return max(self.LEAST, self._accepted / self._tried)
+
+    def add(self, accepted: int, tried: int) -> None:
+        """Add the observations of a draft."""
+        self._accepted = self._accepted * self._DECAY + accepted
+        self._tried = self._tried * self._DECAY + tried
+
+
 class LengthPolicy(Protocol):
     """Chooses a request's draft shapes from the acceptance of its earlier drafts."""
 
@@ -67,12 +93,20 @@ class AdaptiveLength:
         prior: α before any observation, worth ``weight`` observations.
         weight: number of observations that the prior counts as.
         widths: whether to draft siblings where they pay off; if not, α counts any node at a position.
+        recent: gives the prior instead, and gets the observations of α.
     """
 
     def __init__(
-        self, cost: RoundCosts, prior: float = 0.7, weight: float = 4.0, *, widths: bool = False
+        self,
+        cost: RoundCosts,
+        prior: float = 0.7,
+        weight: float = 4.0,
+        *,
+        widths: bool = False,
+        recent: RecentAcceptance | None = None,
     ) -> None:
-        self._cost = cost
+        self._cost, self._recent = cost, recent
+        prior = prior if recent is None else recent.prior
         self._accepted, self._tried = prior * weight, weight
         self._later, self._later_tried = 0.25 * weight, weight
         self._widths = widths
@@ -84,6 +118,10 @@ class AdaptiveLength:
     def alpha(self) -> float:
         """Estimated probability that the first node at a position is accepted."""
         return self._accepted / self._tried
+
+    def cost_at(self, context: int) -> RoundCosts:
+        """Return the measured costs with so many tokens before the draft."""
+        return self._cost.at(context)
 
     @property
     def beta(self) -> float:
@@ -130,9 +168,35 @@ class AdaptiveLength:
                 later_tried += (len(siblings) - 1) if kept is None else kept
         self._accepted = self._accepted * _DECAY + first
         self._tried = self._tried * _DECAY + tried
+        if self._recent is not None:
+            self._recent.add(first, tried)
         if later_tried:
             self._later = self._later * _DECAY + later
             self._later_tried = self._later_tried * _DECAY + later_tried
+
+
+class CommonLength:
+    """Chooses one length for all requests of a recorded round, whose slots all have as many rows."""
+
+    def __init__(self) -> None:
+        self._idle = 0
+
+    def next(self, policies: Sequence[AdaptiveLength], context: int, others: int) -> int:
+        """Return the number of tokens to draft.
+
+        While drafting does not pay off, all requests probe a short draft in the same round now and then; if
+        each chose a round of its own, hardly any round would be without drafts.
+
+        Args:
+            policies: of the requests that may draft, at least one.
+            context: the mean number of tokens before the drafts.
+            others: sequences of the round that do not draft.
+        """
+        best = best_common_length([each.alpha for each in policies], policies[0].cost_at(context), others)
+        if best:
+            return best
+        self._idle += 1
+        return _PROBE_LENGTH if self._idle % _PROBE_EVERY == 0 else 0
 
 
 class FixedLength:

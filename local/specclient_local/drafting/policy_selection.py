@@ -9,6 +9,7 @@ from specclient_local.drafting.length_policy import (
     DrafterChosenLength,
     FixedLength,
     LengthPolicy,
+    RecentAcceptance,
     StepLength,
     UnionLength,
 )
@@ -24,7 +25,12 @@ because its levels need no further passes."""
 
 
 def length_policy_for(
-    sequence: Sequence, drafter: Drafter, costs: RoundCosts | None, *, trees: bool = True
+    sequence: Sequence,
+    drafter: Drafter,
+    costs: RoundCosts | None,
+    *,
+    trees: bool = True,
+    recent: RecentAcceptance | None = None,
 ) -> LengthPolicy:
     """Return the length policy of a request.
 
@@ -37,6 +43,7 @@ def length_policy_for(
         drafter: the drafter of its method.
         costs: measured costs of that method's rounds, if known.
         trees: whether the rounds can verify trees.
+        recent: the acceptance of the method's earlier drafts; None to assume a prior.
     """
     params = sequence.params
     if isinstance(params.draft_length, int):
@@ -50,7 +57,9 @@ def length_policy_for(
     if drafter.length == "own":
         return DrafterChosenLength(costs)
     widths = trees and params.draft_tree is None and drafter.adaptive_trees
-    models = FixedLength(_default_length(params)) if costs is None else AdaptiveLength(costs, widths=widths)
+    models: LengthPolicy = FixedLength(_default_length(params))
+    if costs is not None:
+        models = AdaptiveLength(costs, widths=widths, recent=recent)
     if isinstance(drafter, UnionDrafter):
         return UnionLength(models, len(drafter.models), DrafterChosenLength(costs))
     return models

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from specclient_local.drafting.best_shape import RoundLoad, best_length
+from specclient_local.drafting.best_shape import RoundLoad, best_common_length, best_length
 from specclient_local.drafting.draft_model import DraftModel
-from specclient_local.drafting.length_policy import AdaptiveLength, StepLength
+from specclient_local.drafting.length_policy import (
+    AdaptiveLength,
+    CommonLength,
+    RecentAcceptance,
+    StepLength,
+)
 from specclient_local.drafting.policy_selection import length_policy_for
-from specclient_local.drafting.round_costs import RoundCosts
+from specclient_local.drafting.round_costs import RecordedCosts, RoundCosts
 from specclient_local.request.token_tree import ROOT, TokenTree
 from tiny_models import sequence
 
@@ -67,6 +72,49 @@ def test_a_choice_is_kept_only_while_nothing_that_it_depends_on_changes():
     far = RoundCosts(5.0, FLAT, context=4000)
     longer = AdaptiveLength(RoundCosts(0.1, FLAT, far=far), prior=0.9)
     assert next_length(longer, context=10) > next_length(longer, context=4000)
+
+
+RECORDED = RoundCosts(
+    0.1,
+    FLAT,
+    recorded=(
+        RecordedCosts(1, 0.1, FLAT),
+        RecordedCosts(64, 0.2, tuple(1.2 + 0.25 * k for k in range(9))),
+    ),
+)
+
+
+def test_a_common_length_has_most_tokens_of_all_requests_per_cost():
+    assert best_common_length([0.7], RECORDED) == best_length(0.7, RECORDED)
+    assert best_common_length([0.3] * 64, RECORDED) == 0
+    alike = best_common_length([0.7] * 64, RECORDED)
+    assert alike == best_length(0.7, RECORDED, 64) > 0
+    assert best_common_length([0.9] * 32 + [0.3] * 32, RECORDED) > 0, "those that gain pay for the others"
+    assert best_common_length([0.7] * 8, RECORDED, others=56) == 0
+
+
+def test_requests_without_drafts_probe_in_the_same_round():
+    common = CommonLength()
+    policies = [AdaptiveLength(RECORDED, prior=0.2) for _ in range(64)]
+    lengths = [common.next(policies, 100, 0) for _ in range(32)]
+    assert (lengths.count(0), lengths.count(2)) == (30, 2)
+    for policy in policies:
+        for _ in range(20):
+            learn(policy, 2, 2)
+    assert common.next(policies, 100, 0) > 2
+
+
+def test_a_requests_prior_is_the_acceptance_of_recent_drafts():
+    recent = RecentAcceptance()
+    first = AdaptiveLength(RECORDED, recent=recent)
+    assert first.alpha == 0.7
+    for _ in range(400):
+        learn(first, 2, 2)
+    second = AdaptiveLength(RECORDED, recent=recent)
+    assert second.alpha == recent.prior > 0.95
+    for _ in range(2000):
+        learn(second, 2, 0)
+    assert AdaptiveLength(RECORDED, recent=recent).alpha == RecentAcceptance.LEAST
 
 
 def test_costly_drawing_shortens_sampled_drafts():

@@ -75,7 +75,7 @@ def test_a_quantised_model_equals_one_with_rounded_weights(checkpoint, name):
             module.weight = torch.nn.Parameter(rounded(module.weight.detach()))
     ids = torch.randint(0, 300, (24,), generator=torch.Generator().manual_seed(3)).tolist()
     expected = model(torch.tensor([ids])).logits[0]
-    runner = load_model(folder, ModelPlacement(quantize="int8"), slots=1, context=64)
+    runner = load_model(folder, ModelPlacement(device="cpu", quantize="int8"), slots=1, context=64)
     together = runner.score(0, ids[:16], TokenTree.chain(ids[16:]))
     torch.testing.assert_close(together, expected[15:], atol=1e-4, rtol=0)
     runner.truncate(0, 16)
@@ -160,7 +160,7 @@ def test_quantisation_unsupported_by_the_device_is_rejected_with_advice(checkpoi
         with pytest.raises(
             ConfigurationError, match=f"quantize is '{kind}', which cpu does not support; int8 .* CUDA"
         ):
-            load(checkpoint(), quantize=kind)
+            load(checkpoint(), quantize=kind, device="cpu")
 
 
 def test_without_torchao_the_error_names_the_extra_to_install(monkeypatch):

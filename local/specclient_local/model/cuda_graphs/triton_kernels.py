@@ -1,6 +1,6 @@
 """Triton kernels of a layer's operations between matrix products; ``triton_ops`` launches them.
 
-Triton is imported here alone, because it is installed with CUDA builds of torch only.
+Triton is imported in modules of kernels alone, because it is installed with CUDA builds of torch only.
 """
 
 from __future__ import annotations
@@ -274,52 +274,6 @@ def product_kernel(
     total = total * tl.load(scale + columns, mask=columns < outputs, other=0.0).to(tl.float32)[None, :]
     at = (split * rows + index)[:, None].to(tl.int64) * outputs + columns[None, :]
     tl.store(out + at, total.to(out.dtype.element_ty), mask=in_rows & (columns < outputs)[None, :])
-
-
-@triton.jit
-def int4_product_kernel(
-    x: tl.tensor,
-    weight: tl.tensor,
-    scale: tl.tensor,
-    out: tl.tensor,
-    rows: tl.tensor,
-    outputs: tl.tensor,
-    width: tl.tensor,
-    pairs: tl.tensor,
-    part: tl.tensor,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    GROUP: tl.constexpr,
-) -> None:
-    """Multiply a tile of bfloat16 rows by a part of an int4 weight, and write that part's sums.
-
-    A step reads the bytes of two groups of weights (see ``int4_weights``). ``0x4300 | n`` are the bits of
-    128 + n in bfloat16, so a number is widened without a conversion.
-    """
-    columns = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    split = tl.program_id(1)
-    index = tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)
-    steps = tl.arange(0, GROUP)
-    in_rows = (index < rows)[:, None]
-    in_columns = columns < outputs
-    left = x + index[:, None].to(tl.int64) * width + steps[None, :]
-    right = weight + columns[:, None].to(tl.int64) * (pairs * GROUP) + steps[None, :]
-    total = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-    begin = split * part
-    for pair in range(begin, tl.minimum(begin + part, pairs)):
-        first = pair * 2 * GROUP
-        numbers = tl.load(right + pair * GROUP, mask=in_columns[:, None], other=0)
-        low = ((numbers & 15).to(tl.int16) | 0x4300).to(tl.bfloat16, bitcast=True) - 136.0
-        high = ((numbers >> 4).to(tl.int16) | 0x4300).to(tl.bfloat16, bitcast=True) - 136.0
-        a = tl.load(left + first, mask=in_rows & (steps < width - first)[None, :], other=0.0)
-        b = tl.load(left + first + GROUP, mask=in_rows & (steps < width - first - GROUP)[None, :], other=0.0)
-        scales = scale + 2 * pair * outputs + columns
-        low_scale = tl.load(scales, mask=in_columns, other=0.0).to(tl.float32)
-        high_scale = tl.load(scales + outputs, mask=in_columns, other=0.0).to(tl.float32)
-        total += tl.dot(a, tl.trans(low.to(tl.bfloat16))) * low_scale[None, :]
-        total += tl.dot(b, tl.trans(high.to(tl.bfloat16))) * high_scale[None, :]
-    at = (split * rows + index)[:, None].to(tl.int64) * outputs + columns[None, :]
-    tl.store(out + at, total.to(out.dtype.element_ty), mask=in_rows & in_columns[None, :])
 
 
 @triton.jit

@@ -58,8 +58,11 @@ _WIDE = 8192
 _INT4_ROWS = 64
 """Rows of a tile of a product with an int4 weight; each tile widens the weight again."""
 
-_INT4_OUTPUTS, _INT4_WARPS, _INT4_STAGES, _INT4_PROGRAMS = 32, 4, 4, 512
-"""Outputs of a tile, its warps, steps that are loaded ahead, and programs of such a product."""
+_INT4_OUTPUTS, _INT4_WARPS, _INT4_STAGES = 64, 4, 3
+"""Outputs of a tile, its warps, and steps that are loaded ahead."""
+
+_INT4_PROGRAMS, _INT4_WIDE_PROGRAMS = 512, 256
+"""Programs of a product with an int4 weight, with the least and with more rows in a tile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +105,13 @@ class TritonOps:
 
     def __init__(self) -> None:
         from specclient_local.model.cuda_graphs import (  # noqa: PLC0415 - need triton
+            triton_int4,
             triton_kernels,
             triton_sampling,
         )
 
         self._kernels, self._sampling, self._torch = triton_kernels, triton_sampling, TorchOps()
+        self._int4 = triton_int4
 
     def add_norm(self, x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         """See :class:`DeviceOps`."""
@@ -271,10 +276,11 @@ class TritonOps:
         pairs = weight.qdata.shape[1] // GROUP
         tile = max(_LEAST, min(_INT4_ROWS, _power(count)))
         tiles, programs = -(-count // tile), -(-outputs // _INT4_OUTPUTS)
-        splits = min(pairs, max(1, _INT4_PROGRAMS // (programs * tiles)))
+        wanted = _INT4_PROGRAMS if tile == _LEAST else _INT4_WIDE_PROGRAMS
+        splits = min(pairs, max(1, wanted // (programs * tiles)))
         dtype = x.dtype if splits == 1 else torch.float32
         out = torch.empty((splits, count, outputs), dtype=dtype, device=x.device)
-        self._kernels.int4_product_kernel[(programs, splits, tiles)](
+        self._int4.int4_product_kernel[(programs, splits, tiles)](
             x,
             weight.qdata,
             weight.scale,
@@ -287,6 +293,7 @@ class TritonOps:
             BLOCK_M=tile,
             BLOCK_N=_INT4_OUTPUTS,
             GROUP=GROUP,
+            WEIGHT_LEFT=tile > _LEAST,
             num_warps=_INT4_WARPS,
             num_stages=_INT4_STAGES,
         )

@@ -6,6 +6,7 @@ import pytest
 
 triton = pytest.importorskip("triton")
 
+from specclient_local.model.cuda_graphs import triton_int4 as int4  # noqa: E402
 from specclient_local.model.cuda_graphs import triton_kernels as kernels  # noqa: E402
 from specclient_local.model.cuda_graphs import triton_sampling as sampling  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
@@ -46,8 +47,13 @@ CASES = {
         {"weight": "*i8"},
     ),
     "int4_product": (
-        kernels.int4_product_kernel,
-        {"BLOCK_M": 16, "BLOCK_N": 32, "GROUP": 128},
+        int4.int4_product_kernel,
+        {"BLOCK_M": 16, "BLOCK_N": 64, "GROUP": 128, "WEIGHT_LEFT": False},
+        {"weight": "*u8", "scale": "*bf16"},
+    ),
+    "int4_product_of_many_rows": (
+        int4.int4_product_kernel,
+        {"BLOCK_M": 64, "BLOCK_N": 64, "GROUP": 128, "WEIGHT_LEFT": True},
         {"weight": "*u8", "scale": "*bf16"},
     ),
     "fp8_rows": (
