@@ -44,6 +44,8 @@ Observer = Callable[[Call], Awaitable[None] | None]
 
 #: The kind of requests to methods without a model, besides those of :meth:`Router.kind`.
 _NO_MODEL = ""
+#: The mark of records that can be written although no call was sent; no provider has this name.
+_RECORDS = " records"
 
 
 class RecordingOptions(TypedDict, total=False):
@@ -239,6 +241,11 @@ class RecordedCalls:
         call = record.close(error)
         if subcall is not None:
             call = subcall.finish(call, error)
+        await self.report(call)
+        return call
+
+    async def report(self, call: Call) -> None:
+        """Give a finished call to the observers, even if the caller has been cancelled."""
         waiting = [rest for observe in self.observers if (rest := _observed(observe, call)) is not None]
         if waiting:
             with cancel_shield():
@@ -247,7 +254,6 @@ class RecordedCalls:
                         await rest
                     except Exception:  # noqa: BLE001 - as in `_observed`
                         _log.exception(_NOT_RECORDED)
-        return call
 
     # Preparation, once for each kind of request
 
@@ -257,6 +263,16 @@ class RecordedCalls:
             await run_in_thread(lambda: self._warm_up(kind))
         if kind == AUTO and self._on_routed_call is not None:
             self._on_routed_call(self.router, self.transport)
+
+    async def ensure_recording(self) -> None:
+        """Prepare what the observers write to, before the first call that is recorded but not sent."""
+        if not self._warm:
+            await run_in_thread(self._prepare_recording)
+
+    def _prepare_recording(self) -> None:
+        with self._warm_lock, import_lock:
+            self._prepare()
+            self._warm.add(_RECORDS)
 
     async def ensure_transport(self) -> None:
         """Import the HTTP library before the first request to a method without a model."""
