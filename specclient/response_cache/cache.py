@@ -195,7 +195,7 @@ class ResponseCache:
                 store = self._store
                 if store is None:
                     with import_lock:  # the store of a server is imported
-                        store = self._store = answer_store(self._setting, self.limits)
+                        store = self._store = answer_store(self._setting, self.limits, self._now)
         if store.threads > 1:
             return work(store)
         with self._turn:
