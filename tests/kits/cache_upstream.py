@@ -1,4 +1,4 @@
-"""An OpenAI-compatible upstream for tests of the response cache: each answer has the number of its request."""
+"""An OpenAI-compatible upstream for tests of the response cache: answers have the number of their request."""
 
 from __future__ import annotations
 
