@@ -6,17 +6,16 @@ A store that fails, or does not answer in time, is reported once in the log and 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from specclient.errors import ConfigurationError
 from specclient.response_cache.location import answer_store
 from specclient.response_cache.store import CACHE_HINT, AnswerStore, NewAnswer
+from specclient.response_cache.threads import StoreThreads
 from specclient.runtime.forks import import_lock, register_fork_reset
 from specclient.runtime.time_limit import TimeLimit
 from specclient.types.cache_options import CacheLimits
@@ -31,8 +30,6 @@ T = TypeVar("T")
 PATIENCE_S = 2.5
 #: Seconds for which a store that has failed is left alone.
 RETRY_S = 10.0
-#: Threads that use a store; one at a time uses a file.
-_THREADS = 4
 #: Used answers that are noted until the next one is stored.
 _MOST_USED = 4096
 
@@ -76,9 +73,10 @@ class ResponseCache:
         register_fork_reset(self)
 
     def _reset(self) -> None:
-        self._lock = threading.Lock()  # guards the making of store and threads
-        self._turn = threading.Lock()  # held while a file is used
-        self._threads: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()  # guards the making of the store
+        self._threads = StoreThreads(self._close_store)
+        if self._store is not None:
+            self._threads.most = self._store.threads
         self._used: dict[str, int] = {}
 
     def reset_after_fork(self) -> None:
@@ -136,7 +134,7 @@ class ResponseCache:
                 self.location,
                 reason,
             )
-        self._submit(lambda store: store.remove(key))
+        self._threads.begin(lambda: self._opened().remove(key))
 
     @property
     def location(self) -> str:
@@ -145,13 +143,12 @@ class ResponseCache:
 
     def close(self) -> None:
         """Close the connections; a later use opens them again."""
-        with self._lock:
-            threads, self._threads = self._threads, None
-        if threads is not None:
-            threads.shutdown(wait=True)
+        self._threads.close()
+        self._close_store()
+
+    def _close_store(self) -> None:
         if self._store is not None:
-            with self._turn:
-                self._store.close()
+            self._store.close()
 
     async def _run(self, work: Callable[[AnswerStore], T]) -> T | None:
         """Return the result of ``work`` in a thread; None if the store fails, or is left alone."""
@@ -159,12 +156,13 @@ class ResponseCache:
             if self._clock() < self._rests_until:
                 return None
             self._rests_until = None
-        job = self._submit(work)
-        if job is None:
+        try:
+            found = self._threads.run(lambda: work(self._store or self._opened()))
+        except RuntimeError:  # no thread starts at the interpreter's exit
             return None
         try:
             with TimeLimit(self._patience_s):
-                return await asyncio.wrap_future(job)
+                return await found
         except TimeoutError:
             trouble = f"the response cache {self.location} has not answered for {self._patience_s:g} s"
             trouble = f"{trouble}; {CACHE_HINT}"
@@ -178,25 +176,11 @@ class ResponseCache:
             _log.warning("%s. Calls go on without the cache; further failures are not logged", trouble)
         return None
 
-    def _submit(self, work: Callable[[AnswerStore], T]) -> Future[T] | None:
-        """Begin ``work`` in a thread; return None at the interpreter's exit, when no thread starts."""
+    def _opened(self) -> AnswerStore:
+        """Return the store; made on first use, in a thread, as that of a server is imported."""
         with self._lock:
-            if self._threads is None:
-                self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="specclient-cache")
-            try:
-                return self._threads.submit(self._work, work)
-            except RuntimeError:
-                return None
-
-    def _work(self, work: Callable[[AnswerStore], T]) -> T:
-        store = self._store
-        if store is None:
-            with self._turn:
-                store = self._store
-                if store is None:
-                    with import_lock:  # the store of a server is imported
-                        store = self._store = answer_store(self._setting, self.limits, self._now)
-        if store.threads > 1:
-            return work(store)
-        with self._turn:
-            return work(store)
+            if self._store is None:
+                with import_lock:
+                    self._store = answer_store(self._setting, self.limits, self._now)
+                self._threads.most = self._store.threads
+            return self._store

@@ -60,7 +60,7 @@ class _KeyedCall:
     """A call that the cache may answer.
 
     Attributes:
-        request: the request, for the pipeline without the cache.
+        request: the request.
         key: its key.
         decision: the route of a named model; None for a routed call.
         max_age_s: the maximum age of an answer; None for that of the configuration.
@@ -98,9 +98,9 @@ class CachedCalls:
             options: those of the call.
             serve: makes the call without the cache.
         """
-        request, call = await self._keyed(request, options)
+        call = await self._keyed(request, options)
         if call is None:
-            return await serve(request)
+            return await serve(_uncached(request))
         flight, outcome = await self._joined(call)
         if outcome is LEADS:
             return await self._lead(call, flight, serve)
@@ -112,9 +112,9 @@ class CachedCalls:
 
     async def stream(self, request: Request, options: CacheOptions, serve: _ServeStream) -> AsyncStream[Any]:
         """Serve a request as a stream; see :meth:`execute`."""
-        request, call = await self._keyed(request, options)
+        call = await self._keyed(request, options)
         if call is None:
-            return await serve(request)
+            return await serve(_uncached(request))
         flight, outcome = await self._joined(call)
         if outcome is LEADS:
             return await self._lead_stream(call, flight, serve)
@@ -126,17 +126,16 @@ class CachedCalls:
 
     # Before the call
 
-    async def _keyed(self, request: Request, options: CacheOptions) -> tuple[Request, _KeyedCall | None]:
-        """Return a request for the pipeline without the cache, and the call; None if it must be made.
+    async def _keyed(self, request: Request, options: CacheOptions) -> _KeyedCall | None:
+        """Return a call with its key; None for one that the cache may not answer.
 
         Raises:
             NotFoundError: the model's provider is unknown, or the request may not be sent there.
         """
         begun_s = self._clock()
-        plain = replaced(request, options=replaced(request.options, cache=False))
         may_be_random = self._cache.random if options.random is None else options.random
         if not self._cache.enabled or not is_cacheable(request) or (not may_be_random and is_random(request)):
-            return plain, None
+            return None
         router, permit = self._pipeline.router, request.options.permit
         decision = router.named(request)
         is_ready = True
@@ -157,9 +156,9 @@ class CachedCalls:
             else:  # it reads files
                 key = await run_in_thread(digest)
         except UnkeyableError:
-            return plain, None
-        return plain, _KeyedCall(
-            request=plain, key=key, decision=decision, max_age_s=options.max_age_s, begun_s=begun_s
+            return None
+        return _KeyedCall(
+            request=request, key=key, decision=decision, max_age_s=options.max_age_s, begun_s=begun_s
         )
 
     async def _joined(self, call: _KeyedCall) -> tuple[Flight, FlightOutcome]:
@@ -173,7 +172,8 @@ class CachedCalls:
             DeadlineExceededError: no time is left.
         """
         waited_s = self._clock() - call.begun_s
-        return with_remaining_deadline(call.request, waited_s, spent_on="waiting for an equal call in flight")
+        request = _uncached(call.request)
+        return with_remaining_deadline(request, waited_s, spent_on="waiting for an equal call in flight")
 
     def _answer(self, call: _KeyedCall, body: bytes | str | None) -> CachedAnswer | None:
         """Return an answer as it was kept; None for none, and for one that is damaged."""
@@ -196,7 +196,7 @@ class CachedCalls:
             if result is not None and body is not None:
                 self._flights.publish(flight, body)
             else:
-                result = await serve(call.request)
+                result = await serve(_uncached(call.request))
                 await self._keep(call, flight, whole_answer(call.request, result, self._cache.now_ms()))
         except BaseException as error:
             self._end_failed(flight, error)
@@ -214,7 +214,7 @@ class CachedCalls:
                 self._flights.publish(flight, body)
                 self._flights.land(flight)
                 return hit
-            stream = await serve(call.request)
+            stream = await serve(_uncached(call.request))
         except BaseException as error:
             self._end_failed(flight, error)
             raise
@@ -261,6 +261,11 @@ class CachedCalls:
             body = answer.encode()
             self._flights.publish(flight, body)
             await self._cache.keep(call.key, body, answer.made_ms)
+
+
+def _uncached(request: Request) -> Request:
+    """Return a request for the pipeline without the cache."""
+    return replaced(request, options=replaced(request.options, cache=False))
 
 
 def _patience_s(request: Request) -> float:

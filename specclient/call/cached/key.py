@@ -139,24 +139,25 @@ def request_digest(
         UnkeyableError: a parameter has no fixed JSON form.
     """
     options = request.options
-    digest = hashlib.sha256()
     native = options.native
     is_native = native is not None and native.translation is request.params
-    for part in (
+    parts = [
         (_VERSION, owner, request.method.name, request.stream, options.drop_params),
         _destination(request, decision, router, marks),
         repr(request.strategy),
         _headers(options.headers),
-        {name: options.query[name] for name in sorted(options.query)},
+        sorted(options.query.items()),
         # A provider of the dialect gets the request as it was written, which the translation may simplify.
         (native.dialect, _of_answer(native.body), _headers(native.headers), native.query)
         if native is not None and is_native
         else None,
         *_params(request),
-    ):
-        digest.update(_json(part))
-        digest.update(b"\0")
-    return digest.hexdigest()
+    ]
+    try:
+        text = encode_in_slices(_ENCODER, parts)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UnkeyableError(str(error)) from None
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _destination(request: Request, decision: Decision | None, router: Router, marks: DestinationMarks) -> Any:
@@ -209,13 +210,6 @@ def _headers(headers: Mapping[str, Any]) -> list[tuple[str, str | None]]:
         for name, value in headers.items()
         if name.lower() not in HEADERS_LEFT_OUT
     )
-
-
-def _json(value: Any) -> bytes:
-    try:
-        return encode_in_slices(_ENCODER, value).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise UnkeyableError(str(error)) from None
 
 
 def _plain(value: Any) -> Any:

@@ -115,7 +115,7 @@ async def test_a_store_that_does_not_answer_is_not_waited_for(file: str, caplog:
     cache = ResponseCache(file, CacheLimits(), patience_s=0.05)
     await cache.keep("a", b"x", cache.now_ms())
     go_on = threading.Event()
-    assert cache._submit(lambda _: go_on.wait(20)) is not None  # it holds the only turn of the file
+    cache._threads.begin(lambda: go_on.wait(20))  # in the only thread that uses the file
     assert await cache.find("a") is None
     assert "has not answered for 0.05 s" in warnings(caplog)[0]
     go_on.set()
