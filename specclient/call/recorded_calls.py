@@ -44,8 +44,9 @@ Observer = Callable[[Call], Awaitable[None] | None]
 
 #: The kind of requests to methods without a model, besides those of :meth:`Router.kind`.
 _NO_MODEL = ""
-#: The mark of records that can be written although no call was sent; no provider has this name.
-_RECORDS = " records"
+#: The kind of calls that are recorded but not sent; no provider has this name.
+_NOT_SENT = " not sent"
+_UNMETERED = frozenset({_NO_MODEL})
 
 
 class RecordingOptions(TypedDict, total=False):
@@ -266,13 +267,13 @@ class RecordedCalls:
 
     async def ensure_recording(self) -> None:
         """Prepare what the observers write to, before the first call that is recorded but not sent."""
-        if not self._warm:
+        if self._warm <= _UNMETERED:
             await run_in_thread(self._prepare_recording)
 
     def _prepare_recording(self) -> None:
         with self._warm_lock, import_lock:
             self._prepare()
-            self._warm.add(_RECORDS)
+            self._warm.add(_NOT_SENT)
 
     async def ensure_transport(self) -> None:
         """Import the HTTP library before the first request to a method without a model."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -16,6 +17,7 @@ from specclient.call.result import CallResult
 from specclient.call.stream import AsyncStream
 from specclient.errors import APIError
 from specclient.response_cache.answer import CachedAnswer
+from specclient.runtime.forks import import_lock
 from specclient.types.call import Call, CallStatus
 from specclient.types.request import Request
 from specclient.types.route import Candidate, Decision
@@ -62,7 +64,7 @@ class Hits:
             return None
         await self._prepare()
         call = self._record(request, answer, decision, begun_s, "ok")
-        await self._report(call)
+        await self._ended(request, call)
         result.value.attach_meta(call)
         return result
 
@@ -79,10 +81,18 @@ class Hits:
         def record(status: CallStatus) -> Call:
             return self._record(request, answer, decision, begun_s, status)
 
-        replay = _CachedStream(chunks, record, self._report)
+        replay = _CachedStream(chunks, record, lambda call: self._ended(request, call))
         stream = await started(replay.batches(), replay.meta)
         stream.cached = True
         return stream
+
+    async def _ended(self, request: Request, call: Call) -> None:
+        if "opentelemetry.trace" in sys.modules:
+            with import_lock:
+                from specclient.call.tracing import note_hit  # noqa: PLC0415 - only in programs that trace
+
+            note_hit(request, call)
+        await self._report(call)
 
     def _record(
         self,

@@ -115,6 +115,20 @@ def test_the_record_of_a_hit_is_in_the_extension(open_server):
     assert json.loads(streamed[1].removeprefix(b"data: "))["specclient"]["cached"] is True
 
 
+def test_metrics_count_hits_and_what_they_saved(open_server):
+    served = open_server()
+    for _ in range(3):
+        ask(served)
+    lines = httpx.get(f"{served.url}/metrics", trust_env=False).text.splitlines()
+    values = dict(line.rsplit(" ", 1) for line in lines if line.startswith("specclient:"))
+    label = '{model_name="mine/m-large"}'
+    assert values[f"specclient:response_cache_hits_total{label}"] == "2.0"
+    assert float(values[f"specclient:response_cache_saved_dollars_total{label}"]) == pytest.approx(44e-6)
+    assert values[f'specclient:calls_total{label[:-1]},status="ok"}}'] == "3.0"
+    assert values[f"specclient:prompt_tokens_total{label}"] == "3.0"
+    assert values[f"specclient:generation_tokens_total{label}"] == "2.0"
+
+
 def test_answers_are_private_to_a_key(open_server, upstream):
     server = open_server(keys=True, enabled=True)
     alice, bob = server.make("alice"), server.make("bob")
