@@ -50,11 +50,10 @@ HEADERS_LEFT_OUT = frozenset(
         "traceparent",  # the caller's trace
         "tracestate",
         "user-agent",  # names the program
-        "x-stainless-helper-method",  # names the method of the program
-        "x-stainless-retry-count",  # counts attempts
-        "x-stainless-timeout",  # a time limit
     }
 )
+#: Beginnings of such headers: those that name the caller's library, platform and attempt, and our own.
+_PREFIXES_LEFT_OUT = ("x-stainless-", "x-specclient-")
 # Options of a call that are not a part of the key: timeout, max_retries, follow_redirects and deadline_s
 # limit or repeat the attempts; tags and session are labels; the permit is checked before; aliases are
 # resolved in the route; written is the same body, and keeps_received the form in which chunks are held.
@@ -139,13 +138,14 @@ def request_digest(
         UnkeyableError: a parameter has no fixed JSON form.
     """
     options = request.options
-    native = options.native
+    native, origin = options.native, options.origin
     is_native = native is not None and native.translation is request.params
     parts = [
         (_VERSION, owner, request.method.name, request.stream, options.drop_params),
         _destination(request, decision, router, marks),
         repr(request.strategy),
         _headers(options.headers),
+        None if origin is None else (origin.provider, _headers(origin.headers)),
         sorted(options.query.items()),
         # A provider of the dialect gets the request as it was written, which the translation may simplify.
         (native.dialect, _of_answer(native.body), _headers(native.headers), native.query)
@@ -208,7 +208,7 @@ def _headers(headers: Mapping[str, Any]) -> list[tuple[str, str | None]]:
     return sorted(
         (name.lower(), str(value) if value is not None and is_given(value) else None)
         for name, value in headers.items()
-        if name.lower() not in HEADERS_LEFT_OUT
+        if not (name.lower() in HEADERS_LEFT_OUT or name.lower().startswith(_PREFIXES_LEFT_OUT))
     )
 
 

@@ -21,7 +21,7 @@ from specclient.config import Settings
 from specclient.types.chat.chat_completion_message import ChatCompletionMessage
 from specclient.types.inference_methods import CHAT, COMPLETION, RESPONSE
 from specclient.types.model_aliases import ModelAliases
-from specclient.types.request import NativeRequest, PerCallOptions, Request, WrittenBody
+from specclient.types.request import NativeRequest, OriginOptions, PerCallOptions, Request, WrittenBody
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 
@@ -53,7 +53,8 @@ BASE = chat(temperature=0)
         Request(CHAT, "one/m", {"temperature": 0, "messages": MESSAGES}),
         chat({"timeout": 3, "max_retries": 0, "deadline_s": 9, "follow_redirects": False}, temperature=0),
         chat({"tags": {"a": "b"}, "session": "s", "keeps_received": True}, temperature=0),
-        chat({"headers": {"Idempotency-Key": "1", "traceparent": "00-1"}}, temperature=0),
+        chat({"headers": {"Idempotency-Key": "1", "X-Stainless-Retry-Count": "2"}}, temperature=0),
+        chat({"headers": {"x-specclient-cache": "1", "x-specclient-meta": "1"}}, temperature=0),
         chat({"aliases": ModelAliases({"other": "one/m"})}, temperature=0, model="other"),
         *(chat(temperature=0, **{name: "x"}) for name in sorted(LEFT_OUT)),
         *(chat({"body": {name: "x"}}, temperature=0) for name in sorted(LEFT_OUT)),
@@ -88,6 +89,7 @@ OTHERS = [
     chat({"headers": {"openai-beta": "x"}}, temperature=0),
     chat({"headers": {"authorization": "Bearer other"}}, temperature=0),
     chat({"query": {"api-version": "2"}}, temperature=0),
+    chat({"origin": OriginOptions("one", {"authorization": "Bearer own"})}, temperature=0),
     replace(BASE, stream=True),
     replace(BASE, strategy=Strategy(kind="prefill")),
     replace(BASE, method=COMPLETION),
