@@ -9,10 +9,10 @@ import pydantic
 from pydantic import Field
 from pydantic_core import PydanticCustomError
 
+from specclient.config.cache_table import CacheSettings
 from specclient.config.tables import (
     DOLLAR,
     BudgetSettings,
-    CacheSettings,
     CircuitSettings,
     CurrencySettings,
     LimitSettings,

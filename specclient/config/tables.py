@@ -11,7 +11,6 @@ import pydantic
 from pydantic import Field, SecretStr
 from pydantic_core import PydanticCustomError
 
-from specclient.types.cache_options import CacheLimits
 from specclient.types.capabilities import Capabilities
 from specclient.types.criterion import CRITERIA, PromptTask
 from specclient.types.limit import CircuitRule, DeploymentLimit, ResponseLimits
@@ -31,7 +30,6 @@ DOLLAR: Final = "USD"
 #: The ``price_provider`` of an endpoint of an unknown vendor: calls are priced by the model's name alone.
 ANY_VENDOR: Final = "*"
 
-_CACHE = CacheLimits()
 _CIRCUIT = CircuitRule()
 _REQUESTS = RequestLimits()
 _RESPONSE_LIMITS = ResponseLimits()
@@ -269,32 +267,6 @@ class StoredSettings(SettingsTable):
     def limits(self) -> StoredLimits:
         """Return the limits."""
         return StoredLimits(**self.model_dump())
-
-
-class CacheSettings(SettingsTable):
-    """The ``[cache]`` table: the response cache.
-
-    Attributes:
-        enabled: whether calls use it that do not say so themselves.
-        store: the path of an SQLite file, the URL of a PostgreSQL or Redis server, or None for a file in the
-            user's data folder.
-        random: whether answers to calls with random sampling are kept, too.
-        shared: whether the keys of a server share the answers.
-        max_age_s, max_entries, max_bytes: the fields of
-            :class:`specclient.types.cache_options.CacheLimits`.
-    """
-
-    enabled: bool = False
-    store: str | None = Field(default=None, repr=False)  # a URL may hold a password
-    random: bool = False
-    shared: bool = False
-    max_age_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = _CACHE.max_age_s
-    max_entries: Annotated[int, Field(ge=0)] = _CACHE.max_entries
-    max_bytes: Annotated[int, Field(ge=0)] = _CACHE.max_bytes
-
-    def limits(self) -> CacheLimits:
-        """Return the limits."""
-        return CacheLimits(max_age_s=self.max_age_s, max_entries=self.max_entries, max_bytes=self.max_bytes)
 
 
 class CircuitSettings(SettingsTable):

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
+from contextlib import closing
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 from loopback_server import OpenAIServer, Received, Wire, events, reply
 from openai_calls import RESPONSE, VECTOR
 
+#: A call that may be kept, and its prompt.
+MESSAGES = [{"role": "user", "content": "hi"}]
+ASK: dict[str, Any] = {"model": "mine/m-large", "messages": MESSAGES, "temperature": 0, "cache": True}
 USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
 
 
@@ -101,3 +107,11 @@ def _response(number: int, model: str, _: Any) -> tuple[Any, list[bytes]]:
     return whole, [
         _event({**event, "sequence_number": place}, event["type"]) for place, event in enumerate(listed)
     ]
+
+
+def entries(cache: dict[str, Any]) -> int:
+    """Return the number of answers in the file of a ``[cache]`` table."""
+    if not Path(cache["store"]).exists():
+        return 0
+    with closing(sqlite3.connect(cache["store"])) as connection:
+        return connection.execute("SELECT COUNT(*) FROM cached_answers").fetchone()[0]

@@ -8,75 +8,25 @@ import os
 import sqlite3
 import subprocess
 import sys
-import threading
-from collections.abc import AsyncIterator, Iterator
 from contextlib import closing, suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cache_upstream import NumberedUpstream
+from cache_upstream import ASK, MESSAGES, entries
 from gateway_server import upstream_settings
-from loopback_server import broken_stream, hang, reply
+from loopback_server import broken_stream, reply
 
 from specclient import (
     APIError,
     AsyncOpenAI,
-    Budget,
     CacheOptions,
     ConfigurationError,
-    DeadlineExceededError,
-    InternalServerError,
     OpenAI,
 )
 
 pytestmark = pytest.mark.anyio
-
-MESSAGES = [{"role": "user", "content": "hi"}]
-ASK: dict[str, Any] = {"model": "mine/m-large", "messages": MESSAGES, "temperature": 0, "cache": True}
-
-
-@pytest.fixture
-def upstream() -> Iterator[NumberedUpstream]:
-    with NumberedUpstream() as server:
-        yield server
-
-
-@pytest.fixture
-def slow() -> Iterator[NumberedUpstream]:
-    with NumberedUpstream(delay_s=0.2) as server:
-        yield server
-
-
-@pytest.fixture
-def cache(tmp_path: Path) -> dict[str, Any]:
-    return {"store": str(tmp_path / "cache.sqlite3")}
-
-
-@pytest.fixture
-def tables(cache: dict[str, Any], tmp_path: Path) -> dict[str, Any]:
-    return {"cache": cache, "ledger": str(tmp_path / "ledger.sqlite3")}
-
-
-@pytest.fixture
-async def client(upstream: NumberedUpstream, tables: dict[str, Any]) -> AsyncIterator[AsyncOpenAI]:
-    async with AsyncOpenAI(config=upstream_settings(upstream, **tables)) as made:
-        yield made
-
-
-@pytest.fixture
-async def slow_client(slow: NumberedUpstream, tables: dict[str, Any]) -> AsyncIterator[AsyncOpenAI]:
-    async with AsyncOpenAI(config=upstream_settings(slow, **tables), max_retries=0) as made:
-        yield made
-
-
-def entries(cache: dict[str, Any]) -> int:
-    if not Path(cache["store"]).exists():
-        return 0
-    with closing(sqlite3.connect(cache["store"])) as connection:
-        return connection.execute("SELECT COUNT(*) FROM cached_answers").fetchone()[0]
-
 
 CALLS: dict[str, Any] = {
     "chat": lambda client, **more: client.chat.completions.create(**{**ASK, **more}),
@@ -349,214 +299,6 @@ async def test_calls_work_without_a_store_and_one_warning_is_logged(
     warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert len(warnings) == 1
     assert "Calls go on without the cache" in warnings[0]
-
-
-# Equal calls in flight
-
-
-async def test_64_equal_calls_at_once_are_one_request(slow_client, slow):
-    answers = await asyncio.gather(*(slow_client.chat.completions.create(**ASK) for _ in range(64)))
-    assert len(slow.requests) == 1
-    assert all(answer == answers[0] for answer in answers)
-    assert sum(answer.meta.cached for answer in answers) == 63
-    assert len({id(answer) for answer in answers}) == 64
-    assert len(slow_client.core.shared.cache[1]) == 0
-
-
-async def test_64_equal_streams_at_once_are_one_request(slow_client, slow):
-    async def read() -> list[Any]:
-        stream = await slow_client.chat.completions.create(**ASK, stream=True)
-        return [chunk async for chunk in stream]
-
-    streams = await asyncio.gather(*(read() for _ in range(64)))
-    assert len(slow.requests) == 1
-    assert all(stream == streams[0] for stream in streams)
-
-
-def test_64_threads_at_once_are_one_request(slow, tables):
-    found: list[Any] = []
-    with OpenAI(config=upstream_settings(slow, **tables)) as client:
-        threads = [
-            threading.Thread(target=lambda: found.append(client.chat.completions.create(**ASK)))
-            for _ in range(64)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-    assert len(slow.requests) == 1
-    assert [answer.id for answer in found] == ["chat-1"] * 64
-
-
-async def test_different_calls_at_once_are_all_made(slow_client, slow):
-    calls = (
-        slow_client.chat.completions.create(**{**ASK, "messages": [{"role": "user", "content": str(number)}]})
-        for number in range(8)
-    )
-    answers = await asyncio.gather(*calls)
-    assert len({answer.id for answer in answers}) == len(slow.requests) == 8
-
-
-async def test_a_failing_leader_hands_over_and_nobody_hangs(slow_client, slow):
-    error = {"error": {"message": "broken"}}
-    slow.script(reply(500, error))
-    tasks = [asyncio.create_task(slow_client.chat.completions.create(**ASK)) for _ in range(8)]
-    results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 60)
-    failed = [result for result in results if isinstance(result, Exception)]
-    assert [type(each) for each in failed] == [InternalServerError]
-    assert len(slow.requests) == 2
-    assert len({result.id for result in results if not isinstance(result, Exception)}) == 1
-
-
-async def test_every_call_fails_by_itself_if_the_upstream_keeps_failing(slow_client, slow):
-    slow.script(*[reply(500, {"error": {"message": "broken"}}) for _ in range(8)])
-    tasks = [asyncio.create_task(slow_client.chat.completions.create(**ASK)) for _ in range(8)]
-    results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 60)
-    assert [type(result) for result in results] == [InternalServerError] * 8
-    assert len(slow.requests) == 8
-
-
-@pytest.mark.parametrize("stream", [False, True])
-async def test_a_cancelled_leader_hands_over(stream, slow_client, slow):
-    slow.script(hang)
-
-    async def ask() -> Any:
-        answer = await slow_client.chat.completions.create(**ASK, stream=stream)
-        return [chunk async for chunk in answer] if stream else answer
-
-    tasks = [asyncio.create_task(ask()) for _ in range(4)]
-    while not slow.requests:
-        await asyncio.sleep(0.01)
-    tasks[0].cancel()
-    results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 60)
-    assert isinstance(results[0], asyncio.CancelledError)
-    assert results[1] == results[2] == results[3]
-    assert len(slow.requests) == 2
-
-
-async def test_a_leader_that_leaves_its_stream_hands_over(client, upstream):
-    first = await client.chat.completions.create(**ASK, stream=True)
-    await anext(first)
-    second = asyncio.create_task(client.chat.completions.create(**ASK, stream=True))
-    await asyncio.sleep(0.05)
-    assert not second.done()
-    await first.close()
-    stream = await asyncio.wait_for(second, 30)
-    assert [chunk async for chunk in stream]
-    assert len(upstream.requests) == 2
-
-
-async def test_a_call_waits_no_longer_than_its_deadline_and_is_then_made(slow_client, slow):
-    slow.script(hang)
-    first = asyncio.create_task(slow_client.chat.completions.create(**ASK))
-    while not slow.requests:
-        await asyncio.sleep(0.01)
-    with pytest.raises(DeadlineExceededError, match="waiting for an equal call in flight took all of it"):
-        await slow_client.chat.completions.create(**ASK, deadline_s=0.1)
-    assert (await slow_client.chat.completions.create(**ASK, timeout=0.5)).id == "chat-1"
-    first.cancel()
-    await asyncio.gather(first, return_exceptions=True)
-
-
-# Records
-
-
-async def test_a_hit_is_a_row_of_cost_0_that_states_what_it_saved(client):
-    for stream in (False, True):
-        for _ in range(3):
-            answer = await client.chat.completions.create(
-                **ASK, stream=stream, tags={"team": "red"}, session="s"
-            )
-            if stream:
-                assert [chunk async for chunk in answer]
-            else:
-                hit = answer.meta
-    assert (hit.cost.total, hit.cost.source) == (Decimal(0), "response cache")
-    assert hit.saved == Decimal("0.000022")  # 3 tokens at $2 and 2 at $8, per million
-    assert (hit.usage.prompt, hit.usage.completion) == (0, 0)
-    assert (hit.route.chosen, hit.served_model, hit.counts) == ("mine/m-large", "m-large", {"tool_calls": 0})
-    client.ledger.flush()
-    rows = client.ledger.rows()
-    assert [row.cached for row in rows] == [False, True, True] * 2
-    assert [row.cost_nano for row in rows] == [22_000, 0, 0] * 2
-    assert [row.saved_nano for row in rows] == [None, 22_000, 22_000] * 2
-    assert {(row.session, row.tags["team"], row.status) for row in rows} == {("s", "red", "ok")}
-    report = await client.costs.report("model")
-    total = report.total
-    assert (total.calls, total.cached_calls, total.cost, total.cache_saved) == (
-        6, 4, Decimal("0.000044"), Decimal("0.000088"),
-    )  # fmt: skip
-    assert report.to_json()["total"]["cache_saved"] == "0.000088000"
-
-
-async def test_what_an_unpriced_answer_saved_is_unknown(client):
-    for _ in range(2):
-        answer = await client.chat.completions.create(**{**ASK, "model": "mine/unpriced"})
-    assert (answer.meta.cost.total, answer.meta.saved) == (Decimal(0), None)
-
-
-async def test_a_replay_that_the_caller_leaves_is_recorded_as_cancelled(client):
-    stream = await client.chat.completions.create(**ASK, stream=True)
-    assert [chunk async for chunk in stream]
-    stream = await client.chat.completions.create(**ASK, stream=True)
-    assert stream.meta.status == "open"
-    await stream.close()
-    assert stream.meta.status == "cancelled"
-    client.ledger.flush()
-    assert [row.status for row in client.ledger.rows()] == ["ok", "cancelled"]
-
-
-async def test_hits_are_not_charged_to_budgets(upstream, tables):
-    config = upstream_settings(upstream, **tables)
-    budget = Budget(name="all", tokens=40)
-    async with AsyncOpenAI(config=config, budgets=[budget]) as client:
-        for _ in range(20):
-            await client.chat.completions.create(**ASK, max_tokens=9)
-        (standing,) = client.core.shared.ensure_budgets().standings()
-    assert len(upstream.requests) == 1
-    assert standing.spent == 5
-
-
-async def test_hits_teach_the_router_nothing(client):
-    await client.chat.completions.create(**ASK)
-    shared = client.core.shared
-    shared.estimates.load_history()
-    for _ in range(5):
-        await client.chat.completions.create(**ASK)
-    assert shared.estimates.of("mine/m-large").evidence == pytest.approx(1, abs=0.01)
-    client.ledger.flush()
-    async with AsyncOpenAI(config=client.settings) as later:  # which reads the ledger's rows
-        later.core.shared.estimates.load_history()
-        assert later.core.shared.estimates.of("mine/m-large").evidence == pytest.approx(1, abs=0.01)
-
-
-async def test_a_routed_call_is_answered_without_a_decision(client, upstream):
-    first = await client.chat.completions.create(**{**ASK, "model": "auto"})
-    second = await client.chat.completions.create(**{**ASK, "model": "auto"})
-    assert second == first
-    assert second.meta.route.chosen == first.meta.route.chosen
-    assert "response cache" in second.meta.route.reason
-    assert len(upstream.requests) == 1
-    # The model by its name is another call, although it gave the answer.
-    await client.chat.completions.create(**{**ASK, "model": first.meta.route.chosen})
-    assert len(upstream.requests) == 2
-
-
-async def test_a_call_of_the_same_model_elsewhere_is_not_answered(client, upstream, tables):
-    await client.chat.completions.create(**ASK)
-    with NumberedUpstream() as elsewhere:
-        async with AsyncOpenAI(config=upstream_settings(elsewhere, **tables)) as other:
-            assert not (await other.chat.completions.create(**ASK)).meta.cached
-        assert len(elsewhere.requests) == 1
-
-
-async def test_copies_of_a_client_share_cache_and_calls_in_flight(slow_client, slow):
-    copy = slow_client.with_options(timeout=30)
-    answers = await asyncio.gather(
-        slow_client.chat.completions.create(**ASK), copy.chat.completions.create(**ASK)
-    )
-    assert answers[0] == answers[1]
-    assert len(slow.requests) == 1
 
 
 # Processes
