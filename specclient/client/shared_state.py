@@ -180,7 +180,7 @@ class SharedState:
             The charge of the budgets and the commit of the ledger, which the call waits for; None if there is
             nothing to wait for.
         """
-        if call.cached:
+        if call.cached:  # also, many of them would crowd calls out of the queue of those to be learned from
             return self.ledger.add(call)
         self.estimates.observe(call)
         self.sizes.observe(call)

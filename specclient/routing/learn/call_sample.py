@@ -66,7 +66,7 @@ class CallSample:
     def of(cls, call: Call) -> CallSample | None:
         """Return the sample of a finished call, None if it teaches nothing."""
         failed = _failed(call.status, call.http_status, call.error)
-        if failed is None or call.cached:
+        if failed is None:
             return None
         speculation = call.speculation
         return cls(
@@ -92,7 +92,7 @@ class CallSample:
         failed = _failed(row.status, row.http_status, row.error)
         if failed is None or row.purpose == "retry":  # the row of the whole call states the outcome
             return None
-        if row.cached:  # it was not sent
+        if row.cached:  # it was not sent; a call is kept away by `SharedState.record`
             return None
         task = row.decision.get("task")
         return cls(

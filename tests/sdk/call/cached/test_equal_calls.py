@@ -12,6 +12,7 @@ from gateway_server import upstream_settings
 from loopback_server import hang, reply
 
 from specclient import DeadlineExceededError, InternalServerError, OpenAI
+from specclient.call.cached import flights as flights_module
 
 pytestmark = pytest.mark.anyio
 
@@ -118,3 +119,18 @@ async def test_a_call_waits_no_longer_than_its_deadline_and_is_then_made(slow_cl
     assert (await slow_client.chat.completions.create(**ASK, timeout=0.5)).id == "chat-1"
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
+
+
+@pytest.mark.parametrize("chunks", [0, 1])
+async def test_a_stream_that_its_caller_does_not_read_is_not_waited_for(
+    chunks, client, upstream, monkeypatch
+):
+    monkeypatch.setattr(flights_module, "_LOOK_S", 0.01)
+    client.core.shared.cache[1]._stalled_s = 0.1
+    first = await client.chat.completions.create(**ASK, stream=True)
+    for _ in range(chunks):
+        await anext(first)
+    second = await asyncio.wait_for(client.chat.completions.create(**ASK, stream=True), 30)
+    assert [chunk async for chunk in second]
+    assert len(upstream.requests) == 2
+    assert [chunk async for chunk in first]  # it is whole, although it was late
