@@ -123,7 +123,13 @@ class SharedState:
 
             if (made := self.__dict__.get("cache")) is None:
                 table = self.settings.cache
-                cache = ResponseCache(table.store, table.limits(), shared=table.shared, random=table.random)
+                cache = ResponseCache(
+                    table.store,
+                    table.limits(),
+                    shared=table.shared,
+                    random=table.random,
+                    across_processes=table.across_processes,
+                )
                 made = self.__dict__["cache"] = cache, Flights()
             return made
 

@@ -21,6 +21,7 @@ class CacheSettings(SettingsTable):
             user's data folder.
         random: whether answers to calls with random sampling are kept, too.
         shared: whether the keys of a server share the answers.
+        across_processes: whether equal calls of several processes at the same time are made once, too.
         max_age_s, max_entries, max_bytes: the fields of
             :class:`specclient.types.cache_options.CacheLimits`.
     """
@@ -29,6 +30,7 @@ class CacheSettings(SettingsTable):
     store: str | None = Field(default=None, repr=False)  # a URL may hold a password
     random: bool = False
     shared: bool = False
+    across_processes: bool = False
     max_age_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = _CACHE.max_age_s
     max_entries: Annotated[int, Field(ge=0)] = _CACHE.max_entries
     max_bytes: Annotated[int, Field(ge=0)] = _CACHE.max_bytes

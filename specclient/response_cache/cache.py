@@ -7,6 +7,7 @@ A store that fails, or does not answer in time, is reported once in the log and 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -44,6 +45,7 @@ class ResponseCache:
         limits: limits on age and size; with 0 entries or bytes, nothing is kept.
         shared: whether all owners share the answers, see :meth:`owner`.
         random: whether answers to calls with random sampling are kept, for calls that do not say so.
+        across_processes: whether equal calls of several processes at the same time are made once, too.
         clock: returns monotonic seconds.
         now: returns seconds since the epoch.
         patience_s, retry_s: see :data:`PATIENCE_S` and :data:`RETRY_S`.
@@ -56,6 +58,7 @@ class ResponseCache:
         *,
         shared: bool = False,
         random: bool = False,
+        across_processes: bool = False,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
         patience_s: float = PATIENCE_S,
@@ -63,7 +66,7 @@ class ResponseCache:
     ) -> None:
         self._setting = setting
         self.limits = limits
-        self.shared, self.random = shared, random
+        self.shared, self.random, self.across_processes = shared, random, across_processes
         self._clock, self._now = clock, now
         self._patience_s, self._retry_s = patience_s, retry_s
         self._rests_until: float | None = None
@@ -78,6 +81,7 @@ class ResponseCache:
         if self._store is not None:
             self._threads.most = self._store.threads
         self._used: dict[str, int] = {}
+        self._holder = os.urandom(8).hex()  # of the claims of this process
 
     def reset_after_fork(self) -> None:
         """Drop the threads and connections, which belong to the parent process."""
@@ -123,6 +127,22 @@ class ResponseCache:
         used, self._used = self._used, {}
         answer = NewAnswer(key, made_ms, body)
         await self._run(lambda store: store.put(answer, list(used.items())))
+
+    async def claim(self, key: str, lease_s: float) -> bool:
+        """Claim the call of a key; return False if another process has claimed it, True if that is unknown.
+
+        Args:
+            lease_s: seconds after which the claim ends.
+        """
+        return await self._run(lambda store: store.claim(key, self._holder, lease_s)) is not False
+
+    def renew(self, key: str, lease_s: float) -> None:
+        """Renew a claim of this process."""
+        self._threads.begin(lambda: self._opened().claim(key, self._holder, lease_s))
+
+    def release(self, key: str) -> None:
+        """End a claim of this process."""
+        self._threads.begin(lambda: self._opened().release(key, self._holder))
 
     def drop_damaged(self, key: str, reason: str) -> None:
         """Remove an answer that cannot be read; the first one is logged."""

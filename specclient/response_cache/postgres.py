@@ -82,6 +82,16 @@ class PostgresAnswers:
         with self._transaction("write") as execute:
             tables.remove(execute, key)
 
+    def claim(self, key: str, holder: str, lease_s: float) -> bool:
+        """Claim the call of a key for some seconds; return False if another holder has claimed it."""
+        with self._transaction("write") as execute:
+            return tables.claim(execute, key, holder, lease_s, self._now)
+
+    def release(self, key: str, holder: str) -> None:
+        """End a holder's claim."""
+        with self._transaction("write") as execute:
+            tables.release(execute, key, holder)
+
     def contents(self) -> StoreContents:
         """Return what the tables hold."""
         with self._transaction("read") as execute:

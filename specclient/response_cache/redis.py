@@ -20,7 +20,7 @@ from specclient.types.cache_options import CacheLimits
 __all__ = ["RedisAnswers"]
 
 _PREFIX = "specclient:{cache}:"
-_ANSWER = f"{_PREFIX}answer:"
+_ANSWER, _CLAIMED = f"{_PREFIX}answer:", f"{_PREFIX}claim:"
 _USED, _MADE, _SIZES, _TOTAL = (f"{_PREFIX}{name}" for name in ("used", "made", "sizes", "total"))
 _TIMEOUT_S = 1.0
 #: Answers that a command names at once.
@@ -53,14 +53,15 @@ return body
 """
 )
 
-# KEYS: as above, then the answer. ARGV: its key, its body, when it was made, the time now, the maximum age in
-# ms, the maxima of answers and bytes, and the prefix of answers.
+# KEYS: as above, then the answer and its claim. ARGV: its key, its body, when it was made, the time now, the
+# maximum age in ms, the maxima of answers and bytes, and the prefix of answers.
 _PUT = (
     _FORGET
     + """
 local now, age = tonumber(ARGV[4]), tonumber(ARGV[5])
 if redis.call('HEXISTS', KEYS[3], ARGV[1]) == 1 then forget(ARGV[1]) end
 redis.call('SET', KEYS[5], ARGV[2], 'PX', age)
+redis.call('DEL', KEYS[6])
 redis.call('HSET', KEYS[3], ARGV[1], #ARGV[2])
 redis.call('ZADD', KEYS[1], now, ARGV[1])
 redis.call('ZADD', KEYS[2], ARGV[3], ARGV[1])
@@ -89,6 +90,18 @@ if redis.call('HEXISTS', KEYS[3], ARGV[1]) == 1 then forget(ARGV[1]) end
 return 1
 """
 )
+
+# KEYS: the claim. ARGV: the holder, and for a claim its milliseconds.
+_CLAIM = """
+local holder = redis.call('GET', KEYS[1])
+if holder and holder ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1
+"""
+_RELEASE = """
+if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
+return 1
+"""
 _NAMES = (_USED, _MADE, _SIZES, _TOTAL)
 
 
@@ -111,7 +124,9 @@ class RedisAnswers:
         self.name = mask_url_passwords(url)
         self._url, self._limits, self._now = url, limits, now
         self._redis, self._failures = _connected(url)
-        self._find, self._put, self._remove = map(self._redis.register_script, (_FIND, _PUT, _REMOVE))
+        script = self._redis.register_script
+        self._find, self._put, self._remove = map(script, (_FIND, _PUT, _REMOVE))
+        self._claim, self._release = map(script, (_CLAIM, _RELEASE))
 
     def exists(self) -> bool:
         """Return True: whether there is an answer is known only when it is read."""
@@ -138,12 +153,22 @@ class RedisAnswers:
             _ANSWER,
         )
         with self._errors("write"):
-            self._put((*_NAMES, _ANSWER + answer.key), arguments)
+            self._put((*_NAMES, _ANSWER + answer.key, _CLAIMED + answer.key), arguments)
 
     def remove(self, key: str) -> None:
         """Remove an answer."""
         with self._errors("write"):
             self._remove((*_NAMES, _ANSWER + key), (key,))
+
+    def claim(self, key: str, holder: str, lease_s: float) -> bool:
+        """Claim the call of a key for some seconds; return False if another holder has claimed it."""
+        with self._errors("write"):
+            return bool(self._claim((_CLAIMED + key,), (holder, int(lease_s * 1000))))
+
+    def release(self, key: str, holder: str) -> None:
+        """End a holder's claim."""
+        with self._errors("write"):
+            self._release((_CLAIMED + key,), (holder,))
 
     def contents(self) -> StoreContents:
         """Return what Redis holds."""

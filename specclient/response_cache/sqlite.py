@@ -68,6 +68,14 @@ class SQLiteAnswers:
         """Remove an answer."""
         self._transact(lambda execute: tables.remove(execute, key))
 
+    def claim(self, key: str, holder: str, lease_s: float) -> bool:
+        """Claim the call of a key for some seconds; return False if another holder has claimed it."""
+        return self._transact(lambda execute: tables.claim(execute, key, holder, lease_s, self._now))
+
+    def release(self, key: str, holder: str) -> None:
+        """End a holder's claim."""
+        self._transact(lambda execute: tables.release(execute, key, holder))
+
     def contents(self) -> StoreContents:
         """Return what the file holds."""
         if self._connection is None and not self.exists():

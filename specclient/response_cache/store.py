@@ -91,6 +91,17 @@ class AnswerStore(Protocol):
         """Remove an answer."""
         ...
 
+    def claim(self, key: str, holder: str, lease_s: float) -> bool:
+        """Claim the call of a key for some seconds; return False if another holder has claimed it.
+
+        A holder's own claim is renewed. A claim also ends when an answer of its key is stored.
+        """
+        ...
+
+    def release(self, key: str, holder: str) -> None:
+        """End a holder's claim."""
+        ...
+
     def contents(self) -> StoreContents:
         """Return what the store holds."""
         ...

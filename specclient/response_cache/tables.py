@@ -18,15 +18,18 @@ __all__ = [
     "FIND",
     "SCHEMA_VERSION",
     "ExecuteSQL",
+    "claim",
     "contents",
     "delete_all",
     "put",
+    "release",
     "remove",
     "statements",
 ]
 
 ANSWERS_TABLE = "cached_answers"
 _TOTALS = "cached_answers_total"
+_CLAIMS = "cached_claims"
 #: The version of the tables. A database with another one is not used.
 SCHEMA_VERSION = 1
 
@@ -56,6 +59,8 @@ def statements(blob: str) -> list[str]:
         f"CREATE INDEX ix_{ANSWERS_TABLE}_used_ms ON {ANSWERS_TABLE} (used_ms)",
         f"CREATE TABLE {_TOTALS} (version INTEGER NOT NULL, entries BIGINT NOT NULL, bytes BIGINT NOT NULL)",
         f"INSERT INTO {_TOTALS} VALUES ({SCHEMA_VERSION}, 0, 0)",  # noqa: S608
+        f"CREATE TABLE {_CLAIMS} (key TEXT NOT NULL PRIMARY KEY, holder TEXT NOT NULL, "
+        "until_ms BIGINT NOT NULL)",
     ]
 
 
@@ -87,6 +92,7 @@ def put(
         },
     )
     _add(execute, 1, len(answer.body))
+    execute(f"DELETE FROM {_CLAIMS} WHERE key = :key", {"key": answer.key})  # noqa: S608
     _remove_where(execute, "made_ms < :oldest", {"oldest": now_ms - limits.max_age_ms})
     _make_room(execute, answer.key, limits)
 
@@ -94,6 +100,27 @@ def put(
 def remove(execute: ExecuteSQL, key: str) -> None:
     """Remove an answer."""
     _remove_where(execute, "key = :key", {"key": key})
+
+
+def claim(
+    execute: ExecuteSQL, key: str, holder: str, lease_s: float, now: Callable[[], float] = time.time
+) -> bool:
+    """Claim the call of a key; see :meth:`specclient.response_cache.store.AnswerStore.claim`."""
+    now_ms = int(now() * 1000)
+    execute(f"DELETE FROM {_CLAIMS} WHERE until_ms < :now", {"now": now_ms})  # noqa: S608
+    sql = (
+        f"INSERT INTO {_CLAIMS} VALUES (:key, :holder, :until) ON CONFLICT (key) "  # noqa: S608
+        f"DO UPDATE SET until_ms = :until WHERE {_CLAIMS}.holder = :holder RETURNING holder"
+    )
+    return bool(execute(sql, {"key": key, "holder": holder, "until": now_ms + int(lease_s * 1000)}))
+
+
+def release(execute: ExecuteSQL, key: str, holder: str) -> None:
+    """End a holder's claim."""
+    execute(
+        f"DELETE FROM {_CLAIMS} WHERE key = :key AND holder = :holder",  # noqa: S608
+        {"key": key, "holder": holder},
+    )
 
 
 def contents(execute: ExecuteSQL) -> StoreContents:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from specclient.call.cached.answers import StreamRecording, whole_answer
+from specclient.call.cached.claims import Claim, claimed_or_found
 from specclient.call.cached.flights import LEADS, Flight, FlightOutcome, Flights
 from specclient.call.cached.hits import Hits
 from specclient.call.cached.key import DestinationMarks, UnkeyableError, request_digest
@@ -188,25 +189,30 @@ class CachedCalls:
     # The leader of equal calls
 
     async def _lead(self, call: _KeyedCall, flight: Flight, serve: _Serve) -> CallResult:
+        claim: Claim | None = None
         try:
-            body = await self._cache.find(call.key, call.max_age_s)
+            claim, body = await self._found(call, flight)
             answer, result = self._answer(call, body), None
             if answer is not None and body is not None:
                 result = await self._hits.result(call.request, answer, call.decision, call.begun_s)
             if result is not None and body is not None:
                 self._flights.publish(flight, body)
             else:
-                result = await serve(_uncached(call.request))
+                result = await serve(self._delayed(call))
                 await self._keep(call, flight, whole_answer(call.request, result, self._cache.now_ms()))
         except BaseException as error:
             self._end_failed(flight, error)
             raise
+        finally:
+            if claim is not None:
+                claim.end()
         self._flights.land(flight)
         return result
 
     async def _lead_stream(self, call: _KeyedCall, flight: Flight, serve: _ServeStream) -> AsyncStream[Any]:
+        claim: Claim | None = None
         try:
-            body = await self._cache.find(call.key, call.max_age_s)
+            claim, body = await self._found(call, flight)
             answer, hit = self._answer(call, body), None
             if answer is not None:
                 hit = await self._hits.stream(call.request, answer, call.decision, call.begun_s)
@@ -214,16 +220,32 @@ class CachedCalls:
                 self._flights.publish(flight, body)
                 self._flights.land(flight)
                 return hit
-            stream = await serve(_uncached(call.request))
+            stream = await serve(self._delayed(call))
         except BaseException as error:
             self._end_failed(flight, error)
+            if claim is not None:
+                claim.end()
             raise
-        batches = self._recorded(call, flight, stream)
+        batches = self._recorded(call, flight, claim, stream)
         http, dialect = await anext(batches)
         return AsyncStream(batches, lambda: stream.meta, http, dialect)
 
+    async def _found(self, call: _KeyedCall, flight: Flight) -> tuple[Claim | None, bytes | None]:
+        """Return a kept answer; without one, perhaps the claim of this process to make the call."""
+        body = await self._cache.find(call.key, call.max_age_s)
+        if body is not None or not self._cache.across_processes:
+            return None, body
+        return await claimed_or_found(
+            self._cache,
+            call.key,
+            call.max_age_s,
+            patience_s=_patience_s(call.request) - (self._clock() - call.begun_s),
+            clock=self._clock,
+            is_stalled=lambda: self._flights.has_stalled(flight),
+        )
+
     async def _recorded(
-        self, call: _KeyedCall, flight: Flight, stream: AsyncStream[Any]
+        self, call: _KeyedCall, flight: Flight, claim: Claim | None, stream: AsyncStream[Any]
     ) -> AsyncGenerator[Any, None]:
         """Yield what a stream is opened with, then its batches; keep them when it has ended well."""
         recording = StreamRecording(call.request, self._cache.limits.max_entry_bytes)
@@ -246,6 +268,9 @@ class CachedCalls:
             self._end_failed(flight, error)
             await stream.close()
             raise
+        finally:
+            if claim is not None:
+                claim.end()
         flights.land(flight)
 
     def _end_failed(self, flight: Flight, error: BaseException) -> None:

@@ -129,7 +129,7 @@ class Flights:
                     return self._accepted(flight, waiter)
                 if left_s <= 0:
                     return self._left(flight, waiter) or ALONE
-                if self._has_stalled(flight):
+                if self.has_stalled(flight):
                     self._drop(flight)
                     return self._left(flight, waiter)
         except BaseException:
@@ -157,7 +157,8 @@ class Flights:
             self.fail(flight, cancelled=True)
         return flight.answer if accepts else None
 
-    def _has_stalled(self, flight: Flight) -> bool:
+    def has_stalled(self, flight: Flight) -> bool:
+        """Return whether the leader's caller has not read its stream for long."""
         return flight.paused_at is not None and self._clock() - flight.paused_at > self._stalled_s
 
     def _drop(self, flight: Flight) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -148,6 +149,30 @@ def test_stores_of_one_database_share_the_answers(make: Made, clock: Clock):
         clock.now_s += 1
         (one, other)[number % 2].put(NewAnswer(str(number), clock.ms, b"x"))
     assert keys(one, *"012345") == keys(other, *"012345") == ["4", "5"]
+
+
+def test_a_call_is_claimed_by_one_holder_until_its_claim_ends(make: Made, clock: Clock):
+    one, other = make(), make()
+    assert one.claim("a", "me", 60)
+    assert one.claim("a", "me", 60)  # renewed
+    assert not other.claim("a", "you", 60)
+    assert other.claim("b", "you", 60)
+    other.release("a", "you")  # not its own
+    assert not other.claim("a", "you", 60)
+    one.release("a", "me")
+    assert other.claim("a", "you", 60)
+    other.put(NewAnswer("a", clock.ms, b"a"))  # ends the claim
+    assert one.claim("a", "me", 0.05)
+    clock.now_s += 0.1
+    time.sleep(0.1)  # by the clock of Redis
+    assert other.claim("a", "you", 60)
+
+
+def test_one_of_many_gets_a_claim(make: Made):
+    stores = [make() for _ in range(6)]
+    with ThreadPoolExecutor(6) as threads:
+        claimed = list(threads.map(lambda number: stores[number].claim("a", str(number), 60), range(6)))
+    assert sorted(claimed) == [False] * 5 + [True]
 
 
 # The file
