@@ -40,15 +40,18 @@ async def test_equal_calls_of_several_processes_are_one_request(stream, clients,
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_failed_call_is_made_by_another_process(stream, clients, slow):
+async def test_a_failed_call_is_made_by_another_process(stream, clients, slow, monkeypatch):
+    monkeypatch.setattr(claims, "LEASE_S", 100.0)  # the claim is ended, and does not run out
     slow.script(reply(500, {"error": {"message": "broken"}}))
-    results = await asyncio.gather(*(ask(client, stream) for client in clients), return_exceptions=True)
+    calls = asyncio.gather(*(ask(client, stream) for client in clients), return_exceptions=True)
+    results = await asyncio.wait_for(calls, 30)
     assert [type(each) for each in results if isinstance(each, Exception)] == [InternalServerError]
     assert len(slow.requests) == 2
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_cancelled_call_is_made_by_another_process(stream, clients, slow):
+async def test_a_cancelled_call_is_made_by_another_process(stream, clients, slow, monkeypatch):
+    monkeypatch.setattr(claims, "LEASE_S", 100.0)
     slow.script(hang)
     first = asyncio.create_task(ask(clients[0], stream))
     while not slow.requests:
