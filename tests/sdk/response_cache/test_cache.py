@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import warnings
 from contextlib import closing
 from pathlib import Path
 
@@ -22,7 +23,7 @@ def file(tmp_path: Path) -> str:
     return str(tmp_path / "cache.sqlite3")
 
 
-def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "specclient"]
 
 
@@ -89,7 +90,7 @@ async def test_a_store_that_fails_is_reported_once_and_left_alone(
         assert await cache.find("a") is None
         await cache.keep("a", b"x", cache.now_ms())
         now[0] += 100
-    (warning,) = warnings(caplog)
+    (warning,) = logged(caplog)
     assert file in warning
     assert "Calls go on without the cache" in warning
     assert "SPECCLIENT_CACHE" in warning
@@ -107,7 +108,7 @@ async def test_a_failed_store_is_tried_again_after_a_while(file: str, caplog: py
     now[0] += 10
     await cache.keep("a", b"x", cache.now_ms())
     assert await cache.find("a") == b"x"
-    assert len(warnings(caplog)) == 1
+    assert len(logged(caplog)) == 1
     cache.close()
 
 
@@ -117,7 +118,7 @@ async def test_a_store_that_does_not_answer_is_not_waited_for(file: str, caplog:
     go_on = threading.Event()
     cache._threads.begin(lambda: go_on.wait(20))  # in the only thread that uses the file
     assert await cache.find("a") is None
-    assert "has not answered for 0.05 s" in warnings(caplog)[0]
+    assert "has not answered for 0.05 s" in logged(caplog)[0]
     go_on.set()
     cache.close()
 
@@ -130,7 +131,7 @@ async def test_a_damaged_answer_is_removed_and_reported_once(file: str, caplog: 
     cache.close()
     with closing(sqlite3.connect(file)) as connection:
         assert connection.execute("SELECT COUNT(*) FROM cached_answers").fetchone() == (0,)
-    (warning,) = warnings(caplog)
+    (warning,) = logged(caplog)
     assert "damaged and was removed: its checksum is wrong" in warning
 
 
@@ -156,7 +157,9 @@ def test_limits_of_zero_switch_the_cache_off(file: str):
 async def test_a_forked_child_uses_the_store_by_itself(file: str, caplog: pytest.LogCaptureFixture):
     cache = ResponseCache(file, CacheLimits())
     await cache.keep("a", b"x", cache.now_ms())
-    child = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # the process has several threads
+        child = os.fork()
     if child == 0:  # pragma: no cover
         import asyncio
 
@@ -170,5 +173,5 @@ async def test_a_forked_child_uses_the_store_by_itself(file: str, caplog: pytest
         os._exit(0 if loop.run_until_complete(use()) else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert await cache.find("b") == b"y"
-    assert warnings(caplog) == []
+    assert logged(caplog) == []
     cache.close()

@@ -194,11 +194,16 @@ def test_a_file_is_readable_for_its_owner_only_and_its_space_is_given_back(tmp_p
     assert path.stat().st_size < 100_000
 
 
+def _make_other_database(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE t (a)").close()
+
+
 @pytest.mark.parametrize(
     ("make_file", "why"),
     [
         (lambda path: path.write_bytes(b"no database " * 500), "file is not a database"),
-        (lambda path: sqlite3.connect(path).executescript("CREATE TABLE t (a)").close(), "another program's"),
+        (_make_other_database, "another program's"),
         (lambda path: path.mkdir(), "unable to open|Is a directory"),
     ],
 )

@@ -19,6 +19,9 @@ from keyed_server import KeyedServer
 from postgres_server import PostgresServer
 from redis_server import RedisServer
 
+from specclient import ConfigurationError
+from specclient.serving.workers import ServerPlan, app_of
+
 ASK: dict[str, Any] = {
     "model": "mine/m-large",
     "messages": [{"role": "user", "content": "hi"}],
@@ -234,6 +237,13 @@ def test_servers_share_answers_in_a_database(kind, upstream, tmp_path, request):
         streams = [ask(served, headers={}, stream=True) for served in servers * 2]
         assert len({answer.content for answer in streams}) == 1
     assert len(upstream.requests) == 2
+
+
+def test_a_server_with_an_invalid_store_does_not_start(upstream):
+    settings = upstream_settings(upstream, cache={"store": "mysql://me:hunter2@host/db"})
+    with pytest.raises(ConfigurationError, match=r"cache\.store .*neither a path nor a URL") as refused:
+        app_of(ServerPlan(settings=settings))
+    assert "hunter2" not in str(refused.value)
 
 
 def test_a_server_goes_on_when_redis_stops(upstream, tmp_path, caplog):
