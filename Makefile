@@ -77,7 +77,7 @@ QUICK_SDK := $(addprefix tests/sdk/, \
   client/test_shared_state.py draft_target/test_result.py gemini_http/test_request.py \
   http_transport/test_retry.py \
   ledger/test_encoding.py official_client/test_origins.py openai_http/test_json_body.py prices/test_catalogue.py \
-  providers/test_usage.py reports/test_savings.py resources/test_paging.py \
+  providers/test_usage.py reports/test_savings.py response_cache/test_answer.py resources/test_paging.py \
   stored/test_store.py routing/choose/test_decisions.py routing/learn/test_quantile_sketch.py \
   routing/simulate/test_trace.py runtime/test_folders.py serving/test_connection.py \
   serving/keys/test_key.py structured/test_schema.py telemetry/test_prometheus.py \

@@ -143,6 +143,7 @@ if TYPE_CHECKING:
     from specclient.types.base import WireModel as BaseModel
     from specclient.types.binary import HttpxBinaryResponseContent
     from specclient.types.budget import Budget, BudgetNotice
+    from specclient.types.cache_options import CacheOptions
     from specclient.types.capabilities import Capabilities
     from specclient.types.limit import ResponseLimits
     from specclient.types.params import NOT_GIVEN, NotGiven, Omit, RequestOptions, not_given, omit
@@ -190,6 +191,7 @@ _LAZY = {
     "BedrockOpenAI": ("specclient.client.bedrock", ""),
     "Budget": ("specclient.types.budget", ""),
     "BudgetNotice": ("specclient.types.budget", ""),
+    "CacheOptions": ("specclient.types.cache_options", ""),
     "Capabilities": ("specclient.types.capabilities", ""),
     "Call": ("specclient.types", ""),
     "Client": ("specclient.client.sync_client", "OpenAI"),
@@ -266,6 +268,7 @@ __all__ = [
     "BedrockOpenAI",
     "Budget",
     "BudgetNotice",
+    "CacheOptions",
     "Call",
     "Capabilities",
     "Client",

@@ -40,6 +40,10 @@ COMMANDS: CommandTable = {
     ),
     "route": ("specclient_cli.route.group:command", "Explain, list and simulate routing decisions."),
     "cost": ("specclient_cli.cost.group:command", "Report what calls used and cost, and estimate costs."),
+    "cache": (
+        "specclient_cli.cache.group:command",
+        "Show or clear the answers that the response cache keeps.",
+    ),
     "config": ("specclient_cli.config.group:command", "Write, show and check the configuration."),
     "completion": (
         "specclient_cli.completion:command",

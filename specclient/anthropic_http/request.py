@@ -100,7 +100,7 @@ def message_call(
         headers=forwarded_headers(headers, _FORWARDED), body=extra, permit=permit, native=written
     )
     request = Request(CHAT, model, params, stream=stream, options=options)
-    return with_extension(IncomingCall(request, asks_meta(headers)), ours)
+    return with_extension(IncomingCall(request, asks_meta(headers)), ours, headers)
 
 
 def model_field(model: object) -> str:

@@ -50,6 +50,8 @@ MERGE_RULES: Mapping[str, MergeRule] = {
     "session": "request",
     "lost_attempts": "parts",
     "counts": "final",
+    "cached": "parts",
+    "saved": "parts",
 }
 
 

@@ -2,9 +2,11 @@
 
 The steps of a call, in order:
 
-1. ``execute`` (or ``stream``, ``stream_bytes``): calls whose route is chosen go to the failover executor
-   (:mod:`specclient.call.failover.executor`), which makes one or more attempts; all others are one attempt.
-   Calls on which no model works go to :mod:`specclient.call.unmetered` and are not recorded.
+1. ``execute`` (or ``stream``, ``stream_bytes``): calls with the response cache go to
+   :mod:`specclient.call.cached.calls`, which answers them, or makes them as follows. Calls whose route is
+   chosen go to the failover executor (:mod:`specclient.call.failover.executor`), which makes one or more
+   attempts; all others are one attempt. Calls on which no model works go to :mod:`specclient.call.unmetered`
+   and are not recorded.
 2. ``attempt``: a request with a strategy goes to the strategy executor
    (:mod:`specclient.call.strategies.executor`), which sends one or more sub-calls; all others are sent once.
 3. ``send`` (:mod:`specclient.call.recorded_calls`): decide the destination, check the request's permit,
@@ -25,6 +27,7 @@ from specclient.call.recorded_calls import Observer, RecordedCalls, RecordingOpt
 from specclient.call.result import CallResult
 from specclient.call.stored_methods import STORED_METHODS, is_answered_here
 from specclient.call.stream import AsyncStream
+from specclient.errors import ConfigurationError
 from specclient.http_transport.http import Transport
 from specclient.prices.prices import Prices
 from specclient.routing.router import AUTO, Router
@@ -34,12 +37,16 @@ from specclient.types.model import Model
 from specclient.types.request import Request
 
 if TYPE_CHECKING:
+    from specclient.call.cached.calls import CachedCalls
+    from specclient.call.cached.flights import Flights
     from specclient.call.failover.executor import FailoverExecutor, FailoverState
     from specclient.call.responses.keeper import ResponseKeeper
     from specclient.call.responses.stored_answers import StoredAnswers
     from specclient.call.strategies.executor import StrategyExecutor
     from specclient.call.subcalls import Subcall
+    from specclient.response_cache.cache import ResponseCache
     from specclient.stored.store import ObjectStore
+    from specclient.types.cache_options import CacheOptions
 
 __all__ = ["Observer", "Pipeline"]
 
@@ -58,6 +65,8 @@ class Pipeline(RecordedCalls):
         observers: called with each finished call; see :class:`RecordedCalls`.
         failover_state: returns the state of routed calls, which copies of a client share.
         stored: returns the stored responses and conversations; None if nothing is stored.
+        cache: returns the response cache with its calls in flight, which copies of a client share.
+        cache_default: the options for the response cache of calls without their own; None for no cache.
         options: further arguments of :class:`RecordedCalls`.
     """
 
@@ -70,11 +79,15 @@ class Pipeline(RecordedCalls):
         *,
         failover_state: Callable[[], FailoverState],
         stored: Callable[[], ObjectStore | None] = _nothing_stored,
+        cache: Callable[[], tuple[ResponseCache, Flights]] | None = None,
+        cache_default: CacheOptions | None = None,
         **options: Unpack[RecordingOptions],
     ) -> None:
         super().__init__(router, transport, prices, observers, **options)
         self._failover_state = failover_state
         self._stored_source = stored
+        self._cache_source = cache
+        self._cache_default = cache_default
 
     # Entry points
 
@@ -98,6 +111,10 @@ class Pipeline(RecordedCalls):
         return await self._execute(request)
 
     async def _execute(self, request: Request) -> CallResult:
+        if (options := request.options.cache) is None:
+            options = self._cache_default
+        if options:
+            return await self._cached.execute(request, options, self._execute)
         if self._is_routed(request):
             return await self._failover.execute(request)
         return await self.attempt(request)
@@ -114,6 +131,10 @@ class Pipeline(RecordedCalls):
         return await self._stream(request)
 
     async def _stream(self, request: Request) -> AsyncStream[Any]:
+        if (options := request.options.cache) is None:
+            options = self._cache_default
+        if options:
+            return await self._cached.stream(request, options, self._stream)
         if self._is_routed(request):
             return await self._failover.stream(request)
         return await self.attempt_stream(request)
@@ -171,6 +192,16 @@ class Pipeline(RecordedCalls):
             from specclient.call.failover.executor import FailoverExecutor  # noqa: PLC0415
 
         return FailoverExecutor(self, self._failover_state(), clock=self._clock)
+
+    @cached_property
+    def _cached(self) -> CachedCalls:
+        """Serves calls with the response cache; imported with the first one."""
+        with import_lock:
+            from specclient.call.cached.calls import CachedCalls  # noqa: PLC0415
+
+        if self._cache_source is None:
+            raise ConfigurationError("this pipeline has no response cache; leave cache= out")
+        return CachedCalls(self, *self._cache_source(), clock=self._clock)
 
     # One attempt: with the request's strategy, or sent as it is
 

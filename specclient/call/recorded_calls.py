@@ -44,6 +44,9 @@ Observer = Callable[[Call], Awaitable[None] | None]
 
 #: The kind of requests to methods without a model, besides those of :meth:`Router.kind`.
 _NO_MODEL = ""
+#: The kind of calls that are recorded but not sent; no provider has this name.
+_NOT_SENT = " not sent"
+_UNMETERED = frozenset({_NO_MODEL})
 
 
 class RecordingOptions(TypedDict, total=False):
@@ -239,6 +242,11 @@ class RecordedCalls:
         call = record.close(error)
         if subcall is not None:
             call = subcall.finish(call, error)
+        await self.report(call)
+        return call
+
+    async def report(self, call: Call) -> None:
+        """Give a finished call to the observers, even if the caller has been cancelled."""
         waiting = [rest for observe in self.observers if (rest := _observed(observe, call)) is not None]
         if waiting:
             with cancel_shield():
@@ -247,7 +255,6 @@ class RecordedCalls:
                         await rest
                     except Exception:  # noqa: BLE001 - as in `_observed`
                         _log.exception(_NOT_RECORDED)
-        return call
 
     # Preparation, once for each kind of request
 
@@ -257,6 +264,16 @@ class RecordedCalls:
             await run_in_thread(lambda: self._warm_up(kind))
         if kind == AUTO and self._on_routed_call is not None:
             self._on_routed_call(self.router, self.transport)
+
+    async def ensure_recording(self) -> None:
+        """Prepare what the observers write to, before the first call that is recorded but not sent."""
+        if self._warm <= _UNMETERED:
+            await run_in_thread(self._prepare_recording)
+
+    def _prepare_recording(self) -> None:
+        with self._warm_lock, import_lock:
+            self._prepare()
+            self._warm.add(_NOT_SENT)
 
     async def ensure_transport(self) -> None:
         """Import the HTTP library before the first request to a method without a model."""

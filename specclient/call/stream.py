@@ -34,9 +34,11 @@ class AsyncStream(SeenAsOfficial, Generic[T]):
 
     Attributes:
         closed: whether it was read to its end, failed or was closed.
+        cached: whether the response cache answers the call.
     """
 
     official_name = "AsyncStream"
+    cached = False
 
     def __init__(
         self,

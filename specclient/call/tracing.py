@@ -24,7 +24,7 @@ from specclient.version import VERSION
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
-__all__ = ["INSTRUMENTATION_SCOPE", "CallSpan", "begin_span", "inject_trace_headers"]
+__all__ = ["INSTRUMENTATION_SCOPE", "CallSpan", "begin_span", "inject_trace_headers", "note_hit"]
 
 #: The instrumentation scope of all spans of this package.
 INSTRUMENTATION_SCOPE = "specclient"
@@ -105,6 +105,13 @@ def begin_span(request: Request, decision: Decision, endpoint: Endpoint | None) 
     return CallSpan(span) if span.get_span_context().is_valid else None
 
 
+def note_hit(request: Request, call: Call) -> None:
+    """Make the span of a call that the response cache answered, after its end; it has no duration."""
+    span = begin_span(request, call.route, None)
+    if span is not None:
+        span.end(call, (), None)
+
+
 def inject_trace_headers(span: Span, headers: Mapping[str, str]) -> dict[str, str]:
     """Return headers with the trace context of a span, which replaces any that is there."""
     with import_lock:
@@ -165,6 +172,8 @@ def _outcome_attributes(
         "specclient.call.purpose": call.purpose,
         "specclient.cost.usd": None if call.cost.total is None else float(call.cost.total),
         "specclient.pair": call.pair,
+        "specclient.cached": call.cached or None,
+        "specclient.saved.usd": None if call.saved is None else float(call.saved),
     }
     if speculation is not None:
         known |= {

@@ -28,6 +28,7 @@ from specclient.resources.base import timeout_of
 from specclient.routing.destinations import DestinationRegistry
 from specclient.routing.router import Router
 from specclient.runtime.logs import setup_logging
+from specclient.types.cache_options import CacheOptions
 from specclient.types.params import is_given
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ class ClientCore:
             on_routed_call=self.shared.poll_loads,
             failover_state=self.shared.failover_state,
             stored=lambda: self.shared.stored,
+            cache=lambda: self.shared.cache,
+            cache_default=CacheOptions() if self.settings.cache.enabled else None,
         )
 
     @property

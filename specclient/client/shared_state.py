@@ -25,9 +25,11 @@ from specclient.types.call import Call
 
 if TYPE_CHECKING:
     from specclient.budgets.budgets import Budgets
+    from specclient.call.cached.flights import Flights
     from specclient.call.failover.executor import FailoverState
     from specclient.ledger.ledger import Ledger
     from specclient.ledger.row import LedgerRow
+    from specclient.response_cache.cache import ResponseCache
     from specclient.routing.load_poller import LoadPoller
     from specclient.stored.store import ObjectStore
 
@@ -112,6 +114,25 @@ class SharedState:
 
         return ObjectStore.of(self.settings.ledger, self.settings.stored.limits())
 
+    @cached_property
+    def cache(self) -> tuple[ResponseCache, Flights]:
+        """The response cache, and its calls in flight; imported by the first call that uses it."""
+        with self._lock, import_lock:
+            from specclient.call.cached.flights import Flights  # noqa: PLC0415
+            from specclient.response_cache.cache import ResponseCache  # noqa: PLC0415
+
+            if (made := self.__dict__.get("cache")) is None:
+                table = self.settings.cache
+                cache = ResponseCache(
+                    table.store,
+                    table.limits(),
+                    shared=table.shared,
+                    random=table.random,
+                    across_processes=table.across_processes,
+                )
+                made = self.__dict__["cache"] = cache, Flights()
+            return made
+
     def open_ledger(self) -> None:
         """Import the ledger and let SIGTERM write its pending rows.
 
@@ -159,10 +180,14 @@ class SharedState:
     def record(self, call: Call) -> Awaitable[None] | None:
         """Add a finished call to the estimates, the budgets and the ledger.
 
+        A call that the response cache answered teaches nothing of a route, and is no part of a budget.
+
         Returns:
             The charge of the budgets and the commit of the ledger, which the call waits for; None if there is
             nothing to wait for.
         """
+        if call.cached:  # also, many of them would crowd calls out of the queue of those to be learned from
+            return self.ledger.add(call)
         self.estimates.observe(call)
         self.sizes.observe(call)
         budgets = self.budgets
@@ -195,6 +220,8 @@ class SharedState:
             await run_in_thread(self.ledger.close)
         if (stored := self.__dict__.get("stored")) is not None:
             await run_in_thread(stored.close)
+        if (cache := self.__dict__.get("cache")) is not None:
+            await run_in_thread(cache[0].close)
 
 
 async def _recorded(committed: Awaitable[None] | None, settled: Awaitable[object], patience_s: float) -> None:

@@ -23,6 +23,7 @@ ENVIRONMENT = {
     "SPECCLIENT_LEDGER_DURABILITY": "ledger_durability",
     "SPECCLIENT_TRANSPORT": "transport",
     "SPECCLIENT_MODEL": "default_model",
+    "SPECCLIENT_CACHE": "cache.store",
     "SPECCLIENT_REDIS_URL": "server.redis_url",
 }
 
@@ -132,7 +133,7 @@ def _explain(error: pydantic.ValidationError, source: Path | None) -> str:
 
 
 #: Tables and settings whose values are never quoted in errors, because they may hold keys and passwords.
-_MAY_HOLD_KEYS = ("providers", "ledger", "server")
+_MAY_HOLD_KEYS = ("cache", "providers", "ledger", "server")
 _HOLD_NO_KEYS = {
     "dialect", "api_key_env", "key_header", "stream_usage", "price_provider", "capabilities", "project",
     "location", "template",

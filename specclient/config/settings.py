@@ -9,6 +9,7 @@ import pydantic
 from pydantic import Field
 from pydantic_core import PydanticCustomError
 
+from specclient.config.cache_table import CacheSettings
 from specclient.config.tables import (
     DOLLAR,
     BudgetSettings,
@@ -44,6 +45,7 @@ class Settings(SettingsTable):
         ledger_durability: ``batch``: rows are written within half a second, and calls do not wait for it;
             ``sync``: a call returns when its row is on the disk.
         stored: limits on stored responses and conversations of local models, in the ledger's database.
+        cache: the response cache.
         connections: the maximum of open connections of a client; further requests wait.
         limits: rate limits of deployments, by ``provider/model``, in addition to their response headers.
         pacing: whether calls wait for the limits that earlier responses reported.
@@ -68,6 +70,7 @@ class Settings(SettingsTable):
     drop_params: bool = False
     ledger: str | None = Field(default=None, repr=False)  # a database URL may hold a password
     ledger_durability: Literal["batch", "sync"] = "batch"
+    cache: CacheSettings = Field(default_factory=CacheSettings.model_construct)
     stored: StoredSettings = Field(default_factory=StoredSettings.model_construct)
     transport: Literal["aiohttp", "httpx"] = "aiohttp"
     connections: Annotated[int, Field(ge=1)] = 1000

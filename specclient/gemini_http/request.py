@@ -101,7 +101,7 @@ def content_call(
         native=NativeRequest("gemini", body, params),
     )
     request = Request(CHAT, model, params, stream=stream, options=options)
-    return with_extension(IncomingCall(request, asks_meta(headers)), ours)
+    return with_extension(IncomingCall(request, asks_meta(headers)), ours, headers)
 
 
 def _check(fields: Mapping[str, Any], config: Mapping[str, Any]) -> None:

@@ -45,7 +45,7 @@ class ReportText(NamedTuple):
     """
 
     title: str
-    form: Literal["count", "percent", "decimal", "rate", "latency", "cost"]
+    form: Literal["count", "percent", "decimal", "rate", "latency", "dollars", "cost"]
     place: float
     rank: int
     always: bool = False

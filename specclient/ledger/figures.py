@@ -125,6 +125,9 @@ class CallTotals:
             counted.
         estimated: whether a price or token count behind ``cost_nano`` is an estimate.
         attempts: attempts, those without a bill included.
+        cached_calls: rows of calls that the response cache answered. They are ``calls``, but used no tokens
+            and cost nothing. ``saved_nano``: nano-dollars that their answers cost when they were made;
+            ``cache_saved``: the same in dollars, None without such a row.
         latency_us: microseconds of the rows of status ``ok``; ``latencies``: their numbers by class, see
             :data:`EDGES_S`; ``latency_p50_s``, ``latency_p95_s``, ``latency_p99_s``: their percentiles.
         engine_us: microseconds of the local engine.
@@ -190,6 +193,12 @@ class CallTotals:
     tokens_per_s = Computed[float | None](
         lambda totals: 1e6 * totals.timed_tokens / totals.timed_us if totals.timed_tokens else None,
         text=ReportText("tokens/s", "rate", 7, 4, always=True),
+    )
+    cached_calls = Sum("cached", of=bool, since=5, text=ReportText("from cache", "count", 1.5, 4))
+    saved_nano = Sum("saved_nano", since=5, exported=False)
+    cache_saved = Computed[Decimal | None](
+        lambda totals: Decimal(totals.saved_nano).scaleb(-9) if totals.cached_calls else None,
+        text=ReportText("cache saved", "dollars", 10.5, 4),
     )
     cost = Computed(
         lambda totals: Decimal(totals.cost_nano).scaleb(-9),

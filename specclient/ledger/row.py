@@ -29,7 +29,7 @@ from specclient.ledger.figures import COUNTED
 from specclient.ledger.store import RowValues
 from specclient.runtime.frozen_dict import FrozenDict
 from specclient.types.call import Call
-from specclient.types.usage import Speculation
+from specclient.types.usage import NANO, Speculation
 from specclient.types.wire import FailedAttempt
 
 __all__ = [
@@ -89,6 +89,10 @@ def _predicted_rejected(call: Call) -> int | None:
     return call.usage.rejected_prediction if count is None else count
 
 
+def _saved_nano(call: Call) -> int | None:
+    return None if call.saved is None else int((call.saved * NANO).to_integral_value())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRow:
     """One finished call as the ledger stores it; the field names are the column names.
@@ -107,6 +111,8 @@ class LedgerRow:
         purpose: the purpose of that part.
         strategy, pair, metadata, session: as in ``Call``.
         speculation: every known field of ``Speculation``; None if nothing is known.
+        cached: as in ``Call``.
+        saved_nano: ``Call.saved`` in nano-dollars.
         counts: as in ``Call``. Each count has a column and a property of its name, None where it is unknown.
     """
 
@@ -184,6 +190,8 @@ class LedgerRow:
         default_factory=dict, metadata=column(lambda call: text_labels(call.metadata), "json", since=2)
     )
     session: str | None = field(default=None, metadata=column("session", since=2))
+    cached: bool = field(default=False, metadata=column("cached", "flag", since=5))
+    saved_nano: int | None = field(default=None, metadata=column(_saved_nano, "nano", since=5))
     counts: Mapping[str, int] = FrozenDict()
 
     @classmethod

@@ -53,6 +53,8 @@ def upstream_headers(
 def call_headers(call: Call) -> dict[str, str]:
     """Return the headers that state a call's route and, where known, its cost and acceptance rate."""
     headers = {"x-specclient-route": call.route.chosen}
+    if call.cached:
+        headers["x-specclient-cache"] = "hit"
     if call.cost.total is not None and call.status != "open":
         headers["x-specclient-cost"] = f"{call.cost.total:f}"
     if call.speculation is not None and call.speculation.acceptance_rate is not None:

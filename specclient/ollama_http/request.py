@@ -98,7 +98,7 @@ def ollama_call(
         headers=forwarded_headers(headers, FORWARDED_HEADERS), body={**unknown, **extra}, permit=permit
     )
     request = Request(COMPLETION if raw else CHAT, model, params, stream=stream, options=options)
-    call = with_extension(IncomingCall(request, asks_meta(headers)), ours)
+    call = with_extension(IncomingCall(request, asks_meta(headers)), ours, headers)
     unload = _unloads(fields.get("keep_alive"))
     return OllamaCall(call, kind, thinks, unload if idle else None)
 

@@ -12,6 +12,8 @@ The extension has these fields:
     tags of the call in the ledger.
 ``session``
     the conversation or agent run that the call belongs to; recorded in the ledger.
+``cache``
+    whether the response cache may answer; see :mod:`specclient.openai_http.cache_request`.
 ``meta``
     true adds cost, route and speculation to the response, as does the header ``x-specclient-meta: 1``.
 
@@ -26,6 +28,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from specclient.errors import ConfigurationError
+from specclient.openai_http.cache_request import CACHE_HEADER, cache_field, cache_header
 from specclient.openai_http.errors import bad_request, shown
 from specclient.openai_http.json_body import JSON_VALUES, json_object
 from specclient.routing.router import AUTO
@@ -119,7 +122,7 @@ def parse_call(
     if name_model is not None:
         model = name_model(model)
     request = Request(method, model, params, stream=stream, options=given_options)
-    return with_extension(IncomingCall(request, asks_meta(headers)), ours)
+    return with_extension(IncomingCall(request, asks_meta(headers)), ours, headers)
 
 
 def asks_meta(headers: Mapping[str, str]) -> bool:
@@ -127,16 +130,20 @@ def asks_meta(headers: Mapping[str, str]) -> bool:
     return headers.get(META_HEADER, "") not in ("", "0", "false")
 
 
-def with_extension(call: IncomingCall, ours: object) -> IncomingCall:
-    """Return a call with the fields of the extension object applied.
+def with_extension(call: IncomingCall, ours: object, headers: Mapping[str, str]) -> IncomingCall:
+    """Return a call with the fields of the extension object applied, and the header about the cache.
 
     Args:
         call: the call of the API's own fields.
         ours: the value of ``specclient`` in the request's body; None without one.
+        headers: request headers.
 
     Raises:
         ServingError: 400; the message names the field and what is allowed.
     """
+    if CACHE_HEADER in headers:
+        options = replace(call.request.options, cache=cache_header(headers))
+        call = replace(call, request=replace(call.request, options=options))
     if ours is None:
         return call
     if not isinstance(ours, dict):
@@ -149,6 +156,8 @@ def with_extension(call: IncomingCall, ours: object) -> IncomingCall:
     if drop is not None:
         drop = boolean_field(drop, "specclient.drop_params")
     options = replace(request.options, tags=tags, session=session, drop_params=drop)
+    if (cache := cache_field(rest.pop("cache", None))) is not None:
+        options = replace(options, cache=cache)
     if rest:
         options = replace(options, body={**options.body, EXTENSION: rest})
     return replace(

@@ -161,6 +161,7 @@ def call_extension(record: Call) -> dict[str, Any]:
         "cost": _plain(record.cost),
         "route": _plain(record.route),
         "speculation": _plain(record.speculation),
+        **({"cached": True, "saved": _plain(record.saved)} if record.cached else {}),
     }
 
 

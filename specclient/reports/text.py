@@ -75,6 +75,7 @@ FORMS: Mapping[str, Callable[[Any, bool], str]] = {
     "decimal": lambda value, _: f"{value:.2f}",
     "rate": lambda value, _: _digits(Decimal(repr(value))),
     "latency": lambda value, rounded: format_seconds(value, rounded=rounded),
+    "dollars": lambda value, _: format_dollars(value),
 }
 
 

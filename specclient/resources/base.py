@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from specclient.call.stream import AsyncStream, Stream
 from specclient.resources.table.sockets import SocketRow
 from specclient.types.api_method import ApiMethod
+from specclient.types.cache_options import CacheOptions
 from specclient.types.params import CallOptions, is_given
 from specclient.types.request import PerCallOptions, Request
 
@@ -201,6 +202,7 @@ def _per_call_options(ours: Mapping[str, Any]) -> PerCallOptions:
         deadline_s=ours.get("deadline_s"),
         tags=ours.get("tags") or {},
         session=ours.get("session"),
+        cache=CacheOptions.of(ours.get("cache")),
     )
 
 

@@ -139,7 +139,7 @@ class Router:
         """
         if (named := self.named(request)) is not None:
             return named
-        policy = self._policy_of(request)
+        policy = self.policy_of(request)
         permit = request.options.permit
         listed = self._fallbacks(policy)
         fallbacks = listed if permit is None else permit.usable(listed)
@@ -186,7 +186,7 @@ class Router:
             or request.operation not in STRATEGY_OPERATIONS
         ):
             return request
-        strategy, permit = self._policy_of(request).strategy, request.options.permit
+        strategy, permit = self.policy_of(request).strategy, request.options.permit
         draft = strategy.draft if isinstance(strategy, Strategy) else None
         if strategy is None or (draft is not None and permit is not None and not permit.usable((draft,))):
             return request
@@ -199,7 +199,12 @@ class Router:
         """Return whether a request's model is ``auto`` or an alias of it."""
         return self.destinations.resolve_request(request) == AUTO
 
-    def _policy_of(self, request: Request) -> Policy:
+    def policy_of(self, request: Request) -> Policy:
+        """Return the policy of a routed request; a name stands for a configured one.
+
+        Raises:
+            ConfigurationError: no policy of this name is configured.
+        """
         policy = request.policy
         if policy is None:
             return self._policy

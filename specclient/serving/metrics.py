@@ -121,6 +121,14 @@ class ServerMetrics:
         self._generated = self._counter("generation_tokens", "Generated tokens.", "model_name")
         self._cost = self._counter("cost_dollars", "Cost of priced calls in US dollars.", "model_name")
         self._unpriced = self._counter("unpriced_calls", "Calls of unknown cost.", "model_name")
+        self._hits = self._counter(
+            "response_cache_hits", "Calls that the response cache answered.", "model_name"
+        )
+        self._saved = self._counter(
+            "response_cache_saved_dollars",
+            "What the answers of these calls cost when they were made, in US dollars.",
+            "model_name",
+        )
         self._first = self._histogram(
             "time_to_first_token_seconds",
             "Seconds from the start of a call to its first text.",
@@ -192,6 +200,9 @@ class ServerMetrics:
             self._series_of(self._unpriced, model).inc()
         elif call.cost.total > 0:
             self._series_of(self._cost, model).inc(float(call.cost.total))
+        if call.cached:
+            self._series_of(self._hits, model).inc()
+            self._series_of(self._saved, model).inc(float(call.saved or 0))
         if call.ttft_s is not None:
             self._series_of(self._first, model).observe(call.ttft_s)
             if call.status == "ok" and usage.completion is not None and usage.completion > 1:

@@ -30,6 +30,7 @@ from uvicorn.supervisors import Multiprocess
 from specclient.client.async_client import AsyncOpenAI
 from specclient.config import Settings
 from specclient.errors import OpenAIError
+from specclient.response_cache.location import answer_store
 from specclient.serving.app import create_app
 from specclient.serving.connection import limited_protocol
 from specclient.serving.keys.cache import KeyCache
@@ -82,6 +83,9 @@ def app_of(plan: ServerPlan) -> Starlette:
     store = KeyStore.of(plan.settings.ledger)
     keys = None if store is None else KeyCache(store, required=plan.keyed)
     meter = usage_meter_of(plan.settings)
+    cache = plan.settings.cache
+    if cache.store is not None:  # an invalid one is refused now, and not by each request
+        answer_store(cache.store, cache.limits()).close()
     client = AsyncOpenAI(config=plan.settings)
     return create_app(client, key=plan.key, keys=keys, meter=meter, models=plan.models, limits=plan.limits)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 from typing import Literal
 
 from pydantic import PrivateAttr
@@ -54,6 +55,9 @@ class Call:
         counts: further counts of the answer, by the name of their figure in the ledger (``Counted`` in
             :mod:`specclient.ledger.figures`). A count that is unknown, or that answers of this kind cannot
             have, is missing.
+        cached: whether the response cache answered it, or an equal call in flight; it was then not sent, used
+            no tokens and cost nothing.
+        saved: of such a call, what the answer cost when it was made, in dollars; None if that is not known.
     """
 
     id: str
@@ -85,6 +89,8 @@ class Call:
     session: str | None = None
     lost_attempts: tuple[FailedAttempt, ...] = ()
     counts: Mapping[str, int] = FrozenDict()
+    cached: bool = False
+    saved: Decimal | None = None
 
     @property
     def provider(self) -> str:

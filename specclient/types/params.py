@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeGuard, TypeVar
 
+from specclient.types.cache_options import CacheSetting
 from specclient.types.policy import Policy
 from specclient.types.strategy import Strategy
 
@@ -67,7 +68,9 @@ class CallOptions(TypedDict, total=False):
     stored with it in the ledger, and ``session`` is the conversation or agent run that it belongs to.
     ``strategy`` (a :class:`Strategy`, or its kind) selects client-side speculation. ``drop_params`` drops
     parameters that the endpoint does not support. ``deadline_s`` limits all attempts and the waits between
-    them, in seconds. These options are specclient's; the others are those of the OpenAI client.
+    them, in seconds. ``cache`` lets the response cache answer: True, a maximum age in seconds, or
+    :class:`CacheOptions`; False turns a configured cache off. These options are specclient's; the others are
+    those of the OpenAI client.
     """
 
     extra_headers: Mapping[str, str | Omit | None] | None
@@ -80,3 +83,4 @@ class CallOptions(TypedDict, total=False):
     strategy: Strategy | str | None
     drop_params: bool | None
     deadline_s: float | None
+    cache: CacheSetting | None

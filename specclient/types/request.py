@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from specclient.types.api_method import ApiMethod
+from specclient.types.cache_options import CacheOptions
 from specclient.types.model_aliases import ModelAliases
 from specclient.types.permit import RoutePermit
 from specclient.types.policy import Policy
@@ -95,6 +96,7 @@ class PerCallOptions:
             server; empty for the operator, and outside of servers.
         keeps_received: whether the chunks of a stream keep the JSON that they came in, so that it can be sent
             on as it is. Only for calls with a named model and without a strategy: others change chunks.
+        cache: how the call uses the response cache; False for not at all, None for the client's setting.
     """
 
     headers: Mapping[str, str | None] = field(default_factory=dict)
@@ -114,6 +116,7 @@ class PerCallOptions:
     aliases: ModelAliases | None = None
     owner: str = ""
     keeps_received: bool = False
+    cache: CacheOptions | Literal[False] | None = None
 
 
 @dataclass(frozen=True, slots=True)

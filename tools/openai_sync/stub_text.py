@@ -22,9 +22,11 @@ _OPTIONS = (
     ("strategy", "Strategy | str | None"),
     ("drop_params", "bool | None"),
     ("deadline_s", "float | None"),
+    ("cache", "CacheSetting | None"),
 )
 #: The imports that the own call options need, without those names that a module has already.
 _OPTION_IMPORTS = {
+    "CacheSetting": "from specclient.types.cache_options import CacheSetting",
     "Mapping": "from typing import Mapping",
     "Policy": "from specclient.types.policy import Policy",
     "Strategy": "from specclient.types.strategy import Strategy",

@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 from pydantic import BaseModel, SecretStr
 
 from specclient.config import ENVIRONMENT, Settings
-from specclient.runtime.masked_urls import mask_url
+from specclient.runtime.masked_urls import mask_url, mask_url_passwords
 from specclient.types.capabilities import UNKNOWN_CAPABILITIES, Capabilities
 from specclient_cli.common import options, parameter_types, render
 from specclient_cli.common.state import State, known_settings, pass_state
@@ -51,7 +51,7 @@ def command(state: State, keys: tuple[str, ...], as_json: bool) -> None:
       specclient config show --json
 
     Environment: SPECCLIENT_CONFIG, SPECCLIENT_LEDGER, SPECCLIENT_TRANSPORT, SPECCLIENT_MODEL,
-    SPECCLIENT_REDIS_URL.
+    SPECCLIENT_CACHE, SPECCLIENT_REDIS_URL.
     """
     settings = state.settings()
     every = _flat(settings)
@@ -108,6 +108,8 @@ def _plain(key: str, value: Any) -> Any:
         return "set" if value else "not set"
     if key.rpartition(".")[2] in _URLS and isinstance(value, str):
         return mask_url(value)
+    if key == "cache.store" and isinstance(value, str):
+        return mask_url_passwords(value)
     if key == "ledger":
         from specclient.ledger.ledger import Ledger  # noqa: PLC0415 - imports the database toolkit
 

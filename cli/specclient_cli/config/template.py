@@ -102,6 +102,21 @@ TEMPLATE = """\
 #max_bytes = 1073741824
 #max_bytes_per_key = 134217728
 
+# Answers of earlier calls that ask the same, for calls with cache=True or the header x-specclient-cache;
+# enabled = true: for all calls. store is the path of a file or the URL of a PostgreSQL or Redis server
+# (SPECCLIENT_CACHE overrides it). random: also for calls whose sampling is random; shared: the keys of a
+# server share their answers; across_processes: equal calls of several processes at the same time are made
+# once, too. The least recently used go first.
+#[cache]
+#enabled = false
+#store = "~/specclient-cache.sqlite3"
+#random = false
+#shared = false
+#across_processes = false
+#max_age_s = 604800
+#max_entries = 100000
+#max_bytes = 268435456
+
 # Limits on responses; a longer one raises ResponseTooLargeError. Bytes are counted after decompression:
 # max_body_bytes those of a whole body or of all events of a stream, max_event_bytes those of one event or
 # line. The ratio of decompressed to received bytes is checked from 16 MiB on. inf disables a limit.

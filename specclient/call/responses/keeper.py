@@ -109,7 +109,9 @@ class ResponseKeeper:
         if context is None:
             return await serve(request)
         stream = await serve(context.request)
-        return await started(self._kept(context, stream), lambda: stream.meta)
+        kept = await started(self._kept(context, stream), lambda: stream.meta)
+        kept.cached = stream.cached
+        return kept
 
     async def stream_bytes(
         self, request: Request, serve: Callable[[Request], Awaitable[AsyncStream[bytes]]]

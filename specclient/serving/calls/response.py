@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from specclient.call.pipeline import Pipeline
 from specclient.call.result import CallResult
 from specclient.call.stream import AsyncStream
+from specclient.openai_http.cache_request import CACHE_HEADER
 from specclient.openai_http.errors import (
     ServingError,
     exception_summary,
@@ -87,6 +88,9 @@ async def send_whole(
     headers = {}
     if result.reply is not None:
         headers = upstream_limit_headers(result.reply.headers)
+    record: Call | None = getattr(result.value, "_meta", None)
+    if record is not None and record.cached:
+        headers[CACHE_HEADER] = "hit"
     await exchange.respond(content, headers=headers)
 
 
@@ -153,9 +157,10 @@ async def _send_until_end(
     """
     try:
         upstream: Mapping[str, str] | None = getattr(stream.http, "headers", None)
-        await exchange.start(
-            200, stream_type, {**_NO_CACHE, **(upstream_limit_headers(upstream) if upstream else {})}
-        )
+        headers = {**_NO_CACHE, **(upstream_limit_headers(upstream) if upstream else {})}
+        if stream.cached:
+            headers[CACHE_HEADER] = "hit"
+        await exchange.start(200, stream_type, headers)
         try:
             last = await send()
         except ClientDisconnectedError:

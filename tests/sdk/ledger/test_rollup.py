@@ -65,6 +65,8 @@ def calls(draw, build, number):
         strategy=draw(st.sampled_from([None, "remote"])),
         pair=draw(st.sampled_from([None, "a+b"])),
         counts=draw(st.dictionaries(st.sampled_from([each.name for each in COUNTED]), counts)),
+        cached=draw(st.booleans()),
+        saved=draw(st.none() | st.integers(0, 10**14).map(lambda nano: nano / NANO)),
     )
 
 
@@ -113,6 +115,8 @@ def summed(rows):
         "accepted": total("accepted", drafts),
         "kept": total("accepted", passes),
         "passes": total("steps", passes),
+        "cached_calls": sum(row.cached for row in rows),
+        "saved_nano": total("saved_nano"),
         "cost_nano": total("cost_nano"),
         "estimated": sum(
             row.cost_nano is not None and (row.cost_estimated or row.usage_estimated) for row in rows

@@ -40,6 +40,24 @@ def test_calls_are_in_the_ledger_with_tags(tmp_path: Path, connect: Connect) -> 
     assert [dict(row.tags) for row in rows if row.session == "s"] == [{"team": "a"}]
 
 
+def test_the_response_cache_answers_calls_that_ask_for_it(
+    tmp_path: Path, connect: Connect, openai_server: OpenAIServer
+) -> None:
+    client = connect(tables={"cache": {"store": str(tmp_path / "cache.sqlite3")}})
+    ask: Any = {"model": "m-large", "messages": ASK, "temperature": 0}
+    client.chat.completions.create(**ask)
+    by_header = {**ask, "extra_headers": {"x-specclient-cache": "1"}}
+    first, second = (client.chat.completions.with_raw_response.create(**by_header) for _ in range(2))
+    assert second.content == first.content
+    assert (first.headers.get("x-specclient-cache"), second.headers["x-specclient-cache"]) == (None, "hit")
+    assert second.headers["x-specclient-cost"] == "0"
+    assert client.chat.completions.create(**ask, extra_body={"specclient": {"cache": True}}) == second.parse()
+    streams = [list(client.chat.completions.create(**by_header, stream=True)) for _ in range(2)]
+    assert streams[0] == streams[1]
+    assert len(openai_server.requests) == 3
+    client.close()
+
+
 def test_closing_a_stream_early_ends_the_upstream_request(
     connect: Connect, openai_server: OpenAIServer, library: ModuleType
 ) -> None:

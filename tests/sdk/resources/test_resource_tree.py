@@ -13,7 +13,17 @@ from specclient.types import create_params, params
 from specclient.types.inference_methods import CHAT, RESPONSE
 
 URL = "http://127.0.0.1:9/v1"
-OURS = {"policy", "tags", "session", "deadline_s", "strategy", "drop_params", "idempotency_key", "provider"}
+OURS = {
+    "policy",
+    "tags",
+    "session",
+    "deadline_s",
+    "strategy",
+    "drop_params",
+    "cache",
+    "idempotency_key",
+    "provider",
+}
 UNPACKED = re.compile(r"Unpack\[(\w+)\]")
 #: The ``**params`` of hand-written methods whose annotations do not list the names.
 MORE = {"chat.completions.": CHAT, "beta.chat.completions.": CHAT, "responses.": RESPONSE}

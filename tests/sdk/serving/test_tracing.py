@@ -71,6 +71,25 @@ def test_numbers_too_large_for_an_attribute_are_omitted(
 
 
 @pytest.mark.parametrize("stream", [False, True])
+def test_a_call_that_the_cache_answers_is_a_span(
+    client: OpenAI, openai_server: OpenAIServer, spans: Spans, stream: bool
+) -> None:
+    for _ in range(2):
+        answer = client.chat.completions.create(
+            model="m-large", **ASK, temperature=0, cache=True, stream=stream
+        )
+        if stream:
+            list(answer)
+    assert len(openai_server.requests) == 1
+    made, hit = [span.attributes or {} for span in spans()]
+    assert "specclient.cached" not in made
+    assert hit["specclient.cached"] is True
+    assert hit["specclient.call.status"] == "ok"
+    assert (hit["gen_ai.usage.input_tokens"], hit["specclient.cost.usd"]) == (0, 0.0)
+    assert spans()[1].name == spans()[0].name == "chat m-large"
+
+
+@pytest.mark.parametrize("stream", [False, True])
 def test_a_call_is_a_span_without_its_content(
     client: OpenAI, openai_server: OpenAIServer, spans: Spans, stream: bool
 ) -> None:

@@ -209,6 +209,7 @@ def test_create_parameters_equal_the_openai_clients_plus_specclients(
         "strategy",
         "drop_params",
         "session",
+        "cache",
     }
 
 

@@ -1,0 +1,1 @@
+"""``specclient cache``: the answers that the response cache keeps."""

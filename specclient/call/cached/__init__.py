@@ -1,0 +1,1 @@
+"""Calls that the response cache may answer: their keys, equal calls in flight, answers kept and replayed."""
