@@ -248,6 +248,7 @@ async def test_unsupported_parameters_that_would_change_the_answer_are_rejected(
         ({"structured_outputs": {"regex": 3}}, "structured_outputs.regex"),
         ({"specclient": {"regex": "a"}, "response_format": {"type": "json_object"}}, "regex"),
         ({"specclient": {"draft_tree": [9]}}, "draft_tree"),
+        ({"specclient": {"verification": "both"}}, "verification"),
         ({"logprobs": 1}, "logprobs"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ({"top_logprobs": 2}, "top_logprobs"),
