@@ -149,8 +149,9 @@ def _verify_block(tree: TokenTree, target: Sequence[Distribution], random: Rando
         kept -= 1
         if chances[kept] == 0.0:
             continue  # certainly not accepted
-        left, remaining = scaled_residual(target[kept], _drawn_from(tree, kept), chances[kept])
-        accepted = not kept or random.accept(prefix_acceptance(chances[kept], remaining))
+        remaining, total = excess(target[kept], _drawn_from(tree, kept), chances[kept])
+        accepted = not kept or random.accept(prefix_acceptance(chances[kept], total))
+        left = _normalised(remaining, total, target[kept]) if accepted else left
     return _ended(tree, list(range(kept)), left, random)
 
 
@@ -219,11 +220,11 @@ def residual(p: Distribution, q: Distribution) -> Distribution:
 
     A one-hot p is unchanged: the rejected token was not p's, so all of its probability remains.
     """
-    return scaled_residual(p, q, 1.0)[0]
+    return _normalised(*excess(p, q, 1.0), p)
 
 
-def scaled_residual(p: Distribution, q: Distribution, scale: float) -> tuple[Distribution, float]:
-    """Return (s p − q)+ normalised, and its sum before that.
+def excess(p: Distribution, q: Distribution, scale: float) -> tuple[Distribution, float]:
+    """Return (s p − q)+, which is not normalised, and its sum. A one-hot p stays one-hot.
 
     Args:
         p, q: distributions of the target and the draft.
@@ -235,7 +236,14 @@ def scaled_residual(p: Distribution, q: Distribution, scale: float) -> tuple[Dis
     if isinstance(q, int):
         remaining[q] = 0.0
     else:
-        np.maximum(remaining - q, 0.0, out=remaining)
-    total = float(remaining.sum())
+        np.subtract(remaining, q, out=remaining)
+        np.maximum(remaining, 0.0, out=remaining)
+    return remaining, float(remaining.sum())
+
+
+def _normalised(remaining: Distribution, total: float, p: Distribution) -> Distribution:
+    """Return an excess normalised; p if it is zero."""
+    if isinstance(remaining, int):
+        return remaining
     # The total is zero only if s p equals q up to rounding; the rejection then was itself a rounding effect.
-    return (remaining / total if total > 0.0 else p), total
+    return remaining / total if total > 0.0 else p

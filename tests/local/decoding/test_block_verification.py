@@ -299,7 +299,7 @@ def uncapped_chances(tree, target):
 MUTANTS = {
     "prefix_acceptance": lambda chance, remaining: chance,
     "prefix_chances": uncapped_chances,
-    "scaled_residual": lambda p, q, scale: (p, float(np.maximum(scale * p - q, 0.0).sum())),
+    "excess": lambda p, q, scale: (p.copy(), float(np.maximum(scale * p - q, 0.0).sum())),
 }
 
 

@@ -151,7 +151,7 @@ def test_the_chi_square_test_detects_a_wrong_verifier(tiny_pair, monkeypatch, mu
             monkeypatch.setattr(walk, "prefix_acceptance", lambda chance, remaining: 1.0)
         elif mutant == "resample from p":
             monkeypatch.setattr(walk, "residual", resample_from_p)
-            monkeypatch.setattr(walk, "scaled_residual", lambda p, q, scale: (p, 1.0))
+            monkeypatch.setattr(walk, "excess", lambda p, q, scale: (p, 1.0))
         else:
             monkeypatch.setattr(DraftModel, "propose", claim_uniform(DraftModel.propose))
         counts, _ = sample(engine, max_tokens=3, draft_length=2, temperature=1.0, verification=rule)
