@@ -97,7 +97,7 @@ def write_gguf(
             add_value(
                 writer,
                 name
-                if "." in name and name.startswith(("general", "tokenizer"))
+                if "." in name and name.startswith(("general", "split", "tokenizer"))
                 else f"{architecture}.{name}",
                 value,
             )

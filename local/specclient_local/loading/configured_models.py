@@ -100,7 +100,7 @@ class ConfiguredModel:
             return self.options.context
         try:
             return read_config(Path(self.path).expanduser()).context
-        except CheckpointError:
+        except (CheckpointError, ConfigurationError):  # also where the package for its format is missing
             return None
 
 

@@ -40,6 +40,11 @@ def config_fields(path: Path) -> tuple[dict[str, Any], tuple[int, ...]]:
             f"{path}: architecture {shown(architecture)} is not supported; supported are "
             f"{', '.join(ARCHITECTURES)}. Choose a file of one of these, or the model's safetensors."
         )
+    if header.values.get("split.count", 0) not in (0, 1):
+        raise CheckpointError(
+            f"{path} is one of {shown(header.values['split.count'])} files of a model; merge them by "
+            "llama.cpp's llama-gguf-split --merge, and name the result."
+        )
     own = _OwnFields(header, str(architecture))
     own.refuse_unsupported()
     window = own.get("attention.sliding_window")

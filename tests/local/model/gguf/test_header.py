@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import random
 import struct
+import sys
 import tracemalloc
 
 import numpy as np
 import pytest
+from specclient_local.loading.configured_models import read_configured_models
 from specclient_local.loading.model_loader import ModelPlacement, load_model, read_any_config
 from specclient_local.model.gguf import header as module
 from specclient_local.model.gguf.header import read_header
-from specclient_local.model.weights import resolve_checkpoint
+from specclient_local.model.tokenizer import Tokenizer
+from specclient_local.model.weights import load_weights, resolve_checkpoint
 from tiny_models import write_checkpoint
 
 from specclient.errors import CheckpointError, ConfigurationError
@@ -113,6 +117,24 @@ def test_a_lying_header_is_refused_before_memory_is_taken(tmp_path, name):
     refused(tmp_path, data, message)
 
 
+def test_a_header_with_changed_bytes_is_read_or_refused_in_one_line(path, tmp_path):
+    data, rng, read, errors = path.read_bytes(), random.Random(0), 0, []
+    first = min(entry.begin for entry in read_header(path).tensors.values())
+    changed = tmp_path / "changed.gguf"
+    for _ in range(300):
+        at, size = rng.randrange(first - 8), rng.choice((1, 2, 4, 8))
+        new = rng.choice((bytes(size), b"\xff" * size, rng.randbytes(size)))
+        changed.write_bytes(data[:at] + new + data[at + size :])
+        try:
+            load_weights(changed, read_any_config(changed))
+            Tokenizer(changed).encode("def f(x):")
+            read += 1
+        except CheckpointError as error:
+            errors.append(str(error))
+    assert read > 0 < len(errors)
+    assert not any("\n" in error for error in errors)
+
+
 def test_fields_and_tensors_that_occur_twice_are_refused(path, tmp_path):
     twice = fields(count=2) + fields()[24:]
     refused(tmp_path, twice, "states a.b twice")
@@ -137,9 +159,16 @@ def test_a_header_is_read_again_when_its_file_changes(path, tmp_path):
 
 def test_without_the_package_the_extra_is_named(path, monkeypatch):
     module._read_header.cache_clear()
-    monkeypatch.setitem(__import__("sys").modules, "gguf", None)
+    monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'specclient\[gguf\]'"):
         read_any_config(path)
+
+
+def test_a_list_of_models_needs_no_package(path, monkeypatch):
+    module._read_header.cache_clear()
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    listed = read_configured_models({"models": {"m": {"path": str(path)}}})["m"].listed("m")
+    assert (listed.target, listed.context) == (str(path), None)
 
 
 def test_files_that_do_not_exist_or_are_no_files(tmp_path):
