@@ -42,9 +42,14 @@ def path_to(tree, node):
     return () if node == ROOT else (*path_to(tree, tree.parents[node]), tree.tokens[node])
 
 
-def emitted_tokens(tree, target, chooser, walk):
+def emitted_path(tree, target, chooser, walk):
+    """Return the verdict of a walk over a tree."""
     rows = [target(())] + [target(path_to(tree, node)) for node in range(len(tree))]
-    verdict = walk(tree, rows, chooser)
+    return walk(tree, rows, chooser)
+
+
+def emitted_tokens(tree, target, chooser, walk):
+    verdict = emitted_path(tree, target, chooser, walk)
     return (*(tree.tokens[node] for node in verdict.path), verdict.token)
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from specclient_local.embedding.layout import is_embedding_checkpoint, read_layout
-from specclient_local.model.checkpoint_files import read_json
-from specclient_local.model.config import local_folder
+from specclient_local.model.checkpoint_files import is_gguf, read_json
+from specclient_local.model.config import local_folder, read_config
 
 from specclient.client.async_client import AsyncOpenAI
 from specclient.config import Settings
@@ -108,6 +108,11 @@ def _checkpoints(settings: Settings) -> Iterator[CheckResult]:
                     read_layout(folder)
                 except CheckpointError as error:
                     yield CheckResult(about, "problem", str(error))
+            elif is_gguf(folder):
+                try:
+                    read_config(folder)
+                except (CheckpointError, ConfigurationError) as error:
+                    yield CheckResult(about, "problem", f"{role}: {error}")
             elif not (folder / "config.json").is_file():
                 yield CheckResult(
                     about, "problem", f"{role} {where!r} is not a checkpoint folder: it has no config.json"
@@ -132,6 +137,8 @@ def check_checkpoints(model: str, draft: str | None) -> None:
             folder = local_folder(name)
             if folder is not None and is_embedding_checkpoint(folder):
                 read_layout(folder)
+            elif folder is not None and is_gguf(folder):
+                read_config(folder)
             elif folder is not None:
                 read_json(folder / "config.json")
         except CheckpointError as error:

@@ -81,7 +81,7 @@ def model_options(function: F) -> F:
         "--model",
         default="demo",
         show_default=True,
-        help="'demo' (the bundled pair), a NAME of [local.models.NAME], a folder, or a hub id.",
+        help="'demo' (the bundled pair), a NAME of [local.models.NAME], a folder, a GGUF file, or a hub id.",
     )
     threads = click.option(
         "--threads",

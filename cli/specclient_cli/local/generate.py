@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 from specclient_local.request.params import ENGINE_METHODS, PARAMETER_RULES, SamplingParams
-from specclient_local.request.validation import IntegerRange, NumberRange, OrNone, ValueCheck
+from specclient_local.request.validation import IntegerRange, NumberRange, OneOf, OrNone, ValueCheck
 
 from specclient_cli.common import options, parameter_types, render
 from specclient_cli.common.call_format import speculation_summary
@@ -37,6 +37,8 @@ def _option_type(usable: ValueCheck) -> parameter_types.ParameterType | None:
     """Return the type of the option for values that a check allows; None for any text."""
     if isinstance(usable, OrNone):
         usable = usable.usable
+    if isinstance(usable, OneOf):
+        return click.Choice(usable.words)
     if isinstance(usable, IntegerRange):
         return click.IntRange(usable.low, usable.high)
     if not isinstance(usable, NumberRange):

@@ -66,7 +66,7 @@ class LocalModelPair:
         return Engine.load(self.target, list(self.drafts) or None, **options)
 
     def with_defaults(self, params: Parameters) -> Parameters:
-        """Return a request's parameters with the configured method and draft length where they set none."""
+        """Return a request's parameters with the configured drafting where they set none."""
         if self.configured is None:
             return params
         filled = self.configured.with_defaults(SamplingParams(**params))
@@ -74,6 +74,7 @@ class LocalModelPair:
             "method": filled.method,
             "draft_length": filled.draft_length,
             "draft_tree": filled.draft_tree,
+            "verification": filled.verification,
         }
         return {**params, **drafting}
 

@@ -65,11 +65,11 @@ class MemorySize(ParameterType):
 def command(state: State, /, **given: Any) -> None:
     """Show the memory that models need before they are loaded.
 
-    MODEL is 'demo', a NAME of [local.models.NAME], a folder, or a hub id. Only shapes are read; no weights
-    are downloaded. The output has the size of the weights and of the KV cache per token (for heads, of the
-    hidden states that they read), and the longest context and largest number of concurrent requests that
-    fit. It also states how a draft with another vocabulary would be used, if its tokenizer is available. For
-    an embedding model it has the size of the weights and of the largest batch.
+    MODEL is 'demo', a NAME of [local.models.NAME], a folder, a GGUF file, or a hub id. Only shapes are
+    read; no weights are downloaded. The output has the size of the weights and of the KV cache per token
+    (for heads, of the hidden states that they read), and the longest context and largest number of
+    concurrent requests that fit. It also states how a draft with another vocabulary would be used, if its
+    tokenizer is available. For an embedding model it has the size of the weights and of the largest batch.
 
     \b
     Examples:
@@ -149,13 +149,14 @@ def _vocabulary_matches(models: LocalModelPair, folders: list[Path]) -> dict[str
     """Return how drafts with another vocabulary would be used, if their tokenizers are local."""
     from specclient_local.drafting.vocabulary_match import check_compatibility  # noqa: PLC0415 - imports torch
     from specclient_local.loading.model_loader import read_any_config  # noqa: PLC0415
+    from specclient_local.model.checkpoint_files import is_gguf  # noqa: PLC0415
     from specclient_local.model.tokenizer import Tokenizer  # noqa: PLC0415
 
     vocabulary, runner = (models.options.get(name) or "auto" for name in ("draft_vocabulary", "runner"))
     target, *drafts = folders
     found: dict[str, VocabularyCompatibility] = {}
     for name, draft in zip(models.drafts, drafts, strict=True):
-        if not all((folder / "tokenizer.json").is_file() for folder in (target, draft)):
+        if not all(is_gguf(path) or (path / "tokenizer.json").is_file() for path in (target, draft)):
             continue
         configs = read_any_config(target, runner), read_any_config(draft, runner)
         other = check_compatibility(Tokenizer(target), Tokenizer(draft), configs, vocabulary)

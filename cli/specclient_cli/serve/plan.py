@@ -170,7 +170,7 @@ def _served_models(state: State, models: Sequence[str], draft: str | None) -> Se
     tables = dict(settings.local.models)
     for model in models:
         route = _route_of(model, places)
-        if draft is None and route is not None and not Path(model).is_dir():
+        if draft is None and route is not None and not Path(model).exists():
             routes.append(route)
             continue
         if model.startswith("local/"):
@@ -179,8 +179,8 @@ def _served_models(state: State, models: Sequence[str], draft: str | None) -> Se
             )
         check_checkpoints(model, draft)
         folder = Path(model).expanduser()
-        name = (folder.resolve() if folder.is_dir() else folder).name
-        path = str(folder.resolve()) if folder.is_dir() else model
+        name = (folder.resolve() if folder.exists() else folder).name
+        path = str(folder.resolve()) if folder.exists() else model
         tables[name] = LocalModelSettings(path=path, draft=draft, kind=_kind_of(folder))
         routes.append(f"local/{name}")
     local = settings.local.model_copy(update={"models": tables})

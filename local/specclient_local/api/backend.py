@@ -35,6 +35,7 @@ from specclient_local.loading.configured_models import (
     model_for_folder,
     read_configured_models,
 )
+from specclient_local.model.checkpoint_files import is_gguf
 from specclient_local.model.config import BUNDLED
 from specclient_local.request.params import SamplingParams, prompt_limit
 
@@ -192,7 +193,7 @@ class LocalBackend:
         if engine is not None:
             return engine.tokenizer
         folder = Path(configured.path).expanduser()
-        if configured.path not in self._tokenizers and folder.is_dir():
+        if configured.path not in self._tokenizers and (folder.is_dir() or is_gguf(folder)):
             self._tokenizers[configured.path] = Tokenizer(folder)
         return self._tokenizers.get(configured.path)
 
@@ -232,12 +233,13 @@ class LocalBackend:
             return configured
         if self._embeddings.find(model) is not None:
             raise _wrong_kind(model, EMBEDDING_KIND)
-        if Path(model).expanduser().is_dir():
+        folder = Path(model).expanduser()
+        if folder.is_dir() or (is_gguf(folder) and folder.exists()):
             return model_for_folder(model, self._models["demo"])
         known = ", ".join(f"local/{name}" for name in (*self._models, *self._embeddings.models))
         raise NotFoundError(
             f"local/{model} is unknown; known are {known}, and local/PATH with the path of a checkpoint "
-            "folder."
+            "folder or a GGUF file."
         )
 
     def _embedding(self, model: str) -> ConfiguredEmbedding:

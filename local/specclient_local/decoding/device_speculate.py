@@ -1,8 +1,8 @@
 """Rounds of a :class:`Speculator` that run on the device as recorded CUDA graphs.
 
 A round runs on the device if its requests draft chains or nothing and use no sampling parameters beyond
-temperature, top-p and top-k. Draft models, EAGLE heads and Medusa heads draft in it; other drafters propose
-beforehand. It is one recorded run, after which the host reads the results once. All other
+temperature, top-p, top-k and verification. Draft models, EAGLE heads and Medusa heads draft in it; other
+drafters propose beforehand. It is one recorded run, after which the host reads the results once. All other
 requests take the general path over the same caches. Both paths give the same distribution, and use a seed's
 random numbers alike.
 """
@@ -48,7 +48,7 @@ from specclient_local.request.token_tree import TokenTree
 _DEFAULTS = SamplingParams()
 _SUPPORTED = frozenset(
     {
-        *("temperature", "top_p", "top_k", "seed"),
+        *("temperature", "top_p", "top_k", "seed", "verification"),
         *("max_tokens", "min_tokens", "stop", "stop_token_ids", "overflow"),  # handled between rounds
         *("draft_length", "method", "prediction"),  # handled by drafters and length policies
     }

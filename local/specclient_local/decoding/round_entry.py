@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from specclient_local.drafting.drafter import DraftShape
+from specclient_local.drafting.drafter import DraftShape, is_chain_shape
+from specclient_local.request.params import Verification
 from specclient_local.request.sequence import Sequence, TokenScore
 from specclient_local.request.token_tree import TokenTree
 
@@ -50,6 +51,15 @@ class RoundEntry:
     shape: DraftShape = ()
     tree: TokenTree = field(default_factory=TokenTree)
     scores_prompt: bool = False
+
+    @property
+    def verification(self) -> Verification:
+        """The rule by which the tree is verified: the request's for chains, token by token for other trees.
+
+        A chain is one by its shape, which was chosen before any token was drawn.
+        """
+        chain = is_chain_shape(self.shape) and self.tree.is_chain
+        return self.sequence.params.verification_rule if chain else "token"
 
 
 def is_plain_greedy(entry: RoundEntry) -> bool:

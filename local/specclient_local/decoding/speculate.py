@@ -207,7 +207,7 @@ class Speculator:
         sequence, tree = entry.sequence, entry.tree
         if entry.scores_prompt:
             self._score_prompt(sequence, logits[:-1])
-        accepted = verify(tree, target, sequence.random)
+        accepted = verify(tree, target, sequence.random, entry.verification)
         tokens = self._keep(entry, accepted)
         if sequence.params.logprobs is None:
             return RoundResult(tokens, logits.shape[0])

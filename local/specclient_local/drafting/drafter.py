@@ -85,7 +85,8 @@ class Drafter(Protocol):
     To add a drafter: subclass this protocol, set the class attributes whose defaults do not fit, add its name
     to ``EngineMethod`` in ``request/params.py``, and create it in ``drafting/modelless.py``, or in
     ``loading/drafter_set.py`` if it needs a model. Answers stay exact if ``q`` of every node is the
-    distribution from which it was drawn, or None (one-hot) if it was picked.
+    distribution from which it was drawn, or None (one-hot) if it was picked. If the shape is a chain, whether
+    the draft is a chain must not depend on drawn tokens, and where it ends only on those before.
 
     State is kept by :attr:`Sequence.cache_slot`. The calls of one sequence come in the order ``begin``+,
     (``propose``, ``commit``)*, ``end``; those of several sequences interleave.
@@ -130,6 +131,14 @@ class Drafter(Protocol):
 def chain(length: int) -> TreeWidths:
     """Return the shape of a chain of ``length`` tokens."""
     return (1,) * length
+
+
+def is_chain_shape(shape: DraftShape) -> bool:
+    """Return whether a draft of a shape is a chain whatever tokens are drawn.
+
+    A grown tree and a union can be chains, too, but whether they are depends on their tokens.
+    """
+    return isinstance(shape, DrafterChosenChain) or (isinstance(shape, tuple) and shape == chain(len(shape)))
 
 
 def shape_size(shape: DraftShape) -> int:

@@ -92,8 +92,8 @@ class Engine:
         """Load a target model and, for speculation, its draft.
 
         Args:
-            model: folder or hub id of the target; ``demo`` is the bundled pair.
-            draft: folder or hub id of a smaller model. Several drafts are tried in order.
+            model: folder, GGUF file or hub id of the target; ``demo`` is the bundled pair.
+            draft: folder, GGUF file or hub id of a smaller model. Several drafts are tried in order.
             max_waiting: the number of requests that may wait for a slot; a further request is refused. None
                 means no limit.
             request_limits: limits on what one request may ask for, such as the size of its grammar. None

@@ -13,7 +13,7 @@ from specclient.types.model_kind import CHAT_KIND
 from specclient_local.loading.configured_embeddings import is_embedding_table
 from specclient_local.loading.options import EngineOptions
 from specclient_local.model.config import BUNDLED, read_config, short_name
-from specclient_local.request.params import Method, SamplingParams
+from specclient_local.request.params import Method, SamplingParams, Verification
 
 EngineKey = tuple[str, EngineOptions]
 """Identifies an engine: configured models with the same key share one engine."""
@@ -31,11 +31,13 @@ class ConfiguredModel:
         options: the options for loading it, and the default method of its requests.
         draft_defaults: ``draft_length`` and ``draft_tree`` of requests that use the default method and set
             neither.
+        verification: ``verification`` of requests that do not set it.
     """
 
     path: str
     options: EngineOptions = field(default_factory=EngineOptions)
     draft_defaults: DraftDefaults = (None, None)
+    verification: Verification | None = None
 
     @property
     def key(self) -> EngineKey:
@@ -48,13 +50,19 @@ class ConfiguredModel:
         return None if self.options.method == "auto" else self.options.method
 
     def with_defaults(self, params: SamplingParams) -> SamplingParams:
-        """Return a request's parameters with this model's method, draft length and draft tree filled in."""
+        """Return a request's parameters with this model's drafting filled in where they set none."""
         if params.method is None and params.prediction is not None:
             return replace(params, method="prediction")
         unset = params.draft_length is None and params.draft_tree is None
         use_defaults = unset and params.method in (None, self.method)
         length, tree = self.draft_defaults if use_defaults else _draft_defaults(params)
-        return replace(params, method=params.method or self.method, draft_length=length, draft_tree=tree)
+        return replace(
+            params,
+            method=params.method or self.method,
+            draft_length=length,
+            draft_tree=tree,
+            verification=params.verification or self.verification,
+        )
 
     @property
     def load_options(self) -> dict[str, Any]:
@@ -92,7 +100,7 @@ class ConfiguredModel:
             return self.options.context
         try:
             return read_config(Path(self.path).expanduser()).context
-        except CheckpointError:
+        except (CheckpointError, ConfigurationError):  # also where the package for its format is missing
             return None
 
 
@@ -100,8 +108,8 @@ def read_configured_models(settings: Mapping[str, Any]) -> dict[str, ConfiguredM
     """Return the bundled pair and the models of kind ``chat`` of the ``local`` table, by name.
 
     Args:
-        settings: ``models`` (by name: ``path``, the fields of :class:`EngineOptions`, ``draft_length`` and
-            ``draft_tree``), and the defaults ``slots`` and ``threads``; all optional.
+        settings: ``models`` (by name: ``path``, the fields of :class:`EngineOptions`, ``draft_length``,
+            ``draft_tree`` and ``verification``), and the defaults ``slots`` and ``threads``; all optional.
 
     Raises:
         ConfigurationError: naming the model, the value and what is allowed.
@@ -151,12 +159,13 @@ def _configured_model(name: str, table: object, common: Mapping[str, Any]) -> Co
         raise ConfigurationError(f"{where}: path is {path!r}; it must be a folder or hub id.")
     try:
         params = SamplingParams(**draft_defaults)
-        return ConfiguredModel(path, EngineOptions.read({**common, **given}), _draft_defaults(params))
+        options = EngineOptions.read({**common, **given})
+        return ConfiguredModel(path, options, _draft_defaults(params), params.verification)
     except (BadRequestError, ConfigurationError) as error:
         raise ConfigurationError(f"{where}: {error}") from None
 
 
-_DRAFT_DEFAULTS = ("draft_length", "draft_tree")
+_DRAFT_DEFAULTS = ("draft_length", "draft_tree", "verification")
 
 
 def _draft_defaults(params: SamplingParams) -> DraftDefaults:

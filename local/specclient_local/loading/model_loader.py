@@ -9,7 +9,7 @@ import torch
 
 from specclient.errors import ConfigurationError
 from specclient.runtime.forks import import_lock
-from specclient_local.model.checkpoint_files import read_json
+from specclient_local.model.checkpoint_files import is_gguf, read_json
 from specclient_local.model.config import SUPPORTED, read_config
 from specclient_local.model.cuda_graphs.static_hidden_runner import StaticHiddenRunner
 from specclient_local.model.cuda_graphs.static_runner import StaticRunner
@@ -19,7 +19,7 @@ from specclient_local.model.devices import resolve_device
 from specclient_local.model.hidden_state_runner import HiddenStateRunner
 from specclient_local.model.model_runner import ModelConfig, ModelRunner
 from specclient_local.model.native.build import library
-from specclient_local.model.weights import load_weights
+from specclient_local.model.weights import check_tensors, load_weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,17 @@ def uses_own_decoder(folder: Path, runner: str) -> bool:
     """Return whether the built-in decoder runs a checkpoint.
 
     It does with ``runner="own"``, and with ``auto`` where it supports the model family.
+
+    Raises:
+        ConfigurationError: the checkpoint is a GGUF file, which transformers would have to run.
     """
+    if is_gguf(folder):
+        if runner == "hf":
+            raise ConfigurationError(
+                f"runner is 'hf', but {folder} is a GGUF file, which only the built-in decoder runs; leave "
+                "it out."
+            )
+        return True
     return runner == "own" or (
         runner == "auto" and read_json(folder / "config.json").get("model_type") in SUPPORTED
     )
@@ -54,7 +64,10 @@ def read_any_config(folder: Path, runner: str = "auto") -> ModelConfig:
         CheckpointError: naming the file, the value and what is supported.
     """
     if uses_own_decoder(folder, runner):
-        return read_config(folder)
+        config = read_config(folder)
+        if is_gguf(folder):
+            check_tensors(folder, config)
+        return config
     with import_lock:  # as in tokenizer.py
         from specclient_local.model.hf.checkpoint import read_hf_config  # noqa: PLC0415 - imports transformers
 
@@ -82,7 +95,7 @@ def load_model(
     """Load a checkpoint folder.
 
     Args:
-        folder: a folder with ``config.json`` and safetensors files.
+        folder: a folder with ``config.json`` and safetensors files, or a GGUF file.
         placed: data type, device and runner.
         slots: number of sequences that it holds at once.
         context: positions per slot.

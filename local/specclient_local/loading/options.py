@@ -33,8 +33,8 @@ class EngineOptions:
     Models with equal paths and options can share one engine.
 
     Attributes:
-        draft: folders or hub ids of draft models, in the order in which their proposals are tried;
-            :meth:`read` accepts one, several or None.
+        draft: folders, GGUF files or hub ids of draft models, in the order in which their proposals are
+            tried; :meth:`read` accepts one, several or None.
         heads: folders or hub ids of Medusa and EAGLE heads of the target, at most one of each, in the format
             of the EAGLE and Medusa repositories or of ``speculators``; :meth:`read` accepts one, several or
             None. ``bundled:eagle3`` and ``bundled:medusa`` belong to the bundled target.

@@ -24,6 +24,7 @@ __all__ = [
     "check_regular",
     "checkpoint_errors",
     "finite_number",
+    "is_gguf",
     "label",
     "one_line",
     "read_json",
@@ -92,6 +93,11 @@ def _parsed(path: Path) -> Any:
     if _depth_exceeds(raw, MAX_JSON_DEPTH):
         raise _too_deep(path)
     return raw
+
+
+def is_gguf(path: Path) -> bool:
+    """Return whether a checkpoint is a GGUF file instead of a folder, by its name."""
+    return path.suffix.lower() == ".gguf" and not path.is_dir()
 
 
 def check_regular(path: Path) -> None:

@@ -13,6 +13,7 @@ from specclient.runtime.masked_urls import mask_url
 from specclient_local.model.checkpoint_files import (
     checkpoint_errors,
     finite_number,
+    is_gguf,
     label,
     read_json,
     shown,
@@ -82,9 +83,19 @@ class DecoderConfig:
 def read_config(folder: Path) -> DecoderConfig:
     """Read a checkpoint's ``config.json``, and the end tokens of its ``generation_config.json``.
 
+    Args:
+        folder: the checkpoint's folder, or a GGUF file, whose metadata is read instead.
+
     Raises:
         CheckpointError: names the file, the value and the supported values.
+        ConfigurationError: the package that reads GGUF files is not installed.
     """
+    if is_gguf(folder):
+        from specclient_local.model.gguf.metadata import config_fields  # noqa: PLC0415 - imports numpy
+
+        with checkpoint_errors(folder):
+            fields, ends = config_fields(folder)
+        return decoder_config(fields, ends, folder)
     path = folder / "config.json"
     raw = read_json(path)
     with checkpoint_errors(folder):
@@ -243,10 +254,10 @@ def short_name(path: str) -> str:
 
 
 def local_folder(name: str) -> Path | None:
-    """Return the folder of a local checkpoint, or None for a hub id. No network access.
+    """Return the folder of a local checkpoint or its GGUF file, or None for a hub id. No network access.
 
     Args:
-        name: folder, hub id, or ``bundled:`` and the name of a bundled checkpoint.
+        name: folder, GGUF file, hub id, or ``bundled:`` and the name of a bundled checkpoint.
 
     Raises:
         CheckpointError: the name is none of these.
@@ -260,9 +271,13 @@ def local_folder(name: str) -> Path | None:
             there = ", ".join(BUNDLED_MARK + each for each in sorted(known))
             raise CheckpointError(f"{name} does not exist; bundled are {there}.")
         return known[own]
+    if is_gguf(folder):
+        if not folder.exists():
+            raise CheckpointError(f"{name} does not exist; name a GGUF file, a folder, or a hub id.")
+        return folder
     if folder.exists():
         raise CheckpointError(
-            f"{name} is a file; name the folder that contains config.json and *.safetensors."
+            f"{name} is a file; name the folder that contains config.json and *.safetensors, or a GGUF file."
         )
     if not _HUB_ID.fullmatch(name):
         raise CheckpointError(

@@ -18,9 +18,11 @@ from specclient_local.model.checkpoint_files import (
     MAX_JSON_BYTES,
     check_files,
     checkpoint_errors,
+    is_gguf,
     one_line,
     read_json,
 )
+from specclient_local.model.gguf.vocabulary import GgufVocabulary, read_vocabulary
 
 #: Files that transformers reads for a chat, in addition to ``tokenizer.json``.
 _CHAT_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.json")
@@ -75,16 +77,14 @@ def _load_library(path: Path) -> Library:
         raise CheckpointError(
             f"{path} is not a valid tokenizer.json ({one_line(error)}); download it again."
         ) from error
-    if hasattr(library.model, "_resize_cache"):  # not all kinds of models have one
-        library.model._resize_cache(_REMEMBERED_WORDS)
     return library
 
 
 class Tokenizer:
-    """A checkpoint's tokenizer, loaded from ``tokenizer.json``.
+    """A checkpoint's tokenizer, loaded from ``tokenizer.json`` or from a GGUF file.
 
     Args:
-        folder: the checkpoint's folder.
+        folder: the checkpoint's folder, or a GGUF file.
 
     Raises:
         CheckpointError: the file is missing or cannot be read.
@@ -92,14 +92,22 @@ class Tokenizer:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        path = folder / "tokenizer.json"
-        check_files(folder)  # transformers reads more files than this one for chats
-        if not path.is_file():
-            raise CheckpointError(
-                f"{path} is missing; save the tokenizer next to the weights "
-                "(AutoTokenizer.from_pretrained(...).save_pretrained(folder))."
-            )
-        self._library = _load_library(path)
+        self._gguf: GgufVocabulary | None = None
+        path = folder
+        if is_gguf(folder):
+            self._gguf = read_vocabulary(folder)
+            self._library = self._gguf.library
+        else:
+            path = folder / "tokenizer.json"
+            check_files(folder)  # transformers reads more files than this one for chats
+            if not path.is_file():
+                raise CheckpointError(
+                    f"{path} is missing; save the tokenizer next to the weights "
+                    "(AutoTokenizer.from_pretrained(...).save_pretrained(folder))."
+                )
+            self._library = _load_library(path)
+        if hasattr(self._library.model, "_resize_cache"):  # not all kinds of models have one
+            self._library.model._resize_cache(_REMEMBERED_WORDS)
         # Files saved by a training run may enable truncation and padding; a prompt must not be changed.
         self._library.no_truncation()
         self._library.no_padding()
@@ -250,6 +258,9 @@ class Tokenizer:
         Raises:
             CheckpointError: a file of the tokenizer is invalid.
         """
+        if self._gguf is not None:
+            templates = dict(self._gguf.templates) or None
+            return library(tokenizer_object=self._library, chat_template=templates, **self._gguf.special)
         check_files(self.folder)
         for name in _CHAT_FILES:
             if (self.folder / name).is_file():

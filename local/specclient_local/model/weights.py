@@ -16,8 +16,17 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from specclient.errors import CheckpointError, ConfigurationError
-from specclient_local.model.checkpoint_files import check_files, check_regular, label, one_line, shard_files
+from specclient_local.model.checkpoint_files import (
+    check_files,
+    check_regular,
+    is_gguf,
+    label,
+    one_line,
+    shard_files,
+)
 from specclient_local.model.config import DecoderConfig, local_folder
+from specclient_local.model.gguf.header import read_header
+from specclient_local.model.gguf.tensors import gguf_tensors, tensor_entry
 from specclient_local.model.quantization import quantize_weight
 
 _PATTERNS = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model", "vocab.txt", "merges.txt")
@@ -74,10 +83,10 @@ class DecoderWeights:
 
 
 def resolve_checkpoint(path_or_id: str | Path, *, whole: bool = True, shape: Sequence[str] = _SHAPE) -> Path:
-    """Return the folder of a checkpoint; a hub id is downloaded.
+    """Return the folder of a checkpoint, or its GGUF file; a hub id is downloaded.
 
     Args:
-        path_or_id: folder, hub id, or ``bundled:`` and the name of a bundled checkpoint.
+        path_or_id: folder, GGUF file, hub id, or ``bundled:`` and the name of a bundled checkpoint.
         whole: whether to download all files needed for loading, or only ``shape``.
         shape: patterns of the files that state the model's shape.
 
@@ -89,7 +98,7 @@ def resolve_checkpoint(path_or_id: str | Path, *, whole: bool = True, shape: Seq
         raise ConfigurationError(f"model is {path_or_id!r}; it must be a folder or hub id.")
     name = str(path_or_id)
     if (folder := local_folder(name)) is not None:
-        check_files(folder)
+        check_regular(folder) if is_gguf(folder) else check_files(folder)
         return folder
     from huggingface_hub import snapshot_download  # noqa: PLC0415 - only needed for hub ids
     from huggingface_hub.errors import HfHubHTTPError  # noqa: PLC0415
@@ -113,7 +122,7 @@ def load_weights(
     """Read and fuse a checkpoint's tensors.
 
     Args:
-        folder: contains ``model.safetensors``, or shards and their index.
+        folder: contains ``model.safetensors``, or shards and their index; or a GGUF file.
         config: the model's configuration; gives the expected shapes.
         dtype: compute type, one of ``config.DTYPES``; the file may use another.
         device: name of the torch device to load onto.
@@ -125,16 +134,34 @@ def load_weights(
         ConfigurationError: the device does not support the quantisation.
     """
     with ExitStack() as stack:
-        take = _reader(folder, stack, getattr(torch, dtype), device)
-        hidden, vocab = config.hidden_size, config.vocab_size
-        embedding = take("model.embed_tokens.weight", (vocab, hidden))
-        head = embedding if config.tied else take("lm_head.weight", (vocab, hidden))
-        return DecoderWeights(
-            embedding=embedding,
-            layers=[_layer(take, f"model.layers.{i}.", config, quantize) for i in range(config.layers)],
-            norm=take("model.norm.weight", (hidden,)),
-            head=_held(head, quantize),
-        )
+        return _fused(_reader(folder, config, stack, getattr(torch, dtype), device), config, quantize)
+
+
+def check_tensors(path: Path, config: DecoderConfig) -> None:
+    """Compare the table of tensors of a GGUF file with the model's shape. No weights are read.
+
+    Raises:
+        CheckpointError: names the file, the tensor, its shape or type, and what is expected.
+    """
+    header = read_header(path)
+
+    def entry(name: str, shape: tuple[int, ...]) -> Tensor:
+        tensor_entry(header, name, shape)
+        return torch.empty(shape, device="meta")
+
+    _fused(entry, config, None)
+
+
+def _fused(take: TensorReader, config: DecoderConfig, quantize: str | None) -> DecoderWeights:
+    hidden, vocab = config.hidden_size, config.vocab_size
+    embedding = take("model.embed_tokens.weight", (vocab, hidden))
+    head = embedding if config.tied else take("lm_head.weight", (vocab, hidden))
+    return DecoderWeights(
+        embedding=embedding,
+        layers=[_layer(take, f"model.layers.{i}.", config, quantize) for i in range(config.layers)],
+        norm=take("model.norm.weight", (hidden,)),
+        head=_held(head, quantize),
+    )
 
 
 def _widened(layer: LayerWeights) -> LayerWeights:
@@ -255,8 +282,19 @@ def interleave(rows: Tensor, head_dim: int) -> Tensor:
     return rows.view(-1, 2, head_dim // 2, *rest).transpose(1, 2).reshape(rows.shape)
 
 
-def _reader(folder: Path, stack: ExitStack, dtype: torch.dtype, device: str) -> TensorReader:
+def _reader(
+    folder: Path, config: DecoderConfig, stack: ExitStack, dtype: torch.dtype, device: str
+) -> TensorReader:
     """Return a function that reads and checks one tensor; files are opened lazily."""
+    if is_gguf(folder):
+        read = gguf_tensors(folder, config, dtype, device)
+
+        def checked(name: str, shape: tuple[int, ...]) -> Tensor:
+            tensor = read(name, shape)
+            check_values(folder, [(name, tensor)])
+            return tensor
+
+        return checked
     where = _tensor_files(folder)
     opened: dict[Path, Any] = {}
 

@@ -13,6 +13,7 @@ from specclient_local.request.validation import (
     integer,
     is_number,
     number,
+    one_of,
     optional,
     optional_list_of,
     text,
@@ -29,8 +30,16 @@ models and ``ngram`` at once, ``medusa`` and ``eagle`` with heads of the target.
 Method = Literal[EngineMethod, "prediction"]
 """Methods of a request. ``prediction`` drafts the text that the request itself has as ``prediction``."""
 
+Verification = Literal["block", "token"]
+"""How a drafted chain is verified: ``block`` verifies its tokens together, ``token`` one after another.
+
+See :mod:`specclient_local.decoding.verify`.
+"""
+
 ENGINE_METHODS: tuple[EngineMethod, ...] = get_args(EngineMethod)
 METHODS: tuple[Method, ...] = get_args(Method)
+VERIFICATIONS: tuple[Verification, ...] = get_args(Verification)
+DEFAULT_VERIFICATION: Verification = "block"
 
 MAX_DRAFT_LENGTH = 10
 MAX_PREDICTED_LENGTH = 15
@@ -94,6 +103,7 @@ class Parameters(TypedDict, total=False):
     draft_length: int | Literal["step"] | None
     draft_tree: Sequence[int] | Literal["grow"] | None
     method: Method | None
+    verification: Verification | None
     logprobs: int | None
     prompt_logprobs: int | None
     prediction: str | Sequence[int] | None
@@ -141,6 +151,10 @@ class SamplingParams:
             favour.
         method: the drafting method. None is ``prediction`` if a prediction is given, else the engine's
             method.
+        verification: how a drafted chain is verified at a temperature. ``block`` verifies its tokens together
+            (arXiv 2403.10444), ``token`` one after another. The answer's distribution is the target's by
+            both; more tokens are accepted by ``block``. None is the model's configured rule, or ``block``.
+            Trees and unions are always verified by ``token``.
         logprobs: number of alternatives reported with each new token's log-probability, 0 to 20; None reports
             no log-probabilities.
         prompt_logprobs: the same for the tokens of the prompt.
@@ -206,6 +220,13 @@ class SamplingParams:
     draft_length: int | Literal["step"] | None = None
     draft_tree: Sequence[int] | Literal["grow"] | None = None
     method: Method | None = None
+    verification: Verification | None = parameter(
+        None,
+        "'block', 'token', or None",
+        optional(one_of(*VERIFICATIONS)),
+        "Verify drafted chains as a whole (block), which accepts more tokens at a temperature, or token by "
+        "token. Default: as configured, or block.",
+    )
     logprobs: int | None = parameter(None, _LOGPROBS, optional(integer(0, MAX_LOGPROBS)))
     prompt_logprobs: int | None = parameter(None, _LOGPROBS, optional(integer(0, MAX_LOGPROBS)))
     prediction: str | Sequence[int] | None = None
@@ -220,6 +241,11 @@ class SamplingParams:
         object.__setattr__(self, "logit_bias", dict(self.logit_bias or {}))
         self._check_ending()
         self._check_drafting()
+
+    @property
+    def verification_rule(self) -> Verification:
+        """How drafted chains are verified."""
+        return self.verification or DEFAULT_VERIFICATION
 
     @property
     def constrained(self) -> bool:

@@ -118,6 +118,22 @@ def optional(usable: ValueCheck) -> OrNone:
     return OrNone(usable)
 
 
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """A check for one of some words."""
+
+    words: tuple[str, ...]
+
+    def __call__(self, value: object) -> bool:
+        """Return whether a value is one of the words."""
+        return isinstance(value, str) and value in self.words
+
+
+def one_of(*words: str) -> OneOf:
+    """Return a check for one of some words."""
+    return OneOf(words)
+
+
 def optional_list_of(usable: ValueCheck, most: int | None = None) -> ValueCheck:
     """Return a check for None, or a list or tuple of at most ``most`` usable values."""
     return lambda value: (

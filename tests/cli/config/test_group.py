@@ -184,6 +184,7 @@ def test_check_accepts_bundled_models(run, in_empty_folder) -> None:
         ('candidates = ["groq/llama"]', "groq", "GROQ_API_KEY"),
         ('candidates = ["nobody/llama"]', "nobody", "unknown provider"),
         ('[local.models.x]\npath = "./nothing"', "local/x", "config.json"),
+        ('[local.models.x]\npath = "./nothing.gguf"', "local/x", "does not exist; name a GGUF file"),
         ('[local.models.x]\npath = "org/model"\ndraft = "/nothing/at/all"', "local/x", "/nothing/at/all"),
         ('[local.models.x]\npath = "demo"\nheads = "./nope"', "local/x", "heads: ./nope is not a folder"),
         ('[local.models.x]\npath = "demo"\nheads = ["bundled:nope"]', "local/x", "bundled:eagle3"),
@@ -198,6 +199,16 @@ def test_check_finds_problems(run, in_empty_folder, text: str, about: str, messa
     assert [f["about"] for f in problems] == [about]
     assert message in problems[0]["text"]
     assert "problem" in run("config", "check")[1]
+
+
+def test_check_reads_the_header_of_a_gguf_file(run, in_empty_folder) -> None:
+    pytest.importorskip("gguf", reason="the extra gguf is not installed")
+    (in_empty_folder / "model.gguf").write_bytes(b"GGUF\x03")
+    (in_empty_folder / "specclient.toml").write_text('[local.models.x]\npath = "model.gguf"\n')
+    code, out, _ = run("config", "check", "--json")
+    problems = [finding["text"] for finding in json.loads(out) if finding["level"] == "problem"]
+    assert code == 3
+    assert problems == ["path: model.gguf: the header is truncated; download it again."]
 
 
 def test_check_finds_a_broken_ledger_and_a_missing_engine(run, tmp_path, monkeypatch) -> None:

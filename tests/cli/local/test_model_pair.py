@@ -39,3 +39,25 @@ def test_profile_uses_the_configured_method(run) -> None:
     code, out, _ = run("local", "profile", "-m", "mine", "--new", "8", "--count", "1", "--json")
     assert code == 0
     assert "draft passes" not in {stage["name"] for stage in json.loads(out)["stages"] if stage["share"]}
+
+
+def test_the_configured_verification_is_the_default(run, local: Path, pair: tuple[Path, Path]) -> None:
+    """A seed draws other tokens by another rule, which shows which one was used."""
+    text = local.read_text().replace('method = "ngram"', 'method = "draft"\nverification = "token"')
+    local.write_text(text.replace("draft_length = 2", "draft_length = 6"))
+    differ = 0
+    for seed in range(6):
+        ask = (*ASK[:-2], "24", "--json", "--temperature", "1", "--seed", str(seed))
+        answers = [
+            json.loads(run(*ask, *options)[1])["token_ids"]
+            for options in ((), ("--verification", "token"), ("--verification", "block"))
+        ]
+        assert answers[0] == answers[1]
+        differ += answers[0] != answers[2]
+    assert differ
+
+
+def test_an_unknown_verification_is_refused_with_the_allowed_ones(run) -> None:
+    code, _, err = run(*ASK, "--verification", "both")
+    assert code == 2
+    assert "'both' is not one of 'block', 'token'" in err

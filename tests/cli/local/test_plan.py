@@ -68,6 +68,26 @@ def test_a_pair_is_shown_with_its_total(run, local, pair) -> None:
     assert "half-precision dtype or quantized weights" in out
 
 
+def test_a_gguf_file_is_planned_like_its_checkpoint(run, pair, tmp_path: Path) -> None:
+    pytest.importorskip("gguf", reason="the extra gguf is not installed")
+    from gguf_files import write_gguf
+
+    folder = Path(shutil.copytree(pair[0], tmp_path / "target"))
+    file = write_gguf(folder, tmp_path / "target.gguf", "F16")
+    plans = [
+        json.loads(run("local", "plan", str(each), "--memory", "1GiB", "--json")[1])
+        for each in (folder, file)
+    ]
+    assert plans[0]["devices"] == plans[1]["devices"]
+    code, out, _ = run("local", "plan", str(file), "--draft", str(folder))
+    assert code == 0
+    assert "vocabulary" not in out, "the file's tokens are those of the folder"
+    file.write_bytes(file.read_bytes()[:-100])
+    code, _, err = run("local", "plan", str(file))
+    assert code == 1
+    assert "but ends at" in err
+
+
 def test_only_the_configuration_of_a_hub_id_is_downloaded(
     run, shape, monkeypatch: pytest.MonkeyPatch
 ) -> None:

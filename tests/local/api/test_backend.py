@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -248,6 +249,7 @@ async def test_unsupported_parameters_that_would_change_the_answer_are_rejected(
         ({"structured_outputs": {"regex": 3}}, "structured_outputs.regex"),
         ({"specclient": {"regex": "a"}, "response_format": {"type": "json_object"}}, "regex"),
         ({"specclient": {"draft_tree": [9]}}, "draft_tree"),
+        ({"specclient": {"verification": "both"}}, "verification"),
         ({"logprobs": 1}, "logprobs"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ({"top_logprobs": 2}, "top_logprobs"),
@@ -284,6 +286,21 @@ async def test_a_folder_can_be_used_as_a_model_name(backend, folder):
     answer, measured = await backend.complete(completion(folder), folder)
     assert answer.model == folder
     assert measured.speculation.method == "plain"
+
+
+async def test_a_gguf_file_can_be_used_as_a_model_name(backend, folder, tmp_path):
+    pytest.importorskip("gguf", reason="the extra gguf is not installed")
+    from gguf_files import write_gguf
+
+    copied = Path(shutil.copytree(folder, tmp_path / "copied"))
+    file = str(write_gguf(copied, tmp_path / "model.gguf"))
+    answer, measured = await backend.complete(completion(file), file)
+    expected, _ = await backend.complete(completion(folder), folder)
+    assert answer.model == file
+    assert answer.choices[0].text == expected.choices[0].text
+    assert measured.speculation.method == "plain"
+    with pytest.raises(NotFoundError, match="is unknown"):
+        await backend.complete(completion("none.gguf"), "none.gguf")
 
 
 async def test_a_failing_prompt_stops_the_other_prompts_of_its_call(backend):

@@ -44,6 +44,7 @@ def completion(model):
         ({"models": {"m": {"path": "p", "method": "layer_skip"}}}, "'layer_skip', but layer_skip is None"),
         ({"models": {"m": {"path": "p", "draft_length": 99}}}, "'m': draft_length is 99"),
         ({"models": {"m": {"path": "p", "draft_tree": [0]}}}, "'m': draft_tree is "),
+        ({"models": {"m": {"path": "p", "verification": "both"}}}, "'m': verification is 'both'"),
         ({"slots": 0}, "slots is 0"),
         ({"slots": True}, "slots is True"),
         ({"threads": -1}, "threads is -1"),

@@ -109,6 +109,23 @@ def test_every_drafting_option_gives_the_same_greedy_answer(client):
     assert both.meta.speculation.method == "union"
 
 
+def test_a_request_chooses_how_chains_are_verified(client):
+    """Both rules accept drafted tokens; a seed draws other tokens by each. A block is the default."""
+    answers = {}
+    for rule in (None, "block", "token"):
+        own = {} if rule is None else {"verification": rule}
+        found = [
+            complete(
+                client, temperature=1.0, seed=seed, extra_body={"specclient": {"draft_length": 4, **own}}
+            )
+            for seed in range(6)
+        ]
+        assert sum(answer.meta.speculation.accepted for answer in found) > 0
+        answers[rule] = [answer.choices[0].token_ids for answer in found]
+    assert answers[None] == answers["block"]
+    assert answers["block"] != answers["token"]
+
+
 def test_n_choices_use_consecutive_seeds_and_sum_their_usage(client):
     alone = [tokens(client, temperature=1.0, seed=5 + i) for i in range(3)]
     answer = complete(client, temperature=1.0, seed=5, n=3)

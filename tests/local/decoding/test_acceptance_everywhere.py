@@ -33,6 +33,7 @@ from specclient_local.model.native.structs import (
     RoundStruct,
     SpanStruct,
 )
+from specclient_local.request.params import VERIFICATIONS
 from specclient_local.request.sequence import RandomStream
 from specclient_local.request.token_tree import ROOT, TokenTree, without_token
 from specclient_local.training.losses import acceptance_chance, replay_greedy
@@ -267,8 +268,11 @@ class CountingStream(RandomStream):
         return super().uniform()
 
 
-def sampled_batch(seed):
-    """Return a batch for the device, and verify.py's (accepted, token, numbers used) for each request."""
+def sampled_batch(seed, rule):
+    """Return a batch for the device, and verify.py's (accepted, token, numbers used) for each request.
+
+    A fifth of the requests are at temperature 0. Of some, tokens are picked; as a block, all or none of them.
+    """
     rng = np.random.default_rng(seed)
     certain = rng.random(BATCH) < 0.2
     p, q = rng.dirichlet(np.full(VOCAB, 0.5), (2, BATCH, DEPTH + 1))
@@ -280,6 +284,8 @@ def sampled_batch(seed):
     for p_or_q in (p, q):
         p_or_q[certain] = np.eye(VOCAB)[p_or_q[certain].argmax(-1)]
     picked = rng.random((BATCH, DEPTH)) < 0.3
+    if rule == "block":
+        picked[:] = picked[:, :1]
     depth = rng.integers(0, DEPTH + 1, BATCH)
     tokens = np.zeros((BATCH, DEPTH), dtype=int)
     expected, uniform = [], []
@@ -292,7 +298,7 @@ def sampled_batch(seed):
             tree.add(step - 1, token, None if picked[i, step] else p_or_q)
             tokens[i, step] = token
         target = [int(p_or_q.argmax()) if certain[i] else p_or_q for p_or_q in p[i, : depth[i] + 1]]
-        verdict = verify(tree, target, stream)
+        verdict = verify(tree, target, stream, rule)
         expected.append((len(verdict.path), verdict.token, stream.taken))
     drafts = DraftTensors(torch.from_numpy(tokens), torch.from_numpy(picked), torch.from_numpy(depth))
     numbers = torch.tensor(uniform, dtype=torch.double)
@@ -300,13 +306,31 @@ def sampled_batch(seed):
     return (*all_p, drafts, torch.from_numpy(certain), numbers), expected
 
 
+def verified_as_blocks(drafts, rule):
+    """Return which requests of a batch are verified as a block: by that rule, those with drawn tokens."""
+    return ~drafts.picked.any(-1) & torch.tensor(rule == "block")
+
+
+@pytest.mark.parametrize("rule", VERIFICATIONS)
 @pytest.mark.parametrize("seed", range(4))
-def test_device_results_of_sampled_chains_equal_verify(seed):
-    batch, expected = sampled_batch(seed)
-    result = accept_sampled(*batch)
+def test_device_results_of_sampled_chains_equal_verify(seed, rule):
+    batch, expected = sampled_batch(seed, rule)
+    result = accept_sampled(*batch, block=verified_as_blocks(batch[2], rule))
     columns = result.accepted.tolist(), result.token.tolist(), result.used.tolist()
     assert list(zip(*columns, strict=True)) == expected
     assert 0 < sum(accepted for accepted, _, _ in expected) < BATCH * DEPTH
+
+
+def test_a_batch_may_mix_both_rules():
+    by_rule = {}
+    batch, _ = sampled_batch(5, "block")
+    mixed = torch.arange(BATCH) % 2 == 0
+    for name, own in (("block", batch[2].depth >= 0), ("token", batch[2].depth < 0), ("mixed", mixed)):
+        result = accept_sampled(*batch, block=own & verified_as_blocks(batch[2], "block"))
+        by_rule[name] = torch.stack((result.accepted, result.token, result.used), 1)
+    expected = torch.where(mixed[:, None], by_rule["block"], by_rule["token"])
+    assert torch.equal(by_rule["mixed"], expected)
+    assert not torch.equal(by_rule["block"], by_rule["token"])
 
 
 def test_host_and_device_draw_the_same_tokens():

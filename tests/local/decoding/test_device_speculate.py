@@ -25,7 +25,7 @@ from specclient_local.model.decoder import TransformerDecoder
 from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.sampling import distributions
 from specclient_local.model.weights import load_weights
-from specclient_local.request.params import SamplingParams
+from specclient_local.request.params import VERIFICATIONS, SamplingParams
 from tiny_models import letter_tokenizer, load, run, sequence, write_checkpoint
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -35,6 +35,7 @@ PROMPT = [7, 8, 9, 10]
 SETTINGS = [
     {},
     {"temperature": 1.0, "seed": 5},
+    {"temperature": 1.0, "seed": 5, "verification": "token"},
     {"temperature": 0.8, "top_p": 0.9, "seed": 6},
     {"temperature": 1.0, "top_k": 20, "seed": 7},
 ]
@@ -318,6 +319,26 @@ def test_a_round_reads_no_tensor_values_before_its_result(device, monkeypatch):
             device.device_rounds._round(shape, mode.from_tensor(values), won)
 
 
+def test_requests_of_a_round_choose_their_own_rule(device):
+    """Slots may hold anything here: a round is a function of its inputs and the caches."""
+    rng, differ = np.random.default_rng(0), 0
+    for _ in range(20):
+        numbers = rng.random(9).tolist()
+        asks = {
+            (slot, rule): DeviceRoundRequest(
+                slot, PROMPT, 3, 4, SamplingParams(temperature=1.0, verification=rule), uniform=numbers
+            )
+            for slot in (1, 3)
+            for rule in VERIFICATIONS
+        }
+        alone = {key: device.device_rounds.run([ask], "draft")[0] for key, ask in asks.items()}
+        for mixed in ([(1, "block"), (3, "token")], [(1, "token"), (3, "block")]):
+            found = device.device_rounds.run([asks[key] for key in mixed], "draft")
+            assert found == [alone[key] for key in mixed]
+        differ += alone[1, "block"] != alone[1, "token"]
+    assert differ > 2
+
+
 VOCAB, SAMPLES, PAD = 8, 3000, 60
 
 
@@ -361,19 +382,21 @@ def p_value_of_rounds(tmp_path, params):
     return chi_square_p(counts, distribution)
 
 
+@pytest.mark.parametrize("rule", VERIFICATIONS)
 @pytest.mark.parametrize("settings", [{}, {"top_p": 0.8}, {"top_k": 5}], ids=lambda s: "-".join(s) or "all")
-def test_device_rounds_follow_the_targets_distribution(tmp_path, settings):
-    assert p_value_of_rounds(tmp_path, SamplingParams(temperature=0.9, **settings)) > 0.001
+def test_device_rounds_follow_the_targets_distribution(tmp_path, settings, rule):
+    params = SamplingParams(temperature=0.9, verification=rule, **settings)
+    assert p_value_of_rounds(tmp_path, params) > 0.001
 
 
 @pytest.mark.parametrize("mutant", ["accept always", "claim a wrong q"])
 def test_the_chi_square_test_detects_wrong_rounds(tmp_path, monkeypatch, mutant):
     right = rounds.accept_sampled
 
-    def wrong(p, q, drafts, certain, uniform):
+    def wrong(p, q, drafts, certain, uniform, *, block):
         if mutant == "claim a wrong q":
-            return right(p, torch.full_like(q, 1 / VOCAB), drafts, certain, uniform)
-        return right(p, q, drafts, certain, torch.zeros_like(uniform))
+            return right(p, torch.full_like(q, 1 / VOCAB), drafts, certain, uniform, block=block)
+        return right(p, q, drafts, certain, torch.zeros_like(uniform), block=block)
 
     monkeypatch.setattr(rounds, "accept_sampled", wrong)
     assert p_value_of_rounds(tmp_path, SamplingParams(temperature=0.9)) < 1e-6
@@ -416,7 +439,7 @@ def test_graphs_on_a_device_without_float64_are_rejected(folders, monkeypatch):
 
 def test_every_sampling_parameter_is_handled_or_listed_as_unsupported_on_the_device():
     """A new parameter must either be read by device rounds or make its requests use the host's."""
-    read = {"temperature", "top_p", "top_k"}
+    read = {"temperature", "top_p", "top_k", "verification"}
     by_host = {"max_tokens", "min_tokens", "seed", "stop", "stop_token_ids", "overflow"}
     by_host |= {"draft_length", "method", "prediction"}
     assert set(SamplingParams.__slots__) == read | by_host | set(on_device._UNSUPPORTED)

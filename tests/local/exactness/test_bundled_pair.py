@@ -5,10 +5,13 @@ from __future__ import annotations
 import random
 from functools import cache
 
+import numpy as np
 import pytest
+from p_values import chi_square_p
 from specclient_local.api.backend import BUNDLED
 from specclient_local.engine.engine import Engine
 from specclient_local.model import decoder
+from specclient_local.request.params import VERIFICATIONS
 from specclient_local.training.corpus import split_modules
 
 from specclient.errors import CheckpointError
@@ -130,6 +133,59 @@ def test_greedy_speculation_equals_greedy_decoding_without_a_compiler(prompts, m
 def test_the_pair_has_a_mean_accepted_length_above_1_5(pair):
     answer = pair.generate("def fibonacci(n):\n", max_tokens=64, draft_length=4)
     assert answer.speculation.mean_accepted_length > 1.5
+
+
+SAMPLES, TOP_K = 1200, 4
+SAMPLED = {"temperature": 1.0, "top_k": TOP_K}
+
+
+def continuations(pair, prompt):
+    """Return the tokens that may follow a prompt, their probabilities, and the same after each of them.
+
+    The engine's own log-probabilities of the whole vocabulary's best tokens, renormalised over ``top_k``.
+    """
+
+    def after(ids):
+        (score,) = pair.generate(ids, max_tokens=1, method="plain", logprobs=TOP_K).logprobs
+        tokens, logprobs = zip(*score.top[:TOP_K], strict=True)
+        p = np.exp(np.array(logprobs))
+        return list(tokens), p / p.sum()
+
+    first, p = after(prompt)
+    return first, p, [after([*prompt, token]) for token in first]
+
+
+@pytest.mark.parametrize("rule", VERIFICATIONS)
+def test_sampled_tokens_of_the_bundled_pair_follow_the_targets_distribution(pair, prompts, rule):
+    """Two tokens of chains of four, in rounds of the engine, against the target's own log-probabilities."""
+    prompt, counts = prompts[3], np.zeros((TOP_K, TOP_K))
+    first, p, after = continuations(pair, prompt)
+    accepted = 0
+    for seed in range(SAMPLES):
+        answer = pair.generate(prompt, max_tokens=5, draft_length=4, seed=seed, verification=rule, **SAMPLED)
+        one, other, *_ = answer.token_ids
+        row = first.index(one)
+        counts[row, after[row][0].index(other)] += 1
+        accepted += answer.speculation.accepted
+    expected = p[:, None] * np.stack([each for _, each in after])
+    found = chi_square_p(counts, expected)
+    print(f"chi-square of the bundled pair by {rule}: p = {found:.3f}, {accepted} drafted tokens accepted")
+    assert found > 0.001
+    assert accepted > SAMPLES
+
+
+def test_a_block_accepts_no_fewer_tokens_of_the_bundled_pair(pair, prompts):
+    """Over many sampled answers; that it is so on average is proved by enumeration."""
+    lengths = {}
+    for rule in VERIFICATIONS:
+        steps = accepted = 0
+        for i, prompt in enumerate(prompts[:24]):
+            sampled = {"temperature": 1.0, "seed": i, "draft_length": 6, "verification": rule}
+            counts = pair.generate(prompt, max_tokens=48, **sampled).speculation
+            steps, accepted = steps + counts.steps, accepted + counts.accepted
+        lengths[rule] = 1 + accepted / steps
+    print(f"mean accepted length: {lengths}")
+    assert lengths["block"] > lengths["token"]
 
 
 def test_demo_is_the_bundled_pair(prompts, plain):

@@ -352,6 +352,7 @@ def test_the_chi_square_test_detects_wrong_implementations(
         )
     else:
         monkeypatch.setattr(walk, "acceptance_probability", lambda p, q, token: 1.0)
+        monkeypatch.setattr(walk, "prefix_acceptance", lambda chance, remaining: 1.0)
     counts, _ = sample(letter_pair, RUNNING[name])
     p = chi_square_p(counts, target_distribution(letter_pair[0], RUNNING[name]))
     record_property("p_value", p)

@@ -18,6 +18,7 @@ from specclient_local.drafting.prediction import PredictionDrafter
 from specclient_local.drafting.union import UnionDrafter
 from specclient_local.loading.drafter_set import layer_skip_runner
 from specclient_local.model.decoder_runner import DecoderRunner
+from specclient_local.request.params import VERIFICATIONS
 from specclient_local.request.token_tree import ROOT, TokenTree, without_token
 from tiny_models import (
     as_table,
@@ -106,17 +107,18 @@ SETTINGS = {
 }
 
 
+@pytest.mark.parametrize("rule", VERIFICATIONS)
 @pytest.mark.parametrize("name", SETTINGS)
-def test_sampled_continuations_follow_the_targets_distribution(tiny_pair, name, record_property):
+def test_sampled_continuations_follow_the_targets_distribution(tiny_pair, name, rule, record_property):
     settings = SETTINGS[name]
     distribution = target_distribution(
         tiny_pair[0], settings["temperature"], settings.get("top_p", 1.0), settings.get("top_k", 0)
     )
     with load(*tiny_pair) as engine:
-        counts, _ = sample(engine, max_tokens=3, draft_length=2, **settings)
+        counts, _ = sample(engine, max_tokens=3, draft_length=2, verification=rule, **settings)
     p = chi_square_p(counts, distribution)
     record_property("p_value", p)
-    print(f"chi-square {name}: p = {p:.3f} over {SAMPLES} continuations")
+    print(f"chi-square {name} by {rule}: p = {p:.3f} over {SAMPLES} continuations")
     assert p > 0.001
 
 
@@ -140,19 +142,22 @@ def claim_uniform(propose):
     return claiming
 
 
+@pytest.mark.parametrize("rule", VERIFICATIONS)
 @pytest.mark.parametrize("mutant", ["accept always", "resample from p", "claim a wrong q"])
-def test_the_chi_square_test_detects_a_wrong_verifier(tiny_pair, monkeypatch, mutant, record_property):
+def test_the_chi_square_test_detects_a_wrong_verifier(tiny_pair, monkeypatch, mutant, rule, record_property):
     with load(*tiny_pair) as engine:
         if mutant == "accept always":
             monkeypatch.setattr(walk, "acceptance_probability", accept_always)
+            monkeypatch.setattr(walk, "prefix_acceptance", lambda chance, remaining: 1.0)
         elif mutant == "resample from p":
             monkeypatch.setattr(walk, "residual", resample_from_p)
+            monkeypatch.setattr(walk, "excess", lambda p, q, scale: (p, 1.0))
         else:
             monkeypatch.setattr(DraftModel, "propose", claim_uniform(DraftModel.propose))
-        counts, _ = sample(engine, max_tokens=3, draft_length=2, temperature=1.0)
+        counts, _ = sample(engine, max_tokens=3, draft_length=2, temperature=1.0, verification=rule)
     p = chi_square_p(counts, target_distribution(tiny_pair[0], 1.0, 1.0, 0))
     record_property("p_value", p)
-    print(f"chi-square with a verifier that is wrong ({mutant}): p = {p:.1e}")
+    print(f"chi-square with a verifier by {rule} that is wrong ({mutant}): p = {p:.1e}")
     assert p < 1e-6
 
 
@@ -206,14 +211,18 @@ def test_random_trees_yield_the_targets_distribution(tiny_pair, record_property)
 
 
 DRAFTERS = {
+    "draft chain": {"method": "draft", "draft_length": 2},
+    "draft chain by token": {"method": "draft", "draft_length": 2, "verification": "token"},
     "draft tree": {"method": "draft", "draft_tree": (2,), "draft_length": 1},
     "draft grown": {"method": "draft", "draft_tree": "grow", "draft_length": 2},
     "layers grown": {"method": "layer_skip", "draft_tree": "grow", "draft_length": 3},
     "n-gram": {"method": "ngram", "draft_length": 3},
     "n-gram judged": {"method": "ngram"},
     "union": {"method": "union", "draft_length": 1},
+    "union of chains": {"method": "union", "draft_length": 2},
     "union grown": {"method": "union", "draft_tree": "grow", "draft_length": 2},
 }
+PICKED = {"draft grown", "layers grown", "n-gram", "n-gram judged", "union grown"}
 AGAIN = [3, 1, 4, 1, 5, 3, 1]
 """A prompt whose last tokens already occurred in it."""
 
@@ -237,8 +246,8 @@ def round_distribution(speculator, prompt, **params):
 
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_every_drafters_rounds_follow_the_targets_distribution(tiny_pair, name):
-    # Fewer tokens if siblings are drawn: each pair of them is a separate outcome.
-    top_k = 4 if name in ("draft tree", "union") else 6
+    # Fewer tokens if the draft draws them: each combination of them is a separate outcome.
+    top_k = 6 if name in PICKED else 4
     settings = {"temperature": 1.1, "top_k": top_k}
     distribution, kept = round_distribution(drafting(tiny_pair), AGAIN, **DRAFTERS[name], **settings)
     np.testing.assert_allclose(

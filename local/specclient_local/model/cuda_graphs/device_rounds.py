@@ -26,9 +26,9 @@ from specclient_local.model.cuda_graphs.pass_layout import DensePassLayout
 from specclient_local.model.cuda_graphs.static_runner import StaticRunner
 from specclient_local.request.params import SamplingParams
 
-_INTEGERS = 4
+_INTEGERS = 5
 """Integers of a request in the input, before its last tokens and its drafts: slot, position of the last
-token, depth, top-k."""
+token, depth, top-k, whether its chain is verified as a block."""
 
 _REALS = 2
 """Real numbers of a request in the input, before the random numbers: temperature, top-p."""
@@ -55,7 +55,7 @@ class DeviceRoundRequest:
         tokens: the last tokens, as many as the draft reads, or all if there are fewer.
         start: position of the last token.
         depth: number of drafted tokens to verify.
-        params: temperature, top-p and top-k are used.
+        params: temperature, top-p, top-k and the rule of verification are used.
         given: the drafted tokens, or None if the round's draft drafts them.
         uniform: the request's next ``2 K + 1`` random numbers; K is the largest depth in the round.
     """
@@ -95,6 +95,7 @@ class DeviceRoundShape(NamedTuple):
         drafter: name of the draft that drafts; None if all tokens are given.
         draws: whether any request samples.
         cuts: whether any request sets top-p or top-k.
+        block: whether any request's chain is verified as a block.
     """
 
     slots: int
@@ -104,6 +105,7 @@ class DeviceRoundShape(NamedTuple):
     drafter: str | None
     draws: bool
     cuts: bool
+    block: bool
 
 
 class DeviceRounds:
@@ -156,6 +158,7 @@ class DeviceRounds:
             drafter=drafter,
             draws=any(request.params.temperature > 0.0 for request in requests),
             cuts=any(_cuts(request.params) for request in requests),
+            block=any(map(_verifies_block, requests)),
         )
         by_row = {seats.rows[request.slot]: request for request in requests}
         # Padding rows write behind the context, and their results are not read.
@@ -195,7 +198,7 @@ class DeviceRounds:
         drafts, q = (batch.drafts, None) if shape.drafter is None else self._draft(shape, batch)
         ids = torch.cat((batch.tail[:, -1:], drafts.tokens.clamp(min=0)), dim=1)
         drafts = DraftTensors(ids[:, 1:], drafts.picked, drafts.depth)
-        block = DensePassLayout.chain(
+        layout = DensePassLayout.chain(
             batch.slots,
             batch.start,
             shape.depth + 1,
@@ -204,10 +207,12 @@ class DeviceRounds:
             first=shape.first,
         )
         model, cache = self.target.dense, self.target.cache.rows
-        logits = model.logits(model.hidden(ids, model.tables(block, cache), cache, self.target.states))
+        logits = model.logits(model.hidden(ids, model.tables(layout, cache), cache, self.target.states))
         if shape.draws:
             p, largest = model.ops.probabilities(logits, batch.shaping)
-            result = accept_sampled(p, q, drafts, batch.shaping.temperature == 0.0, batch.uniform)
+            block = batch.block if shape.block else None
+            certain = batch.shaping.temperature == 0.0
+            result = accept_sampled(p, q, drafts, certain, batch.uniform, block=block)
         else:
             best, largest = model.ops.largest(logits)
             result = accept_greedy(best, drafts)
@@ -247,6 +252,7 @@ class _DeviceBatch:
         drafts: the given drafts; -1 marks tokens that are drafted.
         shaping: the sampling parameters.
         uniform: ``[S, 2 K + 1]`` the next random numbers.
+        block: ``[S]`` bool, whether the request's chain is verified as a block.
     """
 
     slots: Tensor
@@ -255,13 +261,14 @@ class _DeviceBatch:
     drafts: DraftTensors
     shaping: SamplingTensors
     uniform: Tensor
+    block: Tensor
 
     @classmethod
     def read(cls, inputs: Tensor, shape: DeviceRoundShape, tail: int) -> _DeviceBatch:
         """Split the copied input ``[S, N]`` into its fields. Real numbers travel as the bits of integers."""
         tokens = _INTEGERS + tail
         integers, last, drafts, real = inputs.tensor_split((_INTEGERS, tokens, tokens + shape.depth), dim=1)
-        slots, start, depth, top_k = integers.unbind(1)
+        slots, start, depth, top_k, block = integers.unbind(1)
         real = real.view(torch.double)
         shaping = SamplingTensors(real[:, 0], real[:, 1], top_k, shape.cuts)
         return cls(
@@ -271,11 +278,18 @@ class _DeviceBatch:
             DraftTensors(drafts, drafts >= 0, depth),
             shaping,
             real[:, _REALS:],
+            block.bool(),
         )
 
 
 def _cuts(params: SamplingParams) -> bool:
     return params.temperature > 0.0 and (params.top_p < 1.0 or params.top_k > 0)
+
+
+def _verifies_block(request: DeviceRoundRequest) -> bool:
+    """Return whether a request's chain is verified as a block. Given tokens were picked; one is no block."""
+    drawn = request.given is None and request.params.temperature > 0.0
+    return drawn and request.depth > 1 and request.params.verification_rule == "block"
 
 
 def _inputs(request: DeviceRoundRequest, slot: int, depth: int, tail: int) -> tuple[list[int], list[float]]:
@@ -291,6 +305,7 @@ def _inputs(request: DeviceRoundRequest, slot: int, depth: int, tail: int) -> tu
     return (
         [
             *(slot, request.start, request.depth, min(params.top_k, _NO_TOP_K)),
+            int(_verifies_block(request)),
             *([last[0]] * (tail - len(last)) + last),
             *(*given, *[-1] * (depth - len(given))),
         ],

@@ -1,6 +1,6 @@
 """Sampling and verification of a batch of chains by tensors alone, on any device.
 
-This repeats the acceptance rule of :mod:`specclient_local.decoding.verify` for chains, and the transform of
+This repeats the acceptance rules of :mod:`specclient_local.decoding.verify` for chains, and the transform of
 :mod:`specclient_local.model.sampling`. No step waits for a value on the host: both sides of each decision are
 computed and selected by masks, so that a round can be recorded as a CUDA graph. Random numbers come from the
 request's own stream in the order in which the host takes them, so a seed gives the same answer on either
@@ -162,12 +162,17 @@ def accept_greedy(best: Tensor, drafts: DraftTensors) -> AcceptanceResult:
 
 
 def accept_sampled(
-    p: Tensor, q: Tensor | None, drafts: DraftTensors, certain: Tensor, uniform: Tensor
+    p: Tensor,
+    q: Tensor | None,
+    drafts: DraftTensors,
+    certain: Tensor,
+    uniform: Tensor,
+    *,
+    block: Tensor | None = None,
 ) -> AcceptanceResult:
-    """Accept each token with probability min(1, p / q); then draw from (p − q)+ if one was rejected, else
-    from p.
+    """Accept drafted tokens one after another or as a block; then draw from what remains.
 
-    Leviathan et al. (arXiv 2211.17192, Algorithm 1), as in :func:`specclient_local.decoding.verify.verify`.
+    As :func:`specclient_local.decoding.verify.verify` does for chains, with the same random numbers.
 
     Args:
         p: ``[S, K + 1, V]`` the target's distributions.
@@ -175,33 +180,114 @@ def accept_sampled(
         drafts: the chains to verify.
         certain: ``[S]`` bool, requests at temperature 0, which consume no random number.
         uniform: ``[S, 2 K + 1]`` the requests' next random numbers; the drafts consumed the first ones.
+        block: ``[S]`` bool, requests whose chains are verified as a block, none of whose tokens was picked;
+            None if there are none.
     """
     depth, picked, count = drafts.depth, drafts.picked, drafts.tokens.shape[1]
-    steps = torch.arange(count, device=depth.device)
-    in_draft = steps < depth[:, None]
+    in_draft = torch.arange(count, device=depth.device) < depth[:, None]
     drawn = torch.where(certain, 0, (in_draft & ~picked).sum(-1))
     p_token = p[:, :-1].gather(-1, drafts.tokens[..., None])[..., 0]
     q_token = torch.ones_like(p_token) if q is None else q.gather(-1, drafts.tokens[..., None])[..., 0]
     q_token = torch.where(picked, 1.0, q_token)
-    probability = torch.where(p_token < q_token, p_token / q_token, 1.0)
+    ratio = p_token / q_token
+    probability = torch.where(p_token < q_token, ratio, 1.0)
+    accepted, tried = _try_tokens(probability, in_draft, uniform, drawn)
+    chance: Tensor | None = None
+    if block is not None and q is not None and count:
+        chances = _prefix_chances(ratio)
+        longest, asked = _try_prefixes(_block_probability(p, q, depth, chances), uniform, drawn)
+        accepted, tried = torch.where(block, longest, accepted), torch.where(block, asked, tried)
+        chance = torch.where(block[:, None], chances.gather(1, accepted[:, None]), 1.0)
+    at = accepted[:, None]
+    left = p.gather(1, at[..., None].expand(-1, -1, p.shape[-1]))[:, 0]
+    if count:
+        scaled = left if chance is None else left * chance.to(left.dtype)
+        remaining = _residual(scaled, q, drafts, at.clamp(max=count - 1))
+        left = torch.where((accepted < depth)[:, None], remaining, left)
+    token = draw_tokens(left, uniform.gather(1, (drawn + tried)[:, None])[:, 0])
+    return AcceptanceResult(accepted, token, drawn + tried + ~certain)
+
+
+def _try_tokens(
+    probability: Tensor, in_draft: Tensor, uniform: Tensor, drawn: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Accept the tokens of each chain with these probabilities, until one is rejected.
+
+    Leviathan et al. (arXiv 2211.17192, Algorithm 1).
+
+    Args:
+        probability: ``[S, K]`` min(1, p / q).
+        in_draft: ``[S, K]`` bool, tokens that are no padding.
+        uniform: ``[S, 2 K + 1]`` random numbers.
+        drawn: ``[S]`` number of them that the drafts consumed.
+
+    Returns:
+        The number of accepted tokens, and that of consumed random numbers, ``[S]`` each.
+    """
     # Certain outcomes consume no number. The index is right for a token if all tokens before it were
     # accepted, and other tokens do not matter.
     uncertain = (probability > 0.0) & (probability < 1.0) & in_draft
     number = drawn[:, None] + uncertain.long().cumsum(-1) - uncertain.long()
     kept = in_draft & torch.where(uncertain, uniform.gather(1, number) < probability, probability >= 1.0)
     accepted = kept.long().cumprod(-1).sum(-1)
-    at = accepted[:, None]
-    left = p.gather(1, at[..., None].expand(-1, -1, p.shape[-1]))[:, 0]
-    if count:
-        remaining = _residual(left, q, drafts, at.clamp(max=count - 1))
-        left = torch.where((accepted < depth)[:, None], remaining, left)
-    tried = (uncertain & (steps <= at)).sum(-1)
-    token = draw_tokens(left, uniform.gather(1, (drawn + tried)[:, None])[:, 0])
-    return AcceptanceResult(accepted, token, drawn + tried + ~certain)
+    steps = torch.arange(probability.shape[1], device=drawn.device)
+    return accepted, (uncertain & (steps <= accepted[:, None])).sum(-1)
+
+
+def _prefix_chances(ratio: Tensor) -> Tensor:
+    """Return p_0 = 1 and p_i = min(1, p_{i−1} r_i) ``[S, K + 1]`` float64, given r = p / q ``[S, K]``.
+
+    Ratios of padding may be NaN; so are the chances after it, which nothing uses.
+    """
+    chances = [torch.ones_like(ratio[:, 0], dtype=torch.double)]
+    for each in ratio.double().unbind(1):
+        chances.append((chances[-1] * each).clamp_(max=1.0))
+    return torch.stack(chances, dim=1)
+
+
+def _block_probability(p: Tensor, q: Tensor, depth: Tensor, chances: Tensor) -> Tensor:
+    """Return the probability of accepting each prefix if all longer ones were rejected, ``[S, K + 1]``.
+
+    It is p_K for the whole chain, R / (R + 1 − p_i) with R = Σ (p_i p − q)+ for a shorter one, and zero
+    beyond the chain's end (Sun et al., arXiv 2403.10444, equation 5).
+    """
+    shorter = chances[:, :-1]
+    scaled = p[:, :-1] * shorter[..., None].to(p.dtype)
+    remaining = scaled.sub_(q).clamp_(min=0.0).sum(-1, dtype=torch.double)
+    own = torch.where(shorter < 1.0, remaining / (remaining + (1.0 - shorter)), 1.0)
+    lengths, whole = torch.arange(chances.shape[1], device=depth.device), depth[:, None]
+    beyond = torch.where(lengths == whole, chances, 0.0)
+    return torch.where(lengths < whole, F.pad(own, (0, 1)), beyond)
+
+
+def _try_prefixes(probability: Tensor, uniform: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
+    """Try the prefixes of each chain, the longest first, until one is accepted; the empty one certainly is.
+
+    Sun et al. (arXiv 2403.10444, Algorithm 2).
+
+    Args:
+        probability: ``[S, K + 1]`` of :func:`_block_probability`.
+        uniform: ``[S, 2 K + 1]`` random numbers.
+        drawn: ``[S]`` number of them that the drafts consumed.
+
+    Returns:
+        The number of accepted tokens, and that of consumed random numbers, ``[S]`` each.
+    """
+    # As above; the index is right for a prefix if all longer ones were rejected.
+    uncertain = (probability > 0.0) & (probability < 1.0)
+    before = uncertain.long().flip(-1).cumsum(-1).flip(-1) - uncertain.long()
+    asked = uniform.gather(1, drawn[:, None] + before) < probability
+    kept = torch.where(uncertain, asked, probability >= 1.0)
+    lengths = torch.arange(probability.shape[1], device=drawn.device)
+    accepted = torch.where(kept, lengths, 0).amax(-1)
+    return accepted, (uncertain & (lengths >= accepted[:, None])).sum(-1)
 
 
 def _residual(p: Tensor, q: Tensor | None, drafts: DraftTensors, at: Tensor) -> Tensor:
-    """Return (p − q)+ normalised for the token at step ``at`` ``[S, 1]``, or p ``[S, V]`` if that is zero."""
+    """Return (p − q)+ normalised for the token at step ``at`` ``[S, 1]``, or p ``[S, V]`` if that is zero.
+
+    For a chain that is verified as a block, p is scaled by the chance of the accepted prefix.
+    """
     remaining = p.scatter(1, drafts.tokens.gather(1, at), 0.0)
     if q is not None:
         own = q.gather(1, at[..., None].expand(-1, -1, q.shape[-1]))[:, 0]

@@ -9,7 +9,7 @@ from p_values import chi_square_p
 from specclient_local.decoding.verify import verify
 from specclient_local.model import sampling as sampling
 from specclient_local.model.cuda_graphs import device_verify as walk
-from specclient_local.request.params import SamplingParams
+from specclient_local.request.params import VERIFICATIONS, SamplingParams
 from specclient_local.request.sequence import RandomStream
 from specclient_local.request.token_tree import TokenTree
 
@@ -77,7 +77,7 @@ class CountingStream(RandomStream):
         return super().uniform()
 
 
-def case(seed):
+def case(seed, rule="token"):
     """Return a batch with drawn and picked drafts, and the host's result for each request."""
     rng = np.random.default_rng(seed)
     cold = rng.random(BATCH) < 0.2
@@ -106,7 +106,7 @@ def case(seed):
         target = [
             int(distribution.argmax()) if cold[i] else distribution for distribution in p[i, : depth[i] + 1]
         ]
-        verdict = verify(tree, target, random_stream)
+        verdict = verify(tree, target, random_stream, rule)
         expected.append((len(verdict.path), verdict.token, random_stream.taken))
     drafts = walk.DraftTensors(
         torch.from_numpy(tokens),
@@ -118,14 +118,20 @@ def case(seed):
     return *all_p, drafts, torch.from_numpy(cold), numbers, expected
 
 
+def by(rule, drafts):
+    """Return which requests of a batch are verified as a block: those with drawn tokens, or none."""
+    return ~drafts.picked.any(-1) & torch.full((BATCH,), rule == "block")
+
+
 def outcomes(walked):
     return list(zip(walked.accepted.tolist(), walked.token.tolist(), walked.used.tolist(), strict=True))
 
 
+@pytest.mark.parametrize("rule", VERIFICATIONS)
 @pytest.mark.parametrize("seed", range(4))
-def test_the_device_walk_uses_the_same_numbers_and_yields_the_same_tokens_as_the_host(seed):
-    *given, expected = case(seed)
-    assert outcomes(walk.accept_sampled(*given)) == expected
+def test_the_device_walk_uses_the_same_numbers_and_yields_the_same_tokens_as_the_host(seed, rule):
+    *given, expected = case(seed, rule)
+    assert outcomes(walk.accept_sampled(*given, block=by(rule, given[2]))) == expected
     assert 0 < sum(accepted for accepted, _, _ in expected) < BATCH * DEPTH
 
 
@@ -150,39 +156,56 @@ def test_greedy_acceptance_equals_sampled_acceptance_of_one_hot_probabilities():
     assert outcomes(walk.accept_greedy(p.argmax(-1), drafts)) == outcomes(slow)
 
 
-def p_value_of_the_walk(samples=200_000):
-    """Return the chi-square p-value of the first token of many walks with one p and q, against p."""
+def p_value_of_the_walk(rule, samples=200_000):
+    """Return the chi-square p-value of the first two tokens of many walks, against the target's.
+
+    p and q do not depend on earlier tokens; if a walk emits one token, the next one is drawn from p.
+    """
     generator = torch.Generator().manual_seed(3)
     p = torch.softmax(torch.randn(1, DEPTH + 1, VOCAB, generator=generator).double() * 1.5, -1)
     q = torch.softmax(p.log()[:, :DEPTH] + torch.randn(1, DEPTH, VOCAB, generator=generator), -1)
     p, q = p.expand(samples, -1, -1), q.expand(samples, -1, -1)
-    numbers = torch.rand(samples, 2 * DEPTH + 1, generator=generator, dtype=torch.double)
+    numbers = torch.rand(samples, 2 * DEPTH + 2, generator=generator, dtype=torch.double)
     tokens = torch.stack([walk.draw_tokens(q[:, i], numbers[:, i]) for i in range(DEPTH)], 1)
     drafts = walk.DraftTensors(
         tokens, torch.zeros_like(tokens, dtype=torch.bool), torch.full((samples,), DEPTH)
     )
-    walked = walk.accept_sampled(p, q, drafts, torch.zeros(samples, dtype=torch.bool), numbers)
+    certain, block = torch.zeros(samples, dtype=torch.bool), torch.full((samples,), rule == "block")
+    walked = walk.accept_sampled(p, q, drafts, certain, numbers[:, :-1], block=block)
     first = torch.where(walked.accepted > 0, tokens[:, 0], walked.token)
-    counts = torch.bincount(first, minlength=VOCAB).double()
-    return chi_square_p(counts.numpy(), p[0, 0].numpy())
+    after = torch.where(walked.accepted > 1, tokens[:, 1], walked.token)
+    second = torch.where(walked.accepted > 0, after, walk.draw_tokens(p[:, 1], numbers[:, -1]))
+    counts = torch.bincount(first * VOCAB + second, minlength=VOCAB**2).double()
+    return chi_square_p(counts.numpy(), (p[0, 0, :, None] * p[0, 1]).flatten().numpy())
 
 
-def test_the_device_walk_yields_the_targets_distribution():
-    assert p_value_of_the_walk() > 0.001
+@pytest.mark.parametrize("rule", VERIFICATIONS)
+def test_the_device_walk_yields_the_targets_distribution(rule):
+    assert p_value_of_the_walk(rule) > 0.001
 
 
+@pytest.mark.parametrize("rule", VERIFICATIONS)
 @pytest.mark.parametrize("mutant", ["resample from p", "reuse a number"])
-def test_the_chi_square_test_detects_a_wrong_walk(monkeypatch, mutant):
+def test_the_chi_square_test_detects_a_wrong_walk(monkeypatch, mutant, rule):
     if mutant == "resample from p":
         monkeypatch.setattr(walk, "_residual", lambda p, q, drafts, at: p)
     else:
         monkeypatch.setattr(walk, "accept_sampled", _reusing(walk.accept_sampled))
-    assert p_value_of_the_walk() < 1e-6
+    assert p_value_of_the_walk(rule) < 1e-6
+
+
+def test_the_chi_square_test_detects_chances_without_a_cap(monkeypatch):
+    def uncapped(ratio):
+        return torch.cat((torch.ones_like(ratio[:, :1]), ratio.cumprod(-1)), -1).clamp(max=1.0)
+
+    monkeypatch.setattr(walk, "_prefix_chances", uncapped)
+    assert p_value_of_the_walk("block") < 1e-6
 
 
 def _reusing(accept):
-    def wrong(p, q, drafts, certain, uniform):
-        return accept(p, q, drafts, certain, uniform[:, :1].expand(-1, uniform.shape[1]).contiguous())
+    def wrong(p, q, drafts, certain, uniform, *, block):
+        same = uniform[:, :1].expand(-1, uniform.shape[1]).contiguous()
+        return accept(p, q, drafts, certain, same, block=block)
 
     return wrong
 
@@ -240,9 +263,12 @@ def test_the_chi_square_test_detects_draws_within_the_wrong_block(monkeypatch):
     assert p_value_of_float32_draws() < 1e-6
 
 
+@pytest.mark.parametrize("rule", VERIFICATIONS)
 @pytest.mark.parametrize("seed", range(4))
-def test_the_float32_walk_equals_the_float64_walk_of_the_same_numbers(seed):
+def test_the_float32_walk_equals_the_float64_walk_of_the_same_numbers(seed, rule):
     p, q, drafts, cold, numbers, _ = case(seed)
     p, q = p.float(), q.float()
-    expected = walk.accept_sampled(p.double(), q.double(), drafts, cold, numbers)
-    assert outcomes(walk.accept_sampled(p, q, drafts, cold, numbers)) == outcomes(expected)
+    expected = walk.accept_sampled(p.double(), q.double(), drafts, cold, numbers, block=by(rule, drafts))
+    assert outcomes(walk.accept_sampled(p, q, drafts, cold, numbers, block=by(rule, drafts))) == outcomes(
+        expected
+    )

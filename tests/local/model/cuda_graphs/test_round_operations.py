@@ -55,16 +55,19 @@ BUDGETS = {
     ("given", "sampled"): 225,
     ("given", "cut"): 245,
     ("draft", "greedy"): 580,
-    ("draft", "sampled"): 685,
-    ("draft", "cut"): 760,
+    ("draft", "sampled"): 735,
+    ("draft", "cut"): 810,
     ("eagle", "greedy"): 375,
-    ("eagle", "sampled"): 485,
-    ("eagle", "cut"): 560,
+    ("eagle", "sampled"): 535,
+    ("eagle", "cut"): 610,
     ("medusa", "greedy"): 205,
     ("medusa", "sampled"): 260,
     ("medusa", "cut"): 280,
 }
-"""Most operations of a round of four layers with ``DEPTH`` drafted tokens, by method and sampling."""
+"""Most operations of a round of four layers with ``DEPTH`` drafted tokens, by method and sampling.
+
+Drawn chains are verified as a block, which takes about 50 operations more than one token after another.
+"""
 
 
 class Watcher(TorchDispatchMode):
@@ -181,6 +184,7 @@ def test_all_tensors_of_a_round_are_on_the_models_device(checkpoint, batch, samp
             drafter=method,
             draws=sampling != "greedy",
             cuts=sampling == "cut",
+            block=sampling != "greedy",
         )
         width = _INTEGERS + rounds._tail(shape) + DEPTH + _REALS + 2 * DEPTH + 1
         values = torch.zeros(batch, width, dtype=torch.long, device="meta")

@@ -1,0 +1,135 @@
+"""The tensors of a GGUF file, by the names and in the order of rows of transformers' checkpoints.
+
+A tensor is read through a map of the file, a group of rows at a time, so that apart from the result only one
+group is held as float32. Files of the architecture ``llama`` have the rows of queries and keys in adjacent
+pairs instead of halves; they are put back into halves.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specclient.errors import CheckpointError
+from specclient_local.model.checkpoint_files import label
+from specclient_local.model.config import DecoderConfig
+from specclient_local.model.gguf.header import (
+    QUANTIZATIONS,
+    GgufHeader,
+    GgufTensor,
+    gguf_package,
+    read_header,
+)
+
+_GROUP_BYTES = 2**24
+"""Bytes of float32 numbers that are made at a time."""
+
+_OUTER = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+_INNER = {
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+_LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
+_ROTATED = re.compile(r".*\.self_attn\.[qk]_proj\.(weight|bias)")
+
+
+def gguf_name(name: str) -> str:
+    """Return the name in a GGUF file of a tensor of a transformers checkpoint.
+
+    Raises:
+        KeyError: there is no such tensor in models of the Llama family.
+    """
+    stem, _, kind = name.rpartition(".")
+    inner = _LAYER.fullmatch(stem)
+    if inner is None:
+        return f"{_OUTER[stem]}.{kind}"
+    return f"blk.{inner[1]}.{_INNER[inner[2]]}.{kind}"
+
+
+def tensor_entry(header: GgufHeader, name: str, shape: tuple[int, ...]) -> GgufTensor:
+    """Return the entry of a tensor after comparing it with the expected shape.
+
+    Args:
+        header: the file's header.
+        name: the tensor's name in a transformers checkpoint.
+        shape: the expected shape.
+
+    Raises:
+        CheckpointError: the tensor is missing, or has another shape or an unsupported type.
+    """
+    own = gguf_name(name)
+    entry = header.tensors.get(own)
+    if entry is None:
+        raise CheckpointError(f"{header.path}: tensor {label(own)} is missing; download it again.")
+    if entry.kind not in QUANTIZATIONS or entry.begin is None:
+        raise CheckpointError(
+            f"{header.path}: tensor {own} has the type {entry.kind}; supported are "
+            f"{', '.join(QUANTIZATIONS)}. Choose a file quantised to one of these."
+        )
+    if entry.shape != shape:
+        raise CheckpointError(
+            f"{header.path}: tensor {own} has shape {list(entry.shape)}, but its metadata requires "
+            f"{list(shape)}; download it again."
+        )
+    return entry
+
+
+def gguf_tensors(
+    path: Path, config: DecoderConfig, dtype: torch.dtype, device: str
+) -> Callable[[str, tuple[int, ...]], Tensor]:
+    """Return a function that reads and checks one tensor, by its name in a transformers checkpoint.
+
+    Args:
+        path: the file.
+        config: the model's configuration.
+        dtype: type of the tensors that it returns.
+        device: name of the torch device to load onto.
+    """
+    header, package = read_header(path), gguf_package()
+    data = np.memmap(path, np.uint8, mode="r")
+    halves = header.value("general.architecture") == "llama"
+
+    def take(name: str, shape: tuple[int, ...]) -> Tensor:
+        entry = tensor_entry(header, name, shape)
+        tensor = _read(data, entry, package, dtype)
+        if halves and _ROTATED.fullmatch(name):
+            tensor = in_halves(tensor, config.head_dim)
+        return tensor.to(device)
+
+    return take
+
+
+def _read(data: np.ndarray[Any, Any], entry: GgufTensor, package: Any, dtype: torch.dtype) -> Tensor:
+    """Return a tensor's numbers."""
+    assert entry.begin is not None
+    rows = entry.shape[0] if len(entry.shape) > 1 else 1
+    blocks = data[entry.begin : entry.begin + entry.size].reshape(rows, -1)
+    kind = package.GGMLQuantizationType[entry.kind]
+    out = torch.empty(entry.shape, dtype=dtype)
+    target = out.view(rows, -1)
+    step = max(1, _GROUP_BYTES // (4 * max(1, target.shape[1])))
+    for first in range(0, rows, step):
+        numbers = package.dequantize(np.array(blocks[first : first + step]), kind)
+        target[first : first + step] = torch.from_numpy(np.ascontiguousarray(numbers, np.float32))
+    return out
+
+
+def in_halves(rows: Tensor, head_dim: int) -> Tensor:
+    """Reorder each head's rows ``[H D, ...]`` from adjacent pairs to (first halves, second halves)."""
+    rest = rows.shape[1:]
+    return rows.view(-1, head_dim // 2, 2, *rest).transpose(1, 2).reshape(rows.shape)
