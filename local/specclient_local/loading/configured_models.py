@@ -21,6 +21,11 @@ EngineKey = tuple[str, EngineOptions]
 DraftDefaults = tuple[Any, Any]
 """``draft_length`` and ``draft_tree`` of :class:`SamplingParams`."""
 
+SERVER_KEYS = ("engine", "python", "command", "arguments", "env", "keep_alive", "start_s", "served_name")
+"""Keys of a model's table that concern its server; :mod:`specclient_local.managed.managed_models` checks
+them. The engine in this process ignores them: it can run the same pair.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredModel:
@@ -31,11 +36,13 @@ class ConfiguredModel:
         options: the options for loading it, and the default method of its requests.
         draft_defaults: ``draft_length`` and ``draft_tree`` of requests that use the default method and set
             neither.
+        stated_dtype: the data type as the table states it; None if it states none.
     """
 
     path: str
     options: EngineOptions = field(default_factory=EngineOptions)
     draft_defaults: DraftDefaults = (None, None)
+    stated_dtype: str | None = None
 
     @property
     def key(self) -> EngineKey:
@@ -55,6 +62,12 @@ class ConfiguredModel:
         use_defaults = unset and params.method in (None, self.method)
         length, tree = self.draft_defaults if use_defaults else _draft_defaults(params)
         return replace(params, method=params.method or self.method, draft_length=length, draft_tree=tree)
+
+    @property
+    def served_depth(self) -> int | None:
+        """The draft length for a server that is started with this pair; None if none is set."""
+        length = self.draft_defaults[0]
+        return length if isinstance(length, int) and length > 0 else None
 
     @property
     def load_options(self) -> dict[str, Any]:
@@ -133,7 +146,7 @@ def model_for_folder(path: str, like: ConfiguredModel) -> ConfiguredModel:
 def _configured_model(name: str, table: object, common: Mapping[str, Any]) -> ConfiguredModel:
     """Validate a model's table; its folders are read only when it is loaded."""
     where = f"local model {name!r}"
-    known = [*(option.name for option in fields(EngineOptions)), *_DRAFT_DEFAULTS]
+    known = [*(option.name for option in fields(EngineOptions)), *_DRAFT_DEFAULTS, *SERVER_KEYS]
     if not isinstance(table, Mapping) or "path" not in table:
         raise ConfigurationError(
             f"{where} is {table!r}; it must be a table with path, and may have {', '.join(known)}."
@@ -141,7 +154,11 @@ def _configured_model(name: str, table: object, common: Mapping[str, Any]) -> Co
     kind = table.get("kind", CHAT_KIND)
     if kind != CHAT_KIND:
         raise ConfigurationError(f"{where}: kind is {kind!r}; allowed are 'chat' and 'embedding'.")
-    given = {key: value for key, value in table.items() if key not in ("path", "kind") and value is not None}
+    given = {
+        key: value
+        for key, value in table.items()
+        if key not in ("path", "kind", *SERVER_KEYS) and value is not None
+    }
     draft_defaults = {key: given.pop(key) for key in _DRAFT_DEFAULTS if key in given}
     unknown = [key for key in given if key not in known]
     if unknown:
@@ -151,7 +168,8 @@ def _configured_model(name: str, table: object, common: Mapping[str, Any]) -> Co
         raise ConfigurationError(f"{where}: path is {path!r}; it must be a folder or hub id.")
     try:
         params = SamplingParams(**draft_defaults)
-        return ConfiguredModel(path, EngineOptions.read({**common, **given}), _draft_defaults(params))
+        options = EngineOptions.read({**common, **given})
+        return ConfiguredModel(path, options, _draft_defaults(params), given.get("dtype"))
     except (BadRequestError, ConfigurationError) as error:
         raise ConfigurationError(f"{where}: {error}") from None
 
