@@ -39,7 +39,7 @@ _LOCK_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerState:
+class ManagedState:
     """The state of a server, as its supervisor writes it.
 
     Attributes:
@@ -116,18 +116,18 @@ class EngineFolder:
                 f"cannot use {self.path}: {error.strerror or error}; set XDG_DATA_HOME to a folder of yours"
             ) from None
 
-    def read_state(self) -> ServerState | None:
+    def read_state(self) -> ManagedState | None:
         """Return the state; None if there is none, or it is invalid."""
         try:
             raw = json.loads(self.state_file.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
             return None
-        known = {each.name for each in fields(ServerState)}
+        known = {each.name for each in fields(ManagedState)}
         if not isinstance(raw, dict) or not {"name", "engine", "title", "phase"} <= raw.keys() <= known:
             return None
-        return ServerState(**raw) if all(_fits(name, value) for name, value in raw.items()) else None
+        return ManagedState(**raw) if all(_fits(name, value) for name, value in raw.items()) else None
 
-    def write_state(self, state: ServerState) -> None:
+    def write_state(self, state: ManagedState) -> None:
         """Write the state, so that readers see the old one or the new."""
         write_atomically(self.state_file, json.dumps(asdict(state)))
 
@@ -192,7 +192,7 @@ def locked_soon(handle: int, seconds: float = _LOCK_S) -> bool:
     return True
 
 
-def state_values(state: ServerState) -> Mapping[str, Any]:
+def state_values(state: ManagedState) -> Mapping[str, Any]:
     """Return a state for display: everything but the key."""
     return {name: value for name, value in asdict(state).items() if name != "key"}
 
@@ -201,7 +201,7 @@ def _fits(name: str, value: object) -> bool:
     """Return whether a value of a state file has its field's type."""
     if name == "phase":
         return value in get_args(Phase)
-    default = next(each.default for each in fields(ServerState) if each.name == name)
+    default = next(each.default for each in fields(ManagedState) if each.name == name)
     if default is None:
         return value is None or isinstance(value, bool)
     if isinstance(default, float):

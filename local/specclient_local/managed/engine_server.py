@@ -19,7 +19,7 @@ from specclient.errors import EngineError
 from specclient.types.backend import ServerAddress
 from specclient_local.managed.engine_folder import (
     EngineFolder,
-    ServerState,
+    ManagedState,
     all_folders,
     engines_folder,
     locked_soon,
@@ -62,7 +62,7 @@ class EngineServer:
         self._use = ServerUse(self.folder)
         #: Status of the state file when it was read, the state, and the address. Replaced as a whole, because
         #: several threads use it.
-        self._read: tuple[tuple[int, int, int], ServerState, ServerAddress] | None = None
+        self._read: tuple[tuple[int, int, int], ManagedState, ServerAddress] | None = None
 
     async def acquire(self) -> ServerAddress:
         """Start the server unless it runs; see :class:`specclient.types.backend.ModelServer`."""
@@ -83,7 +83,7 @@ class EngineServer:
         """Note that a call has ended."""
         self._use.end()
 
-    def start(self, progress: Callable[[str], None], *, fresh: bool = True) -> ServerState:
+    def start(self, progress: Callable[[str], None], *, fresh: bool = True) -> ManagedState:
         """Start the server unless it runs, and wait until it answers, as commands do.
 
         Args:
@@ -126,12 +126,12 @@ class EngineServer:
         self._use.end()
         return None
 
-    def current_state(self) -> ServerState | None:
+    def current_state(self) -> ManagedState | None:
         """Return the state; None if the server has never been started."""
         found = self._current()
         return None if found is None else found[1]
 
-    def _current(self) -> tuple[tuple[int, int, int], ServerState, ServerAddress] | None:
+    def _current(self) -> tuple[tuple[int, int, int], ManagedState, ServerAddress] | None:
         """Return the state file's content, read again only if the file has changed."""
         try:
             status = self.folder.state_file.stat()
@@ -214,7 +214,7 @@ class _Wait:
         remove_old_folders()
 
 
-def _failure(state: ServerState, left_s: float = 0.0) -> EngineError:
+def _failure(state: ManagedState, left_s: float = 0.0) -> EngineError:
     """Return the error of a failed run, a paragraph.
 
     Args:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from specclient_local.managed.engine_folder import EngineFolder, ServerState, all_folders
+from specclient_local.managed.engine_folder import EngineFolder, ManagedState, all_folders
 from specclient_local.managed.process_tree import descendants, resident_bytes
 
 _STOP_S = 60.0
@@ -28,7 +28,7 @@ class ListedServer:
     """
 
     folder: EngineFolder
-    state: ServerState
+    state: ManagedState
     alive: bool
     memory: int | None
     idle_s: float | None
@@ -49,7 +49,7 @@ def list_servers(name: str | None = None) -> list[ListedServer]:
     return sorted(found, key=lambda each: (each.state.name, -each.state.since))
 
 
-def _listed(folder: EngineFolder, state: ServerState, *, alive: bool) -> ListedServer:
+def _listed(folder: EngineFolder, state: ManagedState, *, alive: bool) -> ListedServer:
     if not alive and state.phase not in ("stopped", "failed"):
         state = replace(state, phase="stopped", pid=0, supervisor=0, key="")
     memory, idle_s = None, None

@@ -71,9 +71,11 @@ def _parent_of(pid: int) -> int | None:
 
 
 def is_running(pid: int) -> bool:
-    """Return whether a process of this user runs."""
+    """Return whether a process of this user runs; one that has ended and was not reaped does not (Linux)."""
     if pid <= 0:
         return False
+    if _LINUX:
+        return _parent_of(pid) is not None
     try:
         os.kill(pid, 0)
     except OSError:

@@ -13,7 +13,7 @@ _NO_HEALTH_PAGE = (401, 403, 404, 405, 501)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PageAnswer:
     """An answer of a server: status, and body up to a mebibyte."""
 
     status: int
@@ -53,13 +53,13 @@ def probe(port: int, key: str) -> Readiness | None:
     return Readiness(_names(listed.body), without is not None and without.status in (401, 403))
 
 
-def get(port: int, path: str, key: str) -> Answer | None:
+def get(port: int, path: str, key: str) -> PageAnswer | None:
     """Return the answer to a request; None without a complete one. Proxies are not used."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_TIMEOUT_S)
     try:
         connection.request("GET", path, headers={"authorization": f"Bearer {key}"} if key else {})
         response = connection.getresponse()
-        return Answer(response.status, response.read(_MOST_BYTES))
+        return PageAnswer(response.status, response.read(_MOST_BYTES))
     except (OSError, http.client.HTTPException):
         return None
     finally:

@@ -18,8 +18,8 @@ from typing import Any
 from specclient.errors import EngineError
 from specclient_local.managed.engine_folder import (
     EngineFolder,
+    ManagedState,
     Phase,
-    ServerState,
     locked_now,
     opened_lock,
 )
@@ -64,7 +64,7 @@ class Supervisor:
             signal.signal(number, self._on_signal)
         signal.signal(signal.SIGHUP, lambda *_: None)
         folder.users.touch(mode=0o600)
-        self._state = ServerState(
+        self._state = ManagedState(
             name=spec.name,
             engine=spec.engine,
             title=spec.title,
