@@ -215,7 +215,8 @@ TEMPLATE = """\
 #method = "auto"
 #dtype = "float32"
 
-# A model that a server on this machine serves, used as "local/served". engine is "vllm", "sglang", "llama.cpp"
+# A model that a server on this machine serves, used as "local/served". engine is "vllm", "sglang",
+# "llama.cpp"
 # or "transformers", of the environment whose interpreter python names; with command, the kind of that server.
 # It is started by the first call, stopped after keep_alive seconds without one, and shared by all programs.
 #[local.models.served]
