@@ -118,6 +118,7 @@ libraries: $(READY)
 # Several gigabytes and an hour at first; the environments stay in build/engines. One server runs at a time.
 engines: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python tools/check_engines.py $(ONLY) $(if $(FRESH),--fresh)
+	$(if $(ONLY),,OMP_NUM_THREADS=1 $(BIN)/python tools/check_managed.py)
 
 # Replicas of vLLM on Ray Serve, in the environment of `make engines`.
 fleet: $(READY)

@@ -26,6 +26,7 @@ class Handler(BaseHTTPRequestHandler):
     """Answers with the words ``one two three``."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     given: argparse.Namespace
 
     def do_GET(self) -> None:

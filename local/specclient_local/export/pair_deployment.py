@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from specclient.errors import ConfigurationError
 from specclient_local.export.checkpoint_facts import heads_method, same_tokenizer, sampling_defaults
 from specclient_local.export.deployment import Deployment, DeploymentMethod
-from specclient_local.model.config import BUNDLED_MARK, local_folder
+from specclient_local.model.config import BUNDLED, BUNDLED_MARK, local_folder
 
 SERVED_METHODS = {"plain": "none", "eagle": "heads", "medusa": "heads"}
 """The methods of ``[local.models.NAME]`` that servers know by another name; ``heads`` is the kind of the
@@ -74,7 +75,9 @@ def pair_deployment(
 
 
 def unbundled(name: str) -> str:
-    """Return the folder of a bundled checkpoint, or else the name itself."""
+    """Return the folder of a bundled checkpoint, for ``demo`` the target's, or else the name itself."""
+    if name == "demo" and not Path(name).is_dir():
+        return str(BUNDLED / "target")
     return str(local_folder(name)) if name.startswith(BUNDLED_MARK) else name
 
 

@@ -197,6 +197,9 @@ class _Wait:
         folder, model = self._server.folder, self._server.model
         self._starts += 1
         if self._starts > _STARTS:
+            state = self._server.current_state()
+            if state is not None and state.phase == "failed":
+                raise _failure(state)
             raise EngineError(
                 f"the supervisor of local/{model.name} was ended {_STARTS} times; its output is in "
                 f"{folder.path / 'supervisor.log'}"

@@ -13,7 +13,6 @@ from specclient_local.export.pair_deployment import SERVED_METHODS
 from specclient_local.managed.engine_folder import EngineFolder
 from specclient_local.managed.launch_spec import LaunchSpec
 from specclient_local.managed.managed_models import ManagedModel
-from specclient_local.model.config import BUNDLED
 
 _PORT = 65_535
 """The port of the planned command, in whose place the supervisor puts a free one."""
@@ -108,9 +107,8 @@ def deployment_of(model: ManagedModel) -> Deployment:
         CheckpointError, ConfigurationError: see :func:`pair_deployment`.
     """
     pair = model.pair
-    bundled = pair.path == "demo" and not Path(pair.path).is_dir()
     return pair_deployment(
-        str(BUNDLED / "target") if bundled else pair.path,
+        pair.path,
         method=SERVED_METHODS.get(pair.options.method, pair.options.method),
         drafts=pair.options.draft,
         heads=pair.options.heads,

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from specclient.errors import ConfigurationError
+from specclient_local.export.pair_deployment import unbundled
 from specclient_local.loading.configured_models import SERVER_KEYS, ConfiguredModel
 
 DEFAULT_KEEP_ALIVE_S, DEFAULT_START_S = 600.0, 1200.0
@@ -228,9 +229,14 @@ def _variables(name: str, value: object) -> dict[str, str]:
 
 
 def _with_absolute_paths(pair: ConfiguredModel) -> ConfiguredModel:
-    """Return a pair whose local checkpoints have absolute paths: the server has another working folder."""
+    """Return a pair whose local checkpoints have absolute paths: the server has another working folder.
+
+    Raises:
+        CheckpointError: a bundled checkpoint does not exist.
+    """
 
     def absolute(name: str) -> str:
+        name = unbundled(name)
         path = Path(name).expanduser()
         return str(path.resolve()) if path.exists() else name
 

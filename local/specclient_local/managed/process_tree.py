@@ -64,7 +64,11 @@ def _entries(folder: Path) -> list[str]:
 def _parent_of(pid: int) -> int | None:
     """Return a process's parent; None for a process that has ended, of which only the status is left."""
     try:
-        state, parent = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[:2]
+        handle = os.open(f"/proc/{pid}/stat", os.O_RDONLY)  # every call of a model asks for one
+        try:
+            state, parent = os.read(handle, 4096).rpartition(b")")[2].split()[:2]
+        finally:
+            os.close(handle)
     except (OSError, ValueError):
         return None
     return None if state in (b"Z", b"X") else int(parent)
