@@ -38,8 +38,9 @@ def encode_request(
     changes: dict[str, Any] = {"on_failed_attempt": record.note_failed_try}
     if record.span is not None:
         changes["headers"] = record.span.inject_headers(wire.headers)
-    if endpoint.served_model is not None:
+    if endpoint.server is not None:
         changes["deployment"] = f"{endpoint.name}/{decision.model}"
+        changes["authorize"] = endpoint.server.authorize(endpoint)
     if origin is not None:
         changes["deployment"] = f"{endpoint.name}/{decision.model}{origin.account}"
     return replaced(wire, **changes)

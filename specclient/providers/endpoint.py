@@ -16,7 +16,7 @@ from specclient.providers.vertex.place import VertexPlace
 from specclient.runtime.masked_urls import mask_url, masked_reason
 from specclient.types.capabilities import UNKNOWN_CAPABILITIES, Capabilities
 from specclient.types.request import Request
-from specclient.types.wire import WireRequest
+from specclient.types.wire import Authorize, WireRequest
 
 #: Returns the key. Called before each HTTP attempt, so the key may change.
 KeySource = Callable[[], str | Awaitable[str]]
@@ -70,6 +70,10 @@ class EndpointServer(Protocol):
 
     def release(self) -> None:
         """Note that a call has ended."""
+        ...
+
+    def authorize(self, started: Endpoint) -> Authorize:
+        """Return a function that starts the server again before a further attempt, if it has ended."""
         ...
 
 

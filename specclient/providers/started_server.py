@@ -11,12 +11,14 @@ from dataclasses import replace
 
 from pydantic import SecretStr
 
+from specclient.providers.encoding import key_headers
 from specclient.providers.endpoint import Endpoint
 from specclient.providers.presets.registry import PRESETS
 from specclient.providers.probe_cache import key_of, read_probes
 from specclient.providers.unsupported import drops, is_requested, refuse_unsupported
 from specclient.types.backend import ModelServer, ServerAddress
 from specclient.types.request import Request
+from specclient.types.wire import Authorize, WireRequest
 
 __all__ = ["NOT_STARTED", "StartedServer", "server_endpoint"]
 
@@ -58,6 +60,29 @@ class StartedServer:
     def release(self) -> None:
         """Note that a call has ended."""
         self._server.release()
+
+    def authorize(self, started: Endpoint) -> Authorize:
+        """Return a function that is called before each attempt of a request, during a call.
+
+        It starts the server again if it has ended since, and gives the request its address and key.
+
+        Args:
+            started: the endpoint that the request was encoded for.
+        """
+        first = True
+
+        async def at_running_server(request: WireRequest) -> WireRequest:
+            nonlocal first
+            if first:  # the call has just acquired the server
+                first = False
+                return request
+            now = await self.endpoint(started)
+            self.release()
+            if now.key is not None:
+                request = request.with_headers(key_headers(now, now.key.get_secret_value()))
+            return replace(request, url=now.base_url + request.url.removeprefix(started.base_url))
+
+        return at_running_server
 
     def accepted(self, request: Request, idle: Endpoint) -> Request:
         """Return a request without parameters that the server refuses, if those are dropped.

@@ -45,7 +45,10 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         if not self._allowed():
             return
-        if body.get("stop") == "crash":
+        once = self.given.crash_once
+        if body.get("stop") == "crash" and not (once and once.exists()):
+            if once:
+                once.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(self.given.pause)
         usage = {"prompt_tokens": 4, "completion_tokens": 3, "total_tokens": 7}
@@ -103,6 +106,10 @@ def main() -> None:
     parser.add_argument("--starts", type=Path, help="a file to which each start adds a line")
     parser.add_argument("--fail", help="print this and end with status 3")
     parser.add_argument("--fail-once", type=Path, help="fail unless this file exists, and make it")
+    parser.add_argument("--fail-later", type=Path, help="fail if this file exists, and make it")
+    parser.add_argument(
+        "--crash-once", type=Path, help="the file that notes that stop='crash' had its effect"
+    )
     parser.add_argument("--delay", type=float, default=0.0, help="seconds before it listens")
     parser.add_argument("--pause", type=float, default=0.0, help="seconds that an answer takes")
     parser.add_argument("--children", type=Path, help="start two processes, and write their ids to this file")
@@ -115,6 +122,10 @@ def main() -> None:
     if given.fail_once and not given.fail_once.exists():
         given.fail_once.touch()
         given.fail = "RuntimeError: only at first"
+    if given.fail_later and given.fail_later.exists():
+        given.fail = "RuntimeError: only at first"
+    elif given.fail_later:
+        given.fail_later.touch()
     if given.fail:
         print("loading the model", given.fail, sep="\n", file=sys.stderr, flush=True)
         sys.exit(3)

@@ -80,7 +80,7 @@ async def check(checked: ManagedCheck) -> dict[str, Any]:
     """
     table = {**checked.table(checked.engine), "env": {"HF_HUB_OFFLINE": "1", **checked.engine.variables}}
     models = {"local": {"threads": 1, "models": {NAME: table}}}
-    async with AsyncOpenAI(config=Settings.model_validate(models), ledger="off", max_retries=0) as client:
+    async with AsyncOpenAI(config=Settings.model_validate(models), ledger="off") as client:
         own = await client.completions.create(model=f"local/{TARGET}", **_PARAMS)
         begun = time.monotonic()
         first = await _complete(client, own)
@@ -91,7 +91,7 @@ async def check(checked: ManagedCheck) -> dict[str, Any]:
         text = "".join([chunk.choices[0].text async for chunk in stream if chunk.choices])
         assert text == own.choices[0].text, f"the stream differs: {text!r}"
         found |= await _overhead(client, models)
-        os.kill(_listed().state.pid, signal.SIGKILL)
+        os.kill(_listed().state.pid, signal.SIGKILL)  # of whose end the client learns by its failure
         begun = time.monotonic()
         await _complete(client, own)
         found["restart_s"] = round(time.monotonic() - begun)

@@ -122,6 +122,31 @@ async def test_a_call_to_a_server_that_died_starts_it_again(tmp_path: Path) -> N
     assert len(starts_in(tmp_path / "starts")) == 2
 
 
+async def test_a_call_that_a_dying_server_resets_is_retried_at_the_next_one(tmp_path: Path) -> None:
+    """The call itself kills the server, whose end nobody has noted when the request is sent again."""
+    settings = _settings(
+        {"big": engine_table("--starts", tmp_path / "starts", "--crash-once", tmp_path / "crash")}
+    )
+    async with AsyncOpenAI(config=settings, max_retries=2) as client:
+        await client.chat.completions.create(model="local/big", messages=MESSAGES)
+        answer = await client.chat.completions.create(model="local/big", messages=MESSAGES, stop="crash")
+        assert answer.choices[0].message.content == "one two three"
+        assert answer.meta.attempts == 2
+        stream = await client.chat.completions.create(model="local/big", messages=MESSAGES, stream=True)
+        assert (
+            "".join([each.choices[0].delta.content async for each in stream if each.choices])
+            == "one two three"
+        )
+    assert len(starts_in(tmp_path / "starts")) == 2
+
+
+async def test_a_server_that_cannot_be_started_again_fails_the_call_with_its_log(tmp_path: Path) -> None:
+    settings = _settings({"big": engine_table("--fail-later", tmp_path / "started")})
+    async with AsyncOpenAI(config=settings, max_retries=2) as client:
+        with pytest.raises(EngineError, match="RuntimeError: only at first"):
+            await client.chat.completions.create(model="local/big", messages=MESSAGES, stop="crash")
+
+
 @pytest.mark.parametrize("streams", [False, True])
 async def test_a_server_is_not_idle_while_calls_are_in_progress(tmp_path: Path, streams: bool) -> None:
     client = _client("--pause", 2, "--starts", tmp_path / "starts", keep_alive=0.3)
