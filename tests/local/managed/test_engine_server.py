@@ -194,6 +194,18 @@ async def test_no_process_outlives_the_kill_of_any_one(tmp_path: Path, victim: s
         server.release()
 
 
+async def test_the_kernel_ends_a_server_whose_supervisor_and_guard_are_killed_together() -> None:
+    server = engine_server("--deaf", keep_alive=0)
+    await server.acquire()
+    server.release()
+    state = _state(server)
+    guard = int(Path(f"/proc/{state.pid}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(guard, signal.SIGSTOP)  # so that it does not notice the supervisor's end
+    os.kill(state.supervisor, signal.SIGKILL)
+    os.kill(guard, signal.SIGKILL)
+    wait_until(lambda: not any(map(lives, (state.supervisor, guard, state.pid))), "all have ended")
+
+
 async def test_stop_ends_a_server_that_ignores_sigterm(tmp_path: Path, monkeypatch) -> None:
     server = engine_server("--children", tmp_path / "children", "--deaf")
     await server.acquire()
