@@ -60,15 +60,23 @@ def create(settings: Mapping[str, Any]) -> LocalBackend:
             ``requests``, the :class:`specclient.types.request_limits.RequestLimits`, optional.
 
     Raises:
-        ConfigurationError: a required library is not installed, or a setting has an invalid value.
+        ConfigurationError: a required library is not installed, and no model has a server of its own, which
+            needs none; or a setting has an invalid value.
     """
+    backend = LocalBackend(settings)
+    if not backend.has_servers:
+        _check_installed()
+    return backend
+
+
+def _check_installed() -> None:
+    """Raise ConfigurationError if a library of the engine is not installed."""
     missing = [name for name in _REQUIRED_LIBRARIES if find_spec(name) is None]
     if missing:
         raise ConfigurationError(
             f"the local engine is not installed ({', '.join(missing)} missing): "
             "pip install 'specclient[local]'"
         )
-    return LocalBackend(settings)
 
 
 class LocalBackend:
@@ -91,6 +99,11 @@ class LocalBackend:
         self._engines: dict[EngineKey, Engine] = {}
         self._loading: dict[EngineKey, threading.Lock] = {}
         self._tokenizers: dict[str, Tokenizer] = {}
+
+    @property
+    def has_servers(self) -> bool:
+        """Whether a model has a server of its own."""
+        return bool(self._managed)
 
     def models(self) -> Sequence[BackendModel]:
         """List the bundled pair and the configured models, also those with servers of their own.
@@ -324,12 +337,13 @@ class LocalBackend:
 
     def _load(self, configured: ConfiguredModel) -> Engine:
         """Return a model's engine; concurrent callers load it once."""
-        from specclient_local.engine.engine import Engine  # noqa: PLC0415 - imports torch
-
         key = configured.key
         engine = self._engines.get(key)
         if engine is not None:
             return engine
+        _check_installed()
+        from specclient_local.engine.engine import Engine  # noqa: PLC0415 - imports torch
+
         with self._loading.setdefault(key, threading.Lock()):
             if key not in self._engines:
                 options = configured.load_options

@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 from managed_engines import managed_model
 from pydantic import SecretStr
+from specclient_local.api import backend as backend_module
 from specclient_local.api.backend import LocalBackend
 from specclient_local.loading.configured_models import read_configured_models
 
 from specclient.config import Settings, load
 from specclient.errors import ConfigurationError
+from specclient.types.inference_methods import COMPLETION
+from specclient.types.request import Request
 
 VLLM = {"path": "org/big", "draft": "org/small", "engine": "vllm"}
 
@@ -83,6 +86,19 @@ def test_a_backend_lists_them_with_their_engine_and_starts_nothing() -> None:
     assert (server.provider, server.template, server.refused) == ("vllm", "org/big", ("min_p", "logit_bias"))
     assert server.folder.read_state() is None
     assert backend.server("demo") is None
+
+
+@pytest.mark.anyio
+async def test_the_libraries_of_the_engine_are_not_needed_for_servers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(backend_module, "_REQUIRED_LIBRARIES", ("no_such_library",))
+    with pytest.raises(ConfigurationError, match="no_such_library missing"):
+        backend_module.create({})
+    backend = backend_module.create({"models": {"big": VLLM}})
+    assert backend.server("big") is not None
+    with pytest.raises(ConfigurationError, match="no_such_library missing"):
+        await backend.complete(Request(COMPLETION, "local/demo", {"prompt": "x"}), "demo")
 
 
 @pytest.mark.parametrize(
