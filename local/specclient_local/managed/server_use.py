@@ -36,6 +36,8 @@ class ServerUse:
         """Note the begin of a call; return False if the server is being stopped as idle."""
         with self._lock:
             if not self._calls:
+                if self._handle >= 0 and not os.fstat(self._handle).st_nlink:  # removed with its folder
+                    self._close()
                 if self._handle < 0:
                     self._handle = os.open(self._folder.users, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 if not locked_now(self._handle, shared=True):

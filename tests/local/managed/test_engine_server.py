@@ -337,6 +337,20 @@ async def test_folders_of_servers_that_ended_long_ago_are_removed(monkeypatch) -
     assert not old.folder.path.exists()
 
 
+async def test_a_lock_file_that_was_removed_with_its_folder_is_opened_again(monkeypatch) -> None:
+    server = engine_server(keep_alive=0.5)
+    await server.acquire()
+    server.release()
+    stop_servers(list_servers())
+    monkeypatch.setattr(module, "_KEPT_S", 0.0)
+    module.remove_old_folders()
+    assert not server.folder.path.exists()
+    address = await server.acquire()
+    time.sleep(1.2)
+    assert _answers(address), "the call in progress keeps it"
+    server.release()
+
+
 def test_equal_models_share_a_folder_and_changed_ones_do_not() -> None:
     names = {
         engine_server("--pause", pause, keep_alive=keep_alive).folder.path.name
