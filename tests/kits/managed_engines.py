@@ -10,9 +10,13 @@ from typing import Any
 
 from engine_program import PROGRAM
 from specclient_local.loading.configured_models import read_configured_models
+from specclient_local.managed import readiness
+from specclient_local.managed.engine_folder import ManagedState
 from specclient_local.managed.engine_server import EngineServer
 from specclient_local.managed.listing import list_servers, stop_servers
 from specclient_local.managed.managed_models import ManagedModel, read_managed_models
+
+from specclient.types.backend import ServerAddress
 
 _WAIT_S = 60.0
 
@@ -32,6 +36,20 @@ def managed_model(table: dict[str, Any], name: str = "big") -> ManagedModel:
 def engine_server(*options: object, name: str = "big", **table: Any) -> EngineServer:
     """Return the server of a model whose program has these options."""
     return EngineServer(managed_model(engine_table(*options, **table), name))
+
+
+def state_of(server: EngineServer) -> ManagedState:
+    """Return the state of a server that has been started."""
+    state = server.folder.read_state()
+    assert state is not None
+    return state
+
+
+def answers(address: ServerAddress) -> bool:
+    """Return whether a server answers with its key."""
+    port = int(address.base_url.rpartition(":")[2].removesuffix("/v1"))
+    found = readiness.get(port, "/v1/models", address.key)
+    return found is not None and found.status == 200
 
 
 def stop_all() -> None:

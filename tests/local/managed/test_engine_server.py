@@ -10,20 +10,14 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from engine_program import LIFETIME_S
-from managed_engines import engine_server, lives, starts_in, wait_until
-from specclient_local.managed import engine_server as module
-from specclient_local.managed import readiness
-from specclient_local.managed.engine_folder import EngineFolder, ManagedState
-from specclient_local.managed.engine_server import EngineServer
+from managed_engines import answers, engine_server, lives, starts_in, state_of, wait_until
 from specclient_local.managed.listing import list_servers, stop_servers
 
 from specclient.errors import EngineError
-from specclient.types.backend import ServerAddress
 
 pytestmark = pytest.mark.anyio
 
@@ -55,30 +49,18 @@ def _told(user: subprocess.Popen[str]) -> list[str]:
     return told
 
 
-def _state(server: EngineServer) -> ManagedState:
-    state = server.folder.read_state()
-    assert state is not None
-    return state
-
-
-def _answers(address: ServerAddress) -> bool:
-    port = int(address.base_url.rpartition(":")[2].removesuffix("/v1"))
-    found = readiness.get(port, "/v1/models", address.key)
-    return found is not None and found.status == 200
-
-
 async def test_the_first_use_starts_it_and_others_share_it(tmp_path: Path) -> None:
     server, other = (engine_server("--starts", tmp_path / "starts") for _ in range(2))
     assert server.folder.read_state() is None
     address = await server.acquire()
     again = await other.acquire()
-    assert _answers(address)
+    assert answers(address)
     assert (address.model, again) == ("own", address)
     user = _user("--starts", tmp_path / "starts")
     assert _told(user) == [address.base_url, "own"]
     user.communicate("\n")
     assert len(starts_in(tmp_path / "starts")) == 1
-    assert _state(server).keyed is True
+    assert state_of(server).keyed is True
     server.release()
     other.release()
 
@@ -105,12 +87,12 @@ async def test_a_killed_server_is_started_again_by_the_next_call_at_the_same_por
     server = engine_server("--starts", tmp_path / "starts")
     first = await server.acquire()
     server.release()
-    killed = _state(server).pid
+    killed = state_of(server).pid
     os.kill(killed, signal.SIGKILL)
     wait_until(lambda: not lives(killed), "it has ended")
     second = await server.acquire()
     server.release()
-    assert _answers(second)
+    assert answers(second)
     assert len(starts_in(tmp_path / "starts")) == 2
     assert first.base_url == second.base_url
     assert first.key != second.key
@@ -130,28 +112,28 @@ async def test_failures_in_a_row_are_told_with_the_log_and_back_off(tmp_path: Pa
     assert len(starts_in(tmp_path / "starts")) == 4, "the last call did not start it"
     with pytest.raises(EngineError, match="no such model"):
         server.start(lambda _: None)  # a command does not wait
-    assert _state(server).failures == 1
+    assert state_of(server).failures == 1
 
 
 async def test_a_server_that_failed_once_starts_at_the_next_call(tmp_path: Path) -> None:
     server = engine_server("--fail-once", tmp_path / "failed")
     with pytest.raises(EngineError, match="RuntimeError: only at first"):
         await server.acquire()
-    assert _answers(await server.acquire())
+    assert answers(await server.acquire())
     server.release()
 
 
 async def test_an_idle_server_is_stopped_but_not_during_a_call(tmp_path: Path) -> None:
     server = engine_server(keep_alive=0.5)
     address = await server.acquire()
-    pid = _state(server).pid
+    pid = state_of(server).pid
     time.sleep(1.5)
-    assert _answers(address), "a call is in progress"
+    assert answers(address), "a call is in progress"
     server.release()
     wait_until(lambda: not server.folder.is_alive(), "it is stopped")
     assert not lives(pid)
-    assert (_state(server).phase, _state(server).key) == ("stopped", "")
-    assert _answers(await server.acquire()), "a later call starts it"
+    assert (state_of(server).phase, state_of(server).key) == ("stopped", "")
+    assert answers(await server.acquire()), "a later call starts it"
     server.release()
 
 
@@ -180,7 +162,7 @@ async def test_no_process_outlives_the_kill_of_any_one(tmp_path: Path, victim: s
     server = engine_server("--children", tmp_path / "children", *deaf, keep_alive=0)
     await server.acquire()
     server.release()
-    state = _state(server)
+    state = state_of(server)
     guard = int(Path(f"/proc/{state.pid}/stat").read_text().rpartition(")")[2].split()[1])
     children = list(map(int, (tmp_path / "children").read_text().split()))
     processes = [state.supervisor, guard, state.pid, *children]
@@ -190,7 +172,7 @@ async def test_no_process_outlives_the_kill_of_any_one(tmp_path: Path, victim: s
     wait_until(lambda: not any(map(lives, processes)), "all processes have ended")
     assert not server.folder.is_alive()
     if not deaf:
-        assert _answers(await server.acquire()), "the next call starts it"
+        assert answers(await server.acquire()), "the next call starts it"
         server.release()
 
 
@@ -198,7 +180,7 @@ async def test_the_kernel_ends_a_server_whose_supervisor_and_guard_are_killed_to
     server = engine_server("--deaf", keep_alive=0)
     await server.acquire()
     server.release()
-    state = _state(server)
+    state = state_of(server)
     guard = int(Path(f"/proc/{state.pid}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(guard, signal.SIGSTOP)  # so that it does not notice the supervisor's end
     os.kill(state.supervisor, signal.SIGKILL)
@@ -210,52 +192,10 @@ async def test_stop_ends_a_server_that_ignores_sigterm(tmp_path: Path, monkeypat
     server = engine_server("--children", tmp_path / "children", "--deaf")
     await server.acquire()
     server.release()
-    processes = [_state(server).pid, *map(int, (tmp_path / "children").read_text().split())]
+    processes = [state_of(server).pid, *map(int, (tmp_path / "children").read_text().split())]
     assert stop_servers(list_servers("big")) == []
     assert not any(map(lives, processes))
     assert [each.state.phase for each in list_servers("big")] == ["stopped"]
-
-
-async def test_files_of_an_earlier_boot_do_not_count(tmp_path: Path) -> None:
-    """The state of a machine that was switched off: a ready server, whose ids other processes have now."""
-    server = engine_server()
-    server.folder.make()
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        mine = os.getpid()
-        stale = ManagedState(
-            name="big",
-            engine="openai",
-            title="x",
-            phase="ready",
-            supervisor=mine,
-            pid=mine,
-            port=port,
-            key="old",
-        )
-        server.folder.write_state(stale)
-        for file in (server.folder.alive, server.folder.users, server.folder.start):
-            file.touch()
-        [listed] = list_servers("big")
-        assert (listed.alive, listed.state.phase) == (False, "stopped")
-        assert stop_servers([listed]) == []
-        address = await server.acquire()
-        assert address.key != "old"
-        assert address.base_url != stale.base_url, "its port is another program's now"
-        assert _answers(address)
-        server.release()
-
-
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"name": 5}', '{"phase": "ready", "pid": "x"}'])
-async def test_a_damaged_state_file_is_replaced(content: str) -> None:
-    server = engine_server()
-    server.folder.make()
-    server.folder.state_file.write_text(content)
-    assert list_servers() == []
-    assert _answers(await server.acquire())
-    server.release()
 
 
 async def test_a_port_that_another_program_has_is_told(tmp_path: Path) -> None:
@@ -283,7 +223,7 @@ async def test_a_caller_that_is_cancelled_leaves_the_start_to_others(tmp_path: P
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.5):
             await server.acquire()
-    assert _answers(await server.acquire())
+    assert answers(await server.acquire())
     assert len(starts_in(tmp_path / "starts")) == 1
     server.release()
 
@@ -297,22 +237,6 @@ async def test_the_name_of_one_of_several_models_must_be_configured() -> None:
     named.release()
 
 
-async def test_the_key_is_in_no_file_but_the_state_and_in_no_error(tmp_path: Path) -> None:
-    server = engine_server("--models", "a", "b", served_name="b")
-    address = await server.acquire()
-    server.release()
-    assert address.key not in repr(address)
-    assert address.key not in repr(_state(server))
-    assert server.folder.state_file.stat().st_mode & 0o777 == 0o600
-    assert server.folder.path.stat().st_mode & 0o777 == 0o700
-    assert "api_key='[key]'" in server.folder.log.read_text()
-    for file in server.folder.path.iterdir():
-        assert (address.key in file.read_text()) == (file == server.folder.state_file)
-    os.kill(_state(server).pid, signal.SIGKILL)
-    wait_until(lambda: not server.folder.is_alive(), "its end is noted")
-    assert address.key not in server.folder.state_file.read_text()
-
-
 async def test_a_forked_child_leaves_the_lock_of_its_parent(tmp_path: Path) -> None:
     server = engine_server(keep_alive=0.5)
     address = await server.acquire()
@@ -321,53 +245,5 @@ async def test_a_forked_child_leaves_the_lock_of_its_parent(tmp_path: Path) -> N
         os._exit(0)
     os.waitpid(child, 0)
     time.sleep(1.2)
-    assert _answers(address), "the parent's call is in progress"
+    assert answers(address), "the parent's call is in progress"
     server.release()
-
-
-async def test_folders_of_servers_that_ended_long_ago_are_removed(monkeypatch) -> None:
-    old, running = engine_server(name="old"), engine_server(name="running")
-    for server in (old, running):
-        await server.acquire()
-        server.release()
-    stop_servers(list_servers("old"))
-    monkeypatch.setattr(module, "_KEPT_S", 0.0)
-    module.remove_old_folders()
-    assert [each.state.name for each in list_servers()] == ["running"]
-    assert not old.folder.path.exists()
-
-
-async def test_a_lock_file_that_was_removed_with_its_folder_is_opened_again(monkeypatch) -> None:
-    server = engine_server(keep_alive=0.5)
-    await server.acquire()
-    server.release()
-    stop_servers(list_servers())
-    monkeypatch.setattr(module, "_KEPT_S", 0.0)
-    module.remove_old_folders()
-    assert not server.folder.path.exists()
-    address = await server.acquire()
-    time.sleep(1.2)
-    assert _answers(address), "the call in progress keeps it"
-    server.release()
-
-
-def test_equal_models_share_a_folder_and_changed_ones_do_not() -> None:
-    names = {
-        engine_server("--pause", pause, keep_alive=keep_alive).folder.path.name
-        for pause, keep_alive in ((0, 5), (0, 6), (1, 5))
-    }
-    assert len(names) == 2, "how long it is kept does not make it another server"
-    assert all(name.startswith("big-") for name in names)
-    odd = engine_server(name="a/../b c").folder
-    assert odd.path.name.startswith("a_.._b_c-")
-
-
-def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    from specclient.errors import ConfigurationError
-
-    with pytest.raises(ConfigurationError, match=r"cannot use .*file/x.*XDG_DATA_HOME"):
-        EngineFolder(tmp_path / "file" / "x").make()
-    assert replace(ManagedState(name="n", engine="e", title="t", phase="ready"), port=5).base_url.endswith(
-        ":5/v1"
-    )
