@@ -86,7 +86,7 @@ QUICK_CLI := tests/cli/test_main.py tests/cli/cost/test_budget.py
 QUICK_LOCAL := $(addprefix tests/local/, \
   api/test_stream_merging.py decoding/test_verify.py drafting/test_ngram.py embedding/test_batches.py \
   engine/test_scheduler.py \
-  export/test_export.py loading/test_options.py measure/test_timed_runs.py model/test_sampling.py \
+  export/test_export.py loading/test_options.py managed/test_server_log.py measure/test_timed_runs.py model/test_sampling.py \
   request/test_token_tree.py training/test_losses.py)
 quick: $(READY)
 	$(BIN)/ruff check --quiet
@@ -118,6 +118,7 @@ libraries: $(READY)
 # Several gigabytes and an hour at first; the environments stay in build/engines. One server runs at a time.
 engines: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python tools/check_engines.py $(ONLY) $(if $(FRESH),--fresh)
+	$(if $(ONLY),,OMP_NUM_THREADS=1 $(BIN)/python tools/check_managed.py)
 
 # Replicas of vLLM on Ray Serve, in the environment of `make engines`.
 fleet: $(READY)

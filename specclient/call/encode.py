@@ -33,11 +33,14 @@ def encode_request(
     else:
         origin = None
     wire = dialect_of(endpoint).encode(
-        _with_draft_length(request, decision, endpoint), endpoint, decision.model
+        _with_draft_length(request, decision, endpoint), endpoint, endpoint.served_model or decision.model
     )
     changes: dict[str, Any] = {"on_failed_attempt": record.note_failed_try}
     if record.span is not None:
         changes["headers"] = record.span.inject_headers(wire.headers)
+    if endpoint.server is not None:
+        changes["deployment"] = f"{endpoint.name}/{decision.model}"
+        changes["authorize"] = endpoint.server.authorize(endpoint)
     if origin is not None:
         changes["deployment"] = f"{endpoint.name}/{decision.model}{origin.account}"
     return replaced(wire, **changes)

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from specclient.errors import APIConnectionError, APIError, NotFoundError, UnsupportedParameterError
+from specclient.errors import (
+    APIConnectionError,
+    APIError,
+    DeadlineExceededError,
+    NotFoundError,
+    UnsupportedParameterError,
+)
 from specclient.providers import Endpoint
 from specclient.types.error_body import parse_error_body
 
@@ -70,4 +76,14 @@ def strategy_bytes_error() -> UnsupportedParameterError:
         "responses for one answer: leave the strategy out, or use with_raw_response or stream=True"
     )
     error.param = "strategy"
+    return error
+
+
+def server_deadline_error(title: str, deadline_s: float | None) -> DeadlineExceededError:
+    """Return the error for a call whose deadline passed while the server of its model was being started."""
+    error = DeadlineExceededError(
+        message=f"Request timed out. deadline_s={deadline_s} is over, and {title} is still being started; "
+        "call again later, or pass a larger deadline_s="
+    )
+    error.sent = False
     return error

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from specclient.call import metered
+from specclient.call.errors import server_deadline_error
 from specclient.call.over_chat import is_over_chat
 from specclient.call.recorded_stream import recorded_bytes, recorded_chunks
 from specclient.call.recorder import CallRecorder
@@ -26,6 +27,7 @@ from specclient.routing.destinations import DestinationRegistry, engine_context
 from specclient.routing.router import AUTO, Router
 from specclient.runtime.event_loop import cancel_shield, run_in_thread
 from specclient.runtime.forks import import_lock, register_fork_reset
+from specclient.runtime.time_limit import TimeLimit
 from specclient.types.call import Call
 from specclient.types.request import Request
 from specclient.types.route import Decision
@@ -33,6 +35,7 @@ from specclient.types.route import Decision
 if TYPE_CHECKING:
     from specclient.budgets.budgets import Budgets
     from specclient.call.subcalls import Subcall
+    from specclient.providers.endpoint import EndpointServer
 
 __all__ = ["Observer", "RecordedCalls", "RecordingOptions", "started"]
 
@@ -225,7 +228,47 @@ class RecordedCalls:
                 from specclient.call.tracing import begin_span  # noqa: PLC0415 - only in programs that trace
 
             record.span = begin_span(request, decision, endpoint)
+        if endpoint is not None and endpoint.server is not None:
+            return await self._with_running_server(
+                OpenedCall(decision, endpoint, record, request), endpoint.server, subcall
+            )
         return OpenedCall(decision, destination, record, request)
+
+    async def _with_running_server(
+        self, opened: OpenedCall, server: EndpointServer, subcall: Subcall | None
+    ) -> OpenedCall:
+        """Start the server of a call's endpoint unless it runs; return the call with the server's address.
+
+        The record's time begins once the server answers. A server that cannot be started fails the call,
+        which is recorded.
+
+        Raises:
+            UnsupportedParameterError: the server refuses a parameter of the request; it is not started.
+            ConfigurationError, EngineError: the server cannot be started, or has ended.
+            DeadlineExceededError: it does not answer within the call's deadline; it goes on starting.
+        """
+        idle, record, begun_s = opened.destination, opened.record, self._clock()
+        assert isinstance(idle, Endpoint)
+        deadline_s = opened.request.options.deadline_s
+        limit = TimeLimit(deadline_s)
+        try:
+            request = server.accepted(opened.request, idle)
+            await self.ensure_transport()
+            with limit:
+                endpoint = await server.endpoint(idle)
+        except TimeoutError as passed:
+            late = server_deadline_error(server.title, deadline_s)
+            failure: Exception = late if limit.expired else passed
+            await self.close_record(record, failure, subcall)
+            raise failure from None
+        except BaseException as error:
+            await self.close_record(record, error, subcall)
+            raise
+        record.note_server_ready(server.release)
+        if deadline_s is not None:  # at least a millisecond, with which the transport reports the deadline
+            left_s = max(deadline_s - (self._clock() - begun_s), 0.001)
+            request = replace(request, options=replace(request.options, deadline_s=left_s))
+        return OpenedCall(opened.decision, endpoint, record, request)
 
     async def _decide(self, request: Request) -> Decision:
         named = self.router.named(request)

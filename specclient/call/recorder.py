@@ -108,6 +108,7 @@ class CallRecorder:
         self._pair: str | None = None
         self._served_model: str | None = None
         self._answer_id: str | None = None
+        self._release: Callable[[], None] | None = None  # of the server that was started for the call
         self.span: CallSpan | None = None
 
     @property
@@ -132,6 +133,14 @@ class CallRecorder:
         if usage is None or usage.prompt is None or usage.completion is None:
             return None
         return usage.prompt + usage.completion
+
+    def note_server_ready(self, release: Callable[[], None]) -> None:
+        """Note that the server of the model is ready: the time of the call begins now.
+
+        Args:
+            release: called when the record is closed.
+        """
+        self._started_s, self._release = self._clock(), release
 
     def note_failed_try(self, failed: FailedAttempt) -> None:
         """Note an HTTP attempt that failed and is retried."""
@@ -254,6 +263,9 @@ class CallRecorder:
                 ``BaseException``, if the caller cancelled the call.
         """
         latency_s = self._clock() - self._started_s
+        if self._release is not None:
+            self._release()
+            self._release = None
         status = _status_of(error)
         if isinstance(error, APIError):
             self._attempts = max(error.attempts, self._attempts)

@@ -124,7 +124,7 @@ def _explain(error: pydantic.ValidationError, source: Path | None) -> str:
     if first["type"] == "unexpected_keyword_argument":
         allowed = ", ".join(field.name for field in dataclasses.fields(Capabilities))
         return f"{place}: unknown setting {where!r}; known are {allowed}"
-    if first["loc"] and first["loc"][0] in _MAY_HOLD_KEYS and not set(first["loc"][2:3]) & _HOLD_NO_KEYS:
+    if _may_hold_key(first["loc"]):
         value = f" is a value of type {type(first['input']).__name__}"
     else:
         value = f" is {first['input']!r}"
@@ -138,3 +138,13 @@ _HOLD_NO_KEYS = {
     "dialect", "api_key_env", "key_header", "stream_usage", "price_provider", "capabilities", "project",
     "location", "template",
 }  # fmt: skip
+
+
+def _may_hold_key(place: tuple[int | str, ...]) -> bool:
+    """Return whether the value at a place of the settings may hold a key or a password.
+
+    That is also so for the table of a local model, which is the value of a missing ``path``, and its ``env``.
+    """
+    if place[:2] == ("local", "models"):
+        return not place[3:] or place[3] in ("env", "path")
+    return bool(place) and place[0] in _MAY_HOLD_KEYS and not set(place[2:3]) & _HOLD_NO_KEYS

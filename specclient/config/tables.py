@@ -141,8 +141,9 @@ class PairSettings(SettingsTable):
 class LocalModelSettings(SettingsTable):
     """A ``[local.models.NAME]`` table: a checkpoint folder or hub id, its draft, and how it is loaded.
 
-    ``kind`` is ``chat``, or ``embedding`` for a sentence-transformers checkpoint. The engine checks the other
-    settings (``device``, ``quantize``, …).
+    ``kind`` is ``chat``, or ``embedding`` for a sentence-transformers checkpoint. ``env`` is for a server
+    that is started for the model, and may hold keys. The engine checks the other settings (``device``,
+    ``quantize``, …).
     """
 
     model_config = pydantic.ConfigDict(extra="allow")
@@ -151,7 +152,8 @@ class LocalModelSettings(SettingsTable):
     path: str
     draft: str | tuple[str, ...] | None = None
     method: str = "auto"
-    dtype: str = "float32"
+    dtype: str | None = None
+    env: dict[str, SecretStr] = Field(default_factory=dict)
 
 
 class LocalSettings(SettingsTable):

@@ -15,7 +15,8 @@ from specclient.providers.openai.quirks import NO_QUIRKS, Quirks
 from specclient.providers.vertex.place import VertexPlace
 from specclient.runtime.masked_urls import mask_url, masked_reason
 from specclient.types.capabilities import UNKNOWN_CAPABILITIES, Capabilities
-from specclient.types.wire import WireRequest
+from specclient.types.request import Request
+from specclient.types.wire import Authorize, WireRequest
 
 #: Returns the key. Called before each HTTP attempt, so the key may change.
 KeySource = Callable[[], str | Awaitable[str]]
@@ -39,6 +40,40 @@ class Authorizer(Protocol):
         Raises:
             CredentialsError: the credentials are missing, expired or refused.
         """
+        ...
+
+
+class EndpointServer(Protocol):
+    """The server of an endpoint that is started when a call needs it; see
+    :class:`specclient.providers.started_server.StartedServer`."""
+
+    @property
+    def title(self) -> str:
+        """The server's name in messages."""
+        ...
+
+    def accepted(self, request: Request, idle: Endpoint) -> Request:
+        """Return a request without parameters that the server refuses, if those are dropped.
+
+        Raises:
+            UnsupportedParameterError: the request has such a parameter, and they are not dropped.
+        """
+        ...
+
+    async def endpoint(self, idle: Endpoint) -> Endpoint:
+        """Start the server unless it runs; return its endpoint. Then :meth:`release` must be called.
+
+        Raises:
+            ConfigurationError, EngineError: it cannot be started, or ended.
+        """
+        ...
+
+    def release(self) -> None:
+        """Note that a call has ended."""
+        ...
+
+    def authorize(self, started: Endpoint) -> Authorize:
+        """Return a function that starts the server again before a further attempt, if it has ended."""
         ...
 
 
@@ -80,6 +115,8 @@ class Endpoint:
         cloud: the settings of a cloud provider.
         place: the place in Google Cloud, which determines the paths; None for other providers.
         account: distinguishes several keys or addresses at one provider, each with its own rate limits.
+        server: starts the endpoint's server when a call needs it; None for servers that run anyway.
+        served_model: the name of its one model in requests, if it is not that after ``provider/``.
         price_provider: its id in genai-prices, None if it has no prices there,
             :data:`specclient.config.ANY_VENDOR` if the vendor is unknown.
 
@@ -116,6 +153,8 @@ class Endpoint:
     cloud: CloudSettings = NO_CLOUD
     place: VertexPlace | None = None
     account: str = ""
+    server: EndpointServer | None = field(default=None, repr=False)
+    served_model: str | None = None
     price_provider: str | None = None
 
     def __post_init__(self) -> None:

@@ -13,6 +13,7 @@ from specclient.types.request import Request
 _USUAL: Mapping[str, Any] = {
     "frequency_penalty": 0,
     "logprobs": False,
+    "min_p": 0,
     "modalities": ["text"],
     "n": 1,
     "parallel_tool_calls": True,

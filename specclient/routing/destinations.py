@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from ipaddress import ip_address
@@ -11,8 +12,9 @@ from specclient.config import Settings
 from specclient.errors import ConfigurationError, NotFoundError
 from specclient.providers.dialects import endpoint_of_model
 from specclient.providers.endpoint import Endpoint
+from specclient.providers.started_server import server_endpoint
 from specclient.routing.bare_names import BareNames
-from specclient.types.backend import ENTRY_POINT_GROUP, Backend
+from specclient.types.backend import ENTRY_POINT_GROUP, Backend, SupportsServers
 from specclient.types.model_aliases import ModelAliases
 from specclient.types.request import Request
 
@@ -195,7 +197,8 @@ class DestinationRegistry:
     def of_model(self, name: str, model: str) -> Destination:
         """Return the destination of a name, set up for the calls of one of its models.
 
-        A provider may serve the models of several vendors, each in its dialect.
+        A provider may serve the models of several vendors, each in its dialect. A model of an engine may have
+        a server of its own; then this is the server's endpoint, which nothing but a call starts.
 
         Raises:
             NotFoundError: there is none, or it does not serve the model.
@@ -205,11 +208,17 @@ class DestinationRegistry:
         if found is not None:
             return found
         found = self.get(name)
-        if isinstance(found, Endpoint) and (own := endpoint_of_model(found, model)) is not found:
+        if isinstance(found, Endpoint):
+            own = endpoint_of_model(found, model)
+        elif isinstance(found, SupportsServers) and (server := found.server(model)) is not None:
+            own = server_endpoint(name, server, os.environ)
+        else:
+            return found
+        if own is not found:
             if len(self._of_models) >= _MOST_NAMES:
                 self._of_models.clear()
-            found = self._of_models[name, model] = own
-        return found
+            self._of_models[name, model] = own
+        return own
 
     @property
     def endpoints(self) -> Mapping[str, Endpoint]:

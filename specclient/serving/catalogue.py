@@ -100,7 +100,7 @@ class ModelCatalogue:
         """
         if not model or self._places.resolve(model, aliases) == AUTO:
             return False
-        return not isinstance(self._places.get(self._places.split(model, aliases)[0]), Endpoint)
+        return not isinstance(self._places.of_model(*self._places.split(model, aliases)), Endpoint)
 
     def _check(self, model: str, param: str, aliases: ModelAliases | None = None) -> None:
         if (

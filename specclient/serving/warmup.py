@@ -16,7 +16,9 @@ _MESSAGES = [{"role": "user", "content": "x"}]
 
 
 async def preload(client: AsyncOpenAI, models: Iterable[str]) -> None:
-    """Load local models by one embedding, or by one token from a prompt and one from a chat.
+    """Load local models, by one embedding, or by one token from a prompt and one from a chat.
+
+    A model with a server of its own has it started.
 
     The first chat imports the library of chat templates, which takes seconds in which streams would be slow.
 
@@ -30,8 +32,11 @@ async def preload(client: AsyncOpenAI, models: Iterable[str]) -> None:
     places = client.pipeline.destinations
     for name in models:
         head, model = places.split(name)
-        place = places.get(head)
+        place = places.of_model(head, model)
         if isinstance(place, Endpoint):
+            if place.server is not None:
+                await place.server.endpoint(place)
+                place.server.release()
             continue
         # Not through the pipeline, so that the ledger does not record it.
         kinds = {each.id: each.kind for each in place.models()}

@@ -134,3 +134,63 @@ class SupportsEngineState(Protocol):
 
 
 BackendFactory = Callable[[Mapping[str, Any]], Backend]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAddress:
+    """The address of a running server.
+
+    Attributes:
+        base_url: the base URL of its API, on this machine.
+        key: the key that its requests need; empty if it needs none.
+        model: the model's name in requests.
+        metrics: whether its counters are read before and after each call, because its answers do not report
+            speculation.
+    """
+
+    base_url: str
+    key: str = field(repr=False)
+    model: str
+    metrics: bool = False
+
+
+class ModelServer(Protocol):
+    """A server that a backend starts for one of its models when a call needs it.
+
+    Attributes:
+        provider: the name of the preset whose dialect and capabilities are the server's; empty for OpenAI's
+            API, of which nothing else is known.
+        title: the server's name in messages.
+        template: the folder, file or hub id of its chat template; None if unknown.
+        refused: request parameters that it does not accept.
+    """
+
+    provider: str
+    title: str
+    template: str | None
+    refused: Sequence[str]
+
+    async def acquire(self) -> ServerAddress:
+        """Start the server unless it runs, and return its address once it answers.
+
+        Until :meth:`release` is called, the server is not stopped because it is idle. Without a wait, this
+        takes microseconds.
+
+        Raises:
+            ConfigurationError: the server cannot be started as configured.
+            EngineError: it ended, or did not answer in time; the message has the last lines of its log.
+        """
+        ...
+
+    def release(self) -> None:
+        """Note that a call has ended; once for each :meth:`acquire` that returned."""
+        ...
+
+
+@runtime_checkable
+class SupportsServers(Protocol):
+    """Optional interface of a backend: models that servers of their own serve, and not this process."""
+
+    def server(self, model: str) -> ModelServer | None:
+        """Return the server of a model, without starting it; None if this process serves the model."""
+        ...

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, Final
 
 from engines.catalogue import ENGINES
 from engines.checked_engine import ROOT
 from engines.checks import CHECKS
 from engines.fleet_page import fleet_section
+from engines.managed import managed_section, read_results
 
 PAGE: Final = ROOT / "docs" / "engines.md"
 RESULTS: Final = ROOT / "tools" / "engines" / "results.json"
@@ -34,16 +36,19 @@ def page_of_files() -> str:
         json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         for file in (RESULTS, FLEET_RESULTS)
     )
-    return page(entries, fleet)
+    return page(entries, fleet, managed_section(read_results()))
 
 
-def page(entries: dict[str, dict[str, Any]], fleet: dict[str, dict[str, Any]]) -> str:
+def page(
+    entries: dict[str, dict[str, Any]], fleet: dict[str, dict[str, Any]], managed: Sequence[str] = ()
+) -> str:
     """Return the page in Markdown.
 
     Args:
         fleet: what the experiments with a fleet found, by their names.
         entries: by server, its ``version``, ``date`` and ``results`` by check (None, or what was wrong), or
             ``failed``: why it did not start.
+        managed: the lines of the section on managed engines.
     """
     rows = [f"| {check.__name__} | {(check.__doc__ or '').strip()} |" for check in CHECKS]
     lines = [
@@ -68,7 +73,7 @@ def page(entries: dict[str, dict[str, Any]], fleet: dict[str, dict[str, Any]]) -
         notes += [
             f"- {engine.title}, {name}: `{_escaped(error)}`" for name, error in results.items() if error
         ]
-    return "\n".join([*lines, "", *notes, *fleet_section(fleet)]).rstrip() + "\n"
+    return "\n".join([*lines, "", *notes, *managed, *fleet_section(fleet)]).rstrip() + "\n"
 
 
 def _cell(entry: dict[str, Any], check: str, without: Any) -> str:

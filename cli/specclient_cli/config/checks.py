@@ -6,6 +6,7 @@ import importlib.util
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from specclient_local.embedding.layout import is_embedding_checkpoint, read_layout
@@ -89,12 +90,13 @@ def _engine(settings: Settings) -> Iterator[CheckResult]:
 
 def _checkpoints(settings: Settings) -> Iterator[CheckResult]:
     for name, model in settings.local.models.items():
-        about, heads = f"local/{name}", (model.model_extra or {}).get("heads")
+        extra = model.model_extra or {}
+        about, heads, has_command = f"local/{name}", extra.get("heads"), bool(extra.get("command"))
         named = [("path", model.path)]
         named += [("draft", each) for each in _several(model.draft)]
         named += [("heads", each) for each in _several(heads)]
         for role, where in named:
-            if role == "path" and where == "demo":
+            if (role == "path" and where == "demo") or has_command or _is_weights_file(where):
                 continue
             try:
                 folder = local_folder(where)
@@ -117,6 +119,11 @@ def _checkpoints(settings: Settings) -> Iterator[CheckResult]:
                 yield CheckResult(
                     about, "problem", f"{role} {where!r} is not a checkpoint folder: it has no config.json"
                 )
+
+
+def _is_weights_file(where: str) -> bool:
+    """Return whether a checkpoint is a file that llama.cpp reads."""
+    return where.endswith(".gguf") and Path(where).expanduser().is_file()
 
 
 def _several(value: Any) -> list[str]:

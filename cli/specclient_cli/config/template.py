@@ -230,6 +230,24 @@ TEMPLATE = """\
 #method = "auto"
 #dtype = "float32"
 
+# A model that a server on this machine serves, used as "local/served". engine is "vllm", "sglang",
+# "llama.cpp"
+# or "transformers", of the environment whose interpreter python names; with command, the kind of that server.
+# It is started by the first call, stopped after keep_alive seconds without one, and shared by all programs.
+#[local.models.served]
+#kind = "chat"
+#path = "path-or-hub-id"
+#draft = "path-or-hub-id"
+#method = "draft"
+#dtype = "bfloat16"
+#engine = "vllm"
+#python = "~/envs/vllm/bin/python"
+#arguments = ["--gpu-memory-utilization", "0.8"]
+#env = { CUDA_VISIBLE_DEVICES = "0" }
+#keep_alive = 600
+#start_s = 1200
+#served_name = "served"
+
 # An embedding model, used as client.embeddings.create(model="local/mini"): a sentence-transformers
 # checkpoint. prompt_name is the prompt of requests that name none; truncate cuts texts beyond the context.
 #[local.models.mini]

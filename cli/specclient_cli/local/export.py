@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
-from specclient_local.model.config import BUNDLED_MARK, DTYPES, local_folder
+from specclient_local.model.config import DTYPES
 
-from specclient.errors import ConfigurationError
 from specclient_cli.common import options
 from specclient_cli.common.state import State, pass_state
 from specclient_cli.config.provider_entry import register
 from specclient_cli.local.model_pair import configured_model
 
 if TYPE_CHECKING:
-    from specclient_local.export import Deployment, DeploymentMethod, LaunchPlan
-    from specclient_local.loading.configured_models import ConfiguredModel
+    from specclient_local.export import Deployment, LaunchPlan
 
-_TO = ("vllm", "sglang", "trtllm", "llama.cpp")
+_TO = ("vllm", "sglang", "trtllm", "llama.cpp", "transformers")
 #: Values of ``--method``. A method that the server does not have is refused with the reason.
 _METHODS = ("auto", "none", "draft", "ngram", "eagle", "eagle3", "medusa", "layer_skip", "union")
 
@@ -102,7 +100,7 @@ def command(state: State, /, pair: str, to: str, **given: Any) -> None:
             metrics=plan.metrics
             if given["url"] is None or plan.metrics is True
             else _metrics_url(given["url"]),
-            model=deployment.served,
+            model=plan.model or deployment.served,
             like=SERVERS[to].provider,
             key_env=given["api_key_env"],
         )
@@ -120,94 +118,31 @@ def _deployment(state: State, pair: str, given: Mapping[str, Any]) -> Deployment
     Raises:
         CheckpointError, ConfigurationError: the pair, heads or widths are invalid.
     """
-    from specclient_local.export import Deployment, sampling_defaults  # noqa: PLC0415
+    from specclient_local.export.pair_deployment import SERVED_METHODS, pair_deployment  # noqa: PLC0415
 
     row = configured_model(state, pair)
-    target = _unbundled(pair if row is None else row.path)
-    method, draft, layout = _drafting(row, given)
+    drafts = (given["draft"],) if given["draft"] else row.options.draft if row else ()
+    heads = (given["heads"],) if given["heads"] else row.options.heads if row else ()
+    method = given["method"]
+    if method == "auto" and row is not None and not (given["draft"] or given["heads"]):
+        method = SERVED_METHODS.get(row.options.method, row.options.method)
     widths = _widths(given["widths"])
-    depth = given["depth"] or len(widths) or 4
-    deployment = Deployment(
-        target=target,
+    return pair_deployment(
+        pair if row is None else row.path,
         method=method,
-        draft=draft,
-        depth=depth,
+        drafts=drafts,
+        heads=heads,
+        depth=given["depth"] or (None if widths or row is None else row.served_depth),
         widths=widths,
         context=given["context"] or (row.options.context if row else None),
-        dtype=given["dtype"],
+        dtype=given["dtype"] or (row.stated_dtype if row else None),
         tensor_parallel=given["tp"],
         pipeline_parallel=given["pp"],
         host=given["host"],
         port=given["port"],
         name=given["served_name"] or (None if row is None else pair.removeprefix("local/")),
-        sampling=tuple(dict.fromkeys([*given["sampling"], *sampling_defaults(target)])),
-        format=layout,
+        sampling=given["sampling"],
     )
-    return _with_tokenizers(deployment)
-
-
-def _with_tokenizers(deployment: Deployment) -> Deployment:
-    """Add whether draft and target have the same tokenizer, if both are local."""
-    from specclient_local.export import same_tokenizer  # noqa: PLC0415
-
-    if deployment.method != "draft" or deployment.draft is None:
-        return deployment
-    return replace(deployment, same_tokenizer=same_tokenizer(deployment.target, deployment.draft))
-
-
-def _drafting(
-    row: ConfiguredModel | None, given: Mapping[str, Any]
-) -> tuple[DeploymentMethod, str | None, str]:
-    """Return the method, the checkpoint of the draft or heads, and the format of heads.
-
-    Raises:
-        CheckpointError: a bundled checkpoint does not exist.
-        ConfigurationError: there are several drafts, or the kind of heads is unknown.
-    """
-    from specclient_local.export import heads_method  # noqa: PLC0415
-
-    method = given["method"]
-    drafts = (given["draft"],) if given["draft"] else row.options.draft if row else ()
-    heads = (given["heads"],) if given["heads"] else row.options.heads if row else ()
-    drafts, heads = tuple(map(_unbundled, drafts)), tuple(map(_unbundled, heads))
-    if method == "auto" and row is not None and not (given["draft"] or given["heads"]):
-        method = _METHOD_OF.get(row.options.method, row.options.method)
-    if method == "auto":
-        method = "heads" if heads else "draft" if drafts else "none"
-    if method == "draft" and len(drafts) > 1:
-        raise ConfigurationError(
-            f"drafts are {', '.join(drafts)}; a server uses only one, choose it with --draft."
-        )
-    if method == "draft":
-        return method, drafts[0] if drafts else None, ""
-    if method in ("heads", "eagle", "eagle3", "medusa") and heads:
-        return _heads_method(method, heads[0], heads_method)
-    return ("eagle3" if method == "heads" else method), None, ""
-
-
-def _unbundled(name: str) -> str:
-    """Return the folder of a bundled checkpoint, or else the name itself."""
-    return str(local_folder(name)) if name.startswith(BUNDLED_MARK) else name
-
-
-def _heads_method(method: str, heads: str, heads_method: Any) -> tuple[DeploymentMethod, str, str]:
-    """Return the kind of heads: from their folder, or as given if they are not local."""
-    if method == "heads":
-        kind, layout = heads_method(heads)
-        return kind, heads, layout
-    try:
-        kind, layout = heads_method(heads)
-    except ConfigurationError:
-        return method, heads, ""  # type: ignore[return-value]  # a choice of the option
-    if method != kind and not (method == "eagle" and kind == "eagle3"):
-        raise ConfigurationError(
-            f"method is {method!r}, but the heads {heads} are for {kind}; omit --method."
-        )
-    return kind, heads, layout
-
-
-_METHOD_OF = {"plain": "none", "eagle": "heads", "medusa": "heads"}
-"""The methods of [local.models] whose names differ here."""
 
 
 def _widths(text: str | None) -> tuple[int, ...]:

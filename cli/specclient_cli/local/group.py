@@ -34,6 +34,12 @@ COMMANDS: CommandTable = {
         "Print a script that starts another inference server with a pair of models.",
     ),
     "plan": ("specclient_cli.local.plan:command", "Show the memory that models need before they are loaded."),
+    "start": (
+        "specclient_cli.local.start:command",
+        "Start the server of a configured model, and wait until it answers.",
+    ),
+    "ps": ("specclient_cli.local.ps:command", "List the servers that were started for configured models."),
+    "stop": ("specclient_cli.local.stop:command", "Stop the servers of configured models."),
 }
 
 
@@ -54,4 +60,5 @@ def command() -> None:
       specclient local plan Qwen/Qwen3-8B --dtype bfloat16 --memory 24GiB
       specclient local train heads --kind eagle3 --out ./eagle3
       specclient local export demo --heads bundled:eagle3 --to vllm
+      specclient local start big
     """

@@ -61,7 +61,7 @@ def command(state: State, model: str, as_json: bool) -> None:
     if as_json:
         values = {
             "model": f"{provider}/{name}",
-            "base_url": place.address,
+            "base_url": _address(place),
             "dialect": place.dialect,
             "prices": prices,
             "capabilities": capability_values(known),
@@ -74,7 +74,7 @@ def command(state: State, model: str, as_json: bool) -> None:
     _lines(
         [
             ("model", f"{provider}/{name}"),
-            ("base URL", place.address),
+            ("base URL", _address(place)),
             ("dialect", place.dialect),
             *((f"price of {kind}", _dollars(rate)) for kind, rate in prices.items()),
             *((title.lower(), texts[column]) for column, title in COLUMNS.items()),
@@ -83,6 +83,13 @@ def command(state: State, model: str, as_json: bool) -> None:
             *((f"  {name}", outcome) for name, outcome in (found.outcomes if found else {}).items()),
         ]
     )
+
+
+def _address(place: Endpoint) -> str:
+    """Return an endpoint's base URL; of a server that a call starts, what it is."""
+    if place.server is None:
+        return place.address
+    return f"a private port of this machine: {place.server.title}, started by its first call"
 
 
 def capability_values(known: Capabilities) -> dict[str, Any]:

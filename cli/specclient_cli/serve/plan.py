@@ -15,6 +15,7 @@ from pydantic import SecretStr
 from specclient.client.async_client import AsyncOpenAI
 from specclient.config import LocalModelSettings, Settings
 from specclient.errors import ConfigurationError, LedgerError, NotFoundError
+from specclient.providers import Endpoint
 from specclient.types.model_kind import CHAT_KIND, EMBEDDING_KIND, ModelKind
 from specclient_cli.common import parameter_types, render
 from specclient_cli.common.state import State
@@ -112,13 +113,19 @@ def check_workers(plan: ServerPlan, *, each_loads: bool) -> None:
     """
     if os.name == "nt":
         raise click.UsageError("--workers does not work on Windows, where processes cannot share a socket.")
-    engines = AsyncOpenAI(config=plan.settings).pipeline.destinations.backend_names()
-    local = [name for name in (*plan.models, *plan.preloaded) if name.partition("/")[0] in engines]
+    places = AsyncOpenAI(config=plan.settings).pipeline.destinations
+    local = [name for name in (*plan.models, *plan.preloaded) if _loads_in_process(name, places)]
     if local and not each_loads:
         raise click.UsageError(
             f"each worker would load its own copy of {local[0]}: omit --workers (one engine batches all "
             "requests), or add --model-per-worker."
         )
+
+
+def _loads_in_process(model: str, places: DestinationRegistry) -> bool:
+    """Return whether each process that serves a model loads it; a server of its own is shared by all."""
+    head, _, name = model.partition("/")
+    return head in places.backend_names() and not isinstance(places.of_model(head, name), Endpoint)
 
 
 @dataclass(frozen=True)

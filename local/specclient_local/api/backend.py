@@ -17,6 +17,7 @@ import anyio.to_thread
 
 from specclient.chat_format.tool_calls import ToolCallFormat, tool_call_format
 from specclient.errors import BadRequestError, CheckpointError, ConfigurationError, NotFoundError
+from specclient.runtime.forks import import_lock
 from specclient.types.backend import BackendChunk, BackendModel, BackendResponse, EngineState, EngineTelemetry
 from specclient.types.model_kind import CHAT_KIND, EMBEDDING_KIND, ModelKind, wrong_kind
 from specclient.types.request import Request
@@ -36,12 +37,14 @@ from specclient_local.loading.configured_models import (
     read_configured_models,
 )
 from specclient_local.model.checkpoint_files import is_gguf
+from specclient_local.managed.managed_models import read_managed_models
 from specclient_local.model.config import BUNDLED
 from specclient_local.request.params import SamplingParams, prompt_limit
 
 if TYPE_CHECKING:
     from specclient_local.engine.answer import Generation
     from specclient_local.engine.engine import Engine
+    from specclient_local.managed.engine_server import EngineServer
     from specclient_local.model.tokenizer import Tokenizer
 
 __all__ = ["BUNDLED", "LocalBackend", "create"]
@@ -58,15 +61,23 @@ def create(settings: Mapping[str, Any]) -> LocalBackend:
             ``requests``, the :class:`specclient.types.request_limits.RequestLimits`, optional.
 
     Raises:
-        ConfigurationError: a required library is not installed, or a setting has an invalid value.
+        ConfigurationError: a required library is not installed, and no model has a server of its own, which
+            needs none; or a setting has an invalid value.
     """
+    backend = LocalBackend(settings)
+    if not backend.has_servers:
+        _check_installed()
+    return backend
+
+
+def _check_installed() -> None:
+    """Raise ConfigurationError if a library of the engine is not installed."""
     missing = [name for name in _REQUIRED_LIBRARIES if find_spec(name) is None]
     if missing:
         raise ConfigurationError(
             f"the local engine is not installed ({', '.join(missing)} missing): "
             "pip install 'specclient[local]'"
         )
-    return LocalBackend(settings)
 
 
 class LocalBackend:
@@ -79,6 +90,8 @@ class LocalBackend:
 
     def __init__(self, settings: Mapping[str, Any], now: Callable[[], float] = time.time) -> None:
         self._models = read_configured_models(settings)
+        self._managed = read_managed_models(settings, self._models)
+        self._servers: dict[str, EngineServer] = {}
         self._limits: RequestLimits = settings.get("requests") or RequestLimits()
         self._embeddings = EmbeddingBackend(
             read_configured_embeddings(settings), settings.get("threads"), self._limits
@@ -88,10 +101,42 @@ class LocalBackend:
         self._loading: dict[EngineKey, threading.Lock] = {}
         self._tokenizers: dict[str, Tokenizer] = {}
 
+    @property
+    def has_servers(self) -> bool:
+        """Whether a model has a server of its own."""
+        return bool(self._managed)
+
     def models(self) -> Sequence[BackendModel]:
-        """List the bundled pair and the configured models; reads at most their ``config.json``."""
+        """List the bundled pair and the configured models, also those with servers of their own.
+
+        Reads at most their ``config.json``.
+        """
         tables = (self._models, self._embeddings.models)
-        return [configured.listed(name) for table in tables for name, configured in table.items()]
+        listed = [configured.listed(name) for table in tables for name, configured in table.items()]
+        return [self._with_engine(each) for each in listed]
+
+    def _with_engine(self, listed: BackendModel) -> BackendModel:
+        """Return the entry of the model list with the engine that serves the model, if it is not this one."""
+        managed = self._managed.get(listed.id)
+        if managed is None:
+            return listed
+        return replace(listed, options={**listed.options, "engine": managed.engine})
+
+    def server(self, model: str) -> EngineServer | None:
+        """Return the server of a model with ``engine`` or ``command``, without starting it; else None.
+
+        See :class:`specclient.types.backend.SupportsServers`.
+        """
+        managed = self._managed.get(model)
+        if managed is None:
+            return None
+        found = self._servers.get(model)
+        if found is None:
+            with import_lock:
+                from specclient_local.managed.engine_server import EngineServer  # noqa: PLC0415 - few programs need it
+
+            found = self._servers.setdefault(model, EngineServer(managed))
+        return found
 
     async def complete(self, request: Request, model: str) -> tuple[BackendResponse, EngineTelemetry]:
         """Return the complete response; see :class:`specclient.types.backend.Backend`."""
@@ -205,6 +250,8 @@ class LocalBackend:
         await anyio.to_thread.run_sync(self._close)
 
     def _close(self) -> None:
+        for server in tuple(self._servers.values()):
+            server.close()
         self._embeddings.close()
         for key, lock in tuple(self._loading.items()):
             with lock:
@@ -292,12 +339,13 @@ class LocalBackend:
 
     def _load(self, configured: ConfiguredModel) -> Engine:
         """Return a model's engine; concurrent callers load it once."""
-        from specclient_local.engine.engine import Engine  # noqa: PLC0415 - imports torch
-
         key = configured.key
         engine = self._engines.get(key)
         if engine is not None:
             return engine
+        _check_installed()
+        from specclient_local.engine.engine import Engine  # noqa: PLC0415 - imports torch
+
         with self._loading.setdefault(key, threading.Lock()):
             if key not in self._engines:
                 options = configured.load_options

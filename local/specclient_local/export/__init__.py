@@ -8,8 +8,10 @@ from specclient_local.export.deployment import (
     Deployment,
     DeploymentMethod,
     LaunchPlan,
+    ServerProgram,
     ServerSpec,
 )
+from specclient_local.export.pair_deployment import pair_deployment
 from specclient_local.export.server_registry import SERVERS, launch
 
 __all__ = [
@@ -18,9 +20,11 @@ __all__ = [
     "Deployment",
     "DeploymentMethod",
     "LaunchPlan",
+    "ServerProgram",
     "ServerSpec",
     "heads_method",
     "launch",
+    "pair_deployment",
     "same_tokenizer",
     "sampling_defaults",
 ]

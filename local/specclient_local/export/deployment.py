@@ -117,7 +117,8 @@ class LaunchPlan:
         files: texts of further files that the server reads, by name.
         notes: notes for the user, one sentence each.
         base_url: base URL of the server on this machine.
-        metrics: URL of the server's counters; True if they are at ``/metrics``.
+        metrics: URL of the server's counters; True if they are at ``/metrics``, False if there are none.
+        model: the model's name in requests; empty for :attr:`Deployment.served`.
     """
 
     command: tuple[str, ...]
@@ -126,6 +127,7 @@ class LaunchPlan:
     notes: tuple[str, ...] = ()
     base_url: str = ""
     metrics: bool | str = True
+    model: str = ""
 
     @property
     def script(self) -> str:
@@ -135,6 +137,26 @@ class LaunchPlan:
             lines += [f"cat > {shlex.quote(name)} <<'END'", text.rstrip("\n"), "END"]
         lines += [shlex.join(words) for words in self.before]
         return "\n".join([*lines, _folded(self.command)]) + "\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerProgram:
+    """The program of an installed server: its options, its version and its key.
+
+    Attributes:
+        help: commands that print its options; the first one that succeeds is used.
+        version: the command that prints its version.
+        optional: options without which it gives the same answers; they are left out if it lacks them.
+        key_variable: the environment variable of the API key that it requires; empty if there is none.
+        key_option: its option for that key, for a server without a variable; empty if there is none. Other
+            users of the machine can read a command line.
+    """
+
+    help: tuple[tuple[str, ...], ...]
+    version: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+    key_variable: str = ""
+    key_option: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +178,8 @@ class ServerSpec:
         one_split: whether the server cannot combine tensor and pipeline parallelism.
         sources: the pages that document these capabilities.
         launch: returns the launch plan of a deployment that listens on a port.
+        program: how the installed program is asked for its options and given a key; None if
+            ``[local.models.NAME]`` cannot start it.
     """
 
     name: str
@@ -171,6 +195,7 @@ class ServerSpec:
     one_split: bool = False
     sources: tuple[str, ...]
     launch: Callable[[Deployment, int], LaunchPlan]
+    program: ServerProgram | None = None
 
     def check(self, deployment: Deployment) -> None:
         """Check that the server supports a deployment.
@@ -214,7 +239,8 @@ class ServerSpec:
             )
 
     def _others(self) -> str:
-        return f"choose --method {', '.join(self.methods)} or none"
+        names = f"{', '.join(self.methods)} or " if self.methods else ""
+        return f"choose --method {names}none"
 
     def _error(self, why: str, instead: str) -> ConfigurationError:
         return ConfigurationError(f"{self.title}: {why}; {instead}. See {self.sources[0]}.")

@@ -8,6 +8,7 @@ from specclient.errors import ConfigurationError
 from specclient_local.export.deployment import (
     Deployment,
     LaunchPlan,
+    ServerProgram,
     ServerSpec,
     base_url_of,
     command_options,
@@ -107,6 +108,13 @@ def _notes(deployment: Deployment, prepared: list[tuple[str, ...]]) -> tuple[str
     return (*notes, *foreign_heads(deployment, "llama.cpp"))
 
 
+_PROGRAM = ServerProgram(
+    help=(("llama-server", "--help"),),
+    version=("llama-server", "--version"),
+    optional=("--metrics",),
+    key_variable="LLAMA_API_KEY",
+)
+
 ROW = ServerSpec(
     name="llama.cpp",
     title="llama.cpp",
@@ -128,4 +136,5 @@ ROW = ServerSpec(
         "https://github.com/ggml-org/llama.cpp/pull/18039",
     ),
     launch=_launch,
+    program=_PROGRAM,
 )

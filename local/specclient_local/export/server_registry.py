@@ -1,14 +1,16 @@
 """The supported servers by name, and the launch of a deployment on one of them.
 
-As of vLLM 0.33, SGLang 0.5.23, TensorRT-LLM 1.4 and the llama.cpp of September 2026.
+As of vLLM 0.33, SGLang 0.5.23, TensorRT-LLM 1.4, the llama.cpp of September 2026, and transformers 5.23.
 """
 
 from __future__ import annotations
 
-from specclient_local.export import llamacpp, sglang, trtllm, vllm
+from specclient_local.export import llamacpp, sglang, transformers, trtllm, vllm
 from specclient_local.export.deployment import Deployment, LaunchPlan, ServerSpec
 
-SERVERS: dict[str, ServerSpec] = {row.name: row for row in (vllm.ROW, sglang.ROW, trtllm.ROW, llamacpp.ROW)}
+SERVERS: dict[str, ServerSpec] = {
+    row.name: row for row in (vllm.ROW, sglang.ROW, trtllm.ROW, llamacpp.ROW, transformers.ROW)
+}
 
 
 def launch(server: str, deployment: Deployment) -> LaunchPlan:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from specclient_local.export.deployment import (
     Deployment,
     LaunchPlan,
+    ServerProgram,
     ServerSpec,
     base_url_of,
     command_options,
@@ -70,6 +71,13 @@ def _notes(deployment: Deployment) -> tuple[str, ...]:
     return tuple(notes)
 
 
+_PROGRAM = ServerProgram(
+    help=(("python3", "-m", "sglang.launch_server", "--help"),),
+    version=("python3", "-c", "import sglang; print(sglang.__version__)"),
+    optional=("--enable-metrics",),
+    key_option="--api-key",
+)
+
 ROW = ServerSpec(
     name="sglang",
     title="SGLang",
@@ -90,4 +98,5 @@ ROW = ServerSpec(
         "https://github.com/sgl-project/sglang/blob/main/python/sglang/srt/arg_groups/validation_hook.py",
     ),
     launch=_launch,
+    program=_PROGRAM,
 )

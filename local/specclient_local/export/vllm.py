@@ -8,6 +8,7 @@ from typing import Any
 from specclient_local.export.deployment import (
     Deployment,
     LaunchPlan,
+    ServerProgram,
     ServerSpec,
     base_url_of,
     command_options,
@@ -68,6 +69,13 @@ def _notes(deployment: Deployment) -> tuple[str, ...]:
     return tuple(notes)
 
 
+_PROGRAM = ServerProgram(
+    help=(("vllm", "serve", "--help=all"), ("vllm", "serve", "--help")),  # older versions lack "=all"
+    version=("vllm", "--version"),
+    optional=("--per-request-spec-decode-metrics",),
+    key_variable="VLLM_API_KEY",
+)
+
 ROW = ServerSpec(
     name="vllm",
     title="vLLM",
@@ -88,4 +96,5 @@ ROW = ServerSpec(
         "https://github.com/vllm-project/vllm/pull/55623",
     ),
     launch=_launch,
+    program=_PROGRAM,
 )

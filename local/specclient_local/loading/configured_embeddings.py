@@ -18,7 +18,12 @@ EmbedderKey = tuple[str, EmbeddingOptions]
 """Identifies an embedder: configured models with the same key share one."""
 
 #: Keys that the settings add to every model's table, with the values that are ignored for embedding models.
-_SHARED_KEYS: Mapping[str, tuple[Any, ...]] = {"method": ("auto",), "draft": (None,), "slots": ()}
+_SHARED_KEYS: Mapping[str, tuple[Any, ...]] = {
+    "method": ("auto",),
+    "draft": (None,),
+    "env": ({},),
+    "slots": (),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,11 @@ EngineKey = tuple[str, EngineOptions]
 DraftDefaults = tuple[Any, Any]
 """``draft_length`` and ``draft_tree`` of :class:`SamplingParams`."""
 
+SERVER_KEYS = ("engine", "python", "command", "arguments", "env", "keep_alive", "start_s", "served_name")
+"""Keys of a model's table that concern its server; :mod:`specclient_local.managed.managed_models` checks
+them. The engine in this process ignores them: it can run the same pair.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredModel:
@@ -32,12 +37,14 @@ class ConfiguredModel:
         draft_defaults: ``draft_length`` and ``draft_tree`` of requests that use the default method and set
             neither.
         verification: ``verification`` of requests that do not set it.
+        stated_dtype: the data type as the table states it; None if it states none.
     """
 
     path: str
     options: EngineOptions = field(default_factory=EngineOptions)
     draft_defaults: DraftDefaults = (None, None)
     verification: Verification | None = None
+    stated_dtype: str | None = None
 
     @property
     def key(self) -> EngineKey:
@@ -63,6 +70,12 @@ class ConfiguredModel:
             draft_tree=tree,
             verification=params.verification or self.verification,
         )
+
+    @property
+    def served_depth(self) -> int | None:
+        """The draft length for a server that is started with this pair; None if none is set."""
+        length = self.draft_defaults[0]
+        return length if isinstance(length, int) and length > 0 else None
 
     @property
     def load_options(self) -> dict[str, Any]:
@@ -141,7 +154,7 @@ def model_for_folder(path: str, like: ConfiguredModel) -> ConfiguredModel:
 def _configured_model(name: str, table: object, common: Mapping[str, Any]) -> ConfiguredModel:
     """Validate a model's table; its folders are read only when it is loaded."""
     where = f"local model {name!r}"
-    known = [*(option.name for option in fields(EngineOptions)), *_DRAFT_DEFAULTS]
+    known = [*(option.name for option in fields(EngineOptions)), *_DRAFT_DEFAULTS, *SERVER_KEYS]
     if not isinstance(table, Mapping) or "path" not in table:
         raise ConfigurationError(
             f"{where} is {table!r}; it must be a table with path, and may have {', '.join(known)}."
@@ -149,7 +162,11 @@ def _configured_model(name: str, table: object, common: Mapping[str, Any]) -> Co
     kind = table.get("kind", CHAT_KIND)
     if kind != CHAT_KIND:
         raise ConfigurationError(f"{where}: kind is {kind!r}; allowed are 'chat' and 'embedding'.")
-    given = {key: value for key, value in table.items() if key not in ("path", "kind") and value is not None}
+    given = {
+        key: value
+        for key, value in table.items()
+        if key not in ("path", "kind", *SERVER_KEYS) and value is not None
+    }
     draft_defaults = {key: given.pop(key) for key in _DRAFT_DEFAULTS if key in given}
     unknown = [key for key in given if key not in known]
     if unknown:
@@ -160,7 +177,9 @@ def _configured_model(name: str, table: object, common: Mapping[str, Any]) -> Co
     try:
         params = SamplingParams(**draft_defaults)
         options = EngineOptions.read({**common, **given})
-        return ConfiguredModel(path, options, _draft_defaults(params), params.verification)
+        return ConfiguredModel(
+            path, options, _draft_defaults(params), params.verification, given.get("dtype")
+        )
     except (BadRequestError, ConfigurationError) as error:
         raise ConfigurationError(f"{where}: {error}") from None
 

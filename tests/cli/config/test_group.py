@@ -33,8 +33,9 @@ def test_every_commented_setting_of_the_template_is_valid(tmp_path: Path) -> Non
 
     assert unset_fields(settings) == set(), "a setting is missing in the template"
     assert unset_fields(settings.local) == set()
-    assert unset_fields(settings.local.models["big"]) == set()
-    assert unset_fields(settings.local.models["mini"]) == {"draft", "method"}
+    assert unset_fields(settings.local.models["big"]) == {"env"}
+    assert unset_fields(settings.local.models["served"]) == set()
+    assert unset_fields(settings.local.models["mini"]) == {"draft", "env", "method"}
     assert unset_fields(settings.prices["mine/llama"]) == set()
     assert unset_fields(settings.policies["fast"]) == set()
     assert unset_fields(settings.budgets["team"]) == {"tokens"}
