@@ -36,8 +36,8 @@ from specclient_local.loading.configured_models import (
     model_for_folder,
     read_configured_models,
 )
-from specclient_local.model.checkpoint_files import is_gguf
 from specclient_local.managed.managed_models import read_managed_models
+from specclient_local.model.checkpoint_files import is_gguf
 from specclient_local.model.config import BUNDLED
 from specclient_local.request.params import SamplingParams, prompt_limit
 

@@ -79,7 +79,7 @@ class Int4Weight(Tensor):
         values = (numbers.to(self.scale.dtype) - _ZERO) * self.scale.t().unsqueeze(2)
         return values.flatten(1)[:, : self.shape[1]]
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # as torch calls it
         return f"Int4Weight({list(self.shape)}, {str(self.dtype)[6:]}, {self.device})"
 
     def __tensor_flatten__(self) -> tuple[list[str], int]:
