@@ -9,13 +9,13 @@ from specclient_cli.common.state import State, pass_state
 
 
 @click.command(name="stop")
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1)
 @click.option("--all", "stop_all", is_flag=True, help="Stop all servers that were started for models.")
 @pass_state
 def command(_: State, /, names: tuple[str, ...], stop_all: bool) -> None:
     """Stop the servers of configured models.
 
-    NAME is that of a [local.models.NAME] table, also of one that has been changed or removed since. Running
+    NAMES are those of [local.models.NAME] tables, also of ones that were changed or removed since. Running
     calls fail. The server gets SIGTERM and, after 10 seconds, SIGKILL; the command returns when none of its
     processes is left. The next call starts it again.
 
@@ -29,7 +29,7 @@ def command(_: State, /, names: tuple[str, ...], stop_all: bool) -> None:
     from specclient_local.managed.listing import list_servers, stop_servers  # noqa: PLC0415 - used only here
 
     if bool(names) == stop_all:
-        raise click.UsageError("give the NAME of a model, or --all.")
+        raise click.UsageError("give the names of models, or --all.")
     wanted = {name.removeprefix("local/") for name in names}
     servers = [each for each in list_servers() if stop_all or each.state.name in wanted]
     if left := stop_servers(servers):
