@@ -29,7 +29,7 @@ def test_wrong_arguments_are_named(run, tmp_path: Path) -> None:
     (tmp_path / "bad.jsonl").write_text('{"at": 1}\n')
     for arguments, message in (
         ((), "Give a TRACE, --world NAME, or both"),
-        (("--world", "mixed", "--stretch", "2"), "--stretch and --skip-invalid need a TRACE and --world"),
+        (("--world", "mixed", "--stretch", "2"), "--skip-calls and --skip-invalid need a TRACE and --world"),
         (("--world", "flat"), "There is no world 'flat'; the worlds are: mixed."),
         ((str(tmp_path / "bad.jsonl"),), "bad.jsonl:1: prompt_tokens is None"),
         ((str(tmp_path / "bad.jsonl"), "--calls", "200"), "need --world"),
