@@ -81,6 +81,15 @@ class Prices:
             self._lookups[key] = find_price(vendor, name)
         return self._lookups[key]
 
+    def loaded_context(self, price_provider: str | None, model: str) -> int | None:
+        """Return a model's context as :meth:`context_window` does, but None before its price was looked up.
+
+        It never waits for the catalogue to be read.
+        """
+        if price_provider is None or (price_provider, model) not in self._lookups:
+            return None
+        return self.context_window(price_provider, model)
+
     def context_window(self, price_provider: str | None, model: str) -> int | None:
         """Return a model's context in tokens, from the catalogue; None where unknown.
 

@@ -16,11 +16,10 @@ from specclient.providers.endpoint import Endpoint
 from specclient.routing.choose.decisions import choose_in_order, named_decision
 from specclient.routing.choose.exploration import Explorer
 from specclient.routing.choose.option_catalogue import STRATEGY_OPERATIONS, OptionCatalogue
-from specclient.routing.choose.route_options import RouteOption, RouteRequest
-from specclient.routing.choose.score_table import ScoreTable
+from specclient.routing.choose.policy_tables import PolicyTables
+from specclient.routing.choose.route_options import RouteRequest
 from specclient.routing.choose.task_classifier import BYTES_PER_TOKEN, classify_task, summarize_prompt
 from specclient.routing.destinations import DestinationRegistry
-from specclient.routing.learn.adaptive_percentile import AdaptivePercentile
 from specclient.routing.learn.estimator import Estimator
 from specclient.routing.learn.prompt_scale import PromptTokenScale
 from specclient.routing.learn.route_estimate import AnswerLength, representative_length
@@ -78,9 +77,7 @@ class Router:
             settings, destinations, prices, sizes or PromptTokenScale(), now=now
         )
         self._explorer = Explorer(dice or random.Random())
-        self._tables: OrderedDict[
-            _ScoreTableKey, tuple[Policy, tuple[RouteOption, ...], ScoreTable, AdaptivePercentile]
-        ] = OrderedDict()
+        self._tables: OrderedDict[_ScoreTableKey, PolicyTables] = OrderedDict()
         self._equal_policies: dict[Policy, Policy] = {}
         self._named_policies: dict[str, Policy] = {}
 
@@ -150,13 +147,12 @@ class Router:
         candidates = self._candidates if permit is None else permit.usable(self._candidates)
         if self._candidates and not candidates:
             raise NotFoundError(f"model {AUTO!r} does not exist, or none of its candidates may be used")
-        table, adaptive = self._table(policy, route_request, operation, candidates, permit)
-        share = adaptive.percentile
-        table.update(
-            self._estimates.all_of(table.routes, route_request.task, share, route_request.prompt_tokens),
-            share=share,
+        tables = self._tables_of(policy, route_request, operation, candidates, permit)
+        decision = tables.current(self._estimates, route_request).decide(
+            route_request,
+            self._explorer if explore else None,
+            late=bool(policy.explore) and tables.adaptive.mostly_kept,
         )
-        decision = table.decide(route_request, self._explorer if explore else None)
         if listed:
             others = self._in_order(
                 policy, (decision.chosen, *fallbacks), route_request, operation
@@ -249,27 +245,27 @@ class Router:
         )
         return RouteRequest(task, prompt, length, greedy, 0 if limit is None or _slides(request) else limit)
 
-    def _table(
+    def _tables_of(
         self,
         policy: Policy,
         route_request: RouteRequest,
         operation: str,
         candidates: tuple[str, ...],
         permit: RoutePermit | None,
-    ) -> tuple[ScoreTable, AdaptivePercentile]:
-        """Return the score table for a policy and prompts like this one, and the policy's percentile."""
+    ) -> PolicyTables:
+        """Return the score tables for a policy and prompts like this one."""
         prompt = route_request.prompt_tokens
         options = self._catalogue.options(candidates, prompt, policy, operation=operation, permit=permit)
         key = id(policy), route_request.task, representative_length(prompt), id(options), CRITERIA.version
         known = self._tables.get(key)
-        if known is not None and known[0] is policy and known[1] is options:
-            return known[2], known[3]
-        table, adaptive = ScoreTable(policy, options, route_request.task), self._estimates.margin(policy)
-        self._tables[key] = policy, options, table, adaptive
+        if known is not None and known.policy is policy and known.options is options:
+            return known
+        made = PolicyTables(policy, options, route_request.task, self._estimates.margin(policy))
+        self._tables[key] = made
         if len(self._tables) > _TABLES:
             with suppress(KeyError):  # another thread made room
                 self._tables.popitem(last=False)
-        return table, adaptive
+        return made
 
     def _in_order(
         self, policy: Policy, routes: Sequence[str], route_request: RouteRequest, operation: str

@@ -37,7 +37,9 @@ class Policy:
         max_ttft_s: maximum seconds to the first token, met by ``percentile`` of calls.
         percentile: the share of calls that must keep the limits of time, above 0 and below 1. It is a promise
             about all calls of the policy together: while more of them keep the limits, a single call may go
-            to a route that is up to twice as likely to miss them.
+            to a route that is up to twice as likely to miss them, and one that costs more than the average up
+            to three times. A call that costs less goes to a route that is less likely to miss them, if there
+            is one.
         min_quality: the lowest quality tier, from 0 to 1. A model without a known tier does not meet it.
         allow: route names or prefixes (``local/``, ``openai/gpt-4.1``) that a candidate must match; empty
             allows all.
@@ -56,7 +58,9 @@ class Policy:
             tried once in a while; 0 turns both off. Limits of cost and quality always hold; limits of time
             hold for the time that such a call could well take. If no candidate is expected to keep the limits
             of time, the nearest one that could keep them is called; otherwise none could ever be found to be
-            fast again.
+            fast again. If none could, and most recent calls of the policy kept the limits, the one that
+            misses them by the least is called, and late ones are also fallbacks; with 0, such a call is
+            refused.
         strategy: how speculation runs on the chosen route, for calls without a strategy of their own.
         limits: further limits, by the field of their bound: ``{"max_co2_g": 0.5}``.
 

@@ -16,6 +16,10 @@ COMMANDS: CommandTable = {
         "specclient_cli.route.stats:command",
         "Show the statistics of past calls that predictions use.",
     ),
+    "warm": (
+        "specclient_cli.route.warm:command",
+        "Measure the candidates with a few cheap calls.",
+    ),
     "simulate": (
         "specclient_cli.route.simulate:command",
         "Replay calls under a policy and compare it with fixed routes.",
@@ -31,5 +35,6 @@ def command() -> None:
     Examples:
       specclient route explain "def fibonacci(n):"
       specclient route stats
+      specclient route warm --budget 0.05
       specclient route simulate --world mixed
     """

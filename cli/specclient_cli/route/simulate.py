@@ -56,7 +56,19 @@ _FEW = 30
     type=parameter_types.NonNegativeFloat(above_zero=True),
     help="Multiply the times of TRACE in a world: 20 makes an hour a day, at a twentieth of the rate.",
 )
+@click.option(
+    "--skip-calls",
+    type=click.IntRange(min=0),
+    help="Leave out so many calls at the beginning of TRACE in a world.",
+)
 @click.option("--skip-invalid", is_flag=True, help="Skip invalid lines of TRACE in a world, and count them.")
+@click.option(
+    "--warm",
+    type=click.IntRange(0, 20),
+    default=0,
+    show_default=True,
+    help="Let the policy measure every route of a world by so many calls first, as `route warm` does.",
+)
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of the random numbers.")
 @click.option(
     "--save",
@@ -72,7 +84,9 @@ def command(  # noqa: PLR0917 - click passes them by name
     world: str | None,
     calls: int | None,
     stretch: float | None,
+    skip_calls: int | None,
     skip_invalid: bool,
+    warm: int,
     seed: int,
     save: Path | None,
     as_json: bool,
@@ -110,10 +124,11 @@ def command(  # noqa: PLR0917 - click passes them by name
 
     if trace is None and world is None:
         raise click.UsageError("Give a TRACE, --world NAME, or both.")
-    if world is None and (save is not None or calls is not None):
-        raise click.UsageError("--save and --calls need --world.")
-    if (trace is None or world is None) and (stretch is not None or skip_invalid):
-        raise click.UsageError("--stretch and --skip-invalid need a TRACE and --world.")
+    if world is None and (save is not None or calls is not None or warm):
+        raise click.UsageError("--save, --calls and --warm need --world.")
+    of_trace = stretch is not None or skip_calls is not None or skip_invalid
+    if (trace is None or world is None) and of_trace:
+        raise click.UsageError("--stretch, --skip-calls and --skip-invalid need a TRACE and --world.")
     settings = state.settings()
     policy = options.policy_of(settings, **given) or Policy()
     ground: World | Trace
@@ -122,21 +137,25 @@ def command(  # noqa: PLR0917 - click passes them by name
         destinations = state.async_client(settings).router.destinations
         ground = load_trace(trace, seed=seed, is_local=destinations.stays_local)
     else:
-        arrivals = None if trace is None else _arrivals(trace, calls, stretch, skip_invalid=skip_invalid)
+        arrivals = None
+        if trace is not None:
+            arrivals = _arrivals(trace, skip_calls, calls, stretch, skip_invalid=skip_invalid)
         ground = _world(world, seed, calls, arrivals)
         if save is not None:
             save.write_text("".join(dump_trace(ground)), encoding="utf-8")
-    found = compare(ground, policy, seed=seed)
+    found = compare(ground, policy, seed=seed, warm=warm)
     if as_json:
         click.echo(json.dumps(_values(ground, found)))
     else:
         _show(ground, policy, found)
 
 
-def _arrivals(file: Path, calls: int | None, stretch: float | None, *, skip_invalid: bool) -> Arrivals:
+def _arrivals(
+    file: Path, skip: int | None, calls: int | None, stretch: float | None, *, skip_invalid: bool
+) -> Arrivals:
     from specclient.routing.simulate.arrivals import read_arrivals  # noqa: PLC0415
 
-    found = read_arrivals(file, stretch=stretch or 1.0, most=calls, skip_invalid=skip_invalid)
+    found = read_arrivals(file, stretch=stretch or 1.0, skip=skip or 0, most=calls, skip_invalid=skip_invalid)
     if found.skipped:
         lines = "1 line was" if len(found.skipped) == 1 else f"{len(found.skipped):,} lines were"
         click.echo(f"{lines} skipped; the first: {found.skipped[0]}", err=True)
@@ -223,6 +242,8 @@ def _comparison(ground: World | Trace, found: Comparison) -> list[str]:
         ),
         f"{mine.violations:.1%} of its calls exceeded a limit; {allowed:.0%} were allowed to.",
     ]
+    if found.warm_cost:
+        sentences.append(f"The calls that measured every route beforehand cost ${found.warm_cost:.3g}.")
     if found.calls_to_settle is not None:
         usual, most = found.calls_to_settle
         worst = "but once not before the next change" if most is None else f"at most {most}"
@@ -259,6 +280,7 @@ def _values(ground: World | Trace, found: Comparison) -> dict[str, Any]:
         "others": [dataclasses.asdict(each) for each in found.others],
         "best_fixed": found.best_fixed.name,
         "over_oracle": found.over_oracle,
+        "warm_cost": found.warm_cost,
         "under_fixed": found.under_fixed,
         "settled": [dataclasses.asdict(each) for each in found.settled],
         "calls_to_settle": None if settle is None else {"median": settle[0], "most": settle[1]},

@@ -43,12 +43,14 @@ def exclusion(policy: Policy, option: RouteOption) -> tuple[CandidateVerdict, st
 
 
 def failing(policy: Policy, estimate: RouteEstimate) -> bool:
-    """Return whether an option fails so often that it is taken last.
+    """Return whether an option is taken last, because its calls fail or are refused.
 
-    Without limits of time, that is more than half of its calls; with them, more calls than the policy lets
+    Without limits of time, more than half of its calls must fail; with them, more calls than the policy lets
     miss its limits. Failures that show early break no limit if another route may serve the call: then the
-    option is taken last only if it keeps failing.
+    option is taken last only if it keeps failing. So is one whose rate limit is expected to refuse the call.
     """
+    if estimate.limited:
+        return True
     if policy.max_latency_s is None and policy.max_ttft_s is None:
         return estimate.failure_rate > MOSTLY_FAILING
     soon = policy.falls_back and fails_early(policy, estimate.failed_s)

@@ -26,6 +26,10 @@ __all__ = ["CandidateEvaluation", "DecisionSnapshot", "LazyAlternatives", "RankK
 #: The order of options before their scores: 0 for a sound option, 1 if it is not known to keep a limit of
 #: time, 2 if its calls keep failing; then whether its score is incomplete.
 RankKey = tuple[int, bool]
+#: The fields of limits that hold for a share of a policy's calls, not for each of them.
+LIMITS_OF_TIME = frozenset({"max_latency_s", "max_ttft_s"})
+#: The share of the estimated tokens of a prompt that it surely has.
+_SURE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,20 @@ class CandidateEvaluation:
         """Whether the option may be taken."""
         return self.excluded is None and not self.violations
 
+    @property
+    def late(self) -> bool:
+        """Whether the option breaks a limit of time, and nothing else keeps it from being taken."""
+        return (
+            self.excluded is None
+            and bool(self.violations)
+            and all(each.constraint in LIMITS_OF_TIME for each in self.violations)
+        )
+
+    @property
+    def missed_share(self) -> float:
+        """The greatest excess over a limit, as a share of the limit; 0 without any."""
+        return max(((each.over or 0.0) / (each.limit or 1e-9) for each in self.violations), default=0.0)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecisionSnapshot:
@@ -64,6 +82,7 @@ class DecisionSnapshot:
         drafting: the estimate of each option's client-side draft, None without one.
         ranked: whether the best option is taken; False takes the first in the given order.
         share: the share of calls that keep the limits in ``estimates``, None for the policy's percentile.
+        late: whether options that break limits of time are alternatives, after those that keep them.
     """
 
     terms: PolicyTerms
@@ -73,6 +92,7 @@ class DecisionSnapshot:
     request: RouteRequest
     ranked: bool = True
     share: float | None = None
+    late: bool = False
     _evaluations: dict[int, CandidateEvaluation] = field(default_factory=dict)
 
     @property
@@ -140,7 +160,21 @@ class DecisionSnapshot:
         left = [(index, each) for index, each in evaluations if each.open]
         if self.ranked:
             left.sort(key=lambda pair: (pair[1].rank, pair[1].score, pair[1].tie_breaker, pair[0]))
-        return [index for index, _ in left]
+        return [index for index, _ in left] + (self.late_order() if self.late else [])
+
+    def late_order(self) -> list[int]:
+        """Return the options that break no limit but those of time, nearest to them first.
+
+        Those that could well keep the limits once more is known about them precede the others.
+        """
+        late = [index for index in range(len(self.options)) if self.evaluation(index).late]
+
+        def missed(index: int) -> tuple[RankKey, bool, float, int]:
+            evaluation = self.evaluation(index)
+            hopeless = not self.could_beat(index, float("inf"))
+            return evaluation.rank, hopeless, evaluation.missed_share, index
+
+        return sorted(late, key=missed)
 
     def others(self, chosen: int) -> tuple[Alternative, ...]:
         """Return the alternatives to an option, best first, one for each other route."""
@@ -242,8 +276,12 @@ def _optimistic(call: CandidateCall, times: float, *, priced: bool) -> Candidate
 
 def _overflow(option: RouteOption, request: RouteRequest) -> str | None:
     """Return why a call does not fit into an option's context, None if it does."""
-    prompt, reserved = round(request.prompt_tokens * option.scale), request.reserved_tokens
-    if option.context is None or prompt + reserved <= option.context:
+    prompt = round(request.prompt_tokens * option.scale)
+    if option.published_context:
+        reserved, least = 0, round(prompt * _SURE)
+    else:
+        reserved, least = request.reserved_tokens, prompt
+    if option.context is None or least + reserved <= option.context:
         return None
     room = f", plus room for {reserved} more" if reserved else ""
     return f"its context has {option.context} tokens, and the prompt has about {prompt}{room}"

@@ -22,8 +22,9 @@ from specclient.types.route import Candidate, CandidateVerdict, ConstraintViolat
 
 __all__ = ["ChoiceCause", "decision_for", "no_route_error"]
 
-#: Why an option is chosen: its score, to learn more about it, or because the caller named it.
-ChoiceCause = Literal["best", "tried", "given"]
+#: Why an option is chosen: its score, to learn more about it, because it misses limits of time by the least,
+#: or because the caller named it.
+ChoiceCause = Literal["best", "tried", "nearest", "given"]
 #: The predicted value of every criterion, by its name; None where unknown.
 Figures = Mapping[str, float | None]
 
@@ -134,6 +135,8 @@ def _chosen_reason(snapshot: DecisionSnapshot, chosen: int, cause: ChoiceCause) 
         text = f"{option.client_side_draft.strategy.kind} with {option.client_side_draft.route}, {text}"
     if cause == "tried":
         return f"tried to learn more about it, as it may be the best: {text}"
+    if cause == "nearest":
+        return f"nearest to the limits of time, which no candidate is expected to keep: {text}"
     if cause == "given":
         return f"named by the caller, before its fallbacks: {text}"
     if len(snapshot.options) == 1:
@@ -162,6 +165,8 @@ def _left_reason(snapshot: DecisionSnapshot, index: int, chosen: int | None, fig
         return f"{text}; a fallback"
     best = snapshot.evaluation(chosen)
     if evaluation.rank[0] > best.rank[0]:
+        if snapshot.estimates[index].limited:
+            return f"{text}: its rate limit has refused a call and is expected to refuse the next one"
         if evaluation.rank[0] > 1:
             return f"{text}: {snapshot.estimates[index].failure_rate:.0%} of its calls fail"
         limits = " and ".join(

@@ -146,6 +146,8 @@ class OptionCatalogue:
                 tariff,
                 scale,
                 strategy=strategy,
+                context=self._prices.loaded_context(vendor, model),
+                published_context=True,
             )
         if sent_as not in ENGINE_OPERATIONS:
             return RouteOption(route, head, model, _NOT_SERVED, local=True, quality=quality)
@@ -241,4 +243,6 @@ def _with_client_draft(
         draft=draft.route,
         acceptance=tuple(rates.items()),
         client_side_draft=ClientSideDraft(draft.route, strategy, draft.tariff, draft.local, greedy),
+        context=option.context,
+        published_context=option.published_context,
     )

@@ -60,6 +60,8 @@ class RouteOption:
         tariff: its price, None where unknown.
         scale: tokens of its own vocabulary per estimated token of a prompt.
         context: the most tokens of prompt and answer together, None where unknown.
+        published_context: whether the context is from the catalogue, not from the engine. Prompts are only
+            estimated, so a route is refused by it only if the prompt is clearly longer.
         draft: the name of the server-side draft model, None if unknown or none.
         acceptance, cost_ratios: assumptions about the draft by task: the share of accepted tokens, and the
             cost of drafting a token in passes of the target; empty without any.
@@ -76,6 +78,7 @@ class RouteOption:
     tariff: Tariff | None = None
     scale: float = 1.0
     context: int | None = None
+    published_context: bool = False
     draft: str | None = None
     acceptance: tuple[tuple[PromptTask, float], ...] = ()
     cost_ratios: tuple[tuple[PromptTask, float], ...] = ()

@@ -7,7 +7,7 @@ estimate changes. A decision adds the sums up, takes the least, and checks the l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from specclient.routing.choose.constraints import exclusion
@@ -42,6 +42,8 @@ _EXPLORATION_CANDIDATES = 32
 _UNTRIED_SHARE = 0.25
 #: Best options in a row that break a limit, after which all options are checked at once.
 _MISSES = 4
+#: The most options that are passed over because they are little known and have unfinished calls.
+_SKIPPED = 12
 
 
 class _TableState(NamedTuple):
@@ -112,36 +114,82 @@ class ScoreTable:
         if fresh != self._state.fresh:
             self._state = self._computed(fresh, self.policy.percentile if share is None else share)
 
-    def decide(self, request: RouteRequest, explorer: Explorer | None = None) -> Decision:
+    def keeps_limits(self, request: RouteRequest) -> bool:
+        """Return whether an option is expected to keep the limits, and to admit the call."""
+        state = self._state
+        snapshot = DecisionSnapshot(self._terms, self.options, state.estimates, state.drafting, request)
+        chosen, _ = self._best(state, snapshot, request)
+        return chosen is not None and not state.estimates[chosen].limited
+
+    def decide(
+        self, request: RouteRequest, explorer: Explorer | None = None, *, late: bool = False
+    ) -> Decision:
         """Choose an option for a call.
 
         Args:
             explorer: decides when an option is tried to learn more about it; None never tries any.
+            late: whether options that break limits of time are fallbacks, and the nearest one is chosen if no
+                option keeps them.
 
         Raises:
             NoRouteError: no option meets the policy; see :func:`specclient.routing.choose.decisions.choose`.
         """
         state, policy = self._state, self.policy
         snapshot = DecisionSnapshot(
-            self._terms, self.options, state.estimates, state.drafting, request, share=state.share
+            self._terms, self.options, state.estimates, state.drafting, request, share=state.share, late=late
         )
         chosen, least = self._best(state, snapshot, request)
+        if chosen is not None and explorer is not None and policy.explore:
+            chosen, least = self._started_slowly(state, snapshot, chosen, least, explorer)
+        if chosen is None or state.estimates[chosen].limited:
+            nearest = self._nearest(snapshot) if explorer is not None and policy.explore else None
+            if nearest is not None:
+                return decision_for(snapshot, nearest, "tried")
         if chosen is None:
-            chosen = self._nearest(snapshot) if explorer is not None and policy.explore else None
-            if chosen is None:
+            others = snapshot.late_order() if late else []
+            if not others:
                 raise no_route_error(snapshot)
-            return decision_for(snapshot, chosen, "tried")
+            return decision_for(snapshot, others[0], "nearest")
         if explorer is not None and policy.explore:
             explored = self._explored(state, snapshot, chosen, least, explorer)
             if explored is not None:
                 explorer.trying(self.options[explored].route, state.estimates[explored])
+                explorer.sending(self.options[explored].route, state.estimates[explored])
                 return decision_for(snapshot, explored, "tried")
+            explorer.sending(self.options[chosen].route, state.estimates[chosen])
         return decision_for(snapshot, chosen)
 
+    def _started_slowly(
+        self,
+        state: _TableState,
+        snapshot: DecisionSnapshot,
+        chosen: int,
+        least: float,
+        explorer: Explorer,
+    ) -> tuple[int, float]:
+        """Return the best option that may get a further call now, the chosen one if there is no other."""
+        found, score = chosen, least
+        skipped: set[int] = set()
+        while not explorer.admits(self.options[found].route, state.estimates[found]):
+            skipped.add(found)
+            other, score = self._best(state, snapshot, snapshot.request, skipped)
+            if other is None or state.estimates[other].limited or len(skipped) == _SKIPPED:
+                return chosen, least
+            found = other
+        return found, score
+
     def _best(
-        self, state: _TableState, snapshot: DecisionSnapshot, request: RouteRequest
+        self,
+        state: _TableState,
+        snapshot: DecisionSnapshot,
+        request: RouteRequest,
+        skipped: Collection[int] = (),
     ) -> tuple[int | None, float]:
-        """Return the best option that keeps the limits, and its score."""
+        """Return the best option that keeps the limits, and its score.
+
+        Args:
+            skipped: options that are not taken.
+        """
         p, n = request.prompt_tokens, request.length.median
         nonlinear = _evaluated(state.nonlinear, snapshot) if state.nonlinear else {}
         for rank in state.groups if not nonlinear else sorted({*state.groups, *nonlinear}):
@@ -152,6 +200,8 @@ class ScoreTable:
             if rank in nonlinear:
                 members = (*members, *(index for index, _ in nonlinear[rank]))
                 sums += [score for _, score in nonlinear[rank]]
+            if skipped:
+                sums = [NEVER if i in skipped else score for i, score in zip(members, sums, strict=True)]
             if p + max(n, request.reserved_tokens) > self._least_context:
                 fitting = map(snapshot.fits, members)
                 sums = [score if fits else NEVER for score, fits in zip(sums, fitting, strict=True)]
@@ -181,12 +231,12 @@ class ScoreTable:
         It serves calls for which no option is expected to keep them: without calls, no option could ever
         prove to be fast again.
         """
-        able = [index for index in self._open if snapshot.could_beat(index, NEVER)]
+        open_ones = (index for index in self._open if not snapshot.estimates[index].limited)
+        able = [index for index in open_ones if snapshot.could_beat(index, NEVER)]
 
         def missed(index: int) -> tuple[RankKey, float]:
             evaluation = snapshot.evaluation(index)
-            shares = ((each.over or 0.0) / each.limit for each in evaluation.violations)
-            return evaluation.rank, max(shares, default=0.0)
+            return evaluation.rank, evaluation.missed_share
 
         return min(able, key=missed, default=None)
 
@@ -202,6 +252,8 @@ class ScoreTable:
         p, n = snapshot.request.prompt_tokens, snapshot.request.length.median
 
         def could_win(index: int) -> bool:
+            if estimates[index].limited:
+                return False
             score = state.reachable.get(index)
             if score is not None and score[0] + score[1] * p + score[2] * n >= least:
                 return False  # the usual case, found without an evaluation

@@ -109,7 +109,7 @@ class SessionAffinity:
         if own is None:
             return decision
         mine, chosen = _candidate_of(decision, own), _candidate_of(decision, decision.first)
-        if mine is None or chosen is None:
+        if mine is None or chosen is None or mine.violations:
             return decision
         saved = self._saved(own, last.expected, destinations)
         if not _is_worth(mine, chosen, policy, saved, last):

@@ -12,12 +12,16 @@ from specclient.types.policy import Policy
 if TYPE_CHECKING:
     from specclient.ledger.row import LedgerRow
 
-__all__ = ["CallSample"]
+__all__ = ["WARM_UP_TAG", "CallSample"]
+
+#: The tag of calls that only measure a route: the lengths of their answers are not those of other calls.
+WARM_UP_TAG = "route_warm"
 
 #: The purposes of calls that return whole answers; others say nothing about the length of the next answer.
 _WHOLE = frozenset({"call", "hedge", "failover"})
-#: HTTP statuses below 500 that are failures of the route, not of the request.
-_ITS_OWN = frozenset({408, 409, 425, 429})
+#: The HTTP status of a rate limit, and all below 500 that are failures of the route, not of the request.
+_REFUSED = 429
+_ITS_OWN = frozenset({408, 409, 425, _REFUSED})
 #: Failures of the route without an HTTP status; the last two are events of a stream.
 _WITHOUT_STATUS = frozenset(
     {
@@ -37,13 +41,15 @@ class CallSample:
         task: the kind of its prompt, None for a named model.
         at: when it ended, in seconds since the epoch.
         failed: whether the route failed. Invalid requests and calls that the caller left are no samples.
+        refused: whether a rate limit refused it; ``failed`` is then True.
         ttft_s: seconds to the first token, None if it was not streamed.
         latency_s: seconds to the end.
         engine_s: seconds of the engine in this process, None for hosted calls.
-        prompt_tokens, completion_tokens: as billed; ``completion_tokens`` is None for drafts and
-            verifications.
+        prompt_tokens, cached_tokens, completion_tokens: as billed; ``completion_tokens`` is None for drafts
+            and verifications.
         drafted, accepted, steps: as in :class:`specclient.types.usage.Speculation`.
         session: the caller's session, None without one.
+        warm_up: whether the call only measured the route; see :data:`WARM_UP_TAG`.
         policy: the policy of a routed call with a whole answer; None for others, and for ledger rows.
     """
 
@@ -51,15 +57,18 @@ class CallSample:
     at: float
     task: PromptTask | None = None
     failed: bool = False
+    refused: bool = False
     ttft_s: float | None = None
     latency_s: float | None = None
     engine_s: float | None = None
     prompt_tokens: int | None = None
+    cached_tokens: int | None = None
     completion_tokens: int | None = None
     drafted: int | None = None
     accepted: int | None = None
     steps: int | None = None
     session: str | None = None
+    warm_up: bool = False
     policy: Policy | None = None
 
     @classmethod
@@ -74,15 +83,18 @@ class CallSample:
             task=call.route.task,
             at=call.started_at.timestamp() + call.latency_s,
             failed=failed,
+            refused=call.http_status == _REFUSED,
             ttft_s=call.ttft_s,
             latency_s=call.latency_s,
             engine_s=call.engine_s,
             prompt_tokens=call.usage.prompt,
+            cached_tokens=call.usage.cached,
             completion_tokens=call.usage.completion if call.purpose in _WHOLE else None,
             drafted=None if speculation is None else speculation.drafted,
             accepted=None if speculation is None else speculation.accepted,
             steps=None if speculation is None else speculation.steps,
             session=call.session,
+            warm_up=WARM_UP_TAG in call.tags,
             policy=call.route.policy if call.purpose in _WHOLE else None,
         )
 
@@ -100,15 +112,18 @@ class CallSample:
             task=task if task in _TASKS else None,
             at=row.started_at.timestamp() + row.latency_s,
             failed=failed,
+            refused=row.http_status == _REFUSED,
             ttft_s=row.ttft_s,
             latency_s=row.latency_s,
             engine_s=row.engine_s,
             prompt_tokens=row.prompt_tokens,
+            cached_tokens=row.cached_tokens,
             completion_tokens=row.completion_tokens if row.purpose in _WHOLE else None,
             drafted=row.drafted,
             accepted=row.accepted,
             steps=row.steps,
             session=row.session,
+            warm_up=WARM_UP_TAG in row.tags,
         )
 
 

@@ -132,7 +132,8 @@ class Estimator:
             shared = self._spread_of(sample.task)
             if learned.learn(sample, expected.median, shared):
                 self._forget(sample.route)
-            if not sample.failed and sample.completion_tokens and sample.completion_tokens > 0:
+            answered = not sample.failed and not sample.warm_up and (sample.completion_tokens or 0) > 0
+            if answered and sample.completion_tokens is not None:
                 self._lengths.add(
                     sample.task, sample.prompt_tokens, sample.completion_tokens, sample.session, sample.at
                 )

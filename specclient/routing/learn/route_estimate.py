@@ -54,6 +54,7 @@ class RouteEstimate:
         uncertain: whether little, or nothing recent, is known, so that a call to learn more is worthwhile.
         optimistic_speedup: how many times faster than expected the route could well be, 1 with much evidence.
         retry: whether the route was left as slow or failing and is due to be tried again.
+        limited: whether a rate limit has refused a call and is expected to refuse the next one.
         assumed: whether the values are shipped priors.
     """
 
@@ -75,6 +76,7 @@ class RouteEstimate:
     uncertain: bool = True
     optimistic_speedup: float = 1.0
     retry: bool = False
+    limited: bool = False
     assumed: bool = True
 
     @property

@@ -6,6 +6,7 @@ import math
 from collections import deque
 from dataclasses import dataclass, replace
 
+from specclient.routing.learn.answer_length import ASSUMED
 from specclient.routing.learn.call_sample import CallSample
 from specclient.routing.learn.cold_start import cold_start_estimate, estimate_depth, queue_wait_s
 from specclient.routing.learn.drift import FAILING, DriftDetector, FailureRate, ReturnEvidence
@@ -16,13 +17,14 @@ from specclient.routing.learn.prediction_spread import (
     optimistic_speedup,
     share_below,
 )
+from specclient.routing.learn.prefill import PrefillModel
 from specclient.routing.learn.priors import RoutePrior
 from specclient.routing.learn.quantile_sketch import QuantileSketch
+from specclient.routing.learn.refusals import RefusalPause
 from specclient.routing.learn.route_estimate import HEDGE_PERCENTILE, RouteEstimate
 from specclient.routing.learn.speed import (
     LEAN,
     CallTiming,
-    PrefillModel,
     RouteSpeed,
     TaskSpeedRatio,
     TypicalSpeed,
@@ -57,6 +59,7 @@ class _SuspectCall:
     usual: TypicalSpeed
     ratio: float
     first: float | None
+    token: float | None
 
 
 class RouteModel:
@@ -66,6 +69,7 @@ class RouteModel:
         self.calls = 0
         self.at = -math.inf
         self.failures = FailureRate()
+        self._refusals = RefusalPause()
         self._failed_s = QuantileSketch(_FAILURES)
         self.tracks: dict[PromptTask | None, TaskStatistics] = {None: TaskStatistics()}
         self._prefill = PrefillModel()
@@ -89,18 +93,24 @@ class RouteModel:
             expected_tokens: the predicted tokens of the answer.
             shared: the errors of predictions on all routes; this call is added.
         """
+        self.calls += 1
+        started = sample.at - (sample.latency_s or 0.0)
+        if sample.refused:
+            self._refusals.refused(sample.at, started)
+            return True
         retried = sample.at - self.at > self.wait_s
         self.at = max(self.at, sample.at)
-        self.calls += 1
         was_bad = self.bad(sample.at)
         self.failures.add(sample.failed, sample.at, retried=retried)
-        if sample.failed and sample.latency_s is not None:
+        if not sample.failed:
+            self._refusals.served(started)
+        elif sample.latency_s is not None:
             self._failed_s.add(sample.latency_s, sample.at)
         call = timing_of(sample)
         if call is None:
             self._wait(was_bad, retried, sample.at)
             return True
-        if shared is not None and expected_tokens > 0:
+        if shared is not None and expected_tokens > 0 and not sample.warm_up:
             shared.tokens.add(call.tokens / expected_tokens, sample.at)
         known = self.typical(sample.task)
         for key in dict.fromkeys((None, sample.task)):
@@ -109,6 +119,8 @@ class RouteModel:
         if known is not None:
             watched = self._suspect(sample, call, known)
             shifted = self._returned(watched, retried) or self._shifted(watched, shared)
+        if call.first_s is not None:
+            self._prefill.add(call.prompt, call.first_s)
         if not shifted:
             self._take(self._speed, sample, call)
         self._wait(was_bad, retried, sample.at)
@@ -142,9 +154,11 @@ class RouteModel:
         return self._typical[task]
 
     def _suspect(self, sample: CallSample, call: CallTiming, known: TypicalSpeed) -> _SuspectCall:
-        first = None
+        first = token = None
         if call.first_s is not None and known.ttft_known:
             first = call.first_s / max(known.first_s(call.prompt), 1e-6)
+            decoding = max(call.working_s - call.first_s, 1e-6)
+            token = decoding / max(known.token_s * call.tokens, 1e-6)
         return _SuspectCall(
             number=self.calls,
             sample=sample,
@@ -152,6 +166,7 @@ class RouteModel:
             usual=self._speed.typical() or known,
             ratio=max(call.total_s, 1e-6) / max(known.seconds(call.tokens, call.prompt), 1e-6),
             first=first,
+            token=token,
         )
 
     def _shifted(self, new: _SuspectCall, shared: PredictionErrors | None) -> bool:
@@ -224,13 +239,14 @@ class RouteModel:
         at = each.sample.at
         if each.sample.task is not None:
             self._times.setdefault(each.sample.task, TaskSpeedRatio()).add(each.call, each.usual, at)
-        self._errors.duration.add(each.ratio, at)
-        if shared is not None:
-            shared.duration.add(each.ratio, at)
-        if each.first is not None:
-            self._errors.first.add(each.first, at)
-            if shared is not None:
-                shared.first.add(each.first, at)
+        for errors in (self._errors, shared):
+            if errors is None:
+                continue
+            errors.duration.add(each.ratio, at)
+            if each.first is not None:
+                errors.first.add(each.first, at)
+            if each.token is not None:
+                errors.token.add(each.token, at)
 
     def _wait(self, was_bad: bool, retried: bool, at: float) -> None:
         if not self.bad(at):
@@ -247,7 +263,9 @@ class RouteModel:
 
     def expires_s(self, now: float) -> float:
         """Return the seconds after which :meth:`estimate` changes without a new call."""
-        return self.wait_s / 6 if self.bad(now) else 60.0
+        seconds = self.wait_s / 6 if self.bad(now) else 60.0
+        left = self._refusals.until - now
+        return min(seconds, left) if left > 0 else seconds
 
     def estimate(
         self,
@@ -277,9 +295,9 @@ class RouteModel:
             found = cold_start_estimate(
                 prior, task, percentile, calls=self.calls, failure_rate=rate, load=load
             )
-            return replace(found, retry=self._retry(now))
+            return replace(found, retry=self._retry(now), limited=now < self._refusals.until)
         own = self.tracks.get(task, self.tracks[None])
-        tokens = own.tokens.quantile(0.5) or 1.0
+        tokens = own.tokens.quantile(0.5) or self.tracks[None].tokens.quantile(0.5) or ASSUMED.median
         shares = (0.1, percentile) if percentile == HEDGE_PERCENTILE else (0.1, percentile, HEDGE_PERCENTILE)
         p10_factor, limit_factor, *usual = self._errors.duration_factors(
             known, tokens, shares, now, prompt_tokens=prompt_tokens, shared=shared
@@ -313,10 +331,13 @@ class RouteModel:
             depth=self._depth(alpha, task, load, prompt_tokens, prior),
             uncertain=uncertain,
             optimistic_speedup=max(
-                optimistic_speedup(p10_factor, evidence, age),
+                optimistic_speedup(
+                    p10_factor, evidence, age, self._prefill.optimistic_speedup(prompt_tokens)
+                ),
                 self._earlier_speedup(known, task) if uncertain else 1.0,
             ),
             retry=retry,
+            limited=now < self._refusals.until,
             assumed=False,
         )
 

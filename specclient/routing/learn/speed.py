@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass
 
 from specclient.routing.learn.call_sample import CallSample
+from specclient.routing.learn.prefill import PrefillModel
 from specclient.routing.learn.quantile_sketch import QuantileSketch
 from specclient.routing.learn.regression import DecayedRegression
 
-__all__ = ["LEAN", "CallTiming", "PrefillModel", "RouteSpeed", "TaskSpeedRatio", "TypicalSpeed", "timing_of"]
+__all__ = ["LEAN", "CallTiming", "RouteSpeed", "TaskSpeedRatio", "TypicalSpeed", "timing_of"]
 
 #: Calls and seconds after which a call weighs half.
 _CALLS, _SECONDS = 25.0, 3600.0
@@ -19,14 +21,8 @@ LEAN = 6.0
 _TIMES_CALLS, _TIMES_SECONDS = 50.0, 86400.0
 #: The greatest ratio of a task's speed to the others'; a greater one is a shift of the route.
 _MOST_TIMES = 2.0
-#: A first token later than so many medians is ignored in the cost of prefill, unless its prompt is so long
-#: that a host with this prefill speed, in tokens per second, would have needed that time.
-_OUTLIER, _SLOWEST = 5.0, 1000.0
-#: The most that one first token moves the mean of their logarithms.
-_FAR = math.log(_OUTLIER)
-#: Calls after which the cost of prefill weighs half; the least share of the time to the first token that is
-#: not prefill.
-_PREFILL_CALLS, _START = 200.0, 0.1
+#: First tokens from which the level of a route is taken.
+_FIRST_CALLS = 64
 #: A call of the engine that took this many times its work plus a second waited for weights to be loaded.
 _LOADING = 4.0
 
@@ -37,7 +33,7 @@ class CallTiming:
 
     Attributes:
         tokens: of the answer, at least 1.
-        prompt: tokens of the prompt, 0 where unknown.
+        prompt: tokens of the prompt without cached ones, 0 where unknown.
         first_s: to the first token, None where unknown.
         total_s: to the end.
         working_s: the part of ``total_s`` in which the call was worked on.
@@ -63,6 +59,8 @@ def timing_of(sample: CallSample) -> CallTiming | None:
         return None
     first, engine = sample.ttft_s, sample.engine_s
     prompt = max(sample.prompt_tokens or 0, 0)
+    if sample.cached_tokens and prompt:  # cached tokens need no prefill
+        prompt = max(prompt - max(sample.cached_tokens, 0), 1)
     if engine is None:
         first = None if first is None else min(first, latency)
         return CallTiming(tokens, prompt, first, latency, latency, None)
@@ -90,47 +88,63 @@ class TypicalSpeed:
 
     def first_s(self, prompt_tokens: int | None) -> float:
         """Return the seconds to the first token for a prompt; None stands for a typical prompt."""
-        if not self.prompt_token_s or not prompt_tokens:
+        if not prompt_tokens:
             return self.ttft_s
-        return max(self.ttft_s + self.prompt_token_s * (prompt_tokens - self.prompt), 0.2 * self.ttft_s)
+        return self.ttft_s + self.prompt_token_s * (prompt_tokens - self.prompt)
 
     def seconds(self, tokens: float, prompt_tokens: int | None) -> float:
         """Return the seconds of an answer."""
         return self.first_s(prompt_tokens) + self.token_s * tokens
 
 
-class PrefillModel:
-    """The growth of the time to the first token with the prompt, relative to the route's current speed.
+class FirstTokens:
+    """The recent times to the first token of one route, with the prompts that they followed.
 
-    Noise is proportional to the value, so points are weighted by the inverse of its square.
+    The times are kept as they were, not as those of an empty prompt, because the growth with the prompt is
+    learned meanwhile.
+
+    Args:
+        prefill: the growth, shared by all speeds of the route.
     """
 
-    __slots__ = ("_line", "each")
+    __slots__ = ("_level", "_prefill", "_seen")
 
-    def __init__(self) -> None:
-        self._line = DecayedRegression(_PREFILL_CALLS)
-        #: The growth per prompt token, as a share of an empty prompt's time to the first token.
-        self.each = 0.0
+    def __init__(self, prefill: PrefillModel) -> None:
+        self._prefill = prefill
+        self._seen: deque[tuple[float, int, float]] = deque(maxlen=_FIRST_CALLS)
+        self._level: tuple[float, float] | None = None  # the growth it was computed with, and the level
 
-    def times(self, prompt: float) -> float:
-        """Return the time to the first token as a multiple of an empty prompt's."""
-        return 1 + self.each * prompt
+    def add(self, prompt: int, first_s: float, at: float) -> None:
+        """Note a first token."""
+        self._seen.append((at, prompt, first_s))
+        self._level = None
 
-    def add(self, prompt: int, first_s: float, usual_s: float) -> None:
-        """Note a first token, with the current time to the first token of typical prompts."""
-        if not prompt or usual_s <= 0:
-            return
-        expected = self.times(prompt)
-        if first_s > _OUTLIER * usual_s * expected / self.times(self.prompt) + prompt / _SLOWEST:
-            return
-        self._line.add(prompt, first_s / usual_s, expected**-2)
-        slope, line = self._line.slope, self._line
-        self.each = 0.0 if slope is None else slope / max(line.y - slope * line.x, _START * line.y)
+    def level(self) -> float | None:
+        """Return the median seconds to the first token of an empty prompt, None without any first token.
 
-    @property
-    def prompt(self) -> float:
-        """The tokens of a typical prompt."""
-        return self._line.x
+        Calls lose weight as in the sketches of a route's speed.
+        """
+        if not self._seen:
+            return None
+        each = self._prefill.each
+        if self._level is None or self._level[0] != each:
+            self._level = each, self._median(each)
+        return self._level[1]
+
+    def _median(self, each: float) -> float:
+        newest, usual = self._seen[-1][0], self._prefill.prompt
+        weighted, total = [], 0.0
+        for place, (at, prompt, first_s) in enumerate(reversed(self._seen)):
+            weight = 2.0 ** -(place / _CALLS + max(newest - at, 0.0) / _SECONDS)
+            weighted.append((first_s / (1 + each * (prompt or usual)), weight))
+            total += weight
+        weighted.sort()
+        reached = 0.0
+        for value, weight in weighted:
+            reached += weight
+            if reached >= total / 2:
+                return value
+        return weighted[-1][0]
 
 
 class RouteSpeed:
@@ -140,13 +154,11 @@ class RouteSpeed:
         prefill: the cost of prefill on the route, shared by all its speeds.
     """
 
-    #: ``first``: the time to the first token of an empty prompt, as far as it is known.
-    __slots__ = ("_level", "_prefill", "_seen", "_unstreamed", "engine", "first", "token")
+    __slots__ = ("_first", "_prefill", "_unstreamed", "engine", "token")
 
     def __init__(self, prefill: PrefillModel) -> None:
         self._prefill = prefill
-        self._level = self._seen = 0.0  # mean logarithm of first tokens' seconds, and the calls behind it
-        self.first = QuantileSketch(_CALLS, _SECONDS)
+        self._first = FirstTokens(prefill)
         self.token = QuantileSketch(_CALLS, _SECONDS)
         self.engine = QuantileSketch(_CALLS, _SECONDS)
         self._unstreamed = DecayedRegression(2 * _CALLS)
@@ -159,36 +171,25 @@ class RouteSpeed:
         """
         first = call.first_s
         if first is None:
-            usual = self.first.quantile(0.5)
-            if usual is None:
+            level = self._first.level()
+            if level is None:
                 self._unstreamed.add(call.tokens, call.working_s)
-            first = 0.0 if usual is None else usual * self._prefill.times(call.prompt)
+            first = 0.0 if level is None else level * self._prefill.times(call.prompt or self._prefill.prompt)
         else:
-            self._learn_prefill(call.prompt, first)
-            self.first.add(first / self._prefill.times(call.prompt), at)
+            self._first.add(call.prompt, first, at)
         self.token.add(max(call.working_s - first, 0.0) / call.tokens / times, at)
         if call.engine_s is not None:
             self.engine.add(call.engine_s / call.tokens, at)
-
-    def _learn_prefill(self, prompt: int, first: float) -> None:
-        """Learn the cost of prefill relative to the mean of earlier calls; a median would jump."""
-        if self._seen:
-            self._prefill.add(prompt, first, math.exp(self._level))
-        off = math.log(max(first, 1e-6)) - self._level
-        self._seen = self._seen * 2 ** (-1 / _CALLS) + 1
-        self._level += (off if self._seen == 1 else min(max(off, -_FAR), _FAR)) / self._seen
 
     def typical(self) -> TypicalSpeed | None:
         """Return the median speed of calls of any task, None without any call."""
         token = self.token.quantile(0.5)
         if token is None:
             return None
-        first = self.first.quantile(0.5)
-        if first is not None:
-            prompt = self._prefill.prompt
-            return TypicalSpeed(
-                first * self._prefill.times(prompt), token, first * self._prefill.each, prompt
-            )
+        level, prefill = self._first.level(), self._prefill
+        if level is not None:
+            prompt = prefill.prompt
+            return TypicalSpeed(level * prefill.times(prompt), token, level * prefill.each, prompt)
         each, start = self._unstreamed.slope, self._unstreamed.intercept
         if each is None or start is None:
             return TypicalSpeed(0.0, token, ttft_known=False)

@@ -31,15 +31,17 @@ class PredictionErrors:
         tokens: of the answer.
         first: seconds to the first token.
         duration: seconds to the end, relative to those predicted for an answer of the same length.
+        token: seconds after the first token, likewise.
     """
 
-    __slots__ = ("_peers", "duration", "first", "tokens")
+    __slots__ = ("_peers", "duration", "first", "token", "tokens")
 
     def __init__(self, calls: float, peers: Collection[PredictionErrors] = ()) -> None:
         self._peers = peers
         self.tokens = QuantileSketch(calls, SPREAD_SECONDS)
         self.first = QuantileSketch(calls, SPREAD_SECONDS)
         self.duration = QuantileSketch(calls, SPREAD_SECONDS)
+        self.token = QuantileSketch(calls, SPREAD_SECONDS)
 
     def longer(self, share: float, now: float) -> tuple[float, float]:
         """Return the logarithm of a quantile of the ratio of answer lengths, and the calls behind it.
@@ -63,7 +65,8 @@ class TaskStatistics:
     def add(self, sample: CallSample, call: CallTiming) -> None:
         """Add a finished call."""
         self.calls += 1
-        self.tokens.add(call.tokens, sample.at)
+        if not sample.warm_up:
+            self.tokens.add(call.tokens, sample.at)
         if sample.accepted is None or not sample.drafted or sample.drafted < 0:
             return
         keep = 2 ** (-1 / SPREAD_CALLS)

@@ -57,14 +57,20 @@ class Arrivals:
 
 
 def read_arrivals(
-    file: Path, *, stretch: float = 1.0, most: int | None = None, skip_invalid: bool = False
+    file: Path,
+    *,
+    stretch: float = 1.0,
+    skip: int = 0,
+    most: int | None = None,
+    skip_invalid: bool = False,
 ) -> Arrivals:
     """Read a trace.
 
     Args:
         file: the trace.
         stretch: times are multiplied by it: 2 halves the rate of calls.
-        most: at most this many calls are read, the first ones; None for all.
+        skip: this many calls at the beginning are left out.
+        most: at most this many of the others are read; None for all.
         skip_invalid: whether invalid lines are skipped, not refused.
 
     Raises:
@@ -72,6 +78,7 @@ def read_arrivals(
     """
     calls, skipped = list[Arrival](), list[str]()
     start = last = None
+    left = skip
     for number, text in enumerate(_lines(file), 1):
         if not text.strip() or (number == 1 and _is_header(text)):
             continue
@@ -89,10 +96,16 @@ def read_arrivals(
             skipped.append(str(error))
             continue
         last = found.at
+        if left:
+            left -= 1
+            continue
         start = found.at if start is None else start
         calls.append(found._replace(at=(found.at - start) * stretch))
     if not calls:
-        raise ConfigurationError(f"{file} contains no call with an answer; there is nothing to simulate")
+        after = f" after the first {skip:,}" if skip else ""
+        raise ConfigurationError(
+            f"{file} contains no call with an answer{after}; there is nothing to simulate"
+        )
     return Arrivals(str(file), tuple(calls), tuple(skipped))
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
 from statistics import median
 
 from specclient.routing.simulate.baselines import (
@@ -45,6 +46,9 @@ class Comparison:
         others: round robin and random routes.
         settled: the recovery after each abrupt change that moved the best choice.
         replays: the results of every call, by the selector's name; ``equal`` is that oracle.
+        warm_cost: the dollars of the calls that measured every route before the first call.
+        at_first: the summaries of the first calls by themselves, under the policy and under the oracle that
+            misses the limits in as many of them; None if they were not asked for.
     """
 
     percentile: float
@@ -56,6 +60,8 @@ class Comparison:
     others: tuple[ReplaySummary, ...]
     settled: tuple[ChangeRecovery, ...]
     replays: Mapping[str, ReplayResult]
+    warm_cost: float = 0.0
+    at_first: tuple[ReplaySummary, ReplaySummary] | None = None
 
     @property
     def best_fixed(self) -> ReplaySummary:
@@ -85,12 +91,16 @@ class Comparison:
         return median(known) if known else float("inf"), max(known) if len(known) == len(counts) else None
 
 
-def compare(ground: Scenario, policy: Policy, *, seed: int = 0) -> Comparison:
+def compare(
+    ground: Scenario, policy: Policy, *, seed: int = 0, warm: int = 0, first: int | None = None
+) -> Comparison:
     """Replay a scenario under a policy and all baselines.
 
     Args:
         policy: its limits replace those of calls; all selectors are judged by them.
         seed: of the router's exploration, and of random routes.
+        warm: the calls by which the router measures every route before the first call of the scenario.
+        first: the number of calls from the start that are also compared by themselves; None for none.
 
     Raises:
         ConfigurationError: the policy permits no route, or weighs a criterion that is unknown for one.
@@ -103,42 +113,73 @@ def compare(ground: Scenario, policy: Policy, *, seed: int = 0) -> Comparison:
         replayed = replay_calls(ground, selector, judge)
         return replayed, summarize(replayed, share)
 
-    routed, mine = run(PolicySelector(ground, policy, seed))
+    router = PolicySelector(ground, policy, seed)
+    warm_cost = router.warm_up(warm, routes) if warm else 0.0
+    routed, mine = run(router)
     known, oracle = run(Oracle(judge))
     seen, clairvoyant = run(Clairvoyant(ground, judge))
     fixed = [run(FixedRoute(route)) for route in routes]
     others = [run(RoundRobin(routes)), run(RoundRobin(routes, seed))]
-    alike, equal = _equal(ground, judge, mine.violations, share)
+    tried = _oracles(ground, judge)
+    alike = _equal(tried, routed, share, None)
     runs = [(routed, mine), (known, oracle), (seen, clairvoyant), *fixed, *others]
     return Comparison(
         percentile=share,
         policy=mine,
         oracle=oracle,
-        equal=equal,
+        equal=summarize(alike, share),
         clairvoyant=clairvoyant,
         fixed=tuple(each for _, each in fixed),
         others=tuple(each for _, each in others),
         settled=tuple(find_recoveries(ground, judge, routed)),
         replays={replayed.name: replayed for replayed, _ in runs} | {"equal": alike},
+        warm_cost=warm_cost,
+        at_first=None if first is None else _at_first(tried, routed, share, first),
     )
 
 
+def _oracles(ground: Scenario, judge: GroundTruth) -> Callable[[float], ReplayResult]:
+    """Return a function that replays the oracle at a percentile, each once."""
+
+    @cache
+    def run(percentile: float) -> ReplayResult:
+        return replay_calls(ground, Oracle(judge, percentile), judge)
+
+    return run
+
+
+def _at_first(
+    tried: Callable[[float], ReplayResult], routed: ReplayResult, share: float, first: int
+) -> tuple[ReplaySummary, ReplaySummary]:
+    """Return the summaries of the first calls, under the policy and the oracle that misses as many."""
+    alike = _equal(tried, routed, share, first)
+    return summarize(_part(routed, first), share), summarize(_part(alike, first), share)
+
+
+def _part(played: ReplayResult, first: int | None) -> ReplayResult:
+    return played if first is None else replace(played, steps=played.steps[:first])
+
+
 def _equal(
-    ground: Scenario, judge: GroundTruth, violations: float, share: float
-) -> tuple[ReplayResult, ReplaySummary]:
-    """Return the cheapest oracle, over its percentile, with at most this share of violations."""
+    tried: Callable[[float], ReplayResult], routed: ReplayResult, share: float, first: int | None
+) -> ReplayResult:
+    """Return the cheapest oracle, over its percentile, with at most the policy's share of violations.
 
-    def run(percentile: float) -> tuple[ReplayResult, ReplaySummary]:
-        replayed = replay_calls(ground, Oracle(judge, percentile), judge)
-        return replayed, summarize(replayed, share)
+    Args:
+        first: the number of calls that count, from the start; None for all.
+    """
 
+    def summary(played: ReplayResult) -> ReplaySummary:
+        return summarize(_part(played, first), share)
+
+    allowed = summary(routed).violations
     low, high = 0.5, 0.9999
-    found = run(high)
+    found = tried(high)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        tried = run(middle)
-        if tried[1].violations <= violations:
-            found, high = (tried if tried[1].cost <= found[1].cost else found), middle
+        other = tried(middle)
+        if summary(other).violations <= allowed:
+            found, high = (other if summary(other).cost <= summary(found).cost else found), middle
         else:
             low = middle
     return found

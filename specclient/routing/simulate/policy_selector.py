@@ -12,15 +12,16 @@ from specclient.errors import ConfigurationError, NoRouteError
 from specclient.prices.billing import PriceRates, Quote
 from specclient.routing.choose.constraints import exclusion
 from specclient.routing.choose.exploration import Explorer
+from specclient.routing.choose.policy_tables import PolicyTables
 from specclient.routing.choose.policy_terms import policy_terms
 from specclient.routing.choose.route_options import RouteOption, RouteRequest
-from specclient.routing.choose.score_table import ScoreTable
 from specclient.routing.choose.tariff import Tariff
 from specclient.routing.learn.adaptive_percentile import kept_limits
 from specclient.routing.learn.call_sample import CallSample
 from specclient.routing.learn.estimator import Estimator
 from specclient.routing.learn.route_estimate import representative_length
 from specclient.routing.simulate.baselines import RateLimitWait
+from specclient.routing.simulate.replay import attempt_sample
 from specclient.routing.simulate.scenario import Scenario, SimulatedCall, simulated_call
 from specclient.types.criterion import COST, PromptTask
 from specclient.types.policy import Policy
@@ -29,6 +30,8 @@ __all__ = ["PolicySelector", "permitted_routes", "policy_for_call"]
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 _MILLION = Decimal(1_000_000)
+#: Tokens of a short and of a long prompt, and of the answers of a warm-up, as of ``specclient route warm``.
+_WARM_PROMPTS, _WARM_ANSWER = (20, 2000), 48
 
 
 class PolicySelector:
@@ -48,24 +51,51 @@ class PolicySelector:
         self._estimates = Estimator(priors={}, now=lambda: _START + timedelta(seconds=self._now))
         self._margin = self._estimates.margin(policy)
         self._explorer = Explorer(Random(seed))
+        self._ground = ground
         self._options = tuple(_option(ground, route) for route in ground.routes)
-        self._tables: dict[tuple[Policy, PromptTask, int | None], ScoreTable] = {}
+        self._tables: dict[tuple[Policy, PromptTask, int | None], PolicyTables] = {}
+
+    def warm_up(self, calls: int, routes: Sequence[str]) -> float:
+        """Measure routes as ``specclient route warm`` does, just before the first call; return the dollars.
+
+        Args:
+            calls: of each route; every second one has a long prompt.
+            routes: the routes to measure.
+        """
+        ground, cost = self._ground, 0.0
+        start = ground.calls[0].at if ground.calls else 0.0
+        for number in range(calls):
+            prompt = _WARM_PROMPTS[number % len(_WARM_PROMPTS)]
+            call = SimulatedCall(
+                index=-1 - number,  # no call of the scenario has it
+                at=start,
+                task="chat",
+                prompt_tokens=prompt,
+                completion_tokens=_WARM_ANSWER,
+            )
+            for route in routes:
+                outcome = ground.outcome(call, route, start)
+                sample = attempt_sample(call, route, start, outcome)
+                self.learn(call, replace(sample, task=None, warm_up=True))
+                rates = ground.rates.get(route)
+                if rates is not None and not outcome.failed:
+                    cost += rates.cost(prompt, _WARM_ANSWER)
+        return cost
 
     def order(self, call: SimulatedCall, free: RateLimitWait) -> Sequence[str]:  # noqa: ARG002 - the router does not know rate limits
         """Return the chosen route and its fallbacks."""
         self._now = call.at
         policy = policy_for_call(call, self._policy)
         task: PromptTask = call.task if policy.task == "auto" else policy.task
-        estimates, prompt = self._estimates, call.prompt_tokens
+        prompt, margin = call.prompt_tokens, self._margin
+        request = RouteRequest(task, prompt, self._estimates.length(task, prompt))
         key = policy, task, representative_length(prompt)
-        table = self._tables.get(key)
-        if table is None:
-            table = self._tables[key] = ScoreTable(policy, self._options, task)
-        share = self._margin.percentile
-        table.update(estimates.all_of(table.routes, task, share, prompt), share=share)
+        tables = self._tables.get(key)
+        if tables is None:
+            tables = self._tables[key] = PolicyTables(policy, self._options, task, margin)
         try:
-            decision = table.decide(
-                RouteRequest(task, prompt, estimates.length(task, prompt)), self._explorer
+            decision = tables.current(self._estimates, request).decide(
+                request, self._explorer, late=bool(policy.explore) and margin.mostly_kept
             )
         except NoRouteError:
             return ()
@@ -79,7 +109,7 @@ class PolicySelector:
         """
         self._now = max(self._now, sample.at)
         self._estimates.learn(replace(sample, at=_START.timestamp() + sample.at))
-        limits_kept = kept_limits(sample, policy_for_call(call, self._policy))
+        limits_kept = None if sample.warm_up else kept_limits(sample, policy_for_call(call, self._policy))
         if limits_kept is not None:
             self._margin.add(limits_kept)
 

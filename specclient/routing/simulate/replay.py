@@ -17,7 +17,7 @@ from specclient.routing.simulate.scenario import (
 )
 from specclient.types.criterion import CRITERIA
 
-__all__ = ["REFUSED_S", "ReplayResult", "ReplayedCall", "replay_calls"]
+__all__ = ["REFUSED_S", "ReplayResult", "ReplayedCall", "attempt_sample", "replay_calls"]
 
 #: Seconds until a request over a rate limit is refused; seconds until a failed one is retried on its route.
 REFUSED_S, AGAIN_S = 0.1, 0.5
@@ -181,14 +181,14 @@ class _Replay:
             if wait and not self._selector.patient:
                 refused, now = refused + 1, now + REFUSED_S
                 outcome = SimulatedOutcome(latency_s=REFUSED_S, failed=True)
-                self._feedback.add(call, _sample(call, route, now, outcome))
+                self._feedback.add(call, attempt_sample(call, route, now, outcome, refused=True))
                 continue
             now += wait
             self._quota.take(route, now)
             outcome = self._ground.outcome(call, route, now, sent.count(route))
             sent.append(route)
             now += outcome.latency_s
-            self._feedback.add(call, _sample(call, route, now, outcome))
+            self._feedback.add(call, attempt_sample(call, route, now, outcome))
             if not outcome.failed:
                 return route, now, len(sent) + refused, refused, outcome
             if self._selector.patient:
@@ -216,7 +216,9 @@ def _judged(
     return best.route, more + best.score * short, short <= 0.02 and more <= 0.05 * best.score
 
 
-def _sample(call: SimulatedCall, route: str, at: float, outcome: SimulatedOutcome) -> CallSample:
+def attempt_sample(
+    call: SimulatedCall, route: str, at: float, outcome: SimulatedOutcome, *, refused: bool = False
+) -> CallSample:
     """Return the sample of an attempt, as from the record of a live one."""
     answered = not outcome.failed
     return CallSample(
@@ -224,6 +226,7 @@ def _sample(call: SimulatedCall, route: str, at: float, outcome: SimulatedOutcom
         at=at,
         task=call.task,
         failed=outcome.failed,
+        refused=refused,
         ttft_s=outcome.ttft_s if answered else None,
         latency_s=outcome.latency_s,
         prompt_tokens=call.prompt_tokens if answered else None,

@@ -157,7 +157,7 @@ def _of_row(given: Mapping[str, Any], where: str) -> TraceCall | None:
         at=sample.at - sample.latency_s,
         task=task_of(sample.task, prompt, where),
         prompt_tokens=prompt,
-        completion_tokens=None if row.parent or sample.failed else sample.completion_tokens,
+        completion_tokens=None if row.parent or sample.failed or sample.warm_up else sample.completion_tokens,
         outcomes={row.route: seen},
     )
 

@@ -25,14 +25,28 @@ def test_a_world_is_compared_and_saved_and_replayed(run, tmp_path: Path) -> None
     assert "drawn from their nearest calls in the trace" in out
 
 
+def test_a_part_of_a_trace_is_replayed_after_measuring_every_route(run, tmp_path: Path) -> None:
+    file = tmp_path / "azure.csv"
+    lines = (f"2023-11-16 18:{n // 60:02}:{n % 60:02},{900 + n},{50 + n % 90}\n" for n in range(400))
+    file.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(lines))
+    part = ("route", "simulate", str(file), "--world", "mixed", "--skip-calls", "250", "--stretch", "4")
+    code, out, err = run(*part, "--warm", "2")
+    assert (code, err) == (0, "")
+    assert "150 calls in" in out
+    assert "The calls that measured every route beforehand cost $" in " ".join(out.split())
+    cold = json.loads(run(*part, "--json")[1])
+    assert (cold["warm_cost"], cold["calls"]) == (0, 150)
+
+
 def test_wrong_arguments_are_named(run, tmp_path: Path) -> None:
     (tmp_path / "bad.jsonl").write_text('{"at": 1}\n')
     for arguments, message in (
         ((), "Give a TRACE, --world NAME, or both"),
-        (("--world", "mixed", "--stretch", "2"), "--stretch and --skip-invalid need a TRACE and --world"),
+        (("--world", "mixed", "--stretch", "2"), "--skip-calls and --skip-invalid need a TRACE and --world"),
         (("--world", "flat"), "There is no world 'flat'; the worlds are: mixed."),
         ((str(tmp_path / "bad.jsonl"),), "bad.jsonl:1: prompt_tokens is None"),
         ((str(tmp_path / "bad.jsonl"), "--calls", "200"), "need --world"),
+        ((str(tmp_path / "bad.jsonl"), "--warm", "2"), "--save, --calls and --warm need --world"),
     ):
         code, _, err = run("route", "simulate", *arguments)
         assert code != 0

@@ -174,6 +174,10 @@ def test_a_prompt_too_long_for_a_context_is_routed_elsewhere():
     decision = ask(Policy(), small, large, asked=ASKED._replace(prompt_tokens=1200))
     assert decision.chosen == "x/large"
     assert reasons(decision)["x/small"][1] == "its context has 1100 tokens, and the prompt has about 1200"
+    published = (option("x/small", 1, context=1100, published_context=True), known(1))
+    for prompt, chosen in ((1400, "x/small"), (1500, "x/large")):  # the prompt's tokens are only estimated
+        asked = RouteRequest("chat", prompt, AnswerLength(1, 2, 3), reserved_tokens=900)
+        assert ask(Policy(), published, large, asked=asked).chosen == chosen
 
 
 def test_an_unknown_value_never_wins_against_a_known_one():

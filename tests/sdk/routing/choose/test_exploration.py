@@ -47,3 +47,31 @@ def test_no_route_is_explored_that_cannot_meet_the_limit_or_without_exploration(
     ):
         with pytest.raises(NoRouteError):
             tried()
+
+
+def test_a_burst_does_not_go_to_a_little_known_route_as_a_whole():
+    table = ScoreTable(Policy(minimize="latency", explore=1e-9), OPTIONS[:2], "chat")
+    known = {"ttft_s": 1.0, "token_s": 0.01, "assumed": False}
+    new = RouteEstimate(evidence=2, calls=2, **known | {"ttft_s": 0.5})
+    table.update([new, RouteEstimate(evidence=50, calls=50, **known)])
+    explorer, asked = Explorer(Random(1)), RouteRequest("chat", 100, AnswerLength(1, 10, 20))
+    burst = [table.decide(asked, explorer).chosen for _ in range(20)]
+    assert burst.count("a/m") == 2, "as many as have shown its speed"
+    assert burst[:2] == ["a/m", "a/m"]
+    assert {table.decide(asked).chosen for _ in range(5)} == {"a/m"}, "no call follows these decisions"
+    finished = RouteEstimate(evidence=4, calls=4, **known | {"ttft_s": 0.5})
+    table.update([finished, RouteEstimate(evidence=50, calls=50, **known)])
+    assert [table.decide(asked, explorer).chosen for _ in range(8)].count("a/m") == 4
+
+
+def test_calls_that_never_finish_do_not_keep_a_route_out():
+    table = ScoreTable(Policy(minimize="latency", explore=1e-9), OPTIONS[:2], "chat")
+    known = {"token_s": 0.01, "assumed": False}
+    table.update(
+        [
+            RouteEstimate(evidence=1, calls=1, ttft_s=0.5, **known),
+            RouteEstimate(evidence=50, calls=50, ttft_s=1.0, **known),
+        ]
+    )
+    explorer, asked = Explorer(Random(1)), RouteRequest("chat", 100, AnswerLength(1, 10, 20))
+    assert [table.decide(asked, explorer).chosen for _ in range(100)].count("a/m") in range(3, 10)

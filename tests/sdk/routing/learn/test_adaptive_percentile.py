@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from decimal import Decimal
 from random import Random
 
 import pytest
@@ -13,8 +14,11 @@ from hypothesis import strategies as st
 from specclient.client.core import ClientCore
 from specclient.config import Settings
 from specclient.errors import NoRouteError
+from specclient.prices.billing import PriceRates, Quote
+from specclient.routing.choose.policy_tables import PolicyTables
 from specclient.routing.choose.route_options import RouteOption, RouteRequest
 from specclient.routing.choose.score_table import ScoreTable
+from specclient.routing.choose.tariff import Tariff
 from specclient.routing.learn.adaptive_percentile import AdaptivePercentile, kept_limits
 from specclient.routing.learn.call_sample import CallSample
 from specclient.routing.learn.estimator import Estimator
@@ -201,3 +205,57 @@ def test_a_router_applies_the_policys_adaptive_percentile():
         each = {"id": str(number), "started_at": now, "operation": "chat", "model": "auto", "route": other}
         estimates.observe(Call(**(each | done)))
     assert router.decide(replace(request, policy=policy)).chosen == "mine/small"
+
+
+@given(
+    st.floats(0.5, 0.99), st.lists(st.tuples(st.booleans(), st.floats(1e-6, 10)), min_size=1, max_size=300)
+)
+def test_the_probability_required_of_a_call_stays_between_its_bounds(promised, calls):
+    margin, may = AdaptivePercentile(promised), 1 - promised
+    for kept, cost in calls:
+        required = margin.required(cost)
+        assert max(1 - 3 * may, promised / 2) - 1e-9 <= required <= 1 - 0.35 * may + 1e-9
+        margin.add(kept)
+    assert margin.required(None) == margin.required(0.0) == margin.percentile
+
+
+def test_permitted_misses_go_to_the_calls_that_cost_most():
+    margin = AdaptivePercentile(0.95)
+    for _ in range(300):
+        margin.required(0.001)
+        margin.required(0.02)
+        margin.add(True)
+    cheap, costly = margin.required(0.001), margin.required(0.02)
+    assert cheap > 0.95 > margin.percentile > costly
+    assert costly == pytest.approx(1 - 0.05 * 2**1.5)
+
+
+def test_too_many_misses_make_every_call_stricter():
+    margin = AdaptivePercentile(0.95)
+    usual = [margin.required(1.0), margin.required(1.0)][-1]
+    for _ in range(100):
+        margin.add(False)
+    assert margin.required(1.0) > usual == 0.95
+    assert margin.percentile == 0.95, "no route that meets the policy as written is refused"
+
+
+def test_a_cheap_call_is_served_as_the_policy_says_where_no_route_is_more_certain():
+    now = START.timestamp() + 300
+    estimates = Estimator(priors={}, now=lambda: datetime.fromtimestamp(now, UTC))
+    rng = Random(3)
+    for at in range(300):
+        record_calls(estimates, at, rng.lognormvariate(0.0, 0.3), None)
+
+    def limit(share):
+        estimate = estimates.of("cheap/m", "chat", share, 100)
+        return estimate.limit_factor * estimate.latency_s(50)
+
+    price = Tariff.of(Quote(PriceRates(input=Decimal(1), output=Decimal(1)), "a test"))
+    routes = (RouteOption("cheap/m", "cheap", "m", tariff=price),)
+    policy = Policy(max_latency_s=(limit(0.95) + limit(1 - 0.05 * 2**-1.5)) / 2)
+    margin = AdaptivePercentile(0.95)
+    margin.required(1.0)
+    tables = PolicyTables(policy, routes, "chat", margin)
+    asked = RouteRequest("chat", 100, AnswerLength(50, 50, 50))
+    assert margin.required(150e-6) > 0.95
+    assert tables.current(estimates, asked).decide(asked).chosen == "cheap/m"

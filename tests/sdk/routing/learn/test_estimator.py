@@ -18,10 +18,11 @@ from specclient.ledger.ledger import Ledger
 from specclient.ledger.row import LedgerRow
 from specclient.routing.learn import estimator as module
 from specclient.routing.learn.answer_length import ASSUMED
-from specclient.routing.learn.call_sample import CallSample
+from specclient.routing.learn.call_sample import WARM_UP_TAG, CallSample
 from specclient.routing.learn.estimator import Estimator
 from specclient.routing.learn.ledger_forecast import COMPLETION_TOKENS, WINDOW, LedgerForecast
 from specclient.routing.learn.priors import PRIORS
+from specclient.routing.learn.speed import timing_of
 from specclient.types.policy import Policy
 from specclient.types.route import Candidate, Decision
 from specclient.types.usage import Usage
@@ -341,3 +342,32 @@ def test_the_task_of_a_routed_call_is_learned_from_the_ledger(tmp_path):
     earlier = estimates(history=ledger).stats()
     assert [(row.route, row.task) for row in earlier] == [("x/0", None), ("x/0", "code")]
     ledger.close()
+
+
+def test_calls_that_only_measure_a_route_teach_its_speed_and_no_lengths():
+    made = Estimator(priors={}, now=Clock())
+    measured = {"route": "x/y", "latency_s": 1.5, "ttft_s": 0.5, "prompt_tokens": 20, "completion_tokens": 48}
+    for n in range(5):
+        made.learn(CallSample(at=NOW.timestamp() + n, warm_up=True, **measured))
+    assert made.length(None, 20) == ASSUMED
+    assert made.of("x/y").token_s == about(1 / 48)
+    tagged = call(tags={WARM_UP_TAG: "1"})
+    assert CallSample.of(tagged).warm_up
+    assert CallSample.of_row(LedgerRow.of(tagged)).warm_up
+    assert not CallSample.of(call()).warm_up
+
+
+def test_a_refusal_by_a_rate_limit_is_told_from_other_failures():
+    for status, refused in ((429, True), (503, False)):
+        ended = call(status="error", error="APIStatusError", http_status=status)
+        for sample in (CallSample.of(ended), CallSample.of_row(LedgerRow.of(ended))):
+            assert (sample.failed, sample.refused) == (True, refused)
+
+
+def test_cached_tokens_need_no_prefill():
+    usage = Usage(prompt=10_000, completion=100, cached=9_900)
+    whole = dataclasses.replace(usage, cached=None)
+    for billed, read in ((usage, 100), (whole, 10_000), (dataclasses.replace(usage, cached=10_000), 1)):
+        finished = call(usage=billed, ttft_s=0.5)
+        for sample in (CallSample.of(finished), CallSample.of_row(LedgerRow.of(finished))):
+            assert timing_of(sample).prompt == read

@@ -81,6 +81,14 @@ def test_times_are_stretched_and_calls_are_counted(tmp_path: Path) -> None:
     assert len(read_arrivals(file, most=2).calls) == 2
 
 
+def test_a_part_of_a_trace_begins_with_its_own_first_call(tmp_path: Path) -> None:
+    file = _write(tmp_path, MOONCAKE)
+    assert read_arrivals(file, skip=1, most=1).calls == (Arrival(0, "chat", 7322, 490),)
+    assert [call.at for call in read_arrivals(file, skip=1).calls] == [0, 3]
+    with pytest.raises(ConfigurationError, match="no call with an answer after the first 3"):
+        read_arrivals(file, skip=3)
+
+
 INVALID = {
     "2023-11-16 18:15:46,1": "2: '2023-11-16 18:15:46,1' has 2 cells",
     "yesterday,1,1": "2: 'yesterday,1,1' is not a time and two whole numbers",
