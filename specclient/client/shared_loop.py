@@ -116,9 +116,12 @@ class SharedLoop(threading.Thread):
         with suppress(RuntimeError), asyncio.Runner(loop_factory=lambda: self.loop):
             try:
                 while self._take_when_needed():
+                    moment = None
                     if not self._unfinished and self._released_at - self._called_at < _RECENT_S:
-                        self.loop.call_later(_MOMENT_S, self.loop.stop)
+                        moment = self.loop.call_later(_MOMENT_S, self.loop.stop)
                     self.loop.run_forever()
+                    if moment is not None:
+                        moment.cancel()  # it would stop the loop while it is closed
                     self._release()
                 # Tasks that other threads have just asked for begin, and are cancelled as all others.
                 self.loop.call_soon(self.loop.stop)
@@ -130,8 +133,8 @@ class SharedLoop(threading.Thread):
         """Cancel the remaining tasks, and end the loop and its thread."""
         with self._changed:
             self._stopping = True
+            self.interrupt()  # before the thread closes the loop, which must not be stopped meanwhile
             self._changed.notify_all()
-        self.interrupt()
         self.join()
 
     def sever(self) -> None:

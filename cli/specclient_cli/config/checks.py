@@ -92,11 +92,14 @@ def _checkpoints(settings: Settings) -> Iterator[CheckResult]:
     for name, model in settings.local.models.items():
         extra = model.model_extra or {}
         about, heads, has_command = f"local/{name}", extra.get("heads"), bool(extra.get("command"))
+        is_served = extra.get("engine", "own") != "own"
         named = [("path", model.path)]
         named += [("draft", each) for each in _several(model.draft)]
         named += [("heads", each) for each in _several(heads)]
         for role, where in named:
-            if (role == "path" and where == "demo") or has_command or _is_weights_file(where):
+            if (role == "path" and where == "demo") or has_command:
+                continue
+            if is_served and _is_weights_file(where):  # the server may know more formats of such files
                 continue
             try:
                 folder = local_folder(where)
