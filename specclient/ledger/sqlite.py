@@ -28,6 +28,7 @@ from specclient.ledger.schema import (
 )
 from specclient.ledger.store import LEDGER_HINT, Execute, RowValues, SQLValue
 from specclient.runtime.forks import import_lock
+from specclient.runtime.sqlite_files import create_file, is_busy
 
 __all__ = ["SQLiteStore"]
 
@@ -145,7 +146,7 @@ class SQLiteStore:
                 connection.execute("BEGIN IMMEDIATE").close()
             except BaseException as error:
                 import_lock.release()
-                if not _is_busy(error) or time.monotonic() >= ends:
+                if not is_busy(error) or time.monotonic() >= ends:
                     self.close()
                     raise
             else:
@@ -166,7 +167,7 @@ class SQLiteStore:
     def _connect(self, busy_s: float) -> sqlite3.Connection:
         """Connect; create the file, its folder and the tables if they are missing."""
         if not self._is_uri:
-            _create_file(self.name)
+            create_file(self.name)
         connection = sqlite3.connect(
             self.name, timeout=busy_s, isolation_level=None, check_same_thread=False, uri=self._is_uri
         )
@@ -202,22 +203,6 @@ def _executing(connection: sqlite3.Connection) -> Execute:
         return connection.execute(sql, params).fetchall()
 
     return execute
-
-
-def _is_busy(error: BaseException) -> bool:
-    code = error.sqlite_errorcode if isinstance(error, sqlite3.OperationalError) else 0
-    return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-
-
-def _create_file(path: str) -> None:
-    """Create the file, readable for its owner only; SQLite gives its auxiliary files the same mode."""
-    if os.path.lexists(path):
-        return
-    Path(path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    except FileExistsError:
-        return
 
 
 _inherited: list[sqlite3.Connection | None] = []

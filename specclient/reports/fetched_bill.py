@@ -1,4 +1,4 @@
-"""What a vendor billed, fetched from the vendor's cost API.
+"""Vendors' bills, fetched from their cost APIs.
 
 Sources: OpenAI, "Costs" (``GET /v1/organization/costs``, at most 180 days a page); Anthropic, "Get Cost
 Report" (``GET /v1/organizations/cost_report``, at most 31 days a page). Both need a key of an organization's

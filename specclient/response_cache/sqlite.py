@@ -11,13 +11,13 @@ import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, TypeVar
 
 from specclient.response_cache import tables
 from specclient.response_cache.store import CACHE_HINT, CacheStoreError, NewAnswer, StoreContents
 from specclient.response_cache.tables import ExecuteSQL
 from specclient.runtime.forks import import_lock
+from specclient.runtime.sqlite_files import create_file, is_busy
 from specclient.types.cache_options import CacheLimits
 
 __all__ = ["SQLiteAnswers"]
@@ -128,7 +128,7 @@ class SQLiteAnswers:
                 connection.execute("BEGIN IMMEDIATE").close()
             except BaseException as error:
                 import_lock.release()
-                if not _is_busy(error) or time.monotonic() >= ends:
+                if not is_busy(error) or time.monotonic() >= ends:
                     raise
             else:
                 return connection
@@ -141,7 +141,7 @@ class SQLiteAnswers:
 
     def _connect(self) -> sqlite3.Connection:
         """Connect; create the file, its folder and the tables if they are missing."""
-        _create_file(self.name)
+        create_file(self.name)
         connection = sqlite3.connect(self.name, timeout=0.0, isolation_level=None, check_same_thread=False)
         try:
             connection.execute("PRAGMA synchronous=NORMAL").close()
@@ -199,22 +199,6 @@ def _executing(connection: sqlite3.Connection) -> ExecuteSQL:
         return connection.execute(sql, params).fetchall()
 
     return execute
-
-
-def _is_busy(error: BaseException) -> bool:
-    code = error.sqlite_errorcode if isinstance(error, sqlite3.OperationalError) else 0
-    return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-
-
-def _create_file(path: str) -> None:
-    """Create the file, readable for its owner only; SQLite gives its auxiliary files the same mode."""
-    if os.path.lexists(path):
-        return
-    Path(path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    except FileExistsError:
-        return
 
 
 _inherited: list[sqlite3.Connection | None] = []

@@ -34,7 +34,7 @@ class NewAnswer(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreContents:
-    """What a store holds.
+    """The content of a store.
 
     Attributes:
         entries: the number of answers; ``bytes``: their size.

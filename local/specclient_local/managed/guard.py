@@ -36,7 +36,7 @@ _LOOK_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class GuardTask:
-    """What a guard runs.
+    """The server that a guard runs.
 
     Attributes:
         command, env: of the server.

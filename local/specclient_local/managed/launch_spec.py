@@ -1,4 +1,4 @@
-"""What a supervisor is told about the server that it is to run."""
+"""The description of a server, as its supervisor gets it."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class PageAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """What a server that answers has told.
+    """The facts that a server tells when it answers.
 
     Attributes:
         models: the names of its models.
