@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -28,7 +27,7 @@ from specclient.ledger.schema import (
 )
 from specclient.ledger.store import LEDGER_HINT, Execute, RowValues, SQLValue
 from specclient.runtime.forks import import_lock
-from specclient.runtime.sqlite_files import create_file, is_busy
+from specclient.runtime.sqlite_files import begun, create_file
 
 __all__ = ["SQLiteStore"]
 
@@ -36,7 +35,6 @@ T = TypeVar("T")
 
 #: Seconds that a write waits at most for the locks of other processes.
 BUSY_S = 5.0
-_MAX_PAUSE_S = 0.02
 
 _TYPES: Mapping[ColumnKind, str] = {
     "text": "TEXT",
@@ -136,23 +134,16 @@ class SQLiteStore:
                 import_lock.release()
 
     def _begun(self) -> sqlite3.Connection:
-        """Begin a transaction and return the connection, with ``import_lock`` held, but not while waiting."""
-        ends = time.monotonic() + BUSY_S
-        pause = 0.001
-        while True:
-            import_lock.acquire()
-            try:
-                connection = self._connection = self._connection or self._connect(0.0)
-                connection.execute("BEGIN IMMEDIATE").close()
-            except BaseException as error:
-                import_lock.release()
-                if not is_busy(error) or time.monotonic() >= ends:
-                    self.close()
-                    raise
-            else:
-                return connection
-            time.sleep(pause)
-            pause = min(2 * pause, _MAX_PAUSE_S)
+        try:
+            return begun(self._opened, BUSY_S)
+        except BaseException:
+            self.close()
+            raise
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = self._connect(0.0)
+        return self._connection
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:

@@ -17,7 +17,7 @@ from specclient.response_cache import tables
 from specclient.response_cache.store import CACHE_HINT, CacheStoreError, NewAnswer, StoreContents
 from specclient.response_cache.tables import ExecuteSQL
 from specclient.runtime.forks import import_lock
-from specclient.runtime.sqlite_files import create_file, is_busy
+from specclient.runtime.sqlite_files import begun, create_file
 from specclient.types.cache_options import CacheLimits
 
 __all__ = ["SQLiteAnswers"]
@@ -26,7 +26,6 @@ T = TypeVar("T")
 
 #: Seconds that a write waits at most for the locks of other processes.
 BUSY_S = 1.0
-_PAUSE_S = 0.005
 #: Written into the file's header (``PRAGMA application_id``), to tell it from other programs' databases.
 _APPLICATION_ID = 0x5ECC_AC4E
 
@@ -107,7 +106,7 @@ class SQLiteAnswers:
 
     def _transact(self, work: Callable[[ExecuteSQL], T]) -> T:
         with self._errors("write"):
-            connection = self._begun()
+            connection = begun(self._opened, BUSY_S)
             try:
                 result = work(_executing(connection))
                 connection.execute("COMMIT").close()
@@ -117,22 +116,6 @@ class SQLiteAnswers:
             finally:
                 import_lock.release()
         return result
-
-    def _begun(self) -> sqlite3.Connection:
-        """Begin a transaction and return the connection, with ``import_lock`` held, but not while waiting."""
-        ends = time.monotonic() + BUSY_S
-        while True:
-            import_lock.acquire()
-            try:
-                connection = self._opened()
-                connection.execute("BEGIN IMMEDIATE").close()
-            except BaseException as error:
-                import_lock.release()
-                if not is_busy(error) or time.monotonic() >= ends:
-                    raise
-            else:
-                return connection
-            time.sleep(_PAUSE_S)
 
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:

@@ -1,12 +1,19 @@
-"""SQLite database files: their creation, and the error of a file that is in use."""
+"""SQLite database files: their creation, and the beginning of a transaction on a file that is in use."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
+import time
+from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["create_file", "is_busy"]
+from specclient.runtime.forks import import_lock
+
+__all__ = ["begun", "create_file", "is_busy"]
+
+#: Seconds between two attempts to begin a transaction: the first, and the longest.
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.02
 
 
 def create_file(path: str) -> None:
@@ -24,6 +31,32 @@ def create_file(path: str) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     except FileExistsError:  # by another process
         return
+
+
+def begun(connect: Callable[[], sqlite3.Connection], busy_s: float) -> sqlite3.Connection:
+    """Begin a transaction and return the connection, with ``import_lock`` held, but not while waiting.
+
+    Args:
+        connect: returns the connection, which does not wait for locks itself.
+        busy_s: seconds to wait at most for other connections.
+
+    Raises:
+        sqlite3.Error: the transaction cannot begin; ``import_lock`` is free.
+    """
+    ends, pause_s = time.monotonic() + busy_s, _FIRST_PAUSE_S
+    while True:
+        import_lock.acquire()
+        try:
+            connection = connect()
+            connection.execute("BEGIN IMMEDIATE").close()
+        except BaseException as error:
+            import_lock.release()
+            if not is_busy(error) or time.monotonic() >= ends:
+                raise
+        else:
+            return connection
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
 def is_busy(error: BaseException) -> bool:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from specclient_cli.cache.opened import opened_store
 from specclient_cli.common import render
+from specclient_cli.common.confirmation import confirm
 from specclient_cli.common.state import State, pass_state
 
 
@@ -34,11 +33,7 @@ def command(state: State, /, *, yes: bool) -> None:
             return
         answers = "1 answer" if found == 1 else f"{found:,} answers"
         if not yes:
-            if not sys.stdin.isatty():
-                raise click.UsageError(
-                    f"this would remove {answers}, and stdin is not a terminal to confirm it; add --yes."
-                )
-            click.confirm(f"Remove {answers} from {store.name}?", abort=True)
+            confirm("remove", answers, f"Remove {answers} from {store.name}?")
         removed = store.clear()
         render.print_paragraph(
             f"Removed {'1 answer' if removed == 1 else f'{removed:,} answers'} from {store.name}."

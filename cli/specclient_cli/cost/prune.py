@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import datetime
 
 import click
 
 from specclient_cli.common import render
+from specclient_cli.common.confirmation import confirm
 from specclient_cli.common.state import State, pass_state
 from specclient_cli.cost import report_options
 
@@ -41,11 +41,7 @@ def command(state: State, /, *, before: datetime, yes: bool) -> None:
         return
     calls = "1 call" if found == 1 else f"{found:,} calls"
     if not yes:
-        if not sys.stdin.isatty():
-            raise click.UsageError(
-                f"this would delete {calls}, and stdin is not a terminal to confirm it; add --yes."
-            )
-        click.confirm(f"Permanently delete {calls} from {ledger.location}?", abort=True)
+        confirm("delete", calls, f"Permanently delete {calls} from {ledger.location}?")
     removed = ledger.prune(before)
     render.print_paragraph(
         f"Deleted {'1 call' if removed == 1 else f'{removed:,} calls'} from {ledger.location}."
