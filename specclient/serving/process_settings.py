@@ -123,7 +123,7 @@ class FreedMemory:
     """
 
     #: Bytes of requests, together, after which memory is returned.
-    REQUESTS_BYTES = 2**20
+    REQUESTS_BYTES = 2**18
 
     def __init__(self, returned: Callable[[], None] = return_freed_memory, *, delay_s: float = 10.0) -> None:
         self._returned, self._delay_s = returned, delay_s
@@ -133,14 +133,14 @@ class FreedMemory:
     def note_request(self, size: int) -> None:
         """Note a request of ``size`` bytes, in the event loop that serves it."""
         self._bytes += size
-        if self._bytes < self.REQUESTS_BYTES:
-            return
         loop = asyncio.get_running_loop()
-        if self._waiting is not loop:
-            self._waiting = loop
+        if self._bytes >= self.REQUESTS_BYTES and self._waiting is not loop:
+            self._waiting, self._bytes = loop, 0
             loop.call_later(self._delay_s, self._return)
 
     def _return(self) -> None:
+        """Return the memory, and do so once more if the requests since then may still hold some."""
         assert self._waiting is not None
         self._waiting.run_in_executor(None, self._returned)
-        self._waiting, self._bytes = None, 0
+        self._waiting = None
+        self.note_request(0)

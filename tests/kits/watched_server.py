@@ -10,6 +10,7 @@ Run as a script, it is ``specclient serve`` whose processes collect garbage at S
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import os
@@ -27,11 +28,36 @@ from typing import Any, Self
 _COLLECTED = "TESTS_COLLECTED"
 
 
+class _Allocated(ctypes.Structure):
+    """The figures of mallinfo2(3), in bytes: of heaps, blocks outside of them, and free and used parts."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "used",
+            "free",
+            "top",
+        )
+    )
+
+
 def _collect(_number: int, _frame: FrameType | None) -> None:
-    """Collect garbage, and note it in a file."""
+    """Collect garbage, and note it in a file, with the megabytes that are in use by glibc's figures."""
     gc.collect()
+    libc, used_mb = ctypes.CDLL(None), 0.0
+    with suppress(AttributeError):  # another C library, or one before 2.33
+        libc.mallinfo2.restype = _Allocated
+        figures = libc.mallinfo2()
+        used_mb = (figures.used + figures.hblkhd) / 2**20
     with Path(os.environ[_COLLECTED]).open("a") as file:
-        file.write(f"{os.getpid()}\n")
+        file.write(f"{os.getpid()} {used_mb}\n")
 
 
 if _COLLECTED in os.environ:  # also in workers, which import the module of the program
@@ -165,17 +191,22 @@ class WatchedServer:
 
     def resident_mb(self) -> dict[int, float]:
         """Return the resident memory of each worker after a garbage collection."""
-        self._collected.write_text("")
-        for pid in self.workers:
-            os.kill(pid, signal.SIGUSR1)
-        end = time.monotonic() + 60
-        while {int(pid) for pid in self._collected.read_text().split()} < self.workers:
-            assert time.monotonic() < end, "a worker does not collect garbage"
-            time.sleep(0.01)
+        self.allocated_mb()
         page = os.sysconf("SC_PAGE_SIZE")
         return {
             pid: int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * page / 2**20 for pid in self.workers
         }
+
+    def allocated_mb(self) -> dict[int, float]:
+        """Return the memory that each worker has in use of glibc's allocator, after a garbage collection."""
+        self._collected.write_text("")
+        for pid in self.workers:
+            os.kill(pid, signal.SIGUSR1)
+        end = time.monotonic() + 60
+        while len(lines := self._collected.read_text().splitlines()) < len(self.workers):
+            assert time.monotonic() < end, "a worker does not collect garbage"
+            time.sleep(0.01)
+        return {int(pid): float(used_mb) for pid, used_mb in map(str.split, lines)}
 
     def send(self, request: bytes, *, seconds: float = 60.0, then: bytes = b"") -> tuple[int, bytes]:
         """Send bytes on a new connection; return the status and the body.

@@ -174,12 +174,25 @@ async def test_memory_is_returned_once_after_many_bytes_of_requests() -> None:
             freed.note_request(FreedMemory.REQUESTS_BYTES // 3)
         await asyncio.sleep(0.05)
         assert not returned.is_set(), "too few bytes"
-        for _ in range(3):
-            freed.note_request(FreedMemory.REQUESTS_BYTES)
+        freed.note_request(FreedMemory.REQUESTS_BYTES)
         await returned.wait()
         returned.clear()
         await asyncio.sleep(0.05)
     assert len(calls) == 2
+
+
+@pytest.mark.anyio
+async def test_memory_of_requests_that_come_just_before_a_return_is_returned_later() -> None:
+    calls: list[float] = []
+    loop = asyncio.get_running_loop()
+    freed = FreedMemory(lambda: calls.append(loop.time()), delay_s=0.2)
+    freed.note_request(FreedMemory.REQUESTS_BYTES)
+    await asyncio.sleep(0.1)
+    freed.note_request(FreedMemory.REQUESTS_BYTES)
+    noted = loop.time()
+    await asyncio.sleep(0.6)
+    assert len(calls) == 2
+    assert calls[1] >= noted + 0.2, "such a request may last the whole delay"
 
 
 @pytest.mark.parametrize(("setting", "most"), [("set", (10, 0, 0)), ("unset", (1000, 1000, 1000))])
