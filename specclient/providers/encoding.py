@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import pydantic
+import pydantic_core
 
 from specclient.errors import BadRequestError, ConfigurationError
 from specclient.providers import forms
@@ -217,7 +218,12 @@ def decoded(params: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         BadRequestError: see :func:`json_of`.
     """
-    result: dict[str, Any] = json.loads(json_of(params))
+    encoded = json_of(params)
+    result: dict[str, Any]
+    try:
+        result = pydantic_core.from_json(encoded)  # ten times as fast as the standard library for numbers
+    except ValueError:  # more than 200 levels of nesting
+        result = json.loads(encoded)
     return result
 
 

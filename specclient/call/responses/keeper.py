@@ -161,7 +161,7 @@ class ResponseKeeper:
             earlier = await self._earlier(owner, previous)
         else:
             earlier = await self._objects.all_items(owner, str(conversation))
-        params = await run_on_value(request.params.get("input"), lambda: decoded(request.params))
+        params = await run_on_value(dict(request.params), lambda: decoded(request.params))
         given = params.pop("input", None)
         params = {
             name: value

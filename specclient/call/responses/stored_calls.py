@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Self
 
+from specclient.call.large_values import run_on_value
 from specclient.call.responses.events import replayed_events
 from specclient.call.responses.ids import new_id
 from specclient.call.responses.included import checked_include, with_included
@@ -34,12 +35,22 @@ Method = Callable[["_Call"], Awaitable[Answer]]
 class _Call:
     """One call: its arguments by name, and the owner of the objects that it reads."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, params: dict[str, Any]) -> None:
         self.owner = request.options.owner
         self.ids = request.path_params
+        self.params = params
+
+    @classmethod
+    async def of(cls, request: Request) -> Self:
+        """Return the call that a request makes.
+
+        Raises:
+            BadRequestError: an argument has no JSON form.
+        """
         options = request.options
-        given = {**request.params, **options.query, **options.body}  # pages are requested by the query
-        self.params = decoded({name: value for name, value in given.items() if value is not None})
+        merged = {**request.params, **options.query, **options.body}  # pages are requested by the query
+        given = {name: value for name, value in merged.items() if value is not None}
+        return cls(request, await run_on_value(given, lambda: decoded(given)))
 
     @property
     def response(self) -> str:
@@ -82,11 +93,11 @@ class StoredCalls:
             BadRequestError: an argument is invalid.
             InternalServerError: the database failed.
         """
-        return await self._methods[request.method.name](_Call(request))
+        return await self._methods[request.method.name](await _Call.of(request))
 
     async def events(self, request: Request) -> Iterator[Answer]:
         """Return the events of ``responses.retrieve`` with ``stream=True``; see :meth:`answer`."""
-        call = _Call(request)
+        call = await _Call.of(request)
         checked_include(call.params.get("include", []))
         after = _number(call.params.get("starting_after", -1), "starting_after")
         kept = await self._objects.response(call.owner, call.response)

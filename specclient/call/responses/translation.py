@@ -38,7 +38,7 @@ async def served_request(request: Request) -> Request:
     def translated() -> Request:
         return chat_request_of(replace(request, params=decoded(request.params)))
 
-    return await run_on_value(request.params.get("input"), translated)
+    return await run_on_value(dict(request.params), translated)
 
 
 def result_of(request: Request, decision: Decision, result: CallResult) -> CallResult:

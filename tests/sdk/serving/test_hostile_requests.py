@@ -92,6 +92,10 @@ STALLS: dict[str, tuple[Callable[[], bytes], int]] = {
         ),
         200,
     ),
+    "limits": (
+        lambda: _post_json("/v1/responses", input="x", max_output_tokens=[[1e308, 1e308, 1e308]] * 60_000),
+        400,
+    ),
     "show": (lambda: _post_json("/api/show", x=[1] * 300_000), 200),
     "modalities": (lambda: _post_json(CONTENT, generationConfig={"responseModalities": [[TEXT]]}), 400),
     "gemini": (lambda: _post_json(CONTENT, contents=[{"parts": [{"text": TEXT}]}]), 400),
@@ -259,7 +263,7 @@ def _check_bystanders(report: dict[str, Any], *, gap_ms: float, health_ms: float
 
 
 def _grown_by(server: WatchedServer, before: dict[int, float], allocated: dict[int, float]) -> str:
-    """Return how much each worker has more; what is allocated is kept, and the rest is freed, not returned."""
+    """Return how much more each worker has; memory that is not allocated was freed and not returned."""
     now, used = server.resident_mb(), server.allocated_mb()
     return ", ".join(
         f"{pid}: resident {now[pid] - before[pid]:+.0f} MB, allocated {used[pid] - allocated[pid]:+.0f} MB"
