@@ -102,7 +102,8 @@ def test_calls_go_on_and_their_rows_are_written_once_there_is_room(
     finally:
         status, _, errors = server.end()
     assert status == 0
-    assert errors.count("Calls go on") == 1
+    least = 0 if durability == "batch" else 1  # a batch may be written after there is room
+    assert least <= errors.count("Calls go on") <= 1
 
 
 def test_a_call_that_ends_on_a_full_disk_is_charged_later(
