@@ -275,7 +275,9 @@ def hostile_bodies(draw: Any) -> tuple[str, str, bytes, str]:
         holder[way[-1]], what = draw(_large())
         shown.append(f"{'.'.join(map(str, way))} = {what}")
     encoding = draw(_ENCODINGS)
-    return verb, path, _encoded(_written(body), encoding), f"{verb} {path:.60} {encoding} {'; '.join(shown)}"
+    content = _encoded(_written(body), encoding)
+    changes = "; ".join(shown) or repr(content[:200])
+    return verb, path, content, f"{verb} {path:.60} {encoding} {changes}"
 
 
 _ROWS = every_row()

@@ -197,7 +197,7 @@ def _during(sent: list[_Sent], report: dict[str, Any]) -> list[str]:
     near = [each for each in sent if each.ended > began - 1.0 and each.began < ended]
     stolen_s = near[-1].stolen_s - near[0].stolen_s if near else 0.0
     return [f"{stolen_s:.2f} s of processor time stolen by the host"] + [
-        f"{each.began - began:+.3f} to {each.ended - began:+.3f} s: {each.shown:.200}" for each in near
+        f"{each.began - began:+.3f} to {each.ended - began:+.3f} s: {each.shown:.300}" for each in near
     ]
 
 

@@ -6,7 +6,7 @@ import json
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -22,7 +22,9 @@ from loopback_server import OpenAIServer
 from specclient.config import Settings
 from specclient.ledger.figures import percentile
 from specclient.ledger.ledger import Ledger
+from specclient.ledger.row import LedgerRow
 from specclient.reports.reader import CallFilter, read_reports
+from specclient.serving.dashboard import ledger_data
 from specclient.serving.dashboard.figures import figures
 from specclient.serving.dashboard.page import PAGE
 from specclient.serving.dashboard.spans import DAYS, SPANS
@@ -194,3 +196,29 @@ def test_tokens_per_second_cover_the_last_minute(tmp_path: Path) -> None:
     assert soon["now_tokens_per_s"] == (last.completion_tokens or 0) / 60 > 0
     assert late["now_tokens_per_s"] == 0
     ledger.close()
+
+
+class _CountedLedger(Ledger):
+    """A ledger that counts the rows that are read one by one."""
+
+    read = 0
+
+    def iterate(self, since: datetime | None = None, until: datetime | None = None) -> Iterator[LedgerRow]:
+        for row in super().iterate(since, until):
+            self.read += 1
+            yield row
+
+
+@pytest.mark.parametrize(("calls", "one_by_one"), [(20, True), (21, False)])
+def test_many_calls_are_not_read_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int, one_by_one: bool
+) -> None:
+    monkeypatch.setattr(ledger_data, "LATEST", 20)
+    ledger, now = _CountedLedger(str(tmp_path / "ledger.db")), datetime.now(UTC)
+    for number in range(calls):
+        ledger.submit(build_call(id=f"c{number}", started_at=now - timedelta(hours=3)))
+    ledger.flush()
+    found = figures(ledger, "24h", now)
+    ledger.close()
+    assert found["total"]["calls"] == calls
+    assert (ledger.read > 0) == one_by_one, "streams wait while rows are read"
