@@ -221,7 +221,7 @@ def decoded(params: Mapping[str, Any]) -> dict[str, Any]:
     encoded = json_of(params)
     result: dict[str, Any]
     try:
-        result = pydantic_core.from_json(encoded)  # ten times as fast as the standard library for numbers
+        result = pydantic_core.from_json(encoded)  # 3 to 10 times as fast as json.loads for numbers
     except ValueError:  # more than 200 levels of nesting
         result = json.loads(encoded)
     return result

@@ -47,11 +47,13 @@ class ServedProcess:
             f'[providers.mine]\nbase_url = "{upstream.base_url}"\napi_key = "sk-up"\nmodels = ["m-large"]\n'
             '[prices."mine/*"]\ninput = 2\noutput = 8\n'
         )
+        self._errors = folder / "stderr.txt"
         self.environment = {**os.environ, "PYTHONUNBUFFERED": "1", **environment}
-        self.process = ForkedProgram(
-            [*self.prefix, *COMMAND, "serve", "--port", "0", *arguments],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder, env=self.environment,
-        )  # fmt: skip
+        with self._errors.open("w") as errors:
+            self.process = ForkedProgram(
+                [*self.prefix, *COMMAND, "serve", "--port", "0", *arguments],
+                stdout=subprocess.PIPE, stderr=errors, text=True, cwd=folder, env=self.environment,
+            )  # fmt: skip
         assert self.process.stdout is not None
         self.output = ""
         for line in self.process.stdout:
@@ -60,7 +62,7 @@ class ServedProcess:
                 self.url = found.group(1)
             if line.startswith("    try "):
                 return
-        pytest.fail(f"ended: {self.output} {self.process.communicate()}")
+        pytest.fail(f"ended: {self.output} {self.process.communicate()} {self.errors()}")
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command beside the server."""
@@ -84,9 +86,13 @@ class ServedProcess:
         """Return the process ids of the workers."""
         return worker_ids(self.process.pid)
 
+    def errors(self) -> str:
+        """Return what the server has written to stderr."""
+        return self._errors.read_text()
+
     def end(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
         """Send a signal and wait for the end; return the status, output and errors."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=60)
-        return self.process.returncode, out, err
+        out, _ = self.process.communicate(timeout=60)
+        return self.process.returncode, out, self.errors()

@@ -28,24 +28,14 @@ from typing import Any, Self
 _COLLECTED = "TESTS_COLLECTED"
 
 
-class _Allocated(ctypes.Structure):
-    """The figures of mallinfo2(3), in bytes: of heaps, blocks outside of them, and free and used parts."""
+class _MallocFigures(ctypes.Structure):
+    """The struct of mallinfo2(3), with its names."""
 
-    _fields_ = tuple(
+    _fields_ = [
         (name, ctypes.c_size_t)
-        for name in (
-            "arena",
-            "ordblks",
-            "smblks",
-            "hblks",
-            "hblkhd",
-            "usmblks",
-            "fsmblks",
-            "used",
-            "free",
-            "top",
-        )
-    )
+        for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd",
+                     "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
+    ]  # fmt: skip
 
 
 def _collect(_number: int, _frame: FrameType | None) -> None:
@@ -53,9 +43,9 @@ def _collect(_number: int, _frame: FrameType | None) -> None:
     gc.collect()
     libc, used_mb = ctypes.CDLL(None), 0.0
     with suppress(AttributeError):  # another C library, or one before 2.33
-        libc.mallinfo2.restype = _Allocated
+        libc.mallinfo2.restype = _MallocFigures
         figures = libc.mallinfo2()
-        used_mb = (figures.used + figures.hblkhd) / 2**20
+        used_mb = (figures.uordblks + figures.hblkhd) / 2**20
     with Path(os.environ[_COLLECTED]).open("a") as file:
         file.write(f"{os.getpid()} {used_mb}\n")
 
@@ -191,21 +181,21 @@ class WatchedServer:
 
     def resident_mb(self) -> dict[int, float]:
         """Return the resident memory of each worker after a garbage collection."""
-        self.allocated_mb()
+        self._collected.write_text("")
+        for pid in self.workers:
+            os.kill(pid, signal.SIGUSR1)
+        end = time.monotonic() + 60
+        while self.allocated_mb().keys() < self.workers:
+            assert time.monotonic() < end, "a worker does not collect garbage"
+            time.sleep(0.01)
         page = os.sysconf("SC_PAGE_SIZE")
         return {
             pid: int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * page / 2**20 for pid in self.workers
         }
 
     def allocated_mb(self) -> dict[int, float]:
-        """Return the memory that each worker has in use of glibc's allocator, after a garbage collection."""
-        self._collected.write_text("")
-        for pid in self.workers:
-            os.kill(pid, signal.SIGUSR1)
-        end = time.monotonic() + 60
-        while len(lines := self._collected.read_text().splitlines()) < len(self.workers):
-            assert time.monotonic() < end, "a worker does not collect garbage"
-            time.sleep(0.01)
+        """Return the memory that each worker had in use of glibc's allocator, at the last collection."""
+        lines = self._collected.read_text().splitlines()
         return {int(pid): float(used_mb) for pid, used_mb in map(str.split, lines)}
 
     def send(self, request: bytes, *, seconds: float = 60.0, then: bytes = b"") -> tuple[int, bytes]:
