@@ -15,6 +15,7 @@ from specclient.anthropic_http.content import chat_messages, native_chat_message
 from specclient.anthropic_http.thinking import cleaned_messages
 from specclient.anthropic_http.tools import chat_tools, native_chat_tools
 from specclient.openai_http.errors import bad_request, shown
+from specclient.openai_http.model_names import check_name
 from specclient.openai_http.request import (
     EXTENSION,
     IncomingCall,
@@ -110,6 +111,7 @@ def model_field(model: object) -> str:
         ServingError: 400, it is not the name of a model.
     """
     if isinstance(model, str) and model:
+        check_name(model)
         return model
     raise bad_request(
         "model", f"model is {shown(model)}; it must be the name of a model; GET /v1/models lists the models"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from specclient.prices.service_tiers import LONGEST_TIER
 from specclient.types.chat.chat_completion_chunk import ChoiceDelta
 from specclient.types.chat.chat_completion_message import ChatCompletionMessage
 
@@ -14,9 +15,6 @@ LAST_EVENTS = FAILED_EVENTS | {"response.completed", "response.done", "response.
 #: Fields in which servers show reasoning: DeepSeek, vLLM, SGLang; OpenRouter, Groq.
 _REASONING = ("reasoning_content", "reasoning")
 
-#: Characters of a service tier that are kept.
-_LONGEST_TIER = 64
-
 
 def model_of(answer: Any) -> str | None:
     """Return the model that an answer names; None where it names none, such as audio and files."""
@@ -26,7 +24,7 @@ def model_of(answer: Any) -> str | None:
 def tier_of(answer: Any) -> str | None:
     """Return the service tier that served an answer, as it reports it; None where it reports none."""
     tier = _text_or_none(getattr(answer, "service_tier", None))
-    return None if tier is None else tier[:_LONGEST_TIER]
+    return None if tier is None else tier[:LONGEST_TIER]
 
 
 def id_of(answer: Any) -> str | None:

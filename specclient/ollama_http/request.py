@@ -12,6 +12,7 @@ from typing import Any, Literal
 from specclient.ollama_http.messages import chat_messages, user_content
 from specclient.ollama_http.options import extra_fields, format_params, option_params
 from specclient.openai_http.errors import bad_request, shown
+from specclient.openai_http.model_names import check_name
 from specclient.openai_http.request import (
     EXTENSION,
     FORWARDED_HEADERS,
@@ -110,6 +111,7 @@ def model_field(model: object) -> str:
         ServingError: 400, it is not the name of a model.
     """
     if isinstance(model, str) and model.removesuffix(_LATEST):
+        check_name(model)
         return model.removesuffix(_LATEST)
     raise bad_request(
         "model", f"model is {shown(model)}; it must be the name of a model; GET /api/tags lists the models"

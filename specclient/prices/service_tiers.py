@@ -13,6 +13,7 @@ from typing import Final
 from specclient.types.request import Request
 
 __all__ = [
+    "LONGEST_TIER",
     "dearer_tier",
     "is_reserved",
     "price_context",
@@ -21,6 +22,8 @@ __all__ = [
     "special_tier",
 ]
 
+#: Largest number of characters of a tier that is kept of a request or an answer.
+LONGEST_TIER: Final = 64
 #: The names of the standard tier, or of a choice that is left to the vendor, in lower case.
 _STANDARD: Final = frozenset(
     {"", "auto", "default", "standard", "standard_only", "on_demand", "on-demand", "traffic_type_unspecified"}
@@ -67,7 +70,7 @@ def requested_tier(request: Request) -> str | None:
     body = request.options.body
     for name in ("service_tier", "serviceTier"):
         asked = body.get(name, request.params.get(name))
-        if isinstance(asked, str) and (tier := special_tier(asked)) is not None:
+        if isinstance(asked, str) and (tier := special_tier(asked[:LONGEST_TIER])) is not None:
             return tier
     return "fast" if body.get("speed", request.params.get("speed")) == "fast" else None
 

@@ -23,6 +23,8 @@ Destination = Endpoint | Backend
 _AUTO = "auto"
 #: Names whose place is remembered.
 _MOST_NAMES = 1024
+#: Largest number of characters of a name that is remembered: names come from requests, and are checked later.
+_LONGEST_NAME = 512
 
 
 class DestinationRegistry:
@@ -153,9 +155,10 @@ class DestinationRegistry:
             place = self._bare.place_of(model, self._endpoints.get(self.default))
             if place != self.default and not self.known(place):
                 place = self.default
-            if len(self._bare_places) >= _MOST_NAMES:  # names come from requests
-                self._bare_places.clear()
-            self._bare_places[model] = place
+            if len(model) <= _LONGEST_NAME:
+                if len(self._bare_places) >= _MOST_NAMES:
+                    self._bare_places.clear()
+                self._bare_places[model] = place
         return place
 
     def known(self, name: str) -> bool:
@@ -214,7 +217,7 @@ class DestinationRegistry:
             own = server_endpoint(name, server, os.environ)
         else:
             return found
-        if own is not found:
+        if own is not found and len(model) <= _LONGEST_NAME:
             if len(self._of_models) >= _MOST_NAMES:
                 self._of_models.clear()
             self._of_models[name, model] = own

@@ -9,6 +9,7 @@ from typing import Any
 from specclient.client.async_client import AsyncOpenAI
 from specclient.errors import ConfigurationError, NotFoundError
 from specclient.openai_http.errors import ServingError, bad_request
+from specclient.openai_http.model_names import check_name
 from specclient.providers import Endpoint
 from specclient.routing.destinations import DestinationRegistry
 from specclient.routing.router import AUTO
@@ -17,9 +18,6 @@ from specclient.types.request import Request
 from specclient.types.strategy import Strategy
 
 _log = logging.getLogger("specclient")
-
-#: Maximum characters of the name of a model.
-LONGEST_NAME = 512
 
 
 class ModelCatalogue:
@@ -103,13 +101,7 @@ class ModelCatalogue:
         return not isinstance(self._places.of_model(*self._places.split(model, aliases)), Endpoint)
 
     def _check(self, model: str, param: str, aliases: ModelAliases | None = None) -> None:
-        if (
-            len(model) > LONGEST_NAME or not model.isprintable()
-        ):  # the name appears in logs, the ledger and URLs
-            raise bad_request(
-                param,
-                f"{param} must be the name of a model, with at most {LONGEST_NAME} printable characters",
-            )
+        check_name(model, param)
         is_auto = self._places.resolve(model, aliases) == AUTO
         if self.only and not self._is_listed(model, aliases):
             raise ServingError(

@@ -11,6 +11,8 @@ __all__ = ["ModelAliases"]
 
 #: Names whose model is remembered; names come from requests.
 _MOST = 1024
+#: Largest number of characters of a name that is remembered.
+_LONGEST = 512
 _WILDCARDS = frozenset("*?[")
 _AUTO = "auto"
 
@@ -58,9 +60,10 @@ class ModelAliases:
         known = self._known.get(model)
         if known is None:
             known = self._look_up(model)
-            if len(self._known) >= _MOST:
-                self._known.clear()
-            self._known[model] = known
+            if len(model) <= _LONGEST:
+                if len(self._known) >= _MOST:
+                    self._known.clear()
+                self._known[model] = known
         return known
 
     def exact_target(self, model: str) -> str:

@@ -181,8 +181,12 @@ async def behave(received: Received, wire: Wire) -> None:
     payload = received.json
     if payload.get("stream"):
         return await events(*_stream(payload, chat), headers={"x-request-id": "req-stream"})(received, wire)
+    count = payload.get("n") or 1
+    if not isinstance(count, int) or not 1 <= count <= 128:
+        error = {"message": "n must be 1 to 128", "type": "invalid_request_error", "param": "n", "code": None}
+        return await reply(400, {"error": error})(received, wire)
     body = _frame(payload, chat, chunk=False)
-    body["choices"] = [_whole(index, chat) for index in range(payload.get("n") or 1)]
+    body["choices"] = [_whole(index, chat) for index in range(count)]
     body["usage"] = _usage(payload)
     return await reply(200, body, {"x-request-id": "req-whole"})(received, wire)
 

@@ -13,6 +13,7 @@ from specclient.gemini_http.request import content_call
 from specclient.gemini_http.response import content_body
 from specclient.openai_http.errors import ServingError, bad_request
 from specclient.openai_http.json_body import json_object
+from specclient.openai_http.model_names import check_name
 from specclient.openai_http.request import IncomingCall
 from specclient.providers.encoding import json_of
 from specclient.serving.calls.gate import CallGate
@@ -131,6 +132,7 @@ def _parsed(
     if counts:
         whole = given.get(_WHOLE, given.get("generate_content_request"))
         given = whole if isinstance(whole, dict) else given
+    check_name(named)
     aliases = gate.aliases(exchange)
     model = gate.provider_model(named, PROVIDER, PROVIDER, aliases)
     native = gate.speaks(model, PROVIDER, aliases)

@@ -123,6 +123,28 @@ def test_a_large_request_stalls_no_other_client(server: WatchedServer, name: str
     _check_bystanders(server.report(), gap_ms=STALL_MS, health_ms=STALL_MS)
 
 
+#: Fields whose text was kept after the request: by look-ups of names, and in the cost of the recorded call.
+KEPT = {
+    "anthropic model": ("/v1/messages", "model", {"max_tokens": 2, "messages": [SHORT]}),
+    "chat model": ("/v1/chat/completions", "model", {"messages": [SHORT]}),
+    "ollama model": ("/api/chat", "model", {"messages": [SHORT]}),
+    "service_tier": ("/v1/chat/completions", "service_tier", {"model": "mine/m-large", "messages": [SHORT]}),
+}
+
+
+@pytest.mark.parametrize("name", sorted(KEPT))
+def test_long_texts_are_not_kept_after_their_request(server: WatchedServer, name: str) -> None:
+    path, field, body = KEPT[name]
+    for _ in range(4):  # both workers load what such a request needs
+        server.send(post(path, json.dumps(body | {field: "x" * 2000}).encode()))
+    server.resident_mb()
+    before = sum(server.allocated_mb().values())
+    for number in range(4):
+        server.send(post(path, json.dumps(body | {field: f"{name}{number}" + "x" * 8_000_000}).encode()))
+    server.resident_mb()
+    assert sum(server.allocated_mb().values()) - before < 12, "each text has 8 MB"
+
+
 def test_hostile_requests_harm_nobody(server: WatchedServer) -> None:
     server.report()
     statuses, _ = _bombard(server, 40, seeded=True)
