@@ -43,7 +43,8 @@ def test_speculation_figures_are_written_and_plotted(gpu, tmp_path, capsys):
     policy = figures["policy"]["rows"]
     assert [row["batch"] for row in policy] == [1, 3] * (len(policy) // 2)
     assert policy[0]["acceptance"] == 0.3
-    assert all(1 <= row["tokens_a_round"] <= row["drafted_a_round"] + 1 for row in policy)
+    for row in policy:
+        assert 1 <= row["tokens_a_round"] <= row["drafted_a_round"] + 1 + 1e-9  # quotients of whole numbers
     assert {path.name for path in out.iterdir()} == {
         "gpu.json",
         "gpu_acceptance_70.png",
