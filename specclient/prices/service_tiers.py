@@ -66,7 +66,10 @@ def price_context(vendor: str, tier: str) -> Mapping[str, str]:
 
 
 def requested_tier(request: Request) -> str | None:
-    """Return the service tier that a request asks for, in lower case; None for the standard one."""
+    """Return the service tier that a request asks for, in lower case; None for the standard one.
+
+    It has at most :data:`LONGEST_TIER` characters, because the record of the call keeps it.
+    """
     body = request.options.body
     for name in ("service_tier", "serviceTier"):
         asked = body.get(name, request.params.get(name))

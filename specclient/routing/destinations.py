@@ -23,7 +23,7 @@ Destination = Endpoint | Backend
 _AUTO = "auto"
 #: Names whose place is remembered.
 _MOST_NAMES = 1024
-#: Largest number of characters of a name that is remembered: names come from requests, and are checked later.
+#: Largest number of characters of a name that is remembered, because names come from requests.
 _LONGEST_NAME = 512
 
 
