@@ -110,9 +110,9 @@ def model_field(model: object) -> str:
     Raises:
         ServingError: 400, it is not the name of a model.
     """
-    if isinstance(model, str) and model.removesuffix(_LATEST):
-        check_name(model)
-        return model.removesuffix(_LATEST)
+    if isinstance(model, str) and (name := model.removesuffix(_LATEST)):
+        check_name(name)
+        return name
     raise bad_request(
         "model", f"model is {shown(model)}; it must be the name of a model; GET /api/tags lists the models"
     )

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from specclient.openai_http.errors import bad_request
+from specclient.types.model_aliases import LONGEST_NAME
 
-__all__ = ["LONGEST_NAME", "check_name"]
-
-#: Maximum characters of the name of a model.
-LONGEST_NAME = 512
+__all__ = ["check_name"]
 
 
 def check_name(name: str, param: str = "model") -> None:

@@ -15,16 +15,14 @@ from specclient.providers.endpoint import Endpoint
 from specclient.providers.started_server import server_endpoint
 from specclient.routing.bare_names import BareNames
 from specclient.types.backend import ENTRY_POINT_GROUP, Backend, SupportsServers
-from specclient.types.model_aliases import ModelAliases
+from specclient.types.model_aliases import LONGEST_NAME, ModelAliases
 from specclient.types.request import Request
 
 Destination = Endpoint | Backend
 
 _AUTO = "auto"
-#: Names whose place is remembered.
+#: Names whose place is remembered; names come from requests.
 _MOST_NAMES = 1024
-#: Largest number of characters of a name that is remembered, because names come from requests.
-_LONGEST_NAME = 512
 
 
 class DestinationRegistry:
@@ -155,7 +153,7 @@ class DestinationRegistry:
             place = self._bare.place_of(model, self._endpoints.get(self.default))
             if place != self.default and not self.known(place):
                 place = self.default
-            if len(model) <= _LONGEST_NAME:
+            if len(model) <= LONGEST_NAME:
                 if len(self._bare_places) >= _MOST_NAMES:
                     self._bare_places.clear()
                 self._bare_places[model] = place
@@ -217,7 +215,7 @@ class DestinationRegistry:
             own = server_endpoint(name, server, os.environ)
         else:
             return found
-        if own is not found and len(model) <= _LONGEST_NAME:
+        if own is not found and len(model) <= LONGEST_NAME:
             if len(self._of_models) >= _MOST_NAMES:
                 self._of_models.clear()
             self._of_models[name, model] = own

@@ -14,11 +14,10 @@ from urllib.parse import parse_qsl
 from specclient.client.async_client import AsyncOpenAI
 from specclient.errors import NotFoundError
 from specclient.openai_http.errors import ServingError, bad_request
-from specclient.openai_http.model_names import LONGEST_NAME
 from specclient.routing.destinations import DestinationRegistry
 from specclient.routing.router import AUTO
 from specclient.serving.catalogue import ModelCatalogue
-from specclient.types.model_aliases import ModelAliases
+from specclient.types.model_aliases import LONGEST_NAME, ModelAliases
 from specclient.types.policy import Policy
 from specclient.types.request import Request
 from specclient.types.strategy import Strategy

@@ -7,12 +7,12 @@ from fnmatch import fnmatchcase
 
 from specclient.errors import ConfigurationError
 
-__all__ = ["ModelAliases"]
+__all__ = ["LONGEST_NAME", "ModelAliases"]
 
+#: Maximum characters of the name of a model in a request, and of one that look-ups remember.
+LONGEST_NAME = 512
 #: Names whose model is remembered; names come from requests.
 _MOST = 1024
-#: Largest number of characters of a name that is remembered.
-_LONGEST = 512
 _WILDCARDS = frozenset("*?[")
 _AUTO = "auto"
 
@@ -60,7 +60,7 @@ class ModelAliases:
         known = self._known.get(model)
         if known is None:
             known = self._look_up(model)
-            if len(model) <= _LONGEST:
+            if len(model) <= LONGEST_NAME:
                 if len(self._known) >= _MOST:
                     self._known.clear()
                 self._known[model] = known
