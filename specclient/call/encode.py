@@ -29,7 +29,7 @@ def encode_request(
     if origin is not None and origin.provider == endpoint.name:
         own = request.options.headers
         headers = {**own, **origin.headers} if own else origin.headers
-        request = replace(request, options=replace(request.options, headers=headers))
+        request = replaced(request, options=replaced(request.options, headers=headers))
     else:
         origin = None
     wire = dialect_of(endpoint).encode(

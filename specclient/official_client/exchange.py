@@ -12,7 +12,7 @@ from specclient.errors import APIError, APITimeoutError, OpenAIError
 from specclient.official_client.answer import TransportAnswer, TransportHead, call_headers, upstream_headers
 from specclient.official_client.failures import failure_answer, has_openais_api, is_connection_failure
 from specclient.official_client.outgoing import OutgoingCall
-from specclient.official_client.records import capturing
+from specclient.official_client.records import CallCapture
 from specclient.openai_http.errors import serving_error_of, upstream_limit_headers
 from specclient.openai_http.response import EVENTS, JSON, EventEncoder, upstream_body, whole_body
 from specclient.types.call import Call, MeteredModel
@@ -27,7 +27,7 @@ async def whole(call: OutgoingCall, pipeline: Pipeline) -> TransportAnswer:
         APIConnectionError: there was no response.
     """
     request = call.call.request
-    with capturing(pipeline) as capture:
+    with CallCapture(pipeline) as capture:
         try:
             result = await _within_limit(call, pipeline.execute(request))
             value = result.value
@@ -51,7 +51,7 @@ async def opened(call: OutgoingCall, pipeline: Pipeline) -> AsyncStream[bytes]:
         APIConnectionError: there was no response.
     """
     stream: AsyncStream[Any]
-    with capturing(pipeline) as capture:
+    with CallCapture(pipeline) as capture:
         try:
             if call.is_raw:
                 stream = await pipeline.stream_bytes(call.call.request)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
+from typing import Self
 
 from specclient.call.pipeline import Pipeline
 from specclient.types.call import Call
@@ -43,16 +43,6 @@ def report(call: Call | None, listener: CallListener | None) -> None:
             _log.exception("on_call raised an exception for a finished call")
 
 
-class CallCapture:
-    """The record of a call, also of one that fails.
-
-    Attributes:
-        call: the record; None before the call has ended, and for calls without a model.
-    """
-
-    call: Call | None = None
-
-
 _capture: ContextVar[CallCapture | None] = ContextVar("specclient_call_capture", default=None)
 
 
@@ -62,14 +52,25 @@ def _note(call: Call) -> None:
         capture.call = call
 
 
-@contextmanager
-def capturing(pipeline: Pipeline) -> Iterator[CallCapture]:
-    """Capture the record of the call that is made in the block; of several attempts, that of the last one."""
-    if _note not in pipeline.observers:
-        pipeline.observers.append(_note)
-    capture = CallCapture()
-    token = _capture.set(capture)
-    try:
-        yield capture
-    finally:
-        _capture.reset(token)
+class CallCapture:
+    """A context that captures the record of the call that is made in it, also of one that fails.
+
+    Args:
+        pipeline: makes the call.
+
+    Attributes:
+        call: the record; of several attempts, that of the last one. None before the call has ended, and for
+            calls without a model.
+    """
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.call: Call | None = None
+        if _note not in pipeline.observers:
+            pipeline.observers.append(_note)
+
+    def __enter__(self) -> Self:
+        self._token = _capture.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _capture.reset(self._token)

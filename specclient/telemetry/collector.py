@@ -121,9 +121,9 @@ def extract_speculation(
 
 def _extra_fields(container: Any) -> Mapping[str, Any] | None:
     """Return the fields that OpenAI's objects do not define, where servers put their own."""
-    if isinstance(container, Mapping):
-        return container
     extra: Mapping[str, Any] | None = getattr(container, "__pydantic_extra__", None)  # isinstance is slow
+    if extra is None and isinstance(container, Mapping):
+        return container
     return extra
 
 

@@ -80,10 +80,11 @@ class OpenAIDialect:
         if content is None and files is None and (body or method.verb in ("POST", "PUT", "PATCH")):
             content = json_of(body) if body or method.params else None
         added = {**query, **options.query} if query or options.query else {}
+        headers, counts = _headers(request, endpoint, json_body=files is None and method.verb != "GET")
         return WireRequest(
             method=method.verb,
             url=url_of(endpoint, path, added),
-            headers=_headers(request, endpoint, json_body=files is None and method.verb != "GET"),
+            headers=headers,
             content=content,
             data=data,
             files=files,
@@ -93,7 +94,7 @@ class OpenAIDialect:
             max_retries=options.max_retries,
             follow_redirects=options.follow_redirects,
             deadline_s=options.deadline_s,
-            count_retries=counts_retries(options.headers),
+            count_retries=counts,
         )
 
     def decode(self, method: ApiMethod, reply: WireResponse) -> Any:
@@ -165,18 +166,24 @@ def usage_requested(request: Request) -> bool:
     return isinstance(options, Mapping) and bool(options.get("include_usage"))
 
 
-def _headers(request: Request, endpoint: Endpoint, *, json_body: bool) -> dict[str, str]:
-    """Return the headers of a request; those of a caller's client are made once, as they rarely change."""
+def _headers(request: Request, endpoint: Endpoint, *, json_body: bool) -> tuple[dict[str, str], bool]:
+    """Return the headers of a request, and whether the header with the number of earlier attempts is added.
+
+    Those of a caller's client are made once, as they rarely change.
+    """
     method, options = request.method, request.options
     if options.origin is None or options.headers is not options.origin.headers:
-        return headers_of(endpoint, method, options.headers, json_body=json_body)
+        made = headers_of(endpoint, method, options.headers, json_body=json_body)
+        return made, counts_retries(options.headers)
     prepared, key = options.origin.prepared, (id(endpoint), method.name, json_body)
-    if key not in prepared:
+    found = prepared.get(key)
+    if found is None:
         if len(prepared) >= _MOST_PREPARED:
             prepared.clear()
         made = headers_of(endpoint, method, options.headers, json_body=json_body)
-        prepared[key] = made, endpoint  # which its id then stands for
-    return dict(prepared[key][0])
+        # The endpoint is kept with them, so that its id stands for no other one.
+        found = prepared[key] = made, counts_retries(options.headers), endpoint
+    return dict(found[0]), found[1]
 
 
 def _own_json(request: Request, endpoint: Endpoint, model: str) -> bytes | None:
