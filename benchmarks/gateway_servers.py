@@ -31,6 +31,7 @@ class Running:
         port: its port on the loopback interface.
         models: its names of the upstream's model, by the upstream's base path.
         started_s: seconds from the start of its process to its first response.
+        process: the number of its process.
         headers: headers that its requests need.
         streams: whether it streams the upstream's response.
     """
@@ -39,6 +40,7 @@ class Running:
     port: int
     models: dict[str, str]
     started_s: float
+    process: int
     headers: dict[str, str] = field(default_factory=dict)
     streams: bool = True
 
@@ -58,14 +60,16 @@ def ours(upstream: str, folder: Path, options: Sequence[str] = ()) -> Iterator[R
     tables = (("quick", QUICK), ("thinking", THINKING))
     config.write_text(
         "".join(
-            f'[providers.{name}]\nbase_url = "{upstream}{path}"\napi_key = "sk-1"\n' for name, path in tables
+            f'[providers.{name}]\nbase_url = "{upstream}{path}"\napi_key = "sk-1"\n'
+            'price_provider = "openai"\n'
+            for name, path in tables
         )
     )
     port = free_port()
     command = [sys.executable, "-c", _SERVE, "--config", str(config), "serve", "--port", str(port), *options]
     env = {"SPECCLIENT_SERVER_KEY": KEY, "SPECCLIENT_LEDGER": str(folder / "ledger.sqlite3")}
     with _process(command, env, folder / "ours.log", port, "/health") as started:
-        yield Running("specclient", port, {path: f"{name}/{MODEL}" for name, path in tables}, started)
+        yield Running("specclient", port, {path: f"{name}/{MODEL}" for name, path in tables}, *started)
 
 
 @contextlib.contextmanager
@@ -92,7 +96,7 @@ def litellm(upstream: str, folder: Path, python: Path) -> Iterator[Running]:
     command += ["--port", str(port), "--telemetry", "False"]
     env = {"LITELLM_MODE": "PRODUCTION", "LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     with _process(command, env, folder / "litellm.log", port, "/health/liveliness") as started:
-        yield Running("LiteLLM", port, names, started)
+        yield Running("LiteLLM", port, names, *started)
 
 
 @contextlib.contextmanager
@@ -110,12 +114,14 @@ def portkey(upstream: str, folder: Path, package: Path) -> Iterator[Running]:
     command = ["node", str(package / "build" / "start-server.js"), "--headless", f"--port={port}"]
     headers = {"x-portkey-provider": "openai", "x-portkey-custom-host": upstream + QUICK}
     with _process(command, {"NODE_ENV": "production"}, folder / "portkey.log", port, "/") as started:
-        yield Running("Portkey", port, {QUICK: MODEL}, started, headers, streams=False)
+        yield Running("Portkey", port, {QUICK: MODEL}, *started, headers, streams=False)
 
 
 @contextlib.contextmanager
-def _process(command: list[str], env: dict[str, str], log: Path, port: int, path: str) -> Iterator[float]:
-    """Run a server inside the block; yields the seconds until its first response."""
+def _process(
+    command: list[str], env: dict[str, str], log: Path, port: int, path: str
+) -> Iterator[tuple[float, int]]:
+    """Run a server inside the block; yields the seconds until its first response, and its process."""
     home = log.with_suffix(".home")
     home.mkdir()
     kept = {name: value for name, value in os.environ.items() if re.match(r"PATH$|LANG|LC_|TMPDIR", name)}
@@ -125,7 +131,7 @@ def _process(command: list[str], env: dict[str, str], log: Path, port: int, path
         subprocess.Popen(command, env={**kept, "HOME": str(home), **env}, stdout=out, stderr=out) as process,
     ):
         try:
-            yield _first_response(process, f"http://127.0.0.1:{port}{path}", log) - begun
+            yield _first_response(process, f"http://127.0.0.1:{port}{path}", log) - begun, process.pid
         finally:
             process.terminate()
             try:

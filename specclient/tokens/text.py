@@ -12,6 +12,7 @@ import math
 import os
 import re
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Sized
 from dataclasses import dataclass
 from functools import lru_cache
@@ -148,9 +149,15 @@ def _encoder(model: str) -> tuple[Encode | None, bool]:
     folder = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
     if folder is None:
         folder = os.path.join(tempfile.gettempdir(), "data-gym-cache")  # noqa: PTH118 - for every text
-    if not folder or not os.path.isdir(folder):  # noqa: PTH112 - as above
+    if not folder or not _is_folder(folder, int(time.monotonic())):
         return None, False
     return _load(bare_model_name(model), folder)
+
+
+@lru_cache(maxsize=8)
+def _is_folder(path: str, second: int) -> bool:  # noqa: ARG001 - the answer holds for this second
+    """Return whether there is a folder at a path, which is looked at once a second."""
+    return Path(path).is_dir()
 
 
 @lru_cache(maxsize=256)
