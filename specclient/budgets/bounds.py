@@ -15,6 +15,7 @@ from decimal import ROUND_CEILING
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from specclient.budgets.accounts import CallBound
 from specclient.budgets.answers import (
     LIMITS,
     WITHOUT_ANSWER,
@@ -27,7 +28,6 @@ from specclient.budgets.answers import (
 from specclient.budgets.media import MEDIA_BOUNDS, count_of
 from specclient.budgets.prompts import most_of_prompt, prompt_parts, uncounted_part
 from specclient.budgets.provider_work import provider_work, searching_model, stored_field
-from specclient.budgets.tables import CallBound
 from specclient.prices import vertex
 from specclient.prices.billing import BillingContext, bill
 from specclient.prices.prices import Prices

@@ -20,17 +20,17 @@ from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
-from specclient.budgets.bounds import EngineContext, RouteHistory, bound_of
-from specclient.budgets.messages import announce_thresholds, ledger_failure, refusal_error
-from specclient.budgets.tables import (
+from specclient.budgets.accounts import (
     BudgetAccount,
     BudgetCharge,
     BudgetStatus,
-    BudgetTransaction,
     CallBound,
     ThresholdReached,
     account_at,
 )
+from specclient.budgets.bounds import EngineContext, RouteHistory, bound_of
+from specclient.budgets.messages import announce_thresholds, ledger_failure, refusal_error
+from specclient.budgets.tables import BudgetTransaction
 from specclient.budgets.worker import BudgetTask, BudgetWorker, MemoryDatabase, Transact
 from specclient.errors import LedgerError, OpenAIError
 from specclient.ledger.location import OFF

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from decimal import Decimal
 
-from specclient.budgets.tables import BudgetAccount, BudgetStatus, CallBound, ThresholdReached, resets_at
+from specclient.budgets.accounts import BudgetAccount, BudgetStatus, CallBound, ThresholdReached, resets_at
 from specclient.errors import BudgetExceededError, LedgerError
 from specclient.types.budget import Budget, BudgetNotice
 from specclient.types.usage import NANO

@@ -23,8 +23,8 @@ from gateway_server import Served, upstream_settings
 from postgres_server import PostgresServer
 from slow_proxy import SlowProxy
 
+from specclient.budgets.accounts import BudgetStatus
 from specclient.budgets.budgets import Budgets
-from specclient.budgets.tables import BudgetStatus
 from specclient.ledger.ledger import Ledger
 from specclient.ledger.row import LedgerRow
 from specclient.prices.prices import Prices

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from specclient_local.embedding.layout import is_embedding_checkpoint, read_layout
+from specclient_local.embedding.layout_reader import is_embedding_checkpoint, read_layout
 from specclient_local.model.checkpoint_files import is_gguf, read_json
 from specclient_local.model.config import local_folder, read_config
 

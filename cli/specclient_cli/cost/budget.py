@@ -13,7 +13,7 @@ from specclient_cli.common import options, parameter_types, render
 from specclient_cli.common.state import State, pass_state
 
 if TYPE_CHECKING:
-    from specclient.budgets.tables import BudgetStatus
+    from specclient.budgets.accounts import BudgetStatus
     from specclient.types.budget import Budget
 
 
@@ -85,7 +85,7 @@ def _amount(of: Budget, count: int) -> str | int:
 
 
 def _values(status: BudgetStatus) -> dict[str, Any]:
-    from specclient.budgets.tables import resets_at  # noqa: PLC0415
+    from specclient.budgets.accounts import resets_at  # noqa: PLC0415
 
     account, of = status.account, status.account.budget
     at = resets_at(account)
@@ -138,7 +138,7 @@ def _show(found: Sequence[BudgetStatus]) -> None:
 
 
 def _line(status: BudgetStatus) -> render.TableRow:
-    from specclient.budgets.tables import resets_at  # noqa: PLC0415
+    from specclient.budgets.accounts import resets_at  # noqa: PLC0415
 
     account, of = status.account, status.account.budget
     at = resets_at(account)

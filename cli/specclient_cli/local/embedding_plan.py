@@ -31,7 +31,7 @@ def embedding_named(state: State, name: str) -> ConfiguredEmbedding | None:
     Raises:
         ConfigurationError: the configuration is invalid.
     """
-    from specclient_local.embedding.layout import is_embedding_checkpoint  # noqa: PLC0415 - with the extra alone
+    from specclient_local.embedding.layout_reader import is_embedding_checkpoint  # noqa: PLC0415 - with the extra alone
     from specclient_local.loading.configured_embeddings import (  # noqa: PLC0415
         embedding_for_folder,
         read_configured_embeddings,

@@ -157,7 +157,7 @@ def _route_of(model: str, places: DestinationRegistry) -> str | None:
 
 def _kind_of(folder: Path) -> ModelKind:
     """Return the kind of the model in a checkpoint's folder."""
-    from specclient_local.embedding.layout import is_embedding_checkpoint  # noqa: PLC0415 - only for folders
+    from specclient_local.embedding.layout_reader import is_embedding_checkpoint  # noqa: PLC0415 - only for folders
 
     return EMBEDDING_KIND if is_embedding_checkpoint(folder) else CHAT_KIND
 

@@ -17,7 +17,7 @@ from specclient.types.request import Request
 from specclient.types.request_limits import RequestLimits
 from specclient.types.server_load import ServerLoad
 from specclient_local.api.openai_request.embedding import EmbeddingRequest, parse_embedding, too_large
-from specclient_local.embedding.layout import is_embedding_checkpoint
+from specclient_local.embedding.layout_reader import is_embedding_checkpoint
 from specclient_local.loading.configured_embeddings import (
     ConfiguredEmbedding,
     EmbedderKey,

@@ -10,7 +10,8 @@ from typing import Any
 from specclient.errors import CheckpointError, ConfigurationError
 from specclient.types.backend import BackendModel
 from specclient.types.model_kind import EMBEDDING_KIND
-from specclient_local.embedding.layout import EmbeddingLayout, read_layout
+from specclient_local.embedding.layout import EmbeddingLayout
+from specclient_local.embedding.layout_reader import read_layout
 from specclient_local.loading.embedding_options import EmbeddingOptions
 from specclient_local.model.checkpoint_files import read_json
 

@@ -14,7 +14,8 @@ import torch
 from specclient.errors import CheckpointError, ConfigurationError
 from specclient_local.embedding.batches import batch_tokens
 from specclient_local.embedding.embedder import Embedder
-from specclient_local.embedding.layout import EmbeddingLayout, read_layout
+from specclient_local.embedding.layout import EmbeddingLayout
+from specclient_local.embedding.layout_reader import read_layout
 from specclient_local.embedding.text_encoder import TextEncoder, count_parameters, read_model_config
 from specclient_local.embedding.text_tokens import TextTokenizer
 from specclient_local.loading.embedding_options import EmbeddingOptions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from specclient_local.embedding.layout import read_layout
+from specclient_local.embedding.layout_reader import read_layout
 from specclient_local.embedding.text_tokens import TextTokenizer
 
 from specclient.errors import ContextOverflowError

@@ -13,7 +13,7 @@ import pytest
 
 from specclient import Budget, BudgetExceededError, BudgetNotice, LedgerError
 from specclient.budgets import budgets as module
-from specclient.budgets import tables as book
+from specclient.budgets.accounts import account_at, resets_at
 from specclient.budgets.budgets import Budgets
 from specclient.config import Settings
 from specclient.ledger.ledger import Ledger
@@ -151,8 +151,8 @@ async def test_periods_reset_at_midnight_utc(factory: BudgetFactory, clock: Cloc
     with pytest.raises(BudgetExceededError, match=r"'total'") as caught:
         await reserve(budgets, "c", 2)
     assert caught.value.resets_at is None
-    december = book.account_at(budgets.budgets[1], "", clock())
-    assert book.resets_at(december) == datetime(2027, 1, 1, tzinfo=UTC)
+    december = account_at(budgets.budgets[1], "", clock())
+    assert resets_at(december) == datetime(2027, 1, 1, tzinfo=UTC)
 
 
 async def test_the_hold_of_a_killed_process_is_charged_after_its_lease(

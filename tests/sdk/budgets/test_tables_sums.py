@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specclient import Budget
-from specclient.budgets import tables as book
-from specclient.budgets.tables import BudgetCharge, BudgetTransaction, CallBound
+from specclient.budgets.accounts import BudgetCharge, CallBound, account_at
+from specclient.budgets.tables import BudgetTransaction
 from specclient.budgets.worker import MemoryDatabase
 from specclient.ledger.store import Execute
 
@@ -28,7 +28,7 @@ class Model:
     def __init__(self) -> None:
         day = datetime(2026, 1, 1, tzinfo=UTC)
         budgets = Budget(name="n", usd="1e-7"), Budget(name="t", tokens=150)
-        self.accounts = [book.account_at(each, "", day) for each in budgets]
+        self.accounts = [account_at(each, "", day) for each in budgets]
         self.now, self.spent = 0.0, [0, 0]
         self.open: dict[str, tuple[tuple[int, int], float]] = {}
         self.lapsed: set[str] = set()

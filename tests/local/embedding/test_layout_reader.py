@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from specclient_local.embedding.layout import POOLING_FIELDS, POOLING_MODES, read_layout
+from specclient_local.embedding.layout import POOLING_FIELDS, POOLING_MODES
+from specclient_local.embedding.layout_reader import read_layout
 from specclient_local.loading.embedding_loader import load_embedder
 from specclient_local.loading.embedding_options import EmbeddingOptions
 
