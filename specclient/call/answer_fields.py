@@ -7,6 +7,7 @@ from typing import Any
 from specclient.prices.service_tiers import LONGEST_TIER
 from specclient.types.chat.chat_completion_chunk import ChoiceDelta
 from specclient.types.chat.chat_completion_message import ChatCompletionMessage
+from specclient.types.model_aliases import LONGEST_NAME
 
 #: Types of the events that fail a response, and of all that end its stream.
 FAILED_EVENTS = frozenset({"response.failed", "error"})
@@ -17,8 +18,12 @@ _REASONING = ("reasoning_content", "reasoning")
 
 
 def model_of(answer: Any) -> str | None:
-    """Return the model that an answer names; None where it names none, such as audio and files."""
-    return _text_or_none(getattr(answer, "model", None))
+    """Return the model that an answer names; None where it names none, such as audio and files.
+
+    Records of calls keep it, so a longer name than a request may have is cut.
+    """
+    model = _text_or_none(getattr(answer, "model", None))
+    return None if model is None else model[:LONGEST_NAME]
 
 
 def tier_of(answer: Any) -> str | None:

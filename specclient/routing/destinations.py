@@ -192,7 +192,7 @@ class DestinationRegistry:
             point = self._entry_points().get(name)
             if point is None:
                 raise NotFoundError(f"unknown provider {name!r}; known: {', '.join(self.names())}")
-            self._backends[name] = self._make(point)
+            return self._backends.setdefault(name, self._make(point))  # the first of threads that make it
         return self._backends[name]
 
     def of_model(self, name: str, model: str) -> Destination:

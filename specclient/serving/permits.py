@@ -118,9 +118,9 @@ class ServerPermit:
         allowed = self._allowed.get(key)
         if allowed is None:
             allowed = self._allows(provider, model)
-            if len(self._allowed) >= _MOST:  # names come from requests
-                self._allowed.clear()
             if len(model) <= LONGEST_NAME:
+                if len(self._allowed) >= _MOST:  # names come from requests
+                    self._allowed.clear()
                 self._allowed[key] = allowed
         if not allowed:
             raise _unknown(f"{provider}/{model}")

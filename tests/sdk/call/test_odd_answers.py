@@ -10,6 +10,7 @@ import pytest
 from loopback_server import OpenAIServer, events, reply
 
 from specclient import APIError, APIResponseValidationError, OpenAI, Policy
+from specclient.types.model_aliases import LONGEST_NAME
 
 ASK: Any = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 #: Values that no table can have as a key, and others.
@@ -127,6 +128,19 @@ def test_a_model_or_id_that_is_no_text_is_not_recorded(
     stream = client.chat.completions.create(**ASK, stream=True)
     assert len(list(stream)) == 3
     assert stream.meta.served_model is None
+
+
+def test_the_record_keeps_the_beginning_of_a_long_models_name(
+    client: OpenAI, openai_server: OpenAIServer
+) -> None:
+    name = "m" * (LONGEST_NAME + 1)
+    chunks = [chunk.replace(b'"model": "m"', b'"model": "%b"' % name.encode()) for chunk in _chunks(0)]
+    openai_server.script(reply(200, {**_answer(0), "model": name}), events(*chunks))
+    answer = client.chat.completions.create(**ASK)
+    assert (answer.model, answer.meta.served_model) == (name, name[:-1])
+    stream = client.chat.completions.create(**ASK, stream=True)
+    assert {chunk.model for chunk in stream} == {name}
+    assert stream.meta.served_model == name[:-1]
 
 
 @pytest.mark.parametrize("kind", [{"a": 1}, [], 7, None], ids=repr)

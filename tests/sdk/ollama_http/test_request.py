@@ -8,6 +8,7 @@ import pytest
 
 from specclient.ollama_http.request import model_field, ollama_call
 from specclient.openai_http.errors import ServingError
+from specclient.types.model_aliases import LONGEST_NAME
 
 USER: Any = [{"role": "user", "content": "x"}]
 
@@ -26,6 +27,12 @@ def test_streams_are_the_default_and_ask_for_usage():
 @pytest.mark.parametrize(("given", "name"), [("demo:latest", "demo"), ("demo", "demo"), ("a/b:8b", "a/b:8b")])
 def test_the_default_tag_of_a_name_is_dropped(given, name):
     assert model_field(given) == name
+
+
+def test_the_length_of_a_name_is_checked_without_the_default_tag():
+    assert model_field("m" * LONGEST_NAME + ":latest") == "m" * LONGEST_NAME
+    with pytest.raises(ServingError, match=f"at most {LONGEST_NAME} printable characters"):
+        model_field("m" * (LONGEST_NAME + 1) + ":latest")
 
 
 def test_options_become_parameters_extra_fields_or_nothing():

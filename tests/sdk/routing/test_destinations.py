@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import EntryPoint
+
 import httpx
 import openai
 import pytest
@@ -14,6 +18,7 @@ from specclient.errors import ConfigurationError, NotFoundError
 from specclient.providers.configuration import endpoints
 from specclient.providers.endpoint import Endpoint
 from specclient.routing.destinations import DestinationRegistry
+from specclient.types.backend import Backend
 from specclient.types.model_aliases import ModelAliases
 
 MESSAGES = [{"role": "user", "content": "hello"}]
@@ -124,3 +129,18 @@ def test_a_provider_of_several_vendors_has_an_endpoint_for_each_dialect() -> Non
     assert places.of_model("openai", "gpt-4.1") is places.get("openai")
     with pytest.raises(NotFoundError, match="Vertex AI's models of google and anthropic are served"):
         places.of_model("vertex", "meta/llama")
+
+
+def test_threads_that_need_an_engine_at_once_get_the_same_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = DestinationRegistry(Settings(), {}, "openai")
+    together, make = threading.Barrier(4), DestinationRegistry._make
+
+    def made_at_once(self: DestinationRegistry, point: EntryPoint) -> Backend:
+        together.wait(10)
+        return make(self, point)
+
+    monkeypatch.setattr(DestinationRegistry, "_make", made_at_once)
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(registry.get, ["local"] * 4))
+    assert len(set(map(id, found))) == 1
+    assert registry.get("local") is found[0]
