@@ -18,7 +18,6 @@ The steps of a call, in order:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack
 
 from specclient.call import unmetered
@@ -31,7 +30,7 @@ from specclient.errors import ConfigurationError
 from specclient.http_transport.http import Transport
 from specclient.prices.prices import Prices
 from specclient.routing.router import AUTO, Router
-from specclient.runtime.forks import import_lock
+from specclient.runtime.made_once import made_once
 from specclient.types.call import Call
 from specclient.types.model import Model
 from specclient.types.request import Request
@@ -160,19 +159,17 @@ class Pipeline(RecordedCalls):
     def _is_answered_here(self, request: Request) -> bool:
         return request.method.name in STORED_METHODS and is_answered_here(request, self.destinations)
 
-    @cached_property
+    @made_once
     def _keeper(self) -> ResponseKeeper:
         """Keeps responses; imported with the first one."""
-        with import_lock:
-            from specclient.call.responses.keeper import ResponseKeeper  # noqa: PLC0415
+        from specclient.call.responses.keeper import ResponseKeeper  # noqa: PLC0415
 
         return ResponseKeeper(lambda: self.router, self._stored_source)
 
-    @cached_property
+    @made_once
     def _stored(self) -> StoredAnswers:
         """Answers calls to what is stored here; imported with the first one."""
-        with import_lock:
-            from specclient.call.responses.stored_answers import StoredAnswers  # noqa: PLC0415
+        from specclient.call.responses.stored_answers import StoredAnswers  # noqa: PLC0415
 
         return StoredAnswers(self._stored_source)
 
@@ -185,19 +182,17 @@ class Pipeline(RecordedCalls):
         is_named = request.policy is None and not self.router.names_auto(request)
         return not is_named and self.router.kind(request) == AUTO
 
-    @cached_property
+    @made_once
     def _failover(self) -> FailoverExecutor:
         """Executes routed calls; imported with the first one."""
-        with import_lock:
-            from specclient.call.failover.executor import FailoverExecutor  # noqa: PLC0415
+        from specclient.call.failover.executor import FailoverExecutor  # noqa: PLC0415
 
         return FailoverExecutor(self, self._failover_state(), clock=self._clock)
 
-    @cached_property
+    @made_once
     def _cached(self) -> CachedCalls:
         """Serves calls with the response cache; imported with the first one."""
-        with import_lock:
-            from specclient.call.cached.calls import CachedCalls  # noqa: PLC0415
+        from specclient.call.cached.calls import CachedCalls  # noqa: PLC0415
 
         if self._cache_source is None:
             raise ConfigurationError("this pipeline has no response cache; leave cache= out")
@@ -217,7 +212,7 @@ class Pipeline(RecordedCalls):
             return await self._strategies.stream(request, subcall)
         return await self.send_stream(request, subcall)
 
-    @cached_property
+    @made_once
     def _strategies(self) -> StrategyExecutor:
         """Executes strategies; imported with the first request that has one."""
         from specclient.call.strategies.cost_benefit import PredictionHistory  # noqa: PLC0415

@@ -86,7 +86,7 @@ class ClientCore:
             budgets=self.shared.budgets,
             warm=self.shared.prepared,
             on_routed_call=self.shared.poll_loads,
-            failover_state=self.shared.failover_state,
+            failover_state=lambda: self.shared.failover_state,
             stored=lambda: self.shared.stored,
             cache=lambda: self.shared.cache,
             cache_default=CacheOptions() if self.settings.cache.enabled else None,

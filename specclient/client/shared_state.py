@@ -7,7 +7,6 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from datetime import datetime
-from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from specclient.routing.learn.prompt_scale import PromptTokenScale
 from specclient.routing.router import Router
 from specclient.runtime.event_loop import run_in_thread
 from specclient.runtime.forks import import_lock, register_fork_reset
+from specclient.runtime.made_once import made_once
 from specclient.runtime.time_limit import TimeLimit
 from specclient.types.backend import Backend
 from specclient.types.call import Call
@@ -74,7 +74,6 @@ class SharedState:
         self._accounts: OrderedDict[int, str] = OrderedDict()
         self._numbers = count()
         self._lock = threading.Lock()
-        self._failover_state: FailoverState | None = None
         register_fork_reset(self)
 
     def reset_after_fork(self) -> None:
@@ -99,39 +98,35 @@ class SharedState:
                 self._accounts.popitem(last=False)
             return mark
 
-    @cached_property
+    @made_once
     def ledger(self) -> Ledger:
         """The record of every call."""
         from specclient.ledger.ledger import Ledger  # noqa: PLC0415 - with the first call
 
         return Ledger(self.settings.ledger, durability=self.settings.ledger_durability)
 
-    @cached_property
+    @made_once
     def stored(self) -> ObjectStore | None:
         """The stored responses and conversations of local models; None if nothing is stored."""
-        with import_lock:
-            from specclient.stored.store import ObjectStore  # noqa: PLC0415 - with the first response
+        from specclient.stored.store import ObjectStore  # noqa: PLC0415 - with the first response
 
         return ObjectStore.of(self.settings.ledger, self.settings.stored.limits())
 
-    @cached_property
+    @made_once
     def cache(self) -> tuple[ResponseCache, Flights]:
         """The response cache, and its calls in flight; imported by the first call that uses it."""
-        with self._lock, import_lock:
-            from specclient.call.cached.flights import Flights  # noqa: PLC0415
-            from specclient.response_cache.cache import ResponseCache  # noqa: PLC0415
+        from specclient.call.cached.flights import Flights  # noqa: PLC0415
+        from specclient.response_cache.cache import ResponseCache  # noqa: PLC0415
 
-            if (made := self.__dict__.get("cache")) is None:
-                table = self.settings.cache
-                cache = ResponseCache(
-                    table.store,
-                    table.limits(),
-                    shared=table.shared,
-                    random=table.random,
-                    across_processes=table.across_processes,
-                )
-                made = self.__dict__["cache"] = cache, Flights()
-            return made
+        table = self.settings.cache
+        cache = ResponseCache(
+            table.store,
+            table.limits(),
+            shared=table.shared,
+            random=table.random,
+            across_processes=table.across_processes,
+        )
+        return cache, Flights()
 
     def open_ledger(self) -> None:
         """Import the ledger and let SIGTERM write its pending rows.
@@ -141,37 +136,35 @@ class SharedState:
         """
         self.ledger.prepare()
 
-    @cached_property
+    @made_once
     def budgets(self) -> Budgets | None:
         """Checks and counts calls by the budgets; None without budgets, and then not imported."""
         return self.ensure_budgets() if self._budgets else None
 
     def ensure_budgets(self) -> Budgets:
         """Return :attr:`budgets`, made even if no budget is configured."""
-        if (budgets := self.__dict__.get("budgets")) is None:
+        with import_lock:
             from specclient.budgets.budgets import Budgets  # noqa: PLC0415 - as above
 
-            budgets = Budgets(self._budgets, self.prices, self.estimates, self.ledger)
-            self.__dict__["budgets"] = budgets
+            budgets: Budgets | None = self.__dict__.get("budgets")
+            if budgets is None:
+                budgets = Budgets(self._budgets, self.prices, self.estimates, self.ledger)
+                self.__dict__["budgets"] = budgets
         return budgets
 
-    @cached_property
+    @made_once
     def polls(self) -> LoadPoller:
         """Reads the load of destinations; imported by the first routed call."""
-        with import_lock:
-            from specclient.routing.load_poller import LoadPoller  # noqa: PLC0415
+        from specclient.routing.load_poller import LoadPoller  # noqa: PLC0415
 
         return LoadPoller(self.estimates)
 
+    @made_once
     def failover_state(self) -> FailoverState:
-        """Return the state that routed calls share: hedge delays and sessions. The first one imports it."""
-        with self._lock:
-            if self._failover_state is None:
-                with import_lock:
-                    from specclient.call.failover.executor import FailoverState  # noqa: PLC0415
+        """The state that routed calls share: hedge delays and sessions. The first one imports it."""
+        from specclient.call.failover.executor import FailoverState  # noqa: PLC0415
 
-                self._failover_state = FailoverState(self.prices)
-            return self._failover_state
+        return FailoverState(self.prices)
 
     def poll_loads(self, router: Router, transport: Transport) -> None:
         """Start reading the loads of a router's candidates, where their last readings are old."""
