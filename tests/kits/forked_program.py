@@ -31,6 +31,7 @@ PROGRAM = "specclient_cli.main"
 COMMAND = (sys.executable, "-m", PROGRAM)
 #: Options of the interpreter with which programs may be started.
 STRICT = ("-W", "error")
+DEVELOPMENT = ("-X", "dev", *STRICT)
 _CLIENT = (
     "specclient_cli.batch", "specclient_cli.chat", "specclient_cli.complete", "specclient_cli.cost.group",
     "specclient_cli.cost.report", "specclient_cli.demo", "specclient_cli.local.group",
@@ -55,7 +56,7 @@ class _Command(NamedTuple):
     """A program for Python to run.
 
     Attributes:
-        options: of the interpreter: none, or :data:`STRICT`.
+        options: of the interpreter: none, :data:`STRICT` or :data:`DEVELOPMENT`.
         flag: ``-m``, ``-c``, or nothing for a file.
         name: the module, the program's text, or the file.
         arguments: of the program.
@@ -81,7 +82,7 @@ class _Command(NamedTuple):
         if rest[0] != sys.executable:
             return None
         rest = rest[1:]
-        options = STRICT if rest[:2] == STRICT else ()
+        options = next((each for each in (STRICT, DEVELOPMENT) if rest[: len(each)] == each), ())
         rest = rest[len(options) :]
         if rest[:1] in (("-m",), ("-c",)):
             return cls(options, rest[0], rest[1], rest[2:])

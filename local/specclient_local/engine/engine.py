@@ -182,9 +182,14 @@ class Engine:
             RateLimitError: ``max_waiting`` requests wait already.
             EngineError: the engine failed or was closed.
         """
-        generation: Generation | None = None
-        for piece in self.stream(prompt, **params):
-            generation = piece.generation
+        self._worker.check_outside_sink("stream() or generate()")
+        events: queue.SimpleQueue[AnswerEvent] = queue.SimpleQueue()
+        number = self.add(prompt, _only_last(events.put), **params)
+        self._worker.start()
+        try:
+            generation = piece_or_raise(events.get()).generation
+        finally:
+            self.cancel(number)
         assert generation is not None
         return generation
 
@@ -210,7 +215,7 @@ class Engine:
         answers: dict[int, Generation] = {}
 
         def sink(i: int) -> EventSink:
-            return lambda event: events.put((i, event))
+            return _only_last(lambda event: events.put((i, event)))
 
         begun = 0
         try:
@@ -223,9 +228,9 @@ class Engine:
                 self._worker.start()
                 i, event = events.get()
                 generation = piece_or_raise(event).generation
-                if generation is not None:
-                    answers[i] = generation
-                    del numbers[i]
+                assert generation is not None
+                answers[i] = generation
+                del numbers[i]
         finally:
             for number in numbers.values():
                 self.cancel(number)
@@ -348,6 +353,16 @@ class Engine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _only_last(sink: EventSink) -> EventSink:
+    """Pass on only the event that ends a request; waking the reader for each piece delays the next round."""
+
+    def deliver(event: AnswerEvent) -> None:
+        if not isinstance(event, Piece) or event.generation is not None:
+            sink(event)
+
+    return deliver
 
 
 def _post(loop: asyncio.AbstractEventLoop, events: asyncio.Queue[AnswerEvent], event: AnswerEvent) -> None:
