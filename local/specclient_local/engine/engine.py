@@ -21,6 +21,7 @@ from specclient_local.engine.answer import (
     Generation,
     Piece,
     Scored,
+    only_last,
     piece_or_raise,
 )
 from specclient_local.engine.request_builder import RequestBuilder
@@ -182,16 +183,7 @@ class Engine:
             RateLimitError: ``max_waiting`` requests wait already.
             EngineError: the engine failed or was closed.
         """
-        self._worker.check_outside_sink("stream() or generate()")
-        events: queue.SimpleQueue[AnswerEvent] = queue.SimpleQueue()
-        number = self.add(prompt, _only_last(events.put), **params)
-        self._worker.start()
-        try:
-            generation = piece_or_raise(events.get()).generation
-        finally:
-            self.cancel(number)
-        assert generation is not None
-        return generation
+        return self.generate_many(prompt, 1, **params)[0]
 
     def generate_many(self, prompt: Prompt, n: int, **params: Unpack[Parameters]) -> list[Generation]:
         """Generate ``n`` answers to a prompt, as many at a time as slots allow; the prompt is prefilled once.
@@ -209,13 +201,13 @@ class Engine:
             BadRequestError, ContextOverflowError, RateLimitError, EngineError: see :meth:`generate`.
         """
         check("n", n, "an integer of at least 1", integer(1))
-        self._worker.check_outside_sink("generate_many()")
+        self._worker.check_outside_sink("generate() or generate_many()")
         events: queue.SimpleQueue[tuple[int, AnswerEvent]] = queue.SimpleQueue()
         seed, numbers = params.get("seed"), dict[int, int]()  # of open requests, by answer
         answers: dict[int, Generation] = {}
 
         def sink(i: int) -> EventSink:
-            return _only_last(lambda event: events.put((i, event)))
+            return only_last(lambda event: events.put((i, event)))
 
         begun = 0
         try:
@@ -258,7 +250,7 @@ class Engine:
 
         Closing the iterator early cancels the request. Arguments and errors are those of :meth:`generate`.
         """
-        self._worker.check_outside_sink("stream() or generate()")
+        self._worker.check_outside_sink("stream()")
         events: queue.SimpleQueue[AnswerEvent] = queue.SimpleQueue()
         number = self.add(prompt, events.put, **params)
         self._worker.start()
@@ -353,16 +345,6 @@ class Engine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _only_last(sink: EventSink) -> EventSink:
-    """Pass on only the event that ends a request; waking the reader for each piece delays the next round."""
-
-    def deliver(event: AnswerEvent) -> None:
-        if not isinstance(event, Piece) or event.generation is not None:
-            sink(event)
-
-    return deliver
 
 
 def _post(loop: asyncio.AbstractEventLoop, events: asyncio.Queue[AnswerEvent], event: AnswerEvent) -> None:

@@ -18,6 +18,7 @@ from specclient_local.drafting.round_costs import RoundCosts
 from specclient_local.drafting.vocabulary_match import METHOD_DESCRIPTIONS, ForeignDraft, match_vocabularies
 from specclient_local.loading.drafter_set import DrafterSet, build_drafters
 from specclient_local.loading.free_memory import free_memory
+from specclient_local.loading.known_costs import keep_costs, known_costs, load_key
 from specclient_local.loading.memory_plan import memory_plans
 from specclient_local.loading.model_loader import (
     ModelPlacement,
@@ -85,6 +86,7 @@ def load_engine(
         foreign = {
             i: _foreign_draft(path, tokenizer, target, drafts[i], options) for i, path in enumerate(paths)
         }
+        key = load_key(target, (folder, *paths, *heads), options, threads)
         drafters = build_drafters(
             target,
             drafts,
@@ -94,7 +96,9 @@ def load_engine(
             share=options.prefix_cache,
             heads=heads,
             foreign={i: draft for i, draft in foreign.items() if draft is not None},
+            known=known_costs(key),
         )
+        keep_costs(key, drafters.costs)
         speculator = _speculator(target, drafters, options)
     methods, limits = speculator.methods, limits or RequestLimits()
     requests = SequenceBuilder(tokenizer, target.config, context, drafters.default, methods, limits)

@@ -167,6 +167,7 @@ def test_the_largest_small_grammars_need_a_quarter_of_a_stack(form):
         import sys, threading
         sys.path[:0] = {sys.path!r}
         import json
+        from bisect import bisect_left
         from hostile_grammars import *
         from llguidance import LLTokenizer, TokenizerWrapper
         from specclient_local.model.grammar_worker import GrammarError, LongestMatchVocabulary, begin_parser
@@ -184,7 +185,8 @@ def test_the_largest_small_grammars_need_a_quarter_of_a_stack(form):
         }}
         kind, make = makers[{form!r}]
         limits = RequestLimits(grammar_nesting=10**6, grammar_chain=10**6)
-        n = max(n for n in range(1, 400) if check_grammar(kind, make(n), limits).small)
+        sizes = range(1, 400)
+        n = sizes[bisect_left(sizes, True, key=lambda n: not check_grammar(kind, make(n), limits).small) - 1]
         vocabulary = LongestMatchVocabulary([*(bytes([i]) for i in range(256)), b""], [])
         tokenizer = LLTokenizer(TokenizerWrapper(vocabulary))
 

@@ -59,8 +59,8 @@ def far_server() -> Iterator[str]:
 def begin(tmp_path: Path) -> Begin:
     """Start a program with warnings as errors and piped output; with ``url``, it begins with ``HEAD``.
 
-    It is a fork of an interpreter that has imported the package, unless it is to be ``fresh``. Without ``dev``
-    it is a fresh one without Python's development mode.
+    It is a fork of an interpreter that has imported the package, unless it is to be ``fresh``. Without
+    ``dev`` it is a fresh one without Python's development mode.
     """
 
     def start(code: str, url: str = "", *, dev: bool = True, fresh: bool = False) -> subprocess.Popen[str]:
