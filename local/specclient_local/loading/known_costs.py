@@ -1,8 +1,7 @@
 """Costs of rounds that an earlier load of the same models has measured in this process.
 
-Measuring them takes four fifths of the time in which a small pair is loaded. They depend on the models'
-shapes, the options and the kernels, so a process that loads a pair again, such as a notebook, does not measure
-again.
+Measuring takes four fifths of the time in which a small pair is loaded. The costs depend on the models'
+shapes, the options and the kernels, so a process that loads a pair again need not repeat it.
 """
 
 from __future__ import annotations
