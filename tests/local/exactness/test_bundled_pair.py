@@ -197,10 +197,12 @@ def test_a_block_accepts_no_fewer_tokens_of_the_bundled_pair(pair, prompts):
     lengths = {}
     for rule in VERIFICATIONS:
         steps = accepted = 0
-        for i, prompt in enumerate(prompts[:24]):
-            sampled = {"temperature": 1.0, "seed": i, "draft_length": 6, "verification": rule}
-            counts = pair.generate(prompt, max_tokens=48, **sampled).speculation
-            steps, accepted = steps + counts.steps, accepted + counts.accepted
+        sampled = {"max_tokens": 48, "temperature": 1.0, "draft_length": 6, "verification": rule}
+        with ThreadPoolExecutor(pair.slots) as threads:
+            answers = threads.map(lambda i: pair.generate(prompts[i], seed=i, **sampled), range(24))  # noqa: B023
+            for answer in answers:
+                steps += answer.speculation.steps
+                accepted += answer.speculation.accepted
         lengths[rule] = 1 + accepted / steps
     print(f"mean accepted length: {lengths}")
     assert lengths["block"] > lengths["token"]
