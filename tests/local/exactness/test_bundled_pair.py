@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from functools import cache
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -157,19 +157,36 @@ def continuations(pair, prompt):
     return first, p, [after([*prompt, token]) for token in first]
 
 
-def begin_answer(pair, prompt, params):
-    """Return the first two tokens of an answer, and the number of accepted drafts in their rounds.
+def begin_answers(engine, prompt, **params):
+    """Return the first two tokens of an answer for each seed, and the accepted drafts of their rounds.
 
-    The rest of the answer is cancelled, and not computed.
+    The rest of the answers is cancelled, and not computed. The engine's thread must not run.
     """
-    tokens, accepted = [], 0
-    with closing(pair.stream(prompt, **params)) as pieces:
-        for piece in pieces:
-            tokens += piece.token_ids
-            accepted += sum(piece.drafted)
+    seeds, begun = iter(range(SAMPLES)), []
+
+    def add(seed):
+        tokens, accepted = [], []
+
+        def sink(event):
+            if isinstance(event, BaseException):
+                begun.append(event)
+                return
+            tokens.extend(event.token_ids)
+            accepted.extend(event.drafted)
             if len(tokens) >= 2:
-                break
-    return tokens[:2], accepted
+                engine.cancel(number)
+                begun.append((tokens[:2], sum(accepted)))
+                following = next(seeds, None)
+                if following is not None:
+                    add(following)
+
+        number = engine.add(prompt, sink, seed=seed, **params)
+
+    for seed in islice(seeds, engine.slots):
+        add(seed)
+    while engine.step():
+        pass
+    return begun
 
 
 @pytest.mark.parametrize("rule", VERIFICATIONS)
@@ -179,12 +196,13 @@ def test_sampled_tokens_of_the_bundled_pair_follow_the_targets_distribution(pair
     first, p, after = continuations(pair, prompt)
     total = 0
     given = {"max_tokens": 5, "draft_length": 4, "verification": rule, **SAMPLED}
-    with ThreadPoolExecutor(pair.slots) as threads:
-        begun = threads.map(lambda seed: begin_answer(pair, prompt, given | {"seed": seed}), range(SAMPLES))
-        for (one, other), accepted in begun:
-            row = first.index(one)
-            counts[row, after[row][0].index(other)] += 1
-            total += accepted
+    with Engine.load(BUNDLED / "target", BUNDLED / "draft", threads=1) as engine:
+        begun = begin_answers(engine, prompt, **given)
+    assert len(begun) == SAMPLES
+    for (one, other), accepted in begun:
+        row = first.index(one)
+        counts[row, after[row][0].index(other)] += 1
+        total += accepted
     expected = p[:, None] * np.stack([each for _, each in after])
     found = chi_square_p(counts, expected)
     print(f"chi-square of the bundled pair by {rule}: p = {found:.3f}, {total} drafted tokens accepted")
