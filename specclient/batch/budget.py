@@ -7,6 +7,7 @@ from decimal import Decimal
 from specclient import tokens
 from specclient.client.core import ClientCore
 from specclient.errors import BudgetExceededError, ConfigurationError, OpenAIError
+from specclient.prices.service_tiers import requested_tier
 from specclient.providers.endpoint import Endpoint
 from specclient.routing.learn.ledger_forecast import COMPLETION_TOKENS
 from specclient.routing.router import AUTO
@@ -68,7 +69,9 @@ class BatchBudget:
             longest = 0
         prompt = tokens.count_prompt(request, model).tokens
         prices = self._core.shared.prices
-        cost = prices.predict(prompt, longest, provider, model, price_provider=listed)
+        cost = prices.predict(
+            prompt, longest, provider, model, price_provider=listed, tier=requested_tier(request)
+        )
         if cost is None:
             route = f"{provider}/{model}"
             raise ConfigurationError(

@@ -128,6 +128,9 @@ class CallTotals:
         cached_calls: rows of calls that the response cache answered. They are ``calls``, but used no tokens
             and cost nothing. ``saved_nano``: nano-dollars that their answers cost when they were made;
             ``cache_saved``: the same in dollars, None without such a row.
+        prompt_cached_calls: rows with tokens that had a cache price at the provider. ``prompt_cache_nano``:
+            nano-dollars that these prices saved, less what writing cost more; ``prompt_cache_saved``: the
+            same in dollars, None without such a row.
         latency_us: microseconds of the rows of status ``ok``; ``latencies``: their numbers by class, see
             :data:`EDGES_S`; ``latency_p50_s``, ``latency_p95_s``, ``latency_p99_s``: their percentiles.
         engine_us: microseconds of the local engine.
@@ -199,6 +202,12 @@ class CallTotals:
     cache_saved = Computed[Decimal | None](
         lambda totals: Decimal(totals.saved_nano).scaleb(-9) if totals.cached_calls else None,
         text=ReportText("cache saved", "dollars", 10.5, 4),
+    )
+    prompt_cached_calls = Sum("prompt_cache_nano", of=lambda nano: nano is not None, since=6, exported=False)
+    prompt_cache_nano = Sum("prompt_cache_nano", since=6, exported=False)
+    prompt_cache_saved = Computed[Decimal | None](
+        lambda totals: Decimal(totals.prompt_cache_nano).scaleb(-9) if totals.prompt_cached_calls else None,
+        text=ReportText("prompt cache saved", "dollars", 10.6, 5),
     )
     cost = Computed(
         lambda totals: Decimal(totals.cost_nano).scaleb(-9),

@@ -138,6 +138,7 @@ def bill(usage: Usage, quote: Quote, context: BillingContext) -> Cost:
     """
     rates, source, estimated = quote.rates, quote.source, quote.estimated
     by_kind: dict[str, Decimal] = {}
+    cache_saved: Decimal | None = None
     if rates.input is not None:
         problem = _missing_count(usage, rates)
         if problem:
@@ -148,6 +149,7 @@ def bill(usage: Usage, quote: Quote, context: BillingContext) -> Cost:
             by_kind, assumed = _token_costs(usage, rates, context)
             source += note
             estimated = estimated or assumed or unsure
+            cache_saved = _cache_saved(usage, rates)
         else:
             by_kind["input"] = _token_cost(rates.input, usage.prompt or 0)
             by_kind["output"] = _token_cost(rates.output or _ZERO, usage.completion or 0)
@@ -166,7 +168,7 @@ def bill(usage: Usage, quote: Quote, context: BillingContext) -> Cost:
     total = _ZERO
     for dollars in by_kind.values():
         total = EXACT.add(total, dollars)
-    return Cost(total=total, by_kind=by_kind, source=source, estimated=estimated)
+    return Cost(total=total, by_kind=by_kind, source=source, estimated=estimated, cache_saved=cache_saved)
 
 
 def total_of(prompt: int, completion: int, rates: PriceRates, seconds: float | None) -> Decimal | None:
@@ -246,6 +248,32 @@ def _token_costs(usage: Usage, rates: PriceRates, context: BillingContext) -> tu
             completion -= count
     by_kind["output"] = _token_cost(output, completion)
     return by_kind, assumed
+
+
+def _cache_saved(usage: Usage, rates: PriceRates) -> Decimal | None:
+    """Return the dollars by which the prompt cache changed the cost; see :class:`Cost`.
+
+    Args:
+        usage: each token in one kind, as for :func:`_token_costs`.
+    """
+    text = rates.input or _ZERO
+    written, written_1h = usage.cache_write or 0, usage.cache_write_1h or 0
+    if rates.cache_write_1h is not None:
+        written -= written_1h
+    kinds = (
+        (rates.cached_input, text, usage.cached),
+        (rates.cache_write, text, written),
+        (rates.cache_write_1h, text, written_1h),
+        (rates.cached_audio_input, _first(rates.audio_input, text), usage.cached_audio),
+        (rates.cached_image_input, _first(rates.image_input, text), usage.cached_image),
+    )
+    known = [(EXACT.subtract(full, rate), count) for rate, full, count in kinds if rate is not None and count]
+    if not known:
+        return None
+    saved = _ZERO
+    for difference, count in known:
+        saved = EXACT.add(saved, _token_cost(difference, count))
+    return saved
 
 
 def _with_cached_media(usage: Usage, rates: PriceRates) -> tuple[Usage, bool]:

@@ -21,7 +21,13 @@ from specclient.prices import vertex
 from specclient.prices.billing import BillingContext, PriceRates, Quote, bill
 from specclient.prices.cache import ModelPrice, find_price
 from specclient.prices.price_tables import PriceTables
-from specclient.prices.service_tiers import is_reserved, price_context, priced_tier, special_tier
+from specclient.prices.service_tiers import (
+    is_reserved,
+    price_context,
+    priced_tier,
+    special_tier,
+    tier_name,
+)
 from specclient.runtime.forks import import_lock
 from specclient.types.usage import Cost, Usage
 
@@ -145,10 +151,12 @@ class Prices:
             The cost. ``total`` is None if the price, or a token count that it needs, is unknown; ``source``
             says which. The first call of each model without a price is logged as a warning. Never raises.
         """
+        tier = tier_name(usage.traffic, requested_tier)
         for charge in usage.charges:
             if price_provider is not None and _CHARGE_FIELDS.get(price_provider) == charge.field:
                 source = f"reported by the provider: usage.{charge.field}"
-                return Cost(total=charge.dollars, by_kind={"reported": charge.dollars}, source=source)
+                by_kind = {"reported": charge.dollars}
+                return Cost(total=charge.dollars, by_kind=by_kind, source=source, tier=tier)
         traffic = usage.traffic or requested_tier
         quote = self.quote(
             provider,
@@ -161,11 +169,12 @@ class Prices:
         )
         if quote is None:
             source = _unpriced(f"{provider}/{model}", price_provider, traffic)
-            return Cost(source=source, estimated=usage.estimated)
+            return Cost(source=source, estimated=usage.estimated, tier=tier)
         if usage.traffic is None and requested_tier is not None:
             note = f"the answer names no service tier, so the requested {requested_tier!r} is assumed"
             quote = replace(quote, source=f"{quote.source}; {note}", estimated=True)
-        return bill(usage, quote, BillingContext(engine_s, latency_s, rejected_billed))
+        cost = bill(usage, quote, BillingContext(engine_s, latency_s, rejected_billed))
+        return cost if tier is None else replace(cost, tier=tier)
 
     def predict(
         self,
@@ -177,14 +186,16 @@ class Prices:
         price_provider: str | None = None,
         engine_s: float | None = None,
         latency_s: float | None = None,
+        tier: str | None = None,
     ) -> Decimal | None:
         """Return the dollars a call of this size would cost now, None if unknown. Logs nothing.
 
         Args:
+            tier: the service tier, None for the standard one.
             engine_s, latency_s: predicted seconds of engine time and of the call. For other arguments, see
                 :meth:`price`.
         """
-        quote = self.quote(provider, model, price_provider=price_provider, prompt=prompt_tokens)
+        quote = self.quote(provider, model, price_provider=price_provider, prompt=prompt_tokens, traffic=tier)
         if quote is None:
             return None
         usage = Usage(prompt=prompt_tokens, completion=completion_tokens)

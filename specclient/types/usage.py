@@ -127,12 +127,18 @@ class Cost:
             vendor reports. They sum to ``total``.
         source: the source of the price, in words.
         estimated: whether the price or the token counts are our estimate.
+        tier: the service tier of the price, in lower case: the one that the answer names, else the requested
+            one; ``standard`` for any name of the standard tier, None if neither names one.
+        cache_saved: the dollars that the provider's prompt cache saved: what its tokens would have cost
+            without it, less their cost. Negative if writing cost more; None if no tokens had a cache price.
     """
 
     total: Decimal | None = None
     by_kind: Mapping[str, Decimal] = field(default_factory=dict)
     source: str = "unpriced"
     estimated: bool = False
+    tier: str | None = None
+    cache_saved: Decimal | None = None
 
     @property
     def nano(self) -> int | None:

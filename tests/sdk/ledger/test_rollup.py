@@ -55,7 +55,13 @@ def calls(draw, build, number):
         speculation=draw(
             st.none() | st.builds(Speculation, st.sampled_from([None, "draft"]), maybe, maybe, maybe)
         ),
-        cost=Cost(None if nano is None else nano / NANO, {}, "somewhere", estimated=draw(st.booleans())),
+        cost=Cost(
+            None if nano is None else nano / NANO,
+            {},
+            "somewhere",
+            estimated=draw(st.booleans()),
+            cache_saved=draw(st.none() | st.integers(-(10**14), 10**14).map(lambda nano: nano / NANO)),
+        ),
         attempts=draw(st.integers(0, 3)),
         ttft_s=draw(seconds(10)),
         latency_s=draw(seconds(600)) or 0.0,
@@ -117,6 +123,8 @@ def summed(rows):
         "passes": total("steps", passes),
         "cached_calls": sum(row.cached for row in rows),
         "saved_nano": total("saved_nano"),
+        "prompt_cached_calls": sum(row.prompt_cache_nano is not None for row in rows),
+        "prompt_cache_nano": total("prompt_cache_nano"),
         "cost_nano": total("cost_nano"),
         "estimated": sum(
             row.cost_nano is not None and (row.cost_estimated or row.usage_estimated) for row in rows
