@@ -23,11 +23,11 @@ from specclient.prices.cache import ModelPrice, find_price
 from specclient.prices.price_tables import PriceTables
 from specclient.prices.service_tiers import (
     is_reserved,
-    price_context,
     priced_tier,
     special_tier,
     tier_name,
 )
+from specclient.prices.tier_rates import TierRates, tier_rates
 from specclient.runtime.forks import import_lock
 from specclient.types.usage import Cost, Usage
 
@@ -257,11 +257,14 @@ class Prices:
             if found is None:
                 continue
             tier = None if price_provider in (*vertex.IDS, _AWS) else priced_tier(found.vendor, traffic)
-            rates = found.rates(at, prompt) if tier is None else _tier_rates(found, name, tier, at, prompt)
+            found_rates = (
+                TierRates(found.rates(at, prompt))
+                if tier is None
+                else tier_rates(found, price_provider, name, tier, at=at, prompt=prompt)
+            )
+            rates = found_rates.rates
             if rates is not None:
-                source = f"{found.catalogue}: {found.vendor}/{found.model} on {at.date()}"
-                if tier is not None:
-                    source += f", service tier {tier}"
+                source = f"{found.catalogue}: {found.vendor}/{found.model} on {at.date()}{found_rates.note}"
                 if price_provider in vertex.IDS:
                     return _on_vertex(Quote(rates, source), price_provider, name, traffic)
                 if price_provider == _AWS and special_tier(traffic) is not None:
@@ -294,22 +297,6 @@ class Prices:
         if self._assumed:
             source += " (assumed; set device_cost_per_hour under [local] in specclient.toml)"
         return Quote(self._engine, source, estimated=self._assumed)
-
-
-def _tier_rates(found: ModelPrice, name: str, tier: str, at: datetime, prompt: int) -> PriceRates | None:
-    """Return the listed rates of a service tier; None if the catalogue lists none at the date.
-
-    Args:
-        found: the price of the standard tier.
-        name: the model's name at its vendor.
-    """
-    with import_lock:
-        from specclient.prices.catalogue import find_model, variant_rates  # noqa: PLC0415 - loads the catalogue
-
-        listed = find_model(found.vendor, name)
-        if listed is None or not listed.own:  # another vendor's list has that vendor's tiers
-            return None
-        return variant_rates(listed.model, at, prompt, price_context(found.vendor, tier))
 
 
 def _unpriced(route: str, price_provider: str | None, traffic: str | None) -> str:

@@ -67,7 +67,7 @@ def calls(draw, build, number):
         latency_s=draw(seconds(600)) or 0.0,
         engine_s=draw(seconds(60)),
         parent=draw(st.sampled_from([None, "p"])),
-        purpose=draw(st.sampled_from(["call", "retry", "draft"])),
+        purpose=draw(st.sampled_from(["call", "retry", "draft", "batch"])),
         strategy=draw(st.sampled_from([None, "remote"])),
         pair=draw(st.sampled_from([None, "a+b"])),
         counts=draw(st.dictionaries(st.sampled_from([each.name for each in COUNTED]), counts)),
@@ -96,7 +96,7 @@ def summed(rows):
     """Compute the figures of ``rollup`` from rows, as simply as possible."""
     drafts = [row for row in rows if row.accepted is not None and row.drafted is not None]
     passes = [row for row in rows if row.accepted is not None and row.steps]
-    ok = [row for row in rows if row.status == "ok"]
+    ok = [row for row in rows if row.status == "ok" and row.purpose != "batch"]
     unknown = [row for row in rows if row.cost_nano is None]
     took = [(row, to_microseconds(row.latency_s if row.engine_s is None else row.engine_s)) for row in rows]
     timed = [(row, span) for row, span in took if row.completion_tokens and span]
