@@ -35,7 +35,7 @@ from specclient.types.route import Decision
 from specclient.types.usage import Cost, Usage
 from specclient.types.wire import WireResponse
 
-__all__ = ["BATCH_TAG", "BatchOutput", "parse_output", "record_of"]
+__all__ = ["BATCH_TAG", "BatchOutput", "decoded_answer", "parse_output", "record_of"]
 
 #: The tag that names the job, or the file that its lines were read from.
 BATCH_TAG: Final = "batch"
@@ -129,7 +129,7 @@ def record_of(
     """
     body, route = line.body, _route_of(line, endpoint)
     created = _time_of(body) or at or datetime.now(UTC)
-    answer = None if body is None else _decoded(body, endpoint)
+    answer = None if body is None else decoded_answer(body, endpoint)
     served, usage = None if answer is None else model_of(answer), Usage()
     cost = Cost(_ZERO, {}, "not billed: the line has no answer")
     if body is not None:
@@ -178,7 +178,7 @@ def _method_of(body: Mapping[str, Any] | None) -> ApiMethod:
     return CHAT if body is None else _METHODS.get(str(body.get("object")), CHAT)
 
 
-def _decoded(body: Mapping[str, Any], endpoint: Endpoint) -> Any:
+def decoded_answer(body: Mapping[str, Any], endpoint: Endpoint) -> Any:
     """Return an answer as its API method has it; None if it cannot be read."""
     try:
         return dialect_of(endpoint).decode(_method_of(body), WireResponse(200, {}, to_json(body)))
