@@ -159,7 +159,7 @@ def total_usage(usages: Sequence[Usage]) -> Usage:
     sum over those that report it, and unknown where none does. The kind of traffic is kept if all share it.
     """
     prompt, completion = _sum([u.prompt for u in usages]), _sum([u.completion for u in usages])
-    not_details = ("prompt", "completion", "estimated", "charges", "traffic")
+    not_details = ("prompt", "completion", "estimated", "charges", "traffic", "units")
     details = [each.name for each in fields(Usage) if each.name not in not_details]
     sums = {
         name: _sum([value for u in usages if (value := getattr(u, name)) is not None]) for name in details
@@ -170,6 +170,7 @@ def total_usage(usages: Sequence[Usage]) -> Usage:
         completion=completion,
         estimated=any(u.estimated for u in usages),
         traffic=kinds.pop() if len(kinds) == 1 else None,
+        units=tuple(unit for u in usages for unit in u.units),
         **sums,
     )
 

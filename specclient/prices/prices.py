@@ -20,6 +20,7 @@ from specclient.config import ANY_VENDOR, Settings
 from specclient.prices import vertex
 from specclient.prices.billing import BillingContext, PriceRates, Quote, bill
 from specclient.prices.cache import ModelPrice, find_price
+from specclient.prices.media_prices import media_quote
 from specclient.prices.price_tables import PriceTables
 from specclient.prices.service_tiers import (
     is_reserved,
@@ -255,6 +256,9 @@ class Prices:
         for name in names:
             found = self._catalogue_price(price_provider, name)
             if found is None:
+                media = media_quote(price_provider, name) if special_tier(traffic) is None else None
+                if media is not None:
+                    return media
                 continue
             tier = None if price_provider in (*vertex.IDS, _AWS) else priced_tier(found.vendor, traffic)
             found_rates = (
