@@ -214,9 +214,11 @@ def _kinds(rates: PriceRates, context: BillingContext) -> tuple[list[str], list[
     """Return the names of the kinds of prompt and of completion tokens that are billed apart.
 
     Audio and image tokens read from a cache are in two kinds if the response does not state which were
-    cached, and count as cached; if neither kind has a rate, this makes no difference.
+    cached, and count as cached; without a rate of cached tokens, as audio and images.
     """
-    prompt, completion = ["cached", "cache_write"], ["reasoning"]
+    has_media = rates.audio_input is not None or rates.image_input is not None
+    prompt = ["cache_write"] if has_media and rates.cached_input is None else ["cached", "cache_write"]
+    completion = ["reasoning"]
     if context.rejected_billed is not False:
         completion.append("rejected_prediction")
     for kind in ("audio", "image"):
