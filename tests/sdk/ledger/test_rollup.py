@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -328,3 +329,29 @@ def test_a_batch_of_many_hours_is_written_in_one_transaction(ledger, make_call):
     assert sum(sums.calls for sums in ledger.rollup(by=["hour"])) == 30
     assert len(ledger.rollup(by=["hour"])) == 30
     assert [s.group for s in ledger.rollup(by=["month"])] == [("2026-01",), ("2026-02",)]
+
+
+def test_costs_are_added_up_by_hour_and_tags(ledger, make_call):
+    for number, (minutes, tags, dollars) in enumerate(
+        [
+            (5, {"a": "1"}, 1),
+            (50, {"a": "1"}, 2),
+            (65, {"a": "1"}, 4),
+            (5, {"a": "2", "b": "x"}, 8),
+            (5, {}, 16),
+        ]
+    ):
+        at = BEGIN + timedelta(minutes=minutes)
+        ledger.submit(make_call(f"t{number}", started_at=at, tags=tags, cost=Cost(Decimal(dollars))))
+    ledger.submit(make_call("unpriced", started_at=BEGIN, tags={"a": "1"}))
+    hour = timedelta(hours=1)
+    found = sorted(
+        (at, sorted(tags.items()), nano // 10**9)
+        for at, tags, nano in ledger.tag_costs(BEGIN, BEGIN + 2 * hour)
+    )
+    assert found == [
+        (BEGIN, [("a", "1")], 3),
+        (BEGIN, [("a", "2"), ("b", "x")], 8),
+        (BEGIN + hour, [("a", "1")], 4),
+    ]
+    assert [nano for *_, nano in ledger.tag_costs(BEGIN + hour, BEGIN + 2 * hour)] == [4 * 10**9]
