@@ -105,13 +105,14 @@ class TritonOps:
 
     def __init__(self) -> None:
         from specclient_local.model.cuda_graphs import (  # noqa: PLC0415 - need triton
+            triton_cuts,
             triton_int4,
             triton_kernels,
             triton_sampling,
         )
 
         self._kernels, self._sampling, self._torch = triton_kernels, triton_sampling, TorchOps()
-        self._int4 = triton_int4
+        self._int4, self._cuts = triton_int4, triton_cuts
 
     def add_norm(self, x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         """See :class:`DeviceOps`."""
@@ -229,8 +230,10 @@ class TritonOps:
 
     def probabilities(self, logits: Tensor, shaping: SamplingTensors) -> tuple[Tensor, Tensor]:
         """See :class:`DeviceOps`."""
-        if shaping.cuts or logits.dtype == torch.float32:
+        if logits.dtype == torch.float32:
             return self._torch.probabilities(logits, shaping)
+        if shaping.cuts:
+            return self._cuts.cut_probabilities(logits, shaping)
         return self._sampling.probabilities(logits, shaping.temperature)
 
     def draw(self, p: Tensor, uniform: Tensor) -> Tensor:
