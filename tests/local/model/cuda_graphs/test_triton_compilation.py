@@ -7,8 +7,8 @@ import pytest
 triton = pytest.importorskip("triton")
 
 from specclient_local.model.cuda_graphs import triton_cuts as cuts  # noqa: E402
-from specclient_local.model.cuda_graphs import triton_int4 as int4  # noqa: E402
 from specclient_local.model.cuda_graphs import triton_kernels as kernels  # noqa: E402
+from specclient_local.model.cuda_graphs import triton_products as products  # noqa: E402
 from specclient_local.model.cuda_graphs import triton_sampling as sampling  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
@@ -27,6 +27,7 @@ TYPES = {
     **dict.fromkeys(_INTEGERS, "i32"),
     **dict.fromkeys(("temperature", "uniform", "top_p"), "*fp64"),
     "eps": "fp32",
+    "arrived": "*i32",
 }
 """Types of arguments by name; all others are pointers to bfloat16, or what a case names."""
 
@@ -45,20 +46,25 @@ CASES = {
     ),
     "combine": (kernels.combine_kernel, {**ATTENTION, "CHUNK": 16}, {}),
     "gate": (kernels.gate_kernel, {"SIZE": 14336, "BLOCK": 1024}, {}),
-    "product": (
-        kernels.product_kernel,
-        {"BLOCK_M": 16, "BLOCK_N": 64, "BLOCK_K": 128},
+    "int8_product": (
+        products.int8_product_kernel,
+        {"BLOCK_M": 16, "BLOCK_N": 64, "BLOCK_K": 128, "WEIGHT_LEFT": False, "SPLIT": True},
+        {"weight": "*i8"},
+    ),
+    "int8_product_of_many_rows": (
+        products.int8_product_kernel,
+        {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 128, "WEIGHT_LEFT": True, "SPLIT": False},
         {"weight": "*i8"},
     ),
     "int4_product": (
-        int4.int4_product_kernel,
-        {"BLOCK_M": 16, "BLOCK_N": 64, "GROUP": 128, "WEIGHT_LEFT": False},
-        {"weight": "*u8", "scale": "*bf16"},
+        products.int4_product_kernel,
+        {"BLOCK_M": 16, "BLOCK_N": 64, "GROUP": 128, "WEIGHT_LEFT": False, "SPLIT": True},
+        {"weight": "*u8"},
     ),
     "int4_product_of_many_rows": (
-        int4.int4_product_kernel,
-        {"BLOCK_M": 64, "BLOCK_N": 64, "GROUP": 128, "WEIGHT_LEFT": True},
-        {"weight": "*u8", "scale": "*bf16"},
+        products.int4_product_kernel,
+        {"BLOCK_M": 64, "BLOCK_N": 64, "GROUP": 128, "WEIGHT_LEFT": True, "SPLIT": False},
+        {"weight": "*u8"},
     ),
     "fp8_rows": (
         kernels.fp8_rows_kernel,
