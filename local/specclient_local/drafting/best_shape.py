@@ -10,6 +10,7 @@ of which is accepted with probability Î² after the earlier ones were rejected, Î
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -83,10 +84,11 @@ def common_speeds(alphas: Sequence[float], costs: Sequence[float], others: int =
         costs: of the rounds.
         others: sequences of the round that do not draft.
     """
-    reached, tokens = [1.0] * len(alphas), float(len(alphas) + others)
+    alike = Counter(map(rounded_acceptance, alphas))  # many requests have the same few
+    reached, tokens = [*map(float, alike.values())], float(len(alphas) + others)
     found = [tokens / costs[0]]
     for cost in costs[1:]:
-        reached = [alpha * before for alpha, before in zip(alphas, reached, strict=True)]
+        reached = [alpha * before for alpha, before in zip(alike, reached, strict=True)]
         tokens += sum(reached)
         found.append(tokens / cost)
     return found

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specclient_local.model.int4_weights import GROUP, Int4Weight
+from specclient_local.model.int4_weights import QUARTER, Int4Weight
 
 _MOST_TILES = 4096
 """Tiles of a product that is split over its inputs; one with more tiles fills any device without."""
@@ -23,7 +23,7 @@ class ProductTiling:
     Attributes:
         rows: rows of a tile.
         outputs: outputs of a tile.
-        step: bytes of a weight's row that are read at a time.
+        step: bytes of a row of an int8 weight that are read at a time; of an int4 weight, always 128.
         warps: warps of a program.
         stages: steps that are loaded ahead, and the present one.
         programs: programs that fill the device; with fewer tiles, a product is split over its inputs.
@@ -45,9 +45,9 @@ class ProductTiling:
 
 
 TILINGS = {
-    torch.uint8: (
-        ProductTiling(16, 64, GROUP, 4, 4, 512, weight_left=False),
-        ProductTiling(64, 64, GROUP, 4, 3, 256, weight_left=True),
+    torch.int16: (
+        ProductTiling(16, 64, 128, 4, 3, 528, weight_left=False),
+        ProductTiling(64, 64, 128, 4, 3, 264, weight_left=True),
     ),
     torch.int8: (
         ProductTiling(16, 64, 128, 4, 4, 512, weight_left=False),
@@ -72,15 +72,16 @@ class RoundedProducts:
 
     def int4(self, x: Tensor, weight: Int4Weight) -> Tensor:
         """Return the product ``[N, out]`` of rows ``[N, in]`` with an int4 weight."""
-        (count, width), pairs = x.shape, weight.qdata.shape[1] // GROUP
-        tiling = TILINGS[torch.uint8][count > _LEAST]
+        (count, width), pairs = x.shape, weight.qdata.shape[1] // QUARTER
+        tiling = TILINGS[torch.int16][count > _LEAST]
         splits = tiling.splits(count, len(weight.qdata), pairs)
         out, sums = self._results(x, len(weight.qdata), splits)
         self._kernels.int4_product_kernel[_grid(tiling, out, splits)](
             *(x, weight.qdata, weight.scale, sums, self._counters(x.device), out),
             *(count, out.shape[1], width, pairs, -(-pairs // splits)),
             **_options(tiling, splits),
-            GROUP=GROUP,
+            QUARTER=QUARTER,
+            WHOLE=count % tiling.rows == 0 == out.shape[1] % tiling.outputs and width == 4 * QUARTER * pairs,
         )
         return out
 
@@ -96,6 +97,7 @@ class RoundedProducts:
             *(count, out.shape[1], width, -(-steps // splits) * tiling.step),
             **_options(tiling, splits),
             BLOCK_K=tiling.step,
+            WHOLE=count % tiling.rows == 0 == out.shape[1] % tiling.outputs and width == steps * tiling.step,
         )
         return out
 

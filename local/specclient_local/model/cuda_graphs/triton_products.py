@@ -14,21 +14,20 @@ from __future__ import annotations
 import triton
 from triton import language as tl
 
-#: Widens 4 bytes to 8 numbers in bfloat16, those of the low halves first. ``0x4300 | n`` are the bits of
+#: Widens two integers of 16 bits to 8 numbers in bfloat16, two of each four bits. ``0x4300 | n`` are the bits of
 #: 128 + n in bfloat16; 136 is subtracted from them, since the number 8 stands for zero.
 _WIDEN_INT4 = tl.constexpr("""
 {
-.reg .b32 a, b, one, minus;
+.reg .b32 a, b, c, one, minus;
 mov.b32 one, 0x3F803F80;
 mov.b32 minus, 0xC308C308;
-prmt.b32 a, $4, 0, 0x4140;
-prmt.b32 b, $4, 0, 0x4342;
-lop3.b32 $0, a, 0x000F000F, 0x43004300, 0xEA;
-lop3.b32 $1, b, 0x000F000F, 0x43004300, 0xEA;
-shr.u32 a, a, 4;
-shr.u32 b, b, 4;
-lop3.b32 $2, a, 0x000F000F, 0x43004300, 0xEA;
-lop3.b32 $3, b, 0x000F000F, 0x43004300, 0xEA;
+shr.u32 a, $4, 4;
+shr.u32 b, $4, 8;
+shr.u32 c, $4, 12;
+lop3.b32 $0, $4, 0x000F000F, 0x43004300, 0xEA;
+lop3.b32 $1, a, 0x000F000F, 0x43004300, 0xEA;
+lop3.b32 $2, b, 0x000F000F, 0x43004300, 0xEA;
+lop3.b32 $3, c, 0x000F000F, 0x43004300, 0xEA;
 fma.rn.bf16x2 $0, $0, one, minus;
 fma.rn.bf16x2 $1, $1, one, minus;
 fma.rn.bf16x2 $2, $2, one, minus;
@@ -55,10 +54,15 @@ fma.rn.bf16x2 $1, b, one, d;
 
 
 @triton.jit
-def _widen_int4(numbers: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
-    """Return the low and the high halves of bytes in bfloat16, less 8."""
+def _widen_int4(numbers: tl.tensor) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
+    """Return the four numbers of each integer in bfloat16, less 8, those of the lowest bits first."""
     return tl.inline_asm_elementwise(
-        _WIDEN_INT4, "=r,=r,=r,=r,r", [numbers], dtype=(tl.bfloat16, tl.bfloat16), is_pure=True, pack=4
+        _WIDEN_INT4,
+        "=&r,=&r,=&r,=&r,r",
+        [numbers],
+        dtype=(tl.bfloat16, tl.bfloat16, tl.bfloat16, tl.bfloat16),
+        is_pure=True,
+        pack=2,
     )
 
 
@@ -68,6 +72,24 @@ def _widen_int8(numbers: tl.tensor) -> tl.tensor:
     return tl.inline_asm_elementwise(
         _WIDEN_INT8, "=r,=r,r", [numbers], dtype=tl.bfloat16, is_pure=True, pack=4
     )
+
+
+@triton.jit
+def _rows(
+    at: tl.tensor,
+    steps: tl.tensor,
+    rest: tl.tensor,
+    in_rows: tl.tensor,
+    AXIS: tl.constexpr,
+    WHOLE: tl.constexpr,
+) -> tl.tensor:
+    """Load a tile of rows, which are along an axis, with zeros beyond their last ``rest`` numbers."""
+    inside = (steps < rest) | WHOLE
+    if AXIS == 1:
+        mask = inside[:, None] & in_rows[None, :]
+    else:
+        mask = in_rows[:, None] & inside[None, :]
+    return tl.load(at, mask=mask, other=0.0)
 
 
 @triton.jit
@@ -126,20 +148,22 @@ def int4_product_kernel(
     part: tl.tensor,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
-    GROUP: tl.constexpr,
+    QUARTER: tl.constexpr,
     WEIGHT_LEFT: tl.constexpr,
     SPLIT: tl.constexpr,
+    WHOLE: tl.constexpr,
 ) -> None:
     """Multiply a tile of bfloat16 rows by a part of an int4 weight.
 
-    A step reads the bytes of two groups of weights; see ``int4_weights``.
+    A step reads the integers of two groups of weights; see ``int4_weights``. ``WHOLE`` tells that all tiles and
+    steps are full, so that nothing is masked.
     """
     columns = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     split = tl.program_id(1)
     index = tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)
-    steps = tl.arange(0, GROUP)
-    in_rows = index < rows
-    in_columns = columns < outputs
+    steps = tl.arange(0, QUARTER)
+    in_rows = (index < rows) | WHOLE
+    in_columns = (columns < outputs) | WHOLE
     at = index.to(tl.int64) * outputs
     if WEIGHT_LEFT:
         left = x + index[None, :].to(tl.int64) * width + steps[:, None]
@@ -147,28 +171,32 @@ def int4_product_kernel(
     else:
         left = x + index[:, None].to(tl.int64) * width + steps[None, :]
         total = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-    right = weight + columns[:, None].to(tl.int64) * (pairs * GROUP) + steps[None, :]
+    right = weight + columns[:, None].to(tl.int64) * (pairs * QUARTER) + steps[None, :]
     begin = split * part
     for pair in range(begin, tl.minimum(begin + part, pairs)):
-        first = pair * 2 * GROUP
-        numbers = tl.load(right + pair * GROUP, mask=in_columns[:, None], other=0)
-        low, high = _widen_int4(numbers)
+        first = pair * 4 * QUARTER
+        numbers = tl.load(right + pair * QUARTER, mask=in_columns[:, None], other=0)
+        a, b, c, d = _widen_int4(numbers)
+        rest = width - first
         scales = scale + 2 * pair * outputs + columns
         low_scale = tl.load(scales, mask=in_columns, other=0.0).to(tl.float32)
         high_scale = tl.load(scales + outputs, mask=in_columns, other=0.0).to(tl.float32)
         if WEIGHT_LEFT:
-            in_low = (steps < width - first)[:, None] & in_rows[None, :]
-            in_high = (steps < width - first - GROUP)[:, None] & in_rows[None, :]
-            total += tl.dot(low, tl.load(left + first, mask=in_low, other=0.0)) * low_scale[:, None]
-            rest = tl.load(left + first + GROUP, mask=in_high, other=0.0)
-            total += tl.dot(high, rest) * high_scale[:, None]
+            low = tl.dot(a, _rows(left + first, steps, rest, in_rows, 1, WHOLE))
+            own = _rows(left + first + QUARTER, steps, rest - QUARTER, in_rows, 1, WHOLE)
+            total += tl.dot(b, own, low) * low_scale[:, None]
+            own = _rows(left + first + 2 * QUARTER, steps, rest - 2 * QUARTER, in_rows, 1, WHOLE)
+            high = tl.dot(c, own)
+            own = _rows(left + first + 3 * QUARTER, steps, rest - 3 * QUARTER, in_rows, 1, WHOLE)
+            total += tl.dot(d, own, high) * high_scale[:, None]
         else:
-            in_low = (steps < width - first)[None, :] & in_rows[:, None]
-            in_high = (steps < width - first - GROUP)[None, :] & in_rows[:, None]
-            near = tl.load(left + first, mask=in_low, other=0.0)
-            total += tl.dot(near, tl.trans(low)) * low_scale[None, :]
-            rest = tl.load(left + first + GROUP, mask=in_high, other=0.0)
-            total += tl.dot(rest, tl.trans(high)) * high_scale[None, :]
+            low = tl.dot(_rows(left + first, steps, rest, in_rows, 0, WHOLE), tl.trans(a))
+            own = _rows(left + first + QUARTER, steps, rest - QUARTER, in_rows, 0, WHOLE)
+            total += tl.dot(own, tl.trans(b), low) * low_scale[None, :]
+            own = _rows(left + first + 2 * QUARTER, steps, rest - 2 * QUARTER, in_rows, 0, WHOLE)
+            high = tl.dot(own, tl.trans(c))
+            own = _rows(left + first + 3 * QUARTER, steps, rest - 3 * QUARTER, in_rows, 0, WHOLE)
+            total += tl.dot(own, tl.trans(d), high) * high_scale[None, :]
     if WEIGHT_LEFT:
         place, inside = at[None, :] + columns[:, None], in_rows[None, :] & in_columns[:, None]
     else:
@@ -194,14 +222,18 @@ def int8_product_kernel(
     BLOCK_K: tl.constexpr,
     WEIGHT_LEFT: tl.constexpr,
     SPLIT: tl.constexpr,
+    WHOLE: tl.constexpr,
 ) -> None:
-    """Multiply a tile of bfloat16 rows by a part of an int8 weight with one scale per output."""
+    """Multiply a tile of bfloat16 rows by a part of an int8 weight with one scale per output.
+
+    ``WHOLE`` as in :func:`int4_product_kernel`.
+    """
     columns = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     split = tl.program_id(1)
     index = tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)
     steps = tl.arange(0, BLOCK_K)
-    in_rows = index < rows
-    in_columns = columns < outputs
+    in_rows = (index < rows) | WHOLE
+    in_columns = (columns < outputs) | WHOLE
     at = index.to(tl.int64) * outputs
     right = weight + columns[:, None].to(tl.int64) * width + steps[None, :]
     scales = tl.load(scale + columns, mask=in_columns, other=0.0).to(tl.float32)
@@ -211,7 +243,7 @@ def int8_product_kernel(
         left = x + index[None, :].to(tl.int64) * width + steps[:, None]
         total = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
         for step in range(begin, end, BLOCK_K):
-            inside = steps < end - step
+            inside = (steps < end - step) | WHOLE
             held = tl.load(right + step, mask=in_columns[:, None] & inside[None, :], other=0)
             own = tl.load(left + step, mask=inside[:, None] & in_rows[None, :], other=0.0)
             total = tl.dot(_widen_int8(held), own, total)
@@ -221,7 +253,7 @@ def int8_product_kernel(
         left = x + index[:, None].to(tl.int64) * width + steps[None, :]
         total = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
         for step in range(begin, end, BLOCK_K):
-            inside = steps < end - step
+            inside = (steps < end - step) | WHOLE
             held = tl.load(right + step, mask=in_columns[:, None] & inside[None, :], other=0)
             own = tl.load(left + step, mask=in_rows[:, None] & inside[None, :], other=0.0)
             total = tl.dot(own, tl.trans(_widen_int8(held)), total)

@@ -48,23 +48,23 @@ CASES = {
     "gate": (kernels.gate_kernel, {"SIZE": 14336, "BLOCK": 1024}, {}),
     "int8_product": (
         products.int8_product_kernel,
-        {"BLOCK_M": 16, "BLOCK_N": 64, "BLOCK_K": 128, "WEIGHT_LEFT": False, "SPLIT": True},
+        {"BLOCK_M": 16, "BLOCK_N": 64, "BLOCK_K": 128, "WEIGHT_LEFT": False, "SPLIT": True, "WHOLE": False},
         {"weight": "*i8"},
     ),
     "int8_product_of_many_rows": (
         products.int8_product_kernel,
-        {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 128, "WEIGHT_LEFT": True, "SPLIT": False},
+        {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 128, "WEIGHT_LEFT": True, "SPLIT": False, "WHOLE": True},
         {"weight": "*i8"},
     ),
     "int4_product": (
         products.int4_product_kernel,
-        {"BLOCK_M": 16, "BLOCK_N": 64, "GROUP": 128, "WEIGHT_LEFT": False, "SPLIT": True},
-        {"weight": "*u8"},
+        {"BLOCK_M": 16, "BLOCK_N": 64, "QUARTER": 64, "WEIGHT_LEFT": False, "SPLIT": True, "WHOLE": False},
+        {"weight": "*i16"},
     ),
     "int4_product_of_many_rows": (
         products.int4_product_kernel,
-        {"BLOCK_M": 64, "BLOCK_N": 64, "GROUP": 128, "WEIGHT_LEFT": True, "SPLIT": False},
-        {"weight": "*u8"},
+        {"BLOCK_M": 64, "BLOCK_N": 64, "QUARTER": 64, "WEIGHT_LEFT": True, "SPLIT": False, "WHOLE": True},
+        {"weight": "*i16"},
     ),
     "fp8_rows": (
         kernels.fp8_rows_kernel,
