@@ -17,12 +17,13 @@ from dataclasses import dataclass, fields
 import torch
 
 from specclient.errors import EngineError
+from specclient_local.decoding.common_lengths import CommonLengths
 from specclient_local.decoding.round_entry import RoundOutcome, RoundResult
 from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.drafting.drafter import Drafter, DraftShape, chain
 from specclient_local.drafting.eagle import EagleDrafter
-from specclient_local.drafting.length_policy import AdaptiveLength, CommonLength, RecentAcceptance
+from specclient_local.drafting.length_policy import AdaptiveLength, RecentAcceptance
 from specclient_local.drafting.medusa import MedusaDrafter
 from specclient_local.drafting.policy_selection import DEFAULT_DRAFT_LENGTH
 from specclient_local.drafting.round_costs import RoundCosts
@@ -36,7 +37,6 @@ from specclient_local.model.cuda_graphs.device_rounds import (
     DeviceRoundRequest,
     DeviceRoundResult,
     DeviceRounds,
-    cuts,
 )
 from specclient_local.model.cuda_graphs.static_runner import PROMPT_ROWS, StaticRunner
 from specclient_local.model.heads.eagle_runner import EaglePasses
@@ -110,8 +110,8 @@ class DeviceSpeculator(Speculator):
         self._supported: dict[int, tuple[SamplingParams, bool]] = {}
         self._clock = clock
         self._exact = target.dense.weights.embedding.dtype == torch.float32
-        self._common = {method: CommonLength() for method in self._drafts}
-        self._recent = {method: RecentAcceptance() for method in self._drafts}
+        drafting = [method for method in self.drafters if method in self._drafts]
+        self._lengths = CommonLengths(drafting, target.batch_sizes)
 
     def round(self, sequences: Seq[Sequence]) -> list[RoundOutcome]:
         """Emit at least one token for each sequence; see :meth:`Speculator.round`."""
@@ -137,7 +137,9 @@ class DeviceSpeculator(Speculator):
             except Exception as error:  # noqa: BLE001 - as above
                 outcomes.update((sequence.id, error) for sequence in batch)
         if len(groups) == 1 and not others and self.device_rounds.target.recorder.recorded == recorded:
-            self._measure(groups[0], self._clock() - begun)
+            (group,) = groups
+            params, depth = [entry.sequence.params for entry in group], max(entry.depth for entry in group)
+            self._lengths.add(self._drafting(group), depth, params, self._clock() - begun)
         return [outcomes[sequence.id] for sequence in sequences]
 
     def record_common(self, method: Method) -> None:
@@ -231,7 +233,7 @@ class DeviceSpeculator(Speculator):
     def _draft_alike(self, able: list[_DeviceRoundEntry], running: int) -> set[int]:
         """Choose one length for the sequences that draft on the device and adapt; return their ids."""
         found: set[int] = set()
-        for method, common in self._common.items():
+        for method in self._lengths.methods:
             own = [
                 (entry, policy)
                 for entry in able
@@ -242,8 +244,8 @@ class DeviceSpeculator(Speculator):
                 continue
             policies = [policy for _, policy in own]
             context = sum(len(entry.sequence.tokens) for entry, _ in own) // len(own)
-            kind = self._kind([entry.sequence.params for entry in able], running)
-            length = common.next(policies, context, running - len(own), kind)
+            params = [entry.sequence.params for entry in able]
+            length = self._lengths.next(method, policies, context, running, params)
             for entry, _ in own:
                 sequence = entry.sequence
                 room = min(sequence.remaining - 1, self.target.context - len(sequence.tokens))
@@ -252,14 +254,8 @@ class DeviceSpeculator(Speculator):
                 found.add(sequence.id)
         return found
 
-    def _kind(self, params: Seq[SamplingParams], sequences: int) -> tuple[int, bool, bool]:
-        """Return what the time of a round depends on besides its draft: slots, sampling, and its cuts."""
-        sizes = self.device_rounds.target.batch_sizes
-        slots = next((size for size in sizes if size >= sequences), sizes[-1])
-        return slots, any(each.temperature > 0.0 for each in params), any(map(cuts, params))
-
     def _recent_acceptance(self, method: Method) -> RecentAcceptance | None:
-        return self._recent.get(method)
+        return self._lengths.recent(method)
 
     def _draft_depth(self, sequence: Sequence, shape: DraftShape) -> int:
         """Return how many tokens a draft on the device can draft, after it has read those it lacks."""
@@ -324,16 +320,6 @@ class DeviceSpeculator(Speculator):
         """Return the method whose draft on the device drafts in a round; None if there is none."""
         methods = [e.sequence.method for e in entries if e.depth and e.sequence.method in self._drafts]
         return methods[0] if methods else None
-
-    def _measure(self, entries: Seq[_DeviceRoundEntry], seconds: float) -> None:
-        """Keep the time of a round; that of a plain one is compared with the drafts of every method."""
-        depth, drafter = max(entry.depth for entry in entries), self._drafting(entries)
-        if drafter is None and depth:
-            return
-        kind = self._kind([entry.sequence.params for entry in entries], len(entries))
-        for method, common in self._common.items():
-            if drafter in (None, method):
-                common.measured.add(kind, depth, seconds)
 
     def _keep_result(self, entry: _DeviceRoundEntry, result: DeviceRoundResult, depth: int) -> RoundResult:
         """Keep a sequence's accepted tokens.

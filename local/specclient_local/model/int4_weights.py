@@ -20,8 +20,8 @@ _PAIR = 2 * GROUP
 QUARTER = _PAIR // 4
 """Number of integers for the weights of two groups.
 
-The weights of neighbouring integers are neighbours. So two of them in one register are widened to two neighbours
-at once, and in the order in which a device multiplies them.
+The weights of neighbouring integers are neighbours. So two of them in one register are widened to two
+neighbours at once, in the order in which a device multiplies them.
 """
 
 _ZERO = 8

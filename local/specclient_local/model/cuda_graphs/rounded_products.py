@@ -1,4 +1,4 @@
-"""Products of few rows with weights in eight and in four bits, by the kernels of ``triton_products``."""
+"""Products with weights in eight and in four bits, by the kernels of ``triton_products``."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ from specclient_local.model.int4_weights import QUARTER, Int4Weight
 
 _MOST_TILES = 4096
 """Tiles of a product that is split over its inputs; one with more tiles fills any device without."""
-
-_LEAST = 16
-"""Rows of the smallest tile that tensor cores multiply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +43,17 @@ class ProductTiling:
 
 TILINGS = {
     torch.int16: (
-        ProductTiling(16, 64, 128, 4, 3, 528, weight_left=False),
+        ProductTiling(16, 64, 128, 4, 3, 528, weight_left=True),
         ProductTiling(64, 64, 128, 4, 3, 264, weight_left=True),
     ),
     torch.int8: (
-        ProductTiling(16, 64, 128, 4, 4, 512, weight_left=False),
-        ProductTiling(64, 64, 128, 4, 3, 256, weight_left=True),
+        ProductTiling(16, 64, 256, 4, 3, 264, weight_left=False),
+        ProductTiling(64, 64, 128, 4, 3, 264, weight_left=True),
+        ProductTiling(128, 64, 128, 4, 3, 264, weight_left=True),
     ),
 }
-"""By the data type of a weight's bytes, the tilings for at most 16 rows and for more."""
+"""By the data type in which a weight is held, the tilings by ascending rows; the last one is for more rows as
+well."""
 
 
 class RoundedProducts:
@@ -73,7 +72,7 @@ class RoundedProducts:
     def int4(self, x: Tensor, weight: Int4Weight) -> Tensor:
         """Return the product ``[N, out]`` of rows ``[N, in]`` with an int4 weight."""
         (count, width), pairs = x.shape, weight.qdata.shape[1] // QUARTER
-        tiling = TILINGS[torch.int16][count > _LEAST]
+        tiling = _tiling(torch.int16, count)
         splits = tiling.splits(count, len(weight.qdata), pairs)
         out, sums = self._results(x, len(weight.qdata), splits)
         self._kernels.int4_product_kernel[_grid(tiling, out, splits)](
@@ -88,7 +87,7 @@ class RoundedProducts:
     def int8(self, x: Tensor, values: Tensor, scale: Tensor) -> Tensor:
         """Return the product ``[N, out]`` of rows ``[N, in]`` with int8 values and a scale per output."""
         count, width = x.shape
-        tiling = TILINGS[torch.int8][count > _LEAST]
+        tiling = _tiling(torch.int8, count)
         steps = -(-width // tiling.step)
         splits = tiling.splits(count, len(values), steps)
         out, sums = self._results(x, len(values), splits)
@@ -116,6 +115,12 @@ class RoundedProducts:
         if device not in self._arrived:
             self._arrived[device] = torch.zeros(_MOST_TILES, dtype=torch.int32, device=device)
         return self._arrived[device]
+
+
+def _tiling(dtype: torch.dtype, rows: int) -> ProductTiling:
+    """Return the tiling with the smallest tile that holds all rows, or with the largest one."""
+    *smaller, largest = TILINGS[dtype]
+    return next((tiling for tiling in smaller if rows <= tiling.rows), largest)
 
 
 def _grid(tiling: ProductTiling, out: Tensor, splits: int) -> tuple[int, int, int]:

@@ -65,9 +65,7 @@ def _narrowed(
 
 
 @triton.jit
-def _all_weights(
-    sums: tl.tensor, row: tl.tensor, BLOCKS: tl.constexpr, PADDED: tl.constexpr
-) -> tl.tensor:
+def _all_weights(sums: tl.tensor, row: tl.tensor, BLOCKS: tl.constexpr, PADDED: tl.constexpr) -> tl.tensor:
     """Return the sum of all weights of a row that a first pass found."""
     each = tl.arange(0, PADDED)
     return tl.sum(tl.load(sums + (row * BLOCKS + each) * 16 + 15, mask=each < BLOCKS, other=0), axis=0)
@@ -295,9 +293,7 @@ def cut_probabilities(logits: Tensor, shaping: SamplingTensors) -> tuple[Tensor,
     best, highest = largest(logits)
     flat = logits.reshape(slots * rows, vocab)
     count, blocks = len(flat), -(-vocab // _BLOCK)
-    heat, top_k, top_p = (
-        each.contiguous() for each in (shaping.temperature, shaping.top_k, shaping.top_p)
-    )
+    heat, top_k, top_p = (each.contiguous() for each in (shaping.temperature, shaping.top_k, shaping.top_p))
     size = {"BLOCKS": blocks, "PADDED": triton.next_power_of_2(blocks), "BLOCK": _BLOCK, "num_warps": _WARPS}
     scale, grid, shape = 2.0 ** weight_bits(vocab), (count, blocks), (vocab, flat.stride(0), rows)
 
@@ -318,9 +314,7 @@ def cut_probabilities(logits: Tensor, shaping: SamplingTensors) -> tuple[Tensor,
     held, last = buffers(), 0
     held[0] = held[0][0], first  # all passes read the sums of the first
     for own, step in zip(held, _STEPS, strict=True):
-        mass_kernel[grid](
-            *given, *before, *own, least, *shape, LAST=last, STEP=step, SCALE=scale, **size
-        )
+        mass_kernel[grid](*given, *before, *own, least, *shape, LAST=last, STEP=step, SCALE=scale, **size)
         before, last = own, step
     bounds, ties = empty(count, 2), empty(count, blocks, dtype=torch.int32)
     ties_kernel[grid](flat, heat, top_p, first, *before, bounds, ties, *shape, **size)

@@ -43,7 +43,7 @@ _GATE_BLOCK = 1024
 _LEAST = 16
 """Smallest side of a tile that tensor cores multiply."""
 
-_FEW_ROWS = 64
+_FEW_ROWS = 512
 """Rows up to which a product reads an int8 weight directly; more rows are worth widening it first."""
 
 

@@ -2,8 +2,8 @@
 
 The weight is read in its own bits and widened in registers by a few instructions for several numbers, since
 the compiler's own conversion takes longer than the reading. Which operand of a tensor core's product the
-weight is decides whether it goes through shared memory after it was widened: for 16 rows it is faster as the
-right operand, and for more as the left one, with the sums transposed.
+weight is decides whether it goes through shared memory after it was widened: it is faster as the left one,
+with the sums transposed, but for eight bits and 16 rows.
 
 A product with few outputs is split over its inputs. The program that finishes last adds up the sums of a tile
 in the order of the splits, so that results do not depend on which one that is.
@@ -14,8 +14,8 @@ from __future__ import annotations
 import triton
 from triton import language as tl
 
-#: Widens two integers of 16 bits to 8 numbers in bfloat16, two of each four bits. ``0x4300 | n`` are the bits of
-#: 128 + n in bfloat16; 136 is subtracted from them, since the number 8 stands for zero.
+#: Widens two integers of 16 bits to 8 numbers in bfloat16, two of each four bits. ``0x4300 | n`` are the bits
+#: of 128 + n in bfloat16; 136 is subtracted from them, since the number 8 stands for zero.
 _WIDEN_INT4 = tl.constexpr("""
 {
 .reg .b32 a, b, c, one, minus;
@@ -56,7 +56,7 @@ fma.rn.bf16x2 $1, b, one, d;
 @triton.jit
 def _widen_int4(numbers: tl.tensor) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
     """Return the four numbers of each integer in bfloat16, less 8, those of the lowest bits first."""
-    return tl.inline_asm_elementwise(
+    a, b, c, d = tl.inline_asm_elementwise(
         _WIDEN_INT4,
         "=&r,=&r,=&r,=&r,r",
         [numbers],
@@ -64,6 +64,7 @@ def _widen_int4(numbers: tl.tensor) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl
         is_pure=True,
         pack=2,
     )
+    return a, b, c, d
 
 
 @triton.jit
@@ -85,10 +86,7 @@ def _rows(
 ) -> tl.tensor:
     """Load a tile of rows, which are along an axis, with zeros beyond their last ``rest`` numbers."""
     inside = (steps < rest) | WHOLE
-    if AXIS == 1:
-        mask = inside[:, None] & in_rows[None, :]
-    else:
-        mask = in_rows[:, None] & inside[None, :]
+    mask = inside[:, None] & in_rows[None, :] if AXIS == 1 else in_rows[:, None] & inside[None, :]
     return tl.load(at, mask=mask, other=0.0)
 
 
@@ -155,8 +153,8 @@ def int4_product_kernel(
 ) -> None:
     """Multiply a tile of bfloat16 rows by a part of an int4 weight.
 
-    A step reads the integers of two groups of weights; see ``int4_weights``. ``WHOLE`` tells that all tiles and
-    steps are full, so that nothing is masked.
+    A step reads the integers of two groups of weights; see ``int4_weights``. ``WHOLE`` tells that all tiles
+    and steps are full, so that nothing is masked.
     """
     columns = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     split = tl.program_id(1)

@@ -21,7 +21,7 @@ def test_a_product_is_split_only_as_far_as_its_tiles_leave_the_device_idle(tilin
 
 
 @needs_cuda
-@pytest.mark.parametrize("rows", [1, 16, 40, 64])
+@pytest.mark.parametrize("rows", [1, 16, 40, 64, 200])
 @pytest.mark.parametrize(("outputs", "width"), [(4096, 4096), (200, 1000), (20000, 512)])
 @torch.inference_mode()
 def test_products_equal_those_of_the_widened_weight_at_any_order_of_the_parts(outputs, width, rows):
