@@ -188,3 +188,15 @@ def test_free_memory_is_read_from_the_system_and_the_cgroup(tmp_path):
     (tmp_path / "memory.max").write_text("max\n")
     assert _cgroup_available(tmp_path) is None
     assert free_memory(CPU) > 2**20
+
+
+def test_the_parts_of_a_divided_target_are_counted_on_their_devices(checkpoint):
+    folder = checkpoint()
+    plans = [
+        memory_plans(folder, [], EngineOptions(device="cpu", tensor_parallel=count), 100, lambda device: None)
+        for count in (1, 2)
+    ]
+    (whole,), parts = plans[0]["cpu"].models, plans[1]["cpu"].models
+    assert len(parts) == 2
+    assert sum(part.kv_per_token for part in parts) == whole.kv_per_token
+    assert whole.weights < sum(part.weights for part in parts) < 2 * whole.weights, "each has an embedding"
