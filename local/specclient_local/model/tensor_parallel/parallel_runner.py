@@ -97,6 +97,7 @@ class ParallelRunner(DecoderRunner):
         """
         own, *rest = settings
         check_distributed(torch.device(own.device))
+        own.shard.config(read_config(own.folder))  # raises before any process is started
         others = ShardProcesses(rest)
         try:
             config, weights = own.load()

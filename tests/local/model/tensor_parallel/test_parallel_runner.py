@@ -14,7 +14,9 @@ from specclient_local.loading.model_loader import ModelPlacement, load_model
 from specclient_local.loading.options import EngineOptions
 from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.devices import parallel_devices
-from specclient_local.model.tensor_parallel.parallel_runner import ParallelRunner
+from specclient_local.model.tensor_parallel import parallel_runner
+from specclient_local.model.tensor_parallel.parallel_runner import ParallelRunner, ShardSettings
+from specclient_local.model.weight_shards import WeightShard
 from tiny_models import run, sequence, write_checkpoint
 
 from specclient.errors import ConfigurationError, EngineError
@@ -70,18 +72,17 @@ def test_an_engine_divides_its_target_and_ends_its_processes(folder):
     assert [process.returncode for process in target._others._processes] == [0]
 
 
-def test_an_ended_process_is_an_error_and_not_a_wait(folder):
-    runner = load_model(folder, PLACED, slots=1, context=32)
-    runner.prefill(0, [1, 2])
-    (process,) = runner._others._processes
-    process.kill()
-    process.wait()
-    with pytest.raises((EngineError, RuntimeError)):
-        runner.read(0, [3])
-    runner.stop()
-
-
 def test_a_part_that_cannot_be_loaded_says_why(folder, tmp_path):
+    first, second = (
+        ShardSettings(folder, "float32", None, device, 1, 32, True, WeightShard(rank, 2), tmp_path / "m", 1)
+        for rank, device in enumerate(("cpu", "nowhere"))
+    )
+    with pytest.raises(ConfigurationError, match=r"part 1 .* was not loaded: RuntimeError: .*nowhere"):
+        ParallelRunner.load_parts([first, second])
+
+
+def test_a_model_without_equal_parts_starts_no_process(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(parallel_runner, "ShardProcesses", None)
     shape = json.loads((folder / "config.json").read_text())
     broken = tmp_path / "broken"
     broken.mkdir()
@@ -116,3 +117,12 @@ def test_too_few_devices_are_refused(monkeypatch):
     assert parallel_devices("cpu", 3) == ("cpu",) * 3
     with pytest.raises(ConfigurationError, match="needs cuda:1, cuda:2; available are cpu, cuda:0, cuda:1"):
         parallel_devices("cuda:1", 2)
+
+
+def test_an_ended_process_is_an_error_and_not_a_wait(parallel):
+    """Ends the process of the model that other tests use, and is therefore the last one."""
+    (process,) = parallel._others._processes
+    process.kill()
+    process.wait()
+    with pytest.raises((EngineError, RuntimeError)):
+        parallel.read(1, [3])
