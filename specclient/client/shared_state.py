@@ -161,10 +161,10 @@ class SharedState:
 
     @made_once
     def failover_state(self) -> FailoverState:
-        """The state that routed calls share: hedge delays and sessions. The first one imports it."""
+        """The state that routed calls share: hedge delays. The first one imports it."""
         from specclient.call.failover.executor import FailoverState  # noqa: PLC0415
 
-        return FailoverState(self.prices)
+        return FailoverState()
 
     def poll_loads(self, router: Router, transport: Transport) -> None:
         """Start reading the loads of a router's candidates, where their last readings are old."""

@@ -148,11 +148,7 @@ class Router:
         if self._candidates and not candidates:
             raise NotFoundError(f"model {AUTO!r} does not exist, or none of its candidates may be used")
         tables = self._tables_of(policy, route_request, operation, candidates, permit)
-        decision = tables.current(self._estimates, route_request).decide(
-            route_request,
-            self._explorer if explore else None,
-            late=bool(policy.explore) and tables.adaptive.mostly_kept,
-        )
+        decision = tables.decide(self._estimates, route_request, self._explorer if explore else None)
         if listed:
             others = self._in_order(
                 policy, (decision.chosen, *fallbacks), route_request, operation
@@ -243,7 +239,14 @@ class Router:
         greedy = request.operation == "completion" and (
             params.get("temperature") == 0 or request.options.body.get("top_k") == 1
         )
-        return RouteRequest(task, prompt, length, greedy, 0 if limit is None or _slides(request) else limit)
+        return RouteRequest(
+            task,
+            prompt,
+            length,
+            greedy,
+            0 if limit is None or _slides(request) else limit,
+            self._estimates.held(request.options.session, prompt),
+        )
 
     def _tables_of(
         self,

@@ -44,6 +44,7 @@ _UNTRIED_SHARE = 0.25
 _MISSES = 4
 #: The most options that are passed over because they are little known and have unfinished calls.
 _SKIPPED = 12
+_COLD: Mapping[str, RouteEstimate] = {}
 
 
 class _TableState(NamedTuple):
@@ -60,6 +61,7 @@ class _TableState(NamedTuple):
         reachable: the score that each option could reach once more is known about it.
         groups: by rank, in order.
         share: the share of calls that keep the limits in the estimates.
+        warm: the options whose rows do not hold for this call; they are among ``nonlinear``.
     """
 
     fresh: list[RouteEstimate]
@@ -72,6 +74,7 @@ class _TableState(NamedTuple):
     reachable: Mapping[int, Score]
     groups: Mapping[RankKey, ScoreGroup]
     share: float
+    warm: frozenset[int] = frozenset()
 
 
 class ScoreTable:
@@ -114,15 +117,36 @@ class ScoreTable:
         if fresh != self._state.fresh:
             self._state = self._computed(fresh, self.policy.percentile if share is None else share)
 
-    def keeps_limits(self, request: RouteRequest) -> bool:
+    def keeps_limits(self, request: RouteRequest, warm: Mapping[str, RouteEstimate] = _COLD) -> bool:
         """Return whether an option is expected to keep the limits, and to admit the call."""
-        state = self._state
+        state = self._warmed(warm)
         snapshot = DecisionSnapshot(self._terms, self.options, state.estimates, state.drafting, request)
         chosen, _ = self._best(state, snapshot, request)
         return chosen is not None and not state.estimates[chosen].limited
 
+    def _warmed(self, warm: Mapping[str, RouteEstimate]) -> _TableState:
+        """Return the state in which routes that hold a part of the prompt are evaluated for this call."""
+        state = self._state
+        if not warm:
+            return state
+        places = [index for index in self._open if self.options[index].route in warm]
+        places = [index for index in places if self.options[index].client_side_draft is None]
+        estimates = list(state.estimates)
+        for index in places:
+            estimates[index] = warm[self.options[index].route]
+        return state._replace(
+            estimates=tuple(estimates),
+            nonlinear=tuple(dict.fromkeys((*state.nonlinear, *places))),
+            warm=frozenset(places),
+        )
+
     def decide(
-        self, request: RouteRequest, explorer: Explorer | None = None, *, late: bool = False
+        self,
+        request: RouteRequest,
+        explorer: Explorer | None = None,
+        *,
+        late: bool = False,
+        warm: Mapping[str, RouteEstimate] = _COLD,
     ) -> Decision:
         """Choose an option for a call.
 
@@ -130,11 +154,12 @@ class ScoreTable:
             explorer: decides when an option is tried to learn more about it; None never tries any.
             late: whether options that break limits of time are fallbacks, and the nearest one is chosen if no
                 option keeps them.
+            warm: the estimates of routes that hold a part of the prompt in their caches, by route.
 
         Raises:
             NoRouteError: no option meets the policy; see :func:`specclient.routing.choose.decisions.choose`.
         """
-        state, policy = self._state, self.policy
+        state, policy = self._warmed(warm), self.policy
         snapshot = DecisionSnapshot(
             self._terms, self.options, state.estimates, state.drafting, request, share=state.share, late=late
         )
@@ -197,6 +222,8 @@ class ScoreTable:
             members, columns = group.members, group.columns
             sums = [base + by_prompt * p + by_answer * n for base, by_prompt, by_answer in group.scores]
             rows = len(sums)
+            if state.warm:
+                sums = [NEVER if i in state.warm else score for i, score in zip(members, sums, strict=True)]
             if rank in nonlinear:
                 members = (*members, *(index for index, _ in nonlinear[rank]))
                 sums += [score for _, score in nonlinear[rank]]

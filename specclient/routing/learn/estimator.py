@@ -29,6 +29,7 @@ from specclient.routing.learn.route_estimate import (
     representative_length,
 )
 from specclient.routing.learn.route_model import RouteModel
+from specclient.routing.learn.session_caches import HeldPrefix, SessionCaches
 from specclient.routing.learn.task_statistics import PredictionErrors
 from specclient.runtime.forks import register_fork_reset
 from specclient.types.call import Call
@@ -79,6 +80,7 @@ class Estimator:
         self._lock = threading.RLock()
         self._routes: OrderedDict[str, RouteModel] = OrderedDict()
         self._lengths = AnswerLengths()
+        self._caches = SessionCaches()
         self._over: dict[PromptTask | None, PredictionErrors] = {}
         self._margins: OrderedDict[Policy, AdaptivePercentile] = OrderedDict()
         self._loads: dict[str, tuple[float, ServerLoad]] = {}
@@ -137,6 +139,7 @@ class Estimator:
                 self._lengths.add(
                     sample.task, sample.prompt_tokens, sample.completion_tokens, sample.session, sample.at
                 )
+            self._caches.add(sample)
             if sample.policy is not None and (limits_kept := kept_limits(sample, sample.policy)) is not None:
                 self.margin(sample.policy).add(limits_kept)
 
@@ -235,6 +238,14 @@ class Estimator:
         self._catch_up()
         with self._lock:
             return cap_length(self._lengths.expected(task, prompt_tokens, session), max_tokens)
+
+    def held(self, session: str | None, prompt_tokens: int) -> Mapping[str, HeldPrefix]:
+        """Return what routes hold of the next prompt of a session; see :meth:`SessionCaches.held`."""
+        if session is None:
+            return self._caches.held(None, 0, 0.0)
+        self._catch_up()
+        with self._lock:
+            return self._caches.held(session, prompt_tokens, self._seconds())
 
     def stats(self, percentile: float = 0.95) -> list[RouteStatistics]:
         """Return the learned figures, sorted by route; the row of all tasks precedes those of each task."""

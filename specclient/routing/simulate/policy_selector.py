@@ -21,6 +21,7 @@ from specclient.routing.learn.call_sample import CallSample
 from specclient.routing.learn.estimator import Estimator
 from specclient.routing.learn.route_estimate import representative_length
 from specclient.routing.simulate.baselines import RateLimitWait
+from specclient.routing.simulate.host_caches import HeldTokens
 from specclient.routing.simulate.replay import attempt_sample
 from specclient.routing.simulate.scenario import Scenario, SimulatedCall, simulated_call
 from specclient.types.criterion import COST, PromptTask
@@ -82,21 +83,21 @@ class PolicySelector:
                     cost += rates.cost(prompt, _WARM_ANSWER)
         return cost
 
-    def order(self, call: SimulatedCall, free: RateLimitWait) -> Sequence[str]:  # noqa: ARG002 - the router does not know rate limits
+    def order(self, call: SimulatedCall, free: RateLimitWait, held: HeldTokens) -> Sequence[str]:  # noqa: ARG002 - the router knows neither
         """Return the chosen route and its fallbacks."""
         self._now = call.at
         policy = policy_for_call(call, self._policy)
         task: PromptTask = call.task if policy.task == "auto" else policy.task
         prompt, margin = call.prompt_tokens, self._margin
-        request = RouteRequest(task, prompt, self._estimates.length(task, prompt))
+        estimates, session = self._estimates, call.session
+        length = estimates.length(task, prompt, session=session)
+        request = RouteRequest(task, prompt, length, held=estimates.held(session, prompt))
         key = policy, task, representative_length(prompt)
         tables = self._tables.get(key)
         if tables is None:
             tables = self._tables[key] = PolicyTables(policy, self._options, task, margin)
         try:
-            decision = tables.current(self._estimates, request).decide(
-                request, self._explorer, late=bool(policy.explore) and margin.mostly_kept
-            )
+            decision = tables.decide(estimates, request, self._explorer)
         except NoRouteError:
             return ()
         others = decision.alternatives if policy.falls_back else ()
@@ -163,7 +164,9 @@ def _option(ground: Scenario, route: str) -> RouteOption:
     quote = None
     if rates is not None:
         listed = PriceRates(
-            input=Decimal(repr(rates.prompt)) * _MILLION, output=Decimal(repr(rates.completion)) * _MILLION
+            input=Decimal(repr(rates.prompt)) * _MILLION,
+            output=Decimal(repr(rates.completion)) * _MILLION,
+            cached_input=None if rates.cached is None else Decimal(repr(rates.cached)) * _MILLION,
         )
         quote = Quote(listed, source=ground.name)
     return RouteOption(

@@ -258,4 +258,4 @@ def test_a_cheap_call_is_served_as_the_policy_says_where_no_route_is_more_certai
     tables = PolicyTables(policy, routes, "chat", margin)
     asked = RouteRequest("chat", 100, AnswerLength(50, 50, 50))
     assert margin.required(150e-6) > 0.95
-    assert tables.current(estimates, asked).decide(asked).chosen == "cheap/m"
+    assert tables.decide(estimates, asked, None).chosen == "cheap/m"
