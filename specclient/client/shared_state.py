@@ -15,6 +15,7 @@ from specclient.http_transport.http import Transport
 from specclient.prices.prices import Prices
 from specclient.routing.learn.estimator import Estimator
 from specclient.routing.learn.prompt_scale import PromptTokenScale
+from specclient.routing.prior_catalogue import PriorCatalogue
 from specclient.routing.router import Router
 from specclient.runtime.event_loop import run_in_thread
 from specclient.runtime.forks import import_lock, register_fork_reset
@@ -55,7 +56,7 @@ class SharedState:
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.settings = settings_of(options)
         self.prices = Prices(self.settings)
-        self.estimates = Estimator(_LedgerHistory(self))
+        self.estimates = Estimator(_LedgerHistory(self), priors=PriorCatalogue(self.settings))
         self.sizes = PromptTokenScale()
         self.backends: dict[str, Backend] = {}
         self.closed = False

@@ -17,7 +17,7 @@ from specclient.routing.choose.decisions import choose_in_order, named_decision
 from specclient.routing.choose.exploration import Explorer
 from specclient.routing.choose.option_catalogue import STRATEGY_OPERATIONS, OptionCatalogue
 from specclient.routing.choose.policy_tables import PolicyTables
-from specclient.routing.choose.route_options import RouteRequest
+from specclient.routing.choose.route_options import NOTHING_HELD, RouteRequest
 from specclient.routing.choose.task_classifier import BYTES_PER_TOKEN, classify_task, summarize_prompt
 from specclient.routing.destinations import DestinationRegistry
 from specclient.routing.learn.estimator import Estimator
@@ -233,9 +233,13 @@ class Router:
         prompt = int(prompt_summary.size / BYTES_PER_TOKEN)
         if request.operation not in _ANSWERED:
             return RouteRequest(task, prompt, _NO_ANSWER)
-        params = request.params
-        limit = next((most for name in _BOUNDS if type(most := params.get(name)) is int), None)
-        length = self._estimates.length(task, prompt, limit, session=request.options.session)
+        params, limit = request.params, None
+        for name in _BOUNDS:
+            if type(most := params.get(name)) is int:
+                limit = most
+                break
+        session = request.options.session
+        length = self._estimates.length(task, prompt, limit, session=session)
         greedy = request.operation == "completion" and (
             params.get("temperature") == 0 or request.options.body.get("top_k") == 1
         )
@@ -245,7 +249,7 @@ class Router:
             length,
             greedy,
             0 if limit is None or _slides(request) else limit,
-            self._estimates.held(request.options.session, prompt),
+            NOTHING_HELD if session is None else self._estimates.held(session, prompt),
         )
 
     def _tables_of(

@@ -34,7 +34,7 @@ class PolicyTables:
         policy, options, adaptive: as given.
     """
 
-    __slots__ = ("_cost", "_tables", "_task", "adaptive", "options", "policy")
+    __slots__ = ("_cost", "_tables", "_task", "_versions", "adaptive", "options", "policy")
 
     def __init__(
         self,
@@ -49,6 +49,7 @@ class PolicyTables:
         self._task = task
         self._cost = TypicalCost.of(policy, options)
         self._tables: dict[float, ScoreTable] = {}
+        self._versions: dict[float, int] = {}
 
     def decide(self, estimates: Estimator, request: RouteRequest, explorer: Explorer | None) -> Decision:
         """Choose an option for a call, with current estimates; see :meth:`ScoreTable.decide`.
@@ -59,12 +60,15 @@ class PolicyTables:
         adaptive, cost = self.adaptive, self._cost
         dollars = None if cost is None else cost.dollars(request.prompt_tokens, request.length.median)
         share = adaptive.required(dollars)
+        late = bool(self.policy.explore) and adaptive.mostly_kept
         table = self._at(share, estimates, request)
         warm = self._warm(share, estimates, request) if request.held else _COLD
-        if share > adaptive.promised and not table.keeps_limits(request, warm):
+        if share > adaptive.promised:
+            found = table.decide_if_kept(request, explorer, late=late, warm=warm)
+            if found is not None:
+                return found
             table = self._at(adaptive.promised, estimates, request)
             warm = self._warm(adaptive.promised, estimates, request) if request.held else _COLD
-        late = bool(self.policy.explore) and adaptive.mostly_kept
         return table.decide(request, explorer, late=late, warm=warm)
 
     def _warm(self, share: float, estimates: Estimator, request: RouteRequest) -> Mapping[str, RouteEstimate]:
@@ -91,6 +95,9 @@ class PolicyTables:
         table = self._tables.get(share)
         if table is None:
             table = self._tables[share] = ScoreTable(self.policy, self.options, self._task)
-        routes, task = table.routes, request.task
-        table.update(estimates.all_of(routes, task, share, request.prompt_tokens), share=share)
+        version = estimates.current_version()
+        if self._versions.get(share) != version:
+            fresh = estimates.all_of(table.routes, request.task, share, request.prompt_tokens)
+            table.update(fresh, share=share)
+            self._versions[share] = version
         return table

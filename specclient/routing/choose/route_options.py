@@ -16,6 +16,7 @@ from specclient.types.criterion import CandidateCall, PromptTask
 from specclient.types.strategy import Strategy
 
 __all__ = [
+    "NOTHING_HELD",
     "ClientSideDraft",
     "RouteOption",
     "RouteRequest",
@@ -28,7 +29,8 @@ __all__ = [
 #: Tokens drafted at a time by a client-side strategy without a depth of its own; each round is a request.
 ROUND_TOKENS = 16
 _NANO = Decimal("1e-9")
-_NOTHING: Mapping[str, HeldPrefix] = {}
+#: What routes hold of a prompt of no session.
+NOTHING_HELD: Mapping[str, HeldPrefix] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,7 @@ class RouteRequest(NamedTuple):
     length: AnswerLength
     greedy: bool = False
     reserved_tokens: int = 0
-    held: Mapping[str, HeldPrefix] = _NOTHING
+    held: Mapping[str, HeldPrefix] = NOTHING_HELD
 
     def cached(self, route: str) -> float:
         """Return the tokens of the prompt that a route is expected to have in its cache."""

@@ -20,7 +20,7 @@ from specclient.routing.learn.call_sample import CallSample
 from specclient.routing.learn.cold_start import cold_start_estimate
 from specclient.routing.learn.expiry_queue import ExpiryQueue
 from specclient.routing.learn.ledger_forecast import LedgerForecast, forecast_of_estimate, typical_length
-from specclient.routing.learn.priors import PRIORS, RoutePrior
+from specclient.routing.learn.priors import PRIORS, PriorSource
 from specclient.routing.learn.recent_answers import RecentAnswers
 from specclient.routing.learn.route_estimate import (
     AnswerLength,
@@ -71,7 +71,7 @@ class Estimator:
         self,
         history: CallHistory | None = None,
         *,
-        priors: Mapping[str, RoutePrior] = PRIORS,
+        priors: PriorSource = PRIORS,
         now: Callable[[], datetime] | None = None,
     ) -> None:
         self._history = history
@@ -125,7 +125,7 @@ class Estimator:
         with self._lock:
             learned = self._routes.get(sample.route)
             if learned is None:
-                learned = self._routes[sample.route] = RouteModel()
+                learned = self._routes[sample.route] = RouteModel(self._priors.get(sample.route))
                 if len(self._routes) > ROUTES:
                     self._forget(self._routes.popitem(last=False)[0])
             else:
@@ -221,6 +221,12 @@ class Estimator:
         with self._lock:
             return [self._estimate(route, view) for route in routes]
 
+    def current_version(self) -> int:
+        """Return :attr:`version` after learning from queued calls; equal ones mean equal estimates."""
+        if self._fresh or self._history is not None or self._seconds() >= self._expiries.next_at:
+            self._catch_up()
+        return self.version
+
     def length(
         self,
         task: PromptTask | None,
@@ -239,10 +245,8 @@ class Estimator:
         with self._lock:
             return cap_length(self._lengths.expected(task, prompt_tokens, session), max_tokens)
 
-    def held(self, session: str | None, prompt_tokens: int) -> Mapping[str, HeldPrefix]:
+    def held(self, session: str, prompt_tokens: int) -> Mapping[str, HeldPrefix]:
         """Return what routes hold of the next prompt of a session; see :meth:`SessionCaches.held`."""
-        if session is None:
-            return self._caches.held(None, 0, 0.0)
         self._catch_up()
         with self._lock:
             return self._caches.held(session, prompt_tokens, self._seconds())
@@ -341,7 +345,7 @@ class Estimator:
         prior, load = self._priors.get(route), self.load(route)
         learned = self._routes.get(route)
         if learned is None:
-            found = cold_start_estimate(prior, task, percentile, load=load)
+            found = cold_start_estimate(prior, task, percentile, load=load, prompt_tokens=prompt_tokens)
         else:
             now = self._seconds()
             found = learned.estimate(

@@ -85,14 +85,13 @@ class SessionCaches:
         if len(self._last) > SESSIONS:
             self._last.popitem(last=False)
 
-    def held(self, session: str | None, prompt_tokens: int, now: float) -> Mapping[str, HeldPrefix]:
+    def held(self, session: str, prompt_tokens: int, now: float) -> Mapping[str, HeldPrefix]:
         """Return what the routes hold of a session's next prompt, by route; only those that could hold some.
 
         Args:
-            session: None for a call without one.
             now: the time, on the clock of the samples.
         """
-        routes = None if session is None else self._last.get(session)
+        routes = self._last.get(session)
         if not routes:
             return _NONE
         found = {}

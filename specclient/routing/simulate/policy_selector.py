@@ -14,7 +14,7 @@ from specclient.routing.choose.constraints import exclusion
 from specclient.routing.choose.exploration import Explorer
 from specclient.routing.choose.policy_tables import PolicyTables
 from specclient.routing.choose.policy_terms import policy_terms
-from specclient.routing.choose.route_options import RouteOption, RouteRequest
+from specclient.routing.choose.route_options import NOTHING_HELD, RouteOption, RouteRequest
 from specclient.routing.choose.tariff import Tariff
 from specclient.routing.learn.adaptive_percentile import kept_limits
 from specclient.routing.learn.call_sample import CallSample
@@ -36,7 +36,7 @@ _WARM_PROMPTS, _WARM_ANSWER = (20, 2000), 48
 
 
 class PolicySelector:
-    """The router's own choice in simulated time, without any earlier calls.
+    """The router's own choice in simulated time, without any earlier calls, but with what is published.
 
     Args:
         policy: its limits replace those of calls.
@@ -49,7 +49,7 @@ class PolicySelector:
         self.name = "policy"
         self._policy = policy
         self._now = 0.0
-        self._estimates = Estimator(priors={}, now=lambda: _START + timedelta(seconds=self._now))
+        self._estimates = Estimator(priors=ground.priors, now=lambda: _START + timedelta(seconds=self._now))
         self._margin = self._estimates.margin(policy)
         self._explorer = Explorer(Random(seed))
         self._ground = ground
@@ -91,7 +91,8 @@ class PolicySelector:
         prompt, margin = call.prompt_tokens, self._margin
         estimates, session = self._estimates, call.session
         length = estimates.length(task, prompt, session=session)
-        request = RouteRequest(task, prompt, length, held=estimates.held(session, prompt))
+        held_prefixes = NOTHING_HELD if session is None else estimates.held(session, prompt)
+        request = RouteRequest(task, prompt, length, held=held_prefixes)
         key = policy, task, representative_length(prompt)
         tables = self._tables.get(key)
         if tables is None:

@@ -10,6 +10,7 @@ from specclient.types.criterion import CandidateCall, PromptTask
 from specclient.types.policy import Policy
 
 if TYPE_CHECKING:
+    from specclient.routing.learn.priors import RoutePrior
     from specclient.routing.simulate.host_caches import PrefixCache
 
 __all__ = [
@@ -116,6 +117,7 @@ class Scenario(Protocol):
         per_minute: the rate limits of routes, in requests per minute.
         caches: the prompt caches of routes.
         changes: the known abrupt changes, in order.
+        priors: what is published of routes.
     """
 
     @property
@@ -134,6 +136,8 @@ class Scenario(Protocol):
     def caches(self) -> Mapping[str, PrefixCache]: ...
     @property
     def changes(self) -> Sequence[RouteChange]: ...
+    @property
+    def priors(self) -> Mapping[str, RoutePrior]: ...
 
     def outcome(
         self, call: SimulatedCall, route: str, at: float, attempt: int = 0, *, held: int = 0

@@ -18,6 +18,7 @@ from statistics import mean
 from typing import NamedTuple
 
 from specclient.errors import ConfigurationError
+from specclient.routing.learn.priors import RoutePrior
 from specclient.routing.simulate.host_caches import PrefixCache
 from specclient.routing.simulate.scenario import (
     RouteChange,
@@ -60,6 +61,7 @@ class Trace:
     changes: Sequence[RouteChange] = ()
     per_minute: Mapping[str, float] = {}
     caches: Mapping[str, PrefixCache] = {}
+    priors: Mapping[str, RoutePrior] = {}
 
     def __init__(
         self,

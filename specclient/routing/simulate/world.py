@@ -14,6 +14,7 @@ from random import Random
 from statistics import fmean
 from typing import Literal
 
+from specclient.routing.learn.priors import RoutePrior
 from specclient.routing.simulate.arrivals import Arrivals
 from specclient.routing.simulate.hosts import (
     ACCEPTANCE_BY_TASK,
@@ -41,6 +42,8 @@ _DRAFT_COST, _FULL_COST = 0.05, 0.54
 #: Median seconds of outages and of slow periods, and the range of the factor by which the latter slow a host.
 _OUTAGE_S, _SLOW_S, _SLOWER = 300.0, 900.0, (2.5, 6.0)
 _STEP_S = 15.0
+#: The error of published speeds, as a standard deviation of the logarithm.
+_PUBLISHED_SPREAD = 0.25
 _TASK_POINTS = normal_points(12)
 _FIRST_POINTS = 12
 
@@ -93,6 +96,7 @@ class World:
             for host in spec.hosts
             if host.cache is not None
         }
+        self.priors = {host.route: _published(host, seed) for host in spec.hosts}
         self.per_minute = {h.route: h.per_minute for h in spec.hosts if h.per_minute is not None}
         self.calls = self._drawn_calls() if arrivals is None else self._given_calls(arrivals)
         self._traced = arrivals is not None
@@ -280,6 +284,14 @@ class World:
             at = 0.999 * at + rng.gauss(0.0, each)
             walk.append(math.exp(at))
         return walk
+
+
+def _published(host: SimulatedHost, seed: int) -> RoutePrior:
+    """Return what is published of a host: its usual speed, off by a quarter either way."""
+    rng = Random(f"{seed}:published:{host.route}")
+    first, each, prompt = (math.exp(rng.gauss(0.0, _PUBLISHED_SPREAD)) for _ in range(3))
+    speed = host.tokens_s * (drafting_speedup(ACCEPTANCE_BY_TASK["chat"], host.load) if host.drafts else 1.0)
+    return RoutePrior(host.ttft_s * first, each / speed, prompt_token_s=prompt / host.prefill_s, calls=2)
 
 
 def _prices(host: SimulatedHost) -> TokenPrices:

@@ -112,7 +112,7 @@ def _body(cached: int) -> dict[str, Any]:
 
 @pytest.mark.anyio
 async def test_a_session_stays_with_the_route_that_answered_after_failover(tmp_path: Path) -> None:
-    """The second route costs twice as much, unless its cache is used; a wrong key teaches nothing of a route."""
+    """The second route costs twice as much, unless its cache is used. A wrong key teaches nothing."""
     prices = {f"s{i}/m": {"input": 10 + 10 * i, "cached_input": 1, "output": 10} for i in range(2)}
     ask = [{"role": "user", "content": "word " * 9000}]
     async with kit(tmp_path, settings={"candidates": ["s0/m", "s1/m"], "prices": prices}) as made:

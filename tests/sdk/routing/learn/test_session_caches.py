@@ -66,7 +66,6 @@ def test_calls_that_leave_nothing_in_a_cache(sample: CallSample) -> None:
     caches = SessionCaches()
     caches.add(sample)
     assert not caches.held("s", 10_000, 1)
-    assert not caches.held(None, 10_000, 1)
 
 
 def test_the_least_recent_sessions_and_routes_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
