@@ -267,7 +267,8 @@ class Router:
         known = self._tables.get(key)
         if known is not None and known.policy is policy and known.options is options:
             return known
-        made = PolicyTables(policy, options, route_request.task, self._estimates.margin(policy))
+        margin = self._estimates.margin(policy, route_request.task, prompt)
+        made = PolicyTables(policy, options, route_request.task, margin)
         self._tables[key] = made
         if len(self._tables) > _TABLES:
             with suppress(KeyError):  # another thread made room

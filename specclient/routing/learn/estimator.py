@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 
-from specclient.routing.learn.adaptive_percentile import AdaptivePercentile, kept_limits
+from specclient.routing.learn.adaptive_percentile import AdaptivePercentile, kept_limits, promise_kind
 from specclient.routing.learn.answer_length import AnswerLengths, cap_length, measured_length
 from specclient.routing.learn.call_history import CallHistory, earlier_calls
 from specclient.routing.learn.call_sample import CallSample
@@ -82,7 +82,7 @@ class Estimator:
         self._lengths = AnswerLengths()
         self._caches = SessionCaches()
         self._over: dict[PromptTask | None, PredictionErrors] = {}
-        self._margins: OrderedDict[Policy, AdaptivePercentile] = OrderedDict()
+        self._margins: OrderedDict[tuple[Policy, str | int | None], AdaptivePercentile] = OrderedDict()
         self._loads: dict[str, tuple[float, ServerLoad]] = {}
         self._fresh: deque[Call] = deque(maxlen=PENDING)  # finished, not learned from yet
         self._unread: deque[Call] = deque(maxlen=PENDING)  # finished, not among the answers yet
@@ -141,16 +141,19 @@ class Estimator:
                 )
             self._caches.add(sample)
             if sample.policy is not None and (limits_kept := kept_limits(sample, sample.policy)) is not None:
-                self.margin(sample.policy).add(limits_kept)
+                self.margin(sample.policy, sample.task, sample.prompt_tokens).add(limits_kept)
 
-    def margin(self, policy: Policy) -> AdaptivePercentile:
-        """Return the adapted percentile of a policy; equal policies share one object."""
+    def margin(
+        self, policy: Policy, task: PromptTask | None = None, prompt_tokens: int | None = None
+    ) -> AdaptivePercentile:
+        """Return the adapted percentile of such calls of a policy; equal policies share one object."""
+        key = policy, promise_kind(policy, task, prompt_tokens)
         with self._lock:
-            found = self._margins.get(policy)
+            found = self._margins.get(key)
             if found is None:
                 if len(self._margins) >= _MARGINS:
                     self._margins.popitem(last=False)
-                found = self._margins[policy] = AdaptivePercentile(policy.percentile)
+                found = self._margins[key] = AdaptivePercentile(policy.percentile)
             return found
 
     def _spread_of(self, task: PromptTask | None) -> PredictionErrors:

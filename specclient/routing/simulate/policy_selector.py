@@ -50,7 +50,6 @@ class PolicySelector:
         self._policy = policy
         self._now = 0.0
         self._estimates = Estimator(priors=ground.priors, now=lambda: _START + timedelta(seconds=self._now))
-        self._margin = self._estimates.margin(policy)
         self._explorer = Explorer(Random(seed))
         self._ground = ground
         self._options = tuple(_option(ground, route) for route in ground.routes)
@@ -88,7 +87,7 @@ class PolicySelector:
         self._now = call.at
         policy = policy_for_call(call, self._policy)
         task: PromptTask = call.task if policy.task == "auto" else policy.task
-        prompt, margin = call.prompt_tokens, self._margin
+        prompt = call.prompt_tokens
         estimates, session = self._estimates, call.session
         length = estimates.length(task, prompt, session=session)
         held_prefixes = NOTHING_HELD if session is None else estimates.held(session, prompt)
@@ -96,7 +95,9 @@ class PolicySelector:
         key = policy, task, representative_length(prompt)
         tables = self._tables.get(key)
         if tables is None:
-            tables = self._tables[key] = PolicyTables(policy, self._options, task, margin)
+            tables = self._tables[key] = PolicyTables(
+                policy, self._options, task, estimates.margin(self._policy, task, prompt)
+            )
         try:
             decision = tables.decide(estimates, request, self._explorer)
         except NoRouteError:
@@ -107,13 +108,14 @@ class PolicySelector:
     def learn(self, call: SimulatedCall, sample: CallSample) -> None:
         """Learn from a finished attempt as a client's estimator does.
 
-        The policy's percentile holds for all calls together, whatever their own limits are.
+        The policy's percentile holds for all calls together, whatever their own limits are, unless its
+        ``percentile_per`` says otherwise.
         """
         self._now = max(self._now, sample.at)
         self._estimates.learn(replace(sample, at=_START.timestamp() + sample.at))
         limits_kept = None if sample.warm_up else kept_limits(sample, policy_for_call(call, self._policy))
         if limits_kept is not None:
-            self._margin.add(limits_kept)
+            self._estimates.margin(self._policy, call.task, call.prompt_tokens).add(limits_kept)
 
 
 def permitted_routes(ground: Scenario, policy: Policy) -> tuple[str, ...]:
