@@ -220,4 +220,5 @@ class ClientCore:
             candidates=options.get("candidates") or settings.candidates,
             policy=policy_of(settings, options.get("policy")),
             sizes=shared.sizes,
+            qualities=shared.qualities,
         )

@@ -15,6 +15,7 @@ from specclient.http_transport.http import Transport
 from specclient.prices.prices import Prices
 from specclient.routing.learn.estimator import Estimator
 from specclient.routing.learn.prompt_scale import PromptTokenScale
+from specclient.routing.learn.quality import QualityModel
 from specclient.routing.prior_catalogue import PriorCatalogue
 from specclient.routing.router import Router
 from specclient.runtime.event_loop import run_in_thread
@@ -58,6 +59,7 @@ class SharedState:
         self.prices = Prices(self.settings)
         self.estimates = Estimator(_LedgerHistory(self), priors=PriorCatalogue(self.settings))
         self.sizes = PromptTokenScale()
+        self.qualities = QualityModel()
         self.backends: dict[str, Backend] = {}
         self.closed = False
         self.prepared: set[str] = set()
@@ -184,6 +186,7 @@ class SharedState:
             return self.ledger.add(call)
         self.estimates.observe(call)
         self.sizes.observe(call)
+        self.qualities.note(call)
         budgets = self.budgets
         settled = None if budgets is None else budgets.settle(call)
         committed = self.ledger.add(call)

@@ -22,6 +22,7 @@ from specclient.routing.choose.task_classifier import BYTES_PER_TOKEN, classify_
 from specclient.routing.destinations import DestinationRegistry
 from specclient.routing.learn.estimator import Estimator
 from specclient.routing.learn.prompt_scale import PromptTokenScale
+from specclient.routing.learn.quality import QualityModel
 from specclient.routing.learn.route_estimate import AnswerLength, representative_length
 from specclient.types.criterion import CRITERIA, PromptTask
 from specclient.types.permit import RoutePermit
@@ -50,6 +51,7 @@ class Router:
         candidates: the routes that ``auto`` chooses among, in order of preference.
         policy: the policy of routed calls without one.
         sizes: the tokens of a prompt on each route; several routers may share it.
+        qualities: the scores of answers; several routers may share it.
         dice: the random numbers by which routes are explored.
         now: returns monotonic seconds.
     """
@@ -64,6 +66,7 @@ class Router:
         candidates: Sequence[str],
         policy: Policy,
         sizes: PromptTokenScale | None = None,
+        qualities: QualityModel | None = None,
         dice: random.Random | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -76,6 +79,7 @@ class Router:
         self._catalogue = OptionCatalogue(
             settings, destinations, prices, sizes or PromptTokenScale(), now=now
         )
+        self._qualities = qualities or QualityModel()
         self._explorer = Explorer(dice or random.Random())
         self._tables: OrderedDict[_ScoreTableKey, PolicyTables] = OrderedDict()
         self._equal_policies: dict[Policy, Policy] = {}
@@ -263,6 +267,7 @@ class Router:
         """Return the score tables for a policy and prompts like this one."""
         prompt = route_request.prompt_tokens
         options = self._catalogue.options(candidates, prompt, policy, operation=operation, permit=permit)
+        options = self._qualities.applied(options, route_request.task)
         key = id(policy), route_request.task, representative_length(prompt), id(options), CRITERIA.version
         known = self._tables.get(key)
         if known is not None and known.policy is policy and known.options is options:

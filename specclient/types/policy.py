@@ -46,7 +46,9 @@ class Policy:
             ``task`` for those of each kind of prompt, ``length`` for those of each class of prompt lengths
             (powers of four, from 1,024 tokens). Calls with different limits, or of different difficulty, then
             do not use up each other's permitted misses.
-        min_quality: the lowest quality tier, from 0 to 1. A model without a known tier does not meet it.
+        min_quality: the lowest quality, from 0 to 1: the mean score of a route's answers to such prompts
+            (``client.feedback``), which starts from the model's tier. A model without either does not meet
+            it.
         allow: route names or prefixes (``local/``, ``openai/gpt-4.1``) that a candidate must match; empty
             allows all.
         deny: route names or prefixes that a candidate must not match.
