@@ -2,8 +2,8 @@
 
 A score is a number from 0 to 1, such as a thumb or a grader's mark. The quality of a route for a task is the
 mean of a beta distribution: its tier counts as eight scores of the route, the scores of all its tasks as
-eight of each task. Scores lose weight, so that a model that changes behind its name is followed. RouteLLM (Ong et
-al., arXiv 2406.18665) also compares a predicted quality with a threshold, but learns it once, from
+eight of each task. Scores lose weight, so that a model that changes behind its name is followed. RouteLLM
+(Ong et al., arXiv 2406.18665) also compares a predicted quality with a threshold, but learns it once, from
 preferences between two models.
 """
 
