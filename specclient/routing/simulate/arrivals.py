@@ -71,6 +71,7 @@ def read_arrivals(
     skip: int = 0,
     most: int | None = None,
     skip_invalid: bool = False,
+    longest_gap_s: float | None = None,
 ) -> Arrivals:
     """Read a trace.
 
@@ -80,13 +81,15 @@ def read_arrivals(
         skip: this many calls at the beginning are left out.
         most: at most this many of the others are read; None for all.
         skip_invalid: whether invalid lines are skipped, not refused.
+        longest_gap_s: the most seconds of the trace between two calls. A longer gap, such as of a recording
+            that was interrupted, is refused, or shortened to it with ``skip_invalid``. None allows any gap.
 
     Raises:
         ConfigurationError: the file cannot be read, a line is invalid, or no call is left.
     """
     calls, skipped = list[Arrival](), list[str]()
     start = last = None
-    left, sessions = skip, _Sessions()
+    left, sessions, shift = skip, _Sessions(), 0.0
     for number, text in enumerate(_lines(file), 1):
         if not text.strip() or (number == 1 and _is_header(text)):
             continue
@@ -103,8 +106,15 @@ def read_arrivals(
                 raise
             skipped.append(str(error))
             continue
+        gap = 0.0 if last is None else found.at - last
         last = found.at
-        found = sessions.assign(found)
+        if longest_gap_s is not None and gap > longest_gap_s:
+            what = f"{where}: {gap:,.0f} s without a call before it; at most {longest_gap_s:,g} s are allowed"
+            if not skip_invalid:
+                raise ConfigurationError(f"{what}; cut the file there, or let the gap be shortened")
+            skipped.append(what)
+            shift += gap - longest_gap_s
+        found = sessions.assign(found._replace(at=found.at - shift))
         if left:
             left -= 1
             continue

@@ -139,3 +139,18 @@ def test_a_world_has_the_calls_of_a_trace(tmp_path: Path) -> None:
     assert found.calls == 600
     assert math.isfinite(found.cost)
     assert found.violations < 0.1
+
+
+def test_a_gap_is_kept_refused_or_shortened(tmp_path: Path) -> None:
+    lines = [
+        json.dumps({"timestamp": at, "input_length": 10, "output_length": 10})
+        for at in (0, 2000, 7_202_000, 7_203_000)
+    ]
+    file = _write(tmp_path, "\n".join(lines))
+    assert [call.at for call in read_arrivals(file).calls] == [0, 2, 7202, 7203]
+    refused = r":3: 7,200 s without a call before it; at most 60 s are allowed; cut the file there, or let"
+    with pytest.raises(ConfigurationError, match=refused):
+        read_arrivals(file, longest_gap_s=60)
+    shortened = read_arrivals(file, longest_gap_s=60, skip_invalid=True, stretch=2)
+    assert [call.at for call in shortened.calls] == [0, 4, 124, 126]
+    assert shortened.skipped == (f"{file}:3: 7,200 s without a call before it; at most 60 s are allowed",)
