@@ -33,7 +33,7 @@ def draw(world: World, comparison: Comparison, folder: Path) -> list[Path]:
 
 def draw_day(world: World, comparison: Comparison, title: str, file: Path) -> None:
     """Draw a run in one figure: dollars and regret so far, and the routes of the policy and the oracle."""
-    figure, panels = plt.subplots(4, 1, figsize=(7.5, 10), sharex=True)
+    figure, panels = plt.subplots(4, 1, figsize=(7.5, 9), sharex=True, gridspec_kw={"hspace": 0.25})
     best = comparison.best_fixed.name
     for axes, value, name in ((panels[0], "cost", "dollars"), (panels[1], "regret", "regret, dollars")):
         ends = []

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
-from specclient.routing.simulate.scenario import Scenario, SimulatedCall
+from specclient.routing.simulate.scenario import PrefixCacheSpec, Scenario, SimulatedCall
 
-__all__ = ["BLOCK_TOKENS", "HeldTokens", "HostCaches", "PrefixCache"]
+__all__ = ["BLOCK_TOKENS", "HeldTokens", "HostCaches"]
 
 #: Tokens of a block of a prompt, as in Mooncake's traces.
 BLOCK_TOKENS = 512
@@ -17,29 +16,11 @@ BLOCK_TOKENS = 512
 HeldTokens = Callable[[str], int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrefixCache:
-    """The prompt cache of a host.
-
-    Attributes:
-        lifetime_s: seconds for which an unused block is kept.
-        hits: the share of requests that reach a server that holds the prefix.
-        price: the price of a cached token, as a share of that of others.
-        tokens: its size, beyond which the least recently used blocks are dropped; None for a host so large
-            that only the lifetime counts.
-    """
-
-    lifetime_s: float
-    hits: float
-    price: float = 1.0
-    tokens: int | None = None
-
-
 class HostCaches:
     """The blocks that hosts hold; what a selector sends where decides on them."""
 
     def __init__(self, ground: Scenario) -> None:
-        self._specs: Mapping[str, PrefixCache] = ground.caches
+        self._specs: Mapping[str, PrefixCacheSpec] = ground.caches
         self._blocks: dict[str, OrderedDict[int, float]] = {route: OrderedDict() for route in self._specs}
 
     def held(self, call: SimulatedCall, route: str, at: float) -> int:

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specclient.routing.simulate.host_caches import PrefixCache
+from specclient.routing.simulate.scenario import PrefixCacheSpec
 from specclient.types.criterion import PromptTask
 
 __all__ = [
@@ -103,7 +103,7 @@ class SimulatedHost:
     per_minute: float | None = None
     troubles: float = 0.25
     failures: float = 0.002
-    cache: PrefixCache | None = None
+    cache: PrefixCacheSpec | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,12 +153,12 @@ MIXED_WORLD = WorldSpec(
         SimulatedHost(  # price: novita; a full GPU host
             route="budget/llama-70b", input=0.135, output=0.40, tokens_s=38, ttft_s=0.60, prefill_s=6000,
             load=0.68, swing=0.12, troubles=0.5, failures=0.006,
-            cache=PrefixCache(lifetime_s=300, hits=0.85),
+            cache=PrefixCacheSpec(lifetime_s=300, hits=0.85),
         ),
         SimulatedHost(  # price: nebius
             route="saver/llama-70b", input=0.25, output=0.75, tokens_s=45, ttft_s=0.50, prefill_s=8000,
             load=0.58, swing=0.12, troubles=0.4, failures=0.004,
-            cache=PrefixCache(lifetime_s=300, hits=0.9),
+            cache=PrefixCacheSpec(lifetime_s=300, hits=0.9),
         ),
         SimulatedHost(  # price: hyperbolic, nscale
             route="steady/llama-70b", input=0.40, output=0.40, tokens_s=51, ttft_s=0.40, prefill_s=8000,
@@ -168,27 +168,27 @@ MIXED_WORLD = WorldSpec(
         SimulatedHost(
             route="own/llama-70b", input=0.77, output=0.77, tokens_s=51, ttft_s=0.10, prefill_s=8000,
             load=0.40, swing=0.20, drafts=True,
-            cache=PrefixCache(tokens=180_000, lifetime_s=3600, hits=1.0, price=0.1),
+            cache=PrefixCacheSpec(tokens=180_000, lifetime_s=3600, hits=1.0, price=0.1),
         ),
         SimulatedHost(  # price, speed and requests a minute: groq
             route="lpu/llama-70b", input=0.59, output=0.79, tokens_s=300, ttft_s=0.15, prefill_s=20000,
             load=0.50, swing=0.15, crowded=False, per_minute=30,
-            cache=PrefixCache(lifetime_s=7200, hits=0.9, price=0.5),
+            cache=PrefixCacheSpec(lifetime_s=7200, hits=0.9, price=0.5),
         ),
         SimulatedHost(  # price and speed: together's turbo
             route="turbo/llama-70b", input=0.88, output=0.88, tokens_s=120, ttft_s=0.25, prefill_s=10000,
             load=0.40, swing=0.10, troubles=0.16,
-            cache=PrefixCache(lifetime_s=300, hits=0.9),
+            cache=PrefixCacheSpec(lifetime_s=300, hits=0.9),
         ),
         SimulatedHost(  # price and speed: fireworks, 160 tokens a second on chat with its drafts
             route="draft/llama-70b", input=0.90, output=0.90, tokens_s=80, ttft_s=0.25, prefill_s=10000,
             load=0.35, swing=0.10, drafts=True, troubles=0.16,
-            cache=PrefixCache(lifetime_s=600, hits=0.95, price=0.5),
+            cache=PrefixCacheSpec(lifetime_s=600, hits=0.95, price=0.5),
         ),
         SimulatedHost(  # price and speed: cerebras
             route="wafer/llama-70b", input=0.85, output=1.20, tokens_s=290, ttft_s=0.14, prefill_s=20000,
             load=0.40, swing=0.10, crowded=False, troubles=0.16,
-            cache=PrefixCache(lifetime_s=300, hits=0.95),
+            cache=PrefixCacheSpec(lifetime_s=300, hits=0.95),
         ),
     ),
     kinds=(

@@ -11,9 +11,9 @@ from specclient.types.policy import Policy
 
 if TYPE_CHECKING:
     from specclient.routing.learn.priors import RoutePrior
-    from specclient.routing.simulate.host_caches import PrefixCache
 
 __all__ = [
+    "PrefixCacheSpec",
     "RouteChange",
     "Scenario",
     "SimulatedCall",
@@ -97,6 +97,24 @@ class TokenPrices:
         return self.prompt * prompt_tokens + self.completion * completion_tokens - saved
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefixCacheSpec:
+    """The prompt cache of a host, as specified.
+
+    Attributes:
+        lifetime_s: seconds for which an unused block is kept.
+        hits: the share of requests that reach a server that holds the prefix.
+        price: the price of a cached token, as a share of that of others.
+        tokens: its size, beyond which the least recently used blocks are dropped; None for a host so large
+            that only the lifetime counts.
+    """
+
+    lifetime_s: float
+    hits: float
+    price: float = 1.0
+    tokens: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class RouteChange:
     """An abrupt change of a route: when, and what happened."""
@@ -133,7 +151,7 @@ class Scenario(Protocol):
     @property
     def per_minute(self) -> Mapping[str, float]: ...
     @property
-    def caches(self) -> Mapping[str, PrefixCache]: ...
+    def caches(self) -> Mapping[str, PrefixCacheSpec]: ...
     @property
     def changes(self) -> Sequence[RouteChange]: ...
     @property

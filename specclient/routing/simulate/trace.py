@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from specclient.errors import ConfigurationError
 from specclient.routing.learn.priors import RoutePrior
-from specclient.routing.simulate.host_caches import PrefixCache
 from specclient.routing.simulate.scenario import (
+    PrefixCacheSpec,
     RouteChange,
     Scenario,
     SimulatedCall,
@@ -60,7 +60,7 @@ class Trace:
 
     changes: Sequence[RouteChange] = ()
     per_minute: Mapping[str, float] = {}
-    caches: Mapping[str, PrefixCache] = {}
+    caches: Mapping[str, PrefixCacheSpec] = {}
     priors: Mapping[str, RoutePrior] = {}
 
     def __init__(

@@ -49,9 +49,9 @@ def _estimates() -> Estimator:
     return estimates
 
 
-def _decide(policy: Policy, routes: tuple[str, ...] = ("b/m", "a/m"), **held: HeldPrefix) -> Decision:
+def _decide(policy: Policy, **held: HeldPrefix) -> Decision:
     options = []
-    for route in routes:
+    for route in ("b/m", "a/m"):
         listed, cached = RATES[route]
         rates = PriceRates(
             input=Decimal(listed),

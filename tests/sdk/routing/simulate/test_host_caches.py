@@ -12,18 +12,18 @@ import pytest
 from specclient.errors import ConfigurationError
 from specclient.routing.simulate.arrivals import read_arrivals
 from specclient.routing.simulate.baselines import FixedRoute, GroundTruth, Oracle
-from specclient.routing.simulate.host_caches import HostCaches, PrefixCache
+from specclient.routing.simulate.host_caches import HostCaches
 from specclient.routing.simulate.hosts import MIXED_WORLD
 from specclient.routing.simulate.policy_selector import PolicySelector
 from specclient.routing.simulate.replay import attempt_sample, replay_calls
-from specclient.routing.simulate.scenario import SimulatedCall
+from specclient.routing.simulate.scenario import PrefixCacheSpec, SimulatedCall
 from specclient.routing.simulate.world import World
 from specclient.types.policy import Policy
 
 LPU = "lpu/llama-70b"
 
 
-def _world(**caches: PrefixCache) -> World:
+def _world(**caches: PrefixCacheSpec) -> World:
     world = World(MIXED_WORLD, 1, calls=2)
     world.caches = {f"{name}/llama-70b": cache for name, cache in caches.items()}
     return world
@@ -37,7 +37,7 @@ def _call(*prefix: int, prompt: int = 10_000) -> SimulatedCall:
 
 
 def test_a_host_holds_the_common_beginning_for_its_lifetime() -> None:
-    caches = HostCaches(_world(lpu=PrefixCache(lifetime_s=60, hits=1)))
+    caches = HostCaches(_world(lpu=PrefixCacheSpec(lifetime_s=60, hits=1)))
     assert caches.held(_call(1, 2, 3), LPU, 0) == 0
     caches.served(_call(1, 2, 3), LPU, 0)
     assert caches.held(_call(1, 2, 9), LPU, 60) == 2 * 512
@@ -48,7 +48,7 @@ def test_a_host_holds_the_common_beginning_for_its_lifetime() -> None:
 
 
 def test_a_full_cache_drops_the_end_of_what_was_used_least_recently() -> None:
-    caches = HostCaches(_world(lpu=PrefixCache(lifetime_s=60, hits=1, tokens=4 * 512)))
+    caches = HostCaches(_world(lpu=PrefixCacheSpec(lifetime_s=60, hits=1, tokens=4 * 512)))
     caches.served(_call(1, 2, 3), LPU, 0)
     caches.served(_call(1, 8, 9), LPU, 1)
     assert caches.held(_call(1, 2, 3), LPU, 1) == 2 * 512
@@ -56,7 +56,7 @@ def test_a_full_cache_drops_the_end_of_what_was_used_least_recently() -> None:
 
 
 def test_a_hit_makes_a_call_faster_cheaper_and_surer() -> None:
-    world = _world(lpu=PrefixCache(lifetime_s=60, hits=1))
+    world = _world(lpu=PrefixCacheSpec(lifetime_s=60, hits=1))
     call = _call(1, 2, prompt=20_000)
     cold, warm = (world.outcome(call, LPU, 0.0, held=held) for held in (0, 16_000))
     assert cold.ttft_s is not None
@@ -65,7 +65,7 @@ def test_a_hit_makes_a_call_faster_cheaper_and_surer() -> None:
     assert warm.ttft_s < 0.5 * cold.ttft_s
     assert world.kept(call, LPU, 0.0, held=16_000) > world.kept(call, LPU, 0.0) + 0.2
     assert world.rates[LPU].cost(20_000, 0, 16_000) == pytest.approx(0.59e-6 * 12_000)
-    half = _world(lpu=PrefixCache(lifetime_s=60, hits=0.5))
+    half = _world(lpu=PrefixCacheSpec(lifetime_s=60, hits=0.5))
     both = [world.kept(call, LPU, 0.0, held=held) for held in (0, 16_000)]
     assert half.kept(call, LPU, 0.0, held=16_000) == pytest.approx(sum(both) / 2)
 
@@ -114,7 +114,7 @@ def test_selectors_meet_the_caches_that_their_own_calls_left(tmp_path: Path) -> 
 def test_the_router_keeps_a_session_where_its_prompt_is_held() -> None:
     """There are two routes: a cheap one without a cache, and one whose cached tokens cost a tenth."""
     hosts = tuple(
-        replace(host, cache=PrefixCache(lifetime_s=600, hits=1, price=0.1)) if host.route == LPU else host
+        replace(host, cache=PrefixCacheSpec(lifetime_s=600, hits=1, price=0.1)) if host.route == LPU else host
         for host in MIXED_WORLD.hosts
         if host.route in {LPU, "steady/llama-70b"}
     )
