@@ -48,6 +48,7 @@ class SharedState:
         prices: the prices of models.
         estimates: learned latency, load and acceptance per destination.
         sizes: learned tokens per character of prompts.
+        qualities: the scores of answers.
         backends: engines that run in this process, by provider.
         transport: sends HTTP requests; holds connections, rate limits and circuits.
         prepared: the kinds of calls for which the pipeline has done its one-time preparation.
