@@ -12,6 +12,7 @@ from dataclasses import replace
 from specclient.config import Settings
 from specclient.errors import ConfigurationError, NotFoundError
 from specclient.prices.prices import Prices
+from specclient.prices.service_tiers import requested_tier
 from specclient.providers.endpoint import Endpoint
 from specclient.routing.choose.decisions import choose_in_order, named_decision
 from specclient.routing.choose.exploration import Explorer
@@ -35,6 +36,8 @@ AUTO = "auto"
 _ANSWERED = frozenset({"chat", "completion", "response"})
 _BOUNDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 _NO_ANSWER = AnswerLength(0, 0, 0, measured=True)
+#: Tokens of a prompt that begins with any earlier one.
+_ANY_PROMPT = 1 << 40
 #: Score tables that are kept, by policy, task and prompt length.
 _TABLES = 512
 
@@ -214,6 +217,10 @@ class Router:
             self._named_policies[policy] = self._settings.policy_named(policy)
         return self._named_policies[policy]
 
+    def counts_caches(self, session: str) -> bool:
+        """Return whether decisions on a session's calls count what routes hold of its prompts."""
+        return bool(self._estimates.held(session, _ANY_PROMPT))
+
     def _first(self, request: Request, policy: Policy) -> str:
         """Return the route of a model that a request names together with a policy.
 
@@ -235,8 +242,9 @@ class Router:
         prompt_summary = summarize_prompt(request)
         task = classify_task(prompt_summary) if policy.task == "auto" else policy.task
         prompt = int(prompt_summary.size / BYTES_PER_TOKEN)
+        tier = requested_tier(request)
         if request.operation not in _ANSWERED:
-            return RouteRequest(task, prompt, _NO_ANSWER)
+            return RouteRequest(task, prompt, _NO_ANSWER, tier=tier)
         params, limit = request.params, None
         for name in _BOUNDS:
             if type(most := params.get(name)) is int:
@@ -253,6 +261,7 @@ class Router:
             length,
             greedy,
             0 if limit is None or _slides(request) else limit,
+            tier,
             NOTHING_HELD if session is None else self._estimates.held(session, prompt),
         )
 
@@ -266,7 +275,9 @@ class Router:
     ) -> PolicyTables:
         """Return the score tables for a policy and prompts like this one."""
         prompt = route_request.prompt_tokens
-        options = self._catalogue.options(candidates, prompt, policy, operation=operation, permit=permit)
+        options = self._catalogue.options(
+            candidates, prompt, policy, operation=operation, permit=permit, tier=route_request.tier
+        )
         options = self._qualities.applied(options, route_request.task)
         key = id(policy), route_request.task, representative_length(prompt), id(options), CRITERIA.version
         known = self._tables.get(key)
@@ -285,9 +296,9 @@ class Router:
     ) -> Decision:
         """Decide on the first route that may be taken, in the caller's order."""
         listed = tuple(dict.fromkeys(routes))
-        options = self._catalogue.options(listed, route_request.prompt_tokens, policy, operation=operation)[
-            : len(listed)
-        ]
+        options = self._catalogue.options(
+            listed, route_request.prompt_tokens, policy, operation=operation, tier=route_request.tier
+        )[: len(listed)]
         estimates = self._estimates.all_of(
             listed, route_request.task, policy.percentile, route_request.prompt_tokens
         )

@@ -29,6 +29,7 @@ from specclient_local.engine.worker import Worker
 from specclient_local.loading.configured_models import resolve_pair_name
 from specclient_local.loading.engine_loader import LoadedEngine, load_engine
 from specclient_local.loading.options import EngineOptions
+from specclient_local.model.tensor_parallel.parallel_runner import ParallelRunner
 from specclient_local.request.params import EngineMethod, Method, Parameters, SamplingParams
 from specclient_local.request.validation import check, integer, optional
 
@@ -87,6 +88,7 @@ class Engine:
         prefix_cache: bool = True,
         graphs: Literal["auto", "on", "off"] = "auto",
         draft_vocabulary: Literal["auto", "same", "shared", "retokenised"] = "auto",
+        tensor_parallel: int = 1,
         max_waiting: int | None = None,
         request_limits: RequestLimits | None = None,
     ) -> Engine:
@@ -130,6 +132,7 @@ class Engine:
             "threads": threads,
             "prefix_cache": prefix_cache,
             "graphs": graphs,
+            "tensor_parallel": tensor_parallel,
         }
         loaded = load_engine(model, EngineOptions.read(options), request_limits)
         return cls(loaded, slots=slots, max_waiting=max_waiting)
@@ -339,6 +342,8 @@ class Engine:
         """Fail unfinished requests and stop the worker thread. Safe to call twice, and from a sink."""
         self._worker.close()
         self._sequences.grammars.close()
+        if isinstance(self._speculator.target, ParallelRunner):
+            self._speculator.target.stop()
 
     def __enter__(self) -> Engine:
         return self

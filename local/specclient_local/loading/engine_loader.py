@@ -69,7 +69,10 @@ def load_engine(
     for device in (options.device, options.draft_device or options.device):
         resolve_device(device)  # rejects an unavailable device before any file is read
     folder = resolve_checkpoint(model)
-    placed = ModelPlacement(options.dtype, options.device, options.quantize, options.runner, options.graphs)
+    placed = ModelPlacement(
+        *(options.dtype, options.device, options.quantize, options.runner, options.graphs),
+        options.tensor_parallel,
+    )
     config = read_any_config(folder, placed.runner)
     context = _context(options.context, config.context, folder)
     paths = [resolve_checkpoint(path) for path in (options.draft if options.method != "plain" else ())]

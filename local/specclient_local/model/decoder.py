@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from torch import Tensor
@@ -65,6 +65,7 @@ class TransformerDecoder:
         context: number of positions; sizes the rotation table.
         exact: whether rows must not depend on other rows of the pass; see :class:`KernelChooser`.
         most: maximum rows of a pass that several requests share.
+        passes: makes the passes, from configuration, weights and rotation table; None for the fastest ones.
     """
 
     def __init__(
@@ -75,14 +76,19 @@ class TransformerDecoder:
         *,
         exact: bool = True,
         most: int = MAX_ROWS_PER_REQUEST,
+        passes: Callable[[DecoderConfig, DecoderWeights, Tensor], ForwardPasses] | None = None,
     ) -> None:
         self.config = config
         self.dtype = weights.embedding.dtype
         self.embedding = weights.embedding
         self._turns = turns(config.rope, config.head_dim, context).to(weights.embedding.device)
-        self.passes: ForwardPasses = native_passes(config, weights, self._turns) or EagerPasses(
-            config, weights, self._turns, exact=exact, most=most
-        )
+        self.passes: ForwardPasses
+        if passes is not None:
+            self.passes = passes(config, weights, self._turns)
+        else:
+            self.passes = native_passes(config, weights, self._turns) or EagerPasses(
+                config, weights, self._turns, exact=exact, most=most
+            )
 
     def only(self, layers: Sequence[int]) -> TransformerDecoder:
         """Return a decoder of some of the layers, in that order, which shares the weights."""

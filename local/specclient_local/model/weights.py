@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -28,6 +28,7 @@ from specclient_local.model.config import DecoderConfig, local_folder
 from specclient_local.model.gguf.header import read_header
 from specclient_local.model.gguf.tensors import gguf_tensors, tensor_entry
 from specclient_local.model.quantization import quantize_weight
+from specclient_local.model.weight_shards import TensorReader, WeightShard
 
 _PATTERNS = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model", "vocab.txt", "merges.txt")
 _UNREADABLE = (
@@ -118,6 +119,8 @@ def load_weights(
     dtype: str = "float32",
     device: str = "cpu",
     quantize: str | None = None,
+    *,
+    shard: WeightShard | None = None,
 ) -> DecoderWeights:
     """Read and fuse a checkpoint's tensors.
 
@@ -128,13 +131,17 @@ def load_weights(
         device: name of the torch device to load onto.
         quantize: format of projections and head, see :mod:`specclient_local.model.quantization`. A tied
             embedding stays in ``dtype`` for lookups and is quantised for the head.
+        shard: the part of the weights to keep; None for all.
 
     Raises:
         CheckpointError: names the file, the tensor, its shape and the expected one.
         ConfigurationError: the device does not support the quantisation.
     """
     with ExitStack() as stack:
-        return _fused(_reader(folder, config, stack, getattr(torch, dtype), device), config, quantize)
+        take = _reader(folder, config, stack, getattr(torch, dtype), device)
+        if shard is not None:
+            take, config = shard.reader(take), shard.config(config)
+        return _fused(take, config, quantize)
 
 
 def check_tensors(path: Path, config: DecoderConfig) -> None:
@@ -238,9 +245,6 @@ def check_values(where: Path, tensors: Iterable[tuple[str, Tensor]]) -> None:
                 f"{where}: tensor {name} contains {count} non-finite numbers in "
                 f"{str(tensor.dtype)[6:]}; load in float32 or bfloat16, or download it again."
             )
-
-
-TensorReader = Callable[[str, tuple[int, ...]], Tensor]
 
 
 def _layer(take: TensorReader, prefix: str, c: DecoderConfig, quantize: str | None) -> LayerWeights:

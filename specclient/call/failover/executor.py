@@ -27,8 +27,10 @@ from specclient.call.result import CallResult
 from specclient.call.stream import AsyncStream
 from specclient.call.subcalls import Subcall
 from specclient.errors import OpenAIError
+from specclient.prices.prices import Prices
+from specclient.routing.choose.session_affinity import SessionAffinity
 from specclient.routing.router import Router
-from specclient.types.call import MeteredModel
+from specclient.types.call import Call, MeteredModel
 from specclient.types.request import Request
 
 T = TypeVar("T")
@@ -61,10 +63,16 @@ class FailoverPipeline(Protocol):
 
 
 class FailoverState:
-    """State of routed calls that a client and its copies share: the hedge quota."""
+    """State of routed calls that a client and its copies share: the hedge quota and session affinity.
 
-    def __init__(self) -> None:
+    Args:
+        prices: values a prompt that a route has in its cache.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, prices: Prices, *, clock: Callable[[], float] = time.perf_counter) -> None:
         self.hedge_quota = HedgeQuota()
+        self.sessions = SessionAffinity(prices, clock=clock)
 
 
 class FailoverExecutor:
@@ -86,6 +94,7 @@ class FailoverExecutor:
         self._pipeline = pipeline
         self._clock = clock
         self._hedge_quota = state.hedge_quota
+        self._sessions = state.sessions
 
     async def execute(self, request: Request) -> CallResult:
         """Serve a request; see :meth:`specclient.call.pipeline.Pipeline.execute`."""
@@ -122,9 +131,11 @@ class FailoverExecutor:
             return undecodable  # for callers that want the raw response
         finally:
             undecoded.clear()
-        if isinstance(result.value, MeteredModel) and call.has_subcalls:
-            call.route = call.decision_for(attempt)
-            result.value.attach_meta(call.record("ok"))
+        if isinstance(result.value, MeteredModel):
+            if call.has_subcalls:
+                call.route = call.decision_for(attempt)
+                result.value.attach_meta(call.record("ok"))
+            self.note_finished(result.value.meta)
         return result
 
     async def stream(self, request: Request) -> AsyncStream[Any]:
@@ -183,6 +194,11 @@ class FailoverExecutor:
         call.route = call.decision_for(attempt)
         return opened
 
+    def note_finished(self, call: Call) -> None:
+        """Note a finished call for session affinity."""
+        if call.session is not None:
+            self._sessions.note(call)
+
     # Attempts
 
     async def _begin(self, request: Request) -> RoutedCall:
@@ -190,7 +206,11 @@ class FailoverExecutor:
         router = self._pipeline.router
         request = router.with_strategy(request)
         await self._pipeline.ensure_ready(router.kind(request))
-        return RoutedCall.begin(request, router.decide(request), router.destinations, self._clock)
+        decision = router.decide(request)
+        session = request.options.session
+        if session is not None and not router.counts_caches(session):
+            decision = self._sessions.prefer_cached_route(session, decision, router.destinations)
+        return RoutedCall.begin(request, decision, router.destinations, self._clock)
 
     async def _ensure_ready(self, attempt: Attempt) -> None:
         if attempt.reason is not None:

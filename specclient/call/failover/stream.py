@@ -79,6 +79,10 @@ class AttemptStreamOpener(Protocol):
         """Open the first stream that answers."""
         ...
 
+    def note_finished(self, call: Call) -> None:
+        """Note a finished call."""
+        ...
+
 
 async def wait_for_output(
     stream: AsyncStream[Any],
@@ -151,6 +155,7 @@ class FailoverStream:
             raise
         await self._close()
         self._closed = self._record("ok") if call.has_subcalls else current.stream.meta
+        self._opener.note_finished(self._closed)
 
     async def _close(self) -> None:
         self._call.can_resume = None

@@ -107,6 +107,7 @@ class RouteRequest(NamedTuple):
         length: the predicted length of its answer.
         greedy: whether its answer is greedy, so that drafts can be verified token by token.
         reserved_tokens: tokens of context that engines must have left for the answer: its greatest length.
+        tier: the service tier that it asks for, other than the standard one.
         held: the beginning of the prompt that routes may hold in their caches, by route.
     """
 
@@ -115,6 +116,7 @@ class RouteRequest(NamedTuple):
     length: AnswerLength
     greedy: bool = False
     reserved_tokens: int = 0
+    tier: str | None = None
     held: Mapping[str, HeldPrefix] = NOTHING_HELD
 
     def cached(self, route: str) -> float:

@@ -447,7 +447,8 @@ def test_a_call_with_a_named_model_does_not_import_failover_modules(openai_serve
         "from specclient import OpenAI, Settings\n"
         "with OpenAI(config=Settings(), ledger='off', base_url=sys.argv[1], api_key='k') as client:\n"
         "    client.completions.create(model='m', prompt='x')\n"
-        "ours = ('specclient.call.failover.executor', 'specclient.call.subcalls')\n"
+        "ours = ('specclient.call.failover.executor', 'specclient.routing.choose.session_affinity', "
+        "'specclient.call.subcalls')\n"
         "print(sorted(m for m in sys.modules if m.startswith(ours)))"
     )
     result = subprocess.run(

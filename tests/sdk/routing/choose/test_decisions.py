@@ -295,7 +295,7 @@ def test_alternatives_are_ordered_and_carry_their_hedge_delays():
     assert (taken.route, taken.patience_s, taken.latency_limit_s) == ("x/first", 1.4, 3.0)
     assert [other.route for other in decision.alternatives] == ["x/second", "x/third"]
     assert decision.alternatives[0].patience_s == 0.7
-    alone = ask(Policy(fallbacks=False), *listed)  # alternatives still serve hedges
+    alone = ask(Policy(fallbacks=False), *listed)  # alternatives still serve hedges and session affinity
     assert alone.alternatives == decision.alternatives
     assert list(ask(Policy(fallbacks=()), *listed).alternatives) == []
     unpriced = (option("x/unpriced"), known(1)), (option("x/failing", 0), known(1, failure_rate=0.8)), *listed
