@@ -1,11 +1,12 @@
 """Measure routing on the seeds and traces that it was tuned on, and on others, side by side.
 
-    python benchmarks/routing_halves.py [--azure FILE] [--mooncake FILE] [--calls 4000] [--save]
+    python benchmarks/routing_halves.py [--azure FILE] [--mooncake FILE] [--save] [--draw FOLDER]
 
 The traces are Azure's LLM inference trace (conversations) and Mooncake's conversation trace, as published.
 The router was tuned on the first half of each and on some seeds of the synthetic world; the second halves and
 20 other seeds were run once, for the table. Prints a row for each run, the table, and one JSON line;
-``--save`` writes it to ``benchmarks/results/routing_halves.json``.
+``--save`` writes it to ``benchmarks/results/routing_halves.json``. ``--draw`` draws
+one run of each trace instead.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from statistics import median
 from typing import Any
 
 from specclient.routing.simulate.arrivals import read_arrivals
-from specclient.routing.simulate.comparison import compare
+from specclient.routing.simulate.comparison import Comparison, compare
 from specclient.routing.simulate.hosts import MIXED_WORLD
 from specclient.routing.simulate.world import World
 from specclient.types.policy import Policy
@@ -62,8 +63,8 @@ def runs(files: dict[str, Path | None], calls: int) -> Iterator[Run]:
         yield from (Run(half, "synthetic", seed, calls) for seed in seeds)
 
 
-def figures(run: Run) -> dict[str, Any]:
-    """Return the figures of one run; costs are dollars per 1,000 answered calls."""
+def compared(run: Run) -> tuple[World, Comparison]:
+    """Return the world of a run, and its comparison."""
     if run.file is None:
         world = World(MIXED_WORLD, run.seed, calls=run.calls)
     else:
@@ -71,7 +72,12 @@ def figures(run: Run) -> dict[str, Any]:
             run.file, stretch=run.stretch, skip=run.skip, most=run.calls, skip_invalid=True
         )
         world = World(MIXED_WORLD, run.seed, arrivals=arrivals)
-    found = compare(world, Policy(), seed=run.seed, first=FIRST)
+    return world, compare(world, Policy(), seed=run.seed, first=FIRST)
+
+
+def figures(run: Run) -> dict[str, Any]:
+    """Return the figures of one run; costs are dollars per 1,000 answered calls."""
+    _, found = compared(run)
     assert found.at_first is not None
     mine, equal = found.at_first
     return {
@@ -110,6 +116,18 @@ def row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def draw_days(files: dict[str, Path | None], folder: Path) -> None:
+    """Draw the first half of each trace, on the hosts of the first tuned seed."""
+    from routing_plots import draw_day  # noqa: PLC0415 - imports matplotlib
+
+    for source, file in files.items():
+        if file is not None:
+            stretch, (skip, count), _ = HALVES[source]
+            world, found = compared(Run("tuned", source, TUNED_HOSTS[0], count, file, stretch, skip))
+            title = f"{source.capitalize()}'s trace: {count:,} calls, times stretched {stretch:g} times"
+            draw_day(world, found, title, folder / f"routing_{source}.png")
+
+
 def main() -> None:
     """Run both halves, print their results side by side, then one JSON line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -117,7 +135,11 @@ def main() -> None:
     parser.add_argument("--mooncake", type=Path, help="Mooncake's trace, JSON lines, also compressed by gzip")
     parser.add_argument("--calls", type=int, default=4000, help="calls of a run of the synthetic world")
     parser.add_argument("--save", action="store_true", help="save the figures to benchmarks/results")
+    parser.add_argument("--draw", type=Path, help="only draw a run of each trace's first half, into a folder")
     args = parser.parse_args()
+    if args.draw is not None:
+        draw_days({"azure": args.azure, "mooncake": args.mooncake}, args.draw)
+        return
     began = time.perf_counter()
     with ProcessPoolExecutor(2) as pool:
         found = []

@@ -31,6 +31,31 @@ def draw(world: World, comparison: Comparison, folder: Path) -> list[Path]:
     return files
 
 
+def draw_day(world: World, comparison: Comparison, title: str, file: Path) -> None:
+    """Draw a run in one figure: dollars and regret so far, and the routes of the policy and the oracle."""
+    figure, panels = plt.subplots(4, 1, figsize=(7.5, 9), sharex=True, gridspec_kw={"hspace": 0.25})
+    best = comparison.best_fixed.name
+    for axes, value, name in ((panels[0], "cost", "dollars"), (panels[1], "regret", "regret, dollars")):
+        ends = []
+        fixed = [] if value == "regret" else [("equal", "oracle", ORACLE)]
+        lines = ((best, f"always {best.split('/')[0]}", BEST), *fixed, ("policy", 'model="auto"', POLICY))
+        for key, label, colour in lines:
+            steps, total, line = comparison.replays[key].steps, 0.0, []
+            for step in steps:
+                total += getattr(step, value)
+                line.append(total)
+            axes.plot(
+                _hours(steps), line, color=colour, linewidth=2, linestyle="--" if key == "equal" else "-"
+            )
+            ends.append((total, label, colour))
+        _label(axes, ends, world.calls[-1].at / 3600)
+        axes.set_ylabel(f"{name} so far")
+    panels[0].set_title(title, loc="left")
+    _stack(world, comparison, panels[2:])
+    panels[3].set_xlabel("hours of the run")
+    save(figure, file)
+
+
 def _cost(world: World, comparison: Comparison, file: Path) -> None:
     """Draw the cost over time of the policy, the oracle with as many violations, and all fixed routes."""
     figure, axes = plt.subplots(figsize=(7.5, 4.2))
@@ -108,6 +133,13 @@ def _latency(world: World, comparison: Comparison, file: Path) -> None:
 def _shares(world: World, comparison: Comparison, file: Path) -> None:
     """Draw the share of each route over time: chosen by the policy above, by the oracle below."""
     figure, panels = plt.subplots(2, 1, figsize=(7.5, 5.6), sharex=True, sharey=True)
+    _stack(world, comparison, panels)
+    panels[1].set_xlabel("hours of the run")
+    save(figure, file)
+
+
+def _stack(world: World, comparison: Comparison, panels: Sequence[Axes]) -> None:
+    """Draw the share of each route over time into two panels."""
     for axes, (name, title) in zip(
         panels, (("policy", 'model="auto"'), ("equal", "the oracle")), strict=True
     ):
@@ -125,8 +157,6 @@ def _shares(world: World, comparison: Comparison, file: Path) -> None:
         axes.set_ylim(0, 100)
     panels[0].set_xlim(hours[0], hours[-1])
     panels[0].legend(loc="center left", bbox_to_anchor=(1.01, 0.0), frameon=False, fontsize=9, reverse=True)
-    panels[1].set_xlabel("hours of the run")
-    save(figure, file)
 
 
 def _regret(world: World, comparison: Comparison, file: Path) -> None:

@@ -73,6 +73,18 @@ class BaseClient(SeenAsOfficial, HttpMethods):
         """The record of every call."""
         return self._core.shared.ledger
 
+    def feedback(self, call_id: str, score: float) -> None:
+        """Score the answer of a call, from which ``min_quality`` of policies learns; nothing is sent.
+
+        Args:
+            call_id: ``meta.id`` of the answer.
+            score: from 0 to 1, such as a grader's mark; True and False stand for a thumb up or down.
+
+        Raises:
+            ConfigurationError: another score, or a call that this client did not make, or made long ago.
+        """
+        self._core.shared.qualities.feedback(call_id, score)
+
     def is_closed(self) -> bool:
         """Return whether the client is closed. A closed client reopens when it is used."""
         return self._core.closed

@@ -222,4 +222,5 @@ class ClientCore:
             policy=policy_of(settings, options.get("policy")),
             sizes=shared.sizes,
             fleets=shared.fleets,
+            qualities=shared.qualities,
         )

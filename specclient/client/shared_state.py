@@ -15,7 +15,9 @@ from specclient.http_transport.http import Transport
 from specclient.prices.prices import Prices
 from specclient.routing.learn.estimator import Estimator
 from specclient.routing.learn.prompt_scale import PromptTokenScale
+from specclient.routing.learn.quality import QualityModel
 from specclient.routing.pools.fleet_routing import FleetRouting
+from specclient.routing.prior_catalogue import PriorCatalogue
 from specclient.routing.router import Router
 from specclient.runtime.event_loop import run_in_thread
 from specclient.runtime.forks import import_lock, register_fork_reset
@@ -48,6 +50,7 @@ class SharedState:
         estimates: learned latency, load and acceptance per destination.
         sizes: learned tokens per character of prompts.
         fleets: the pools of fleets with their speed and load; None without fleets.
+        qualities: the scores of answers.
         backends: engines that run in this process, by provider.
         transport: sends HTTP requests; holds connections, rate limits and circuits.
         prepared: the kinds of calls for which the pipeline has done its one-time preparation.
@@ -57,9 +60,10 @@ class SharedState:
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.settings = settings_of(options)
         self.prices = Prices(self.settings)
-        self.estimates = Estimator(_LedgerHistory(self))
+        self.estimates = Estimator(_LedgerHistory(self), priors=PriorCatalogue(self.settings))
         self.sizes = PromptTokenScale()
         self.fleets = FleetRouting(self.settings.fleets) if self.settings.fleets else None
+        self.qualities = QualityModel()
         self.backends: dict[str, Backend] = {}
         self.closed = False
         self.prepared: set[str] = set()
@@ -191,6 +195,7 @@ class SharedState:
         if self.fleets is not None:
             self.fleets.observe(call)
         self.sizes.observe(call)
+        self.qualities.note(call)
         budgets = self.budgets
         settled = None if budgets is None else budgets.settle(call)
         committed = self.ledger.add(call)

@@ -197,6 +197,7 @@ class PolicySettings(SettingsTable):
     max_latency_s: float | None = None
     max_ttft_s: float | None = None
     percentile: float = 0.95
+    percentile_per: str = "policy"
     min_quality: float | None = None
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()

@@ -230,12 +230,15 @@ def _kinds(rates: PriceRates, context: BillingContext) -> tuple[list[str], list[
     return prompt, completion
 
 
-def total_of(prompt: int, completion: int, rates: PriceRates, seconds: float | None) -> Decimal | None:
+def total_of(
+    prompt: int, completion: int, rates: PriceRates, seconds: float | None, cached: int = 0
+) -> Decimal | None:
     """Return the dollars of a call with these tokens, as :func:`bill` would, but faster.
 
     Args:
         prompt, completion: tokens.
         seconds: of engine time.
+        cached: the tokens of the prompt that are cached.
 
     Returns:
         None if the seconds, or a rate, are needed but unknown.
@@ -245,6 +248,9 @@ def total_of(prompt: int, completion: int, rates: PriceRates, seconds: float | N
         if rates.output is None and completion:
             return None
         millionths = EXACT.multiply(rates.input, Decimal(prompt))
+        if cached and rates.cached_input is not None:
+            less = EXACT.subtract(rates.cached_input, rates.input)
+            millionths = EXACT.fma(less, Decimal(cached), millionths)
         millionths = EXACT.fma(rates.output or _ZERO, Decimal(completion), millionths)
         total = millionths.scaleb(-6, context=EXACT)
     for rate in rates.per_hour.values():

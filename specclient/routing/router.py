@@ -19,11 +19,12 @@ from specclient.routing.choose.decisions import choose_in_order, named_decision
 from specclient.routing.choose.exploration import Explorer
 from specclient.routing.choose.option_catalogue import STRATEGY_OPERATIONS, OptionCatalogue
 from specclient.routing.choose.policy_tables import PolicyTables
-from specclient.routing.choose.route_options import RouteRequest
+from specclient.routing.choose.route_options import NOTHING_HELD, RouteRequest
 from specclient.routing.choose.task_classifier import BYTES_PER_TOKEN, classify_task, summarize_prompt
 from specclient.routing.destinations import DestinationRegistry
 from specclient.routing.learn.estimator import Estimator
 from specclient.routing.learn.prompt_scale import PromptTokenScale
+from specclient.routing.learn.quality import QualityModel
 from specclient.routing.learn.route_estimate import AnswerLength, representative_length
 from specclient.routing.pools.fleet_routing import FleetRouting
 from specclient.types.criterion import CRITERIA, PromptTask
@@ -37,6 +38,8 @@ AUTO = "auto"
 _ANSWERED = frozenset({"chat", "completion", "response"})
 _BOUNDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 _NO_ANSWER = AnswerLength(0, 0, 0, measured=True)
+#: Tokens of a prompt that begins with any earlier one.
+_ANY_PROMPT = 1 << 40
 #: Score tables that are kept, by policy, task and prompt length.
 _TABLES = 512
 
@@ -54,6 +57,7 @@ class Router:
         policy: the policy of routed calls without one.
         sizes: the tokens of a prompt on each route; several routers may share it.
         fleets: chooses the pools of fleets; None without fleets.
+        qualities: the scores of answers; several routers may share it.
         dice: the random numbers by which routes are explored.
         now: returns monotonic seconds.
     """
@@ -69,6 +73,7 @@ class Router:
         policy: Policy,
         sizes: PromptTokenScale | None = None,
         fleets: FleetRouting | None = None,
+        qualities: QualityModel | None = None,
         dice: random.Random | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -82,6 +87,7 @@ class Router:
         self._catalogue = OptionCatalogue(
             settings, destinations, prices, sizes or PromptTokenScale(), now=now
         )
+        self._qualities = qualities or QualityModel()
         self._explorer = Explorer(dice or random.Random())
         self._tables: OrderedDict[_ScoreTableKey, PolicyTables] = OrderedDict()
         self._equal_policies: dict[Policy, Policy] = {}
@@ -154,11 +160,7 @@ class Router:
         if self._candidates and not candidates:
             raise NotFoundError(f"model {AUTO!r} does not exist, or none of its candidates may be used")
         tables = self._tables_of(policy, route_request, operation, candidates, permit)
-        decision = tables.current(self._estimates, route_request).decide(
-            route_request,
-            self._explorer if explore else None,
-            late=bool(policy.explore) and tables.adaptive.mostly_kept,
-        )
+        decision = tables.decide(self._estimates, route_request, self._explorer if explore else None)
         if listed:
             others = self._in_order(
                 policy, (decision.chosen, *fallbacks), route_request, operation
@@ -236,6 +238,10 @@ class Router:
             self._named_policies[policy] = self._settings.policy_named(policy)
         return self._named_policies[policy]
 
+    def counts_caches(self, session: str) -> bool:
+        """Return whether decisions on a session's calls count what routes hold of its prompts."""
+        return bool(self._estimates.held(session, _ANY_PROMPT))
+
     def _first(self, request: Request, policy: Policy) -> str:
         """Return the route of a model that a request names together with a policy.
 
@@ -260,14 +266,25 @@ class Router:
         tier = requested_tier(request)
         if request.operation not in _ANSWERED:
             return RouteRequest(task, prompt, _NO_ANSWER, tier=tier)
-        params = request.params
-        limit = next((most for name in _BOUNDS if type(most := params.get(name)) is int), None)
-        length = self._estimates.length(task, prompt, limit, session=request.options.session)
+        params, limit = request.params, None
+        for name in _BOUNDS:
+            if type(most := params.get(name)) is int:
+                limit = most
+                break
+        session = request.options.session
+        length = self._estimates.length(task, prompt, limit, session=session)
         greedy = request.operation == "completion" and (
             params.get("temperature") == 0 or request.options.body.get("top_k") == 1
         )
-        reserved = 0 if limit is None or _slides(request) else limit
-        return RouteRequest(task, prompt, length, greedy, reserved, tier)
+        return RouteRequest(
+            task,
+            prompt,
+            length,
+            greedy,
+            0 if limit is None or _slides(request) else limit,
+            tier,
+            NOTHING_HELD if session is None else self._estimates.held(session, prompt),
+        )
 
     def _tables_of(
         self,
@@ -282,11 +299,13 @@ class Router:
         options = self._catalogue.options(
             candidates, prompt, policy, operation=operation, permit=permit, tier=route_request.tier
         )
+        options = self._qualities.applied(options, route_request.task)
         key = id(policy), route_request.task, representative_length(prompt), id(options), CRITERIA.version
         known = self._tables.get(key)
         if known is not None and known.policy is policy and known.options is options:
             return known
-        made = PolicyTables(policy, options, route_request.task, self._estimates.margin(policy))
+        margin = self._estimates.margin(policy, route_request.task, prompt)
+        made = PolicyTables(policy, options, route_request.task, margin)
         self._tables[key] = made
         if len(self._tables) > _TABLES:
             with suppress(KeyError):  # another thread made room

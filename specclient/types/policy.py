@@ -17,6 +17,8 @@ from specclient.types.strategy import Strategy, StrategyKind
 HEDGED_SHARE = 0.05
 #: The share of routed calls that may go to a little-known route, unless a policy says otherwise.
 EXPLORED_SHARE = 0.05
+#: The calls that a policy's percentile holds for.
+PercentileScope = Literal["policy", "task", "length"]
 _NO_LIMITS: FrozenDict[str, float] = FrozenDict()
 
 
@@ -40,7 +42,13 @@ class Policy:
             to a route that is up to twice as likely to miss them, and one that costs more than the average up
             to three times. A call that costs less goes to a route that is less likely to miss them, if there
             is one.
-        min_quality: the lowest quality tier, from 0 to 1. A model without a known tier does not meet it.
+        percentile_per: the calls that the promise holds for: ``policy`` for all calls of the policy together,
+            ``task`` for those of each kind of prompt, ``length`` for those of each class of prompt lengths
+            (powers of four, from 1,024 tokens). Calls with different limits, or of different difficulty, then
+            do not use up each other's permitted misses.
+        min_quality: the lowest quality, from 0 to 1: the mean score of a route's answers to such prompts
+            (``client.feedback``), which starts from the model's tier. A model without either does not meet
+            it.
         allow: route names or prefixes (``local/``, ``openai/gpt-4.1``) that a candidate must match; empty
             allows all.
         deny: route names or prefixes that a candidate must not match.
@@ -73,6 +81,7 @@ class Policy:
     max_latency_s: float | None = None
     max_ttft_s: float | None = None
     percentile: float = 0.95
+    percentile_per: PercentileScope = "policy"
     min_quality: float | None = None
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
@@ -94,6 +103,11 @@ class Policy:
         ):
             raise ConfigurationError(
                 f"policy.percentile is {self.percentile!r}; it must be a number above 0 and below 1"
+            )
+        if self.percentile_per not in get_args(PercentileScope):
+            allowed = ", ".join(map(repr, get_args(PercentileScope)))
+            raise ConfigurationError(
+                f"policy.percentile_per is {self.percentile_per!r}; it must be one of {allowed}"
             )
         if self.task not in (*get_args(PromptTask), "auto"):
             allowed = ", ".join((*get_args(PromptTask), "auto"))

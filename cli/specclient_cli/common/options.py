@@ -12,7 +12,7 @@ import click
 
 from specclient.config import Settings
 from specclient.types.criterion import CRITERIA, PromptTask
-from specclient.types.policy import Policy
+from specclient.types.policy import PercentileScope, Policy
 from specclient_cli.common.parameter_types import (
     AUTO,
     DollarAmount,
@@ -79,7 +79,17 @@ _LIMIT_FIELDS = {
     if bound.flag is not None
 }
 #: The other parameters of :func:`policy_options` that are fields of a policy.
-_FIELDS = ("minimize", "percentile", "allow", "deny", "local_only", "task", "hedge", "explore")
+_FIELDS = (
+    "minimize",
+    "percentile",
+    "percentile_per",
+    "allow",
+    "deny",
+    "local_only",
+    "task",
+    "hedge",
+    "explore",
+)
 #: All parameters of :func:`policy_options`, as commands receive them.
 POLICY = ("policy_name", *_FIELDS, *_LIMIT_FIELDS, "limits", "no_fallbacks")
 
@@ -132,6 +142,12 @@ def policy_options(function: F) -> F:
                 "--percentile",
                 type=click.FloatRange(0, 1, min_open=True, max_open=True),
                 help="Share of calls that must keep the latency limits. Default: 0.95.",
+            ),
+            click.option(
+                "--percentile-per",
+                type=click.Choice(get_args(PercentileScope)),
+                help="Keep the percentile over all calls of the policy, or for each task or class of prompt "
+                "lengths by itself. Default: policy.",
             ),
             click.option(
                 "--allow",

@@ -140,6 +140,7 @@ TEMPLATE = """\
 #max_latency_s = 10
 #max_ttft_s = 1
 #percentile = 0.95
+#percentile_per = "policy"          # or "task", "length": the promise holds for each kind of call
 #min_quality = 0.5
 #limits = {}                        # limits on custom criteria: { max_co2_g = 0.5 }
 #allow = ["local/", "openai/gpt-4.1"]

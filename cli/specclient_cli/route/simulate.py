@@ -63,6 +63,12 @@ _FEW = 30
 )
 @click.option("--skip-invalid", is_flag=True, help="Skip invalid lines of TRACE in a world, and count them.")
 @click.option(
+    "--longest-gap",
+    type=parameter_types.NonNegativeFloat(above_zero=True),
+    metavar="SECONDS",
+    help="Refuse a longer time between two calls of TRACE in a world; shorten it with --skip-invalid.",
+)
+@click.option(
     "--warm",
     type=click.IntRange(0, 20),
     default=0,
@@ -86,6 +92,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     stretch: float | None,
     skip_calls: int | None,
     skip_invalid: bool,
+    longest_gap: float | None,
     warm: int,
     seed: int,
     save: Path | None,
@@ -126,9 +133,11 @@ def command(  # noqa: PLR0917 - click passes them by name
         raise click.UsageError("Give a TRACE, --world NAME, or both.")
     if world is None and (save is not None or calls is not None or warm):
         raise click.UsageError("--save, --calls and --warm need --world.")
-    of_trace = stretch is not None or skip_calls is not None or skip_invalid
+    of_trace = skip_invalid or any(each is not None for each in (stretch, skip_calls, longest_gap))
     if (trace is None or world is None) and of_trace:
-        raise click.UsageError("--stretch, --skip-calls and --skip-invalid need a TRACE and --world.")
+        raise click.UsageError(
+            "--stretch, --skip-calls, --skip-invalid and --longest-gap need a TRACE and --world."
+        )
     settings = state.settings()
     policy = options.policy_of(settings, **given) or Policy()
     ground: World | Trace
@@ -139,7 +148,9 @@ def command(  # noqa: PLR0917 - click passes them by name
     else:
         arrivals = None
         if trace is not None:
-            arrivals = _arrivals(trace, skip_calls, calls, stretch, skip_invalid=skip_invalid)
+            arrivals = _arrivals(
+                trace, skip_calls, calls, stretch, skip_invalid=skip_invalid, longest_gap=longest_gap
+            )
         ground = _world(world, seed, calls, arrivals)
         if save is not None:
             save.write_text("".join(dump_trace(ground)), encoding="utf-8")
@@ -151,14 +162,27 @@ def command(  # noqa: PLR0917 - click passes them by name
 
 
 def _arrivals(
-    file: Path, skip: int | None, calls: int | None, stretch: float | None, *, skip_invalid: bool
+    file: Path,
+    skip: int | None,
+    calls: int | None,
+    stretch: float | None,
+    *,
+    skip_invalid: bool,
+    longest_gap: float | None,
 ) -> Arrivals:
     from specclient.routing.simulate.arrivals import read_arrivals  # noqa: PLC0415
 
-    found = read_arrivals(file, stretch=stretch or 1.0, skip=skip or 0, most=calls, skip_invalid=skip_invalid)
+    found = read_arrivals(
+        file,
+        stretch=stretch or 1.0,
+        skip=skip or 0,
+        most=calls,
+        skip_invalid=skip_invalid,
+        longest_gap_s=longest_gap,
+    )
     if found.skipped:
         lines = "1 line was" if len(found.skipped) == 1 else f"{len(found.skipped):,} lines were"
-        click.echo(f"{lines} skipped; the first: {found.skipped[0]}", err=True)
+        click.echo(f"{lines} skipped or moved; the first: {found.skipped[0]}", err=True)
     return found
 
 

@@ -207,10 +207,9 @@ class FailoverExecutor:
         request = router.with_strategy(request)
         await self._pipeline.ensure_ready(router.kind(request))
         decision = router.decide(request)
-        if request.options.session is not None:
-            decision = self._sessions.prefer_cached_route(
-                request.options.session, decision, router.destinations
-            )
+        session = request.options.session
+        if session is not None and not router.counts_caches(session):
+            decision = self._sessions.prefer_cached_route(session, decision, router.destinations)
         return RoutedCall.begin(request, decision, router.destinations, self._clock)
 
     async def _ensure_ready(self, attempt: Attempt) -> None:

@@ -133,6 +133,8 @@ def _chosen_reason(snapshot: DecisionSnapshot, chosen: int, cause: ChoiceCause) 
     text = _prediction(terms, call, estimate)
     if option.client_side_draft is not None:
         text = f"{option.client_side_draft.strategy.kind} with {option.client_side_draft.route}, {text}"
+    if cached := round(snapshot.request.cached(option.route)):
+        text += f"; {cached} tokens of the prompt are expected in its cache"
     if cause == "tried":
         return f"tried to learn more about it, as it may be the best: {text}"
     if cause == "nearest":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -10,10 +11,12 @@ from specclient.routing.choose.tariff import Tariff
 from specclient.routing.choose.token_sum import TokenSum
 from specclient.routing.learn.draft_depth import best_depth, expected_tokens
 from specclient.routing.learn.route_estimate import AnswerLength, RouteEstimate
+from specclient.routing.learn.session_caches import HeldPrefix
 from specclient.types.criterion import CandidateCall, PromptTask
 from specclient.types.strategy import Strategy
 
 __all__ = [
+    "NOTHING_HELD",
     "ClientSideDraft",
     "RouteOption",
     "RouteRequest",
@@ -26,6 +29,8 @@ __all__ = [
 #: Tokens drafted at a time by a client-side strategy without a depth of its own; each round is a request.
 ROUND_TOKENS = 16
 _NANO = Decimal("1e-9")
+#: What routes hold of a prompt of no session.
+NOTHING_HELD: Mapping[str, HeldPrefix] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +108,7 @@ class RouteRequest(NamedTuple):
         greedy: whether its answer is greedy, so that drafts can be verified token by token.
         reserved_tokens: tokens of context that engines must have left for the answer: its greatest length.
         tier: the service tier that it asks for, other than the standard one.
+        held: the beginning of the prompt that routes may hold in their caches, by route.
     """
 
     task: PromptTask
@@ -111,6 +117,12 @@ class RouteRequest(NamedTuple):
     greedy: bool = False
     reserved_tokens: int = 0
     tier: str | None = None
+    held: Mapping[str, HeldPrefix] = NOTHING_HELD
+
+    def cached(self, route: str) -> float:
+        """Return the tokens of the prompt that a route is expected to have in its cache."""
+        held = self.held.get(route) if self.held else None
+        return 0.0 if held is None else held.expected
 
 
 def predict_call(
@@ -141,6 +153,8 @@ def predict_call(
     if tariff is not None and (work_s is not None or not tariff.second):
         cost = tariff.call + tariff.prompt * option.scale * request.prompt_tokens + tariff.output * n
         cost += tariff.second * (work_s or 0.0)
+        if request.held:
+            cost -= tariff.saved * option.scale * request.cached(option.route)
     ttft_limit_s = estimate.ttft_limit_s  # None: no call has shown a time to the first token
     return CandidateCall(
         option.route,
@@ -301,6 +315,7 @@ def exact_cost(
         tokens,
         None if engine_token_s is None else engine_token_s * tokens,
         estimate.latency_s(tokens),
+        round(request.cached(option.route) * option.scale),
     )
 
 

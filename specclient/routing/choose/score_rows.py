@@ -54,6 +54,36 @@ class ScoreGroup(NamedTuple):
 EMPTY_GROUP = ScoreGroup((), [], ())
 
 
+class TableState(NamedTuple):
+    """The contents of a table at one time; immutable, so that a decision may keep it.
+
+    Attributes:
+        fresh: the estimates that it was computed from, by route.
+        estimates: of every option.
+        drafting: of every option's client-side draft.
+        rows: of the options whose values are sums in tokens; None where no call can keep the limits.
+        nonlinear: the other options that may be taken; they are evaluated for each call.
+        retries: the options that were left as slow or failing and are due to be tried again.
+        untried: the options that were never called.
+        reachable: the score that each option could reach once more is known about it.
+        groups: by rank, in order.
+        share: the share of calls that keep the limits in the estimates.
+        warm: the options whose rows do not hold for this call; they are among ``nonlinear``.
+    """
+
+    fresh: list[RouteEstimate]
+    estimates: tuple[RouteEstimate, ...]
+    drafting: tuple[RouteEstimate | None, ...]
+    rows: Mapping[int, ScoreRow | None]
+    nonlinear: tuple[int, ...]
+    retries: tuple[int, ...]
+    untried: tuple[int, ...]
+    reachable: Mapping[int, Score]
+    groups: Mapping[RankKey, ScoreGroup]
+    share: float
+    warm: frozenset[int] = frozenset()
+
+
 def score_row(
     terms: PolicyTerms, option: RouteOption, estimate: RouteEstimate, task: PromptTask
 ) -> ScoreRow | None:

@@ -8,7 +8,6 @@ estimate changes. A decision adds the sums up, takes the least, and checks the l
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from specclient.routing.choose.constraints import exclusion
 from specclient.routing.choose.evaluation import DecisionSnapshot, RankKey
@@ -20,8 +19,8 @@ from specclient.routing.choose.score_rows import (
     EMPTY_GROUP,
     NEVER,
     Score,
-    ScoreGroup,
     ScoreRow,
+    TableState,
     group_rows,
     is_near_limit,
     kept_places,
@@ -44,34 +43,7 @@ _UNTRIED_SHARE = 0.25
 _MISSES = 4
 #: The most options that are passed over because they are little known and have unfinished calls.
 _SKIPPED = 12
-
-
-class _TableState(NamedTuple):
-    """The contents of a table at one time; immutable, so that a decision may keep it.
-
-    Attributes:
-        fresh: the estimates that it was computed from, by route.
-        estimates: of every option.
-        drafting: of every option's client-side draft.
-        rows: of the options whose values are sums in tokens; None where no call can keep the limits.
-        nonlinear: the other options that may be taken; they are evaluated for each call.
-        retries: the options that were left as slow or failing and are due to be tried again.
-        untried: the options that were never called.
-        reachable: the score that each option could reach once more is known about it.
-        groups: by rank, in order.
-        share: the share of calls that keep the limits in the estimates.
-    """
-
-    fresh: list[RouteEstimate]
-    estimates: tuple[RouteEstimate, ...]
-    drafting: tuple[RouteEstimate | None, ...]
-    rows: Mapping[int, ScoreRow | None]
-    nonlinear: tuple[int, ...]
-    retries: tuple[int, ...]
-    untried: tuple[int, ...]
-    reachable: Mapping[int, Score]
-    groups: Mapping[RankKey, ScoreGroup]
-    share: float
+_COLD: Mapping[str, RouteEstimate] = {}
 
 
 class ScoreTable:
@@ -102,7 +74,7 @@ class ScoreTable:
         )
         contexts = [option.context for option in self.options if option.context is not None]
         self._least_context = min(contexts, default=NEVER)
-        self._state = _TableState([], (), (), {}, (), (), (), {}, {}, policy.percentile)
+        self._state = TableState([], (), (), {}, (), (), (), {}, {}, policy.percentile)
 
     def update(self, fresh: list[RouteEstimate], *, share: float | None = None) -> None:
         """Take the current estimates; cheap if none has changed.
@@ -114,15 +86,40 @@ class ScoreTable:
         if fresh != self._state.fresh:
             self._state = self._computed(fresh, self.policy.percentile if share is None else share)
 
-    def keeps_limits(self, request: RouteRequest) -> bool:
-        """Return whether an option is expected to keep the limits, and to admit the call."""
+    def decide_if_kept(
+        self,
+        request: RouteRequest,
+        explorer: Explorer | None,
+        *,
+        late: bool,
+        warm: Mapping[str, RouteEstimate],
+    ) -> Decision | None:
+        """Choose an option as :meth:`decide` does; None if none keeps the limits and admits the call."""
+        return self._decided(request, explorer, late, warm, only_kept=True)
+
+    def _warmed(self, warm: Mapping[str, RouteEstimate]) -> TableState:
+        """Return the state in which routes that hold a part of the prompt are evaluated for this call."""
         state = self._state
-        snapshot = DecisionSnapshot(self._terms, self.options, state.estimates, state.drafting, request)
-        chosen, _ = self._best(state, snapshot, request)
-        return chosen is not None and not state.estimates[chosen].limited
+        if not warm:
+            return state
+        places = [index for index in self._open if self.options[index].route in warm]
+        places = [index for index in places if self.options[index].client_side_draft is None]
+        estimates = list(state.estimates)
+        for index in places:
+            estimates[index] = warm[self.options[index].route]
+        return state._replace(
+            estimates=tuple(estimates),
+            nonlinear=tuple(dict.fromkeys((*state.nonlinear, *places))),
+            warm=frozenset(places),
+        )
 
     def decide(
-        self, request: RouteRequest, explorer: Explorer | None = None, *, late: bool = False
+        self,
+        request: RouteRequest,
+        explorer: Explorer | None = None,
+        *,
+        late: bool = False,
+        warm: Mapping[str, RouteEstimate] = _COLD,
     ) -> Decision:
         """Choose an option for a call.
 
@@ -130,15 +127,31 @@ class ScoreTable:
             explorer: decides when an option is tried to learn more about it; None never tries any.
             late: whether options that break limits of time are fallbacks, and the nearest one is chosen if no
                 option keeps them.
+            warm: the estimates of routes that hold a part of the prompt in their caches, by route.
 
         Raises:
             NoRouteError: no option meets the policy; see :func:`specclient.routing.choose.decisions.choose`.
         """
-        state, policy = self._state, self.policy
+        found = self._decided(request, explorer, late, warm, only_kept=False)
+        assert found is not None
+        return found
+
+    def _decided(
+        self,
+        request: RouteRequest,
+        explorer: Explorer | None,
+        late: bool,
+        warm: Mapping[str, RouteEstimate],
+        *,
+        only_kept: bool,
+    ) -> Decision | None:
+        state, policy = self._warmed(warm), self.policy
         snapshot = DecisionSnapshot(
             self._terms, self.options, state.estimates, state.drafting, request, share=state.share, late=late
         )
         chosen, least = self._best(state, snapshot, request)
+        if only_kept and (chosen is None or state.estimates[chosen].limited):
+            return None
         if chosen is not None and explorer is not None and policy.explore:
             chosen, least = self._started_slowly(state, snapshot, chosen, least, explorer)
         if chosen is None or state.estimates[chosen].limited:
@@ -161,7 +174,7 @@ class ScoreTable:
 
     def _started_slowly(
         self,
-        state: _TableState,
+        state: TableState,
         snapshot: DecisionSnapshot,
         chosen: int,
         least: float,
@@ -180,7 +193,7 @@ class ScoreTable:
 
     def _best(
         self,
-        state: _TableState,
+        state: TableState,
         snapshot: DecisionSnapshot,
         request: RouteRequest,
         skipped: Collection[int] = (),
@@ -197,6 +210,8 @@ class ScoreTable:
             members, columns = group.members, group.columns
             sums = [base + by_prompt * p + by_answer * n for base, by_prompt, by_answer in group.scores]
             rows = len(sums)
+            if state.warm:
+                sums = [NEVER if i in state.warm else score for i, score in zip(members, sums, strict=True)]
             if rank in nonlinear:
                 members = (*members, *(index for index, _ in nonlinear[rank]))
                 sums += [score for _, score in nonlinear[rank]]
@@ -241,7 +256,7 @@ class ScoreTable:
         return min(able, key=missed, default=None)
 
     def _explored(
-        self, state: _TableState, snapshot: DecisionSnapshot, chosen: int, least: float, explorer: Explorer
+        self, state: TableState, snapshot: DecisionSnapshot, chosen: int, least: float, explorer: Explorer
     ) -> int | None:
         """Return an option to learn more about, least known first, if it could be better than the chosen one.
 
@@ -272,7 +287,7 @@ class ScoreTable:
         others = by_evidence[:_EXPLORATION_CANDIDATES]
         return next((index for index in others if index != chosen and could_win(index)), None)
 
-    def _computed(self, fresh: list[RouteEstimate], share: float) -> _TableState:
+    def _computed(self, fresh: list[RouteEstimate], share: float) -> TableState:
         """Return the state for new estimates; rows of unchanged estimates are kept."""
         old, terms = self._state, self._terms
         estimates = tuple(fresh[self._index[option.route]] for option in self.options)
@@ -294,7 +309,7 @@ class ScoreTable:
                 except TypeError:  # a criterion's value is not a sum in tokens
                     rows.pop(index, None)
                     nonlinear.append(index)
-        return _TableState(
+        return TableState(
             fresh,
             estimates,
             drafting,

@@ -21,6 +21,7 @@ class Tariff:
         quote: the price, from which exact dollars are computed.
         call, prompt, output, second: dollars per call, per prompt token, per answer token, and per second of
             work on the call; as floats, which is exact enough to compare routes by.
+        saved: the dollars that a prompt token costs less if it is cached.
     """
 
     quote: Quote
@@ -28,6 +29,7 @@ class Tariff:
     prompt: float = 0.0
     output: float = 0.0
     second: float = 0.0
+    saved: float = 0.0
 
     @classmethod
     def of(cls, quote: Quote | None) -> Tariff | None:
@@ -43,10 +45,19 @@ class Tariff:
             prompt=float(rates.input or 0) / _MILLION,
             output=0.0 if rates.input is None else float(rates.output or 0) / _MILLION,
             second=sum(float(rate) for rate in rates.per_hour.values()) / _HOUR,
+            saved=0.0
+            if rates.input is None or rates.cached_input is None
+            else float(rates.input - rates.cached_input) / _MILLION,
         )
 
     def dollars(
-        self, prompt_tokens: int, tokens: int, engine_s: float | None, latency_s: float | None
+        self,
+        prompt_tokens: int,
+        tokens: int,
+        engine_s: float | None,
+        latency_s: float | None,
+        cached: int = 0,
     ) -> Decimal | None:
         """Return exact dollars, as :meth:`specclient.prices.prices.Prices.predict`; None where unknown."""
-        return total_of(prompt_tokens, tokens, self.quote.rates, latency_s if engine_s is None else engine_s)
+        seconds = latency_s if engine_s is None else engine_s
+        return total_of(prompt_tokens, tokens, self.quote.rates, seconds, cached)

@@ -23,8 +23,9 @@ def cold_start_estimate(
     calls: int = 0,
     failure_rate: float = 0.0,
     load: ServerLoad | None = None,
+    prompt_tokens: int | None = None,
 ) -> RouteEstimate:
-    """Return the estimate for a route that has not answered yet."""
+    """Return the estimate for a route that has not answered yet; the prompt of no length is a short one."""
     acceptance = (None, None) if load is None else (load.acceptance_rate, load.tokens_per_verification)
     if prior is None:
         return RouteEstimate(
@@ -36,15 +37,16 @@ def cold_start_estimate(
         )
     p10_factor, limit_factor = sorted(quantiles(((default_spread(), 1.0),), tuple(sorted((0.1, percentile)))))
     usual = None if percentile == HEDGE_PERCENTILE else default_spread().quantile(HEDGE_PERCENTILE)
-    waiting = queue_wait_s(load, prior.ttft_s + prior.token_s * 256)
+    first = prior.first_s(prompt_tokens)
+    waiting = queue_wait_s(load, first + prior.token_s * 256)
     return RouteEstimate(
         calls=calls,
-        ttft_s=prior.ttft_s + waiting,
+        ttft_s=first + waiting,
         token_s=prior.token_s,
-        ttft_limit_s=waiting + prior.ttft_s * limit_factor,
+        ttft_limit_s=waiting + first * limit_factor,
         p10_factor=p10_factor,
         limit_factor=limit_factor,
-        p95_ttft_s=None if usual is None else waiting + prior.ttft_s * usual,
+        p95_ttft_s=None if usual is None else waiting + first * usual,
         p95_factor=usual,
         engine_token_s=prior.token_s,
         failure_rate=failure_rate,

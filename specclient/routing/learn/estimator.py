@@ -13,14 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 
-from specclient.routing.learn.adaptive_percentile import AdaptivePercentile, kept_limits
+from specclient.routing.learn.adaptive_percentile import AdaptivePercentile, kept_limits, promise_kind
 from specclient.routing.learn.answer_length import AnswerLengths, cap_length, measured_length
 from specclient.routing.learn.call_history import CallHistory, earlier_calls
 from specclient.routing.learn.call_sample import CallSample
 from specclient.routing.learn.cold_start import cold_start_estimate
 from specclient.routing.learn.expiry_queue import ExpiryQueue
 from specclient.routing.learn.ledger_forecast import LedgerForecast, forecast_of_estimate, typical_length
-from specclient.routing.learn.priors import PRIORS, RoutePrior
+from specclient.routing.learn.priors import PRIORS, PriorSource
 from specclient.routing.learn.recent_answers import RecentAnswers
 from specclient.routing.learn.route_estimate import (
     AnswerLength,
@@ -29,6 +29,7 @@ from specclient.routing.learn.route_estimate import (
     representative_length,
 )
 from specclient.routing.learn.route_model import RouteModel
+from specclient.routing.learn.session_caches import HeldPrefix, SessionCaches
 from specclient.routing.learn.task_statistics import PredictionErrors
 from specclient.runtime.forks import register_fork_reset
 from specclient.types.call import Call
@@ -70,7 +71,7 @@ class Estimator:
         self,
         history: CallHistory | None = None,
         *,
-        priors: Mapping[str, RoutePrior] = PRIORS,
+        priors: PriorSource = PRIORS,
         now: Callable[[], datetime] | None = None,
     ) -> None:
         self._history = history
@@ -79,8 +80,9 @@ class Estimator:
         self._lock = threading.RLock()
         self._routes: OrderedDict[str, RouteModel] = OrderedDict()
         self._lengths = AnswerLengths()
+        self._caches = SessionCaches()
         self._over: dict[PromptTask | None, PredictionErrors] = {}
-        self._margins: OrderedDict[Policy, AdaptivePercentile] = OrderedDict()
+        self._margins: OrderedDict[tuple[Policy, str | int | None], AdaptivePercentile] = OrderedDict()
         self._loads: dict[str, tuple[float, ServerLoad]] = {}
         self._fresh: deque[Call] = deque(maxlen=PENDING)  # finished, not learned from yet
         self._unread: deque[Call] = deque(maxlen=PENDING)  # finished, not among the answers yet
@@ -123,7 +125,7 @@ class Estimator:
         with self._lock:
             learned = self._routes.get(sample.route)
             if learned is None:
-                learned = self._routes[sample.route] = RouteModel()
+                learned = self._routes[sample.route] = RouteModel(self._priors.get(sample.route))
                 if len(self._routes) > ROUTES:
                     self._forget(self._routes.popitem(last=False)[0])
             else:
@@ -137,17 +139,21 @@ class Estimator:
                 self._lengths.add(
                     sample.task, sample.prompt_tokens, sample.completion_tokens, sample.session, sample.at
                 )
+            self._caches.add(sample)
             if sample.policy is not None and (limits_kept := kept_limits(sample, sample.policy)) is not None:
-                self.margin(sample.policy).add(limits_kept)
+                self.margin(sample.policy, sample.task, sample.prompt_tokens).add(limits_kept)
 
-    def margin(self, policy: Policy) -> AdaptivePercentile:
-        """Return the adapted percentile of a policy; equal policies share one object."""
+    def margin(
+        self, policy: Policy, task: PromptTask | None = None, prompt_tokens: int | None = None
+    ) -> AdaptivePercentile:
+        """Return the adapted percentile of such calls of a policy; equal policies share one object."""
+        key = policy, promise_kind(policy, task, prompt_tokens)
         with self._lock:
-            found = self._margins.get(policy)
+            found = self._margins.get(key)
             if found is None:
                 if len(self._margins) >= _MARGINS:
                     self._margins.popitem(last=False)
-                found = self._margins[policy] = AdaptivePercentile(policy.percentile)
+                found = self._margins[key] = AdaptivePercentile(policy.percentile)
             return found
 
     def _spread_of(self, task: PromptTask | None) -> PredictionErrors:
@@ -218,6 +224,12 @@ class Estimator:
         with self._lock:
             return [self._estimate(route, view) for route in routes]
 
+    def current_version(self) -> int:
+        """Return :attr:`version` after learning from queued calls; equal ones mean equal estimates."""
+        if self._fresh or self._history is not None or self._seconds() >= self._expiries.next_at:
+            self._catch_up()
+        return self.version
+
     def length(
         self,
         task: PromptTask | None,
@@ -235,6 +247,12 @@ class Estimator:
         self._catch_up()
         with self._lock:
             return cap_length(self._lengths.expected(task, prompt_tokens, session), max_tokens)
+
+    def held(self, session: str, prompt_tokens: int) -> Mapping[str, HeldPrefix]:
+        """Return what routes hold of the next prompt of a session; see :meth:`SessionCaches.held`."""
+        self._catch_up()
+        with self._lock:
+            return self._caches.held(session, prompt_tokens, self._seconds())
 
     def stats(self, percentile: float = 0.95) -> list[RouteStatistics]:
         """Return the learned figures, sorted by route; the row of all tasks precedes those of each task."""
@@ -330,7 +348,7 @@ class Estimator:
         prior, load = self._priors.get(route), self.load(route)
         learned = self._routes.get(route)
         if learned is None:
-            found = cold_start_estimate(prior, task, percentile, load=load)
+            found = cold_start_estimate(prior, task, percentile, load=load, prompt_tokens=prompt_tokens)
         else:
             now = self._seconds()
             found = learned.estimate(

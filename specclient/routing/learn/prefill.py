@@ -18,9 +18,18 @@ __all__ = ["PrefillModel"]
 _LEAST, _RATIO, _COUNT = 1e-6, 1.6, 21
 _GROWTHS = (0.0, *(_LEAST * _RATIO**k for k in range(_COUNT)))
 #: The prior: log-normal around 4e-4, between the 2.8e-4 of a host that needs 0.6 s and reads 6,000 tokens a
-#: second, and the 1.25e-3 of one that needs 0.1 s and reads 8,000. No growth is as likely as the middle.
+#: second, and the 1.25e-3 of one that needs 0.1 s and reads 8,000. No growth is as likely as the middle. A
+#: published growth is more certain.
 _USUAL, _SPREAD = 4e-4, 1.5
-_PENALTIES = (0.1, *(0.5 * (math.log(each / _USUAL) / _SPREAD) ** 2 for each in _GROWTHS[1:]))
+_PUBLISHED_SPREAD = 0.7
+
+
+def _penalties(usual: float, spread: float) -> tuple[float, ...]:
+    """Return the penalty of each growth: minus the logarithm of its prior, up to a constant."""
+    return (0.1, *(0.5 * (math.log(each / usual) / spread) ** 2 for each in _GROWTHS[1:]))
+
+
+_PENALTIES = _penalties(_USUAL, _SPREAD)
 #: Calls after which the level of a growth, and its errors, weigh half.
 _LEVEL_CALLS, _ERROR_CALLS = 25.0, 200.0
 #: The assumed variance of the logarithm of one first token, and its weight in calls.
@@ -34,19 +43,23 @@ _HOPE = 1.28
 class PrefillModel:
     """The growth of the time to the first token with the prompt, at any level of the route.
 
+    Args:
+        usual: the growth that is the likeliest before any call; None for that of usual hosts.
+
     Attributes:
         each: the growth per prompt token, as a share of an empty prompt's time to the first token.
         spread: the standard deviation of its logarithm.
     """
 
-    __slots__ = ("_calls", "_errors", "_levels", "_log_prompt", "_seen", "each", "spread")
+    __slots__ = ("_calls", "_errors", "_levels", "_log_prompt", "_penalties", "_seen", "each", "spread")
 
-    def __init__(self) -> None:
+    def __init__(self, usual: float | None = None) -> None:
+        self._penalties = _PENALTIES if usual is None else _penalties(usual, _PUBLISHED_SPREAD)
         self._levels = [0.0] * len(_GROWTHS)  # mean logarithms of an empty prompt's time
         self._errors = [0.0] * len(_GROWTHS)  # decayed sums of squares
         self._calls = self._seen = 0.0  # behind the levels, and behind the errors
         self._log_prompt = 0.0
-        self.each, self.spread = _USUAL, _SPREAD
+        self.each, self.spread = (_USUAL, _SPREAD) if usual is None else (usual, _PUBLISHED_SPREAD)
 
     def times(self, prompt: float) -> float:
         """Return the time to the first token as a multiple of an empty prompt's."""
@@ -95,7 +108,9 @@ class PrefillModel:
         """Take the growth of least error and penalty, refined by a parabola through its neighbours."""
         variance = (min(self._errors) + _ASSUMED * _ASSUMED_CALLS) / (self._seen + _ASSUMED_CALLS)
         weight = 0.5 / variance
-        losses = [weight * error + penalty for error, penalty in zip(self._errors, _PENALTIES, strict=True)]
+        losses = [
+            weight * error + penalty for error, penalty in zip(self._errors, self._penalties, strict=True)
+        ]
         best = losses.index(min(losses))
         self.each = _GROWTHS[best]
         if best < 2 or best == _COUNT:

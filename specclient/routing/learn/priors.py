@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
 from specclient.types.criterion import PromptTask
 
-__all__ = ["ACCEPTANCE", "PRIORS", "RoutePrior"]
+__all__ = ["ACCEPTANCE", "PRIORS", "PriorSource", "RoutePrior"]
 
 
-@dataclass(frozen=True, slots=True)
-class RoutePrior:
+class PriorSource(Protocol):
+    """A source of priors by route, such as a mapping."""
+
+    def get(self, route: str, /) -> RoutePrior | None:
+        """Return the prior of a route, None without one."""
+
+
+class RoutePrior(NamedTuple):
     """The assumptions about a route before its first call.
 
     Attributes:
-        ttft_s: seconds to the first token.
+        ttft_s: seconds to the first token of a short prompt.
         token_s: seconds per token.
         cost_ratio: seconds of a draft token over those of a pass of the target; None without a draft.
+        prompt_token_s: seconds per prompt token until the first token, None where unknown.
+        calls: the number of calls that it weighs as much as; 0 for a guess that the first call replaces.
     """
 
     ttft_s: float
     token_s: float
     cost_ratio: float | None = None
+    prompt_token_s: float | None = None
+    calls: int = 0
+
+    def first_s(self, prompt_tokens: int | None) -> float:
+        """Return the seconds to the first token of a prompt."""
+        return self.ttft_s + (self.prompt_token_s or 0.0) * (prompt_tokens or 0)
 
 
 #: The probability α that a target accepts a drafted token of a model of its family, by task: within the
@@ -34,8 +48,7 @@ ACCEPTANCE: Mapping[PromptTask, float] = MappingProxyType(
 )
 
 #: The bundled pair on two CPU cores, as ``benchmarks/pair.py`` measured it (a round of 4 drafts takes 1.47
-#: plain steps). Other routes have no prior: the speed of a hosted model or of a user's checkpoint can be
-#: anything.
+#: plain steps). :mod:`specclient.routing.prior_catalogue` has those of other routes.
 PRIORS: Mapping[str, RoutePrior] = MappingProxyType(
     {
         "local/demo": RoutePrior(ttft_s=0.02, token_s=0.0026, cost_ratio=0.12),

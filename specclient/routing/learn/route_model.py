@@ -63,16 +63,22 @@ class _SuspectCall:
 
 
 class RouteModel:
-    """Learns from the calls of one route."""
+    """Learns from the calls of one route.
 
-    def __init__(self) -> None:
+    Args:
+        prior: of the route; see :attr:`RoutePrior.calls`.
+    """
+
+    def __init__(self, prior: RoutePrior | None = None) -> None:
         self.calls = 0
         self.at = -math.inf
         self.failures = FailureRate()
         self._refusals = RefusalPause()
         self._failed_s = QuantileSketch(_FAILURES)
         self.tracks: dict[PromptTask | None, TaskStatistics] = {None: TaskStatistics()}
-        self._prefill = PrefillModel()
+        self._prior = prior
+        each = None if prior is None or not prior.ttft_s else (prior.prompt_token_s or 0.0) / prior.ttft_s
+        self._prefill = PrefillModel(each or None)
         self._speed = RouteSpeed(self._prefill)
         self._times: dict[PromptTask | None, TaskSpeedRatio] = {}
         self._typical: dict[PromptTask | None, TypicalSpeed | None] = {}
@@ -112,6 +118,9 @@ class RouteModel:
             return True
         if shared is not None and expected_tokens > 0 and not sample.warm_up:
             shared.tokens.add(call.tokens / expected_tokens, sample.at)
+        if self._prior is not None and not self._speed.token.weight():
+            self._speed.assume(self._prior, sample.at)
+            self._prior = None
         known = self.typical(sample.task)
         for key in dict.fromkeys((None, sample.task)):
             self.tracks.setdefault(key, TaskStatistics()).add(sample, call)
@@ -293,7 +302,13 @@ class RouteModel:
         rate = self.failures.rate(now)
         if known is None:
             found = cold_start_estimate(
-                prior, task, percentile, calls=self.calls, failure_rate=rate, load=load
+                prior,
+                task,
+                percentile,
+                calls=self.calls,
+                failure_rate=rate,
+                load=load,
+                prompt_tokens=prompt_tokens,
             )
             return replace(found, retry=self._retry(now), limited=now < self._refusals.until)
         own = self.tracks.get(task, self.tracks[None])

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from specclient.routing.learn.call_sample import CallSample
 from specclient.routing.learn.prefill import PrefillModel
+from specclient.routing.learn.priors import RoutePrior
 from specclient.routing.learn.quantile_sketch import QuantileSketch
 from specclient.routing.learn.regression import DecayedRegression
 
@@ -180,6 +181,12 @@ class RouteSpeed:
         self.token.add(max(call.working_s - first, 0.0) / call.tokens / times, at)
         if call.engine_s is not None:
             self.engine.add(call.engine_s / call.tokens, at)
+
+    def assume(self, prior: RoutePrior, at: float) -> None:
+        """Take a prior in place of calls of a short prompt; they lose weight as calls do."""
+        for _ in range(prior.calls):
+            self._first.add(1, prior.ttft_s, at)
+            self.token.add(prior.token_s, at)
 
     def typical(self) -> TypicalSpeed | None:
         """Return the median speed of calls of any task, None without any call."""

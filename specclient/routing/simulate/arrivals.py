@@ -5,7 +5,8 @@ Three formats are read, each also compressed by gzip:
 - Azure's LLM inference traces (Patel et al., "Splitwise", 2311.18677; Azure Public Dataset, CC-BY): CSV with
   the columns ``TIMESTAMP,ContextTokens,GeneratedTokens``.
 - Mooncake's traces (Qin et al., 2407.00079; Apache-2.0): JSON lines with ``timestamp`` in milliseconds,
-  ``input_length`` and ``output_length``.
+  ``input_length`` and ``output_length``; ``hash_ids`` has a number for each 512 tokens of the prompt, the
+  same in all prompts that begin alike up to their end.
 - The lines of :mod:`specclient.routing.simulate.trace_format`, rows of the ledger among them.
 """
 
@@ -33,12 +34,17 @@ _MICROSECONDS = 6
 
 
 class Arrival(NamedTuple):
-    """A call that arrives: seconds since the first one, its task, and the tokens of prompt and answer."""
+    """A call that arrives: seconds since the first one, its task, and the tokens of prompt and answer.
+
+    Its conversation and the blocks of its prompt are as in :class:`SimulatedCall`.
+    """
 
     at: float
     task: PromptTask
     prompt_tokens: int
     completion_tokens: int
+    session: str | None = None
+    prefix: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +55,13 @@ class Arrivals:
         name: the file.
         calls: in the order of their times.
         skipped: why lines were skipped, with their places.
+        stretch: the factor on the times of the trace.
     """
 
     name: str
     calls: tuple[Arrival, ...]
     skipped: tuple[str, ...] = ()
+    stretch: float = 1.0
 
 
 def read_arrivals(
@@ -63,6 +71,7 @@ def read_arrivals(
     skip: int = 0,
     most: int | None = None,
     skip_invalid: bool = False,
+    longest_gap_s: float | None = None,
 ) -> Arrivals:
     """Read a trace.
 
@@ -72,13 +81,15 @@ def read_arrivals(
         skip: this many calls at the beginning are left out.
         most: at most this many of the others are read; None for all.
         skip_invalid: whether invalid lines are skipped, not refused.
+        longest_gap_s: the most seconds of the trace between two calls. A longer gap, such as of a recording
+            that was interrupted, is refused, or shortened to it with ``skip_invalid``. None allows any gap.
 
     Raises:
         ConfigurationError: the file cannot be read, a line is invalid, or no call is left.
     """
     calls, skipped = list[Arrival](), list[str]()
     start = last = None
-    left = skip
+    left, sessions, shift = skip, _Sessions(), 0.0
     for number, text in enumerate(_lines(file), 1):
         if not text.strip() or (number == 1 and _is_header(text)):
             continue
@@ -95,7 +106,15 @@ def read_arrivals(
                 raise
             skipped.append(str(error))
             continue
+        gap = 0.0 if last is None else found.at - last
         last = found.at
+        if longest_gap_s is not None and gap > longest_gap_s:
+            what = f"{where}: {gap:,.0f} s without a call before it; at most {longest_gap_s:,g} s are allowed"
+            if not skip_invalid:
+                raise ConfigurationError(f"{what}; cut the file there, or let the gap be shortened")
+            skipped.append(what)
+            shift += gap - longest_gap_s
+        found = sessions.assign(found._replace(at=found.at - shift))
         if left:
             left -= 1
             continue
@@ -106,7 +125,26 @@ def read_arrivals(
         raise ConfigurationError(
             f"{file} contains no call with an answer{after}; there is nothing to simulate"
         )
-    return Arrivals(str(file), tuple(calls), tuple(skipped))
+    return Arrivals(str(file), tuple(calls), tuple(skipped), stretch)
+
+
+class _Sessions:
+    """Finds the conversation that each prompt continues: that of the longest earlier prefix."""
+
+    def __init__(self) -> None:
+        self._owners: dict[int, str] = {}
+        self._count = 0
+
+    def assign(self, call: Arrival) -> Arrival:
+        """Return a call with its session; a first block alone, such as a system prompt, makes none."""
+        if call.session is not None or not call.prefix:
+            return call
+        owners, after_first = self._owners, call.prefix[1:]
+        session = next((owners[block] for block in reversed(after_first) if block in owners), None)
+        if session is None:
+            session, self._count = f"conversation {self._count}", self._count + 1
+        owners.update(dict.fromkeys(after_first, session))
+        return call._replace(session=session)
 
 
 def _check_order(at: float, last: float | None, where: str) -> None:
@@ -143,7 +181,10 @@ def _read(text: str, where: str) -> Arrival | None:
         seconds, prompt, answer = (given[name] for name in _MOONCAKE)
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e15:
             raise ConfigurationError(f"{where}: timestamp is {seconds!r}; it must be milliseconds, 0 or more")
-        return _arrival(seconds / 1000, prompt, answer, where)
+        blocks = given.get("hash_ids", [])
+        if not isinstance(blocks, list) or not all(type(block) is int for block in blocks):
+            raise ConfigurationError(f"{where}: hash_ids is {str(blocks)[:40]}; it must be a list of numbers")
+        return _arrival(seconds / 1000, prompt, answer, where)._replace(prefix=tuple(blocks))
     line = read_line(text, where)
     if line is None or not line.completion_tokens:
         return None

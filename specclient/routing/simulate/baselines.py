@@ -9,6 +9,7 @@ from typing import Protocol
 
 from specclient.routing.choose.policy_terms import policy_terms
 from specclient.routing.learn.call_sample import CallSample
+from specclient.routing.simulate.host_caches import HeldTokens
 from specclient.routing.simulate.scenario import Scenario, SimulatedCall, simulated_call
 from specclient.types.criterion import COST, CandidateCall
 from specclient.types.policy import Policy
@@ -27,6 +28,12 @@ __all__ = [
 #: Returns the seconds until a route's rate limit admits the next request.
 RateLimitWait = Callable[[str], float]
 
+
+def nothing_held(route: str) -> int:  # noqa: ARG001
+    """Return 0: no route holds a part of the prompt."""
+    return 0
+
+
 #: Attempts of a call with a named model, according to the client's ``max_retries``.
 _TRIES = 3
 
@@ -42,8 +49,13 @@ class RouteSelector(Protocol):
     name: str
     patient: bool
 
-    def order(self, call: SimulatedCall, free: RateLimitWait) -> Sequence[str]:
-        """Return the routes to try, in order."""
+    def order(self, call: SimulatedCall, free: RateLimitWait, held: HeldTokens) -> Sequence[str]:
+        """Return the routes to try, in order.
+
+        Args:
+            free: the state of rate limits.
+            held: the state of prompt caches; the router knows neither.
+        """
 
     def learn(self, call: SimulatedCall, sample: CallSample) -> None:
         """Learn from a finished attempt; called when it has ended, or later."""
@@ -64,7 +76,7 @@ class FixedRoute(_StaticSelector):
     def __init__(self, route: str) -> None:
         self.name = route
 
-    def order(self, call: SimulatedCall, free: RateLimitWait) -> Sequence[str]:  # noqa: ARG002
+    def order(self, call: SimulatedCall, free: RateLimitWait, held: HeldTokens) -> Sequence[str]:  # noqa: ARG002
         return (self.name,) * _TRIES
 
 
@@ -76,7 +88,7 @@ class RoundRobin(_StaticSelector):
         self._routes = tuple(routes)
         self._rng = None if seed is None else Random(seed)
 
-    def order(self, call: SimulatedCall, free: RateLimitWait) -> Sequence[str]:  # noqa: ARG002
+    def order(self, call: SimulatedCall, free: RateLimitWait, held: HeldTokens) -> Sequence[str]:  # noqa: ARG002
         first = call.index if self._rng is None else self._rng.randrange(len(self._routes))
         first %= len(self._routes)
         return self._routes[first:] + self._routes[:first]
@@ -112,17 +124,25 @@ class GroundTruth:
         self._needs_latency = any(criterion is not COST for criterion, _ in self._terms.weights)
         self.routes = tuple(ground.routes if routes is None else routes)
         self.percentile = policy.percentile
-        self._seen: dict[int, tuple[RouteTruth, ...]] = {}
+        self._seen: dict[tuple[int, str, int], RouteTruth] = {}
 
     def limited(self, call: SimulatedCall) -> SimulatedCall:
         """Return a call with the limits by which its answer is judged."""
         return call.under(self._policy)
 
-    def all(self, call: SimulatedCall) -> tuple[RouteTruth, ...]:
-        """Return every route, in the scenario's order."""
-        found = self._seen.get(call.index)
+    def all(self, call: SimulatedCall, held: HeldTokens = nothing_held) -> tuple[RouteTruth, ...]:
+        """Return every route, in the scenario's order.
+
+        Args:
+            held: returns the tokens of the prompt that a route holds.
+        """
+        return tuple(self._truth(call, route, held(route)) for route in self.routes)
+
+    def _truth(self, call: SimulatedCall, route: str, held: int) -> RouteTruth:
+        key = call.index, route, held
+        found = self._seen.get(key)
         if found is None:
-            found = self._seen[call.index] = tuple(self._judge(call, route) for route in self.routes)
+            found = self._seen[key] = self._judge(call, route, held)
         return found
 
     def score(self, call: CandidateCall) -> float:
@@ -135,20 +155,26 @@ class GroundTruth:
         return all(each.violation(call) is None for each in self._limits)
 
     def ranked(
-        self, call: SimulatedCall, free: RateLimitWait, percentile: float | None = None
+        self,
+        call: SimulatedCall,
+        free: RateLimitWait,
+        held: HeldTokens = nothing_held,
+        percentile: float | None = None,
     ) -> list[RouteTruth]:
         """Return the routes below their rate limit: those that keep the limits by score, then the others."""
         required = self.percentile if percentile is None else percentile
-        able = [judged for judged in self.all(call) if not free(judged.route)] or list(self.all(call))
+        judged_routes = self.all(call, held)
+        able = [judged for judged in judged_routes if not free(judged.route)] or list(judged_routes)
         return sorted(
             able, key=lambda j: (0, j.score, -j.kept) if j.kept >= required else (1, -j.kept, j.score)
         )
 
-    def _judge(self, call: SimulatedCall, route: str) -> RouteTruth:
-        tokens = self._ground.expected_tokens(call)
-        latency_s = self._ground.expected_s(call, route, call.at) if self._needs_latency else 0.0
-        expected = simulated_call(self._ground, call, route, tokens, latency_s=latency_s)
-        kept = self._ground.kept(call, route, call.at) if self.keeps_added_limits(expected) else 0.0
+    def _judge(self, call: SimulatedCall, route: str, held: int) -> RouteTruth:
+        ground = self._ground
+        tokens, cached = ground.expected_tokens(call), ground.expected_cached(route, held)
+        latency_s = ground.expected_s(call, route, call.at, held=held) if self._needs_latency else 0.0
+        expected = simulated_call(ground, call, route, tokens, latency_s=latency_s, cached=cached)
+        kept = ground.kept(call, route, call.at, held=held) if self.keeps_added_limits(expected) else 0.0
         return RouteTruth(route, kept, self.score(expected))
 
 
@@ -164,8 +190,8 @@ class Oracle(_StaticSelector):
         self._judge = judge
         self._percentile = percentile
 
-    def order(self, call: SimulatedCall, free: RateLimitWait) -> Sequence[str]:
-        return [judged.route for judged in self._judge.ranked(call, free, self._percentile)]
+    def order(self, call: SimulatedCall, free: RateLimitWait, held: HeldTokens) -> Sequence[str]:
+        return [judged.route for judged in self._judge.ranked(call, free, held, self._percentile)]
 
 
 class Clairvoyant(_StaticSelector):
@@ -176,12 +202,18 @@ class Clairvoyant(_StaticSelector):
         self._ground = ground
         self._judge = judge
 
-    def order(self, call: SimulatedCall, free: RateLimitWait) -> Sequence[str]:
+    def order(self, call: SimulatedCall, free: RateLimitWait, held: HeldTokens) -> Sequence[str]:
         def rank(route: str) -> tuple[bool, bool, bool, float]:
-            out = self._ground.outcome(call, route, call.at)
+            out = self._ground.outcome(call, route, call.at, held=held(route))
             tokens = call.completion_tokens
             simulated = simulated_call(
-                self._ground, call, route, tokens, latency_s=out.latency_s, ttft_s=out.ttft_s
+                self._ground,
+                call,
+                route,
+                tokens,
+                latency_s=out.latency_s,
+                ttft_s=out.ttft_s,
+                cached=out.cached,
             )
             kept = call.keeps(out.ttft_s, out.latency_s) and self._judge.keeps_added_limits(simulated)
             broken = out.failed or not kept

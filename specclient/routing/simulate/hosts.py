@@ -20,14 +20,20 @@ The sources of the figures:
 - Outages last minutes to hours (Chu et al., 2501.12469) and occur every few weeks. A run covers a few hours,
   so here they occur far more often, together with slow periods; a run is harsher than a day on any of these
   hosts.
+- Prompt caches: half the price of cached tokens on the rows named after Groq and Fireworks, two hours of
+  lifetime on the former, five guaranteed minutes at the full price on the row named after Cerebras (their
+  pages on prompt caching). The own H200 has 60 GB beside weights of 8 bits, and Llama 70B needs 0.33 MB a
+  token: 180,000 tokens, for which no price is counted but a tenth for the share of a request.
 
-Limits of time, spreads, drift and the mean load of hosts have no public source; they are assumptions.
+Limits of time, spreads, drift, the mean load of hosts, and the sizes and hits of other caches have no public
+source; they are assumptions.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from specclient.routing.simulate.scenario import PrefixCacheSpec
 from specclient.types.criterion import PromptTask
 
 __all__ = [
@@ -81,6 +87,7 @@ class SimulatedHost:
         per_minute: its rate limit in requests per minute, None for none.
         troubles: outages and slow periods per hour, together.
         failures: the share of calls that fail for no visible reason.
+        cache: its prompt cache, None for none.
     """
 
     route: str
@@ -96,6 +103,7 @@ class SimulatedHost:
     per_minute: float | None = None
     troubles: float = 0.25
     failures: float = 0.002
+    cache: PrefixCacheSpec | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,10 +153,12 @@ MIXED_WORLD = WorldSpec(
         SimulatedHost(  # price: novita; a full GPU host
             route="budget/llama-70b", input=0.135, output=0.40, tokens_s=38, ttft_s=0.60, prefill_s=6000,
             load=0.68, swing=0.12, troubles=0.5, failures=0.006,
+            cache=PrefixCacheSpec(lifetime_s=300, hits=0.85),
         ),
         SimulatedHost(  # price: nebius
             route="saver/llama-70b", input=0.25, output=0.75, tokens_s=45, ttft_s=0.50, prefill_s=8000,
             load=0.58, swing=0.12, troubles=0.4, failures=0.004,
+            cache=PrefixCacheSpec(lifetime_s=300, hits=0.9),
         ),
         SimulatedHost(  # price: hyperbolic, nscale
             route="steady/llama-70b", input=0.40, output=0.40, tokens_s=51, ttft_s=0.40, prefill_s=8000,
@@ -158,22 +168,27 @@ MIXED_WORLD = WorldSpec(
         SimulatedHost(
             route="own/llama-70b", input=0.77, output=0.77, tokens_s=51, ttft_s=0.10, prefill_s=8000,
             load=0.40, swing=0.20, drafts=True,
+            cache=PrefixCacheSpec(tokens=180_000, lifetime_s=3600, hits=1.0, price=0.1),
         ),
         SimulatedHost(  # price, speed and requests a minute: groq
             route="lpu/llama-70b", input=0.59, output=0.79, tokens_s=300, ttft_s=0.15, prefill_s=20000,
             load=0.50, swing=0.15, crowded=False, per_minute=30,
+            cache=PrefixCacheSpec(lifetime_s=7200, hits=0.9, price=0.5),
         ),
         SimulatedHost(  # price and speed: together's turbo
             route="turbo/llama-70b", input=0.88, output=0.88, tokens_s=120, ttft_s=0.25, prefill_s=10000,
             load=0.40, swing=0.10, troubles=0.16,
+            cache=PrefixCacheSpec(lifetime_s=300, hits=0.9),
         ),
         SimulatedHost(  # price and speed: fireworks, 160 tokens a second on chat with its drafts
             route="draft/llama-70b", input=0.90, output=0.90, tokens_s=80, ttft_s=0.25, prefill_s=10000,
             load=0.35, swing=0.10, drafts=True, troubles=0.16,
+            cache=PrefixCacheSpec(lifetime_s=600, hits=0.95, price=0.5),
         ),
         SimulatedHost(  # price and speed: cerebras
             route="wafer/llama-70b", input=0.85, output=1.20, tokens_s=290, ttft_s=0.14, prefill_s=20000,
             load=0.40, swing=0.10, crowded=False, troubles=0.16,
+            cache=PrefixCacheSpec(lifetime_s=300, hits=0.95),
         ),
     ),
     kinds=(

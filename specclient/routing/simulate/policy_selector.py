@@ -14,13 +14,14 @@ from specclient.routing.choose.constraints import exclusion
 from specclient.routing.choose.exploration import Explorer
 from specclient.routing.choose.policy_tables import PolicyTables
 from specclient.routing.choose.policy_terms import policy_terms
-from specclient.routing.choose.route_options import RouteOption, RouteRequest
+from specclient.routing.choose.route_options import NOTHING_HELD, RouteOption, RouteRequest
 from specclient.routing.choose.tariff import Tariff
 from specclient.routing.learn.adaptive_percentile import kept_limits
 from specclient.routing.learn.call_sample import CallSample
 from specclient.routing.learn.estimator import Estimator
 from specclient.routing.learn.route_estimate import representative_length
 from specclient.routing.simulate.baselines import RateLimitWait
+from specclient.routing.simulate.host_caches import HeldTokens
 from specclient.routing.simulate.replay import attempt_sample
 from specclient.routing.simulate.scenario import Scenario, SimulatedCall, simulated_call
 from specclient.types.criterion import COST, PromptTask
@@ -35,7 +36,7 @@ _WARM_PROMPTS, _WARM_ANSWER = (20, 2000), 48
 
 
 class PolicySelector:
-    """The router's own choice in simulated time, without any earlier calls.
+    """The router's own choice in simulated time, without any earlier calls, but with what is published.
 
     Args:
         policy: its limits replace those of calls.
@@ -48,8 +49,7 @@ class PolicySelector:
         self.name = "policy"
         self._policy = policy
         self._now = 0.0
-        self._estimates = Estimator(priors={}, now=lambda: _START + timedelta(seconds=self._now))
-        self._margin = self._estimates.margin(policy)
+        self._estimates = Estimator(priors=ground.priors, now=lambda: _START + timedelta(seconds=self._now))
         self._explorer = Explorer(Random(seed))
         self._ground = ground
         self._options = tuple(_option(ground, route) for route in ground.routes)
@@ -82,21 +82,24 @@ class PolicySelector:
                     cost += rates.cost(prompt, _WARM_ANSWER)
         return cost
 
-    def order(self, call: SimulatedCall, free: RateLimitWait) -> Sequence[str]:  # noqa: ARG002 - the router does not know rate limits
+    def order(self, call: SimulatedCall, free: RateLimitWait, held: HeldTokens) -> Sequence[str]:  # noqa: ARG002 - the router knows neither
         """Return the chosen route and its fallbacks."""
         self._now = call.at
         policy = policy_for_call(call, self._policy)
         task: PromptTask = call.task if policy.task == "auto" else policy.task
-        prompt, margin = call.prompt_tokens, self._margin
-        request = RouteRequest(task, prompt, self._estimates.length(task, prompt))
+        prompt = call.prompt_tokens
+        estimates, session = self._estimates, call.session
+        length = estimates.length(task, prompt, session=session)
+        held_prefixes = NOTHING_HELD if session is None else estimates.held(session, prompt)
+        request = RouteRequest(task, prompt, length, held=held_prefixes)
         key = policy, task, representative_length(prompt)
         tables = self._tables.get(key)
         if tables is None:
-            tables = self._tables[key] = PolicyTables(policy, self._options, task, margin)
-        try:
-            decision = tables.current(self._estimates, request).decide(
-                request, self._explorer, late=bool(policy.explore) and margin.mostly_kept
+            tables = self._tables[key] = PolicyTables(
+                policy, self._options, task, estimates.margin(self._policy, task, prompt)
             )
+        try:
+            decision = tables.decide(estimates, request, self._explorer)
         except NoRouteError:
             return ()
         others = decision.alternatives if policy.falls_back else ()
@@ -105,13 +108,14 @@ class PolicySelector:
     def learn(self, call: SimulatedCall, sample: CallSample) -> None:
         """Learn from a finished attempt as a client's estimator does.
 
-        The policy's percentile holds for all calls together, whatever their own limits are.
+        The policy's percentile holds for all calls together, whatever their own limits are, unless its
+        ``percentile_per`` says otherwise.
         """
         self._now = max(self._now, sample.at)
         self._estimates.learn(replace(sample, at=_START.timestamp() + sample.at))
         limits_kept = None if sample.warm_up else kept_limits(sample, policy_for_call(call, self._policy))
         if limits_kept is not None:
-            self._margin.add(limits_kept)
+            self._estimates.margin(self._policy, call.task, call.prompt_tokens).add(limits_kept)
 
 
 def permitted_routes(ground: Scenario, policy: Policy) -> tuple[str, ...]:
@@ -163,7 +167,9 @@ def _option(ground: Scenario, route: str) -> RouteOption:
     quote = None
     if rates is not None:
         listed = PriceRates(
-            input=Decimal(repr(rates.prompt)) * _MILLION, output=Decimal(repr(rates.completion)) * _MILLION
+            input=Decimal(repr(rates.prompt)) * _MILLION,
+            output=Decimal(repr(rates.completion)) * _MILLION,
+            cached_input=None if rates.cached is None else Decimal(repr(rates.cached)) * _MILLION,
         )
         quote = Quote(listed, source=ground.name)
     return RouteOption(

@@ -9,6 +9,7 @@ from itertools import count
 
 from specclient.routing.learn.call_sample import CallSample
 from specclient.routing.simulate.baselines import GroundTruth, RouteSelector, RouteTruth
+from specclient.routing.simulate.host_caches import HostCaches
 from specclient.routing.simulate.scenario import (
     Scenario,
     SimulatedCall,
@@ -120,11 +121,12 @@ def replay_calls(ground: Scenario, selector: RouteSelector, judge: GroundTruth) 
 
 
 class _Replay:
-    """The state of one run: rate limits, and attempts that have not ended."""
+    """The state of one run: rate limits, prompt caches, and attempts that have not ended."""
 
     def __init__(self, ground: Scenario, selector: RouteSelector, judge: GroundTruth) -> None:
         self._ground, self._selector, self._judge = ground, selector, judge
         self._quota, self._feedback = _RateLimits(ground), _PendingFeedback(selector)
+        self._caches = HostCaches(ground)
         self._criteria = [each for each in CRITERIA.values() if not each.has_fields]
 
     def step(self, call: SimulatedCall) -> ReplayedCall:
@@ -135,21 +137,32 @@ class _Replay:
         def free(route: str) -> float:
             return waits.get(route, 0.0)
 
-        order = self._selector.order(call, free)
-        ranked = self._judge.ranked(call, free)
+        held_now = {route: self._caches.held(call, route, call.at) for route in self._ground.caches}
+
+        def held(route: str) -> int:
+            return held_now.get(route, 0)
+
+        order = self._selector.order(call, free, held)
+        ranked = self._judge.ranked(call, free, held)
         served, now, tried, refused, outcome = self._send(call, order)
         latency = now - call.at
         first = latency - outcome.latency_s + outcome.ttft_s if outcome.ttft_s is not None else None
         cost, kept, figures = 0.0, False, dict[str, float | None]()
         if served is not None:
             simulated = simulated_call(
-                self._ground, call, served, call.completion_tokens, latency_s=latency, ttft_s=first
+                self._ground,
+                call,
+                served,
+                call.completion_tokens,
+                latency_s=latency,
+                ttft_s=first,
+                cached=outcome.cached,
             )
             cost = simulated.cost_usd or 0.0
             kept = call.keeps(first, latency) and self._judge.keeps_added_limits(simulated)
             figures = {each.name: each.simulated(simulated) for each in self._criteria}
         chosen = order[0] if order else ""
-        best, regret, good = _judged(self._judge, call, chosen, ranked)
+        best, regret, good = _judged(self._judge, self._judge.all(call, held), chosen, ranked)
         return ReplayedCall(
             call=call,
             first=chosen,
@@ -185,7 +198,10 @@ class _Replay:
                 continue
             now += wait
             self._quota.take(route, now)
-            outcome = self._ground.outcome(call, route, now, sent.count(route))
+            held = self._caches.held(call, route, now)
+            outcome = self._ground.outcome(call, route, now, sent.count(route), held=held)
+            if not outcome.failed:
+                self._caches.served(call, route, now)
             sent.append(route)
             now += outcome.latency_s
             self._feedback.add(call, attempt_sample(call, route, now, outcome))
@@ -197,7 +213,7 @@ class _Replay:
 
 
 def _judged(
-    judge: GroundTruth, call: SimulatedCall, chosen: str, ranked: Sequence[RouteTruth]
+    judge: GroundTruth, routes: Sequence[RouteTruth], chosen: str, ranked: Sequence[RouteTruth]
 ) -> tuple[str, float, bool]:
     """Return the best route, the regret of the chosen one, and whether it was nearly as good.
 
@@ -206,7 +222,7 @@ def _judged(
     probability, by which a policy may miss its percentile.
     """
     best = ranked[0]
-    mine = next((judged for judged in judge.all(call) if judged.route == chosen), None)
+    mine = next((judged for judged in routes if judged.route == chosen), None)
     if mine is None:
         return best.route, best.score, False
     if mine.route not in {judged.route for judged in ranked}:  # over its rate limit
@@ -230,6 +246,8 @@ def attempt_sample(
         ttft_s=outcome.ttft_s if answered else None,
         latency_s=outcome.latency_s,
         prompt_tokens=call.prompt_tokens if answered else None,
+        cached_tokens=outcome.cached if answered else None,
+        session=call.session,
         completion_tokens=call.completion_tokens if answered else None,
         drafted=outcome.drafted,
         accepted=outcome.accepted,

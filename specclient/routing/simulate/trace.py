@@ -18,7 +18,9 @@ from statistics import mean
 from typing import NamedTuple
 
 from specclient.errors import ConfigurationError
+from specclient.routing.learn.priors import RoutePrior
 from specclient.routing.simulate.scenario import (
+    PrefixCacheSpec,
     RouteChange,
     Scenario,
     SimulatedCall,
@@ -58,6 +60,8 @@ class Trace:
 
     changes: Sequence[RouteChange] = ()
     per_minute: Mapping[str, float] = {}
+    caches: Mapping[str, PrefixCacheSpec] = {}
+    priors: Mapping[str, RoutePrior] = {}
 
     def __init__(
         self,
@@ -97,7 +101,15 @@ class Trace:
         """Return the number of observed outcomes of a route."""
         return len(self._known[route, None])
 
-    def outcome(self, call: SimulatedCall, route: str, at: float, attempt: int = 0) -> SimulatedOutcome:
+    def outcome(
+        self,
+        call: SimulatedCall,
+        route: str,
+        at: float,
+        attempt: int = 0,
+        *,
+        held: int = 0,  # noqa: ARG002
+    ) -> SimulatedOutcome:
         """Return the route's outcome of this call, or of one of those nearest to it."""
         own = self._own[call.index].get(route) if attempt == 0 else None
         if own is not None:
@@ -106,16 +118,20 @@ class Trace:
         known = rng.choice(self._near(route, call.task, at))
         return _outcome(known.seen, call.completion_tokens / known.tokens if known.tokens else 1.0)
 
-    def kept(self, call: SimulatedCall, route: str, at: float) -> float:
+    def kept(self, call: SimulatedCall, route: str, at: float, *, held: int = 0) -> float:  # noqa: ARG002
         """Return the share of the nearest calls of the route that keep this call's limits."""
         near = self._near(route, call.task, at)
         return sum(
             not known.seen.failed and call.keeps(known.seen.ttft_s, known.seen.latency_s) for known in near
         ) / len(near)
 
-    def expected_s(self, call: SimulatedCall, route: str, at: float) -> float:
+    def expected_s(self, call: SimulatedCall, route: str, at: float, *, held: int = 0) -> float:  # noqa: ARG002
         """Return the mean seconds of the nearest calls of the route."""
         return mean(known.seen.latency_s for known in self._near(route, call.task, at))
+
+    def expected_cached(self, route: str, held: int) -> float:  # noqa: ARG002
+        """Return 0: traces have no caches of their own, their outcomes include them."""
+        return 0.0
 
     def expected_tokens(self, call: SimulatedCall) -> float:
         """Return the mean length of answers to calls of its task."""

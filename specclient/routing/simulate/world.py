@@ -14,6 +14,7 @@ from random import Random
 from statistics import fmean
 from typing import Literal
 
+from specclient.routing.learn.priors import RoutePrior
 from specclient.routing.simulate.arrivals import Arrivals
 from specclient.routing.simulate.hosts import (
     ACCEPTANCE_BY_TASK,
@@ -41,6 +42,8 @@ _DRAFT_COST, _FULL_COST = 0.05, 0.54
 #: Median seconds of outages and of slow periods, and the range of the factor by which the latter slow a host.
 _OUTAGE_S, _SLOW_S, _SLOWER = 300.0, 900.0, (2.5, 6.0)
 _STEP_S = 15.0
+#: The error of published speeds, as a standard deviation of the logarithm.
+_PUBLISHED_SPREAD = 0.25
 _TASK_POINTS = normal_points(12)
 _FIRST_POINTS = 12
 
@@ -71,7 +74,8 @@ class World:
     Args:
         spec: the hosts and kinds of calls; ``calls`` overrides the number of calls.
         arrivals: the calls of a trace, instead of drawn ones. They have the limits of time of the
-            specification's calls of their task.
+            specification's calls of their task. Prompt caches keep blocks for as long in the trace's own
+            time, so that a session finds what it would find if the trace were not stretched.
     """
 
     local: tuple[str, ...] = ()
@@ -85,7 +89,14 @@ class World:
         self._hosts = {host.route: host for host in spec.hosts}
         self._kinds = {kind.task: kind for kind in spec.kinds}
         self.routes = tuple(self._hosts)
-        self.rates = {host.route: TokenPrices(host.input * 1e-6, host.output * 1e-6) for host in spec.hosts}
+        self.rates = {host.route: _prices(host) for host in spec.hosts}
+        stretch = 1.0 if arrivals is None else arrivals.stretch
+        self.caches = {
+            host.route: replace(host.cache, lifetime_s=host.cache.lifetime_s * stretch)
+            for host in spec.hosts
+            if host.cache is not None
+        }
+        self.priors = {host.route: _published(host, seed) for host in spec.hosts}
         self.per_minute = {h.route: h.per_minute for h in spec.hosts if h.per_minute is not None}
         self.calls = self._drawn_calls() if arrivals is None else self._given_calls(arrivals)
         self._traced = arrivals is not None
@@ -112,11 +123,14 @@ class World:
         ]
         return tuple(sorted(found, key=lambda change: change.at))
 
-    def outcome(self, call: SimulatedCall, route: str, at: float, attempt: int = 0) -> SimulatedOutcome:
+    def outcome(
+        self, call: SimulatedCall, route: str, at: float, attempt: int = 0, *, held: int = 0
+    ) -> SimulatedOutcome:
         """Return the outcome of a call that reaches a route at ``at`` seconds."""
         rng = Random(hash((self.seed, call.index, self.routes.index(route), attempt)))
         first, each, luck = FIRST_TOKEN_NOISE.draw(rng), PER_TOKEN_NOISE.draw(rng), rng.random()
-        pace = self.pace(route, call.task, call.prompt_tokens, at)
+        cached = held if held and rng.random() < self.caches[route].hits else 0
+        pace = self.pace(route, call.task, call.prompt_tokens - cached, at)
         if pace.down or luck < self._hosts[route].failures:
             return SimulatedOutcome(failed=True, latency_s=0.5 * first)
         ttft = pace.ttft_s * first
@@ -130,11 +144,19 @@ class World:
             drafted=None if steps is None else DRAFT_DEPTH * steps,
             accepted=None if steps is None else max(call.completion_tokens - steps, 0),
             steps=steps,
+            cached=cached,
         )
 
-    def kept(self, call: SimulatedCall, route: str, at: float) -> float:
+    def kept(self, call: SimulatedCall, route: str, at: float, *, held: int = 0) -> float:
         """Return the probability that a route keeps a call's limits, whatever the answer's length."""
-        pace = self.pace(route, call.task, call.prompt_tokens, at)
+        kept = self._kept(call, route, at, call.prompt_tokens)
+        if held:
+            hits = self.caches[route].hits
+            kept += hits * (self._kept(call, route, at, call.prompt_tokens - held) - kept)
+        return kept
+
+    def _kept(self, call: SimulatedCall, route: str, at: float, prompt_tokens: int) -> float:
+        pace = self.pace(route, call.task, prompt_tokens, at)
         if pace.down:
             return 0.0
         in_time = 1.0 if call.max_ttft_s is None else FIRST_TOKEN_NOISE.cdf(call.max_ttft_s / pace.ttft_s)
@@ -149,15 +171,20 @@ class World:
             in_time *= hits / (len(left) * len(answers))
         return in_time * (1 - self._hosts[route].failures)
 
-    def expected_s(self, call: SimulatedCall, route: str, at: float) -> float:
+    def expected_s(self, call: SimulatedCall, route: str, at: float, *, held: int = 0) -> float:
         """Return the mean seconds of a call on a route, infinite while it is down."""
-        pace = self.pace(route, call.task, call.prompt_tokens, at)
+        cached = self.expected_cached(route, held)
+        pace = self.pace(route, call.task, round(call.prompt_tokens - cached), at)
         if pace.down:
             return math.inf
         return (
             pace.ttft_s * FIRST_TOKEN_NOISE.mean
             + pace.token_s * PER_TOKEN_NOISE.mean * self.expected_tokens(call)
         )
+
+    def expected_cached(self, route: str, held: int) -> float:
+        """Return the mean number of cached tokens if the route's cache has ``held`` tokens of a prompt."""
+        return held * self.caches[route].hits if held else 0.0
 
     def expected_tokens(self, call: SimulatedCall) -> float:
         """Return the mean length of an answer to a call of its kind."""
@@ -208,6 +235,8 @@ class World:
                 completion_tokens=each.completion_tokens,
                 max_ttft_s=None if kind is None else kind.max_ttft_s,
                 max_latency_s=None if kind is None else kind.max_latency_s,
+                session=each.session,
+                prefix=each.prefix,
             )
             calls.append(call)
         return tuple(calls)
@@ -255,6 +284,19 @@ class World:
             at = 0.999 * at + rng.gauss(0.0, each)
             walk.append(math.exp(at))
         return walk
+
+
+def _published(host: SimulatedHost, seed: int) -> RoutePrior:
+    """Return what is published of a host: its usual speed, off by a quarter either way."""
+    rng = Random(f"{seed}:published:{host.route}")
+    first, each, prompt = (math.exp(rng.gauss(0.0, _PUBLISHED_SPREAD)) for _ in range(3))
+    speed = host.tokens_s * (drafting_speedup(ACCEPTANCE_BY_TASK["chat"], host.load) if host.drafts else 1.0)
+    return RoutePrior(host.ttft_s * first, each / speed, prompt_token_s=prompt / host.prefill_s, calls=2)
+
+
+def _prices(host: SimulatedHost) -> TokenPrices:
+    cached = None if host.cache is None else host.input * host.cache.price * 1e-6
+    return TokenPrices(host.input * 1e-6, host.output * 1e-6, cached)
 
 
 def _representative(lengths: list[float]) -> list[float]:

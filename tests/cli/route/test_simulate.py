@@ -36,13 +36,16 @@ def test_a_part_of_a_trace_is_replayed_after_measuring_every_route(run, tmp_path
     assert "The calls that measured every route beforehand cost $" in " ".join(out.split())
     cold = json.loads(run(*part, "--json")[1])
     assert (cold["warm_cost"], cold["calls"]) == (0, 150)
+    code, _, err = run(*part, "--longest-gap", "0.5")
+    assert code != 0
+    assert "azure.csv:3: 1 s without a call before it; at most 0.5 s are allowed" in " ".join(err.split())
 
 
 def test_wrong_arguments_are_named(run, tmp_path: Path) -> None:
     (tmp_path / "bad.jsonl").write_text('{"at": 1}\n')
     for arguments, message in (
         ((), "Give a TRACE, --world NAME, or both"),
-        (("--world", "mixed", "--stretch", "2"), "--skip-calls and --skip-invalid need a TRACE and --world"),
+        (("--world", "mixed", "--stretch", "2"), "--skip-invalid and --longest-gap need a TRACE and --world"),
         (("--world", "flat"), "There is no world 'flat'; the worlds are: mixed."),
         ((str(tmp_path / "bad.jsonl"),), "bad.jsonl:1: prompt_tokens is None"),
         ((str(tmp_path / "bad.jsonl"), "--calls", "200"), "need --world"),

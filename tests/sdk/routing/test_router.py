@@ -63,7 +63,8 @@ def test_a_calls_policy_overrides_the_clients_and_the_default():
 def test_every_field_of_a_policy_can_be_configured():
     table = {
         "minimize": {"cost": 1, "latency": 0.002}, "max_cost_usd": 0.1, "max_latency_s": 3, "max_ttft_s": 1,
-        "percentile": 0.9, "min_quality": 0.5, "allow": ["mine/"], "deny": ["mine/x"], "local_only": True,
+        "percentile": 0.9, "percentile_per": "task", "min_quality": 0.5, "allow": ["mine/"],
+        "deny": ["mine/x"], "local_only": True,
         "task": "code", "deadline_s": 9, "fallbacks": ["mine/large"], "hedge": 0.1, "explore": 0.05,
         "strategy": "prediction", "draft": "mine/small", "depth": 4, "limits": {},
     }  # fmt: skip

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from specclient.client.core import ClientCore
 from specclient.config import Settings
-from specclient.errors import NoRouteError
+from specclient.errors import ConfigurationError, NoRouteError
 from specclient.prices.billing import PriceRates, Quote
 from specclient.routing.choose.policy_tables import PolicyTables
 from specclient.routing.choose.route_options import RouteOption, RouteRequest
@@ -25,7 +25,7 @@ from specclient.routing.learn.estimator import Estimator
 from specclient.routing.learn.route_estimate import AnswerLength
 from specclient.types import inference_methods
 from specclient.types.call import Call
-from specclient.types.policy import Policy
+from specclient.types.policy import PercentileScope, Policy
 from specclient.types.request import Request
 from specclient.types.route import Decision
 from specclient.types.usage import Usage
@@ -258,4 +258,34 @@ def test_a_cheap_call_is_served_as_the_policy_says_where_no_route_is_more_certai
     tables = PolicyTables(policy, routes, "chat", margin)
     asked = RouteRequest("chat", 100, AnswerLength(50, 50, 50))
     assert margin.required(150e-6) > 0.95
-    assert tables.current(estimates, asked).decide(asked).chosen == "cheap/m"
+    assert tables.decide(estimates, asked, None).chosen == "cheap/m"
+
+
+@pytest.mark.parametrize(
+    ("per", "others"),
+    [("policy", True), ("task", False), ("length", False)],
+)
+def test_the_promise_holds_for_all_calls_or_for_each_kind(per: PercentileScope, others: bool):
+    """Late calls of one kind make only calls that share their promise stricter."""
+    policy = Policy(max_latency_s=1, percentile_per=per)
+    estimates = Estimator(priors={}, now=lambda: START)
+    for at in range(400):
+        late, kind = at % 4 == 0, ("long_context", 20_000) if at % 4 == 0 else ("chat", 100)
+        estimates.learn(
+            CallSample(
+                route="a/m", at=START.timestamp() + at, task=kind[0], latency_s=2.0 if late else 0.5,
+                prompt_tokens=kind[1], completion_tokens=10, policy=policy,
+            )
+        )  # fmt: skip
+    kinds = (("chat", 200), ("long_context", 16_384))
+    short, long = (estimates.margin(policy, *kind) for kind in kinds)
+    assert (short is long) == others
+    assert long.percentile == 0.95
+    assert (short.percentile < 0.95) == (not others)
+    assert estimates.margin(policy, "chat", 1023) is short
+    assert (estimates.margin(policy, "chat", 4096) is short) == (per != "length")
+
+
+def test_an_unknown_scope_is_refused():
+    with pytest.raises(ConfigurationError, match="percentile_per is 'call'; it must be one of 'policy', 'ta"):
+        Policy(percentile_per="call")

@@ -39,7 +39,7 @@ def _write(folder: Path, text: str) -> Path:
 
 def test_azures_trace(tmp_path: Path) -> None:
     found = read_arrivals(_write(tmp_path, AZURE))
-    assert [call[1:] for call in found.calls] == [
+    assert [call[1:4] for call in found.calls] == [
         ("chat", 374, 44),
         ("chat", 396, 109),
         ("long_context", 14050, 7),
@@ -50,9 +50,9 @@ def test_azures_trace(tmp_path: Path) -> None:
 
 def test_mooncakes_trace(tmp_path: Path) -> None:
     assert read_arrivals(_write(tmp_path, MOONCAKE)).calls == (
-        Arrival(0, "chat", 6758, 500),
-        Arrival(0, "chat", 7322, 490),
-        Arrival(3, "long_context", 42_000, 929),
+        Arrival(0, "chat", 6758, 500, "conversation 0", (0, 0)),
+        Arrival(0, "chat", 7322, 490, "conversation 0", (0, 0)),
+        Arrival(3, "long_context", 42_000, 929, "conversation 1", (0, 3000)),
     )
 
 
@@ -83,7 +83,9 @@ def test_times_are_stretched_and_calls_are_counted(tmp_path: Path) -> None:
 
 def test_a_part_of_a_trace_begins_with_its_own_first_call(tmp_path: Path) -> None:
     file = _write(tmp_path, MOONCAKE)
-    assert read_arrivals(file, skip=1, most=1).calls == (Arrival(0, "chat", 7322, 490),)
+    assert read_arrivals(file, skip=1, most=1).calls == (
+        Arrival(0, "chat", 7322, 490, "conversation 0", (0, 0)),
+    )
     assert [call.at for call in read_arrivals(file, skip=1).calls] == [0, 3]
     with pytest.raises(ConfigurationError, match="no call with an answer after the first 3"):
         read_arrivals(file, skip=3)
@@ -137,3 +139,18 @@ def test_a_world_has_the_calls_of_a_trace(tmp_path: Path) -> None:
     assert found.calls == 600
     assert math.isfinite(found.cost)
     assert found.violations < 0.1
+
+
+def test_a_gap_is_kept_refused_or_shortened(tmp_path: Path) -> None:
+    lines = [
+        json.dumps({"timestamp": at, "input_length": 10, "output_length": 10})
+        for at in (0, 2000, 7_202_000, 7_203_000)
+    ]
+    file = _write(tmp_path, "\n".join(lines))
+    assert [call.at for call in read_arrivals(file).calls] == [0, 2, 7202, 7203]
+    refused = r":3: 7,200 s without a call before it; at most 60 s are allowed; cut the file there, or let"
+    with pytest.raises(ConfigurationError, match=refused):
+        read_arrivals(file, longest_gap_s=60)
+    shortened = read_arrivals(file, longest_gap_s=60, skip_invalid=True, stretch=2)
+    assert [call.at for call in shortened.calls] == [0, 4, 124, 126]
+    assert shortened.skipped == (f"{file}:3: 7,200 s without a call before it; at most 60 s are allowed",)
