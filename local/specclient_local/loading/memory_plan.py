@@ -231,15 +231,16 @@ class DeviceMemoryPlan:
 
 
 def compute_and_weight_dtypes(
-    dtype: str, quantize: str | None, device: torch.device, graphs: str = "auto"
+    config: DecoderConfig, dtype: str, quantize: str | None, device: torch.device, graphs: str = "auto"
 ) -> tuple[str, str | None]:
     """Return the data type of a model's computation and caches, and that of its matrices if different.
 
     Args:
+        config: the model's configuration.
         dtype, quantize, graphs: see :class:`specclient_local.loading.options.EngineOptions`.
         device: where the model runs.
     """
-    widened = computes_in_float32(dtype, str(device), graphs)
+    widened = computes_in_float32(config, dtype, str(device), graphs)
     return ("float32", quantize or dtype) if widened else (dtype, quantize)
 
 
@@ -290,9 +291,13 @@ def memory_plans(
             unknown.add(device)
             continue
         models = by_device.setdefault(device, [])
-        compute_dtype, weight_dtype = compute_and_weight_dtypes(dtype, quantize, device, options.graphs)
+        compute_dtype, weight_dtype = compute_and_weight_dtypes(
+            config, dtype, quantize, device, options.graphs
+        )
         on_cpu = device.type == "cpu"
-        records = options.graphs == "on" or (options.graphs == "auto" and device.type == "cuda")
+        records = config.llama_layout and (
+            options.graphs == "on" or (options.graphs == "auto" and device.type == "cuda")
+        )
         static = name == "target" and records
         models.append(
             ModelMemory(name, config, compute_dtype, weight_dtype, copies_head=on_cpu, static=static)

@@ -10,12 +10,13 @@ import torch
 from specclient.errors import ConfigurationError
 from specclient.runtime.forks import import_lock
 from specclient_local.model.checkpoint_files import is_gguf, read_json
-from specclient_local.model.config import SUPPORTED, read_config
+from specclient_local.model.config import DecoderConfig, read_config
 from specclient_local.model.cuda_graphs.static_hidden_runner import StaticHiddenRunner
 from specclient_local.model.cuda_graphs.static_runner import StaticRunner
 from specclient_local.model.decoder import TransformerDecoder
 from specclient_local.model.decoder_runner import DecoderRunner, max_shared_rows
 from specclient_local.model.devices import resolve_device
+from specclient_local.model.families import families
 from specclient_local.model.hidden_state_runner import HiddenStateRunner
 from specclient_local.model.model_runner import ModelConfig, ModelRunner
 from specclient_local.model.native.build import library
@@ -53,7 +54,7 @@ def uses_own_decoder(folder: Path, runner: str) -> bool:
             )
         return True
     return runner == "own" or (
-        runner == "auto" and read_json(folder / "config.json").get("model_type") in SUPPORTED
+        runner == "auto" and read_json(folder / "config.json").get("model_type") in families()
     )
 
 
@@ -74,13 +75,14 @@ def read_any_config(folder: Path, runner: str = "auto") -> ModelConfig:
     return read_hf_config(folder)
 
 
-def computes_in_float32(dtype: str, device: str, graphs: str) -> bool:
+def computes_in_float32(config: DecoderConfig, dtype: str, device: str, graphs: str) -> bool:
     """Return whether the built-in decoder stores matrices in ``dtype`` but computes in float32.
 
     Compiled passes do so for bfloat16 on a CPU: they read half of the bytes from memory, and their results
     are those of a float32 model with the same (rounded) weights.
     """
-    return dtype == "bfloat16" and device == "cpu" and graphs != "on" and library() is not None
+    compiled = config.llama_layout and device == "cpu" and graphs != "on"
+    return compiled and dtype == "bfloat16" and library() is not None
 
 
 def load_model(
@@ -115,12 +117,19 @@ def load_model(
         )
     if uses_own_decoder(folder, placed.runner):
         config = read_config(folder)
+        if placed.graphs == "on" and not config.llama_layout:
+            raise ConfigurationError(
+                f"graphs is 'on', but {folder} is a {config.model_type} model, whose passes have no static "
+                "shapes; load with graphs='auto'."
+            )
         with torch.inference_mode():
             weights = load_weights(folder, config, placed.dtype, device, placed.quantize)
-            if computes_in_float32(placed.dtype, device, placed.graphs):
+            if computes_in_float32(config, placed.dtype, device, placed.graphs):
                 weights = weights.widened()
             decoder = TransformerDecoder(config, weights, context, exact=exact, most=max_shared_rows(slots))
-            static = placed.graphs == "on" or (placed.graphs == "auto" and decoder.embedding.is_cuda)
+            static = config.llama_layout and (
+                placed.graphs == "on" or (placed.graphs == "auto" and decoder.embedding.is_cuda)
+            )
             if taps:
                 kind = StaticHiddenRunner if static else HiddenStateRunner
                 return kind(decoder, weights, slots, context, taps)

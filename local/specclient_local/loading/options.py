@@ -49,7 +49,7 @@ class EngineOptions:
             are exactly those of the quantised target.
         draft_dtype, draft_device, draft_quantize: the same for the draft. Type and device default to the
             target's.
-        runner: ``own`` (the decoder for the Llama family), ``hf`` (any decoder-only model of transformers,
+        runner: ``own`` (the engine's decoder), ``hf`` (any decoder-only model of transformers,
             slower), or ``auto`` (``own`` if it supports the model).
         slots: the number of requests that run at once; further requests wait.
         context: the maximum number of tokens of prompt and answer together; None is the model's, at most

@@ -80,7 +80,8 @@ class TransformerDecoder:
         self.dtype = weights.embedding.dtype
         self.embedding = weights.embedding
         self._turns = turns(config.rope, config.head_dim, context).to(weights.embedding.device)
-        self.passes: ForwardPasses = native_passes(config, weights, self._turns) or EagerPasses(
+        compiled = native_passes(config, weights, self._turns) if config.llama_layout else None
+        self.passes: ForwardPasses = compiled or EagerPasses(
             config, weights, self._turns, exact=exact, most=most
         )
 

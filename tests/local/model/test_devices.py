@@ -79,7 +79,8 @@ def test_draft_and_target_can_have_different_dtypes(checkpoint, dtype, draft_dty
     target = load_model(folder, ModelPlacement(dtype), slots=1, context=64)
     draft = load_model(folder, ModelPlacement(draft_dtype), slots=1, context=64, exact=False)
     for runner, requested in ((target, dtype), (draft, draft_dtype)):
-        computed = "float32" if computes_in_float32(requested, runner.device.type, "auto") else requested
+        device = runner.device.type
+        computed = "float32" if computes_in_float32(runner.config, requested, device, "auto") else requested
         assert runner.cache.rows.dtype == getattr(torch, computed)
     expected = run(Speculator(target), sequence([7, 8, 9], method="plain", max_tokens=20))
     target.truncate(0, 0)
