@@ -229,6 +229,8 @@ TEMPLATE = """\
 #heads = "path-or-hub-id"
 #method = "auto"
 #dtype = "float32"
+# LoRA adapters, used as "local/big:poems".
+#adapters = { poems = "path-or-hub-id" }
 
 # A model that a server on this machine serves, used as "local/served". engine is "vllm", "sglang",
 # "llama.cpp"

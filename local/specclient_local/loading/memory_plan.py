@@ -231,7 +231,13 @@ class DeviceMemoryPlan:
 
 
 def compute_and_weight_dtypes(
-    config: DecoderConfig, dtype: str, quantize: str | None, device: torch.device, graphs: str = "auto"
+    config: DecoderConfig,
+    dtype: str,
+    quantize: str | None,
+    device: torch.device,
+    graphs: str = "auto",
+    *,
+    adapted: bool = False,
 ) -> tuple[str, str | None]:
     """Return the data type of a model's computation and caches, and that of its matrices if different.
 
@@ -239,8 +245,9 @@ def compute_and_weight_dtypes(
         config: the model's configuration.
         dtype, quantize, graphs: see :class:`specclient_local.loading.options.EngineOptions`.
         device: where the model runs.
+        adapted: whether adapters change the model.
     """
-    widened = computes_in_float32(config, dtype, str(device), graphs)
+    widened = computes_in_float32(config, dtype, str(device), graphs, adapted=adapted)
     return ("float32", quantize or dtype) if widened else (dtype, quantize)
 
 
@@ -291,12 +298,16 @@ def memory_plans(
             unknown.add(device)
             continue
         models = by_device.setdefault(device, [])
+        paths = [target if name == "target" else draft for _, target, draft in options.adapters]
+        adapted = any(path is not None for path in paths)
         compute_dtype, weight_dtype = compute_and_weight_dtypes(
-            config, dtype, quantize, device, options.graphs
+            config, dtype, quantize, device, options.graphs, adapted=adapted
         )
         on_cpu = device.type == "cpu"
-        records = config.llama_layout and (
-            options.graphs == "on" or (options.graphs == "auto" and device.type == "cuda")
+        records = (
+            config.llama_layout
+            and not adapted
+            and (options.graphs == "on" or (options.graphs == "auto" and device.type == "cuda"))
         )
         static = name == "target" and records
         models.append(

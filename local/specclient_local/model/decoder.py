@@ -16,6 +16,7 @@ from torch import Tensor
 
 from specclient_local.model.config import DecoderConfig
 from specclient_local.model.eager_passes import EagerPasses
+from specclient_local.model.layer_weights import LayerChanges
 from specclient_local.model.linear_kernels import MAX_ROWS_PER_REQUEST
 from specclient_local.model.native.passes import NativePasses, native_passes
 from specclient_local.model.pass_spans import HiddenStateTaps, PassSpan
@@ -65,6 +66,7 @@ class TransformerDecoder:
         context: number of positions; sizes the rotation table.
         exact: whether rows must not depend on other rows of the pass; see :class:`KernelChooser`.
         most: maximum rows of a pass that several requests share.
+        adapters: the changes of every layer by each adapter; with any, torch computes the passes.
     """
 
     def __init__(
@@ -75,14 +77,16 @@ class TransformerDecoder:
         *,
         exact: bool = True,
         most: int = MAX_ROWS_PER_REQUEST,
+        adapters: Sequence[Sequence[LayerChanges]] = (),
     ) -> None:
         self.config = config
         self.dtype = weights.embedding.dtype
         self.embedding = weights.embedding
         self._turns = turns(config.rope, config.head_dim, context).to(weights.embedding.device)
-        compiled = native_passes(config, weights, self._turns) if config.llama_layout else None
+        compiles = config.llama_layout and not adapters
+        compiled = native_passes(config, weights, self._turns) if compiles else None
         self.passes: ForwardPasses = compiled or EagerPasses(
-            config, weights, self._turns, exact=exact, most=most
+            config, weights, self._turns, exact=exact, most=most, adapters=adapters
         )
 
     def only(self, layers: Sequence[int]) -> TransformerDecoder:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from specclient_local.model.architecture import DecoderConfig, ExpertsConfig, Gate
-from specclient_local.model.layer_weights import ExpertWeights, LayerWeights
+from specclient_local.model.layer_weights import LayerChanges, LayerWeights
 from specclient_local.model.linear_kernels import KernelChooser, LinearKernel
 
 Project = Callable[[LinearKernel, Tensor], Tensor]
@@ -66,6 +66,46 @@ class Experts:
         return out
 
 
+class AdaptedLinear:
+    """A projection that adapters change for the rows of some requests.
+
+    Args:
+        kernel: the projection.
+        changes: for each adapter, the kernels of its two matrices; None where it does not change this one.
+    """
+
+    def __init__(
+        self, kernel: LinearKernel, changes: Sequence[tuple[LinearKernel, LinearKernel] | None]
+    ) -> None:
+        self._kernel, self.changes = kernel, changes
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the product without changes."""
+        return self._kernel(x)
+
+
+def adapted(project: Project, rows: Sequence[tuple[int, slice]]) -> Project:
+    """Return a function that runs projections and adds the changes of adapters.
+
+    Args:
+        project: runs a projection.
+        rows: adapters, and the rows of the pass that each changes.
+    """
+    if not rows:
+        return project
+
+    def run(kernel: LinearKernel, x: Tensor) -> Tensor:
+        y = project(kernel, x)
+        if isinstance(kernel, AdaptedLinear):
+            for adapter, own in rows:
+                if (change := kernel.changes[adapter]) is not None:
+                    down, up = change
+                    y[own] += project(up, project(down, x[own]))
+        return y
+
+    return run
+
+
 @dataclass(frozen=True, slots=True)
 class EagerLayer:
     """One layer's kernels, norms and properties.
@@ -89,7 +129,12 @@ class EagerLayer:
 
 
 def eager_layer(
-    config: DecoderConfig, w: LayerWeights, choose: KernelChooser, *, sliding: bool
+    config: DecoderConfig,
+    w: LayerWeights,
+    choose: KernelChooser,
+    *,
+    sliding: bool,
+    changes: Sequence[LayerChanges] = (),
 ) -> EagerLayer:
     """Build a layer's kernels.
 
@@ -98,7 +143,15 @@ def eager_layer(
         w: the layer's weights.
         choose: chooses the kernels of projections.
         sliding: whether the layer has a sliding window.
+        changes: the changes of each adapter.
     """
+
+    def linear(field: str, bias: Tensor | None) -> LinearKernel:
+        kernel = choose(getattr(w, field), bias)
+        own = [each.get(field) for each in changes]
+        if not any(own):
+            return kernel
+        return AdaptedLinear(kernel, [None if c is None else (choose(c.down), choose(c.up)) for c in own])
 
     def norm(weight: Tensor | None) -> LinearKernel | None:
         return None if weight is None or not len(weight) else norm_kernel(weight, config.norm_eps)
@@ -106,15 +159,18 @@ def eager_layer(
     gate = gate_kernel(config.gate)
     network: FeedForward | Experts
     if w.experts and config.experts is not None and w.router is not None:
-        each = [_feed_forward(own, choose, gate) for own in w.experts]
+        each = [
+            FeedForward(choose(own.gate_up, own.gate_up_bias), choose(own.down, own.down_bias), gate)
+            for own in w.experts
+        ]
         network = Experts(config.experts, choose(w.router, w.router_bias), each)
     else:
-        network = _feed_forward(w, choose, gate)
+        network = FeedForward(linear("gate_up", w.gate_up_bias), linear("down", w.down_bias), gate)
     return EagerLayer(
         input_norm=norm(w.input_norm),
-        qkv=choose(w.qkv, w.qkv_bias),
+        qkv=linear("qkv", w.qkv_bias),
         qk_norm=w.qk_norm,
-        o=choose(w.o, w.o_bias),
+        o=linear("o", w.o_bias),
         post_norm=norm(w.post_norm),
         feed_forward=network,
         sliding=sliding,
@@ -122,10 +178,6 @@ def eager_layer(
         mlp_output_norm=norm(w.mlp_output_norm),
         sinks=w.sinks,
     )
-
-
-def _feed_forward(w: LayerWeights | ExpertWeights, choose: KernelChooser, gate: GateKernel) -> FeedForward:
-    return FeedForward(choose(w.gate_up, w.gate_up_bias), choose(w.down, w.down_bias), gate)
 
 
 def gate_kernel(gate: Gate) -> GateKernel:

@@ -19,8 +19,8 @@ from torch.nn import functional as F
 from specclient_local.model.architecture import DecoderConfig
 from specclient_local.model.attention_backends import masked_attention
 from specclient_local.model.eager_attention import store_and_attend
-from specclient_local.model.eager_layer import Project, by_row, eager_layer, norm_kernel
-from specclient_local.model.layer_weights import DecoderWeights
+from specclient_local.model.eager_layer import Project, adapted, by_row, eager_layer, norm_kernel
+from specclient_local.model.layer_weights import DecoderWeights, LayerChanges
 from specclient_local.model.linear_kernels import MAX_ROWS_PER_REQUEST, KernelChooser, LinearKernel
 from specclient_local.model.pass_spans import HiddenStateTaps, PassSpan
 from specclient_local.model.rope import turns as rotations
@@ -35,6 +35,7 @@ class EagerPasses:
         turns: ``[C, 1, D / 2]`` complex64, rotary embeddings of all positions.
         exact: whether rows must not depend on other rows of the pass; see :class:`KernelChooser`.
         most: maximum rows of a pass that several requests share.
+        adapters: the changes of every layer, of each adapter that requests can name by its number.
 
     Attributes:
         kernels: name of the chosen kernel by weight shape.
@@ -43,7 +44,14 @@ class EagerPasses:
     exact_rows = False
 
     def __init__(
-        self, config: DecoderConfig, weights: DecoderWeights, turns: Tensor, *, exact: bool, most: int
+        self,
+        config: DecoderConfig,
+        weights: DecoderWeights,
+        turns: Tensor,
+        *,
+        exact: bool,
+        most: int,
+        adapters: Sequence[Sequence[LayerChanges]] = (),
     ) -> None:
         self._config = config
         self._turns = turns
@@ -57,8 +65,8 @@ class EagerPasses:
         # As a tensor of the embedding's type, which rounds the factor as well.
         self._scale = torch.tensor(config.embedding_scale, dtype=self._embedding.dtype)
         self._layers = [
-            eager_layer(config, w, choose, sliding=sliding)
-            for w, sliding in zip(weights.layers, config.sliding, strict=True)
+            eager_layer(config, w, choose, sliding=sliding, changes=[each[i] for each in adapters])
+            for i, (w, sliding) in enumerate(zip(weights.layers, config.sliding, strict=True))
         ]
         self._norm = norm_kernel(weights.norm, config.norm_eps)
         self._head = choose(weights.head)
@@ -128,6 +136,7 @@ class EagerPasses:
     ) -> Tensor:
         """Run a pass; ``turns`` are those of layers without and with a sliding window."""
         c = self._config
+        project = adapted(project, [(s.adapter, s.rows) for s in spans if s.adapter is not None])
         x = self._embedding[ids]
         if c.embedding_scale != 1.0:
             x = x * self._scale.to(x.device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -89,6 +89,23 @@ class DecoderWeights:
 
 
 @dataclass(frozen=True, slots=True)
+class LowRank:
+    """A change of a matrix: ``x @ down.T @ up.T`` is added to the product of ``x``.
+
+    Attributes:
+        down: ``[R, in]``.
+        up: ``[out, R]``, with the adapter's scale.
+    """
+
+    down: Tensor
+    up: Tensor
+
+
+LayerChanges = Mapping[str, LowRank]
+"""The changes of a layer's matrices, by the fields of :class:`LayerWeights`."""
+
+
+@dataclass(frozen=True, slots=True)
 class LayerTensors:
     """Reads the tensors of one layer of a checkpoint.
 
@@ -109,6 +126,25 @@ class LayerTensors:
     def read(self, name: str, *shape: int) -> Tensor:
         """Return a tensor of the layer, by its name without the prefix."""
         return self.take(self.prefix.format(self.index) + name, shape)
+
+    def join(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Return tensors one after the other, as rows of one."""
+        return torch.cat(list(tensors))
+
+    def split(self, rows: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:
+        """Divide rows into tensors of the given numbers of rows."""
+        return torch.split(rows, list(sizes))
+
+    def in_pairs(self, rows: Tensor) -> Tensor:
+        """Reorder the rows of queries or keys; see :class:`LayerWeights`."""
+        return interleave(rows, self.config.head_dim, self.config.rope.rotated)
+
+    def expert(
+        self, gate_up: Tensor, down: Tensor, *, biases: tuple[Tensor, Tensor] | None = None
+    ) -> ExpertWeights:
+        """Return an expert's weights, with the biases of both matrices if it has them."""
+        first, second = biases or (None, None)
+        return ExpertWeights(self.hold(gate_up), first, self.hold(down), second)
 
 
 def interleave(rows: Tensor, head_dim: int, rotated: int | None = None) -> Tensor:

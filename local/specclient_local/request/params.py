@@ -109,6 +109,7 @@ class Parameters(TypedDict, total=False):
     prompt_logprobs: int | None
     prediction: str | Sequence[int] | None
     overflow: Literal["error", "slide"]
+    adapter: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +165,7 @@ class SamplingParams:
         overflow: the treatment of a prompt and answer that exceed the context. ``error`` rejects the request.
             ``slide`` drops the oldest half of the context whenever it is full, and continues as if the rest
             were the prompt; logits processor and random stream continue. ``slide`` needs ``max_tokens``.
+        adapter: name of a LoRA adapter that the engine was loaded with; None uses the model as it is.
 
     Raises:
         BadRequestError: a value is invalid; names the parameter, the value and what is allowed.
@@ -233,6 +235,9 @@ class SamplingParams:
     prediction: str | Sequence[int] | None = None
     overflow: Literal["error", "slide"] = parameter(
         "error", "'error' or 'slide'", lambda value: value in ("error", "slide")
+    )
+    adapter: str | None = parameter(
+        None, "the name of an adapter, or None", optional(text), "Answer by this LoRA adapter of the model."
     )
 
     def __post_init__(self) -> None:

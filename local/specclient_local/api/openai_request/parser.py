@@ -60,7 +60,7 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 
 #: OpenAI's sampling parameters that the engine has under the same name.
 _OPENAI_SAMPLING = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed", "stop")
-_DRAFTING = ("draft_length", "draft_tree", "method", "verification", "overflow")
+_DRAFTING = ("draft_length", "draft_tree", "method", "verification", "overflow", "adapter")
 _CONVERTED = ("max_tokens", "max_completion_tokens", "prediction", "logit_bias", "n", "best_of", "specclient")
 _ANSWER = (*ENGINE_FORMAT_PARAMETERS, "logprobs", "prompt_logprobs")
 _ENGINE_SAMPLING = tuple(

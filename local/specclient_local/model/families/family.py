@@ -7,10 +7,7 @@ says; :mod:`specclient_local.model.eager_passes` computes every combination.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from specclient.errors import CheckpointError
 from specclient_local.model.architecture import DecoderConfig, ExpertsConfig
@@ -22,14 +19,12 @@ from specclient_local.model.families.fields import (
     MAX_WIDTH,
     ConfigFields,
 )
-from specclient_local.model.layer_weights import (
-    ExpertWeights,
-    LayerTensors,
-    LayerWeights,
-    interleave,
-    no_weight,
-)
 from specclient_local.model.rope_config import MAX_POSITIONS, Rope
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from specclient_local.model.layer_weights import ExpertWeights, LayerTensors, LayerWeights
 
 
 class Family:
@@ -121,11 +116,13 @@ class Family:
         Raises:
             CheckpointError: names the tensor, its shape and the expected one.
         """
+        from specclient_local.model.layer_weights import LayerWeights, no_weight  # noqa: PLC0415 - imports torch
+
         t, c = tensors, tensors.config
-        qkv, qkv_bias = self.qkv(t)
         norms = {
             field: self.norm(t.read(f"{name}.weight", c.hidden_size)) for field, name in self.norms.items()
         }
+        qkv, qkv_bias = self.qkv(t)
         sparse = c.experts is not None and c.experts.sparse[t.index]
         gate_up, down = (no_weight(), no_weight()) if sparse else (self.gate_up(t), self.down(t))
         router, router_bias = self.router(t) if sparse else (None, None)
@@ -135,13 +132,11 @@ class Family:
             qkv=t.hold(qkv),
             qkv_bias=qkv_bias,
             qk_norm=self.qk_norm(t) if c.qk_norm else None,
-            o=t.hold(t.read("self_attn.o_proj.weight", c.hidden_size, c.heads * c.head_dim)),
+            o=self.o(t),
             o_bias=t.read("self_attn.o_proj.bias", c.hidden_size) if c.o_bias else None,
             post_norm=norms.get("post_norm", no_weight()),
             gate_up=gate_up,
-            gate_up_bias=torch.cat(
-                [t.read(f"mlp.{n}_proj.bias", c.intermediate_size) for n in ("gate", "up")]
-            )
+            gate_up_bias=t.join([t.read(f"mlp.{n}_proj.bias", c.intermediate_size) for n in ("gate", "up")])
             if biases
             else None,
             down=down,
@@ -163,7 +158,7 @@ class Family:
             rows = [
                 tensors.read(f"self_attn.{n}_proj.{end}", h * c.head_dim, *rest) for n, h in heads.items()
             ]
-            return torch.cat([*(in_pairs(row, c) for row in rows[:2]), rows[2]])
+            return tensors.join([*map(tensors.in_pairs, rows[:2]), rows[2]])
 
         return projections("weight", c.hidden_size), projections("bias") if c.qkv_bias else None
 
@@ -173,10 +168,16 @@ class Family:
         heads = {"q": c.heads, "k": c.kv_heads}
         if c.whole_qk_norm:
             rows = [tensors.read(f"self_attn.{n}_norm.weight", h * c.head_dim) for n, h in heads.items()]
-            return torch.cat([in_pairs(self.norm(row), c) for row in rows]).view(-1, c.head_dim)
+            return tensors.join([tensors.in_pairs(self.norm(row)) for row in rows]).view(-1, c.head_dim)
         rows = [tensors.read(f"self_attn.{n}_norm.weight", c.head_dim) for n in heads]
-        norms = [in_pairs(self.norm(row), c) for row in rows]
-        return torch.cat([n.expand(h, c.head_dim) for n, h in zip(norms, heads.values(), strict=True)])
+        norms = [tensors.in_pairs(self.norm(row)) for row in rows]
+        return tensors.join([n.expand(h, c.head_dim) for n, h in zip(norms, heads.values(), strict=True)])
+
+    @staticmethod
+    def o(tensors: LayerTensors) -> Tensor:
+        """Return the weight ``[hidden, H D]`` of the attention's output projection."""
+        c = tensors.config
+        return tensors.hold(tensors.read("self_attn.o_proj.weight", c.hidden_size, c.heads * c.head_dim))
 
     def gate_up(self, tensors: LayerTensors) -> Tensor:
         """Return the fused weight ``[2 ff, hidden]`` of a feed-forward network."""
@@ -184,7 +185,7 @@ class Family:
         halves = [
             tensors.read(f"mlp.{n}_proj.weight", c.intermediate_size, c.hidden_size) for n in ("gate", "up")
         ]
-        return tensors.hold(torch.cat(halves))
+        return tensors.hold(tensors.join(halves))
 
     def down(self, tensors: LayerTensors) -> Tensor:
         """Return the weight ``[hidden, ff]`` of a feed-forward network."""
@@ -198,11 +199,6 @@ class Family:
     def experts(self, tensors: LayerTensors, experts: ExpertsConfig) -> tuple[ExpertWeights, ...]:
         """Return the experts of a layer."""
         raise NotImplementedError(f"{type(self).__name__} reads no experts")
-
-
-def in_pairs(rows: Tensor, config: DecoderConfig) -> Tensor:
-    """Reorder the rows of queries or keys; see :class:`LayerWeights`."""
-    return interleave(rows, config.head_dim, config.rope.rotated)
 
 
 def _start_token(fields: ConfigFields, vocabulary: int) -> int | None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from specclient_local.model.architecture import DecoderConfig, ExpertsConfig, Gate
 from specclient_local.model.families.family import Family
 from specclient_local.model.families.fields import ConfigFields
 from specclient_local.model.families.mixture import expert_counts
-from specclient_local.model.layer_weights import ExpertWeights, LayerTensors
 from specclient_local.model.rope_config import Rope
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from specclient_local.model.layer_weights import ExpertWeights, LayerTensors
 
 _ROPE = {
     "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
@@ -75,17 +77,16 @@ class GptOss(Family):
         gate_up_bias = tensors.read("mlp.experts.gate_up_proj_bias", count, 2 * width)
         down = tensors.read("mlp.experts.down_proj", count, width, hidden)
         down_bias = tensors.read("mlp.experts.down_proj_bias", count, hidden)
+
+        def halves(rows: Tensor) -> Tensor:
+            """Return rows that alternate between gate and up as the gate's, then those of ``up``."""
+            return tensors.join((rows[::2], rows[1::2]))
+
         return tuple(
-            ExpertWeights(
-                tensors.hold(_halves(gate_up[i].t())),
-                _halves(gate_up_bias[i]),
-                tensors.hold(down[i].t().contiguous()),
-                down_bias[i],
+            tensors.expert(
+                halves(gate_up[i].t()),
+                down[i].t().contiguous(),
+                biases=(halves(gate_up_bias[i]), down_bias[i]),
             )
             for i in range(count)
         )
-
-
-def _halves(rows: Tensor) -> Tensor:
-    """Return rows that alternate between gate and up as the gate's rows, then those of ``up``."""
-    return torch.cat((rows[::2], rows[1::2]))

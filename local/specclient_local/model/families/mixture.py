@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from specclient.errors import CheckpointError
 from specclient_local.model.architecture import DecoderConfig, ExpertsConfig
@@ -14,7 +11,11 @@ from specclient_local.model.checkpoint_files import shown
 from specclient_local.model.families.family import Family
 from specclient_local.model.families.fields import MAX_EXPERTS, MAX_WIDTH, ConfigFields
 from specclient_local.model.families.llama import Qwen3
-from specclient_local.model.layer_weights import ExpertWeights, LayerTensors
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from specclient_local.model.layer_weights import ExpertWeights, LayerTensors
 
 
 class _ExpertFamily(Family):
@@ -43,7 +44,7 @@ class _ExpertFamily(Family):
             prefix = f"{self.block}.experts.{number}."
             halves = [tensors.read(f"{prefix}{name}.weight", width, hidden) for name in (gate, up)]
             lower = tensors.read(f"{prefix}{down}.weight", hidden, width)
-            return ExpertWeights(tensors.hold(torch.cat(halves)), None, tensors.hold(lower), None)
+            return tensors.expert(tensors.join(halves), lower)
 
         return tuple(expert(number) for number in range(experts.count))
 

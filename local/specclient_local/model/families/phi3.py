@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
-from specclient_local.model.families.family import Family, in_pairs
+from specclient_local.model.families.family import Family
 from specclient_local.model.families.fields import ConfigFields
-from specclient_local.model.layer_weights import LayerTensors
 from specclient_local.model.rope_config import Rope
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from specclient_local.model.layer_weights import LayerTensors
 
 
 class Phi3(Family):
@@ -38,8 +39,8 @@ class Phi3(Family):
         c = tensors.config
         sizes = [c.heads * c.head_dim, *[c.kv_heads * c.head_dim] * 2]
         fused = tensors.read("self_attn.qkv_proj.weight", sum(sizes), c.hidden_size)
-        q, k, v = torch.split(fused, sizes)
-        return torch.cat([in_pairs(q, c), in_pairs(k, c), v]), None
+        q, k, v = tensors.split(fused, sizes)
+        return tensors.join([tensors.in_pairs(q), tensors.in_pairs(k), v]), None
 
     def gate_up(self, tensors: LayerTensors) -> Tensor:
         """Return the fused weight of a feed-forward network."""
