@@ -13,6 +13,7 @@ from specclient_local.model.architecture import DecoderConfig
 from specclient_local.model.checkpoint_files import checkpoint_errors, is_gguf, label, read_json, shown
 from specclient_local.model.families import families, family_of
 from specclient_local.model.families.fields import ConfigFields
+from specclient_local.model.stored_format import read_stored_format
 
 __all__ = [
     "BUNDLED",
@@ -78,18 +79,8 @@ def decoder_config(raw: Mapping[str, Any], eos: tuple[int, ...], path: Path) -> 
             "it with runner='hf'."
         )
     with checkpoint_errors(path):
-        _refuse_quantised(raw, path)
+        read_stored_format(raw, path)
         return family_of(kind).config(ConfigFields(kind, raw, path, eos))
-
-
-def _refuse_quantised(raw: Mapping[str, Any], path: Path) -> None:
-    quantized = raw.get("quantization_config")
-    if quantized is not None:
-        kind = quantized.get("quant_method", "unnamed") if isinstance(quantized, dict) else quantized
-        raise CheckpointError(
-            f"{path}: quantization_config says that the weights are quantised ({label(kind)}), which is not "
-            "supported. Choose the unquantised checkpoint, and quantise it at loading with quantize='int8'."
-        )
 
 
 def end_tokens(folder: Path, raw: Mapping[str, Any]) -> tuple[int, ...]:

@@ -21,9 +21,11 @@ from specclient_local.model.checkpoint_files import (
     is_gguf,
     label,
     one_line,
+    read_json,
     shard_files,
 )
 from specclient_local.model.config import DecoderConfig, local_folder
+from specclient_local.model.dequantisation import StoredMatrices
 from specclient_local.model.families import family_of
 from specclient_local.model.gguf.header import read_header
 from specclient_local.model.gguf.tensors import gguf_tensors, tensor_entry
@@ -35,6 +37,7 @@ from specclient_local.model.layer_weights import (
     interleave,
 )
 from specclient_local.model.quantization import quantize_weight
+from specclient_local.model.stored_format import read_stored_format
 
 __all__ = [
     "EMBEDDING_SHAPE",
@@ -228,14 +231,30 @@ def _reader(
     where = _tensor_files(folder)
     opened: dict[Path, Any] = {}
 
-    def take(name: str, shape: tuple[int, ...]) -> Tensor:
+    def path_of(name: str) -> Path:
         path = where.get(name) or where.get("")
         if path is None:
             raise CheckpointError(f"{folder}: tensor {name} is in none of the shards; download it again.")
         if path not in opened:
             opened[path] = stack.enter_context(open_tensors(path, name))
+        return path
+
+    def get(name: str) -> Tensor:
+        path = path_of(name)
         with tensor_errors(path, name):
             tensor: Tensor = opened[path].get_tensor(name)
+        return tensor
+
+    def has(name: str) -> bool:
+        return name in where or ("" in where and name in opened[path_of(name)].keys())  # noqa: SIM118 - no mapping
+
+    form = read_stored_format(read_json(folder / "config.json"), folder / "config.json")
+    stored = None if form is None else StoredMatrices(form, has, get, lambda name: str(path_of(name)))
+
+    def take(name: str, shape: tuple[int, ...]) -> Tensor:
+        tensor = None if stored is None else stored.numbers(name, shape)
+        tensor = get(name) if tensor is None else tensor
+        path = path_of(name) if name in where or "" in where else folder
         if tuple(tensor.shape) != shape:
             raise CheckpointError(
                 f"{path}: tensor {name} has shape {list(tensor.shape)}, but config.json "

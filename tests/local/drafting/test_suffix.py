@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from specclient_local.drafting.drafter import DrafterChosenChain, GrownTree, chain
 from specclient_local.drafting.suffix import SuffixDrafter
-from specclient_local.drafting.suffix_automaton import LONGEST_MATCH, AnswerStore, SuffixAutomaton
+from specclient_local.drafting.suffix_automaton import LONGEST_MATCH, RecentAnswers, SuffixAutomaton
 from tiny_models import load, sequence
 
 
@@ -110,7 +110,7 @@ def test_a_seeded_sampled_request_does_not_read_other_answers():
 
 
 def test_stored_answers_are_bounded_and_the_latest_remain():
-    store = AnswerStore(limit=100)
+    store = RecentAnswers(limit=100)
     for i in range(50):
         store.add([i, 1000 + i, 2000 + i] * 3)
         assert store.newer.size + store.older.size <= 100
