@@ -21,7 +21,7 @@ from specclient_local.drafting.drafter import (
     shape_size,
 )
 from specclient_local.drafting.ngram import MatchAcceptance
-from specclient_local.drafting.suffix_automaton import LONGEST_MATCH, RecentAnswers, SuffixAutomaton
+from specclient_local.drafting.suffix_automaton import LONGEST_MATCH, AnswerRuns, SuffixAutomaton
 from specclient_local.model.pass_input import MAX_PASS_ROWS
 from specclient_local.request.sequence import Sequence
 from specclient_local.request.token_tree import TokenTree
@@ -96,7 +96,7 @@ class SuffixDrafter(Drafter):
     device_rounds = True
 
     def __init__(self, stored: int = STORED_TOKENS) -> None:
-        self.answers = RecentAnswers(stored)
+        self.answers = AnswerRuns(stored)
         self._states: dict[int, SuffixState] = {}
 
     def begin(self, sequence: Sequence) -> bool:

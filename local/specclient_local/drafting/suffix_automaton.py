@@ -146,7 +146,7 @@ class SuffixAutomaton:
 
 
 @dataclass(slots=True)
-class RecentAnswers:
+class AnswerRuns:
     """The latest answers, as two automata: the newer takes answers, and replaces the older when it is full.
 
     Attributes:

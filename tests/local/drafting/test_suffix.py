@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from specclient_local.drafting.drafter import DrafterChosenChain, GrownTree, chain
 from specclient_local.drafting.suffix import SuffixDrafter
-from specclient_local.drafting.suffix_automaton import LONGEST_MATCH, RecentAnswers, SuffixAutomaton
+from specclient_local.drafting.suffix_automaton import LONGEST_MATCH, AnswerRuns, SuffixAutomaton
 from tiny_models import load, sequence
 
 
@@ -83,7 +83,7 @@ def test_the_longest_match_wins_wherever_it_is():
 def test_a_tree_has_the_most_frequent_paths():
     request, drafter = drafting([1, 2], *([[1, 2, 3, 4]] * 3), *([[1, 2, 5, 6]] * 2), [1, 2, 7])
     tree = proposed(request, drafter, GrownTree(2, 4))
-    assert sorted(map(tuple, tree.paths())) == [(3,), (3, 4), (5,), (5, 6)]
+    assert sorted(map(tuple, tree.paths())) == [(), (3,), (3, 4), (5,), (5, 6)]
 
 
 def test_a_chain_ends_where_its_tokens_are_rare():
@@ -110,7 +110,7 @@ def test_a_seeded_sampled_request_does_not_read_other_answers():
 
 
 def test_stored_answers_are_bounded_and_the_latest_remain():
-    store = RecentAnswers(limit=100)
+    store = AnswerRuns(limit=100)
     for i in range(50):
         store.add([i, 1000 + i, 2000 + i] * 3)
         assert store.newer.size + store.older.size <= 100
