@@ -70,7 +70,7 @@ def test_a_model_in_several_files_is_that_of_one(tmp_path):
     torch.testing.assert_close(own_logits(path), logits_of_transformers(checkpoint), atol=1e-4, rtol=0)
     with Engine.load(path, threads=1, slots=1) as engine:
         assert engine.generate("ab", max_tokens=2).token_ids
-    with pytest.raises(CheckpointError, match=r"not the first file of its model; name .*-00001-of-00003\.gguf"):
+    with pytest.raises(CheckpointError, match=r"not the first file .*; name .*-00001-of-00003\.gguf"):
         read_config(files[1])
     second = files[1].read_bytes()
     for damage, message in (
