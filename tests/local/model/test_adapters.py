@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 
+import anyio
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -16,6 +17,8 @@ from specclient_local.request.token_tree import TokenTree
 from tiny_models import load
 
 from specclient.errors import BadRequestError, CheckpointError, ConfigurationError
+from specclient.types import inference_methods
+from specclient.types.request import Request
 
 MODULES = {
     "llama": ("self_attn.q_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.up_proj", "mlp.down_proj"),
@@ -150,6 +153,16 @@ def test_a_configured_adapter_is_a_model_of_its_own_name(checkpoint, tmp_path):
     assert {"big", "big:one"} <= {model.id for model in backend.models()}
     engine = backend.engine_for("big:one")
     assert engine is backend.engine_for("big")
+
+    def text(model, **params):
+        settings = {"prompt": "ab", "max_tokens": 8, "temperature": 0, **params}
+        request = Request(inference_methods.COMPLETION, f"local/{model}", settings)
+        answer, _ = anyio.run(backend.complete, request, model)
+        return answer.choices[0].text
+
+    assert text("big") != text("big:one")
+    with pytest.raises(BadRequestError, match="unknown field 'adapter'"):
+        text("big", specclient={"adapter": "one"})  # a key for "big" is none for its adapters
     backend._close()
     with pytest.raises(ConfigurationError, match="has adapters and engine"):
         LocalBackend({"models": {"big": table | {"engine": "vllm"}}})
