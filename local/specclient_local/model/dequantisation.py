@@ -87,7 +87,7 @@ class StoredMatrices:
         if self.has(f"{stem}.g_idx"):
             group = self.get(f"{stem}.g_idx").long()
         else:
-            group = torch.arange(shape[1]) // -(-shape[1] // len(scales))
+            group = self._groups(len(scales), shape[1])
         return ((weights - zeros[group]) * scales[group]).t()
 
     def _awq(self, stem: str, shape: tuple[int, ...]) -> Tensor:
@@ -128,7 +128,7 @@ class StoredMatrices:
         if self.has(f"{stem}.weight_g_idx") and int(self.get(f"{stem}.weight_g_idx").min()) >= 0:
             group = self.get(f"{stem}.weight_g_idx").long()
         else:
-            group = torch.arange(shape[1]) // -(-shape[1] // scales.shape[1])
+            group = self._groups(scales.shape[1], shape[1])
         if isinstance(zeros, Tensor):
             weights = weights - zeros[:, group]
         return weights * scales[:, group]
@@ -136,7 +136,7 @@ class StoredMatrices:
     def _fp8_blocks(self, stem: str, shape: tuple[int, ...]) -> Tensor:
         """Weights ``[out, in]`` in fp8, with a factor for each block."""
         weights, scales = self.get(f"{stem}.weight").float(), self.get(f"{stem}.weight_scale_inv").float()
-        rows, columns = (-(-size // count) for size, count in zip(shape, scales.shape, strict=True))
+        rows, columns = self.form.block
         wide = scales.repeat_interleave(rows, 0)[: shape[0]].repeat_interleave(columns, 1)[:, : shape[1]]
         return weights * wide
 
@@ -148,6 +148,17 @@ class StoredMatrices:
         pairs = torch.stack((table[(blocks & 15).long()], table[(blocks >> 4).long()]), dim=-1)
         scaled: Tensor = torch.ldexp(pairs.flatten(-2), exponents[..., None])
         return scaled.flatten(-2).transpose(1, 2)
+
+    def _groups(self, count: int, inputs: int) -> Tensor:
+        """Return the group of each input, ``[inputs]``.
+
+        Raises:
+            ValueError: there are more or fewer groups than the size of a group makes.
+        """
+        size = self.form.group or inputs
+        if count != -(-inputs // size):
+            raise ValueError(f"{count} groups of {size} inputs, for {inputs}")
+        return torch.arange(inputs) // size
 
     def _unfit(self, name: str, shape: tuple[int, ...]) -> CheckpointError:
         return CheckpointError(

@@ -33,11 +33,15 @@ class StoredFormat:
         kind: the format.
         bits: bits of a number.
         zero_offset: number that is added to the zero points in the file: 1 in GPTQ's first version.
+        group: inputs that share a scale; None for all.
+        block: rows and columns that share a factor, in blocks of fp8.
     """
 
     kind: StoredKind
     bits: int = 4
     zero_offset: int = 0
+    group: int | None = None
+    block: tuple[int, int] = (128, 128)
 
 
 def read_stored_format(raw: Mapping[str, Any], path: Path) -> StoredFormat | None:
@@ -64,7 +68,15 @@ def read_stored_format(raw: Mapping[str, Any], path: Path) -> StoredFormat | Non
         return _packed(kind, table, path)
     if kind == "compressed-tensors":
         return _compressed(table, path)
-    return StoredFormat(kind, 8 if kind == "fp8" else 4)
+    if kind == "mxfp4":
+        return StoredFormat(kind)
+    sizes = table.get("weight_block_size")
+    if not isinstance(sizes, list) or len(sizes) != 2:
+        raise _unsupported(path, f"weight_block_size {shown(sizes)} of fp8", "two numbers")
+    rows, columns = (
+        whole_number({"weight_block_size": size}, "weight_block_size", path, 1, _MAX_GROUP) for size in sizes
+    )
+    return StoredFormat(kind, 8, block=(rows, columns))
 
 
 def _packed(kind: StoredKind, table: Mapping[str, Any], path: Path) -> StoredFormat:
@@ -80,7 +92,14 @@ def _packed(kind: StoredKind, table: Mapping[str, Any], path: Path) -> StoredFor
     written = table.get("checkpoint_format") or "gptq"
     if written not in ("gptq", "gptq_v2"):
         raise _unsupported(path, f"checkpoint_format {shown(written)}", "'gptq' and 'gptq_v2'")
-    return StoredFormat(kind, bits, zero_offset=1 if written == "gptq" else 0)
+    return StoredFormat(kind, bits, 1 if written == "gptq" else 0, _group(table, path))
+
+
+def _group(table: Mapping[str, Any], path: Path) -> int | None:
+    """Return the number of inputs that share a scale; None for all."""
+    if table.get("group_size") in (None, -1):
+        return None
+    return whole_number(table, "group_size", path, 1, _MAX_GROUP)
 
 
 def _compressed(table: Mapping[str, Any], path: Path) -> StoredFormat:
@@ -88,17 +107,18 @@ def _compressed(table: Mapping[str, Any], path: Path) -> StoredFormat:
     if written not in _COMPRESSED or not isinstance(groups, Mapping) or not groups:
         raise _unsupported(path, f"format {shown(written)} of compressed-tensors", ", ".join(_COMPRESSED))
     found: set[int] = set()
+    sizes: set[int | None] = set()
     for group in groups.values():
         weights = group.get("weights") if isinstance(group, Mapping) else None
         if not isinstance(weights, Mapping) or weights.get("type") != _COMPRESSED[written]:
             raise _unsupported(path, f"weights {shown(weights)}", f"the type {_COMPRESSED[written]!r}")
         found.add(whole_number(weights, "num_bits", path, 1, 32))
-        if weights.get("group_size") not in (None, -1):
-            whole_number(weights, "group_size", path, 1, _MAX_GROUP)
-    if len(found) > 1 or not found <= {4, 8} or table.get("sparsity_config"):
-        what = "sparse weights" if table.get("sparsity_config") else f"weights of {sorted(found)} bits"
-        raise _unsupported(path, what, "4 or 8 bits for all matrices")
-    return StoredFormat("compressed-tensors", found.pop())
+        sizes.add(_group(weights, path))
+    if len(found) > 1 or len(sizes) > 1 or not found <= {4, 8} or table.get("sparsity_config"):
+        several = f"weights of {sorted(found)} bits in groups of {', '.join(map(str, sizes))}"
+        what = "sparse weights" if table.get("sparsity_config") else several
+        raise _unsupported(path, what, "4 or 8 bits, and one size of groups, for all matrices")
+    return StoredFormat("compressed-tensors", found.pop(), group=sizes.pop())
 
 
 def _unsupported(path: Path, what: str, allowed: str) -> CheckpointError:

@@ -55,6 +55,10 @@ def gptq(weight, bits, *, offset=1, shuffled=False):
     return tensors, exact[:, back]
 
 
+def without(quantised, name):
+    return {end: tensor for end, tensor in quantised[0].items() if end != name}, quantised[1]
+
+
 def awq(weight):
     numbers, zero, scale, exact = rounded(weight, 4, 16)
 
@@ -91,9 +95,9 @@ def fp8_rows(weight):
 
 
 def fp8_blocks(weight):
-    rows, columns = -(-weight.shape[0] // 16), -(-weight.shape[1] // 16)
+    rows, columns = -(-weight.shape[0] // 20), -(-weight.shape[1] // 20)
     scale = torch.rand(rows, columns, generator=torch.Generator().manual_seed(2)) + 0.5
-    wide = scale.repeat_interleave(16, 0)[: len(weight)].repeat_interleave(16, 1)[:, : weight.shape[1]]
+    wide = scale.repeat_interleave(20, 0)[: len(weight)].repeat_interleave(20, 1)[:, : weight.shape[1]]
     numbers = (weight / wide).to(torch.float8_e4m3fn)
     return {"weight": numbers, "weight_scale_inv": scale}, numbers.float() * wide
 
@@ -109,8 +113,8 @@ FORMATS = {
     "gptq 8 bits": (lambda w: gptq(w, 8), {"quant_method": "gptq", "bits": 8}),
     "gptq by activation": (lambda w: gptq(w, 4, shuffled=True), {"quant_method": "gptq", "bits": 4}),
     "gptq v2": (
-        lambda w: gptq(w, 4, offset=0),
-        {"quant_method": "gptq", "bits": 4, "checkpoint_format": "gptq_v2"},
+        lambda w: without(gptq(w, 4, offset=0), "g_idx"),
+        {"quant_method": "gptq", "bits": 4, "checkpoint_format": "gptq_v2", "group_size": 16},
     ),
     "awq": (awq, {"quant_method": "awq", "bits": 4, "version": "gemm"}),
     "compressed 4 bits": (lambda w: compressed(w, 4), COMPRESSED | PACKED | groups(4, group_size=16)),
@@ -121,7 +125,7 @@ FORMATS = {
     ),
     "compressed int8": (int8_rows, COMPRESSED | INT | groups(8, strategy="channel")),
     "compressed fp8": (fp8_rows, COMPRESSED | FLOAT | groups(8, "float", strategy="channel")),
-    "fp8 blocks": (fp8_blocks, {"quant_method": "fp8", "weight_block_size": [16, 16]}),
+    "fp8 blocks": (fp8_blocks, {"quant_method": "fp8", "weight_block_size": [20, 20]}),
 }
 
 
@@ -190,6 +194,7 @@ REFUSED = {
     "mixed": (COMPRESSED | PACKED | {"config_groups": {
         "a": {"weights": {"num_bits": 4, "type": "int"}}, "b": {"weights": {"num_bits": 8, "type": "int"}}}},
         r"weights of \[4, 8\] bits"),
+    "blocks of unknown size": ({"quant_method": "fp8"}, "weight_block_size None of fp8"),
     "sparse": (COMPRESSED | PACKED | groups(4) | {"sparsity_config": {"format": "dense"}}, "sparse weights"),
 }  # fmt: skip
 
@@ -203,6 +208,13 @@ def test_other_formats_are_refused_by_name(name, checkpoint, tmp_path):
     with pytest.raises(CheckpointError, match=message) as refusal:
         read_config(tmp_path / "m")
     assert "\n" not in str(refusal.value)
+
+
+def test_groups_of_another_size_are_refused(checkpoint, tmp_path):
+    quantise, table = FORMATS["compressed 4 bits"]
+    folder, _ = quantised(checkpoint(), tmp_path / "q", quantise, table | groups(4, group_size=8))
+    with pytest.raises(CheckpointError, match="do not make a matrix"):
+        load_weights(folder, read_config(folder))
 
 
 @pytest.mark.parametrize("change", [lambda t: t[:-1], lambda t: t[:, :-1], lambda t: t.double()])
