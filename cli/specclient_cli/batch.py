@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from specclient.batch import BatchSummary, run_file
+from specclient.batch import BatchSummary, run_file, run_jobs
+from specclient.batch.jobs.job_runner import POLL_S
 from specclient.batch.runner import GRACE_S
 from specclient.client.async_client import AsyncOpenAI
 from specclient.config import Settings
@@ -90,6 +91,20 @@ PIPE = "-"
     "models, chat for all others.",
 )
 @options.tag_option("Tag of every call in the ledger; may be repeated.")
+@click.option(
+    "--job",
+    is_flag=True,
+    help="Send the lines as batch jobs of their providers (OpenAI and relatives, Anthropic), which cost less "
+    "and may take a day. OUT.jobs notes the jobs.",
+)
+@click.option(
+    "--poll",
+    type=click.FloatRange(min=0.0, min_open=True),
+    default=POLL_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="Seconds between two looks at the jobs of --job.",
+)
 @click.option("--quiet", is_flag=True, help="Do not show progress.")
 @pass_state
 def command(state: State, /, **given: Any) -> int:
@@ -108,12 +123,14 @@ def command(state: State, /, **given: Any) -> int:
     To resume after a crash, Ctrl-C, a power failure or an exhausted budget, run the command again with the
     same SOURCE and OUT. Answered lines are skipped, an incomplete line at the end of OUT is repaired, and
     failed lines are retried. Only lines that were in flight can be sent twice. The first Ctrl-C lets lines in
-    flight finish within 30 s; the second cancels them.
+    flight finish within 30 s; the second cancels them. With --job, Ctrl-C leaves the jobs to the provider,
+    and the next run collects them; no line is sent or booked twice.
 
     \b
     Examples:
       specclient batch prompts.jsonl answers.jsonl -m local/demo
       specclient batch in.jsonl out.jsonl --concurrency 32 --max-cost 2.50
+      specclient batch in.jsonl out.jsonl --job -m openai/gpt-4.1-mini
       jq -c '{prompt: .q}' faq.json | specclient batch - - -m openai/gpt-4.1-mini
 
     \b
@@ -125,6 +142,8 @@ def command(state: State, /, **given: Any) -> int:
     settings = state.settings()
     if given["policy"] is not None and given["model"] not in (None, parameter_types.AUTO):
         raise click.UsageError(f"a policy chooses the model, so -m {given['model']} cannot be given with it.")
+    if given["job"] and (given["policy"] is not None or given["ordered"] or given["out"] == PIPE):
+        raise click.UsageError("--job needs a named model and a file as OUT, and its records have no order.")
     try:
         return asyncio.run(_run(settings, given))
     except asyncio.CancelledError:  # by a second signal
@@ -137,22 +156,28 @@ async def _run(settings: Settings, given: Mapping[str, Any]) -> int:
     with _source(given["source"]) as source, _signals_stop(stop):
         async with AsyncOpenAI(config=settings, max_retries=given["max_retries"]) as client:
             with _BatchProgress(_size(source), wanted=not given["quiet"]) as bar:
-                summary = await run_file(
-                    source,
-                    sys.stdout.buffer if given["out"] == PIPE else given["out"],
-                    client=client,
-                    model=given["model"],
-                    policy=given["policy"],
-                    tags=dict(given["tags"]),
-                    params=params,
-                    form=given["form"],
-                    concurrency=given["concurrency"],
-                    ordered=given["ordered"],
-                    max_cost=given["max_cost"],
-                    retry_failed=given["retry_failed"],
-                    stop=stop,
-                    watch=bar.show,
-                )
+                shared: dict[str, Any] = {
+                    "client": client,
+                    "model": given["model"],
+                    "tags": dict(given["tags"]),
+                    "params": params,
+                    "form": given["form"],
+                    "max_cost": given["max_cost"],
+                    "retry_failed": given["retry_failed"],
+                    "stop": stop,
+                    "watch": bar.show,
+                }
+                if given["job"]:
+                    summary = await run_jobs(source, given["out"], poll_s=given["poll"], **shared)
+                else:
+                    summary = await run_file(
+                        source,
+                        sys.stdout.buffer if given["out"] == PIPE else given["out"],
+                        policy=given["policy"],
+                        concurrency=given["concurrency"],
+                        ordered=given["ordered"],
+                        **shared,
+                    )
     _report(summary)
     if stop.is_set() and summary.stopped:
         return INTERRUPTED

@@ -7,6 +7,7 @@ from decimal import Decimal
 from specclient import tokens
 from specclient.client.core import ClientCore
 from specclient.errors import BudgetExceededError, ConfigurationError, OpenAIError
+from specclient.prices.service_tiers import requested_tier
 from specclient.providers.endpoint import Endpoint
 from specclient.routing.learn.ledger_forecast import COMPLETION_TOKENS
 from specclient.routing.router import AUTO
@@ -28,10 +29,14 @@ class BatchBudget:
         limit: dollars; None for no limit.
         spent: dollars spent by earlier runs.
         core: supplies the router and the prices.
+        tier: the service tier of all lines; None for the one that each requests.
     """
 
-    def __init__(self, limit: Decimal | None, spent: Decimal, core: ClientCore) -> None:
+    def __init__(
+        self, limit: Decimal | None, spent: Decimal, core: ClientCore, *, tier: str | None = None
+    ) -> None:
         self.limit = limit
+        self._tier = tier
         self.spent = spent
         self.unpriced = 0
         self._core = core
@@ -68,7 +73,14 @@ class BatchBudget:
             longest = 0
         prompt = tokens.count_prompt(request, model).tokens
         prices = self._core.shared.prices
-        cost = prices.predict(prompt, longest, provider, model, price_provider=listed)
+        cost = prices.predict(
+            prompt,
+            longest,
+            provider,
+            model,
+            price_provider=listed,
+            tier=self._tier or requested_tier(request),
+        )
         if cost is None:
             route = f"{provider}/{model}"
             raise ConfigurationError(

@@ -165,6 +165,21 @@ class _Progress:
         summary.seconds = time.monotonic() - self.begun
 
 
+def checked_out(source: str | Path | BinaryStream, out: str | Path) -> Path:
+    """Return the path of an output.
+
+    Raises:
+        ConfigurationError: it is the source, or there is no source.
+    """
+    path = Path(out)
+    if isinstance(source, str | Path):
+        if not Path(source).exists():
+            raise ConfigurationError(f"there is no file {source}")
+        if path.exists() and path.samefile(source):
+            raise ConfigurationError(f"{out} is the source, so records cannot be written to it")
+    return path
+
+
 def _open(
     source: str | Path | BinaryStream, out: str | Path | BinaryIO, ids: LineIndex, *, retry_failed: bool
 ) -> RecordFile | RecordStream:
@@ -175,12 +190,7 @@ def _open(
     """
     if not isinstance(out, str | Path):
         return RecordStream(out)
-    path = Path(out)
-    if isinstance(source, str | Path):
-        if not Path(source).exists():
-            raise ConfigurationError(f"there is no file {source}")
-        if path.exists() and path.samefile(source):
-            raise ConfigurationError(f"{out} is the source, so records cannot be written to it")
+    path = checked_out(source, out)
     if path.exists() and not path.is_file():
         try:
             return RecordStream(path.open("wb"), owned=True)

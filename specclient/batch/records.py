@@ -114,6 +114,18 @@ def refused_record(line: BatchLine) -> Record:
     return Record(number=line.number, id=line.id, ok=False, data=data, reason=line.problem.message)
 
 
+def unanswered_record(line: BatchLine, code: str, message: str, call: Call | None = None) -> Record:
+    """Return the record of a line of a batch job that has no answer."""
+    status = None if call is None else call.http_status
+    details: dict[str, Any] = {"code": code, "message": message}
+    if line.kind == "openai":
+        data = _openai(line, None, details) | {"cost": None}
+    else:
+        more = {} if status is None else {"status_code": status}
+        data = {"id": line.id, "output": None, "usage": None, "cost": None, "error": details | more}
+    return Record(number=line.number, id=line.id, ok=False, data=data, reason=f"{code}: {message}")
+
+
 def _openai(line: BatchLine, response: Mapping[str, Any] | None, error: Any) -> dict[str, Any]:
     identity = f"batch_req_{uuid.uuid4().hex}"
     return {"id": identity, "custom_id": line.id, "response": response, "error": error}

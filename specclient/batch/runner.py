@@ -131,7 +131,7 @@ class BatchRunner:
     ) -> None:
         if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
             raise ConfigurationError(f"concurrency is {concurrency!r}; it must be a whole number, 1 or more")
-        self.budget = BatchBudget(_dollars(max_cost), spent, core)
+        self.budget = BatchBudget(dollars_of(max_cost), spent, core)
         self.read_bytes = 0
         self.skipped = 0
         self.complete = False
@@ -284,7 +284,7 @@ async def _never() -> None:
     await asyncio.get_running_loop().create_future()
 
 
-def _dollars(value: Decimal | float | str | None) -> Decimal | None:
+def dollars_of(value: Decimal | float | str | None) -> Decimal | None:
     """Return an amount in dollars.
 
     Raises:

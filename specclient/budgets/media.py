@@ -13,10 +13,11 @@ import os
 import re
 import struct
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any
 
 from specclient import tokens
-from specclient.types.usage import Usage
+from specclient.types.usage import Usage, UsageUnit
 
 __all__ = ["MEDIA_BOUNDS", "count_of"]
 
@@ -82,7 +83,8 @@ def _speech(params: Mapping[str, Any], model: str) -> Usage | None:
     slowness = 1 / min(max(speed, _SLOWEST), 1) if isinstance(speed, int | float) else 1
     spoken = math.ceil(len(text) * _CHARACTER_S * slowness * _AUDIO_TOKENS_S)
     prompt = math.ceil(tokens.count_text(text + instructions, model).tokens * _MARGIN)
-    return Usage(prompt=prompt, completion=spoken, audio_completion=spoken)
+    units = (UsageUnit("character", Decimal(len(text))),)
+    return Usage(prompt=prompt, completion=spoken, audio_completion=spoken, units=units)
 
 
 def _transcript(params: Mapping[str, Any], model: str) -> Usage | None:
@@ -93,7 +95,10 @@ def _transcript(params: Mapping[str, Any], model: str) -> Usage | None:
     heard = math.ceil(seconds * _AUDIO_TOKENS_S)
     prompt = math.ceil(tokens.count_text(_text(params.get("prompt")), model).tokens * _MARGIN)
     return Usage(
-        prompt=prompt + heard, completion=math.ceil(seconds * _TEXT_TOKENS_S) + 1, audio_prompt=heard
+        prompt=prompt + heard,
+        completion=math.ceil(seconds * _TEXT_TOKENS_S) + 1,
+        audio_prompt=heard,
+        units=(UsageUnit("audio_second", Decimal(math.ceil(seconds))),),
     )
 
 

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from specclient.call import unmetered
+from specclient.call.batch_paths import may_hold_batches
 from specclient.call.errors import bodiless_answer_error, strategy_bytes_error
 from specclient.call.recorded_calls import Observer, RecordedCalls, RecordingOptions, started
 from specclient.call.result import CallResult
@@ -36,6 +37,7 @@ from specclient.types.model import Model
 from specclient.types.request import Request
 
 if TYPE_CHECKING:
+    from specclient.call.batch_outputs import BatchOutputs
     from specclient.call.cached.calls import CachedCalls
     from specclient.call.cached.flights import Flights
     from specclient.call.failover.executor import FailoverExecutor, FailoverState
@@ -104,7 +106,10 @@ class Pipeline(RecordedCalls):
             if self._is_answered_here(request):
                 return await self._stored.execute(request)
             await self.ensure_transport()
-            return await unmetered.execute(request, self.destinations, self.transport)
+            result = await unmetered.execute(request, self.destinations, self.transport)
+            if may_hold_batches(request):
+                await self._outputs.note(request, result)
+            return result
         if request.operation == "response":
             return await self._keeper.execute(request, self._execute)
         return await self._execute(request)
@@ -146,7 +151,10 @@ class Pipeline(RecordedCalls):
             if self._is_answered_here(request):
                 raise bodiless_answer_error()
             await self.ensure_transport()
-            return await started(unmetered.stream_bytes(request, self.destinations, self.transport), _no_call)
+            source = unmetered.stream_bytes(request, self.destinations, self.transport)
+            if may_hold_batches(request):
+                source = self._outputs.passing(request, source)
+            return await started(source, _no_call)
         if request.operation == "response":
             return await self._keeper.stream_bytes(request, self._stream_bytes)
         return await self._stream_bytes(request)
@@ -172,6 +180,13 @@ class Pipeline(RecordedCalls):
         from specclient.call.responses.stored_answers import StoredAnswers  # noqa: PLC0415
 
         return StoredAnswers(self._stored_source)
+
+    @made_once
+    def _outputs(self) -> BatchOutputs:
+        """Books the lines of batch outputs; imported with the first one."""
+        from specclient.call.batch_outputs import BatchOutputs  # noqa: PLC0415
+
+        return BatchOutputs(self, self._prices)
 
     async def list_models(self, provider: str | None = None) -> list[Model]:
         """List the models of an endpoint or an engine; None for the default endpoint."""

@@ -290,7 +290,16 @@ class RecordedCalls:
 
     async def report(self, call: Call) -> None:
         """Give a finished call to the observers, even if the caller has been cancelled."""
-        waiting = [rest for observe in self.observers if (rest := _observed(observe, call)) is not None]
+        await self.report_all((call,))
+
+    async def report_all(self, calls: Sequence[Call]) -> None:
+        """Give finished calls to the observers, even if the caller has been cancelled."""
+        waiting = [
+            rest
+            for call in calls
+            for observe in self.observers
+            if (rest := _observed(observe, call)) is not None
+        ]
         if waiting:
             with cancel_shield():
                 for rest in waiting:

@@ -20,6 +20,7 @@ from specclient.call.answer_fields import (
     type_of,
 )
 from specclient.call.answer_texts import AnswerTexts
+from specclient.call.billed_units import requested_usage
 from specclient.call.call_fields import request_fields
 from specclient.call.usage_estimate import UsageEstimate
 from specclient.errors import APIConnectionError, APIError, APIStatusError, ResponseTooLargeError
@@ -358,7 +359,7 @@ class CallRecorder:
 
     def _estimated_usage(self) -> Usage:
         if not self._completes and self._request.operation not in ("response", "embedding"):
-            return Usage()  # images, audio and video are not counted in text tokens
+            return requested_usage(self._request)  # images, audio and video have no text tokens
         if self._in_background and not self._is_over:
             return Usage()  # the provider still works on it
         return self._estimate.usage(self._texts.whole, self._tier)

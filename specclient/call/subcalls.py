@@ -159,7 +159,7 @@ def total_usage(usages: Sequence[Usage]) -> Usage:
     sum over those that report it, and unknown where none does. The kind of traffic is kept if all share it.
     """
     prompt, completion = _sum([u.prompt for u in usages]), _sum([u.completion for u in usages])
-    not_details = ("prompt", "completion", "estimated", "charges", "traffic")
+    not_details = ("prompt", "completion", "estimated", "charges", "traffic", "units")
     details = [each.name for each in fields(Usage) if each.name not in not_details]
     sums = {
         name: _sum([value for u in usages if (value := getattr(u, name)) is not None]) for name in details
@@ -170,6 +170,7 @@ def total_usage(usages: Sequence[Usage]) -> Usage:
         completion=completion,
         estimated=any(u.estimated for u in usages),
         traffic=kinds.pop() if len(kinds) == 1 else None,
+        units=tuple(unit for u in usages for unit in u.units),
         **sums,
     )
 
@@ -180,11 +181,15 @@ def total_cost(costs: Sequence[Cost]) -> Cost:
     So a parent's record always equals the sum of its parts' rows in the ledger. The total is unknown where
     one of the costs is.
     """
+    tiers = {cost.tier for cost in costs}
+    tier = tiers.pop() if len(tiers) == 1 else None
+    saved = [cost.cache_saved for cost in costs if cost.cache_saved is not None]
+    cache_saved = sum(saved, Decimal(0)) if saved else None
     sources = "; ".join(dict.fromkeys(cost.source for cost in costs)) or "no calls were made"
     estimated = any(cost.estimated for cost in costs)
     nanos = [cost.nano for cost in costs]
     if any(nano is None for nano in nanos):
-        return Cost(source=sources, estimated=estimated)
+        return Cost(source=sources, estimated=estimated, tier=tier, cache_saved=cache_saved)
     by_kind: dict[str, Decimal] = {}
     for cost, nano in zip(costs, nanos, strict=True):
         rest = Decimal(nano or 0) / NANO
@@ -195,7 +200,8 @@ def total_cost(costs: Sequence[Cost]) -> Cost:
         if rest and cost.by_kind:  # the rounding error goes to the largest kind
             largest = max(cost.by_kind, key=lambda kind: cost.by_kind[kind])
             by_kind[largest] += rest
-    return Cost(sum((Decimal(n or 0) for n in nanos), Decimal(0)) / NANO, by_kind, sources, estimated)
+    total = sum((Decimal(n or 0) for n in nanos), Decimal(0)) / NANO
+    return Cost(total, by_kind, sources, estimated, tier, cache_saved)
 
 
 def _sum(values: Sequence[Any]) -> Any:

@@ -173,13 +173,16 @@ class SharedState:
     def record(self, call: Call) -> Awaitable[None] | None:
         """Add a finished call to the estimates, the budgets and the ledger.
 
-        A call that the response cache answered teaches nothing of a route, and is no part of a budget.
+        A call that the response cache answered teaches nothing of a route, and is no part of a budget; nor
+        is a line of a vendor's batch job.
 
         Returns:
             The charge of the budgets and the commit of the ledger, which the call waits for; None if there is
             nothing to wait for.
         """
-        if call.cached:  # also, many of them would crowd calls out of the queue of those to be learned from
+        if (
+            call.cached or call.purpose == "batch"
+        ):  # also, many of them would crowd calls out of the queue of those to be learned from
             return self.ledger.add(call)
         self.estimates.observe(call)
         self.sizes.observe(call)

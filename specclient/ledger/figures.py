@@ -51,8 +51,8 @@ def _us(seconds: float | None) -> int:
     return 0 if seconds is None else round(min(max(seconds, 0.0) * 1e6, _MAX_US))
 
 
-def _ok_us(latency_s: float, status: str) -> int | None:
-    return _us(latency_s) if status == "ok" else None
+def _ok_us(latency_s: float, status: str, purpose: str | None) -> int | None:
+    return _us(latency_s) if status == "ok" and purpose != "batch" else None
 
 
 def _both_known(drafted: int | None, accepted: int | None) -> bool:
@@ -128,8 +128,12 @@ class CallTotals:
         cached_calls: rows of calls that the response cache answered. They are ``calls``, but used no tokens
             and cost nothing. ``saved_nano``: nano-dollars that their answers cost when they were made;
             ``cache_saved``: the same in dollars, None without such a row.
-        latency_us: microseconds of the rows of status ``ok``; ``latencies``: their numbers by class, see
-            :data:`EDGES_S`; ``latency_p50_s``, ``latency_p95_s``, ``latency_p99_s``: their percentiles.
+        prompt_cached_calls: rows with tokens that had a cache price at the provider. ``prompt_cache_nano``:
+            nano-dollars that these prices saved, less what writing cost more; ``prompt_cache_saved``: the
+            same in dollars, None without such a row.
+        latency_us: microseconds of the rows of status ``ok``, without lines of batch jobs; ``latencies``:
+            their numbers by class, see :data:`EDGES_S`; ``latency_p50_s``, ``latency_p95_s``,
+            ``latency_p99_s``: their percentiles.
         engine_us: microseconds of the local engine.
         ttft_us: microseconds to the first text; ``ttfts``: the number of rows with one.
         timed_tokens, timed_us: generated tokens, and the microseconds they took (the engine's own where
@@ -178,7 +182,7 @@ class CallTotals:
     unanswered = Sum("cost_nano", "status", "prompt_tokens", "completion_tokens", of=_unanswered, since=3)
     estimated = Flag("cost_nano", "cost_estimated", "usage_estimated", of=_estimated, since=3)
     attempts = Sum("attempts", since=3, exported=False)
-    latency_us = Sum("latency_s", "status", of=_ok_us, since=3, exported=False)
+    latency_us = Sum("latency_s", "status", "purpose", of=_ok_us, since=3, exported=False)
     engine_us = Sum("engine_s", of=_us, since=3, exported=False)
     ttft_us = Sum("ttft_s", of=_us, since=3, exported=False)
     ttfts = Sum("ttft_s", of=lambda ttft_s: ttft_s is not None, since=3, exported=False)
@@ -186,7 +190,9 @@ class CallTotals:
         "completion_tokens", "latency_s", "engine_s", of=_timed_tokens, since=3, exported=False
     )
     timed_us = Sum("completion_tokens", "latency_s", "engine_s", of=_timed_us, since=3, exported=False)
-    latencies = Histogram("latency_s", "status", of=_ok_us, edges=_EDGES_US, since=3, exported=False)
+    latencies = Histogram(
+        "latency_s", "status", "purpose", of=_ok_us, edges=_EDGES_US, since=3, exported=False
+    )
     latency_p50_s = Computed(_latency(0.5), text=ReportText("p50", "latency", 8, 6, always=True))
     latency_p95_s = Computed(_latency(0.95), text=ReportText("p95", "latency", 9, 7, always=True))
     latency_p99_s = Computed(_latency(0.99))
@@ -199,6 +205,12 @@ class CallTotals:
     cache_saved = Computed[Decimal | None](
         lambda totals: Decimal(totals.saved_nano).scaleb(-9) if totals.cached_calls else None,
         text=ReportText("cache saved", "dollars", 10.5, 4),
+    )
+    prompt_cached_calls = Sum("prompt_cache_nano", of=lambda nano: nano is not None, since=6, exported=False)
+    prompt_cache_nano = Sum("prompt_cache_nano", since=6, exported=False)
+    prompt_cache_saved = Computed[Decimal | None](
+        lambda totals: Decimal(totals.prompt_cache_nano).scaleb(-9) if totals.prompt_cached_calls else None,
+        text=ReportText("prompt cache saved", "dollars", 10.6, 5),
     )
     cost = Computed(
         lambda totals: Decimal(totals.cost_nano).scaleb(-9),

@@ -89,8 +89,8 @@ def _predicted_rejected(call: Call) -> int | None:
     return call.usage.rejected_prediction if count is None else count
 
 
-def _saved_nano(call: Call) -> int | None:
-    return None if call.saved is None else int((call.saved * NANO).to_integral_value())
+def _nano(dollars: Decimal | None) -> int | None:
+    return None if dollars is None else int((dollars * NANO).to_integral_value())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +113,8 @@ class LedgerRow:
         speculation: every known field of ``Speculation``; None if nothing is known.
         cached: as in ``Call``.
         saved_nano: ``Call.saved`` in nano-dollars.
+        tier: as in ``Cost``.
+        prompt_cache_nano: ``Cost.cache_saved`` in nano-dollars.
         counts: as in ``Call``. Each count has a column and a property of its name, None where it is unknown.
     """
 
@@ -191,7 +193,13 @@ class LedgerRow:
     )
     session: str | None = field(default=None, metadata=column("session", since=2))
     cached: bool = field(default=False, metadata=column("cached", "flag", since=5))
-    saved_nano: int | None = field(default=None, metadata=column(_saved_nano, "nano", since=5))
+    saved_nano: int | None = field(
+        default=None, metadata=column(lambda call: _nano(call.saved), "nano", since=5)
+    )
+    tier: str | None = field(default=None, metadata=column("cost.tier", since=6))
+    prompt_cache_nano: int | None = field(
+        default=None, metadata=column(lambda call: _nano(call.cost.cache_saved), "nano", since=6)
+    )
     counts: Mapping[str, int] = FrozenDict()
 
     @classmethod

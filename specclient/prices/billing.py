@@ -6,13 +6,15 @@ time is measured, and its cost is rounded to the nano-dollar.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from specclient.config import DEFAULT_DEVICE_COST_PER_HOUR, LocalSettings, PriceSettings
+from specclient.prices.overlapping_tokens import with_cached_media, without_excess
+from specclient.prices.unit_costs import UnitRate, unit_costs
 from specclient.types.usage import Cost, Usage
 
 __all__ = ["EXACT", "BillingContext", "PriceRates", "Quote", "bill", "total_of"]
@@ -39,6 +41,7 @@ class PriceRates:
             image_output: dollars per million tokens; ``input`` is None if tokens are not billed.
         per_call, per_search: dollars per call and per web search.
         per_hour: dollars per hour of engine time, by kind.
+        units: dollars of other units than tokens, by the kind of :class:`~specclient.types.usage.UsageUnit`.
     """
 
     input: Decimal | None = None
@@ -57,10 +60,20 @@ class PriceRates:
     per_call: Decimal | None = None
     per_search: Decimal | None = None
     per_hour: Mapping[str, Decimal] = field(default_factory=dict)
+    units: Mapping[str, UnitRate] = field(default_factory=dict)
+
+    @property
+    def by_units_alone(self) -> bool:
+        """Whether nothing but units is billed, so that a call costs nothing known without them."""
+        return bool(self.units) and self.input is None and self.per_call is None and not self.per_hour
 
     def times(self, factor: Decimal) -> PriceRates:
         """Return the rates with those of tokens multiplied by a factor."""
-        return self if factor == 1 else self._multiplied(factor, kept=("per_call", "per_search", "per_hour"))
+        return (
+            self
+            if factor == 1
+            else self._multiplied(factor, kept=("per_call", "per_search", "per_hour", "units"))
+        )
 
     def converted(self, dollars: Decimal) -> PriceRates:
         """Return rates of another currency in dollars.
@@ -69,7 +82,7 @@ class PriceRates:
             dollars: for one of the currency.
         """
         per_hour = {kind: EXACT.multiply(rate, dollars) for kind, rate in self.per_hour.items()}
-        return replace(self._multiplied(dollars, kept=("per_hour",)), per_hour=per_hour)
+        return replace(self._multiplied(dollars, kept=("per_hour", "units")), per_hour=per_hour)
 
     def _multiplied(self, factor: Decimal, *, kept: Collection[str]) -> PriceRates:
         """Return the rates multiplied by a factor, but for those with a name in ``kept``."""
@@ -131,27 +144,27 @@ class BillingContext:
 
 
 def bill(usage: Usage, quote: Quote, context: BillingContext) -> Cost:
-    """Return the cost of a call, every token and second billed once.
+    """Return the cost of a call, every token, unit and second billed once.
 
     Returns:
         The cost. If a count that it needs is unknown, ``total`` is None and ``source`` gives the reason.
     """
-    rates, source, estimated = quote.rates, quote.source, quote.estimated
-    by_kind: dict[str, Decimal] = {}
-    if rates.input is not None:
+    rates, source, estimated = quote.rates, quote.source, quote.estimated or usage.estimated
+    units, unpriced = unit_costs(usage.units, rates.units) if usage.units else ({}, "")
+    if rates.by_units_alone and not units:
+        return Cost(source=f"{', '.join(rates.units)}: count unknown; {source}", estimated=estimated)
+    tokens = _NO_TOKENS
+    if rates.input is not None and not (units and usage.prompt is None and usage.completion is None):
         problem = _missing_count(usage, rates)
         if problem:
-            return Cost(source=f"{problem}; {source}", estimated=estimated or usage.estimated)
-        if any(_parts_of(usage)):  # the usage of most calls has none
-            usage, unsure = _with_cached_media(usage, rates)
-            usage, note = _without_excess(usage, rates, context)
-            by_kind, assumed = _token_costs(usage, rates, context)
-            source += note
-            estimated = estimated or assumed or unsure
-        else:
-            by_kind["input"] = _token_cost(rates.input, usage.prompt or 0)
-            by_kind["output"] = _token_cost(rates.output or _ZERO, usage.completion or 0)
-        estimated = estimated or usage.estimated
+            return Cost(source=f"{problem}; {source}", estimated=estimated)
+        tokens = _bill_tokens(usage, rates, context)
+        source, estimated = source + tokens.note, estimated or tokens.estimated
+    elif not units:
+        estimated = quote.estimated
+    if unpriced:
+        source, estimated = f"{source}; without a price for {unpriced}", True
+    by_kind = {**tokens.by_kind, **units}
     if rates.per_hour:
         seconds = context.engine_s if context.engine_s is not None else context.latency_s
         if seconds is None:
@@ -166,7 +179,55 @@ def bill(usage: Usage, quote: Quote, context: BillingContext) -> Cost:
     total = _ZERO
     for dollars in by_kind.values():
         total = EXACT.add(total, dollars)
-    return Cost(total=total, by_kind=by_kind, source=source, estimated=estimated)
+    return Cost(
+        total=total, by_kind=by_kind, source=source, estimated=estimated, cache_saved=tokens.cache_saved
+    )
+
+
+class _TokenBill(NamedTuple):
+    """The cost of tokens, with a note for the source of the price."""
+
+    by_kind: dict[str, Decimal]
+    note: str = ""
+    estimated: bool = False
+    cache_saved: Decimal | None = None
+
+
+_NO_TOKENS = _TokenBill({})
+
+
+def _bill_tokens(usage: Usage, rates: PriceRates, context: BillingContext) -> _TokenBill:
+    if not any(_parts_of(usage)):  # the usage of most calls has none
+        by_kind = {
+            "input": _token_cost(rates.input or _ZERO, usage.prompt or 0),
+            "output": _token_cost(rates.output or _ZERO, usage.completion or 0),
+        }
+        return _TokenBill(by_kind)
+    usage, unsure = with_cached_media(usage, rates)
+    names = _kinds(rates, context)
+    usage, note = without_excess(usage, *names)
+    by_kind, assumed = _token_costs(usage, rates, context)
+    return _TokenBill(by_kind, note, usage.estimated or assumed or unsure, _cache_saved(usage, rates))
+
+
+def _kinds(rates: PriceRates, context: BillingContext) -> tuple[list[str], list[str]]:
+    """Return the names of the kinds of prompt and of completion tokens that are billed apart.
+
+    Audio and image tokens read from a cache are in two kinds if the response does not state which were
+    cached, and count as cached; without a rate of cached tokens, as audio and images.
+    """
+    has_media = rates.audio_input is not None or rates.image_input is not None
+    prompt = ["cache_write"] if has_media and rates.cached_input is None else ["cached", "cache_write"]
+    completion = ["reasoning"]
+    if context.rejected_billed is not False:
+        completion.append("rejected_prediction")
+    for kind in ("audio", "image"):
+        for names, end, rate in ((prompt, "prompt", "input"), (completion, "completion", "output")):
+            if getattr(rates, f"{kind}_{rate}") is not None:
+                names.append(f"{kind}_{end}")
+        if getattr(rates, f"cached_{kind}_input") is not None:
+            prompt.append(f"cached_{kind}")
+    return prompt, completion
 
 
 def total_of(prompt: int, completion: int, rates: PriceRates, seconds: float | None) -> Decimal | None:
@@ -248,69 +309,30 @@ def _token_costs(usage: Usage, rates: PriceRates, context: BillingContext) -> tu
     return by_kind, assumed
 
 
-def _with_cached_media(usage: Usage, rates: PriceRates) -> tuple[Usage, bool]:
-    """Take cached audio and images out of the other kinds that contain them, so that each token is in one.
+def _cache_saved(usage: Usage, rates: PriceRates) -> Decimal | None:
+    """Return the dollars by which the prompt cache changed the cost; see :class:`Cost`.
 
-    Returns:
-        The usage, in which ``cached`` is without the tokens that have a cache price of their own, and audio
-        and images are without cached ones; and whether a price is assumed, because the response does not
-        state which of its audio or image tokens were cached, or they have no cache price of their own.
+    Args:
+        usage: each token in one kind, as for :func:`_token_costs`.
     """
-    changes: dict[str, Any] = {}
-    cached, unsure = usage.cached or 0, False
-    for kind in ("audio", "image"):
-        media, own = getattr(usage, f"{kind}_prompt") or 0, getattr(rates, f"cached_{kind}_input")
-        reported = getattr(usage, f"cached_{kind}")
-        if own is None and None in (getattr(rates, f"{kind}_input"), rates.cached_input):
-            continue  # no price distinguishes them
-        if reported is None:
-            unsure = unsure or bool(cached and media)
-            continue
-        part = min(reported, media, cached)
-        changes[f"{kind}_prompt"] = media - part
-        if own is None:
-            unsure = unsure or bool(part)
-            changes[f"cached_{kind}"] = 0
-        else:
-            cached -= part
-            changes |= {f"cached_{kind}": part, "cached": cached}
-    return (replace(usage, **changes) if changes else usage), unsure
-
-
-def _without_excess(usage: Usage, rates: PriceRates, context: BillingContext) -> tuple[Usage, str]:
-    """Reduce kinds of tokens that together exceed all input or output tokens, and mark the usage estimated.
-
-    A server may report such counts. Audio and image tokens read from a cache are in two kinds if the
-    response does not state which were cached, and count as cached; if neither kind has a rate, this makes no
-    difference.
-
-    Returns:
-        The usage, and a note for the source of the price, empty if nothing was changed.
-    """
-    prompt, completion = ["cached", "cache_write"], ["reasoning"]
-    if context.rejected_billed is not False:
-        completion.append("rejected_prediction")
-    for kind in ("audio", "image"):
-        for names, end, rate in ((prompt, "prompt", "input"), (completion, "completion", "output")):
-            if getattr(rates, f"{kind}_{rate}") is not None:
-                names.append(f"{kind}_{end}")
-        if getattr(rates, f"cached_{kind}_input") is not None:
-            prompt.append(f"cached_{kind}")
-    parts = _cut(usage, usage.prompt or 0, prompt) | _cut(usage, usage.completion or 0, completion)
-    parts["cache_write_1h"] = min(usage.cache_write_1h or 0, parts["cache_write"])
-    if all((getattr(usage, name) or 0) == count for name, count in parts.items()):
-        return usage, ""
-    changed: dict[str, Any] = {**parts, "estimated": True}
-    return replace(usage, **changed), "; the reported parts exceeded their whole and were cut"
-
-
-def _cut(usage: Usage, total: int, names: Iterable[str]) -> dict[str, int]:
-    """Return the counts of these names, each cut to the rest of the total after those before it."""
-    counts = {}
-    for name in names:
-        counts[name] = min(getattr(usage, name) or 0, total)
-        total -= counts[name]
-    return counts
+    text = rates.input or _ZERO
+    written, written_1h = usage.cache_write or 0, usage.cache_write_1h or 0
+    if rates.cache_write_1h is not None:
+        written -= written_1h
+    kinds = (
+        (rates.cached_input, text, usage.cached),
+        (rates.cache_write, text, written),
+        (rates.cache_write_1h, text, written_1h),
+        (rates.cached_audio_input, _first(rates.audio_input, text), usage.cached_audio),
+        (rates.cached_image_input, _first(rates.image_input, text), usage.cached_image),
+    )
+    known = [(EXACT.subtract(full, rate), count) for rate, full, count in kinds if rate is not None and count]
+    if not known:
+        return None
+    saved = _ZERO
+    for difference, count in known:
+        saved = EXACT.add(saved, _token_cost(difference, count))
+    return saved
 
 
 def _token_cost(rate: Decimal, count: int) -> Decimal:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from specclient.prices.billing import PriceRates
 from specclient.prices.catalogue_file import edition
+from specclient.prices.unit_costs import UnitRate
 from specclient.runtime.folders import user_folder, write_atomically
 from specclient.runtime.forks import import_lock
 
@@ -31,7 +32,7 @@ __all__ = ["CACHE_FILE", "MAX_ENTRIES", "ModelPrice", "find_price"]
 #: Largest number of entries; beyond it the oldest are removed.
 MAX_ENTRIES = 512
 CACHE_FILE = "prices-seen.json"
-_DECIMALS = tuple(field.name for field in fields(PriceRates) if field.name != "per_hour")
+_DECIMALS = tuple(field.name for field in fields(PriceRates) if field.name not in ("per_hour", "units"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +146,7 @@ def _encoded(price: ModelPrice | None) -> dict[str, Any] | None:
         "model": price.model,
         "catalogue": price.catalogue,
         "rates": None if rates is None else decimals,
+        "units": {} if rates is None else {kind: [str(d), per] for kind, (d, per) in rates.units.items()},
     }
 
 
@@ -161,5 +163,8 @@ def _read(entry: Mapping[str, Any] | None) -> ModelPrice | None:
     rates = None
     if stored is not None:
         decimals: dict[str, Any] = {name: Decimal(stored[name]) for name in _DECIMALS if name in stored}
-        rates = PriceRates(**decimals)
+        units = {
+            kind: UnitRate(Decimal(dollars), int(per)) for kind, (dollars, per) in entry["units"].items()
+        }
+        rates = PriceRates(**decimals, units=units)
     return ModelPrice(str(entry["vendor"]), str(entry["model"]), str(entry["catalogue"]), fixed_rates=rates)

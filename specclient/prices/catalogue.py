@@ -24,6 +24,7 @@ from specclient.errors import ConfigurationError
 from specclient.prices import vertex
 from specclient.prices.billing import EXACT, PriceRates
 from specclient.prices.catalogue_file import PACKAGE, catalogue_path
+from specclient.prices.unit_costs import UnitRate
 from specclient.runtime.folders import write_atomically
 from specclient.runtime.forks import import_lock
 
@@ -44,6 +45,15 @@ __all__ = [
 ]
 
 logger = logging.getLogger("specclient")
+
+
+#: Kinds of units, the number of units of their price, and the catalogue's keys of it, the first that it has.
+_UNITS = (
+    ("audio_second", 3600, ("input_audio_hours", "audio_hours")),
+    ("character", 10**6, ("input_mchars",)),
+    ("page", 1000, ("input_document_kpages",)),
+    ("file_search", 1000, ("storage_searches_kcount",)),
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,7 +126,7 @@ def find_model(vendor: str, model: str) -> CatalogueModel | None:
 
 
 def rates_at(model: ModelInfo, at: datetime, prompt: int) -> PriceRates | None:
-    """Return the rates at a date; None for a model that is not priced by tokens (but by pages or hours).
+    """Return the rates at a date; None for a model whose price has none of their units.
 
     Args:
         prompt: tokens of the prompt; some prices rise with its length, for all of its tokens.
@@ -152,7 +162,12 @@ def _rates(prices: ModelPrice, prompt: int) -> PriceRates | None:
         return reached[-1] if reached else value.base
 
     input_rate = rate("input_mtok")
-    if input_rate is None:
+    units = {
+        kind: UnitRate(dollars, per)
+        for kind, per, keys in _UNITS
+        if (dollars := next((each for key in keys if (each := rate(key)) is not None), None)) is not None
+    }
+    if input_rate is None and units.keys() <= {"file_search"}:
         return None
     return PriceRates(
         input=input_rate,
@@ -169,6 +184,7 @@ def _rates(prices: ModelPrice, prompt: int) -> PriceRates | None:
         cached_image_input=rate("cache_image_read_mtok"),
         per_call=_thousandth(rate("requests_kcount")),
         per_search=_thousandth(rate("web_searches_kcount")),
+        units=units,
     )
 
 

@@ -20,8 +20,15 @@ from specclient.config import ANY_VENDOR, Settings
 from specclient.prices import vertex
 from specclient.prices.billing import BillingContext, PriceRates, Quote, bill
 from specclient.prices.cache import ModelPrice, find_price
+from specclient.prices.media_prices import media_quote
 from specclient.prices.price_tables import PriceTables
-from specclient.prices.service_tiers import is_reserved, price_context, priced_tier, special_tier
+from specclient.prices.service_tiers import (
+    is_reserved,
+    priced_tier,
+    special_tier,
+    tier_name,
+)
+from specclient.prices.tier_rates import TierRates, tier_rates
 from specclient.runtime.forks import import_lock
 from specclient.types.usage import Cost, Usage
 
@@ -145,10 +152,12 @@ class Prices:
             The cost. ``total`` is None if the price, or a token count that it needs, is unknown; ``source``
             says which. The first call of each model without a price is logged as a warning. Never raises.
         """
+        tier = tier_name(usage.traffic, requested_tier)
         for charge in usage.charges:
             if price_provider is not None and _CHARGE_FIELDS.get(price_provider) == charge.field:
                 source = f"reported by the provider: usage.{charge.field}"
-                return Cost(total=charge.dollars, by_kind={"reported": charge.dollars}, source=source)
+                by_kind = {"reported": charge.dollars}
+                return Cost(total=charge.dollars, by_kind=by_kind, source=source, tier=tier)
         traffic = usage.traffic or requested_tier
         quote = self.quote(
             provider,
@@ -161,11 +170,12 @@ class Prices:
         )
         if quote is None:
             source = _unpriced(f"{provider}/{model}", price_provider, traffic)
-            return Cost(source=source, estimated=usage.estimated)
+            return Cost(source=source, estimated=usage.estimated, tier=tier)
         if usage.traffic is None and requested_tier is not None:
             note = f"the answer names no service tier, so the requested {requested_tier!r} is assumed"
             quote = replace(quote, source=f"{quote.source}; {note}", estimated=True)
-        return bill(usage, quote, BillingContext(engine_s, latency_s, rejected_billed))
+        cost = bill(usage, quote, BillingContext(engine_s, latency_s, rejected_billed))
+        return cost if tier is None else replace(cost, tier=tier)
 
     def predict(
         self,
@@ -177,14 +187,16 @@ class Prices:
         price_provider: str | None = None,
         engine_s: float | None = None,
         latency_s: float | None = None,
+        tier: str | None = None,
     ) -> Decimal | None:
         """Return the dollars a call of this size would cost now, None if unknown. Logs nothing.
 
         Args:
+            tier: the service tier, None for the standard one.
             engine_s, latency_s: predicted seconds of engine time and of the call. For other arguments, see
                 :meth:`price`.
         """
-        quote = self.quote(provider, model, price_provider=price_provider, prompt=prompt_tokens)
+        quote = self.quote(provider, model, price_provider=price_provider, prompt=prompt_tokens, traffic=tier)
         if quote is None:
             return None
         usage = Usage(prompt=prompt_tokens, completion=completion_tokens)
@@ -244,13 +256,19 @@ class Prices:
         for name in names:
             found = self._catalogue_price(price_provider, name)
             if found is None:
+                media = media_quote(price_provider, name) if special_tier(traffic) is None else None
+                if media is not None:
+                    return media
                 continue
             tier = None if price_provider in (*vertex.IDS, _AWS) else priced_tier(found.vendor, traffic)
-            rates = found.rates(at, prompt) if tier is None else _tier_rates(found, name, tier, at, prompt)
+            found_rates = (
+                TierRates(found.rates(at, prompt))
+                if tier is None
+                else tier_rates(found, price_provider, name, tier, at=at, prompt=prompt)
+            )
+            rates = found_rates.rates
             if rates is not None:
-                source = f"{found.catalogue}: {found.vendor}/{found.model} on {at.date()}"
-                if tier is not None:
-                    source += f", service tier {tier}"
+                source = f"{found.catalogue}: {found.vendor}/{found.model} on {at.date()}{found_rates.note}"
                 if price_provider in vertex.IDS:
                     return _on_vertex(Quote(rates, source), price_provider, name, traffic)
                 if price_provider == _AWS and special_tier(traffic) is not None:
@@ -283,22 +301,6 @@ class Prices:
         if self._assumed:
             source += " (assumed; set device_cost_per_hour under [local] in specclient.toml)"
         return Quote(self._engine, source, estimated=self._assumed)
-
-
-def _tier_rates(found: ModelPrice, name: str, tier: str, at: datetime, prompt: int) -> PriceRates | None:
-    """Return the listed rates of a service tier; None if the catalogue lists none at the date.
-
-    Args:
-        found: the price of the standard tier.
-        name: the model's name at its vendor.
-    """
-    with import_lock:
-        from specclient.prices.catalogue import find_model, variant_rates  # noqa: PLC0415 - loads the catalogue
-
-        listed = find_model(found.vendor, name)
-        if listed is None or not listed.own:  # another vendor's list has that vendor's tiers
-            return None
-        return variant_rates(listed.model, at, prompt, price_context(found.vendor, tier))
 
 
 def _unpriced(route: str, price_provider: str | None, traffic: str | None) -> str:

@@ -14,12 +14,14 @@ from specclient.types.request import Request
 
 __all__ = [
     "LONGEST_TIER",
+    "STANDARD",
     "dearer_tier",
     "is_reserved",
     "price_context",
     "priced_tier",
     "requested_tier",
     "special_tier",
+    "tier_name",
 ]
 
 #: Largest number of characters of a tier that is kept of a request or an answer.
@@ -28,6 +30,10 @@ LONGEST_TIER: Final = 64
 _STANDARD: Final = frozenset(
     {"", "auto", "default", "standard", "standard_only", "on_demand", "on-demand", "traffic_type_unspecified"}
 )
+#: The name of the standard tier in records.
+STANDARD: Final = "standard"
+#: The beginning of Vertex AI's names of tiers (``usageMetadata.trafficType``).
+_ON_DEMAND: Final = "on_demand_"
 #: Tiers that are paid by a reservation, not by tokens (OpenAI, "Scale Tier"; Anthropic, "Service tiers").
 _RESERVED: Final = frozenset({("openai", "scale"), ("azure", "scale"), ("anthropic", "priority")})
 #: Tiers with the price of the standard one (Groq, "Flex Processing", as of 2026-11).
@@ -40,6 +46,18 @@ def special_tier(tier: str | None) -> str | None:
     """Return a tier in lower case; None for the standard tier, and for no tier."""
     name = (tier or "").lower()
     return None if name in _STANDARD else name
+
+
+def tier_name(served: str | None, requested: str | None) -> str | None:
+    """Return the name of a call's tier for its record, None if neither the answer nor the request has one.
+
+    Args:
+        served: as the answer names it; it precedes the requested one.
+        requested: a tier other than the standard one.
+    """
+    if served is None:
+        return requested
+    return (special_tier(served) or STANDARD).removeprefix(_ON_DEMAND)
 
 
 def priced_tier(vendor: str, tier: str | None) -> str | None:

@@ -13,10 +13,13 @@ from typing import Any
 from specclient.types.base import WireModel
 from specclient.types.chat import ChatCompletion, ChatCompletionChunk
 from specclient.types.completion import Completion
-from specclient.types.usage import CompletionUsage, ReportedCharge, Usage
+from specclient.types.usage import CompletionUsage, ReportedCharge, Usage, UsageUnit
 
 _COMPLETIONS = frozenset({ChatCompletion, ChatCompletionChunk, Completion})
 _MOST_DIGITS = 15
+_MOST_SECONDS = 10**7
+#: Types of the items of a response's output that are calls of tools with a price.
+_TOOLS = frozenset({"web_search_call", "file_search_call", "code_interpreter_call"})
 _LONGEST_TEXT = 64
 _COUNT_END = 10**_MOST_DIGITS
 
@@ -38,9 +41,38 @@ def usage_of(answer: Any) -> Usage | None:
     if isinstance(answer, ChatCompletionChunk | ChatCompletion | Completion):
         return _usage_of_groq(answer) if answer.__pydantic_extra__ else None
     if reported is None:
-        inner = getattr(answer, "response", None)  # the last event of a streamed response contains it
-        reported = getattr(inner, "usage", None)
-    return None if reported is None else _other_usage(reported)
+        answer = getattr(answer, "response", answer)  # the last event of a streamed response contains it
+        reported = getattr(answer, "usage", None)
+    if reported is None:
+        return _heard(getattr(answer, "duration", None), estimated=True)
+    found = _other_usage(reported)
+    return found if found is None else with_tools(found, getattr(answer, "output", None))
+
+
+def with_tools(usage: Usage, output: object) -> Usage:
+    """Return ``usage`` with the calls of a response to tools that the vendor runs and bills.
+
+    A web search is billed by its searches, not for opening the pages that it found (OpenAI, "Web search");
+    a container of the code interpreter once, whatever runs in it (OpenAI, "Code Interpreter").
+    """
+    if not isinstance(output, list):
+        return usage
+    kinds = [getattr(item, "type", None) for item in output]
+    if not _TOOLS.intersection(kind for kind in kinds if isinstance(kind, str)):
+        return usage
+    searches = sum(
+        kind == "web_search_call"
+        and _mapping(getattr(item, "action", None)).get("type", "search") == "search"
+        for kind, item in zip(kinds, output, strict=True)
+    )
+    containers = {
+        str(getattr(item, "container_id", None))
+        for kind, item in zip(kinds, output, strict=True)
+        if kind == "code_interpreter_call"
+    }
+    counts = {"file_search": kinds.count("file_search_call"), "code_container": len(containers)}
+    units = tuple(UsageUnit(kind, Decimal(number)) for kind, number in counts.items() if number)
+    return replace(usage, searches=searches or usage.searches, units=usage.units + units)
 
 
 def cached_in(headers: Mapping[str, str]) -> int | None:
@@ -137,7 +169,7 @@ def _other_usage(reported: Any) -> Usage | None:
     if prompt is None and completion is None:
         prompt, completion = count(fields.get("prompt_tokens")), count(fields.get("completion_tokens"))
         if prompt is None and completion is None:
-            return None  # billed by the minute or by the image, not by the token
+            return _heard(fields.get("seconds")) if fields.get("type") == "duration" else None
         completion = completion or 0  # an embedding generates nothing
     return Usage(
         prompt=prompt,
@@ -153,6 +185,18 @@ def _other_usage(reported: Any) -> Usage | None:
         cached_image=count(cached.get("image_tokens")),
         charges=_charges(fields),
     )
+
+
+def _heard(seconds: object, *, estimated: bool = False) -> Usage | None:
+    """Return the usage of a transcription that is billed by its seconds; None if they are not valid."""
+    if isinstance(seconds, str):  # of a translation
+        try:
+            seconds = float(seconds)
+        except ValueError:
+            return None
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < _MOST_SECONDS:
+        return None
+    return Usage(units=(UsageUnit("audio_second", Decimal(repr(seconds))),), estimated=estimated)
 
 
 def _written_1h(extra: Mapping[str, Any]) -> int | None:

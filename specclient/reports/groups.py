@@ -43,6 +43,7 @@ GROUPS: Mapping[str, GroupReader] = MappingProxyType(
         "status": lambda row: row.status,
         "error": lambda row: row.error or "",
         "streamed": lambda row: "true" if row.streamed else "false",
+        "tier": lambda row: row.tier or "",
         "session": lambda row: row.session or "",
         **{name: _in_utc(form) for name, form in TIME_GROUPS.items()},
     }

@@ -97,7 +97,7 @@ class _GroupSums:
     def add_row(self, row: LedgerRow) -> None:
         """Add one call."""
         self._pending.append(_summed_values(row))
-        if row.status == "ok":
+        if row.status == "ok" and row.purpose != "batch":
             self.latencies_s.append(row.latency_s)
         if len(self._pending) >= _BATCH:
             _ = self.sums

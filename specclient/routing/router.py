@@ -12,6 +12,7 @@ from dataclasses import replace
 from specclient.config import Settings
 from specclient.errors import ConfigurationError, NotFoundError
 from specclient.prices.prices import Prices
+from specclient.prices.service_tiers import requested_tier
 from specclient.providers.endpoint import Endpoint
 from specclient.routing.choose.decisions import choose_in_order, named_decision
 from specclient.routing.choose.exploration import Explorer
@@ -235,15 +236,17 @@ class Router:
         prompt_summary = summarize_prompt(request)
         task = classify_task(prompt_summary) if policy.task == "auto" else policy.task
         prompt = int(prompt_summary.size / BYTES_PER_TOKEN)
+        tier = requested_tier(request)
         if request.operation not in _ANSWERED:
-            return RouteRequest(task, prompt, _NO_ANSWER)
+            return RouteRequest(task, prompt, _NO_ANSWER, tier=tier)
         params = request.params
         limit = next((most for name in _BOUNDS if type(most := params.get(name)) is int), None)
         length = self._estimates.length(task, prompt, limit, session=request.options.session)
         greedy = request.operation == "completion" and (
             params.get("temperature") == 0 or request.options.body.get("top_k") == 1
         )
-        return RouteRequest(task, prompt, length, greedy, 0 if limit is None or _slides(request) else limit)
+        reserved = 0 if limit is None or _slides(request) else limit
+        return RouteRequest(task, prompt, length, greedy, reserved, tier)
 
     def _tables_of(
         self,
@@ -255,7 +258,9 @@ class Router:
     ) -> PolicyTables:
         """Return the score tables for a policy and prompts like this one."""
         prompt = route_request.prompt_tokens
-        options = self._catalogue.options(candidates, prompt, policy, operation=operation, permit=permit)
+        options = self._catalogue.options(
+            candidates, prompt, policy, operation=operation, permit=permit, tier=route_request.tier
+        )
         key = id(policy), route_request.task, representative_length(prompt), id(options), CRITERIA.version
         known = self._tables.get(key)
         if known is not None and known.policy is policy and known.options is options:
@@ -272,9 +277,9 @@ class Router:
     ) -> Decision:
         """Decide on the first route that may be taken, in the caller's order."""
         listed = tuple(dict.fromkeys(routes))
-        options = self._catalogue.options(listed, route_request.prompt_tokens, policy, operation=operation)[
-            : len(listed)
-        ]
+        options = self._catalogue.options(
+            listed, route_request.prompt_tokens, policy, operation=operation, tier=route_request.tier
+        )[: len(listed)]
         estimates = self._estimates.all_of(
             listed, route_request.task, policy.percentile, route_request.prompt_tokens
         )

@@ -17,7 +17,7 @@ from specclient.types.usage import Cost, Speculation, Usage
 from specclient.types.wire import FailedAttempt
 
 CallStatus = Literal["open", "ok", "error", "cancelled"]
-CallPurpose = Literal["call", "draft", "verify", "retry", "hedge", "failover"]
+CallPurpose = Literal["call", "draft", "verify", "retry", "hedge", "failover", "batch"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,8 @@ class Call:
             subcalls has no record of its own in the ledger.
         purpose: why it was made: ``call`` by the caller; ``failover`` in place of a failed call, or to
             continue one that broke off; ``hedge`` in parallel to a slow one; ``draft`` and ``verify`` as
-            parts of a strategy; ``retry`` for an attempt in ``lost_attempts``.
+            parts of a strategy; ``retry`` for an attempt in ``lost_attempts``; ``batch`` as a line of a
+            vendor's batch job, of which no latency is known.
         pair: the routes of target and draft as ``target+draft``, if both are known. For the engine in this
             process, the checkpoints; the target's alone if no model drafted.
         metadata: the request's ``metadata``, as OpenAI defines it.

@@ -17,6 +17,7 @@ __all__ = [
     "ReportedCharge",
     "Speculation",
     "Usage",
+    "UsageUnit",
 ]
 
 NANO = Decimal(10) ** 9
@@ -33,6 +34,20 @@ class ReportedCharge:
 
     field: str
     dollars: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class UsageUnit:
+    """Something other than tokens that a vendor bills.
+
+    Attributes:
+        kind: ``audio_second`` (heard), ``character`` (spoken), ``page``, ``file_search``, ``code_container``;
+            ``image QUALITY SIZE`` and ``video_second SIZE``, as the request has them.
+        amount: 0 or more.
+    """
+
+    kind: str
+    amount: Decimal
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +73,7 @@ class Usage:
         traffic: the service tier or kind of traffic that the response says it was (OpenAI and others,
             ``service_tier``; Vertex AI, ``trafficType``; Amazon Bedrock, ``serviceTier``), which may have a
             price of its own; None if it says none.
+        units: what is billed by other units than tokens.
     """
 
     prompt: int | None = None
@@ -78,6 +94,7 @@ class Usage:
     searches: int | None = None
     charges: tuple[ReportedCharge, ...] = ()
     traffic: str | None = None
+    units: tuple[UsageUnit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +140,22 @@ class Cost:
         by_kind: ``input``, ``cached_input``, ``cache_write``, ``cache_write_1h``, ``output``,
             ``reasoning``, ``audio_input``, ``image_input``, ``cached_audio_input``, ``cached_image_input``,
             ``audio_output``, ``image_output`` (if they have their own price), ``rejected_prediction``,
-            ``request``, ``web_search``, ``engine``, ``electricity``, or ``reported`` for a sum that the
-            vendor reports. They sum to ``total``.
+            ``request``, ``web_search``, ``engine``, ``electricity``, the first words of the kinds of
+            :class:`UsageUnit`, or ``reported`` for a sum that the vendor reports. They sum to ``total``.
         source: the source of the price, in words.
         estimated: whether the price or the token counts are our estimate.
+        tier: the service tier of the price, in lower case: the one that the answer names, else the requested
+            one; ``standard`` for any name of the standard tier, None if neither names one.
+        cache_saved: the dollars that the provider's prompt cache saved: what its tokens would have cost
+            without it, less their cost. Negative if writing cost more; None if no tokens had a cache price.
     """
 
     total: Decimal | None = None
     by_kind: Mapping[str, Decimal] = field(default_factory=dict)
     source: str = "unpriced"
     estimated: bool = False
+    tier: str | None = None
+    cache_saved: Decimal | None = None
 
     @property
     def nano(self) -> int | None:

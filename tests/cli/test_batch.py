@@ -15,6 +15,7 @@ from pathlib import Path
 import forked_program
 import pytest
 from batch_server import BatchServer, records, write_lines
+from batch_vendor import BatchVendor
 from forked_program import ForkedProgram
 from pseudo_terminal import Terminal
 
@@ -185,6 +186,49 @@ def check_kills_and_resume(
     again = sum(count - 1 for prompt, count in server.request_counts.items() if prompt != "fail 400")
     assert killed
     assert again <= killed * concurrency
+
+
+@pytest.fixture
+def vendor(in_empty_folder: Path) -> Iterator[BatchVendor]:
+    with BatchVendor() as vendor:
+        Path("specclient.toml").write_text(
+            f'[providers.mine]\nbase_url = "{vendor.base_url}"\nprice_provider = "openai"\n'
+        )
+        yield vendor
+
+
+JOB = ["batch", "in.jsonl", "out.jsonl", "--job", "-m", "mine/gpt-5", "--poll", "0.01"]
+
+
+def test_lines_are_sent_as_a_job(run, vendor: BatchVendor) -> None:
+    write_lines(Path("in.jsonl"), prompts(3))
+    code, _, err = run(*JOB)
+    assert code == 0
+    assert "3 answered · 0 failed · $0.00338" in err
+    assert json.loads(run("cost", "report", "--by", "tier,tag:batch", "--json")[1])["lines"][0]["calls"] == 3
+    code, _, err = run(*JOB, "--ordered")
+    assert (code, "records have no order" in err) == (2, True)
+
+
+def test_killed_runs_with_jobs_send_and_book_each_line_once(run, vendor: BatchVendor) -> None:
+    vendor.looks = 2
+    write_lines(Path("in.jsonl"), prompts(20))
+    rng, killed = random.Random(5), 0
+    for _ in range(8):
+        before = len(vendor.requests)
+        with ForkedProgram([*forked_program.COMMAND, *JOB], stderr=subprocess.DEVNULL) as process:
+            wait_until(lambda n=before, p=process: len(vendor.requests) > n or p.poll() is not None)
+            time.sleep(rng.random() * 0.03)
+            killed += process.poll() is None
+            process.kill()
+    assert run(*JOB)[0] == 0
+    assert killed
+    assert sum(len(lines) for lines in vendor.lines.values()) == 20
+    assert Counter(record["id"] for record in records(Path("out.jsonl"))) == Counter(
+        f"id-{i}" for i in range(20)
+    )
+    (total,) = json.loads(run("cost", "report", "--by", "tier", "--json")[1])["lines"]
+    assert (total["calls"], float(total["cost"])) == (20, 0.0225)
 
 
 @pytest.mark.parametrize("options", [[], ["--ordered"]], ids=["as finished", "ordered"])

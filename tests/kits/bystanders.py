@@ -1,10 +1,10 @@
 """Clients of a server that notice what other clients' requests do to them; a process of its own.
 
 ``python bystanders.py PORT`` streams answers of ``local/demo`` in several connections, one after the other in
-each, and requests ``/health`` many times a second. It prints ``ready`` once it knows the right answers. For
-each line on its input it prints a report in JSON of the time since the last one, which holds one complete
-stream at least. A number in the line becomes the seconds between two streams of a connection. The program
-ends with its input. The report has:
+each, and requests ``/health`` several times a second. It prints ``ready`` once it knows the right answers.
+For each line on its input it prints a report in JSON of the time since the last one, which holds one complete
+stream at least. A number in the line becomes the seconds between two streams of a connection, of which a
+fifth passes between two requests of ``/health``. The program ends with its input. The report has:
 
 ``answers``, ``wrong``
     number of complete streams, and what was not as it was at the start: another text, an error.
@@ -27,8 +27,8 @@ from typing import Any
 
 PROMPTS = ("def fibonacci(n):", "class Stack:")
 TOKENS = 96
-#: Seconds between requests of /health, and at first between two streams of a connection.
-_INTERVAL_S, _PAUSE_S = 0.03, 0.5
+#: Seconds between two streams of a connection at first, and the share of them between requests of /health.
+_PAUSE_S, _HEALTH_SHARE = 0.5, 0.2
 
 
 class Bystanders:
@@ -138,7 +138,7 @@ class Bystanders:
             except OSError as error:
                 self._wrong.append(f"/health: {error!r}")
             self._health.append(time.perf_counter() - begun)
-            await asyncio.sleep(_INTERVAL_S)
+            await asyncio.sleep(self._pause_s * _HEALTH_SHARE)
 
 
 def _figures(seconds: list[float]) -> dict[str, float]:

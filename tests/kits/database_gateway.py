@@ -194,11 +194,11 @@ class Load:
                 code = response.json()["error"]["code"]
                 seen.errors[code] = response
             seen.statuses[f"{response.status_code} {code}".strip()] += 1
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.1)
 
     async def _ping(self, client: httpx.AsyncClient) -> None:
         while not self._ended.is_set():
             begun = time.monotonic()
             assert (await client.get("/health")).status_code == 200
             self.pings_s = max(self.pings_s, time.monotonic() - begun)
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.05)

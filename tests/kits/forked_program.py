@@ -23,6 +23,7 @@ import sys
 import tempfile
 import threading
 import types
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -31,6 +32,7 @@ PROGRAM = "specclient_cli.main"
 COMMAND = (sys.executable, "-m", PROGRAM)
 #: Options of the interpreter with which programs may be started.
 STRICT = ("-W", "error")
+DEVELOPMENT = ("-X", "dev", *STRICT)
 _CLIENT = (
     "specclient_cli.batch", "specclient_cli.chat", "specclient_cli.complete", "specclient_cli.cost.group",
     "specclient_cli.cost.report", "specclient_cli.demo", "specclient_cli.local.group",
@@ -49,13 +51,16 @@ _ENTER = ("nsenter", "--preserve-credentials", "-U", "-m", "-t")
 _PRELOADED = "LD_PRELOAD"
 _PR_SET_CHILD_SUBREAPER = 36
 _LONGEST = 2**17
+#: Python's own filters of warnings; modules add theirs.
+_FILTERS = len(warnings.filters)
 
 
 class _Command(NamedTuple):
     """A program for Python to run.
 
     Attributes:
-        options: of the interpreter: none, or :data:`STRICT`.
+        options: of the interpreter: none, :data:`STRICT` or :data:`DEVELOPMENT`. Warnings become errors in
+            the fork alone, so that one interpreter serves both kinds of programs.
         flag: ``-m``, ``-c``, or nothing for a file.
         name: the module, the program's text, or the file.
         arguments: of the program.
@@ -81,7 +86,7 @@ class _Command(NamedTuple):
         if rest[0] != sys.executable:
             return None
         rest = rest[1:]
-        options = STRICT if rest[:2] == STRICT else ()
+        options = next((each for each in (STRICT, DEVELOPMENT) if rest[: len(each)] == each), ())
         rest = rest[len(options) :]
         if rest[:1] in (("-m",), ("-c",)):
             return cls(options, rest[0], rest[1], rest[2:])
@@ -130,13 +135,15 @@ class ForkedProgram(subprocess.Popen):
             "folder": command.folder or str(Path(cwd or ".").resolve()),
             "new_session": bool(new_session),
             "parent": os.getpid(),
+            "strict": command.options[-len(STRICT) :] == STRICT,
         }
         files = [
             own if given == -1 else given
             for own, given in zip((0, 1, 2), (stdin, stdout, stderr), strict=True)
         ]
         engine = command.needs_engine() if self._engine is None else self._engine
-        self.pid = _source(command.options, environment, engine=engine).fork(wanted, files)
+        options = command.options[: -len(STRICT)] if wanted["strict"] else command.options
+        self.pid = _source(options, environment, engine=engine).fork(wanted, files)
         self._child_created = True
         self._close_pipe_fds(stdin, stdin_end, stdout_end, stdout, stderr_end, stderr)
 
@@ -260,6 +267,11 @@ def _become(wanted: Mapping[str, Any], files: Sequence[int], channel: socket.soc
         os.setsid()
     if wanted["namespaces"] is not None:
         _enter(wanted["namespaces"])
+    if wanted["strict"]:
+        # Where -W error puts it: before Python's own filters, and after those that modules have added since.
+        warnings.filters.insert(len(warnings.filters) - _FILTERS, ("error", None, Warning, None, 0))
+        warnings.simplefilter("error", append=True)  # this also makes the change known
+        sys.warnoptions.append("error")  # for the interpreters that the program starts
     os.chdir(wanted["folder"])
     os.environ.clear()
     os.environ.update(wanted["environment"])

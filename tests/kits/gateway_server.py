@@ -115,11 +115,18 @@ def upstream_settings(server: OpenAIServer, **more: object) -> Settings:
     return Settings.model_validate({**tables, **more})
 
 
-def wait_until(true: Any, seconds: float = 20.0) -> bool:
-    """Return whether the callable ``true`` returns a true value within this time."""
+def wait_until(true: Any, seconds: float = 20.0, *, rest: float = 4.0) -> bool:
+    """Return whether the callable ``true`` returns a true value within this time.
+
+    A call that takes long, such as a request or a program, is repeated after ``rest`` times as long, so that
+    waiting takes a fifth of a processor at most.
+    """
     end = time.monotonic() + seconds
-    while not true():
-        if time.monotonic() > end:
+    while True:
+        begun = time.monotonic()
+        if true():
+            return True
+        now = time.monotonic()
+        if now > end:
             return False
-        time.sleep(0.01)
-    return True
+        time.sleep(min(max(0.01, rest * (now - begun)), 0.5))

@@ -32,12 +32,16 @@ PROMPTS = (
 class Scorer:
     """Scores prompts with the bundled target, with all details that it can report.
 
+    The same request is computed once: servers ask for the text of a prompt beside its scores, and tests send
+    the same prompts.
+
     Attributes:
         largest: the largest number of new tokens requested by a single request.
     """
 
     def __init__(self, backend: LocalBackend) -> None:
         self._backend = backend
+        self._known: dict[str, str] = {}
         self.largest = 0
 
     async def score(self, prompt: Any, count: int, top: int, stop: Any = None) -> dict[str, Any]:
@@ -46,9 +50,12 @@ class Scorer:
             "prompt": prompt, "max_tokens": count, "temperature": 0, "echo": True, "logprobs": top,
             "prompt_logprobs": top, "return_token_ids": True, "stop": stop,
         }  # fmt: skip
-        request = Request(inference_methods.COMPLETION, f"local/{TARGET}", params)
-        answer, _ = await self._backend.complete(request, TARGET)
-        scored = json.loads(answer.model_dump_json())
+        key = repr(params)
+        if key not in self._known:
+            request = Request(inference_methods.COMPLETION, f"local/{TARGET}", params)
+            answer, _ = await self._backend.complete(request, TARGET)
+            self._known[key] = answer.model_dump_json()
+        scored = json.loads(self._known[key])
         choice = scored["choices"][0]
         size = len(choice["prompt_token_ids"])
         legacy = choice["logprobs"]

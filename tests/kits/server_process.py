@@ -13,6 +13,9 @@ from typing import Any, Self
 import httpx
 from forked_program import COMMAND, ForkedProgram
 
+#: Seconds between two streams of a :class:`Bystander`.
+PAUSE_S = 0.2
+
 
 class ServerProcess:
     """A server as a context manager.
@@ -85,14 +88,15 @@ class ServerProcess:
 class Bystander:
     """A client whose streams must stay as they are, whatever others send; a context manager.
 
-    It streams a greedy completion over and over. ``wrong`` holds whatever differed from the first.
+    It streams a greedy completion over and over. ``wrong`` holds whatever differed from the first. Between
+    two streams it pauses, so that the engine does not only work for it, but not while :meth:`check` waits.
     """
 
     def __init__(self, server: ServerProcess) -> None:
         self._url = f"{server.url}/v1/completions"
         self.wrong: list[str] = []
         self.streams = 0
-        self._ended = threading.Event()
+        self._ended, self._awaited = threading.Event(), threading.Event()
         self._expected = self._stream()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -102,14 +106,17 @@ class Bystander:
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
+        self._awaited.set()
         self._thread.join(120)
         assert not self._thread.is_alive()
 
     def check(self) -> None:
         """Wait for another whole stream and compare all of them."""
         before = self.streams
+        self._awaited.set()
         while self.streams < before + 2 and self._thread.is_alive() and not self.wrong:
             self._ended.wait(0.01)
+        self._awaited.clear()
         assert not self.wrong, self.wrong
 
     def _run(self) -> None:
@@ -122,7 +129,7 @@ class Bystander:
             self.streams += 1
             if text != self._expected:
                 self.wrong.append(text)
-            self._ended.wait(0.05)
+            self._awaited.wait(PAUSE_S)
 
     def _stream(self) -> str:
         body = {"model": "local/demo", "prompt": "def fibonacci(n):", "max_tokens": 48, "temperature": 0}

@@ -6,6 +6,7 @@ import ast
 import copy
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 #: Decorators that matter to type checkers; others, such as those that check arguments, are left out.
 _DECORATORS = frozenset(
@@ -37,11 +38,11 @@ _WRAPPERS = ("to_raw_response_wrapper", "to_streamed_response_wrapper", "to_cust
 def stub_of(tree: ast.Module) -> str:
     """Return the text of a stub for a module's syntax tree."""
     body = [kept for node in _flat(tree.body) for kept in _statement(node)]
-    body = _without_unused(body)
-    used = _names(body)
+    used = _names(node for node in body if not isinstance(node, ast.Import | ast.ImportFrom))
+    body = _without_unused(body, used)
     defined = {name for node in body for name in _bound(node)}
     more = [text for name, text in _OPTION_IMPORTS.items() if name in used - defined]
-    lines = [ast.unparse(ast.fix_missing_locations(node)) for node in body]
+    lines = [ast.unparse(node) for node in body]
     return _EMPTY_BODY.sub(": ...", "\n".join([*more, *lines, ""]))
 
 
@@ -114,7 +115,8 @@ def _wrapped_methods(node: ast.FunctionDef) -> Iterator[ast.stmt]:
         assert isinstance(target, ast.Attribute)
         assert isinstance(call.args[0], ast.Attribute)
         method = ast.Attribute(parameter.annotation, call.args[0].attr)
-        yield ast.Assign([ast.Name(target.attr)], ast.Call(call.func, [method, *call.args[1:]], []))
+        value = ast.Call(call.func, [method, *call.args[1:]], [])
+        yield ast.Assign([ast.Name(target.attr)], value, lineno=0)  # unparse() asks for a line
 
 
 def _function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.FunctionDef | ast.AsyncFunctionDef:
@@ -124,14 +126,12 @@ def _function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.FunctionDef |
         if name in _DECORATORS or name in ("setter", "deleter"):
             decorators.append(each)
         elif name == "deprecated":
-            decorators.append(ast.parse(_DEPRECATED, mode="eval").body)
+            decorators.append(_expression(_DEPRECATED))
     given = node.args
     keywords = list(given.kwonlyargs)
     if any(one.arg == _LAST for one in keywords) and any(one.arg == "extra_headers" for one in keywords):
         names = {one.arg for one in keywords}
-        keywords += [
-            ast.arg(name, ast.parse(kind, mode="eval").body) for name, kind in _OPTIONS if name not in names
-        ]
+        keywords += [ast.arg(name, _expression(kind)) for name, kind in _OPTIONS if name not in names]
     dots: ast.expr = ast.Constant(...)
     before = len(given.kwonlyargs)
     arguments = ast.arguments(
@@ -165,12 +165,24 @@ def _names(body: Iterable[ast.stmt]) -> set[str]:
             if isinstance(part, ast.Name):
                 used.add(part.id)
             elif isinstance(part, ast.Constant) and isinstance(part.value, str) and part.value.isascii():
-                try:
-                    quoted = ast.parse(part.value, mode="eval")
-                except (SyntaxError, ValueError):
-                    continue
-                used |= {name.id for name in ast.walk(quoted) if isinstance(name, ast.Name)}
+                used |= _names_in(part.value)
     return used
+
+
+@cache
+def _names_in(text: str) -> frozenset[str]:
+    """Return the names in the text of an expression; none if it is something else."""
+    try:
+        quoted = _expression(text)
+    except (SyntaxError, ValueError):
+        return frozenset()
+    return frozenset(name.id for name in ast.walk(quoted) if isinstance(name, ast.Name))
+
+
+@cache
+def _expression(text: str) -> ast.expr:
+    """Return the syntax tree of an expression, which must not be changed."""
+    return ast.parse(text, mode="eval").body
 
 
 def _bound(node: ast.stmt) -> list[str]:
@@ -184,12 +196,11 @@ def _bound(node: ast.stmt) -> list[str]:
     return [node.target.id] if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) else []
 
 
-def _without_unused(body: list[ast.stmt]) -> list[ast.stmt]:
-    """Return the statements without imports and private values that nothing uses.
+def _without_unused(body: list[ast.stmt], used: set[str]) -> list[ast.stmt]:
+    """Return the statements without imports of names that are not ``used``, and without ``__all__``.
 
     ``import x as x`` is kept: it is a name for other modules.
     """
-    used = _names(node for node in body if not isinstance(node, ast.Import | ast.ImportFrom))
     kept: list[ast.stmt] = []
     for node in body:
         if isinstance(node, ast.Import | ast.ImportFrom):

@@ -9,14 +9,21 @@ from decimal import Decimal
 
 import click
 
-from specclient.reports.anomalies import Anomaly, find_anomalies
+from specclient.reports.anomalies import Anomaly, find_alarms, find_anomalies
 from specclient_cli.common import options, parameter_types, render
 from specclient_cli.common.state import State, pass_state
 from specclient_cli.cost import report_options
 
+#: Compares models, keys and tags.
+ALL = "all"
+
 
 @click.command(name="anomalies")
-@report_options.by_option(default="model", help="What to compare: groups of calls by")
+@report_options.by_option(
+    default=ALL,
+    more=(ALL,),
+    help=f"What to compare: every model, key of a server, and tag ({ALL}), or groups of calls by",
+)
 @click.option(
     "--least",
     type=parameter_types.DollarAmount(),
@@ -45,8 +52,15 @@ def command(
     Environment: SPECCLIENT_LEDGER (path, database URL, or 'off'), SPECCLIENT_CONFIG.
     """
     now = datetime.now(UTC)
-    found = find_anomalies(state.ledger(), by, now=now, least=least)
-    values = {"at": now.isoformat(), "by": list(by), "anomalies": [each.to_json(by) for each in found]}
+    if by == (ALL,):
+        alarms = find_alarms(state.ledger(), now=now, least=least)
+        by = tuple(alarms)
+        found = [(name, each) for name, group in alarms.items() for each in group]
+        listed = [each.to_json([name]) for name, each in found]
+    else:
+        found = [("", each) for each in find_anomalies(state.ledger(), by, now=now, least=least)]
+        listed = [each.to_json(by) for _, each in found]
+    values = {"at": now.isoformat(), "by": list(by), "anomalies": listed}
     if as_json:
         click.echo(json.dumps(values))
     else:
@@ -59,21 +73,25 @@ def command(
         click.get_current_context().exit(1)
 
 
-def _show(found: Sequence[Anomaly], by: Sequence[str]) -> None:
+def _show(found: Sequence[tuple[str, Anomaly]], by: Sequence[str]) -> None:
     if not found:
         render.print_paragraph("Nothing cost unusually much in the last 24 hours.")
         return
     columns = [
-        *(render.TableColumn(name) for name in by),
+        *(render.TableColumn(name) for name in (("by", "name") if found[0][0] else by)),
         render.TableColumn("last day", right=True),
         render.TableColumn("usual", right=True),
         render.TableColumn("deviation", right=True, rank=1),
     ]
     rows = [
         render.TableRow(
-            [*(value or "–" for value in each.group), *map(_money, (each.cost, each.usual, each.deviation))]
+            [
+                *([name] if name else []),
+                *(report_options.one_line(value) or render.UNKNOWN for value in each.group),
+                *map(_money, (each.cost, each.usual, each.deviation)),
+            ]
         )
-        for each in found
+        for name, each in found
     ]
     render.print_table(columns, rows)
 

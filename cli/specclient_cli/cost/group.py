@@ -40,6 +40,10 @@ COMMANDS: CommandTable = {
         "specclient_cli.cost.anomalies:command",
         "Report what cost unusually much in the last day.",
     ),
+    "savings": (
+        "specclient_cli.cost.savings:command",
+        "Show what caches and speculation saved.",
+    ),
     "advise": (
         "specclient_cli.cost.advise:command",
         "Advise how to spend less.",

@@ -105,7 +105,7 @@ def _priced(client: AsyncOpenAI, model: str) -> _PricedRoute:
 def _values(priced: _PricedRoute) -> dict[str, Any]:
     quote = priced.quote
     if quote is None:
-        nothing: dict[str, Any] = {"per_million": {}, "per_call": None, "per_hour": {}}
+        nothing: dict[str, Any] = {"per_million": {}, "per_call": None, "per_hour": {}, "units": {}}
         return {"model": priced.route, **nothing, "source": None, "estimated": False}
     rates = {name: getattr(quote.rates, name) for name, _, _ in _COLUMNS}
     return {
@@ -113,6 +113,10 @@ def _values(priced: _PricedRoute) -> dict[str, Any]:
         "per_million": {name: f"{rate:f}" for name, rate in rates.items() if rate is not None},
         "per_call": None if quote.rates.per_call is None else f"{quote.rates.per_call:f}",
         "per_hour": {kind: f"{rate:f}" for kind, rate in quote.rates.per_hour.items()},
+        "units": {
+            kind: {"dollars": f"{rate.dollars:f}", "per": rate.per}
+            for kind, rate in quote.rates.units.items()
+        },
         "source": quote.source,
         "estimated": quote.estimated,
     }
@@ -142,6 +146,9 @@ def _line(priced: _PricedRoute, names: Sequence[str]) -> render.TableRow:
     notes = [f"{mark}{_dollars(rate)} per hour ({kind})" for kind, rate in quote.rates.per_hour.items()]
     if quote.rates.per_call is not None:
         notes.append(f"{_dollars(quote.rates.per_call)} per call")
+    for kind, rate in quote.rates.units.items():
+        number = "" if rate.per == 1 else f"{rate.per:,} × "
+        notes.append(f"{mark}{_dollars(rate.dollars)} per {number}{kind.replace('_', ' ')}")
     return render.TableRow([priced.route, *cells], note="; ".join([*notes, quote.source]))
 
 

@@ -9,19 +9,21 @@ random numbers alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, fields
 
 import torch
 
 from specclient.errors import EngineError
+from specclient_local.decoding.common_lengths import CommonLengths
 from specclient_local.decoding.round_entry import RoundOutcome, RoundResult
 from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.drafting.drafter import Drafter, DraftShape, chain
 from specclient_local.drafting.eagle import EagleDrafter
-from specclient_local.drafting.length_policy import AdaptiveLength, CommonLength, RecentAcceptance
+from specclient_local.drafting.length_policy import AdaptiveLength, RecentAcceptance
 from specclient_local.drafting.medusa import MedusaDrafter
 from specclient_local.drafting.policy_selection import DEFAULT_DRAFT_LENGTH
 from specclient_local.drafting.round_costs import RoundCosts
@@ -86,6 +88,7 @@ class DeviceSpeculator(Speculator):
     Args:
         target, drafters, costs, share: see :class:`Speculator`. A draft model drafts on the device if it is a
             :class:`StaticRunner` on the target's device; heads do if the target keeps their hidden states.
+        clock: returns seconds, by which rounds are timed.
 
     Attributes:
         device_rounds: the rounds on the device.
@@ -98,18 +101,21 @@ class DeviceSpeculator(Speculator):
         costs: Mapping[Method, RoundCosts] | None = None,
         *,
         share: bool = True,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         super().__init__(target, drafters, costs, share=share)
         drafts = {method: device_draft(drafter, target) for method, drafter in self.drafters.items()}
         self._drafts: dict[str, DeviceDraft] = {m: draft for m, draft in drafts.items() if draft is not None}
         self.device_rounds = DeviceRounds(target, self._drafts)
         self._supported: dict[int, tuple[SamplingParams, bool]] = {}
+        self._clock = clock
         self._exact = target.dense.weights.embedding.dtype == torch.float32
-        self._common = {method: CommonLength() for method in self._drafts}
-        self._recent = {method: RecentAcceptance() for method in self._drafts}
+        drafting = [method for method in self.drafters if method in self._drafts]
+        self._lengths = CommonLengths(drafting, target.batch_sizes)
 
     def round(self, sequences: Seq[Sequence]) -> list[RoundOutcome]:
         """Emit at least one token for each sequence; see :meth:`Speculator.round`."""
+        begun, recorded = self._clock(), self.device_rounds.target.recorder.recorded
         on_device: list[_DeviceRoundEntry] = []
         others: list[Sequence] = []
         for sequence in sequences:
@@ -119,7 +125,8 @@ class DeviceSpeculator(Speculator):
             else:
                 others.append(sequence)
         outcomes: dict[int, RoundOutcome] = {}
-        for group in self._groups(self._plan(on_device, len(sequences))):
+        groups = list(self._groups(self._plan(on_device, len(sequences))))
+        for group in groups:
             try:
                 outcomes.update(self._run_round(group))
             except Exception as error:  # noqa: BLE001 - the sequences of other rounds go on
@@ -129,6 +136,10 @@ class DeviceSpeculator(Speculator):
                 outcomes.update(zip((s.id for s in batch), super().round(batch), strict=True))
             except Exception as error:  # noqa: BLE001 - as above
                 outcomes.update((sequence.id, error) for sequence in batch)
+        if len(groups) == 1 and not others and self.device_rounds.target.recorder.recorded == recorded:
+            (group,) = groups
+            params, depth = [entry.sequence.params for entry in group], max(entry.depth for entry in group)
+            self._lengths.add(self._drafting(group), depth, params, self._clock() - begun)
         return [outcomes[sequence.id] for sequence in sequences]
 
     def record_common(self, method: Method) -> None:
@@ -222,7 +233,7 @@ class DeviceSpeculator(Speculator):
     def _draft_alike(self, able: list[_DeviceRoundEntry], running: int) -> set[int]:
         """Choose one length for the sequences that draft on the device and adapt; return their ids."""
         found: set[int] = set()
-        for method, common in self._common.items():
+        for method in self._lengths.methods:
             own = [
                 (entry, policy)
                 for entry in able
@@ -233,7 +244,8 @@ class DeviceSpeculator(Speculator):
                 continue
             policies = [policy for _, policy in own]
             context = sum(len(entry.sequence.tokens) for entry, _ in own) // len(own)
-            length = common.next(policies, context, running - len(own))
+            params = [entry.sequence.params for entry in able]
+            length = self._lengths.next(method, policies, context, running, params)
             for entry, _ in own:
                 sequence = entry.sequence
                 room = min(sequence.remaining - 1, self.target.context - len(sequence.tokens))
@@ -243,7 +255,7 @@ class DeviceSpeculator(Speculator):
         return found
 
     def _recent_acceptance(self, method: Method) -> RecentAcceptance | None:
-        return self._recent.get(method)
+        return self._lengths.recent(method)
 
     def _draft_depth(self, sequence: Sequence, shape: DraftShape) -> int:
         """Return how many tokens a draft on the device can draft, after it has read those it lacks."""
@@ -293,8 +305,7 @@ class DeviceSpeculator(Speculator):
     def _run_round(self, entries: Seq[_DeviceRoundEntry]) -> dict[int, RoundOutcome]:
         """Run one round on the device."""
         depth = max(entry.depth for entry in entries)
-        drafting = [e.sequence.method for e in entries if e.depth and e.sequence.method in self._drafts]
-        drafter = drafting[0] if drafting else None
+        drafter = self._drafting(entries)
         tail = self._drafts[drafter].tail(depth) if drafter is not None else 1
         result = self.device_rounds.run([_request(entry, depth, tail) for entry in entries], drafter)
         outcomes: dict[int, RoundOutcome] = {}
@@ -304,6 +315,11 @@ class DeviceSpeculator(Speculator):
             except Exception as error:  # noqa: BLE001 - the others' rounds go on
                 outcomes[entry.sequence.id] = error
         return outcomes
+
+    def _drafting(self, entries: Seq[_DeviceRoundEntry]) -> Method | None:
+        """Return the method whose draft on the device drafts in a round; None if there is none."""
+        methods = [e.sequence.method for e in entries if e.depth and e.sequence.method in self._drafts]
+        return methods[0] if methods else None
 
     def _keep_result(self, entry: _DeviceRoundEntry, result: DeviceRoundResult, depth: int) -> RoundResult:
         """Keep a sequence's accepted tokens.

@@ -6,15 +6,15 @@ that is best at that acceptance (:mod:`specclient_local.drafting.best_shape`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import Protocol
 
 from specclient_local.drafting.best_shape import (
     RoundLoad,
-    best_common_length,
     cached_best_length,
     cached_best_widths,
+    common_speeds,
     rounded_acceptance,
 )
 from specclient_local.drafting.drafter import (
@@ -25,8 +25,9 @@ from specclient_local.drafting.drafter import (
     chain,
     shape_size,
 )
+from specclient_local.drafting.measured_rounds import MeasuredRounds
 from specclient_local.drafting.round_costs import CONTEXT_STEP, RoundCosts
-from specclient_local.request.params import MAX_PREDICTED_LENGTH
+from specclient_local.request.params import MAX_DRAFT_LENGTH, MAX_PREDICTED_LENGTH
 from specclient_local.request.token_tree import ROOT, TokenTree
 
 _DECAY = 0.98
@@ -44,6 +45,10 @@ _GOOD, _BAD = 0.7, 0.4
 
 ASSUMED_COSTS = RoundCosts(0.0, tuple(1.0 + 0.05 * k for k in range(MAX_PREDICTED_LENGTH + 1)))
 """Costs of free drafts where measurements must not be used: each row costs a twentieth of a plain step."""
+
+
+_LEAST_GAIN = 1.02
+"""Expected speed-up from which requests draft together: estimates and times are not more exact."""
 
 
 class RecentAcceptance:
@@ -176,25 +181,39 @@ class AdaptiveLength:
 
 
 class CommonLength:
-    """Chooses one length for all requests of a recorded round, whose slots all have as many rows."""
+    """Chooses one length for all requests of a recorded round, whose slots all have as many rows.
+
+    Attributes:
+        measured: the times of rounds, which correct the calibrated costs.
+    """
 
     def __init__(self) -> None:
+        self.measured = MeasuredRounds()
         self._idle = 0
 
-    def next(self, policies: Sequence[AdaptiveLength], context: int, others: int) -> int:
-        """Return the number of tokens to draft.
+    def next(
+        self, policies: Sequence[AdaptiveLength], context: int, others: int, kind: Hashable = None
+    ) -> int:
+        """Return the number of tokens to draft: the one with the most tokens per cost; 0 if it gains little.
 
         While drafting does not pay off, all requests probe a short draft in the same round now and then; if
-        each chose a round of its own, hardly any round would be without drafts.
+        each chose a round of its own, hardly any round would be without drafts. While it gains little, a
+        plain round is measured now and then.
 
         Args:
             policies: of the requests that may draft, at least one.
             context: the mean number of tokens before the drafts.
             others: sequences of the round that do not draft.
+            kind: of the round, see :class:`MeasuredRounds`.
         """
-        best = best_common_length([each.alpha for each in policies], policies[0].cost_at(context), others)
-        if best:
-            return best
+        cost = policies[0].cost_at(context)
+        lengths = range(min(len(cost.verify), MAX_DRAFT_LENGTH + 1))
+        calibrated = [cost.round(length, len(policies), others) for length in lengths]
+        costs = self.measured.costs(kind, calibrated)
+        speeds = common_speeds([each.alpha for each in policies], costs, others)
+        best = speeds.index(max(speeds))
+        if speeds[best] > _LEAST_GAIN * speeds[0]:
+            return 0 if self.measured.wants_plain(kind, speeds[best] / speeds[0]) else best
         self._idle += 1
         return _PROBE_LENGTH if self._idle % _PROBE_EVERY == 0 else 0
 

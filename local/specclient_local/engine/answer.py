@@ -297,6 +297,19 @@ def piece_or_raise(event: AnswerEvent) -> Piece:
     return event
 
 
+def only_last(sink: EventSink) -> EventSink:
+    """Pass on only the event that ends a request.
+
+    A reader of whole answers that wakes for each piece competes with the next round for the interpreter.
+    """
+
+    def deliver(event: AnswerEvent) -> None:
+        if not isinstance(event, Piece) or event.generation is not None:
+            sink(event)
+
+    return deliver
+
+
 def _joined(segments: Seq[TextSegment]) -> list[TextSegment]:
     """Merge adjacent segments of the same origin and drop empty ones."""
     out: list[TextSegment] = []

@@ -21,6 +21,7 @@ from specclient_local.engine.answer import (
     Generation,
     Piece,
     Scored,
+    only_last,
     piece_or_raise,
 )
 from specclient_local.engine.request_builder import RequestBuilder
@@ -28,6 +29,7 @@ from specclient_local.engine.worker import Worker
 from specclient_local.loading.configured_models import resolve_pair_name
 from specclient_local.loading.engine_loader import LoadedEngine, load_engine
 from specclient_local.loading.options import EngineOptions
+from specclient_local.model.tensor_parallel.parallel_runner import ParallelRunner
 from specclient_local.request.params import EngineMethod, Method, Parameters, SamplingParams
 from specclient_local.request.validation import check, integer, optional
 
@@ -87,6 +89,7 @@ class Engine:
         graphs: Literal["auto", "on", "off"] = "auto",
         draft_vocabulary: Literal["auto", "same", "shared", "retokenised"] = "auto",
         adapters: Mapping[str, Any] | Seq[Any] | None = None,
+        tensor_parallel: int = 1,
         max_waiting: int | None = None,
         request_limits: RequestLimits | None = None,
     ) -> Engine:
@@ -131,6 +134,7 @@ class Engine:
             "prefix_cache": prefix_cache,
             "graphs": graphs,
             "adapters": adapters,
+            "tensor_parallel": tensor_parallel,
         }
         loaded = load_engine(model, EngineOptions.read(options), request_limits)
         return cls(loaded, slots=slots, max_waiting=max_waiting)
@@ -184,11 +188,7 @@ class Engine:
             RateLimitError: ``max_waiting`` requests wait already.
             EngineError: the engine failed or was closed.
         """
-        generation: Generation | None = None
-        for piece in self.stream(prompt, **params):
-            generation = piece.generation
-        assert generation is not None
-        return generation
+        return self.generate_many(prompt, 1, **params)[0]
 
     def generate_many(self, prompt: Prompt, n: int, **params: Unpack[Parameters]) -> list[Generation]:
         """Generate ``n`` answers to a prompt, as many at a time as slots allow; the prompt is prefilled once.
@@ -206,13 +206,13 @@ class Engine:
             BadRequestError, ContextOverflowError, RateLimitError, EngineError: see :meth:`generate`.
         """
         check("n", n, "an integer of at least 1", integer(1))
-        self._worker.check_outside_sink("generate_many()")
+        self._worker.check_outside_sink("generate() or generate_many()")
         events: queue.SimpleQueue[tuple[int, AnswerEvent]] = queue.SimpleQueue()
         seed, numbers = params.get("seed"), dict[int, int]()  # of open requests, by answer
         answers: dict[int, Generation] = {}
 
         def sink(i: int) -> EventSink:
-            return lambda event: events.put((i, event))
+            return only_last(lambda event: events.put((i, event)))
 
         begun = 0
         try:
@@ -225,9 +225,9 @@ class Engine:
                 self._worker.start()
                 i, event = events.get()
                 generation = piece_or_raise(event).generation
-                if generation is not None:
-                    answers[i] = generation
-                    del numbers[i]
+                assert generation is not None
+                answers[i] = generation
+                del numbers[i]
         finally:
             for number in numbers.values():
                 self.cancel(number)
@@ -255,7 +255,7 @@ class Engine:
 
         Closing the iterator early cancels the request. Arguments and errors are those of :meth:`generate`.
         """
-        self._worker.check_outside_sink("stream() or generate()")
+        self._worker.check_outside_sink("stream()")
         events: queue.SimpleQueue[AnswerEvent] = queue.SimpleQueue()
         number = self.add(prompt, events.put, **params)
         self._worker.start()
@@ -344,6 +344,8 @@ class Engine:
         """Fail unfinished requests and stop the worker thread. Safe to call twice, and from a sink."""
         self._worker.close()
         self._sequences.grammars.close()
+        if isinstance(self._speculator.target, ParallelRunner):
+            self._speculator.target.stop()
 
     def __enter__(self) -> Engine:
         return self

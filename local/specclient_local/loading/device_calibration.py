@@ -69,7 +69,7 @@ class DeviceCalibration(Calibration):
     def _time_passes(self, shapes: Seq[tuple[int, int]], at: int, repeats: int) -> list[float]:
         """Return the median seconds of rounds that verify known tokens, by (slots, rows)."""
         at = max(1, min(at, self._target.context - max(rows for _, rows in shapes)))
-        return [self._seconds_a_round(self._rounds, *shape, at, turns=repeats) for shape in shapes]
+        return [self._seconds_a_round(self._rounds, *shape, at, repeats) for shape in shapes]
 
     def _device_costs(self, draft: DeviceDraft, depth: int) -> RoundCosts:
         """Return the costs of rounds with a draft on the device of at most ``depth`` tokens."""
@@ -78,8 +78,9 @@ class DeviceCalibration(Calibration):
         at = max(1, min(known.context, self._target.context - steps - 1))
 
         def step(slots: int, temperature: float = 0.0) -> float:
-            drafted = self._seconds_a_round(rounds, slots, steps + 1, at, drafter=_DRAFT, heat=temperature)
-            given = self._seconds_a_round(self._rounds, slots, steps + 1, at)
+            shape = slots, steps + 1, at, _TURNS
+            drafted = self._seconds_a_round(rounds, *shape, drafter=_DRAFT, heat=temperature)
+            given = self._seconds_a_round(self._rounds, *shape)
             return max(0.0, drafted - given) / steps / self._unit
 
         alone = step(1)
@@ -105,10 +106,10 @@ class DeviceCalibration(Calibration):
         slots: int,
         rows: int,
         at: int,
+        turns: int,
         *,
         drafter: str | None = None,
         heat: float = 0.0,
-        turns: int = _TURNS,
     ) -> float:
         """Return the median seconds of a round with ``rows - 1`` drafted tokens for each of ``slots``."""
         depth = rows - 1

@@ -33,9 +33,6 @@ from specclient_local.model.model_runner import ModelRunner
 from specclient_local.model.native.medusa import native_medusa
 from specclient_local.request.params import Method
 
-MeasuredDrafter = tuple[Drafter, RoundCosts]
-"""A drafter and the costs of its rounds, in units of a plain step."""
-
 
 @dataclass(frozen=True, slots=True)
 class DrafterSet:
@@ -62,6 +59,7 @@ def build_drafters(
     share: bool = True,
     heads: Seq[Path] = (),
     foreign: Mapping[int, ForeignDraft] | None = None,
+    known: Mapping[Method, RoundCosts] | None = None,
 ) -> DrafterSet:
     """Create a drafter for every method that the models allow, and measure the costs of its rounds.
 
@@ -76,6 +74,7 @@ def build_drafters(
         share: whether draft models reuse the KV cache of shared prompt prefixes.
         heads: folders of Medusa and EAGLE heads; the target must keep their hidden states.
         foreign: how to use drafts with another vocabulary, by their index in ``drafts``.
+        known: the costs that equal models had; they are measured if it is None.
 
     Raises:
         ConfigurationError: ``layer_skip`` names layers that the target does not have, or two heads have
@@ -84,29 +83,49 @@ def build_drafters(
     """
     if method == "plain":
         return DrafterSet({}, {}, "plain")
+    by_method = _model_drafters(target, drafts, foreign or {}, share=share)
+    if layer_skip is not None:
+        by_method["layer_skip"] = _layer_drafter(target, layer_skip, slots, share=share)
+    by_method |= _heads_drafters(target, heads)
+    default = _default(method, by_method, len(drafts))
+    costs = _measured_costs(target, drafts, foreign or {}, by_method, slots) if known is None else known
+    return DrafterSet(by_method, dict(costs), default)
+
+
+def _measured_costs(
+    target: ModelRunner,
+    drafts: Seq[ModelRunner],
+    foreign: Mapping[int, ForeignDraft],
+    by_method: Mapping[Method, Drafter],
+    slots: int,
+) -> dict[Method, RoundCosts]:
+    """Return the costs of the rounds of every drafter, in units of a plain step."""
     if isinstance(target, StaticRunner):
         calibration: Calibration = DeviceCalibration(target, slots)
     else:
         calibration = Calibration(target, slots)
-    measured = _model_drafters(target, drafts, foreign or {}, calibration, share=share)
-    if layer_skip is not None:
-        layers = _layer_drafter(target, layer_skip, slots, share=share)
-        measured["layer_skip"] = layers, calibration.draft(layers.runner)
-    measured |= _heads_drafters(target, heads, calibration)
-    by_method = {name: drafter for name, (drafter, _) in measured.items()}
     costs: dict[Method, RoundCosts] = dict.fromkeys(MODELLESS_DRAFTERS, calibration.target)
-    costs |= {name: cost for name, (_, cost) in measured.items()}
-    return DrafterSet(by_method, costs, _default(method, by_method, len(drafts)))
+    if drafts:
+        own = [
+            _cost_per_target_token(calibration.draft(runner), foreign.get(i))
+            for i, runner in enumerate(drafts)
+        ]
+        costs |= {"draft": own[0], "union": combined_costs(own)}
+    for method, drafter in by_method.items():
+        if isinstance(drafter, MedusaDrafter | EagleDrafter):
+            costs[method] = calibration.drafter(drafter, drafter.depth)
+        elif method == "layer_skip" and isinstance(drafter, DraftModel):
+            costs[method] = calibration.draft(drafter.runner)
+    return costs
 
 
 def _model_drafters(
     target: ModelRunner,
     drafts: Seq[ModelRunner],
     foreign: Mapping[int, ForeignDraft],
-    calibration: Calibration,
     *,
     share: bool,
-) -> dict[Method, MeasuredDrafter]:
+) -> dict[Method, Drafter]:
     """Return the drafters with draft models, if there are any: the first one alone, and all together."""
     if not drafts:
         return {}
@@ -114,12 +133,8 @@ def _model_drafters(
     models = [
         drafter_for_model(runner, vocab, foreign.get(i), share=share) for i, runner in enumerate(drafts)
     ]
-    costs = [
-        _cost_per_target_token(calibration.draft(runner), foreign.get(i)) for i, runner in enumerate(drafts)
-    ]
     # "draft" and "union" can share a drafter: its state is per slot, and a slot's request has one method.
-    union = UnionDrafter(models, NgramDrafter())
-    return {"draft": (models[0], costs[0]), "union": (union, combined_costs(costs))}
+    return {"draft": models[0], "union": UnionDrafter(models, NgramDrafter())}
 
 
 def _layer_drafter(
@@ -137,16 +152,14 @@ def _layer_drafter(
     return DraftModel(runner, target.config.vocab_size, share=share)
 
 
-def _heads_drafters(
-    target: ModelRunner, heads: Seq[Path], calibration: Calibration
-) -> dict[Method, MeasuredDrafter]:
+def _heads_drafters(target: ModelRunner, heads: Seq[Path]) -> dict[Method, Drafter]:
     """Return the drafters with heads, by method; see :func:`build_drafters`."""
-    found: dict[Method, MeasuredDrafter] = {}
+    found: dict[Method, Drafter] = {}
     for folder in heads:
         method, drafter = drafter_for_heads(target, folder)
         if method in found:
             raise ConfigurationError(f"heads has two folders of method {method!r}; name at most one.")
-        found[method] = drafter, calibration.drafter(drafter, drafter.depth)
+        found[method] = drafter
     return found
 
 

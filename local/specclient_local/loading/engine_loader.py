@@ -18,6 +18,7 @@ from specclient_local.drafting.round_costs import RoundCosts
 from specclient_local.drafting.vocabulary_match import METHOD_DESCRIPTIONS, ForeignDraft, match_vocabularies
 from specclient_local.loading.drafter_set import DrafterSet, build_drafters
 from specclient_local.loading.free_memory import free_memory
+from specclient_local.loading.known_costs import keep_costs, known_costs, load_key
 from specclient_local.loading.memory_plan import memory_plans
 from specclient_local.loading.model_loader import (
     ModelPlacement,
@@ -70,12 +71,9 @@ def load_engine(
         resolve_device(device)  # rejects an unavailable device before any file is read
     folder = resolve_checkpoint(model)
     placed = ModelPlacement(
-        options.dtype,
-        options.device,
-        options.quantize,
-        options.runner,
-        options.graphs,
-        _adapter_folders(target for _, target, _ in options.adapters),
+        *(options.dtype, options.device, options.quantize, options.runner, options.graphs),
+        tensor_parallel=options.tensor_parallel,
+        adapters=_adapter_folders(target for _, target, _ in options.adapters),
     )
     check_adapters(folder, placed)
     config = read_any_config(folder, placed.runner)
@@ -97,6 +95,7 @@ def load_engine(
         foreign = {
             i: _foreign_draft(path, tokenizer, target, drafts[i], options) for i, path in enumerate(paths)
         }
+        key = load_key(target, (folder, *paths, *heads), options, threads)
         drafters = build_drafters(
             target,
             drafts,
@@ -106,7 +105,9 @@ def load_engine(
             share=options.prefix_cache,
             heads=heads,
             foreign={i: draft for i, draft in foreign.items() if draft is not None},
+            known=known_costs(key),
         )
+        keep_costs(key, drafters.costs)
         speculator = _speculator(target, drafters, options)
     methods, limits = speculator.methods, limits or RequestLimits()
     names = tuple(name for name, _, _ in options.adapters)
@@ -190,7 +191,7 @@ def _draft_placement(
         options.draft_quantize,
         options.runner,
         options.graphs,
-        adapters,
+        adapters=adapters,
     )
     if options.runner == "own" and not uses_own_decoder(folder, "auto"):
         placed = replace(placed, runner="auto")  # the option "runner" requires the decoder of the target only

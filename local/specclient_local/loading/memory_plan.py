@@ -12,19 +12,25 @@ from specclient.errors import ConfigurationError
 from specclient_local.loading.model_loader import computes_in_float32, read_any_config
 from specclient_local.loading.options import EngineOptions
 from specclient_local.model.config import DecoderConfig
+from specclient_local.model.cuda_graphs.device_verify import SORTED_AT_ONCE
 from specclient_local.model.cuda_graphs.static_runner import ROWS, SLOTS
-from specclient_local.model.devices import resolve_device
+from specclient_local.model.devices import parallel_devices, resolve_device
 from specclient_local.model.heads.checkpoint import read_heads_shape, required_hidden_layers
 from specclient_local.model.heads.eagle_runner import SPARE_POSITIONS
 from specclient_local.model.heads.medusa_weights import MedusaShape
 from specclient_local.model.kv_cache import POSITION_BLOCK
 from specclient_local.model.pass_input import MAX_PASS_ROWS
+from specclient_local.model.weight_shards import WeightShard
 from specclient_local.request.params import MAX_DRAFT_LENGTH
 
 _BITS = {"float32": 32, "bfloat16": 16, "float16": 16, "int8": 8, "fp8": 8, "int4": 4}
 _DISTRIBUTIONS = 3
 """Distributions over the vocabulary of each row that a round holds at once: target, draft and an intermediate
 result."""
+
+_SORT, _SORTED_COPIES = 24, 3
+"""Bytes of a sorted logit: places, sums and their differences; and copies in the data type of
+probabilities. Kernels of top-k and top-p need less: a few bytes for each logit of a block."""
 
 _GIB = 2**30
 
@@ -119,15 +125,16 @@ class ModelMemory:
         """Bytes of the largest recorded round: logits, and the target's and the draft's probabilities.
 
         All recordings share this memory. Half-precision logits are sampled in float32, others in float64; see
-        :mod:`specclient_local.model.cuda_graphs.device_verify`.
+        :mod:`specclient_local.model.cuda_graphs.device_verify`. For top-k and top-p, a number of logits is
+        sorted at a time.
         """
         if not self.static or not slots:
             return 0
         seats, vocab, each = min(slots, SLOTS[-1]), self.config.vocab_size, _BITS[self.dtype] // 8
         rows = seats * (MAX_DRAFT_LENGTH + 1)
-        return seats * ROWS[-1] * vocab * each + rows * vocab * (
-            each + _DISTRIBUTIONS * (8 if each == 4 else 4)
-        )
+        p = 8 if each == 4 else 4
+        cuts = max(vocab, min(rows * vocab, SORTED_AT_ONCE)) * (_SORT + _SORTED_COPIES * p)
+        return seats * ROWS[-1] * vocab * each + rows * vocab * (each + _DISTRIBUTIONS * p) + cuts
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,15 +311,14 @@ def memory_plans(
             config, dtype, quantize, device, options.graphs, adapted=adapted
         )
         on_cpu = device.type == "cpu"
-        records = (
-            config.llama_layout
-            and not adapted
-            and (options.graphs == "on" or (options.graphs == "auto" and device.type == "cuda"))
-        )
-        static = name == "target" and records
-        models.append(
-            ModelMemory(name, config, compute_dtype, weight_dtype, copies_head=on_cpu, static=static)
-        )
+        parts = options.tensor_parallel if name == "target" else 1
+        records = options.graphs == "on" or (options.graphs == "auto" and device.type == "cuda")
+        static = name == "target" and records and parts == 1 and config.llama_layout and not adapted
+        for rank, own in enumerate(parallel_devices(device_name, parts)):
+            part = config if parts == 1 else WeightShard(rank, parts).config(config)
+            by_device.setdefault(torch.device(own), []).append(
+                ModelMemory(name, part, compute_dtype, weight_dtype, copies_head=on_cpu, static=static)
+            )
         if name == "target" and heads:
             models += _heads_memory(heads, models[-1])
         if name == "target" and options.layer_skip not in (None, "search"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 
@@ -17,12 +18,14 @@ from specclient_local.model.cuda_graphs.static_hidden_runner import StaticHidden
 from specclient_local.model.cuda_graphs.static_runner import StaticRunner
 from specclient_local.model.decoder import TransformerDecoder
 from specclient_local.model.decoder_runner import DecoderRunner, max_shared_rows
-from specclient_local.model.devices import resolve_device
+from specclient_local.model.devices import parallel_devices, resolve_device
 from specclient_local.model.families import families
 from specclient_local.model.hidden_state_runner import HiddenStateRunner
 from specclient_local.model.layer_weights import LayerChanges
 from specclient_local.model.model_runner import ModelConfig, ModelRunner
 from specclient_local.model.native.build import library
+from specclient_local.model.tensor_parallel.parallel_runner import ParallelRunner, ShardSettings
+from specclient_local.model.weight_shards import WeightShard
 from specclient_local.model.weights import check_tensors, load_weights
 
 
@@ -31,7 +34,8 @@ class ModelPlacement:
     """The options for loading one model.
 
     Attributes:
-        dtype, device, quantize, runner, graphs: see :class:`specclient_local.loading.options.EngineOptions`.
+        dtype, device, quantize, runner, graphs, tensor_parallel: see
+            :class:`specclient_local.loading.options.EngineOptions`.
         adapters: folders of LoRA adapters by number; None where this model has none.
     """
 
@@ -40,6 +44,7 @@ class ModelPlacement:
     quantize: str | None = None
     runner: str = "auto"
     graphs: str = "auto"
+    tensor_parallel: int = 1
     adapters: tuple[Path | None, ...] = ()
 
     @property
@@ -132,6 +137,34 @@ def _adapters(config: DecoderConfig, placed: ModelPlacement, device: str) -> Seq
     ]
 
 
+def load_parallel_model(
+    folder: Path, placed: ModelPlacement, *, slots: int, context: int, exact: bool = True
+) -> ParallelRunner:
+    """Load a checkpoint onto several devices; arguments as for :func:`load_model`.
+
+    Raises:
+        CheckpointError: the folder's content is invalid.
+        ConfigurationError: there are not as many devices, or the model cannot be divided among them.
+    """
+    size = placed.tensor_parallel
+    if not uses_own_decoder(folder, placed.runner):
+        raise ConfigurationError(
+            f"tensor_parallel is {size}, but transformers runs {folder}; only models that the built-in "
+            "decoder runs can be divided. Leave it out."
+        )
+    devices = parallel_devices(placed.device, size)
+    with TemporaryDirectory(prefix="specclient-") as meeting:
+        return ParallelRunner.load_parts(
+            [
+                ShardSettings(
+                    *(folder, placed.dtype, placed.quantize, device, slots, context, exact),
+                    *(WeightShard(rank, size), Path(meeting) / "processes", torch.get_num_threads()),
+                )
+                for rank, device in enumerate(devices)
+            ]
+        )
+
+
 def load_model(
     folder: Path,
     placed: ModelPlacement,
@@ -162,6 +195,8 @@ def load_model(
             f"graphs is 'on', but {device} has no float64, which sampling in static shapes needs; "
             "load with graphs='auto'."
         )
+    if placed.tensor_parallel > 1:
+        return load_parallel_model(folder, placed, slots=slots, context=context, exact=exact)
     if uses_own_decoder(folder, placed.runner):
         config = read_config(folder)
         if placed.graphs == "on" and not has_static_shapes(config, placed):

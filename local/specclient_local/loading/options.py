@@ -71,6 +71,9 @@ class EngineOptions:
             CUDA graphs: ``on``, ``off``, or ``auto`` (on CUDA devices only).
         adapters: LoRA adapters that requests can name; :meth:`read` accepts an object from names to the
             target's adapter folder, or to an object with ``path``, ``draft`` (the draft's adapter), or both.
+        tensor_parallel: number of devices among which the target's matrices are divided, from ``device`` on,
+            each with a process of its own; 1 is no division. The draft is on ``draft_device`` alone. Passes
+            are not recorded.
 
     Raises:
         ConfigurationError: naming the value and what is allowed.
@@ -94,6 +97,7 @@ class EngineOptions:
     heads: tuple[str, ...] = ()
     draft_vocabulary: str = "auto"
     adapters: tuple[AdapterPaths, ...] = ()
+    tensor_parallel: int = 1
 
     @classmethod
     def read(cls, settings: Mapping[str, Any]) -> EngineOptions:
@@ -133,6 +137,7 @@ class EngineOptions:
                 f"adapters is {self.adapters!r}, but there is no draft; name one, or leave out the draft's "
                 "adapters."
             )
+        self._check_division()
         missing = None
         if self.method in ("draft", "union") and not self.draft:
             missing = "draft is None; name a draft model"
@@ -143,6 +148,33 @@ class EngineOptions:
         if missing is not None:
             raise ConfigurationError(f"method is {self.method!r}, but {missing}, or use 'plain'.")
 
+    def _check_division(self) -> None:
+        """Check that nothing is set that a divided target cannot do."""
+        if self.tensor_parallel == 1:
+            return
+        reasons = [
+            f"{name} is {value!r}, but {why}"
+            for name, value, why in _UNDIVIDED
+            if getattr(self, name) == value
+        ]
+        if self.heads:
+            reasons.append("heads are set, but a divided target keeps no hidden states for them")
+        if any(target is not None for _, target, _ in self.adapters):
+            reasons.append("adapters are set, but a divided target cannot have them")
+        if self.layer_skip is not None:
+            reasons.append("layer_skip is set, but layers of a divided target cannot draft alone")
+        if self.device == "mps":
+            reasons.append("device is 'mps', of which there is only one")
+        if reasons:
+            raise ConfigurationError(
+                f"tensor_parallel is {self.tensor_parallel}; {reasons[0]}. Leave one of them out."
+            )
+
+
+_UNDIVIDED = (
+    ("runner", "hf", "only the built-in decoder divides a model"),
+    ("graphs", "on", "passes of a divided model are not recorded"),
+)
 
 _DRAFT_OPTIONS = ("draft_dtype", "draft_device", "draft_quantize")
 
@@ -214,6 +246,7 @@ _CHECKS: tuple[tuple[tuple[str, ...], str, ValueCheck], ...] = (
     (("runner",), _are(*RUNNERS), _one_of(RUNNERS)),
     (("slots",), "is an integer of at least 1", integer(1)),
     (("context",), "is None, or an integer of at least 2", optional(integer(2))),
+    (("tensor_parallel",), "is an integer of at least 1", integer(1)),
     (("threads",), "is None, or an integer of at least 1", optional(integer(1))),
     (("layer_skip",), "is a number of first layers, a list of layers, 'search', or None", _layers),
     (("draft_vocabulary",), _are(*VOCABULARIES), _one_of(VOCABULARIES)),

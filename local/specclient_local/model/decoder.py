@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from torch import Tensor
@@ -67,6 +67,7 @@ class TransformerDecoder:
         exact: whether rows must not depend on other rows of the pass; see :class:`KernelChooser`.
         most: maximum rows of a pass that several requests share.
         adapters: the changes of every layer by each adapter; with any, torch computes the passes.
+        passes: makes the passes, from configuration, weights and rotation table; None for the fastest ones.
     """
 
     def __init__(
@@ -78,16 +79,21 @@ class TransformerDecoder:
         exact: bool = True,
         most: int = MAX_ROWS_PER_REQUEST,
         adapters: Sequence[Sequence[LayerChanges]] = (),
+        passes: Callable[[DecoderConfig, DecoderWeights, Tensor], ForwardPasses] | None = None,
     ) -> None:
         self.config = config
         self.dtype = weights.embedding.dtype
         self.embedding = weights.embedding
         self._turns = turns(config.rope, config.head_dim, context).to(weights.embedding.device)
-        compiles = config.llama_layout and not adapters
-        compiled = native_passes(config, weights, self._turns) if compiles else None
-        self.passes: ForwardPasses = compiled or EagerPasses(
-            config, weights, self._turns, exact=exact, most=most, adapters=adapters
-        )
+        self.passes: ForwardPasses
+        if passes is not None:
+            self.passes = passes(config, weights, self._turns)
+        else:
+            compiles = config.llama_layout and not adapters
+            compiled = native_passes(config, weights, self._turns) if compiles else None
+            self.passes = compiled or EagerPasses(
+                config, weights, self._turns, exact=exact, most=most, adapters=adapters
+            )
 
     def only(self, layers: Sequence[int]) -> TransformerDecoder:
         """Return a decoder of some of the layers, in that order, which shares the weights."""

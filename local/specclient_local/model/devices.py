@@ -27,3 +27,21 @@ def resolve_device(name: str) -> torch.device:
             "A CUDA or MPS device needs a torch built for it."
         )
     return torch.device(full)
+
+
+def parallel_devices(name: str, count: int) -> tuple[str, ...]:
+    """Return the names of ``count`` devices from one on; for a CPU, the same one for each.
+
+    Raises:
+        ConfigurationError: there are not as many.
+    """
+    first = resolve_device(name)
+    if first.type == "cpu":
+        return ("cpu",) * count
+    wanted = tuple(f"{first.type}:{(first.index or 0) + i}" for i in range(count))
+    here = available_devices()
+    if not set(wanted) <= set(here):
+        raise ConfigurationError(
+            f"tensor_parallel is {count}, which needs {', '.join(wanted)}; available are {', '.join(here)}."
+        )
+    return wanted

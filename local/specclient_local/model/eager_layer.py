@@ -29,11 +29,12 @@ class FeedForward:
     """
 
     def __init__(self, gate_up: LinearKernel, down: LinearKernel, gate: GateKernel) -> None:
-        self._gate_up, self._down, self._gate = gate_up, down, gate
+        self.down = down
+        self._gate_up, self._gate = gate_up, gate
 
     def __call__(self, x: Tensor, project: Project) -> Tensor:
         """Return the output ``[N, hidden]`` of rows."""
-        return project(self._down, self._gate(project(self._gate_up, x)))
+        return project(self.down, self._gate(project(self._gate_up, x)))
 
 
 class Experts:

@@ -43,7 +43,7 @@ GRAMMAR_PARAMETERS: tuple[GrammarKind, ...] = ("json_schema", "regex", "grammar"
 """The request parameters that constrain the output; at most one is used."""
 
 _KEPT = 1024
-"""Number of grammars that are remembered, by their digest, as known to compile."""
+"""Number of checked grammars that are remembered, by their digest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class GrammarCompiler:
         self._eos = frozenset(eos)
         self._limits = limits or RequestLimits()
         self._library = lru_cache(1)(self._prepare)
-        self._compilable: dict[bytes, None] = {}  # in order of their last use
+        self._checked: dict[bytes, bool] = {}  # whether they compile for sure; in order of their last use
 
     def grammar(self, params: SamplingParams, ends: Iterable[int]) -> GrammarState | None:
         """Return the initial state of a request's grammar, or None if it has none.
@@ -235,10 +235,11 @@ class GrammarCompiler:
 
     def _is_proven(self, kind: GrammarKind, text: str) -> bool:
         key = _digest(kind, text)
-        if key not in self._compilable and not check_grammar(kind, text, self._limits).small:
-            return False
-        self._remember(key)
-        return True
+        proven = self._checked.get(key)
+        if proven is None:
+            proven = check_grammar(kind, text, self._limits).small
+        self._remember(key, proven=proven)
+        return proven
 
     def _prove(self, kind: GrammarKind, text: str) -> None:
         prover = grammar_prover(self._limits.grammar_memory_bytes)
@@ -246,7 +247,7 @@ class GrammarCompiler:
         refusal = prover.refusal(self, vocabulary, kind, text, self._limits.grammar_s)
         if refusal is not None:
             raise grammar_too_large(kind, refusal)
-        self._remember(_digest(kind, text))
+        self._remember(_digest(kind, text), proven=True)
 
     def close(self) -> None:
         """Stop the process that tries grammars out, unless others use it; grammars still work."""
@@ -260,10 +261,10 @@ class GrammarCompiler:
                 return kind, _text(kind, given, self._limits)
         return None
 
-    def _remember(self, key: bytes) -> None:
-        known = self._compilable
+    def _remember(self, key: bytes, *, proven: bool) -> None:
+        known = self._checked
         known.pop(key, None)
-        known[key] = None
+        known[key] = proven
         while len(known) > _KEPT:
             known.pop(next(iter(known.copy())), None)  # the copy, because another thread may add one
 

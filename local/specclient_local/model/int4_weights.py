@@ -9,13 +9,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["GROUP", "Int4Weight"]
+__all__ = ["GROUP", "QUARTER", "Int4Weight"]
 
 GROUP = 128
 """Number of consecutive weights of a row that share a scale."""
 
 _PAIR = 2 * GROUP
-"""Weights of a row that share ``GROUP`` bytes: a byte holds one weight of each of two groups."""
+"""Weights of a row that share ``QUARTER`` integers, each of which holds four weights."""
+
+QUARTER = _PAIR // 4
+"""Number of integers for the weights of two groups.
+
+The weights of neighbouring integers are neighbours. So two of them in one register are widened to two
+neighbours at once, in the order in which a device multiplies them.
+"""
 
 _ZERO = 8
 """The number, from 0 to 15, that stands for zero."""
@@ -34,8 +41,8 @@ class Int4Weight(Tensor):
     NotImplementedError.
 
     Args:
-        qdata: ``[out, ceil(in / 256) * 128]`` uint8. Byte ``i`` of the ``p``-th 128 of a row holds weight
-            ``256 p + i`` in its low half and weight ``256 p + 128 + i`` in its high half, each plus 8.
+        qdata: ``[out, ceil(in / 256) * 64]`` int16. Bits ``4 j`` to ``4 j + 3`` of integer ``i`` of the
+            ``p``-th 64 of a row are weight ``256 p + 64 j + i`` plus 8.
         scale: ``[ceil(in / 256) * 2, out]``, by group and row, so that the scales of neighbouring rows are
             adjacent.
         width: number of weights of a row.
@@ -62,21 +69,22 @@ class Int4Weight(Tensor):
         """
         out, width = weight.shape
         pairs = -(-width // _PAIR)
-        qdata = weight.new_empty((out, pairs * GROUP), dtype=torch.uint8)
+        qdata = weight.new_empty((out, pairs * QUARTER), dtype=torch.int16)
         scale = weight.new_empty((2 * pairs, out))
         for first in range(0, out, _ROWS):
             rows = F.pad(weight[first : first + _ROWS].float(), (0, pairs * _PAIR - width))
             numbers, scales = _rounded_groups(rows.view(len(rows), 2 * pairs, GROUP), weight.dtype)
-            low, high = numbers.view(len(rows), pairs, 2, GROUP).unbind(2)
-            qdata[first : first + _ROWS] = (low | (high << 4)).flatten(1)
+            a, b, c, d = numbers.view(len(rows), pairs, 4, QUARTER).unbind(2)
+            qdata[first : first + _ROWS] = (a | b << 4 | c << 8 | d << 12).flatten(1)
             scale[:, first : first + _ROWS] = scales.t()
         return cls(qdata, scale, width)
 
     def dequantize(self) -> Tensor:
         """Return the rounded weight ``[out, in]`` in the scales' dtype."""
-        bytes_ = self.qdata.view(len(self.qdata), -1, GROUP)
-        numbers = torch.stack((bytes_ & 15, bytes_ >> 4), dim=2).flatten(1, 2)
-        values = (numbers.to(self.scale.dtype) - _ZERO) * self.scale.t().unsqueeze(2)
+        held = self.qdata.view(len(self.qdata), -1, QUARTER)
+        numbers = torch.stack([held >> bits & 15 for bits in (0, 4, 8, 12)], dim=2)
+        groups = numbers.view(len(held), -1, GROUP)
+        values = (groups.to(self.scale.dtype) - _ZERO) * self.scale.t().unsqueeze(2)
         return values.flatten(1)[:, : self.shape[1]]
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # as torch calls it
@@ -124,7 +132,7 @@ def _linear(x: Tensor, weight: Int4Weight, bias: Tensor | None = None) -> Tensor
 
 
 def _rounded_groups(groups: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return the numbers ``[rows, groups, GROUP]`` uint8 and scales ``[rows, groups]`` of float32 groups."""
+    """Return the numbers ``[rows, groups, GROUP]`` int16 and scales ``[rows, groups]`` of float32 groups."""
     largest = groups.gather(-1, groups.abs().argmax(-1, keepdim=True))
     best_error = groups.new_full(largest.shape, torch.inf)
     best_scale = torch.zeros_like(largest)
@@ -136,7 +144,7 @@ def _rounded_groups(groups: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]
         best_error = torch.where(better, error, best_error)
         best_scale = torch.where(better, scale, best_scale)
     numbers = _numbers(groups, best_scale) + _ZERO
-    return numbers.to(torch.uint8), best_scale.squeeze(-1).to(dtype)
+    return numbers.to(torch.int16), best_scale.squeeze(-1).to(dtype)
 
 
 def _numbers(groups: Tensor, scale: Tensor) -> Tensor:

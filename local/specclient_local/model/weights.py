@@ -38,6 +38,7 @@ from specclient_local.model.layer_weights import (
 )
 from specclient_local.model.quantization import quantize_weight
 from specclient_local.model.stored_format import read_stored_format
+from specclient_local.model.weight_shards import WeightShard
 
 __all__ = [
     "EMBEDDING_SHAPE",
@@ -101,6 +102,8 @@ def load_weights(
     dtype: str = "float32",
     device: str = "cpu",
     quantize: str | None = None,
+    *,
+    shard: WeightShard | None = None,
 ) -> DecoderWeights:
     """Read and fuse a checkpoint's tensors.
 
@@ -111,13 +114,17 @@ def load_weights(
         device: name of the torch device to load onto.
         quantize: format of projections and head, see :mod:`specclient_local.model.quantization`. A tied
             embedding stays in ``dtype`` for lookups and is quantised for the head.
+        shard: the part of the weights to keep; None for all.
 
     Raises:
         CheckpointError: names the file, the tensor, its shape and the expected one.
         ConfigurationError: the device does not support the quantisation.
     """
     with ExitStack() as stack:
-        return _fused(_reader(folder, config, stack, getattr(torch, dtype), device), config, quantize)
+        take = _reader(folder, config, stack, getattr(torch, dtype), device)
+        if shard is not None:
+            take, config = shard.reader(take), shard.config(config)
+        return _fused(take, config, quantize)
 
 
 def check_tensors(path: Path, config: DecoderConfig) -> None:

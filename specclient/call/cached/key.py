@@ -29,7 +29,12 @@ from specclient.types.route import Decision
 __all__ = ["HEADERS_LEFT_OUT", "LEFT_OUT", "DestinationMarks", "UnkeyableError", "request_digest"]
 
 #: Changes with the format of keys, so that earlier answers are not found any more.
-_VERSION = 1
+_VERSION = 2
+#: Characters beyond which a text is a part of the key by its own digest: JSON takes four times as long.
+_LONG = 2048
+#: The deepest and longest containers in which such texts are looked for.
+_DEPTH, _MEMBERS = 8, 1000
+_SCANNED = frozenset({str, dict, list})
 #: Parameters that are not a part of the key.
 LEFT_OUT = frozenset(
     {
@@ -153,11 +158,39 @@ def request_digest(
         else None,
         *_params(request),
     ]
+    long_texts: list[tuple[tuple[int, ...], str]] = []
     try:
-        text = encode_in_slices(_ENCODER, parts)
+        found = _without_long_texts(parts, (), long_texts)
+        text = encode_in_slices(_ENCODER, [found, long_texts])
     except (TypeError, ValueError, RecursionError) as error:
         raise UnkeyableError(str(error)) from None
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _without_long_texts(value: Any, path: tuple[int, ...], found: list[tuple[tuple[int, ...], str]]) -> Any:
+    """Return a value with an empty text for each long one; the value itself if it has none.
+
+    Args:
+        path: the places that lead to the value; no two values of a request have one path.
+        found: gets the path and the digest of each long text, so that the result with ``found`` differs for
+            any two values that differ.
+    """
+    kind = type(value)
+    if kind is str:
+        if len(value) <= _LONG:
+            return value
+        found.append((path, hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()))
+        return ""
+    if (kind is not dict and kind is not list) or len(value) > _MEMBERS or len(path) >= _DEPTH:
+        return value
+    changed: Any = None
+    for n, (name, each) in enumerate(value.items() if kind is dict else enumerate(value)):
+        if type(each) in _SCANNED:
+            without = _without_long_texts(each, (*path, n), found)
+            if without is not each:
+                changed = value.copy() if changed is None else changed
+                changed[name] = without
+    return value if changed is None else changed
 
 
 def _destination(request: Request, decision: Decision | None, router: Router, marks: DestinationMarks) -> Any:

@@ -18,7 +18,8 @@ from aiohttp.client_proto import ResponseHandler
 from aiohttp.http_exceptions import HttpProcessingError
 
 from specclient.http_transport import lazy_httpx as httpx
-from specclient.http_transport.clients.ordinary_response import OrdinaryBody, ordinary_head
+from specclient.http_transport.clients.ordinary_head import ordinary_head
+from specclient.http_transport.clients.ordinary_response import OrdinaryBody
 
 
 class Protocol(ResponseHandler):

@@ -20,7 +20,8 @@ from aiohttp.client_proto import ResponseHandler
 from aiohttp.http_exceptions import HttpProcessingError
 
 from specclient.http_transport.clients.adapters import fields_of
-from specclient.http_transport.clients.ordinary_response import OrdinaryBody, OrdinaryHead
+from specclient.http_transport.clients.ordinary_head import OrdinaryHead
+from specclient.http_transport.clients.ordinary_response import OrdinaryBody
 
 if TYPE_CHECKING:
     import ssl

@@ -1,9 +1,10 @@
-"""Ordinary responses, parsed without aiohttp's parser.
+"""Ordinary responses and their bodies, read without aiohttp's parser.
 
 aiohttp's parser and its body take a sixth of the processor time of a short answer, and split the body of a
 stream at each chunk of its transfer encoding. A response is ordinary if its head comes in one piece and has
 plain names, a single length or the chunked encoding, no compression, and a connection that stays open. All
-others are left to aiohttp from their first byte, so that what is odd is read as before.
+others are left to aiohttp from their first byte, so that what is odd is read as before. Heads are parsed in
+:mod:`.ordinary_head`.
 
 Imported only when aiohttp does the I/O.
 """
@@ -11,118 +12,21 @@ Imported only when aiohttp does the I/O.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Protocol, Self
 
 import aiohttp
 from aiohttp.http_exceptions import ContentLengthError, TransferEncodingError
-from multidict import CIMultiDict
 
-__all__ = ["OrdinaryBody", "OrdinaryHead", "ordinary_head"]
+from specclient.http_transport.clients.ordinary_head import LINE_END, MOST_DIGITS
 
-_VERSION = b"HTTP/1.1 "
-_LINE_END = b"\r\n"
-#: Longest head in bytes, and longest line with the size of a chunk; what is longer is left to aiohttp, or is
-#: an error.
-_MOST_HEAD, _MOST_SIZE_LINE = 16 * 2**10, 1024
-_MOST_TRAILERS = 16 * 2**10
-#: Digits of a length; more are left to aiohttp.
-_MOST_DIGITS = 15
-#: Bytes that a head may have (RFC 9110, section 5.5).
-_IN_HEAD = bytes([*b"\t\r\n", *range(0x20, 0x7F), *range(0x80, 0x100)])
+__all__ = ["OrdinaryBody"]
+
+#: Longest line with the size of a chunk, and most bytes of trailers; more are an error.
+_MOST_SIZE_LINE, _MOST_TRAILERS = 1024, 16 * 2**10
 _HEXADECIMAL = b"0123456789abcdefABCDEF"
-_FRAMING = ("content-encoding", "upgrade", "trailer")
 #: Bytes of a body that are held for a slow reader before the server has to wait.
 _MOST_HELD = 512 * 2**10
-
-
-class OrdinaryHead:
-    """The head of an ordinary response.
-
-    Args:
-        status: the first line.
-        lines: the other lines.
-
-    Attributes:
-        code, reason: of its status line.
-        fields: its headers by lower-case name; the last value of a repeated one.
-        length: bytes of its body; None for a chunked one.
-        end: bytes of the head itself.
-    """
-
-    __slots__ = ("_lines", "code", "end", "fields", "length", "reason")
-
-    def __init__(
-        self, status: str, lines: list[str], *, fields: dict[str, str], length: int | None, end: int
-    ) -> None:
-        self.code = int(status[9:12])
-        self.reason = status[13:]
-        self.fields = fields
-        self.length = length
-        self.end = end
-        self._lines = lines
-
-    @property
-    def raw_headers(self) -> tuple[tuple[bytes, bytes], ...]:
-        """Names and values as received."""
-        pairs = [line.partition(":")[::2] for line in self._lines]
-        return tuple((name.encode("latin-1"), text.strip(" \t").encode("latin-1")) for name, text in pairs)
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """Headers by name, in any case."""
-        return CIMultiDict(
-            (name.decode("latin-1"), text.decode("utf-8", "surrogateescape"))
-            for name, text in self.raw_headers
-        )
-
-
-def ordinary_head(data: bytes) -> OrdinaryHead | None:
-    """Return the head at the beginning of a response; None if the response is not ordinary."""
-    end = data.find(b"\r\n\r\n", 0, _MOST_HEAD)
-    if end < 0 or not data.startswith(_VERSION):
-        return None
-    head = data[:end]
-    breaks = head.count(_LINE_END)
-    if head.count(b"\n") != breaks or head.count(b"\r") != breaks or head.translate(None, _IN_HEAD):
-        return None
-    status, *lines = head.decode("latin-1").split("\r\n")
-    code = status[9:12]
-    if not (code.isascii() and code.isdigit()) or status[12:13] not in ("", " "):
-        return None
-    fields: dict[str, str] = {}
-    for line in lines:
-        name, colon, text = line.partition(":")
-        if not colon:
-            return None
-        name = name.lower()
-        if name in fields and name != "set-cookie":
-            return None
-        fields[name] = text.strip(" \t")
-    if code < "200" or code in ("204", "304") or not _has_plain_names(fields):
-        return None
-    framed, length = _framing(fields)
-    return OrdinaryHead(status, lines, fields=fields, length=length, end=end + 4) if framed else None
-
-
-def _has_plain_names(fields: Mapping[str, str]) -> bool:
-    """Return whether all names are letters, digits, ``-`` and ``_``; other characters are rare."""
-    names = "".join(fields).replace("-", "").replace("_", "")
-    return "" not in fields and names.isascii() and names.isalnum()
-
-
-def _framing(fields: Mapping[str, str]) -> tuple[bool, int | None]:
-    """Return whether the framing of a body is ordinary, and its length; None for a chunked one."""
-    if any(name in fields for name in _FRAMING):
-        return False, None
-    if fields.get("connection", "keep-alive").lower() != "keep-alive":
-        return False, None
-    length, coding = fields.get("content-length"), fields.get("transfer-encoding")
-    if coding is not None:
-        return length is None and coding.lower() == "chunked", None
-    if length is None or not (length.isascii() and length.isdigit() and len(length) <= _MOST_DIGITS):
-        return False, None
-    return True, int(length)
 
 
 class BodyConnection(Protocol):
@@ -308,7 +212,7 @@ class OrdinaryBody:
             data, self._rest = self._rest + data, b""
         if self._ends_chunk:
             ending = data[at : at + 2]
-            if not _LINE_END.startswith(ending):
+            if not LINE_END.startswith(ending):
                 raise TransferEncodingError("Missing line end after a chunk")
             if len(ending) < 2:
                 self._rest = ending
@@ -321,7 +225,7 @@ class OrdinaryBody:
         """Add the chunks in ``data``, of which the first begins with its size at ``at``."""
         end, add = len(data), self._add
         while at < end:
-            line_end = data.find(_LINE_END, at, at + _MOST_SIZE_LINE)
+            line_end = data.find(LINE_END, at, at + _MOST_SIZE_LINE)
             if line_end < 0:
                 if end - at >= _MOST_SIZE_LINE:
                     raise TransferEncodingError("The size of a chunk is too long")
@@ -340,8 +244,8 @@ class OrdinaryBody:
                 self._ends_chunk = at == end
                 return
             add(data[begin:at])
-            if data[at : at + 2] != _LINE_END:
-                if end - at >= 2 or data[at] != _LINE_END[0]:
+            if data[at : at + 2] != LINE_END:
+                if end - at >= 2 or data[at] != LINE_END[0]:
                     raise TransferEncodingError("Missing line end after a chunk")
                 self._ends_chunk, self._rest = True, data[at:]
                 return
@@ -384,6 +288,6 @@ def _chunk_size(line: bytes) -> int:
     """
     if b";" in line:
         line = line.partition(b";")[0].rstrip(b" \t")
-    if not 0 < len(line) <= _MOST_DIGITS or line.translate(None, _HEXADECIMAL):
+    if not 0 < len(line) <= MOST_DIGITS or line.translate(None, _HEXADECIMAL):
         raise TransferEncodingError(f"Invalid size of a chunk: {line[:20]!r}")
     return int(line, 16)

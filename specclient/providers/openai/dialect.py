@@ -80,10 +80,11 @@ class OpenAIDialect:
         if content is None and files is None and (body or method.verb in ("POST", "PUT", "PATCH")):
             content = json_of(body) if body or method.params else None
         added = {**query, **options.query} if query or options.query else {}
+        url = url_of(endpoint, path, added)  # its errors precede those of the headers
         headers, counts = _headers(request, endpoint, json_body=files is None and method.verb != "GET")
         return WireRequest(
             method=method.verb,
-            url=url_of(endpoint, path, added),
+            url=url,
             headers=headers,
             content=content,
             data=data,

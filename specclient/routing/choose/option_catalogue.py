@@ -36,7 +36,7 @@ _NOT_SERVED = (
     "embeddings.create; add a hosted provider's route for anything else"
 )
 
-_OptionsKey = tuple[tuple[str, ...], int, Strategy | None, str, RoutePermit | None]
+_OptionsKey = tuple[tuple[str, ...], int, Strategy | None, str, RoutePermit | None, str | None]
 
 
 class OptionCatalogue:
@@ -77,6 +77,7 @@ class OptionCatalogue:
         *,
         operation: str = "chat",
         permit: RoutePermit | None = None,
+        tier: str | None = None,
     ) -> tuple[RouteOption, ...]:
         """Return the options of some routes; the same object until one of them changes.
 
@@ -86,6 +87,8 @@ class OptionCatalogue:
             policy: if it has a strategy, every route uses that one and no option has a client-side draft.
             operation: the kind of call; engines in this process and some vendors do not serve all of them.
             permit: excludes options whose client-side draft may not be used; None for any.
+            tier: the service tier that the request asks for, other than the standard one. A route without a
+                price for it has no tariff, as its calls are unpriced.
 
         Raises:
             ConfigurationError: a candidate that is not a route.
@@ -98,15 +101,15 @@ class OptionCatalogue:
         level = 0 if not steps else bisect_left(steps, prompt_tokens)
         strategy = policy.strategy if isinstance(policy.strategy, Strategy) else None
         drafting = permit if self._settings.pairs else None
-        key = named, level, strategy, operation, drafting
+        key = named, level, strategy, operation, drafting, tier
         found = self._made.get(key)
         if found is None:
             if len(self._made) >= _MOST:  # calls may name candidates of their own
                 self._made.clear()
                 self._steps.clear()
-            own = [self._own(route, prompt_tokens, strategy, operation) for route in named]
+            own = [self._own(route, prompt_tokens, strategy, operation, tier) for route in named]
             drafted = (
-                self._client_drafted(own, prompt_tokens)
+                self._client_drafted(own, prompt_tokens, tier)
                 if strategy is None and operation in STRATEGY_OPERATIONS
                 else ()
             )
@@ -117,7 +120,12 @@ class OptionCatalogue:
         return found
 
     def _own(
-        self, route: str, prompt_tokens: int, strategy: Strategy | None, operation: str = "chat"
+        self,
+        route: str,
+        prompt_tokens: int,
+        strategy: Strategy | None,
+        operation: str = "chat",
+        tier: str | None = None,
     ) -> RouteOption:
         """Return the option of a route, with its destination's own speculation or the policy's strategy."""
         head, _, model = route.partition("/")
@@ -132,7 +140,9 @@ class OptionCatalogue:
         except (NotFoundError, ConfigurationError) as error:
             return RouteOption(route, head, model, unavailable=str(error), quality=quality)
         vendor = destination.price_provider if isinstance(destination, Endpoint) else None
-        tariff = Tariff.of(self._prices.quote(head, model, price_provider=vendor, prompt=prompt_tokens))
+        traffic = tier if isinstance(destination, Endpoint) else None  # engines have no tiers
+        quote = self._prices.quote(head, model, price_provider=vendor, prompt=prompt_tokens, traffic=traffic)
+        tariff = Tariff.of(quote)
         scale = self._sizes.scale(route)
         if isinstance(destination, Endpoint):
             lacks = destination.lacks or unsupported_operation(destination.dialect, sent_as)
@@ -184,7 +194,9 @@ class OptionCatalogue:
                 return with_measurements(row, pair.acceptance, pair.cost_ratio)
         return row
 
-    def _client_drafted(self, own: Iterable[RouteOption], prompt_tokens: int) -> Iterable[RouteOption]:
+    def _client_drafted(
+        self, own: Iterable[RouteOption], prompt_tokens: int, tier: str | None
+    ) -> Iterable[RouteOption]:
         """Yield the options with a client-side draft that the configured pairs make possible.
 
         Each yields the target's own answer.
@@ -198,7 +210,7 @@ class OptionCatalogue:
                     continue  # an engine drafts by itself
                 known = destination.capabilities_of(option.model)
                 row = with_measurements(pair_facts(pair.target, pair.draft), pair.acceptance, pair.cost_ratio)
-                draft = self._own(pair.draft, prompt_tokens, None)
+                draft = self._own(pair.draft, prompt_tokens, None, tier=tier)
                 if draft.unavailable is not None:
                     continue
                 if known.verification and row.same_tokenizer is not False:

@@ -102,6 +102,7 @@ class RouteRequest(NamedTuple):
         length: the predicted length of its answer.
         greedy: whether its answer is greedy, so that drafts can be verified token by token.
         reserved_tokens: tokens of context that engines must have left for the answer: its greatest length.
+        tier: the service tier that it asks for, other than the standard one.
     """
 
     task: PromptTask
@@ -109,6 +110,7 @@ class RouteRequest(NamedTuple):
     length: AnswerLength
     greedy: bool = False
     reserved_tokens: int = 0
+    tier: str | None = None
 
 
 def predict_call(

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from specclient.prices.prices import Prices
+from specclient.prices.prompt_caches import HOUR_S, prompt_cache_of
 from specclient.providers.endpoint import Endpoint
 from specclient.routing.choose.policy_terms import policy_terms
 from specclient.routing.destinations import DestinationRegistry
@@ -22,10 +23,6 @@ from specclient.types.usage import Usage
 
 __all__ = ["SessionAffinity"]
 
-#: Minimum time for which providers cache a prompt (OpenAI and Anthropic, "Prompt caching": five minutes).
-KEPT_S = 300.0
-#: Tokens of the shortest prompt that they cache (the same pages).
-SHORTEST = 1024
 #: The assumed share of prefill in the time to the first token.
 PREFILL = 0.5
 #: Sessions remembered; beyond it the least recent one is forgotten.
@@ -34,23 +31,34 @@ SESSIONS = 4096
 
 @dataclass(frozen=True, slots=True)
 class _LastRoute:
-    """The last call of a session; ``calls`` counts those on this route in a row."""
+    """The last call of a session; ``calls`` counts those on this route in a row.
+
+    Attributes:
+        at: monotonic seconds.
+        prompt, cached, written: tokens; ``written`` to the cache, at a price.
+        hour: whether some were written for an hour.
+    """
 
     route: str
     at: float
     calls: int
     prompt: int
     cached: int | None
+    written: int = 0
+    hour: bool = False
 
-    @property
-    def expected(self) -> int:
-        """The tokens of the next prompt that are expected to be in the route's cache.
+    def expected(self, shortest: int) -> int:
+        """Return the tokens of the next prompt that are expected to be in the route's cache.
 
-        After a first call, the whole prompt may be cached; the usage of the second call reports the number.
+        After a first call, the whole prompt may be cached; the usage of the second call reports the number
+        that was read, and what it wrote is read next.
+
+        Args:
+            shortest: tokens of the shortest prompt that the provider caches.
         """
-        if self.calls > 1:
-            return self.cached or 0
-        return self.prompt if self.prompt >= SHORTEST else 0
+        if self.calls > 1 or self.written:
+            return min((self.cached or 0) + self.written, self.prompt)
+        return self.prompt if self.prompt >= shortest else 0
 
 
 class SessionAffinity:
@@ -88,7 +96,15 @@ class SessionAffinity:
         with self._lock:
             before = self._last.pop(session, None)
             calls = before.calls + 1 if before is not None and before.route == route else 1
-            self._last[session] = _LastRoute(route, self._clock(), calls, usage.prompt or 0, usage.cached)
+            self._last[session] = _LastRoute(
+                route,
+                self._clock(),
+                calls,
+                usage.prompt or 0,
+                usage.cached,
+                usage.cache_write or 0,
+                bool(usage.cache_write_1h),
+            )
             if len(self._last) > self._most:
                 self._last.popitem(last=False)
 
@@ -97,51 +113,62 @@ class SessionAffinity:
     ) -> Decision:
         """Return a decision for the route that served a session last if that pays, else ``decision``.
 
-        The route must meet the policy, and its score, less the expected savings of its cache, must not be
-        above the chosen route's.
+        The route must meet the policy, its cache must still have the prompt, and its score, less the expected
+        savings of its cache, must not be above the chosen route's. Savings include what another provider
+        charges for writing the prompt to its cache, if the session's calls ask for that.
         """
         last, policy = self._last.get(session), decision.policy
         if last is None or policy is None or last.route == decision.chosen:
             return decision
-        if self._clock() - last.at > KEPT_S:
-            return decision
         own = next((each for each in decision.alternatives if each.route == last.route), None)
         if own is None:
+            return decision
+        cache = prompt_cache_of(_vendor_of(own, destinations))
+        if self._clock() - last.at > (HOUR_S if last.hour else cache.kept_s):
             return decision
         mine, chosen = _candidate_of(decision, own), _candidate_of(decision, decision.first)
         if mine is None or chosen is None or mine.violations:
             return decision
-        saved = self._saved(own, last.expected, destinations)
-        if not _is_worth(mine, chosen, policy, saved, last):
+        expected = last.expected(cache.shortest)
+        saved = self._saved(own, Usage(prompt=expected, completion=0, cached=expected), destinations)
+        if last.written or last.hour:
+            again = Usage(prompt=last.prompt, completion=0, cache_write=last.prompt)
+            saved -= self._saved(decision.first, again, destinations)
+        saved = max(saved, Decimal(0))
+        if not _is_worth(mine, chosen, policy, saved, expected / max(last.prompt, 1)):
             return decision
-        reason = f"served this session last, with {last.expected} tokens of its prompt expected in its cache"
+        reason = f"served this session last, with {expected} tokens of its prompt expected in its cache"
         if saved:
             reason += f", which saves ${saved.normalize():f}"
         return _moved(decision, own, reason)
 
-    def _saved(self, own: Alternative, tokens: int, destinations: DestinationRegistry) -> Decimal:
-        """Return the dollars that cached tokens save, 0 where unknown."""
-        destination = destinations.get(own.provider)
-        listed = destination.price_provider if isinstance(destination, Endpoint) else None
-        if not tokens or self._prices.quote(own.provider, own.model, price_provider=listed) is None:
+    def _saved(self, route: Alternative, usage: Usage, destinations: DestinationRegistry) -> Decimal:
+        """Return the dollars that a route's prompt cache saves; negative if it costs more, 0 if unknown."""
+        listed = _vendor_of(route, destinations)
+        if not usage.prompt or self._prices.quote(route.provider, route.model, price_provider=listed) is None:
             return Decimal(0)
-
-        def price(cached: int) -> Decimal:
-            usage = Usage(prompt=tokens, completion=0, cached=cached)
-            at = datetime.now(UTC)
-            cost = self._prices.price(usage, own.provider, own.model, price_provider=listed, at=at)
-            return cost.total or Decimal(0)
-
-        return max(price(0) - price(tokens), Decimal(0))
+        at = datetime.now(UTC)
+        cost = self._prices.price(usage, route.provider, route.model, price_provider=listed, at=at)
+        return cost.cache_saved or Decimal(0)
 
 
-def _is_worth(mine: Candidate, chosen: Candidate, policy: Policy, saved: Decimal, last: _LastRoute) -> bool:
-    """Return whether a route is as good as the chosen one, given the savings of its cache."""
+def _vendor_of(route: Alternative, destinations: DestinationRegistry) -> str | None:
+    """Return the vendor whose prices apply at a route."""
+    destination = destinations.get(route.provider)
+    return destination.price_provider if isinstance(destination, Endpoint) else None
+
+
+def _is_worth(mine: Candidate, chosen: Candidate, policy: Policy, saved: Decimal, share: float) -> bool:
+    """Return whether a route is as good as the chosen one, given the savings of its cache.
+
+    Args:
+        share: of the prompt that is expected in the cache.
+    """
     weights = policy_terms(policy).weights
     for criterion, _ in weights:
         if mine.figures.get(criterion.name) is None and chosen.figures.get(criterion.name) is not None:
             return False  # an unknown value never wins against a known one
-    saved_s = (mine.ttft_s or 0.0) * PREFILL * last.expected / max(last.prompt, 1)
+    saved_s = (mine.ttft_s or 0.0) * PREFILL * share
     savings = {COST.name: float(saved), LATENCY.name: saved_s}
 
     def score(each: Candidate, savings: Mapping[str, float]) -> float:

@@ -35,7 +35,7 @@ class Tariff:
         if quote is None:
             return None
         rates = quote.rates
-        if rates.input is not None and rates.output is None:
+        if (rates.input is not None and rates.output is None) or rates.by_units_alone:
             return None
         return cls(
             quote,

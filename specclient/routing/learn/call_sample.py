@@ -104,7 +104,7 @@ class CallSample:
         failed = _failed(row.status, row.http_status, row.error)
         if failed is None or row.purpose == "retry":  # the row of the whole call states the outcome
             return None
-        if row.cached:  # it was not sent; a call is kept away by `SharedState.record`
+        if row.cached or row.purpose == "batch":  # a call of these is kept away by `SharedState.record`
             return None
         task = row.decision.get("task")
         return cls(

@@ -9,7 +9,8 @@ from functools import cached_property
 from typing import Protocol
 
 from specclient.ledger.row import LedgerRow
-from specclient.reports.reader import CallFilter, LedgerReader, read_reports
+from specclient.reports.anomalies import AlarmSource
+from specclient.reports.reader import CallFilter, read_reports
 from specclient.reports.report import CostReport
 from specclient.serving.dashboard.spans import SPANS, FigureSpan
 
@@ -31,7 +32,7 @@ LATEST = 2000
 STEP = "step"
 
 
-class CallSource(LedgerReader, Protocol):
+class CallSource(AlarmSource, Protocol):
     """The interface of a ledger that the dashboard reads."""
 
     def rows(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 from specclient.ledger.figures import CallTotals
+from specclient.ledger.rollup import hour_floor
 from specclient.ledger.row import LedgerRow, encoded_rows
 from specclient.ledger.store import RowValues
 from specclient.ledger.totals import totals_by_group
@@ -55,3 +56,11 @@ class RecentCalls:
         return totals_by_group(
             None, since, until, by, [row for row in tuple(self._rows) if str(row[0]) in chosen]
         )
+
+    def tag_costs(
+        self, since: datetime, until: datetime
+    ) -> Iterator[tuple[datetime, Mapping[str, str], int]]:
+        """Yield the hour, the tags and the nano-dollars of each call with tags, like a ledger."""
+        for row in self.rows(since, until):
+            if row.tags and row.cost_nano:
+                yield hour_floor(row.started_at), row.tags, row.cost_nano

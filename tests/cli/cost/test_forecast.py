@@ -59,6 +59,26 @@ def test_an_anomaly_is_shown_and_sent(run: Any, openai_server: OpenAIServer) -> 
     assert json.loads(run("cost", "anomalies", "--json")[1])["anomalies"] == [found]
 
 
+def test_keys_and_tags_are_compared_by_default(run: Any) -> None:
+    now = datetime.now(UTC)
+    with closing(Ledger(os.environ["SPECCLIENT_LEDGER"])) as ledger:
+        for number in range(29):
+            cost = Cost(Decimal(50 if number == 0 else 2), source="x")
+            at = now - timedelta(days=number, hours=2)
+            tags = {"key": "ci", "team": "a"}
+            ledger.submit(build_call(f"c{number}", started_at=at, cost=cost, usage=Usage(1, 1), tags=tags))
+    code, out, _ = run("cost", "anomalies")
+    assert code == 1
+    assert [line.split()[:3] for line in out.splitlines()[1:]] == [
+        ["model", "openai/gpt-4.1", "$50.00"],
+        ["key", "ci", "$50.00"],
+        ["tag", "team=a", "$50.00"],
+    ]
+    found = json.loads(run("cost", "anomalies", "--json")[1])
+    assert [next(iter(each)) for each in found["anomalies"]] == found["by"] == ["model", "key", "tag"]
+    assert run("cost", "anomalies", "--by", "tag:team")[0] == 1
+
+
 def test_nothing_unusual_exits_with_0_and_sends_nothing(run: Any, openai_server: OpenAIServer) -> None:
     _month(2)
     code, out, _ = run("cost", "anomalies", "--webhook", f"{openai_server.base_url}/hook")

@@ -295,3 +295,12 @@ def test_model_limit_and_number_of_answers_are_read() -> None:
 def test_json_nested_too_deeply_is_an_error() -> None:
     with pytest.raises(click.UsageError, match="line 2"):
         read_prompt_file('{"prompt": "x"}\n' + "[" * (sys.getrecursionlimit() * 10))
+
+
+def test_prices_by_units_are_shown(run, in_empty_folder: Path) -> None:
+    _, out, _ = run("cost", "prices", "openai/whisper-1")
+    assert "$0.36 per 3,600 × audio second" in out
+    _, out, _ = run("cost", "prices", "openai/dall-e-3")
+    assert "$0.12 per image hd 1024x1792" in out
+    values = json.loads(run("cost", "prices", "openai/tts-1", "--json")[1])
+    assert values["prices"][0]["units"] == {"character": {"dollars": "15", "per": 1_000_000}}

@@ -60,6 +60,20 @@ def test_cost_report_prints_a_table(run, spent) -> None:
     assert "\x1b" not in out
 
 
+def test_cost_report_groups_by_service_tier(run, hosted) -> None:
+    hosted.script(
+        reply(200, {**_body(100, 50), "service_tier": "default"}), reply(200, _body(100, 50)),
+        reply(200, {**_body(100, 50), "service_tier": "priority"}),
+    )  # fmt: skip
+    with OpenAI() as client:
+        for asked in ({}, {"service_tier": "flex"}, {}):
+            client.chat.completions.create(model="mine/m-large", messages=ASK, **asked)
+    rows = csv.DictReader(io.StringIO(run("cost", "report", "--by", "tier", "--csv")[1]))
+    assert sorted((row["tier"], row["calls"]) for row in rows) == [
+        ("flex", "1"), ("priority", "1"), ("standard", "1")
+    ]  # fmt: skip
+
+
 def test_cost_report_prints_json(run, spent) -> None:
     _, out, _ = run("cost", "report", "--by", "tag:team", "--json")
     report = json.loads(out)

@@ -15,6 +15,7 @@ from specclient_local.decoding import device_speculate as on_device
 from specclient_local.decoding.device_speculate import DeviceSpeculator
 from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.draft_model import DraftModel
+from specclient_local.drafting.round_costs import RoundCosts
 from specclient_local.loading import model_loader as opening
 from specclient_local.model.config import read_config
 from specclient_local.model.cuda_graphs import device_rounds as rounds
@@ -443,3 +444,24 @@ def test_every_sampling_parameter_is_handled_or_listed_as_unsupported_on_the_dev
     by_host = {"max_tokens", "min_tokens", "seed", "stop", "stop_token_ids", "overflow"}
     by_host |= {"draft_length", "method", "prediction"}
     assert set(SamplingParams.__slots__) == read | by_host | set(on_device._UNSUPPORTED)
+
+
+def test_drafts_end_where_their_rounds_turn_out_to_take_long(folders):
+    target, draft = (static(folder, slots=1) for folder in folders)
+    nearly_free = RoundCosts(0.01, (1.0, 1.01, 1.02, 1.03, 1.04))
+    now, depths = [0.0], []
+    device = DeviceSpeculator(
+        target, {"draft": DraftModel(draft, 300)}, {"draft": nearly_free}, clock=lambda: now[0]
+    )
+    original = device.device_rounds.run
+
+    def slowly(requests, drafter):
+        depths.append(requests[0].depth)
+        now[0] += 50.0 if requests[0].depth else 1.0
+        return original(requests, drafter)
+
+    device.device_rounds.run = slowly
+    together(device, [sequence(PROMPT, max_tokens=80)])
+    assert depths[:4] == [0, 0, 0, 4], "plain rounds are measured first"
+    assert max(depths[4:10]) > 0
+    assert depths[10:].count(0) > 0.9 * len(depths[10:]), "all but those that probe"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from specclient_local.drafting.best_shape import RoundLoad, best_common_length, best_length
+from specclient_local.drafting.best_shape import RoundLoad, best_length, common_speeds
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.drafting.length_policy import (
     AdaptiveLength,
@@ -84,17 +84,53 @@ RECORDED = RoundCosts(
 )
 
 
+def best_common_length(alphas, others=0):
+    costs = [RECORDED.round(length, len(alphas), others) for length in range(len(RECORDED.verify))]
+    speeds = common_speeds(alphas, costs, others)
+    return speeds.index(max(speeds))
+
+
 def test_a_common_length_has_most_tokens_of_all_requests_per_cost():
-    assert best_common_length([0.7], RECORDED) == best_length(0.7, RECORDED)
-    assert best_common_length([0.3] * 64, RECORDED) == 0
-    alike = best_common_length([0.7] * 64, RECORDED)
+    assert best_common_length([0.7]) == best_length(0.7, RECORDED)
+    assert best_common_length([0.3] * 64) == 0
+    alike = best_common_length([0.7] * 64)
     assert alike == best_length(0.7, RECORDED, 64) > 0
-    assert best_common_length([0.9] * 32 + [0.3] * 32, RECORDED) > 0, "those that gain pay for the others"
-    assert best_common_length([0.7] * 8, RECORDED, others=56) == 0
+    assert best_common_length([0.9] * 32 + [0.3] * 32) > 0, "those that gain pay for the others"
+    assert best_common_length([0.7] * 8, others=56) == 0
+
+
+def lengths_of_rounds(prior, seconds, rounds=200):
+    """Return the lengths that 64 requests choose while their rounds take ``seconds(length)``."""
+    common, found = CommonLength(), []
+    policies = [AdaptiveLength(RECORDED, prior=prior) for _ in range(64)]
+    for _ in range(rounds):
+        found.append(common.next(policies, 100, 0, "sampled"))
+        common.measured.add("sampled", found[-1], seconds(found[-1]))
+    return found
+
+
+def test_measured_rounds_end_drafts_that_gain_nothing_at_their_real_cost():
+    def calibrated(length):
+        return 0.01 * RECORDED.round(length, 64)
+
+    chosen = lengths_of_rounds(0.45, calibrated)
+    assert chosen[:3] == [0, 0, 0], "plain rounds, to compare with"
+    assert chosen.count(1) > 180
+    slower = lengths_of_rounds(0.45, lambda length: calibrated(length) * (1.1 if length else 1.0))
+    assert slower.count(0) > 180
+    assert set(slower[-50:]) == {0, 2}, "it still probes"
+    faster = lengths_of_rounds(0.3, lambda length: calibrated(length) * (0.8 if length else 1.0))
+    assert chosen_later(faster) > 0
+
+
+def chosen_later(lengths):
+    return max(set(lengths[-50:]), key=lengths[-50:].count)
 
 
 def test_requests_without_drafts_probe_in_the_same_round():
     common = CommonLength()
+    for _ in range(3):
+        common.measured.add(None, 0, 0.01)
     policies = [AdaptiveLength(RECORDED, prior=0.2) for _ in range(64)]
     lengths = [common.next(policies, 100, 0) for _ in range(32)]
     assert (lengths.count(0), lengths.count(2)) == (30, 2)

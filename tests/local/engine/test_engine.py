@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from specclient_local.decoding.speculate import Speculator
+from specclient_local.engine.answer import only_last
 from specclient_local.model.decoder_runner import DecoderRunner
 from tiny_models import load
 
@@ -47,6 +48,16 @@ def test_stream_pieces_join_to_the_answer(engine):
     assert pieces[-1].finish_reason == whole.finish_reason == "length"
     assert all("".join(text for text, _ in p.segments) == p.text for p in pieces)
     assert len(pieces) == whole.speculation.steps
+
+
+def test_a_reader_of_the_whole_answer_gets_only_the_event_that_ends_it(unstarted):
+    events = []
+    unstarted.add("def f(x):", only_last(events.append), max_tokens=9)
+    drain(unstarted)
+    assert [len(event.generation.token_ids) for event in events] == [9]
+    unstarted.add("def f(x):", only_last(events.append), max_tokens=9)
+    unstarted.close()
+    assert isinstance(events[1], EngineError)
 
 
 def test_pieces_mark_which_tokens_were_drafted(checkpoint):

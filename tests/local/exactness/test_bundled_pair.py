@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -155,23 +157,57 @@ def continuations(pair, prompt):
     return first, p, [after([*prompt, token]) for token in first]
 
 
+def begin_answers(engine, prompt, **params):
+    """Return the first two tokens of an answer for each seed, and the accepted drafts of their rounds.
+
+    The rest of the answers is cancelled, and not computed. The engine's thread must not run.
+    """
+    seeds, begun = iter(range(SAMPLES)), []
+
+    def add(seed):
+        tokens, accepted = [], []
+
+        def sink(event):
+            if isinstance(event, BaseException):
+                begun.append(event)
+                return
+            tokens.extend(event.token_ids)
+            accepted.extend(event.drafted)
+            if len(tokens) >= 2:
+                engine.cancel(number)
+                begun.append((tokens[:2], sum(accepted)))
+                following = next(seeds, None)
+                if following is not None:
+                    add(following)
+
+        number = engine.add(prompt, sink, seed=seed, **params)
+
+    for seed in islice(seeds, engine.slots):
+        add(seed)
+    while engine.step():
+        pass
+    return begun
+
+
 @pytest.mark.parametrize("rule", VERIFICATIONS)
 def test_sampled_tokens_of_the_bundled_pair_follow_the_targets_distribution(pair, prompts, rule):
     """Two tokens of chains of four, in rounds of the engine, against the target's own log-probabilities."""
     prompt, counts = prompts[3], np.zeros((TOP_K, TOP_K))
     first, p, after = continuations(pair, prompt)
-    accepted = 0
-    given = {"max_tokens": 5, "draft_length": 4, "seed": 0, "verification": rule, **SAMPLED}
-    for answer in pair.generate_many(prompt, SAMPLES, **given):
-        one, other, *_ = answer.token_ids
+    total = 0
+    given = {"max_tokens": 5, "draft_length": 4, "verification": rule, **SAMPLED}
+    with Engine.load(BUNDLED / "target", BUNDLED / "draft", threads=1) as engine:
+        begun = begin_answers(engine, prompt, **given)
+    assert len(begun) == SAMPLES
+    for (one, other), accepted in begun:
         row = first.index(one)
         counts[row, after[row][0].index(other)] += 1
-        accepted += answer.speculation.accepted
+        total += accepted
     expected = p[:, None] * np.stack([each for _, each in after])
     found = chi_square_p(counts, expected)
-    print(f"chi-square of the bundled pair by {rule}: p = {found:.3f}, {accepted} drafted tokens accepted")
+    print(f"chi-square of the bundled pair by {rule}: p = {found:.3f}, {total} drafted tokens accepted")
     assert found > 0.001
-    assert accepted > SAMPLES
+    assert total > SAMPLES
 
 
 def test_a_block_accepts_no_fewer_tokens_of_the_bundled_pair(pair, prompts):
@@ -179,10 +215,12 @@ def test_a_block_accepts_no_fewer_tokens_of_the_bundled_pair(pair, prompts):
     lengths = {}
     for rule in VERIFICATIONS:
         steps = accepted = 0
-        for i, prompt in enumerate(prompts[:24]):
-            sampled = {"temperature": 1.0, "seed": i, "draft_length": 6, "verification": rule}
-            counts = pair.generate(prompt, max_tokens=48, **sampled).speculation
-            steps, accepted = steps + counts.steps, accepted + counts.accepted
+        sampled = {"max_tokens": 48, "temperature": 1.0, "draft_length": 6, "verification": rule}
+        with ThreadPoolExecutor(pair.slots) as threads:
+            answers = threads.map(lambda i: pair.generate(prompts[i], seed=i, **sampled), range(24))  # noqa: B023
+            for answer in answers:
+                steps += answer.speculation.steps
+                accepted += answer.speculation.accepted
         lengths[rule] = 1 + accepted / steps
     print(f"mean accepted length: {lengths}")
     assert lengths["block"] > lengths["token"]

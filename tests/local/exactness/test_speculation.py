@@ -37,6 +37,8 @@ PROMPT = [3, 1, 4, 1, 5]
 SAMPLES = 1000
 FEWER = 500
 """Used for drafters whose distributions are also enumerated exactly."""
+SLOTS = 10
+"""Requests of a batch; a round of ten takes little longer than one of two."""
 
 
 @pytest.fixture(scope="module")
@@ -83,13 +85,13 @@ def target_distribution(folder, temperature, top_p, top_k, prompt=PROMPT):
 
 
 def sample(engine, samples=SAMPLES, **params):
-    """Sample two-token continuations with the engine, two at a time, one per seed."""
+    """Sample two-token continuations with the engine, one per seed, as many at a time as it has slots."""
     counts, last = np.zeros((VOCAB, VOCAB)), []
     for seed in range(samples):
         events = []
         engine.add(PROMPT, events.append, seed=seed, **params)
         last.append(events)
-        if len(last) == 2:
+        if len(last) == SLOTS:
             while engine.step():
                 pass
             for events in last:
@@ -115,7 +117,7 @@ def test_sampled_continuations_follow_the_targets_distribution(tiny_pair, name, 
     distribution = target_distribution(
         tiny_pair[0], settings["temperature"], settings.get("top_p", 1.0), settings.get("top_k", 0)
     )
-    with load(*tiny_pair) as engine:
+    with load(*tiny_pair, slots=SLOTS) as engine:
         counts, _ = sample(engine, max_tokens=3, draft_length=2, verification=rule, **settings)
     p = chi_square_p(counts, distribution)
     record_property("p_value", p)
@@ -146,7 +148,7 @@ def claim_uniform(propose):
 @pytest.mark.parametrize("rule", VERIFICATIONS)
 @pytest.mark.parametrize("mutant", ["accept always", "resample from p", "claim a wrong q"])
 def test_the_chi_square_test_detects_a_wrong_verifier(tiny_pair, monkeypatch, mutant, rule, record_property):
-    with load(*tiny_pair) as engine:
+    with load(*tiny_pair, slots=SLOTS) as engine:
         if mutant == "accept always":
             monkeypatch.setattr(walk, "acceptance_probability", accept_always)
             monkeypatch.setattr(walk, "prefix_acceptance", lambda chance, remaining: 1.0)
@@ -287,7 +289,7 @@ def test_the_comparison_detects_wrong_implementations(tiny_pair, monkeypatch, mu
 def test_sampled_trees_of_the_engine_follow_the_targets_distribution(tiny_pair, name, record_property):
     """These trees have too many outcomes to enumerate, so the test is a chi-square test."""
     params = {"method": "draft", "draft_tree": (3, 2)} if name == "tree" else {"method": "union"}
-    with load(tiny_pair[0], [tiny_pair[1]] * 2) as engine:
+    with load(tiny_pair[0], [tiny_pair[1]] * 2, slots=SLOTS) as engine:
         counts, figures = sample(engine, FEWER, max_tokens=3, draft_length=2, temperature=1.0, **params)
     p = chi_square_p(counts, target_distribution(tiny_pair[0], 1.0, 1.0, 0))
     record_property("p_value", p)

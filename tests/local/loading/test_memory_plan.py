@@ -76,9 +76,9 @@ def test_the_plan_counts_logits_and_probabilities_of_recorded_rounds(llama):
     model = ModelMemory("target", llama, "bfloat16", copies_head=False)
     static = replace(model, static=True)
     assert model.rounds(64) == 0
-    assert static.rounds(64) == 128256 * (64 * 16 * 2 + 704 * (2 + 3 * 4))
+    assert static.rounds(64) == 128256 * (64 * 16 * 2 + 704 * (2 + 3 * 4)) + (1 << 22) * 36
     assert static.rounds(128) == static.rounds(64), "a round has at most 64 slots"
-    assert replace(static, dtype="float32").rounds(1) == 128256 * (16 * 4 + 11 * (4 + 3 * 8))
+    assert replace(static, dtype="float32").rounds(1) == 128256 * (16 * 4 + 11 * (4 + 3 * 8) + 11 * 48)
     plans = [DeviceMemoryPlan((m,), slots=64, context=4096, memory=80 * GIB) for m in (model, static)]
     assert plans[1].total - plans[0].total == static.rounds(64)
     assert plans[1].max_slots < plans[0].max_slots
@@ -188,3 +188,15 @@ def test_free_memory_is_read_from_the_system_and_the_cgroup(tmp_path):
     (tmp_path / "memory.max").write_text("max\n")
     assert _cgroup_available(tmp_path) is None
     assert free_memory(CPU) > 2**20
+
+
+def test_the_parts_of_a_divided_target_are_counted_on_their_devices(checkpoint):
+    folder = checkpoint()
+    plans = [
+        memory_plans(folder, [], EngineOptions(device="cpu", tensor_parallel=count), 100, lambda device: None)
+        for count in (1, 2)
+    ]
+    (whole,), parts = plans[0]["cpu"].models, plans[1]["cpu"].models
+    assert len(parts) == 2
+    assert sum(part.kv_per_token for part in parts) == whole.kv_per_token
+    assert whole.weights < sum(part.weights for part in parts) < 2 * whole.weights, "each has an embedding"

@@ -14,6 +14,7 @@ from hostile_grammars import chained_choices, chained_references, chained_rules
 from specclient_local.model.grammar import GrammarCompiler
 from specclient_local.model.grammar_prover import grammar_prover
 from specclient_local.model.tokenizer import Tokenizer
+from specclient_local.request.grammar_bounds import check_grammar
 from specclient_local.request.params import SamplingParams
 from tiny_models import byte_tokenizer, load
 
@@ -95,7 +96,14 @@ def test_a_grammar_that_takes_too_long_is_refused(compiler):
         compile_.grammar(SamplingParams(regex="a{5000000}"), END)
 
 
-def test_the_process_stays_for_the_next_grammar_and_is_not_asked_twice(compiler):
+def test_the_process_stays_for_the_next_grammar_and_is_not_asked_twice(compiler, monkeypatch):
+    measured = []
+
+    def check(kind, text, limits):
+        measured.append(text)
+        return check_grammar(kind, text, limits)
+
+    monkeypatch.setattr("specclient_local.model.grammar.check_grammar", check)
     room = memory()
     compile_, prover = compiler(grammar_memory_bytes=room), grammar_prover(room)
     assert compile_.grammar(SamplingParams(regex="a{9}"), END) is not None
@@ -113,6 +121,7 @@ def test_the_process_stays_for_the_next_grammar_and_is_not_asked_twice(compiler)
         os.kill(pid, signal.SIGCONT)
     assert compile_.grammar(SamplingParams(regex="(?:abc|d)" * 301), END) is not None
     assert prover.pid == pid
+    assert len(measured) == len(set(measured)) == 3
 
 
 def test_a_process_that_was_killed_is_replaced(compiler):
@@ -167,6 +176,7 @@ def test_the_largest_small_grammars_need_a_quarter_of_a_stack(form):
         import sys, threading
         sys.path[:0] = {sys.path!r}
         import json
+        from bisect import bisect_left
         from hostile_grammars import *
         from llguidance import LLTokenizer, TokenizerWrapper
         from specclient_local.model.grammar_worker import GrammarError, LongestMatchVocabulary, begin_parser
@@ -184,7 +194,8 @@ def test_the_largest_small_grammars_need_a_quarter_of_a_stack(form):
         }}
         kind, make = makers[{form!r}]
         limits = RequestLimits(grammar_nesting=10**6, grammar_chain=10**6)
-        n = max(n for n in range(1, 400) if check_grammar(kind, make(n), limits).small)
+        sizes = range(1, 400)
+        n = sizes[bisect_left(sizes, True, key=lambda n: not check_grammar(kind, make(n), limits).small) - 1]
         vocabulary = LongestMatchVocabulary([*(bytes([i]) for i in range(256)), b""], [])
         tokenizer = LLTokenizer(TokenizerWrapper(vocabulary))
 

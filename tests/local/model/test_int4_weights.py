@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from specclient_local.model.int4_weights import GROUP, Int4Weight
+from specclient_local.model.int4_weights import GROUP, QUARTER, Int4Weight
 from torch import nn
 from torch.nn import functional as F
 
@@ -41,13 +41,14 @@ def test_the_numbers_that_fit_are_kept_exactly():
     assert torch.equal(Int4Weight.rounded(weight).dequantize(), weight)
 
 
-def test_a_byte_holds_weights_of_two_groups():
+def test_an_integer_holds_four_weights_a_quarter_of_two_groups_apart():
     weight = torch.zeros(1, 2 * GROUP)
-    weight[0, 3], weight[0, GROUP + 3] = -8.0, 7.0
-    weight[0, GROUP] = -8.0
+    weight[0, 3], weight[0, QUARTER + 3] = -8.0, 7.0
+    weight[0, 2 * QUARTER + 3], weight[0, 3 * QUARTER + 3] = 1.0, -8.0
     held = Int4Weight.rounded(weight)
-    assert held.qdata.shape == (1, GROUP)
-    assert (held.qdata[0, 3].item(), held.qdata[0, 0].item()) == (15 << 4 | 0, 0 << 4 | 8)
+    assert held.qdata.shape == (1, QUARTER)
+    assert held.qdata[0, 3].item() & 0xFFFF == 0 | 15 << 4 | 9 << 8 | 0 << 12
+    assert held.qdata[0, 0].item() & 0xFFFF == 0x8888
     assert held.scale.shape == (2, 1)
 
 

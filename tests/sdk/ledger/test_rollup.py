@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -55,13 +56,19 @@ def calls(draw, build, number):
         speculation=draw(
             st.none() | st.builds(Speculation, st.sampled_from([None, "draft"]), maybe, maybe, maybe)
         ),
-        cost=Cost(None if nano is None else nano / NANO, {}, "somewhere", estimated=draw(st.booleans())),
+        cost=Cost(
+            None if nano is None else nano / NANO,
+            {},
+            "somewhere",
+            estimated=draw(st.booleans()),
+            cache_saved=draw(st.none() | st.integers(-(10**14), 10**14).map(lambda nano: nano / NANO)),
+        ),
         attempts=draw(st.integers(0, 3)),
         ttft_s=draw(seconds(10)),
         latency_s=draw(seconds(600)) or 0.0,
         engine_s=draw(seconds(60)),
         parent=draw(st.sampled_from([None, "p"])),
-        purpose=draw(st.sampled_from(["call", "retry", "draft"])),
+        purpose=draw(st.sampled_from(["call", "retry", "draft", "batch"])),
         strategy=draw(st.sampled_from([None, "remote"])),
         pair=draw(st.sampled_from([None, "a+b"])),
         counts=draw(st.dictionaries(st.sampled_from([each.name for each in COUNTED]), counts)),
@@ -90,7 +97,7 @@ def summed(rows):
     """Compute the figures of ``rollup`` from rows, as simply as possible."""
     drafts = [row for row in rows if row.accepted is not None and row.drafted is not None]
     passes = [row for row in rows if row.accepted is not None and row.steps]
-    ok = [row for row in rows if row.status == "ok"]
+    ok = [row for row in rows if row.status == "ok" and row.purpose != "batch"]
     unknown = [row for row in rows if row.cost_nano is None]
     took = [(row, to_microseconds(row.latency_s if row.engine_s is None else row.engine_s)) for row in rows]
     timed = [(row, span) for row, span in took if row.completion_tokens and span]
@@ -117,6 +124,8 @@ def summed(rows):
         "passes": total("steps", passes),
         "cached_calls": sum(row.cached for row in rows),
         "saved_nano": total("saved_nano"),
+        "prompt_cached_calls": sum(row.prompt_cache_nano is not None for row in rows),
+        "prompt_cache_nano": total("prompt_cache_nano"),
         "cost_nano": total("cost_nano"),
         "estimated": sum(
             row.cost_nano is not None and (row.cost_estimated or row.usage_estimated) for row in rows
@@ -320,3 +329,29 @@ def test_a_batch_of_many_hours_is_written_in_one_transaction(ledger, make_call):
     assert sum(sums.calls for sums in ledger.rollup(by=["hour"])) == 30
     assert len(ledger.rollup(by=["hour"])) == 30
     assert [s.group for s in ledger.rollup(by=["month"])] == [("2026-01",), ("2026-02",)]
+
+
+def test_costs_are_added_up_by_hour_and_tags(ledger, make_call):
+    for number, (minutes, tags, dollars) in enumerate(
+        [
+            (5, {"a": "1"}, 1),
+            (50, {"a": "1"}, 2),
+            (65, {"a": "1"}, 4),
+            (5, {"a": "2", "b": "x"}, 8),
+            (5, {}, 16),
+        ]
+    ):
+        at = BEGIN + timedelta(minutes=minutes)
+        ledger.submit(make_call(f"t{number}", started_at=at, tags=tags, cost=Cost(Decimal(dollars))))
+    ledger.submit(make_call("unpriced", started_at=BEGIN, tags={"a": "1"}))
+    hour = timedelta(hours=1)
+    found = sorted(
+        (at, sorted(tags.items()), nano // 10**9)
+        for at, tags, nano in ledger.tag_costs(BEGIN, BEGIN + 2 * hour)
+    )
+    assert found == [
+        (BEGIN, [("a", "1")], 3),
+        (BEGIN, [("a", "2"), ("b", "x")], 8),
+        (BEGIN + hour, [("a", "1")], 4),
+    ]
+    assert [nano for *_, nano in ledger.tag_costs(BEGIN + hour, BEGIN + 2 * hour)] == [4 * 10**9]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_program import DEVELOPMENT, STRICT, ForkedProgram
 from paths import KITS
 
 HEAD = """
@@ -25,13 +26,19 @@ HEAD = """
 """
 
 
-class ChildProcess(subprocess.Popen[str]):
-    """A subprocess that is killed when its test fails."""
+class ForkedChild(ForkedProgram):
+    """A fork of an interpreter with imported modules, which is killed when its test fails."""
 
     def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
         if kind is not None:
             self.kill()
         super().__exit__(kind, *rest)
+
+
+class FreshChild(ForkedChild):
+    """A new interpreter, for programs whose imports are what is tested."""
+
+    _execute_child = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 
 
 Begin = Callable[..., subprocess.Popen[str]]
@@ -50,20 +57,25 @@ def far_server() -> Iterator[str]:
 
 @pytest.fixture
 def begin(tmp_path: Path) -> Begin:
-    """Start a program with warnings as errors and piped output; with ``url``, it begins with ``HEAD``."""
+    """Start a program with warnings as errors and piped output; with ``url``, it begins with ``HEAD``.
 
-    def start(code: str, url: str = "", *, dev: bool = True) -> subprocess.Popen[str]:
+    It is a fork of an interpreter that has imported the package, unless it is to be ``fresh``. Without
+    ``dev`` it is a fresh one without Python's development mode.
+    """
+
+    def start(code: str, url: str = "", *, dev: bool = True, fresh: bool = False) -> subprocess.Popen[str]:
         path = tmp_path / "program.py"
         head = textwrap.dedent(HEAD).format(url=url) if url else ""
         path.write_text(head + textwrap.dedent(code))
-        return ChildProcess(
-            [sys.executable, *(["-X", "dev"] if dev else []), "-W", "error", str(path)],
+        kind = FreshChild if fresh or not dev else ForkedChild
+        return kind(
+            [sys.executable, *(DEVELOPMENT if dev else STRICT), str(path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             cwd=tmp_path,
-            env=dict(os.environ),
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
 
     return start
@@ -73,8 +85,8 @@ def begin(tmp_path: Path) -> Begin:
 def program(begin: Begin) -> Program:
     """Run a program to its end and return its output; it must exit with 0 and write nothing to stderr."""
 
-    def run(code: str, url: str = "", *, dev: bool = True, timeout_s: float = 120) -> str:
-        with begin(code, url, dev=dev) as process:
+    def run(code: str, url: str = "", *, timeout_s: float = 120, **options: bool) -> str:
+        with begin(code, url, **options) as process:
             out, err = process.communicate(timeout=timeout_s)
         assert (process.returncode, unexpected_lines(err)) == (0, []), err
         return out.strip()

@@ -66,7 +66,7 @@ def test_forked_children_can_call_while_the_parents_threads_call(program: Any, f
         assert codes == [0] * 20, codes
         assert talk()
     """
-    program(CHILDREN + dedent(code), far_server)
+    program(CHILDREN + dedent(code), far_server, fresh=True)
 
 
 def test_a_fork_waits_for_an_import_in_another_thread(program: Any, far_server: str) -> None:

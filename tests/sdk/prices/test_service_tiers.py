@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -18,8 +19,9 @@ from specclient import OpenAI, Provider
 from specclient.budgets.bounds import bound_of
 from specclient.config import Settings
 from specclient.errors import ConfigurationError
+from specclient.ledger.row import LedgerRow
 from specclient.prices.prices import Prices
-from specclient.prices.service_tiers import requested_tier
+from specclient.prices.service_tiers import requested_tier, tier_name
 from specclient.routing.learn.estimator import Estimator
 from specclient.types.call import Call
 from specclient.types.inference_methods import CHAT
@@ -72,7 +74,9 @@ def test_every_listed_tier_has_the_catalogues_own_price(vendor: str, model: str,
 
 @pytest.mark.parametrize("tier", [None, "default", "auto", "standard", "on_demand"])
 def test_the_standard_tier_has_the_listed_price(tier: str | None) -> None:
-    assert _price("gpt-5", tier) == _price("gpt-5", None)
+    cost = _price("gpt-5", tier)
+    assert cost.tier == (None if tier is None else "standard")
+    assert replace(cost, tier=None) == _price("gpt-5", None)
 
 
 def test_tiers_of_openai_cost_as_published() -> None:
@@ -109,7 +113,7 @@ def test_a_tier_without_a_price_is_unpriced_and_not_the_standard_one(
     model: str, tier: str, vendor: str, source: str
 ) -> None:
     assert _price(model, None, vendor).total
-    assert _price(model, tier, vendor) == Cost(source=source)
+    assert _price(model, tier, vendor) == Cost(source=source, tier=tier)
 
 
 @pytest.mark.parametrize("tier", ["priority", "flex", "batch"])
@@ -121,7 +125,7 @@ def test_a_vendor_that_is_priced_by_anothers_list_has_no_tiers_of_it(model: str,
 
 def test_groqs_flex_tier_has_the_standard_price() -> None:
     model = "openai/gpt-oss-120b"
-    assert _price(model, "flex", "groq") == _price(model, None, "groq")
+    assert _price(model, "flex", "groq") == replace(_price(model, None, "groq"), tier="flex")
     assert _price(model, "performance", "groq").total is None
 
 
@@ -185,6 +189,21 @@ def test_the_bound_of_a_priority_call_has_its_price() -> None:
 
     assert nano(service_tier="flex") == nano()  # it may be served by the standard tier
     assert nano(service_tier="priority") > 1.5 * nano()
+
+
+@pytest.mark.parametrize(
+    ("served", "requested", "name"),
+    [
+        ("ON_DEMAND_FLEX", None, "flex"),
+        ("ON_DEMAND", None, "standard"),
+        ("PROVISIONED_THROUGHPUT", None, "provisioned_throughput"),
+        ("Priority", "flex", "priority"),
+        (None, "flex", "flex"),
+        (None, None, None),
+    ],
+)
+def test_the_name_of_a_tier_in_records(served: str | None, requested: str | None, name: str | None) -> None:
+    assert tier_name(served, requested) == name
 
 
 # Recorded answers
@@ -255,6 +274,7 @@ def test_the_tier_that_served_decides(server: OpenAIServer, served: str, asked: 
         assert call.usage.traffic == served
         assert call.cost.total == _price("gpt-5", served).total
         assert not call.cost.estimated
+        assert LedgerRow.of(call).tier == ("standard" if served == "default" else served)
 
 
 def test_the_requested_tier_is_assumed_if_the_answer_names_none(server: OpenAIServer) -> None:
@@ -262,6 +282,8 @@ def test_the_requested_tier_is_assumed_if_the_answer_names_none(server: OpenAISe
         assert call.cost.total == _price("gpt-5", "flex").total
         assert call.cost.estimated
         assert "the requested 'flex' is assumed" in call.cost.source
+        assert LedgerRow.of(call).tier == "flex"
     for call in _calls(server, None):
+        assert LedgerRow.of(call).tier is None
         assert call.cost.total == _price("gpt-5", None).total
         assert not call.cost.estimated

@@ -13,7 +13,8 @@ import pytest
 from ledger_fixtures import build_call
 
 from specclient.ledger.ledger import Ledger
-from specclient.reports.anomalies import Anomaly, find_anomalies
+from specclient.reports import anomalies
+from specclient.reports.anomalies import Anomaly, find_alarms, find_anomalies
 from specclient.reports.forecast import Forecast, forecast_month
 from specclient.types.usage import Cost, Usage
 
@@ -139,3 +140,33 @@ def test_nothing_is_unusual_in_the_first_week(ledger: Ledger, add: Add) -> None:
         add(_hour_before(day), 1)
     add(NOW - timedelta(hours=2), 100)
     assert find_anomalies(ledger, [], now=NOW) == []
+
+
+def test_alarms_compare_models_keys_and_tags(ledger: Ledger, add: Add) -> None:
+    for day in range(1, 29):
+        add(_hour_before(day), 3, tags={"key": "ci", "team": "a", "run": f"r{day}"})
+        add(_hour_before(day), 3, tags={"key": "app", "team": "b"})
+    add(NOW - timedelta(hours=2), 40, tags={"key": "ci", "team": "a", "run": "r0"})
+    add(NOW - timedelta(hours=2), 3, tags={"key": "app", "team": "b"})
+    found = find_alarms(ledger, now=NOW)
+    names = {by: [(each.group, each.cost, each.usual) for each in group] for by, group in found.items()}
+    assert names == {
+        "model": [(("openai/gpt-4.1",), Decimal(43), Decimal(6))],
+        "key": [(("ci",), Decimal(40), Decimal(3))],
+        "tag": [(("run=r0",), Decimal(40), Decimal(0)), (("team=a",), Decimal(40), Decimal(3))],
+    }
+    assert find_alarms(ledger, now=NOW, least=Decimal(60)) == {"model": [], "key": [], "tag": []}
+
+
+def test_tags_that_are_ids_raise_no_alarm(ledger: Ledger, add: Add, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(anomalies, "MOST_VALUES", 20)
+    for day in range(1, 29):
+        add(_hour_before(day), 3, tags={"run": f"r{day}", "team": "a"})
+    add(NOW - timedelta(hours=2), 40, tags={"run": "r0", "team": "a"})
+    assert [each.group for each in find_alarms(ledger, now=NOW)["tag"]] == [("team=a",)]
+
+
+def test_alarms_are_silent_in_the_first_week(ledger: Ledger, add: Add) -> None:
+    add(_hour_before(3), 1, tags={"team": "a"})
+    add(NOW - timedelta(hours=2), 100, tags={"team": "a"})
+    assert find_alarms(ledger, now=NOW) == {"model": [], "key": [], "tag": []}

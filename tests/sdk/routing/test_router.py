@@ -377,3 +377,24 @@ def test_equal_seeds_explore_the_same_routes():
         return [found.decide(request).chosen for _ in range(40)]
 
     assert chosen(3) == chosen(3)
+
+
+def test_the_predicted_cost_is_that_of_the_requested_tier():
+    flex, priority = {"input": "0.25", "output": 1}, {"input": 5, "output": 20}
+    prices = {
+        "mine/small": {"input": 1, "output": 4, "tiers": {"priority": priority}},
+        "mine/large": {"input": 2, "output": 8, "tiers": {"flex": flex}},
+    }
+    found = router(prices=prices)
+
+    def costs(tier):
+        params = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 64, "service_tier": tier}
+        decision = found.decide(request_for(params=params), explore=False)
+        return decision.chosen, {each.route: each.cost for each in decision.candidates}
+
+    chosen, standard = costs(None)
+    assert chosen == "mine/small"
+    assert costs("auto") == costs("default") == (chosen, standard)
+    assert costs("flex")[0] == "mine/large"
+    assert costs("flex")[1]["mine/large"] == standard["mine/small"] / 4
+    assert costs("priority") == ("mine/large", {**standard, "mine/small": standard["mine/small"] * 5})

@@ -106,7 +106,7 @@ def test_a_dead_worker_is_replaced_and_signals_let_streams_finish(
         answers.append(server.ask().status_code)
         return len(server.workers()) == 2 and not server.workers() & old
 
-    assert wait_until(replaced, 40)
+    assert wait_until(replaced, 40, rest=0)
     assert set(answers) == {200}, "a request failed during the reload"
     chunk = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
     chunk["choices"] = [{"index": 0, "delta": {"content": "a"}, "finish_reason": None}]

@@ -157,7 +157,7 @@ class DeviceRounds:
             depth=depth,
             drafter=drafter,
             draws=any(request.params.temperature > 0.0 for request in requests),
-            cuts=any(_cuts(request.params) for request in requests),
+            cuts=any(cuts(request.params) for request in requests),
             block=any(map(_verifies_block, requests)),
         )
         by_row = {seats.rows[request.slot]: request for request in requests}
@@ -282,7 +282,8 @@ class _DeviceBatch:
         )
 
 
-def _cuts(params: SamplingParams) -> bool:
+def cuts(params: SamplingParams) -> bool:
+    """Return whether a request sets top-p or top-k."""
     return params.temperature > 0.0 and (params.top_p < 1.0 or params.top_k > 0)
 
 

@@ -26,6 +26,9 @@ _BLOCK = 256
 
 _BELOW_ONE = 1.0 - 2.0**-52
 
+SORTED_AT_ONCE = 1 << 22
+"""Logits that are sorted at a time for top-k and top-p, which bounds the memory for it."""
+
 
 @dataclass(frozen=True, slots=True)
 class SamplingTensors:
@@ -92,23 +95,52 @@ def batch_probabilities(logits: Tensor, shaping: SamplingTensors) -> Tensor:
     wide = logits.to(torch.float64 if logits.dtype == torch.float32 else torch.float32)
     temperature = torch.where(greedy, 1.0, shaping.temperature[:, None, None]).to(wide.dtype)
     scaled = (wide - wide.amax(dim=-1, keepdim=True)).div_(temperature)
-    p = _cut(scaled, shaping) if shaping.cuts else torch.softmax(scaled, dim=-1)
+    p = _cut(logits, scaled, shaping) if shaping.cuts else torch.softmax(scaled, dim=-1)
     return p.masked_fill_(greedy, 0.0).scatter_add_(-1, best, greedy.to(p.dtype).expand(best.shape))
 
 
-def _cut(scaled: Tensor, shaping: SamplingTensors) -> Tensor:
+def weight_bits(vocab: int) -> int:
+    """Return the number of bits after the point of a token's weight, so that the sum of all fits 63 bits."""
+    return 62 - (vocab - 1).bit_length()
+
+
+def _cut(logits: Tensor, scaled: Tensor, shaping: SamplingTensors) -> Tensor:
     """Return the probabilities of the top-k tokens, then of the fewest of them that reach top-p, ``[S, N,
     V]``.
+
+    Tokens are in the order of their logits, and then of their ids. In float32, probabilities are added up as
+    integers, whose sums do not depend on their order: the kernels of
+    :mod:`specclient_local.model.cuda_graphs.triton_cuts` keep the same tokens without a sort.
     """
-    vocab = scaled.shape[-1]
-    ordered, order = scaled.sort(dim=-1, descending=True, stable=True)
-    k = shaping.top_k[:, None, None].expand(-1, scaled.shape[1], 1)
-    kth = ordered.gather(-1, (torch.where(k > 0, k, vocab) - 1).clamp(max=vocab - 1))
-    p = torch.softmax(ordered.masked_fill(ordered < kth, -torch.inf), dim=-1)
-    kept = p.masked_fill(p.cumsum(-1, dtype=torch.float64) - p >= shaping.top_p[:, None, None], 0.0)
+    slots, count, vocab = scaled.shape
+    flat, rows = logits.flatten(0, 1), scaled.flatten(0, 1)
+    top_k, top_p = (each[:, None].expand(-1, count).flatten() for each in (shaping.top_k, shaping.top_p))
+    each = max(1, SORTED_AT_ONCE // vocab)
+    out = torch.empty_like(rows)
+    for first in range(0, slots * count, each):
+        own = slice(first, first + each)
+        out[own] = _cut_rows(flat[own], rows[own], top_k[own, None], top_p[own, None])
+    return out.view(scaled.shape)
+
+
+def _cut_rows(logits: Tensor, scaled: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
+    """Return the probabilities of rows ``[N, V]`` with parameters ``[N, 1]``."""
+    vocab = scaled.shape[1]
+    ordered, order = logits.sort(dim=-1, descending=True, stable=True)
+    kth = ordered.gather(-1, (torch.where(top_k > 0, top_k, vocab) - 1).clamp(max=vocab - 1))
+    own = scaled.gather(-1, order).masked_fill_(ordered < kth, -torch.inf)
+    if own.dtype == torch.float64:  # as on the host, so that a seed gives the same answer
+        p = torch.softmax(own, dim=-1)
+        gone = p.cumsum(-1) - p >= top_p
+    else:
+        p = own.exp_()
+        weights = (p * 2.0 ** weight_bits(vocab)).long()
+        limit = (top_p * weights.sum(-1, keepdim=True).double()).ceil_().long().clamp_(min=1)
+        gone = weights.cumsum(-1).sub_(weights) >= limit
     # A top-p of 1 removes nothing, not even tokens that rounding puts beyond 1.
-    kept = torch.where((shaping.top_p >= 1.0)[:, None, None], p, kept)
-    return torch.zeros_like(p).scatter_(-1, order, kept / kept.sum(-1, keepdim=True))
+    p = p.masked_fill_(gone & (top_p < 1.0), 0.0)
+    p = p.div_(p.sum(-1, keepdim=True, dtype=torch.float64).to(p.dtype))
+    return torch.empty_like(p).scatter_(-1, order, p)
 
 
 def draw_tokens(p: Tensor, uniform: Tensor) -> Tensor:

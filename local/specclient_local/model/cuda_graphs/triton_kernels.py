@@ -238,45 +238,6 @@ def gate_kernel(gate_up: tl.tensor, out: tl.tensor, SIZE: tl.constexpr, BLOCK: t
 
 
 @triton.jit
-def product_kernel(
-    x: tl.tensor,
-    weight: tl.tensor,
-    scale: tl.tensor,
-    out: tl.tensor,
-    rows: tl.tensor,
-    outputs: tl.tensor,
-    width: tl.tensor,
-    part: tl.tensor,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-) -> None:
-    """Multiply rows by a part of an int8 weight with one scale per output, and write that part's sums.
-
-    The weight is widened in registers, so a product of few rows reads half the bytes of a bfloat16 one.
-    """
-    columns = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    split = tl.program_id(1)
-    index = tl.arange(0, BLOCK_M)
-    steps = tl.arange(0, BLOCK_K)
-    in_rows = (index < rows)[:, None]
-    in_columns = (columns < outputs)[:, None]
-    left = x + index[:, None].to(tl.int64) * width + steps[None, :]
-    right = weight + columns[:, None].to(tl.int64) * width + steps[None, :]
-    total = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-    begin = split * part
-    end = tl.minimum(begin + part, width)
-    for step in range(begin, end, BLOCK_K):
-        inside = (steps < end - step)[None, :]
-        a = tl.load(left + step, mask=in_rows & inside, other=0.0)
-        b = tl.load(right + step, mask=in_columns & inside, other=0)
-        total = tl.dot(a, tl.trans(b.to(a.dtype)), total)
-    total = total * tl.load(scale + columns, mask=columns < outputs, other=0.0).to(tl.float32)[None, :]
-    at = (split * rows + index)[:, None].to(tl.int64) * outputs + columns[None, :]
-    tl.store(out + at, total.to(out.dtype.element_ty), mask=in_rows & (columns < outputs)[None, :])
-
-
-@triton.jit
 def fp8_rows_kernel(
     x: tl.tensor,
     out: tl.tensor,

@@ -19,7 +19,8 @@ from specclient_local.model.config import DecoderConfig
 from specclient_local.model.cuda_graphs.device_ops import DeviceOps, PassTables, TorchOps
 from specclient_local.model.cuda_graphs.device_verify import SamplingTensors
 from specclient_local.model.cuda_graphs.pass_layout import DensePassLayout
-from specclient_local.model.int4_weights import GROUP, Int4Weight
+from specclient_local.model.cuda_graphs.rounded_products import RoundedProducts
+from specclient_local.model.int4_weights import Int4Weight
 from specclient_local.model.quantization import (
     FP8,
     FP8_LARGEST,
@@ -42,27 +43,8 @@ _GATE_BLOCK = 1024
 _LEAST = 16
 """Smallest side of a tile that tensor cores multiply."""
 
-_FEW_ROWS = 64
+_FEW_ROWS = 512
 """Rows up to which a product reads an int8 weight directly; more rows are worth widening it first."""
-
-_WIDE_STEP, _NARROW_STEP = 128, 256
-"""Numbers of a row per step of a product with an int8 weight, with many and with few outputs."""
-
-_LEAST_PROGRAMS = 256
-"""Programs of such a product; with fewer, too few bytes are on their way from memory at a time."""
-
-_WIDE = 8192
-"""Outputs from which a product has tiles of 64 of them; with fewer outputs, narrow tiles fill the device."""
-
-
-_INT4_ROWS = 64
-"""Rows of a tile of a product with an int4 weight; each tile widens the weight again."""
-
-_INT4_OUTPUTS, _INT4_WARPS, _INT4_STAGES = 64, 4, 3
-"""Outputs of a tile, its warps, and steps that are loaded ahead."""
-
-_INT4_PROGRAMS, _INT4_WIDE_PROGRAMS = 512, 256
-"""Programs of a product with an int4 weight, with the least and with more rows in a tile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +87,13 @@ class TritonOps:
 
     def __init__(self) -> None:
         from specclient_local.model.cuda_graphs import (  # noqa: PLC0415 - need triton
-            triton_int4,
+            triton_cuts,
             triton_kernels,
             triton_sampling,
         )
 
         self._kernels, self._sampling, self._torch = triton_kernels, triton_sampling, TorchOps()
-        self._int4 = triton_int4
+        self._cuts, self._products = triton_cuts, RoundedProducts()
 
     def add_norm(self, x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         """See :class:`DeviceOps`."""
@@ -229,8 +211,10 @@ class TritonOps:
 
     def probabilities(self, logits: Tensor, shaping: SamplingTensors) -> tuple[Tensor, Tensor]:
         """See :class:`DeviceOps`."""
-        if shaping.cuts or logits.dtype == torch.float32:
+        if logits.dtype == torch.float32:
             return self._torch.probabilities(logits, shaping)
+        if shaping.cuts:
+            return self._cuts.cut_probabilities(logits, shaping)
         return self._sampling.probabilities(logits, shaping.temperature)
 
     def draw(self, p: Tensor, uniform: Tensor) -> Tensor:
@@ -240,7 +224,7 @@ class TritonOps:
     def product(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """See :class:`DeviceOps`."""
         if isinstance(weight, Int4Weight) and x.dtype == torch.bfloat16:
-            y = self._int4_product(x, weight)
+            y = self._products.int4(x, weight)
             return y if bias is None else y + bias
         parts = row_scaled_parts(weight)
         if parts is None or x.dtype != torch.bfloat16:
@@ -249,7 +233,7 @@ class TritonOps:
         if values.dtype == FP8:
             y = fp8_product(*self._fp8_rows(x), values, scale)
         elif len(x) <= _FEW_ROWS:
-            y = self._int8_product(x, values, scale)
+            y = self._products.int8(x, values, scale)
         else:
             return linear(x, weight, bias)
         return y if bias is None else y + bias
@@ -270,60 +254,6 @@ class TritonOps:
             num_warps=min(16, max(1, block // 512)),
         )
         return out, scale
-
-    def _int4_product(self, x: Tensor, weight: Int4Weight) -> Tensor:
-        count, (outputs, width) = len(x), weight.shape
-        pairs = weight.qdata.shape[1] // GROUP
-        tile = max(_LEAST, min(_INT4_ROWS, _power(count)))
-        tiles, programs = -(-count // tile), -(-outputs // _INT4_OUTPUTS)
-        wanted = _INT4_PROGRAMS if tile == _LEAST else _INT4_WIDE_PROGRAMS
-        splits = min(pairs, max(1, wanted // (programs * tiles)))
-        dtype = x.dtype if splits == 1 else torch.float32
-        out = torch.empty((splits, count, outputs), dtype=dtype, device=x.device)
-        self._int4.int4_product_kernel[(programs, splits, tiles)](
-            x,
-            weight.qdata,
-            weight.scale,
-            out,
-            count,
-            outputs,
-            width,
-            pairs,
-            -(-pairs // splits),
-            BLOCK_M=tile,
-            BLOCK_N=_INT4_OUTPUTS,
-            GROUP=GROUP,
-            WEIGHT_LEFT=tile > _LEAST,
-            num_warps=_INT4_WARPS,
-            num_stages=_INT4_STAGES,
-        )
-        return out[0] if splits == 1 else out.sum(0).to(x.dtype)
-
-    def _int8_product(self, x: Tensor, values: Tensor, scale: Tensor) -> Tensor:
-        outputs, width = values.shape
-        tile = 64 if outputs >= _WIDE else 32
-        programs = -(-outputs // tile)
-        splits = max(1, _LEAST_PROGRAMS // programs)
-        step = _WIDE_STEP if outputs >= _WIDE else _NARROW_STEP
-        part = -(-width // (splits * step)) * step
-        dtype = x.dtype if splits == 1 else torch.float32
-        out = torch.empty((splits, len(x), outputs), dtype=dtype, device=x.device)
-        self._kernels.product_kernel[(programs, splits)](
-            x,
-            values,
-            scale,
-            out,
-            len(x),
-            outputs,
-            width,
-            part,
-            BLOCK_M=max(_LEAST, _power(len(x))),
-            BLOCK_N=tile,
-            BLOCK_K=step,
-            num_warps=4,
-            num_stages=4,
-        )
-        return out[0] if splits == 1 else out.sum(0).to(x.dtype)
 
 
 def select_ops(config: DecoderConfig, device: torch.device, *, kernels: bool) -> DeviceOps:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from specclient.serving.dashboard.sections import choices, days, latency, models, pairs, rate, running
+from specclient.serving.dashboard.sections import alarms, choices, days, latency, models, pairs, rate, running
 from specclient.serving.dashboard.sections.section import LedgerSection, ServerSection
 
 __all__ = ["SECTIONS", "AnySection"]
@@ -19,5 +19,6 @@ SECTIONS: tuple[AnySection, ...] = (
     days.SECTION,
     pairs.SECTION,
     models.SECTION,
+    alarms.SECTION,
     choices.SECTION,
 )

@@ -227,6 +227,55 @@ def test_half_precision_logits_give_float32_probabilities_near_the_hosts(vocab):
         assert (own.numpy()[expected == 0] == 0).all(), "and no others"
 
 
+def fewest(logits, temperature, top_k, top_p):
+    """Return the tokens that top-k and top-p keep, by sums of Python's integers in the order of the rule."""
+    scaled = (logits.float() - logits.float().max()) / torch.tensor(temperature, dtype=torch.float32)
+    weights = (scaled.exp() * 2.0 ** walk.weight_bits(len(logits))).long().tolist()
+    order = sorted(range(len(logits)), key=lambda i: (-float(logits[i]), i))
+    if top_k:
+        order = [i for i in order if logits[i] >= logits[order[min(top_k, len(order)) - 1]]]
+    total, kept, sum_of_kept = sum(weights[i] for i in order), set(), 0
+    for i in order:
+        if top_p < 1 and sum_of_kept >= top_p * float(total):
+            break
+        kept.add(i)
+        sum_of_kept += weights[i]
+    return kept
+
+
+@pytest.mark.parametrize("kind", ["random", "tied", "equal", "tiny", "steep"])
+def test_half_precision_cuts_keep_the_fewest_tokens_by_exact_sums(kind):
+    logits = torch.randn(6, 2, 40, generator=torch.manual_seed(2)) * 3
+    logits = {
+        "random": logits,
+        "tied": logits.round(),
+        "equal": torch.zeros_like(logits),
+        "tiny": logits * 1e-6 * torch.tensor([1.0, -0.0] * 20),
+        "steep": logits * 50,
+    }[kind].bfloat16()
+    params = [
+        SamplingParams(temperature=t, top_p=p, top_k=k)
+        for t, p, k in [(1, 0.8, 0), (0.7, 0.35, 5), (1.3, 0.999, 39), (1, 1, 3), (2, 0.01, 1), (1, 0.5, 80)]
+    ]
+    found = walk.batch_probabilities(logits, shaping(params))
+    for rows, own, each in zip(logits, found, params, strict=True):
+        for row, p in zip(rows, own, strict=True):
+            kept = fewest(row, each.temperature, each.top_k, each.top_p)
+            assert {i for i in kept if p[i] > 0} == set(p.nonzero()[:, 0].tolist())
+            assert p.sum() == pytest.approx(1.0, abs=1e-6)
+            left_out = [i for i in kept if p[i] == 0]  # nothing but tokens whose probability underflows
+            assert all((row.max() - row[i]) / each.temperature > 80 for i in left_out)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_cuts_of_a_few_rows_at_a_time_are_the_same(monkeypatch, dtype):
+    params = [SamplingParams(**settings) for settings in SETTINGS]
+    logits = (torch.randn(len(params), 5, 50, generator=torch.manual_seed(0)) * 3).to(dtype)
+    whole = walk.batch_probabilities(logits, shaping(params))
+    monkeypatch.setattr(walk, "SORTED_AT_ONCE", 150)
+    assert walk.batch_probabilities(logits, shaping(params)).equal(whole)
+
+
 def test_a_float32_draw_inverts_the_cumulative_distribution_for_every_token():
     """Each token with a probability is drawn by the numbers of its interval, whose ends are float64 sums."""
     generator = torch.manual_seed(1)
@@ -241,21 +290,30 @@ def test_a_float32_draw_inverts_the_cumulative_distribution_for_every_token():
     assert walk.draw_tokens(p.expand(2, -1), edges).tolist() == [int(tokens[0]), int(tokens[-1])]
 
 
-def p_value_of_float32_draws(samples=100_000):
+def p_value_of_float32_draws(samples=100_000, **cuts):
     """Return the chi-square p-value of float32 draws, of tokens and residual tokens, against float64."""
     generator = torch.Generator().manual_seed(3)
     logits = torch.randn(1, WIDE, generator=generator).bfloat16()
-    sampling_of = shaping([SamplingParams(temperature=0.8)])
-    p = walk.batch_probabilities(logits[None], sampling_of)[0]
-    exact = host_probabilities(logits, SamplingParams(temperature=0.8))[0]
+    params = SamplingParams(temperature=0.8, **cuts)
+    p = walk.batch_probabilities(logits[None], shaping([params]))[0]
+    exact = host_probabilities(logits, params)[0]
     numbers = torch.rand(samples, generator=generator, dtype=torch.double)
     drawn = torch.cat([walk.draw_tokens(p.expand(len(own), -1), own) for own in numbers.split(2000)])
     counts = torch.bincount(drawn, minlength=WIDE).double().numpy()
-    return chi_square_p(counts, exact)
+    assert (counts[exact == 0] == 0).all()
+    return chi_square_p(counts[exact > 0], exact[exact > 0])
 
 
-def test_float32_draws_follow_the_float64_distribution():
-    assert p_value_of_float32_draws() > 0.001
+@pytest.mark.parametrize("cuts", [{}, {"top_p": 0.7}, {"top_k": 30, "top_p": 0.9}])
+def test_float32_draws_follow_the_float64_distribution(cuts):
+    assert p_value_of_float32_draws(**cuts) > 0.001
+
+
+def test_the_chi_square_test_detects_a_smaller_top_p(monkeypatch):
+    ceil = torch.Tensor.ceil_
+    monkeypatch.setattr(torch.Tensor, "ceil_", lambda self: ceil(self.mul_(0.97)))
+    with pytest.raises(AssertionError):
+        assert p_value_of_float32_draws(top_k=30, top_p=0.9) > 1e-6
 
 
 def test_the_chi_square_test_detects_draws_within_the_wrong_block(monkeypatch):

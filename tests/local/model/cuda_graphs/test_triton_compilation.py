@@ -6,8 +6,9 @@ import pytest
 
 triton = pytest.importorskip("triton")
 
-from specclient_local.model.cuda_graphs import triton_int4 as int4  # noqa: E402
+from specclient_local.model.cuda_graphs import triton_cuts as cuts  # noqa: E402
 from specclient_local.model.cuda_graphs import triton_kernels as kernels  # noqa: E402
+from specclient_local.model.cuda_graphs import triton_products as products  # noqa: E402
 from specclient_local.model.cuda_graphs import triton_sampling as sampling  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
@@ -18,15 +19,19 @@ _INTEGERS = (
     *("rows", "slot_stride", "head_stride", "window", "capacity", "splits", "outputs", "width", "part"),
     *("vocab", "stride", "pairs"),
 )
+_INTEGER_ROWS = ("top_k", "before", "counts", "weights", "state", "k_state", "k_sums", "first_sums")
 TYPES = {
     **dict.fromkeys(("slots", "places", "positions", "origins", "words", "ends", "best"), "*i64"),
+    **dict.fromkeys((*_INTEGER_ROWS, "least", "bounds"), "*i64"),
     **dict.fromkeys(_FLOATS, "*fp32"),
     **dict.fromkeys(_INTEGERS, "i32"),
-    **dict.fromkeys(("temperature", "uniform"), "*fp64"),
+    **dict.fromkeys(("temperature", "uniform", "top_p"), "*fp64"),
     "eps": "fp32",
+    "arrived": "*i32",
 }
 """Types of arguments by name; all others are pointers to bfloat16, or what a case names."""
 
+SIZES = {"BLOCKS": 32, "PADDED": 32, "BLOCK": 4096}
 CASES = {
     "add_norm": (kernels.add_norm_kernel, {"SIZE": 4096, "BLOCK": 4096, "ADD": True}, {}),
     "rotate": (
@@ -41,20 +46,25 @@ CASES = {
     ),
     "combine": (kernels.combine_kernel, {**ATTENTION, "CHUNK": 16}, {}),
     "gate": (kernels.gate_kernel, {"SIZE": 14336, "BLOCK": 1024}, {}),
-    "product": (
-        kernels.product_kernel,
-        {"BLOCK_M": 16, "BLOCK_N": 64, "BLOCK_K": 128},
+    "int8_product": (
+        products.int8_product_kernel,
+        {"BLOCK_M": 16, "BLOCK_N": 64, "BLOCK_K": 128, "WEIGHT_LEFT": False, "SPLIT": True, "WHOLE": False},
+        {"weight": "*i8"},
+    ),
+    "int8_product_of_many_rows": (
+        products.int8_product_kernel,
+        {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 128, "WEIGHT_LEFT": True, "SPLIT": False, "WHOLE": True},
         {"weight": "*i8"},
     ),
     "int4_product": (
-        int4.int4_product_kernel,
-        {"BLOCK_M": 16, "BLOCK_N": 64, "GROUP": 128, "WEIGHT_LEFT": False},
-        {"weight": "*u8", "scale": "*bf16"},
+        products.int4_product_kernel,
+        {"BLOCK_M": 16, "BLOCK_N": 64, "QUARTER": 64, "WEIGHT_LEFT": False, "SPLIT": True, "WHOLE": False},
+        {"weight": "*i16"},
     ),
     "int4_product_of_many_rows": (
-        int4.int4_product_kernel,
-        {"BLOCK_M": 64, "BLOCK_N": 64, "GROUP": 128, "WEIGHT_LEFT": True},
-        {"weight": "*u8", "scale": "*bf16"},
+        products.int4_product_kernel,
+        {"BLOCK_M": 64, "BLOCK_N": 64, "QUARTER": 64, "WEIGHT_LEFT": True, "SPLIT": False, "WHOLE": True},
+        {"weight": "*i16"},
     ),
     "fp8_rows": (
         kernels.fp8_rows_kernel,
@@ -68,13 +78,18 @@ CASES = {
     ),
     "probabilities": (
         sampling.probabilities_kernel,
-        {"BLOCKS": 32, "PADDED": 32, "BLOCK": 4096, "WRITE": True},
+        {**SIZES, "WRITE": True},
         {"places": "*i32", "out": "*fp32"},
     ),
+    "count": (cuts.count_kernel, {**SIZES, "LAST": 256, "STEP": 16}, {"sums": "*i64"}),
+    "mass": (cuts.mass_kernel, {**SIZES, "LAST": 0, "STEP": 4096, "SCALE": 2.0**45}, {"sums": "*i64"}),
+    "later_mass": (cuts.mass_kernel, {**SIZES, "LAST": 16, "STEP": 1, "SCALE": 2.0**45}, {"sums": "*i64"}),
+    "ties": (cuts.ties_kernel, SIZES, {"ties": "*i32"}),
+    "cut": (cuts.cut_kernel, {**SIZES, "SCALE": 2.0**45}, {"ties": "*i32", "out": "*fp32"}),
     "block_sums": (sampling.block_sums_kernel, {"BLOCKS": 32, "BLOCK": 4096}, {"sums": "*fp64"}),
     "draw": (
         sampling.draw_kernel,
-        {"BLOCKS": 32, "PADDED": 32, "BLOCK": 4096},
+        SIZES,
         {"sums": "*fp64", "out": "*i64"},
     ),
 }

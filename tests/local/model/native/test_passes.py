@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
 from types import SimpleNamespace
 
+import forked_program
 import pytest
 import torch
 from platformdirs import user_cache_path
@@ -369,11 +369,25 @@ def test_processors_with_narrower_vectors_compute_the_same(tmp_path, flag):
     """The passes are compiled for vectors of 32 and of 16 bytes, too."""
     compiler = " ".join([*build._compiler(), flag])
     names = "logits_and_caches_equal_torchs"
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", names, __file__],
-        env={**os.environ, "CC": compiler, "XDG_CACHE_HOME": str(tmp_path)},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    imported = "ignore::pytest.PytestAssertRewriteWarning"  # of the interpreter that is forked
+    done = forked_program.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-W",
+            imported,
+            "-k",
+            names,
+            __file__,
+        ],
+        engine=True,
+        env={**os.environ, "CC": compiler, "XDG_CACHE_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"},
+        text=True,
+    )
     assert done.returncode == 0, done.stdout[-3000:]
     assert list((tmp_path / "specclient").rglob("*.so"))
 

@@ -6,14 +6,12 @@ import json
 import math
 import os
 import signal
-import subprocess
-import sys
+import traceback
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from paths import KITS
 from safetensors.torch import load_file
 from specclient_local.training.draft import trainer as distilling
 from specclient_local.training.draft.checkpoints import DraftCheckpoints
@@ -65,25 +63,19 @@ def whole(models, tmp_path_factory) -> tuple[Path, list[DraftProgress]]:
 
 def test_a_killed_run_resumes_to_the_same_draft(models, whole, tmp_path) -> None:
     """A process is killed with SIGKILL during training; a second one resumes from its files."""
-    code = (
-        "import os, signal, sys\n"
-        "from pathlib import Path\n"
-        "from test_trainer import *\n"
-        "def on_progress(progress):\n"
-        "    if (progress.stage, progress.done) == ('train', 6):\n"
-        "        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "train_draft(*map(Path, sys.argv[1:3]), CORPUS, Path(sys.argv[3]), SMALL, threads=1,\n"
-        "            on_progress=on_progress)\n"
-    )
-    paths = os.pathsep.join([str(Path(__file__).parent), str(KITS), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, models), str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        check=False,
-        timeout=240,
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+
+    def on_progress(progress: DraftProgress) -> None:
+        if (progress.stage, progress.done) == ("train", 6):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    child = os.fork()  # it has what this process has imported
+    if child == 0:
+        try:
+            train_draft(*models, CORPUS, tmp_path, SMALL, threads=1, on_progress=on_progress)
+        finally:
+            traceback.print_exc()
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     assert not (tmp_path / "model.safetensors").exists()
     pieces = {path: path.stat().st_mtime_ns for path in (tmp_path / "work").glob("*/piece-*")}
     assert len(pieces) == 3

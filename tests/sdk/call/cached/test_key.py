@@ -203,3 +203,16 @@ def test_a_checkpoint_that_changes_is_another_model(tmp_path: Path):
     config = Path(folder) / "config.json"
     config.write_text(config.read_text() + "\n")
     assert key(request, local=local) != before
+
+
+def test_long_texts_count_in_full_and_by_their_place():
+    long, other = "a" * 5000, "a" * 4999 + "b"
+    parts = [{"type": "text", "text": long}, {"type": "text", "text": ""}]
+    deep = [{"a": {"b": [[[[[[text]]]]]]}} for text in (long, other)]
+    contents = [long, other, "", long + "\ud800", parts, parts[::-1], [long, ""], ["", long], *deep]
+    contents += [[long] * 1001, [other, *[long] * 1000]]
+    users = [*({"content": each} for each in contents), {"content": "", "name": long}]
+    requests = [chat(messages=[{"role": "user", **user}]) for user in users]
+    assert len({key(request) for request in requests}) == len(requests)
+    assert [key(request) for request in requests] == [key(request) for request in requests]
+    assert users[0]["content"] == long, "the request itself was changed"

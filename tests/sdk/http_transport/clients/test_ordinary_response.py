@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specclient.http_transport.clients.connector import Protocol
-from specclient.http_transport.clients.ordinary_response import ordinary_head
+from specclient.http_transport.clients.ordinary_head import ordinary_head
 
 pytestmark = pytest.mark.anyio
 

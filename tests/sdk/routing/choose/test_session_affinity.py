@@ -16,7 +16,9 @@ from loopback_server import reply
 from specclient import Settings
 from specclient.client.core import ClientCore
 from specclient.prices.prices import Prices
-from specclient.routing.choose.session_affinity import KEPT_S, SessionAffinity
+from specclient.prices.prompt_caches import prompt_cache_of
+from specclient.providers.endpoint import Endpoint
+from specclient.routing.choose.session_affinity import SessionAffinity
 from specclient.types.call import Call
 from specclient.types.inference_methods import CHAT
 from specclient.types.policy import Policy
@@ -159,10 +161,43 @@ def test_a_route_of_unknown_cost_does_not_keep_the_session(sessions: SessionAffi
 
 def test_caches_expire(sessions: SessionAffinity, clock: Clock) -> None:
     sessions.note(call("a/m"))
-    clock.now = KEPT_S - 1
+    clock.now = 299
     assert sessions.prefer_cached_route("s", CHEAPER_BY_LESS, PLACES).chosen == "a/m"
-    clock.now = KEPT_S + 1
+    clock.now = 301
     assert sessions.prefer_cached_route("s", CHEAPER_BY_LESS, PLACES).chosen == "b/m"
+
+
+def test_a_cache_lives_as_long_as_its_vendor_says(sessions: SessionAffinity, clock: Clock) -> None:
+    assert [prompt_cache_of(vendor).kept_s for vendor in ("deepseek", "openai", None)] == [3600, 300, 300]
+    place = Endpoint(name="a", base_url="https://a.example/v1", price_provider="deepseek")
+    places: Any = SimpleNamespace(get=lambda name: place if name == "a" else None)
+    sessions.note(call("a/m"))
+    clock.now = 3599
+    assert sessions.prefer_cached_route("s", CHEAPER_BY_LESS, places).chosen == "a/m"
+    clock.now = 3601
+    assert sessions.prefer_cached_route("s", CHEAPER_BY_LESS, places).chosen == "b/m"
+
+
+def test_tokens_written_for_an_hour_are_kept_for_an_hour(sessions: SessionAffinity, clock: Clock) -> None:
+    written = Usage(prompt=10_000, completion=5, cache_write=10_000, cache_write_1h=10_000)
+    sessions.note(replace(call("a/m"), usage=written))
+    clock.now = 3599
+    assert sessions.prefer_cached_route("s", CHEAPER_BY_LESS, PLACES).chosen == "a/m"
+    clock.now = 3601
+    assert sessions.prefer_cached_route("s", CHEAPER_BY_LESS, PLACES).chosen == "b/m"
+
+
+@pytest.mark.parametrize(("write", "chosen"), [(8, "b/m"), (9, "a/m"), (12, "a/m")])
+def test_writing_to_another_providers_cache_counts(clock: Clock, write: int, chosen: str) -> None:
+    """10,000 cached tokens of `a` save $0.01; writing them at `b` costs up to $0.04 more."""
+    a = {"input": 10, "cached_input": 9, "output": 10}
+    b = {"input": 8, "cached_input": 1, "cache_write": write, "output": 9}
+    prices = Prices(Settings.model_validate({"prices": {"a/m": a, "b/m": b}}))
+    sessions = SessionAffinity(prices, clock=clock)
+    usage = Usage(prompt=10_000, completion=5, cached=2_000, cache_write=8_000)
+    sessions.note(replace(call("a/m"), usage=usage))
+    found = decision(("b/m", 0.10, 1), ("a/m", 0.12, 1))
+    assert sessions.prefer_cached_route("s", found, PLACES).chosen == chosen
 
 
 @pytest.mark.parametrize("fallbacks", [True, False])

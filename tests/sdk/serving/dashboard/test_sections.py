@@ -6,20 +6,26 @@ import json
 import re
 import urllib.request
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import dashboard_section
 import pytest
 from dashboard_ledger import filled
 from gateway_server import Served
+from ledger_fixtures import build_call
 from paths import ROOT
 
+from specclient.ledger.ledger import Ledger
 from specclient.serving.dashboard.figures import figures, server_figures
 from specclient.serving.dashboard.ledger_data import read_data
+from specclient.serving.dashboard.recent import RecentCalls
+from specclient.serving.dashboard.sections import alarms
 from specclient.serving.dashboard.sections.listing import SECTIONS
 from specclient.serving.dashboard.sections.section import ServerSection, ServerState
 from specclient.serving.dashboard.spans import SPANS
+from specclient.types.usage import Cost, Usage
 
 NOTHING_RUNS = ServerState(running=0, waiting=0, entries=[], clock_s=0)
 
@@ -84,3 +90,34 @@ def test_the_script_reads_only_existing_values(tmp_path: Path) -> None:
     assert {"span", "empty", "tiles", "sections"} <= read <= set(of_ledger)
     read = set(re.findall(r"\blive\??\.(\w+)", script))
     assert {"tiles", "sections"} <= read <= {*of_server, "ledger", "model", "version"}
+
+
+def test_alarms_are_shown_and_kept_for_ten_minutes(tmp_path: Path) -> None:
+    now, ledger = datetime.now(UTC).replace(minute=5), Ledger(str(tmp_path / "ledger.db"))
+    for day in range(29):
+        cost = Cost(Decimal(40 if day == 0 else 2), source="x")
+        at = now - timedelta(days=day, hours=2)
+        tags = {"key": "<ci>"}
+        ledger.submit(build_call(f"c{day}", "mine/m", started_at=at, cost=cost, usage=Usage(1, 1), tags=tags))
+    ledger.flush()
+    read = read_data(ledger, SPANS["24h"], now, ())
+    found = alarms.SECTION.values(read)
+    names = [(each["by"], each["name"], Decimal(each["cost"])) for each in found["alarms"]]
+    assert names == [("model", "mine/m", 40), ("key", "<ci>", 40)]
+    shown = json.dumps(alarms.SECTION.view(found, read).content)
+    assert '["<ci>"]' in shown
+    assert '["data", {"value": "40.000000000"}, ["$40.00"]]' in shown
+    ledger.submit(build_call("late", "mine/n", started_at=now - timedelta(hours=3), cost=Cost(Decimal(9))))
+    ledger.flush()
+    assert alarms.SECTION.values(read) == found, "the same minutes are not read again"
+    later = read_data(ledger, SPANS["24h"], now + timedelta(minutes=10), ())
+    assert len(alarms.SECTION.values(later)["alarms"]) == 3
+    ledger.close()
+
+
+def test_recent_calls_without_a_ledger_have_alarms_too() -> None:
+    now, recent = datetime.now(UTC), RecentCalls()
+    recent.add(build_call("a", started_at=now - timedelta(hours=2), cost=Cost(Decimal(9)), tags={"key": "k"}))
+    (only,) = recent.tag_costs(now - timedelta(hours=5), now)
+    assert (only[1:], only[0].minute) == (({"key": "k"}, 9 * 10**9), 0)
+    assert alarms.SECTION.values(read_data(recent, SPANS["24h"], now, ()))["alarms"] == []

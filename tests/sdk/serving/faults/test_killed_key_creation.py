@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from forked_program import ForkedProgram
 from loopback_server import OpenAIServer
 from served_process import COMMAND, ServedProcess
 
@@ -29,7 +30,7 @@ GRANTED = ("--budget", "1/day", "--model", "mine/*", "--tag", "team=web", "--req
 def _create(server: ServedProcess, name: str, seconds: float | None, *, then_kill: bool = False) -> str:
     """Create a key, or kill the command after some seconds or when it prints; return what it printed."""
     command = [*COMMAND, "serve", "keys", "create", name, *GRANTED]
-    with subprocess.Popen(
+    with ForkedProgram(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=server.folder,
         env=server.environment,
     ) as process:  # fmt: skip

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from batch_server import records, write_lines
+from forked_program import ForkedProgram
 from gateway_server import wait_until
 from loopback_server import OpenAIServer, Received, Wire, behave, events
 from served_process import BODY, COMMAND, ServedProcess
@@ -240,7 +241,7 @@ def test_a_batch_survives_kills_of_workers_and_of_itself(
     out = folder / "out.jsonl"
 
     def start() -> subprocess.Popen[bytes]:
-        return subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.DEVNULL)
+        return ForkedProgram(command, cwd=folder, env=environment, stderr=subprocess.DEVNULL)
 
     with ThreadPoolExecutor(1) as threads:
         killing = threads.submit(sent.kill_workers, server, kills)

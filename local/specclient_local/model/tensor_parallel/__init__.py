@@ -1,0 +1,1 @@
+"""A target divided among several devices: tensor parallelism by torch.distributed."""
