@@ -42,8 +42,8 @@ class WeightShard:
         """
         if not config.llama_layout or config.model_type == "phi3":
             raise ConfigurationError(
-                f"tensor_parallel is {self.size}, but a {config.model_type} model cannot be divided; supported "
-                "are llama, mistral, qwen2 and qwen3. Leave it out."
+                f"tensor_parallel is {self.size}, but a {config.model_type} model cannot be divided; "
+                "supported are llama, mistral, qwen2 and qwen3. Leave it out."
             )
         names = {"key heads": config.kv_heads, "inner units": config.intermediate_size}
         for name, count in names.items():

@@ -13,8 +13,11 @@ from specclient_local.loading.model_loader import (
 from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.families import families
 from specclient_local.model.pass_input import SlotInput
+from specclient_local.model.weight_shards import WeightShard
 from specclient_local.request.token_tree import TokenTree
 from tiny_models import load
+
+from specclient.errors import ConfigurationError
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1000.0, "original_max_position_embeddings": 32}
 LINEAR = {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6}
@@ -134,3 +137,10 @@ def test_greedy_drafts_do_not_change_an_answer(name, checkpoint):
     }
     engine.close()
     assert all(answer == answers["plain"] for answer in answers.values()), answers
+
+
+@pytest.mark.parametrize("name", ["gemma2", "phi3", "mixtral"])
+def test_what_cannot_be_divided_among_devices_is_refused_by_name(name, checkpoint):
+    config = read_any_config(checkpoint(**variant(name)))
+    with pytest.raises(ConfigurationError, match=f"a {name} model cannot be divided"):
+        WeightShard(0, 2).config(config)
