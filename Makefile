@@ -78,7 +78,7 @@ QUICK_SDK := $(addprefix tests/sdk/, \
   http_transport/test_retry.py \
   ledger/test_encoding.py official_client/test_origins.py openai_http/test_json_body.py prices/test_catalogue.py \
   providers/test_usage.py reports/test_savings.py response_cache/test_answer.py resources/test_paging.py \
-  stored/test_store.py routing/choose/test_decisions.py routing/learn/test_quantile_sketch.py \
+  stored/test_store.py routing/choose/test_decisions.py routing/learn/test_quantile_sketch.py routing/pools/test_pool_speed.py \
   routing/simulate/test_trace.py runtime/test_folders.py serving/test_connection.py \
   serving/keys/test_key.py structured/test_schema.py telemetry/test_prometheus.py \
   tokens/test_images.py types/test_base.py)
@@ -86,7 +86,7 @@ QUICK_CLI := tests/cli/test_main.py tests/cli/cost/test_budget.py
 QUICK_LOCAL := $(addprefix tests/local/, \
   api/test_stream_merging.py decoding/test_verify.py drafting/test_ngram.py embedding/test_batches.py \
   engine/test_scheduler.py \
-  export/test_export.py loading/test_options.py managed/test_server_log.py measure/test_timed_runs.py model/test_sampling.py \
+  export/test_export.py fleets/test_fleet.py loading/test_options.py managed/test_server_log.py measure/test_timed_runs.py model/test_sampling.py \
   request/test_token_tree.py training/test_losses.py)
 quick: $(READY)
 	$(BIN)/ruff check --quiet

@@ -34,6 +34,10 @@ COMMANDS: CommandTable = {
         "specclient_cli.serve.group:command",
         "Serve local models and all providers through the OpenAI HTTP API.",
     ),
+    "fleet": (
+        "specclient_cli.fleet.group:command",
+        "Run a pair of models on several replicas of vLLM, with Ray Serve.",
+    ),
     "models": (
         "specclient_cli.models.group:command",
         "List providers, local models and the keys that are set.",

@@ -189,6 +189,7 @@ class RecordedCalls:
         permit = request.options.permit
         if permit is not None:  # checked here, because every attempt of every call passes this point
             permit.check(decision.provider, decision.model)
+        decision = self.router.placed(decision, request, self.transport)
         destination = self.destinations.of_model(decision.provider, decision.model)
         endpoint = destination if isinstance(destination, Endpoint) else None
         price_provider = None if endpoint is None else endpoint.price_provider

@@ -211,6 +211,7 @@ class ClientCore:
             settings.default_provider,
             owns_names=base_url is not None,
             backends=shared.backends,
+            fleets=shared.fleets,
         )
         return Router(
             settings,
@@ -220,4 +221,5 @@ class ClientCore:
             candidates=options.get("candidates") or settings.candidates,
             policy=policy_of(settings, options.get("policy")),
             sizes=shared.sizes,
+            fleets=shared.fleets,
         )

@@ -15,6 +15,7 @@ from specclient.http_transport.http import Transport
 from specclient.prices.prices import Prices
 from specclient.routing.learn.estimator import Estimator
 from specclient.routing.learn.prompt_scale import PromptTokenScale
+from specclient.routing.pools.fleet_routing import FleetRouting
 from specclient.routing.router import Router
 from specclient.runtime.event_loop import run_in_thread
 from specclient.runtime.forks import import_lock, register_fork_reset
@@ -46,6 +47,7 @@ class SharedState:
         prices: the prices of models.
         estimates: learned latency, load and acceptance per destination.
         sizes: learned tokens per character of prompts.
+        fleets: the pools of fleets with their speed and load; None without fleets.
         backends: engines that run in this process, by provider.
         transport: sends HTTP requests; holds connections, rate limits and circuits.
         prepared: the kinds of calls for which the pipeline has done its one-time preparation.
@@ -57,6 +59,7 @@ class SharedState:
         self.prices = Prices(self.settings)
         self.estimates = Estimator(_LedgerHistory(self))
         self.sizes = PromptTokenScale()
+        self.fleets = FleetRouting(self.settings.fleets) if self.settings.fleets else None
         self.backends: dict[str, Backend] = {}
         self.closed = False
         self.prepared: set[str] = set()
@@ -185,6 +188,8 @@ class SharedState:
         ):  # also, many of them would crowd calls out of the queue of those to be learned from
             return self.ledger.add(call)
         self.estimates.observe(call)
+        if self.fleets is not None:
+            self.fleets.observe(call)
         self.sizes.observe(call)
         budgets = self.budgets
         settled = None if budgets is None else budgets.settle(call)
@@ -205,6 +210,8 @@ class SharedState:
         self.closed = True
         if "polls" in self.__dict__:
             await self.polls.aclose()
+        if self.fleets is not None:
+            await self.fleets.aclose()
         await self.transport.aclose()
         backends = list(self.backends.values())
         self.backends.clear()

@@ -6,6 +6,7 @@ configuration folder. Nothing is read at import; :func:`load` reads the file whe
 
 from __future__ import annotations
 
+from specclient.config.fleet_tables import DEFAULT_POOL, FLEET_AUTO, FleetPoolSettings, FleetSettings
 from specclient.config.loading import ENVIRONMENT, load, search_path
 from specclient.config.settings import FILE_NAME, Settings
 from specclient.config.tables import (
@@ -29,12 +30,16 @@ from specclient.config.tables import (
 __all__ = [
     "ANY_VENDOR",
     "DEFAULT_DEVICE_COST_PER_HOUR",
+    "DEFAULT_POOL",
     "DOLLAR",
     "ENVIRONMENT",
     "FILE_NAME",
+    "FLEET_AUTO",
     "BudgetSettings",
     "CircuitSettings",
     "CurrencySettings",
+    "FleetPoolSettings",
+    "FleetSettings",
     "LimitSettings",
     "LocalModelSettings",
     "LocalSettings",

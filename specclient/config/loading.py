@@ -143,8 +143,11 @@ _HOLD_NO_KEYS = {
 def _may_hold_key(place: tuple[int | str, ...]) -> bool:
     """Return whether the value at a place of the settings may hold a key or a password.
 
-    That is also so for the table of a local model, which is the value of a missing ``path``, and its ``env``.
+    That is also so for the table of a local model or a fleet, which is the value of a missing ``path``, and
+    for its ``env``.
     """
     if place[:2] == ("local", "models"):
         return not place[3:] or place[3] in ("env", "path")
+    if place[:1] == ("fleets",):
+        return not place[2:] or place[2] in ("arguments", "env", "metrics", "path", "pools", "url")
     return bool(place) and place[0] in _MAY_HOLD_KEYS and not set(place[2:3]) & _HOLD_NO_KEYS

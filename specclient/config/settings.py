@@ -10,6 +10,7 @@ from pydantic import Field
 from pydantic_core import PydanticCustomError
 
 from specclient.config.cache_table import CacheSettings
+from specclient.config.fleet_tables import FleetSettings, check_fleet_name
 from specclient.config.tables import (
     DOLLAR,
     BudgetSettings,
@@ -55,6 +56,7 @@ class Settings(SettingsTable):
         currencies: the rates of currencies in which prices are given, by code.
         aliases: other names of models, ``provider/model`` or ``auto`` by name or pattern.
         budgets: limits on the cost or tokens of calls, by name.
+        fleets: replicas of inference servers on a cluster, by name; each is a provider of this name, too.
         server: the settings of ``specclient serve``.
         source: the file that was read, or None.
     """
@@ -87,6 +89,7 @@ class Settings(SettingsTable):
     circuit: CircuitSettings | Literal[False] = Field(default_factory=CircuitSettings.model_construct)
     local: LocalSettings = Field(default_factory=LocalSettings.model_construct)
     budgets: dict[str, BudgetSettings] = Field(default_factory=dict)
+    fleets: dict[str, FleetSettings] = Field(default_factory=dict)
     server: ServerSettings = Field(default_factory=ServerSettings.model_construct)
     source: Path | None = Field(default=None, exclude=True)
 
@@ -103,6 +106,14 @@ class Settings(SettingsTable):
                     {"route": repr(route)},
                 )
         return prices
+
+    @pydantic.field_validator("fleets", mode="after")
+    @classmethod
+    def _fleet_names(cls, fleets: dict[str, FleetSettings]) -> dict[str, FleetSettings]:
+        """Refuse a fleet whose name cannot be part of a URL."""
+        for name in fleets:
+            check_fleet_name(name, "fleet")
+        return fleets
 
     @pydantic.model_validator(mode="after")
     def _known_currencies(self) -> Self:

@@ -13,6 +13,7 @@ from specclient.errors import ConfigurationError
 from specclient.providers.bedrock.endpoint import placed_endpoint as placed_bedrock_endpoint
 from specclient.providers.custom import Provider, with_base_url
 from specclient.providers.endpoint import Endpoint, KeySource, checked_base_url
+from specclient.providers.fleet_endpoints import fleet_endpoints
 from specclient.providers.presets.registry import PRESETS, bare_endpoints
 from specclient.providers.probe_cache import key_of, read_probes
 from specclient.providers.vertex.endpoint import placed_endpoint
@@ -45,6 +46,7 @@ def endpoints(
     known = _presets(env)
     for name, table in settings.providers.items():
         known[name] = _of_table(name, table, known.get(name), settings, env)
+    known |= fleet_endpoints(settings, known, env)
     for provider in providers:
         known[provider.name] = provider.endpoint(known.get(provider.name), env)
     default = settings.default_provider

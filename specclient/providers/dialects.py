@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from specclient.errors import ConfigurationError
 from specclient.providers.endpoint import Endpoint
+from specclient.providers.fleet_pools import pool_endpoint
 from specclient.runtime.forks import import_lock
 from specclient.types.api_method import ApiMethod
 from specclient.types.model import Model
@@ -122,11 +123,14 @@ def dialect_of(endpoint: Endpoint) -> Dialect:
 def endpoint_of_model(endpoint: Endpoint, model: str) -> Endpoint:
     """Return the endpoint for the calls of one model.
 
-    It is the endpoint itself, except at a provider with models of several vendors in their dialects.
+    It is the endpoint itself, except at a provider with models of several vendors in their dialects, and for
+    a fleet, whose pools may have addresses of their own.
 
     Raises:
         NotFoundError: the provider does not serve the model.
     """
+    if endpoint.pools:
+        return pool_endpoint(endpoint, model)
     if endpoint.dialect != "vertex":
         return endpoint
     with import_lock:

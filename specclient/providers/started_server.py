@@ -6,7 +6,7 @@ capabilities) uses it as it is; an attempt awaits :meth:`StartedServer.endpoint`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from pydantic import SecretStr
@@ -20,7 +20,7 @@ from specclient.types.backend import ModelServer, ServerAddress
 from specclient.types.request import Request
 from specclient.types.wire import Authorize, WireRequest
 
-__all__ = ["NOT_STARTED", "StartedServer", "server_endpoint"]
+__all__ = ["NOT_STARTED", "StartedServer", "accepted_by_server", "server_endpoint"]
 
 #: The base URL of an endpoint whose server has not been started. Nothing listens on port 0.
 NOT_STARTED = "http://127.0.0.1:0/v1"
@@ -92,20 +92,35 @@ class StartedServer:
         Raises:
             UnsupportedParameterError: the request has such a parameter, and they are not dropped.
         """
-        given: Mapping[str, object] = {**request.params, **request.options.body}
-        names = [name for name in self._server.refused if is_requested(name, given.get(name))]
-        if not names:
-            return request
-        refuse_unsupported(request, idle, names, why=f"{self.title} rejects it while it speculates")
-        assert drops(request, idle)
-        return replace(
-            request,
-            params={name: value for name, value in request.params.items() if name not in names},
-            options=replace(
-                request.options,
-                body={name: value for name, value in request.options.body.items() if name not in names},
-            ),
-        )
+        return accepted_by_server(request, idle, self._server.refused, self.title)
+
+
+def accepted_by_server(request: Request, endpoint: Endpoint, refused: Collection[str], title: str) -> Request:
+    """Return a request without parameters that its server refuses, if those are dropped.
+
+    Args:
+        request: the request; fields of ``extra_body`` count, too.
+        endpoint: the server's endpoint.
+        refused: the parameters that the server rejects while it speculates.
+        title: the server's name in the error.
+
+    Raises:
+        UnsupportedParameterError: the request has such a parameter, and they are not dropped.
+    """
+    given: Mapping[str, object] = {**request.params, **request.options.body}
+    names = [name for name in refused if is_requested(name, given.get(name))]
+    if not names:
+        return request
+    refuse_unsupported(request, endpoint, names, why=f"{title} rejects it while it speculates")
+    assert drops(request, endpoint)
+    return replace(
+        request,
+        params={name: value for name, value in request.params.items() if name not in names},
+        options=replace(
+            request.options,
+            body={name: value for name, value in request.options.body.items() if name not in names},
+        ),
+    )
 
 
 def server_endpoint(name: str, server: ModelServer, env: Mapping[str, str]) -> Endpoint:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -14,6 +15,7 @@ from specclient.providers.dialects import endpoint_of_model
 from specclient.providers.endpoint import Endpoint
 from specclient.providers.started_server import server_endpoint
 from specclient.routing.bare_names import BareNames
+from specclient.routing.pools.fleet_routing import FleetRouting
 from specclient.types.backend import ENTRY_POINT_GROUP, Backend, SupportsServers
 from specclient.types.model_aliases import LONGEST_NAME, ModelAliases
 from specclient.types.request import Request
@@ -36,6 +38,7 @@ class DestinationRegistry:
             base URL of its own, whose server interprets the slash (OpenRouter's ``openai/gpt-4.1``, a folder
             name for vLLM).
         backends: holds the engines; several registries may share it.
+        fleets: counts the calls of fleets; None without fleets.
 
     Attributes:
         aliases: the aliases of the configuration; None without any.
@@ -52,8 +55,10 @@ class DestinationRegistry:
         *,
         owns_names: bool = False,
         backends: dict[str, Backend] | None = None,
+        fleets: FleetRouting | None = None,
     ) -> None:
         self._settings = settings
+        self._fleets = fleets
         self._endpoints = endpoints
         self._backends = {} if backends is None else backends
         self._points: dict[str, EntryPoint] | None = None
@@ -211,6 +216,8 @@ class DestinationRegistry:
         found = self.get(name)
         if isinstance(found, Endpoint):
             own = endpoint_of_model(found, model)
+            if self._fleets is not None and (use := self._fleets.use(name, model)) is not None:
+                own = replace(own, server=use)
         elif isinstance(found, SupportsServers) and (server := found.server(model)) is not None:
             own = server_endpoint(name, server, os.environ)
         else:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from specclient.config import Settings
 from specclient.errors import ConfigurationError, NotFoundError
+from specclient.http_transport.http import Transport
 from specclient.prices.prices import Prices
 from specclient.prices.service_tiers import requested_tier
 from specclient.providers.endpoint import Endpoint
@@ -24,6 +25,7 @@ from specclient.routing.destinations import DestinationRegistry
 from specclient.routing.learn.estimator import Estimator
 from specclient.routing.learn.prompt_scale import PromptTokenScale
 from specclient.routing.learn.route_estimate import AnswerLength, representative_length
+from specclient.routing.pools.fleet_routing import FleetRouting
 from specclient.types.criterion import CRITERIA, PromptTask
 from specclient.types.permit import RoutePermit
 from specclient.types.policy import Policy
@@ -51,6 +53,7 @@ class Router:
         candidates: the routes that ``auto`` chooses among, in order of preference.
         policy: the policy of routed calls without one.
         sizes: the tokens of a prompt on each route; several routers may share it.
+        fleets: chooses the pools of fleets; None without fleets.
         dice: the random numbers by which routes are explored.
         now: returns monotonic seconds.
     """
@@ -65,6 +68,7 @@ class Router:
         candidates: Sequence[str],
         policy: Policy,
         sizes: PromptTokenScale | None = None,
+        fleets: FleetRouting | None = None,
         dice: random.Random | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -74,6 +78,7 @@ class Router:
         self._prices = prices
         self._candidates = tuple(candidates)
         self._policy = policy
+        self._fleets = fleets
         self._catalogue = OptionCatalogue(
             settings, destinations, prices, sizes or PromptTokenScale(), now=now
         )
@@ -174,6 +179,22 @@ class Router:
         route = model if owned else f"{provider}/{model}"
         alias = None if request.model in (route, model) else request.model
         return named_decision(route, provider, model, alias=alias)
+
+    def placed(self, decision: Decision, request: Request, transport: Transport) -> Decision:
+        """Return a decision for a fleet's fastest pool, ``NAME/auto``, with that pool; others as they are.
+
+        An event loop must be running.
+
+        Args:
+            transport: reads the load of the pools.
+        """
+        fleets = self._fleets
+        if fleets is None or not fleets.is_auto(decision):
+            return decision
+        endpoint = self.destinations.endpoints[decision.provider]
+        fleets.poll(endpoint, transport)
+        call = self._route_request(request, self._policy)
+        return fleets.place(decision, request, call.task, call.prompt_tokens, call.length.median)
 
     def with_strategy(self, request: Request) -> Request:
         """Return a request with its policy's strategy, unless it has one of its own."""

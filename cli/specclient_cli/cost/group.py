@@ -42,7 +42,7 @@ COMMANDS: CommandTable = {
     ),
     "savings": (
         "specclient_cli.cost.savings:command",
-        "Show what caches and speculation saved.",
+        "Show what the response cache, prompt caches and speculation each saved.",
     ),
     "advise": (
         "specclient_cli.cost.advise:command",

@@ -1,0 +1,1 @@
+"""``specclient fleet``: replicas of inference servers on a Ray cluster."""

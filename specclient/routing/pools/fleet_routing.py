@@ -1,0 +1,195 @@
+"""Calls of ``NAME/auto``: the fleet's pool that serves each of them, and what is learned from finished
+calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from specclient.config import FLEET_AUTO, FleetSettings
+from specclient.http_transport.http import Transport
+from specclient.providers.endpoint import Endpoint
+from specclient.providers.started_server import accepted_by_server
+from specclient.providers.unsupported import is_requested
+from specclient.routing.learn.call_sample import CallSample
+from specclient.routing.pools.fleet_loads import FleetLoads
+from specclient.routing.pools.pool_chooser import PoolChoice, PoolChooser
+from specclient.routing.pools.pool_speed import PoolSample
+from specclient.types.call import Call
+from specclient.types.criterion import PromptTask
+from specclient.types.request import Request
+from specclient.types.route import Candidate, Decision
+from specclient.types.wire import Authorize, WireRequest
+
+__all__ = ["FleetRouting", "PoolUse"]
+
+#: Parameters that vLLM refuses while it speculates.
+_NOT_WHILE_DRAFTING = ("min_p", "logit_bias")
+
+
+class FleetRouting:
+    """The fleets of a configuration.
+
+    Args:
+        fleets: the ``[fleets.NAME]`` tables, by name.
+    """
+
+    def __init__(self, fleets: Mapping[str, FleetSettings]) -> None:
+        self._choosers: dict[str, PoolChooser] = {}
+        self._uses: dict[tuple[str, str], PoolUse] = {}
+        self._nodes = {name: table.metrics for name, table in fleets.items()}
+        self._loads: dict[str, FleetLoads] = {}
+        for name, table in fleets.items():
+            pools: dict[str, tuple[int, bool]] = {}
+            for pool, own in table.named_pools.items():
+                length = table.draft_length if own.draft_length is None else own.draft_length
+                replicas = own.replicas or table.replicas
+                drafting = length > 0 and _has_draft(table)
+                pools[pool] = (replicas if isinstance(replicas, int) else replicas[0]), drafting
+            self._choosers[name] = chooser = PoolChooser(pools)
+            for pool, (_, drafting) in pools.items():
+                self._uses[name, pool] = PoolUse(f"{name}/{pool}", pool, chooser, drafts=drafting)
+
+    def chooser(self, fleet: str) -> PoolChooser:
+        """Return the chooser of a fleet."""
+        return self._choosers[fleet]
+
+    def use(self, fleet: str, pool: str) -> PoolUse | None:
+        """Return what counts the calls of a pool; None if the fleet or the pool is unknown."""
+        return self._uses.get((fleet, pool))
+
+    def is_auto(self, decision: Decision) -> bool:
+        """Return whether a decision names a fleet's fastest pool."""
+        return decision.model == FLEET_AUTO and decision.provider in self._choosers
+
+    def place(
+        self, decision: Decision, request: Request, task: PromptTask | None, prompt_tokens: int, tokens: float
+    ) -> Decision:
+        """Return a decision for ``NAME/auto`` with the pool that serves the call.
+
+        Args:
+            decision: names the fleet.
+            request: the call; with parameters that pools with speculation refuse, it goes to one without.
+            task, prompt_tokens, tokens: the kind of prompt, and the expected tokens of prompt and answer.
+        """
+        fleet = decision.provider
+        given = {**request.params, **request.options.body}
+        plain = any(is_requested(name, given.get(name)) for name in _NOT_WHILE_DRAFTING)
+        choice = self._choosers[fleet].choose(task, prompt_tokens, tokens, plain=plain)
+        route = f"{fleet}/{choice.name}"
+        return replace(
+            decision,
+            chosen=route,
+            model=choice.name,
+            candidates=tuple(_candidate(fleet, choice)),
+            chosen_index=next(i for i, view in enumerate(choice.views) if view.name == choice.name),
+            reason=choice.reason,
+            task=task,
+            prompt_tokens=prompt_tokens,
+        )
+
+    def poll(self, endpoint: Endpoint, transport: Transport) -> None:
+        """Start reading the load of a fleet's pools where it is old. An event loop must be running."""
+        loads = self._loads.get(endpoint.name)
+        if loads is None:
+            chooser = self._choosers[endpoint.name]
+            loads = FleetLoads(endpoint, self._nodes[endpoint.name], chooser)
+            self._loads[endpoint.name] = loads
+        loads.call_placed(transport)
+
+    async def aclose(self) -> None:
+        """Cancel the readings of the running event loop."""
+        for loads in self._loads.values():
+            await loads.aclose()
+
+    def observe(self, call: Call) -> None:
+        """Learn from a finished call; those of other destinations teach nothing."""
+        use = self._uses.get((call.route.provider, call.route.model))
+        if use is None:
+            return
+        sample = CallSample.of(call)
+        if sample is None:
+            return
+        tokens, latency = sample.completion_tokens, sample.latency_s
+        if sample.failed:
+            use.learn(None)
+        elif tokens and latency:
+            prompt = max((sample.prompt_tokens or 0) - (sample.cached_tokens or 0), 0)
+            use.learn(PoolSample(use.mean_load(latency), sample.task, prompt, tokens, sample.ttft_s, latency))
+
+
+def _has_draft(table: FleetSettings) -> bool:
+    """Return whether replicas with a draft length speculate."""
+    return bool(table.draft or table.heads) or table.method not in ("auto", "none")
+
+
+def _candidate(fleet: str, choice: PoolChoice) -> list[Candidate]:
+    return [
+        Candidate(
+            route=f"{fleet}/{view.name}",
+            verdict="chosen" if view.name == choice.name else "left",
+            reason=choice.reason
+            if view.name == choice.name
+            else f"{view.in_progress:g} in progress"
+            + ("" if view.seconds is None else f", {view.seconds:.3g} s expected"),
+        )
+        for view in choice.views
+    ]
+
+
+class PoolUse:
+    """Counts the calls in progress of one pool; see :class:`specclient.providers.endpoint.EndpointServer`.
+
+    Nothing is started: its servers run, and have their address already.
+
+    Args:
+        title: the pool's name in messages.
+        pool: its name.
+        chooser: the chooser of its fleet.
+        drafts: whether its servers speculate, so that they refuse some parameters.
+    """
+
+    def __init__(self, title: str, pool: str, chooser: PoolChooser, *, drafts: bool) -> None:
+        self._title = title
+        self._pool = pool
+        self._chooser = chooser
+        self._refused = _NOT_WHILE_DRAFTING if drafts else ()
+
+    @property
+    def title(self) -> str:
+        """The pool's name in messages."""
+        return self._title
+
+    def accepted(self, request: Request, idle: Endpoint) -> Request:
+        """Return a request without parameters that the servers refuse, if those are dropped.
+
+        Raises:
+            UnsupportedParameterError: the request has such a parameter, and they are not dropped.
+        """
+        return accepted_by_server(request, idle, self._refused, self._title)
+
+    async def endpoint(self, idle: Endpoint) -> Endpoint:
+        """Count a call; return the endpoint. Then :meth:`release` must be called."""
+        self._chooser.began(self._pool)
+        return idle
+
+    def release(self) -> None:
+        """Note that a call has ended."""
+        self._chooser.ended(self._pool)
+
+    def authorize(self, _: Endpoint) -> Authorize:
+        """Return a function that leaves a request as it is."""
+        return _unchanged
+
+    def mean_load(self, seconds: float) -> float:
+        """Return the mean requests in progress per replica over the last seconds."""
+        return self._chooser.mean_load(self._pool, seconds)
+
+    def learn(self, sample: PoolSample | None) -> None:
+        """Learn from a finished call; None for a failure of the pool."""
+        self._chooser.learn(self._pool, sample)
+
+
+async def _unchanged(request: WireRequest) -> WireRequest:
+    return request
