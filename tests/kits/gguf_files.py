@@ -73,6 +73,7 @@ def write_gguf(
     tensors: dict[str, np.ndarray] | None = None,
     left_out: tuple[str, ...] = (),
     tokens: Any = None,
+    split: int = 0,
 ) -> Path:
     """Write a checkpoint of the Llama family as a GGUF file.
 
@@ -85,13 +86,14 @@ def write_gguf(
         tensors: tensors in place of the checkpoint's, in float32.
         left_out: names of tensors that are not written.
         tokens: function that adds the tokenizer to a writer; by default the checkpoint's ``tokenizer.json``.
+        split: most tensors of a file, if the model is to be in several; the first one is returned.
     """
     import gguf
 
     config = json.loads((checkpoint / "config.json").read_text())
     weights = load_file(checkpoint / "model.safetensors")
     architecture = {"mistral": "llama"}.get(config["model_type"], config["model_type"])
-    writer, rng = gguf.GGUFWriter(path, architecture), np.random.default_rng(0)
+    writer, rng = gguf.GGUFWriter(path, architecture, split_max_tensors=split), np.random.default_rng(0)
     for name, value in (metadata(config) | (values or {})).items():
         if value is not None:
             add_value(
@@ -128,7 +130,7 @@ def write_gguf(
     writer.write_tensors_to_file()
     writer.close()
     save_file(weights, checkpoint / "model.safetensors", {"format": "pt"})
-    return path
+    return min(path.parent.glob(f"{path.stem}-00001-of-*.gguf")) if split else path
 
 
 def metadata(config: dict[str, Any]) -> dict[str, Any]:

@@ -222,7 +222,7 @@ TEMPLATE = """\
 #slots = 4
 
 # A local model, used as "local/big": checkpoint folders or hub ids; heads are Medusa or EAGLE heads. method
-# is "auto", "plain", "draft", "ngram", "layer_skip", "union", "medusa" or "eagle".
+# is "auto", "plain", "draft", "ngram", "suffix", "layer_skip", "union", "medusa" or "eagle".
 #[local.models.big]
 #kind = "chat"
 #path = "path-or-hub-id"
@@ -230,6 +230,8 @@ TEMPLATE = """\
 #heads = "path-or-hub-id"
 #method = "auto"
 #dtype = "float32"
+# LoRA adapters, used as "local/big:poems".
+#adapters = { poems = "path-or-hub-id" }
 
 # A model that a server on this machine serves, used as "local/served". engine is "vllm", "sglang",
 # "llama.cpp"

@@ -140,7 +140,7 @@ def _plans(
     if not found:
         raise ConfigurationError(
             f"{target}: this model runs in transformers, where only the loaded model knows the size of its "
-            "caches; plan a model of the Llama family."
+            "caches; plan a model of a family that the engine's own decoder runs."
         )
     return found
 

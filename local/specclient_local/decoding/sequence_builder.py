@@ -49,6 +49,7 @@ class SequenceBuilder:
         method: the method of requests that name none.
         methods: the methods that a request may name.
         limits: limits on requests.
+        adapters: names of the loaded adapters.
         grammars: compiles requests' grammars.
     """
 
@@ -58,6 +59,7 @@ class SequenceBuilder:
     method: Method
     methods: tuple[Method, ...]
     limits: RequestLimits = field(default_factory=RequestLimits)
+    adapters: tuple[str, ...] = ()
     grammars: GrammarCompiler = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -100,10 +102,22 @@ class SequenceBuilder:
             logits_processor=self._logits_processor(tokens, params, ends),
             prediction=self._prediction(params.prediction) if method == "prediction" else None,
             window=self.context if slides else None,
+            adapter=self._adapter(params.adapter),
         )
         if sequence.full:
             sequence.slide()
         return sequence
+
+    def _adapter(self, name: str | None) -> int | None:
+        """Return the number of an adapter."""
+        if name is None:
+            return None
+        if name not in self.adapters:
+            allowed = f"one of {', '.join(self.adapters)}, or None" if self.adapters else "None"
+            raise bad_parameter(
+                "adapter", name, f"{allowed}: load the engine with the adapter (adapters=) to use it"
+            )
+        return self.adapters.index(name)
 
     def tokens(self, prompt: Prompt, params: SamplingParams) -> tuple[list[int], int]:
         """Return a prompt's tokens and the maximum number of new ones.

@@ -81,7 +81,7 @@ class Speculator:
 
     def place(self, sequence: Sequence, free: Seq[int]) -> int:
         """Return the free slot that suits a sequence best: one that holds a prefix of its prompt, if any."""
-        return self._prefixes.place(sequence.tokens, sequence.prompt_tokens - 1, free)
+        return self._prefixes.place(sequence.tokens, sequence.prompt_tokens - 1, free, sequence.adapter)
 
     def chunk(self, sequence: Sequence) -> int:
         """Return the number of prompt rows that the next :meth:`prefill` of a sequence computes."""
@@ -235,13 +235,13 @@ class Speculator:
         slot, tokens, top = sequence.cache_slot, sequence.tokens, sequence.params.prompt_logprobs
         prompt = sequence.prompt_tokens - 1
         if top is None:
-            done = self._prefixes.begin(slot, tokens, prompt)
+            done = self._prefixes.begin(slot, tokens, prompt, sequence.adapter)
             end = min(done + MAX_PASS_ROWS, prompt)
             self.target.prefill(slot, tokens[done:end])
             if not sequence.generated:
                 sequence.cached_tokens = self._prefixes.shared(slot)
             return end == prompt
-        done = self._prefixes.begin_alone(slot, tokens, prompt)
+        done = self._prefixes.begin_alone(slot, tokens, prompt, sequence.adapter)
         end = min(done + MAX_PASS_ROWS, prompt)
         if sequence.limit > 0 and prompt < done + MAX_PASS_ROWS:
             return True

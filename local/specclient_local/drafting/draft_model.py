@@ -106,7 +106,7 @@ class DraftModel(Drafter):
         slot, whole = sequence.cache_slot, len(sequence.tokens) - 1
         if whole >= self.runner.context:
             return True
-        done = self._prefixes.begin(slot, sequence.tokens, whole)
+        done = self._prefixes.begin(slot, sequence.tokens, whole, sequence.adapter)
         end = min(done + MAX_PASS_ROWS, whole)
         self.runner.prefill(slot, self._known(sequence.tokens[done:end]))
         return end == whole

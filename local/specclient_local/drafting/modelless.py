@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping
 from specclient_local.drafting.drafter import Drafter
 from specclient_local.drafting.ngram import NgramDrafter
 from specclient_local.drafting.prediction import PredictionDrafter
+from specclient_local.drafting.suffix import SuffixDrafter
 from specclient_local.request.params import ENGINE_METHODS, EngineMethod, Method
 
 MODELLESS_DRAFTERS: Mapping[Method, Callable[[], Drafter]] = {
     "prediction": PredictionDrafter,
     "ngram": NgramDrafter,
+    "suffix": SuffixDrafter,
 }
 """The class of each drafter.
 

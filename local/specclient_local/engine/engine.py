@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import queue
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Literal, Unpack
+from typing import Any, Literal, Unpack
 
 from specclient.errors import ConfigurationError
 from specclient.types.request_limits import RequestLimits
@@ -88,6 +88,7 @@ class Engine:
         prefix_cache: bool = True,
         graphs: Literal["auto", "on", "off"] = "auto",
         draft_vocabulary: Literal["auto", "same", "shared", "retokenised"] = "auto",
+        adapters: Mapping[str, Any] | Seq[Any] | None = None,
         tensor_parallel: int = 1,
         max_waiting: int | None = None,
         request_limits: RequestLimits | None = None,
@@ -132,6 +133,7 @@ class Engine:
             "threads": threads,
             "prefix_cache": prefix_cache,
             "graphs": graphs,
+            "adapters": adapters,
             "tensor_parallel": tensor_parallel,
         }
         loaded = load_engine(model, EngineOptions.read(options), request_limits)

@@ -38,6 +38,7 @@ class ConfiguredModel:
             neither.
         verification: ``verification`` of requests that do not set it.
         stated_dtype: the data type as the table states it; None if it states none.
+        adapter: the adapter of requests that name none.
     """
 
     path: str
@@ -45,6 +46,7 @@ class ConfiguredModel:
     draft_defaults: DraftDefaults = (None, None)
     verification: Verification | None = None
     stated_dtype: str | None = None
+    adapter: str | None = None
 
     @property
     def key(self) -> EngineKey:
@@ -58,6 +60,8 @@ class ConfiguredModel:
 
     def with_defaults(self, params: SamplingParams) -> SamplingParams:
         """Return a request's parameters with this model's drafting filled in where they set none."""
+        if params.adapter is None and self.adapter is not None:
+            params = replace(params, adapter=self.adapter)
         if params.method is None and params.prediction is not None:
             return replace(params, method="prediction")
         unset = params.draft_length is None and params.draft_tree is None
@@ -122,7 +126,8 @@ def read_configured_models(settings: Mapping[str, Any]) -> dict[str, ConfiguredM
 
     Args:
         settings: ``models`` (by name: ``path``, the fields of :class:`EngineOptions`, ``draft_length``,
-            ``draft_tree`` and ``verification``), and the defaults ``slots`` and ``threads``; all optional.
+            ``draft_tree`` and ``verification``), and the defaults ``slots`` and ``threads``; all optional. A
+            model with adapters is also ``NAME:ADAPTER`` for each of them.
 
     Raises:
         ConfigurationError: naming the model, the value and what is allowed.
@@ -136,7 +141,12 @@ def read_configured_models(settings: Mapping[str, Any]) -> dict[str, ConfiguredM
     }
     models = settings.get("models") or {}
     chat = {name: table for name, table in models.items() if not is_embedding_table(table)}
-    return bundled | {name: _configured_model(name, table, common) for name, table in chat.items()}
+    configured = bundled | {name: _configured_model(name, table, common) for name, table in chat.items()}
+    return configured | {
+        f"{name}:{adapter}": replace(model, adapter=adapter)
+        for name, model in configured.items()
+        for adapter, _, _ in model.options.adapters
+    }
 
 
 def resolve_pair_name(model: str | Path, draft: Any) -> tuple[str | Path, Any]:
@@ -171,6 +181,12 @@ def _configured_model(name: str, table: object, common: Mapping[str, Any]) -> Co
     unknown = [key for key in given if key not in known]
     if unknown:
         raise ConfigurationError(f"{where} has {unknown[0]!r}; allowed are path, {', '.join(known)}.")
+    served = [key for key in ("engine", "command") if table.get(key) is not None]
+    if served and table.get("adapters"):
+        raise ConfigurationError(
+            f"{where} has adapters and {served[0]}; adapters are for the engine in this process. Name the "
+            "server's own by its arguments."
+        )
     path = table["path"]
     if not isinstance(path, str) or not path:
         raise ConfigurationError(f"{where}: path is {path!r}; it must be a folder or hub id.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from specclient_local.loading.known_costs import keep_costs, known_costs, load_k
 from specclient_local.loading.memory_plan import memory_plans
 from specclient_local.loading.model_loader import (
     ModelPlacement,
+    check_adapters,
     load_model,
     read_any_config,
     uses_own_decoder,
@@ -71,12 +72,17 @@ def load_engine(
     folder = resolve_checkpoint(model)
     placed = ModelPlacement(
         *(options.dtype, options.device, options.quantize, options.runner, options.graphs),
-        options.tensor_parallel,
+        tensor_parallel=options.tensor_parallel,
+        adapters=_adapter_folders(target for _, target, _ in options.adapters),
     )
+    check_adapters(folder, placed)
     config = read_any_config(folder, placed.runner)
     context = _context(options.context, config.context, folder)
     paths = [resolve_checkpoint(path) for path in (options.draft if options.method != "plain" else ())]
     heads = [resolve_checkpoint(path) for path in (options.heads if options.method != "plain" else ())]
+    draft_adapters = _adapter_folders(draft for _, _, draft in options.adapters)
+    for path in paths:
+        check_adapters(path, _draft_placement(path, options, draft_adapters))
     for device, plan in memory_plans(folder, paths, options, context, free_memory, heads=heads).items():
         plan.check(device)
     tokenizer = Tokenizer(folder)
@@ -85,7 +91,7 @@ def load_engine(
         taps = _taps(heads, folder, placed)
         target = load_model(folder, placed, slots=options.slots, context=context, taps=taps)
         _check_vocabulary(tokenizer, target, folder)
-        drafts = [_load_draft(path, target, options) for path in paths]
+        drafts = [_load_draft(path, target, options, draft_adapters) for path in paths]
         foreign = {
             i: _foreign_draft(path, tokenizer, target, drafts[i], options) for i, path in enumerate(paths)
         }
@@ -104,7 +110,8 @@ def load_engine(
         keep_costs(key, drafters.costs)
         speculator = _speculator(target, drafters, options)
     methods, limits = speculator.methods, limits or RequestLimits()
-    requests = SequenceBuilder(tokenizer, target.config, context, drafters.default, methods, limits)
+    names = tuple(name for name, _, _ in options.adapters)
+    requests = SequenceBuilder(tokenizer, target.config, context, drafters.default, methods, limits, names)
     return LoadedEngine(speculator, requests, drafters.costs, threads)
 
 
@@ -170,17 +177,31 @@ def _foreign_draft(
     return foreign
 
 
-def _load_draft(folder: Path, target: ModelRunner, options: EngineOptions) -> ModelRunner:
-    device = options.draft_device or options.device
+def _adapter_folders(paths: Iterable[str | None]) -> tuple[Path | None, ...]:
+    """Return the folders of adapters."""
+    return tuple(None if path is None else resolve_checkpoint(path) for path in paths)
+
+
+def _draft_placement(
+    folder: Path, options: EngineOptions, adapters: tuple[Path | None, ...]
+) -> ModelPlacement:
     placed = ModelPlacement(
         options.draft_dtype or options.dtype,
-        device,
+        options.draft_device or options.device,
         options.draft_quantize,
         options.runner,
         options.graphs,
+        adapters=adapters,
     )
     if options.runner == "own" and not uses_own_decoder(folder, "auto"):
         placed = replace(placed, runner="auto")  # the option "runner" requires the decoder of the target only
+    return placed
+
+
+def _load_draft(
+    folder: Path, target: ModelRunner, options: EngineOptions, adapters: tuple[Path | None, ...]
+) -> ModelRunner:
+    placed = _draft_placement(folder, options, adapters)
     context = min(target.context, read_any_config(folder, placed.runner).context)
     return load_model(folder, placed, slots=options.slots, context=context, exact=False)
 

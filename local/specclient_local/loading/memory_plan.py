@@ -238,15 +238,23 @@ class DeviceMemoryPlan:
 
 
 def compute_and_weight_dtypes(
-    dtype: str, quantize: str | None, device: torch.device, graphs: str = "auto"
+    config: DecoderConfig,
+    dtype: str,
+    quantize: str | None,
+    device: torch.device,
+    graphs: str = "auto",
+    *,
+    adapted: bool = False,
 ) -> tuple[str, str | None]:
     """Return the data type of a model's computation and caches, and that of its matrices if different.
 
     Args:
+        config: the model's configuration.
         dtype, quantize, graphs: see :class:`specclient_local.loading.options.EngineOptions`.
         device: where the model runs.
+        adapted: whether adapters change the model.
     """
-    widened = computes_in_float32(dtype, str(device), graphs)
+    widened = computes_in_float32(config, dtype, str(device), graphs, adapted=adapted)
     return ("float32", quantize or dtype) if widened else (dtype, quantize)
 
 
@@ -297,11 +305,15 @@ def memory_plans(
             unknown.add(device)
             continue
         models = by_device.setdefault(device, [])
-        compute_dtype, weight_dtype = compute_and_weight_dtypes(dtype, quantize, device, options.graphs)
+        paths = [target if name == "target" else draft for _, target, draft in options.adapters]
+        adapted = any(path is not None for path in paths)
+        compute_dtype, weight_dtype = compute_and_weight_dtypes(
+            config, dtype, quantize, device, options.graphs, adapted=adapted
+        )
         on_cpu = device.type == "cpu"
-        records = options.graphs == "on" or (options.graphs == "auto" and device.type == "cuda")
         parts = options.tensor_parallel if name == "target" else 1
-        static = name == "target" and records and parts == 1
+        records = options.graphs == "on" or (options.graphs == "auto" and device.type == "cuda")
+        static = name == "target" and records and parts == 1 and config.llama_layout and not adapted
         for rank, own in enumerate(parallel_devices(device_name, parts)):
             part = config if parts == 1 else WeightShard(rank, parts).config(config)
             by_device.setdefault(torch.device(own), []).append(

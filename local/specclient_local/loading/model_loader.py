@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,14 +11,17 @@ import torch
 
 from specclient.errors import ConfigurationError
 from specclient.runtime.forks import import_lock
+from specclient_local.model.adapters import load_adapter
 from specclient_local.model.checkpoint_files import is_gguf, read_json
-from specclient_local.model.config import SUPPORTED, read_config
+from specclient_local.model.config import DecoderConfig, read_config
 from specclient_local.model.cuda_graphs.static_hidden_runner import StaticHiddenRunner
 from specclient_local.model.cuda_graphs.static_runner import StaticRunner
 from specclient_local.model.decoder import TransformerDecoder
 from specclient_local.model.decoder_runner import DecoderRunner, max_shared_rows
 from specclient_local.model.devices import parallel_devices, resolve_device
+from specclient_local.model.families import families
 from specclient_local.model.hidden_state_runner import HiddenStateRunner
+from specclient_local.model.layer_weights import LayerChanges
 from specclient_local.model.model_runner import ModelConfig, ModelRunner
 from specclient_local.model.native.build import library
 from specclient_local.model.tensor_parallel.parallel_runner import ParallelRunner, ShardSettings
@@ -32,6 +36,7 @@ class ModelPlacement:
     Attributes:
         dtype, device, quantize, runner, graphs, tensor_parallel: see
             :class:`specclient_local.loading.options.EngineOptions`.
+        adapters: folders of LoRA adapters by number; None where this model has none.
     """
 
     dtype: str = "float32"
@@ -40,6 +45,12 @@ class ModelPlacement:
     runner: str = "auto"
     graphs: str = "auto"
     tensor_parallel: int = 1
+    adapters: tuple[Path | None, ...] = ()
+
+    @property
+    def adapted(self) -> bool:
+        """Whether an adapter changes the model."""
+        return any(self.adapters)
 
 
 def uses_own_decoder(folder: Path, runner: str) -> bool:
@@ -58,7 +69,7 @@ def uses_own_decoder(folder: Path, runner: str) -> bool:
             )
         return True
     return runner == "own" or (
-        runner == "auto" and read_json(folder / "config.json").get("model_type") in SUPPORTED
+        runner == "auto" and read_json(folder / "config.json").get("model_type") in families()
     )
 
 
@@ -79,13 +90,51 @@ def read_any_config(folder: Path, runner: str = "auto") -> ModelConfig:
     return read_hf_config(folder)
 
 
-def computes_in_float32(dtype: str, device: str, graphs: str) -> bool:
+def computes_in_float32(
+    config: DecoderConfig, dtype: str, device: str, graphs: str, *, adapted: bool = False
+) -> bool:
     """Return whether the built-in decoder stores matrices in ``dtype`` but computes in float32.
 
     Compiled passes do so for bfloat16 on a CPU: they read half of the bytes from memory, and their results
     are those of a float32 model with the same (rounded) weights.
     """
-    return dtype == "bfloat16" and device == "cpu" and graphs != "on" and library() is not None
+    compiled = config.llama_layout and not adapted and device == "cpu" and graphs != "on"
+    return compiled and dtype == "bfloat16" and library() is not None
+
+
+def has_static_shapes(config: DecoderConfig, placed: ModelPlacement) -> bool:
+    """Return whether passes with static shapes can run a model."""
+    return config.llama_layout and not placed.adapted
+
+
+def check_adapters(folder: Path, placed: ModelPlacement) -> None:
+    """Check that adapters fit a model, by the headers of their files.
+
+    Raises:
+        CheckpointError: an adapter is of another kind or for another model.
+        ConfigurationError: transformers runs the model.
+    """
+    if not placed.adapted:
+        return
+    if not uses_own_decoder(folder, placed.runner):
+        raise ConfigurationError(
+            f"adapters are given, but transformers runs {folder}; only models that the built-in decoder runs "
+            "can have adapters. Merge the adapter into the model."
+        )
+    config = read_config(folder)
+    for path in filter(None, placed.adapters):
+        load_adapter(path, config, device="meta")
+
+
+def _adapters(config: DecoderConfig, placed: ModelPlacement, device: str) -> Sequence[Sequence[LayerChanges]]:
+    """Return the changes of every layer by each adapter."""
+    if not placed.adapted:
+        return ()
+    unchanged: Sequence[LayerChanges] = [{}] * config.layers
+    return [
+        unchanged if path is None else load_adapter(path, config, placed.dtype, device)
+        for path in placed.adapters
+    ]
 
 
 def load_parallel_model(
@@ -150,12 +199,27 @@ def load_model(
         return load_parallel_model(folder, placed, slots=slots, context=context, exact=exact)
     if uses_own_decoder(folder, placed.runner):
         config = read_config(folder)
+        if placed.graphs == "on" and not has_static_shapes(config, placed):
+            named = f"{config.model_type} model{' with adapters' if placed.adapted else ''}"
+            raise ConfigurationError(
+                f"graphs is 'on', but {folder} is a {named}, whose passes have no static shapes; load with "
+                "graphs='auto'."
+            )
         with torch.inference_mode():
             weights = load_weights(folder, config, placed.dtype, device, placed.quantize)
-            if computes_in_float32(placed.dtype, device, placed.graphs):
+            if computes_in_float32(config, placed.dtype, device, placed.graphs, adapted=placed.adapted):
                 weights = weights.widened()
-            decoder = TransformerDecoder(config, weights, context, exact=exact, most=max_shared_rows(slots))
-            static = placed.graphs == "on" or (placed.graphs == "auto" and decoder.embedding.is_cuda)
+            decoder = TransformerDecoder(
+                config,
+                weights,
+                context,
+                exact=exact,
+                most=max_shared_rows(slots),
+                adapters=_adapters(config, placed, device),
+            )
+            static = has_static_shapes(config, placed) and (
+                placed.graphs == "on" or (placed.graphs == "auto" and decoder.embedding.is_cuda)
+            )
             if taps:
                 kind = StaticHiddenRunner if static else HiddenStateRunner
                 return kind(decoder, weights, slots, context, taps)

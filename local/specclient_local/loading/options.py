@@ -23,6 +23,11 @@ GRAPHS = ("auto", "on", "off")
 VOCABULARIES = ("auto", "same", "shared", "retokenised")
 
 _DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
+_ADAPTER_NAME = re.compile(r"[\w.-]{1,64}")
+
+AdapterPaths = tuple[str, str | None, str | None]
+"""An adapter's name, its folder for the target, and its folder for the draft."""
+
 DEVICE_NAMES = ("auto", "cpu", "cuda", "cuda:N", "mps")
 
 
@@ -49,7 +54,7 @@ class EngineOptions:
             are exactly those of the quantised target.
         draft_dtype, draft_device, draft_quantize: the same for the draft. Type and device default to the
             target's.
-        runner: ``own`` (the decoder for the Llama family), ``hf`` (any decoder-only model of transformers,
+        runner: ``own`` (the engine's decoder), ``hf`` (any decoder-only model of transformers,
             slower), or ``auto`` (``own`` if it supports the model).
         slots: the number of requests that run at once; further requests wait.
         context: the maximum number of tokens of prompt and answer together; None is the model's, at most
@@ -64,6 +69,8 @@ class EngineOptions:
             common prefix of its prompt. The answer is the same either way.
         graphs: whether the own decoder's passes have static shapes, which CUDA devices record and replay as
             CUDA graphs: ``on``, ``off``, or ``auto`` (on CUDA devices only).
+        adapters: LoRA adapters that requests can name; :meth:`read` accepts an object from names to the
+            target's adapter folder, or to an object with ``path``, ``draft`` (the draft's adapter), or both.
         tensor_parallel: number of devices among which the target's matrices are divided, from ``device`` on,
             each with a process of its own; 1 is no division. The draft is on ``draft_device`` alone. Passes
             are not recorded.
@@ -89,6 +96,7 @@ class EngineOptions:
     graphs: str = "auto"
     heads: tuple[str, ...] = ()
     draft_vocabulary: str = "auto"
+    adapters: tuple[AdapterPaths, ...] = ()
     tensor_parallel: int = 1
 
     @classmethod
@@ -107,7 +115,8 @@ class EngineOptions:
         layers = settings.get("layer_skip")
         layers = tuple(layers) if isinstance(layers, list) else layers
         paths = {name: _paths(name, settings.get(name)) for name in ("draft", "heads")}
-        return cls(**{**settings, **paths, "layer_skip": layers})
+        adapters = _adapters(settings.get("adapters"))
+        return cls(**{**settings, **paths, "layer_skip": layers, "adapters": adapters})
 
     def __post_init__(self) -> None:
         _paths("draft", self.draft)
@@ -122,6 +131,11 @@ class EngineOptions:
             value = getattr(self, unused[0])
             raise ConfigurationError(
                 f"{unused[0]} is {value!r}, but there is no draft; name one or leave it out."
+            )
+        if any(draft is not None for _, _, draft in self.adapters) and not self.draft:
+            raise ConfigurationError(
+                f"adapters is {self.adapters!r}, but there is no draft; name one, or leave out the draft's "
+                "adapters."
             )
         self._check_division()
         missing = None
@@ -145,6 +159,8 @@ class EngineOptions:
         ]
         if self.heads:
             reasons.append("heads are set, but a divided target keeps no hidden states for them")
+        if any(target is not None for _, target, _ in self.adapters):
+            reasons.append("adapters are set, but a divided target cannot have them")
         if self.layer_skip is not None:
             reasons.append("layer_skip is set, but layers of a divided target cannot draft alone")
         if self.device == "mps":
@@ -170,6 +186,30 @@ def _paths(name: str, given: object) -> tuple[str, ...]:
         if not isinstance(path, str | os.PathLike) or not str(path):
             raise ConfigurationError(f"{name} is {given!r}; it must be a folder or hub id, or several.")
     return tuple(map(str, paths))
+
+
+def _adapters(given: object) -> tuple[AdapterPaths, ...]:
+    """Return adapters by name as tuples."""
+    if not given:
+        return ()
+    if isinstance(given, tuple):
+        return given
+    if not isinstance(given, Mapping):
+        raise ConfigurationError(f"adapters is {given!r}; it must be an object from names to folders.")
+    return tuple(_adapter(name, value) for name, value in given.items())
+
+
+def _adapter(name: object, value: object) -> AdapterPaths:
+    table = value if isinstance(value, Mapping) else {"path": value}
+    target, draft = table.get("path"), table.get("draft")
+    usable = not set(table) - {"path", "draft"} and (target is not None or draft is not None)
+    if not isinstance(name, str) or not _ADAPTER_NAME.fullmatch(name) or not usable:
+        raise ConfigurationError(
+            f"adapters has {name!r} = {value!r}; allowed is a name of up to 64 letters, digits, dots, dashes "
+            "and underscores, with a folder, or with an object of path, draft or both."
+        )
+    own, others = (_paths("adapters", path) for path in (target, draft))
+    return name, own[0] if own else None, others[0] if others else None
 
 
 def _one_of(values: Sequence[str]) -> ValueCheck:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from specclient_local.model.config import DecoderConfig
 from specclient_local.model.eager_passes import EagerPasses
+from specclient_local.model.layer_weights import LayerChanges
 from specclient_local.model.linear_kernels import MAX_ROWS_PER_REQUEST
 from specclient_local.model.native.passes import NativePasses, native_passes
 from specclient_local.model.pass_spans import HiddenStateTaps, PassSpan
@@ -65,6 +66,7 @@ class TransformerDecoder:
         context: number of positions; sizes the rotation table.
         exact: whether rows must not depend on other rows of the pass; see :class:`KernelChooser`.
         most: maximum rows of a pass that several requests share.
+        adapters: the changes of every layer by each adapter; with any, torch computes the passes.
         passes: makes the passes, from configuration, weights and rotation table; None for the fastest ones.
     """
 
@@ -76,6 +78,7 @@ class TransformerDecoder:
         *,
         exact: bool = True,
         most: int = MAX_ROWS_PER_REQUEST,
+        adapters: Sequence[Sequence[LayerChanges]] = (),
         passes: Callable[[DecoderConfig, DecoderWeights, Tensor], ForwardPasses] | None = None,
     ) -> None:
         self.config = config
@@ -86,8 +89,10 @@ class TransformerDecoder:
         if passes is not None:
             self.passes = passes(config, weights, self._turns)
         else:
-            self.passes = native_passes(config, weights, self._turns) or EagerPasses(
-                config, weights, self._turns, exact=exact, most=most
+            compiles = config.llama_layout and not adapters
+            compiled = native_passes(config, weights, self._turns) if compiles else None
+            self.passes = compiled or EagerPasses(
+                config, weights, self._turns, exact=exact, most=most, adapters=adapters
             )
 
     def only(self, layers: Sequence[int]) -> TransformerDecoder:

@@ -39,6 +39,7 @@ class DecoderRunner:
 
     Attributes:
         shared: maximum rows of a pass that several slots share.
+        adapters: number of the adapter of each slot; None for none.
         causal: ``[MAX_PASS_ROWS, columns]`` the causal mask from which :meth:`_span` takes views.
         window: width of the sliding window; None if there is none within the context.
         sliding_mask: as ``causal`` for layers with a sliding window, or None.
@@ -50,6 +51,7 @@ class DecoderRunner:
         self.shared = max_shared_rows(slots)
         self.cache = KVCache(decoder.config, slots, context + spare, decoder.dtype, decoder.embedding.device)
         self.device = decoder.embedding.device
+        self.adapters: list[int | None] = [None] * slots
         # Row i of a pass that starts at position s sees positions up to s + i. Each such mask is a view of
         # this one table, shifted by s: column x of row i is visible if x <= context + i.
         columns, rows = torch.arange(2 * (context + POSITION_BLOCK)), torch.arange(MAX_PASS_ROWS)
@@ -98,6 +100,10 @@ class DecoderRunner:
         there.
         """
         return min(self.cache.lengths[slot], self.cache.moved[slot])
+
+    def use_adapter(self, slot: int, adapter: int | None) -> None:
+        """Change the rows of a slot by an adapter from now on; None for none."""
+        self.adapters[slot] = adapter
 
     def prefill(self, slot: int, tokens: Sequence[int]) -> None:
         """Append tokens to a slot's cache without logits, in passes of at most ``MAX_PASS_ROWS`` rows."""
@@ -253,7 +259,8 @@ class DecoderRunner:
         # All rows see the positions before this pass, except nodes that an earlier pass put into the cache.
         seen_by_all = min(start, end - len(part.tree))
         views = self.cache.views(part.slot)
-        return PassSpan(slice(first, first + rows), views, start, mask, seen_by_all, sliding)
+        adapter = self.adapters[part.slot]
+        return PassSpan(slice(first, first + rows), views, start, mask, seen_by_all, sliding, adapter)
 
     def _below_window(
         self, mask: Tensor, own: Sequence[int], root: int, below: Sequence[int]

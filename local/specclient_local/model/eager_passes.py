@@ -10,31 +10,20 @@ bits.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from specclient_local.model.architecture import DecoderConfig
 from specclient_local.model.attention_backends import masked_attention
-from specclient_local.model.config import DecoderConfig
+from specclient_local.model.eager_attention import store_and_attend
+from specclient_local.model.eager_layer import Project, adapted, by_row, eager_layer, norm_kernel
+from specclient_local.model.layer_weights import DecoderWeights, LayerChanges
 from specclient_local.model.linear_kernels import MAX_ROWS_PER_REQUEST, KernelChooser, LinearKernel
 from specclient_local.model.pass_spans import HiddenStateTaps, PassSpan
-from specclient_local.model.weights import DecoderWeights, LayerWeights
-
-
-@dataclass(frozen=True, slots=True)
-class EagerLayer:
-    """One layer's kernels and norms."""
-
-    input_norm: LinearKernel
-    qkv: LinearKernel
-    qk_norm: Tensor | None
-    o: LinearKernel
-    post_norm: LinearKernel
-    gate_up: LinearKernel
-    down: LinearKernel
+from specclient_local.model.rope import turns as rotations
 
 
 class EagerPasses:
@@ -46,6 +35,7 @@ class EagerPasses:
         turns: ``[C, 1, D / 2]`` complex64, rotary embeddings of all positions.
         exact: whether rows must not depend on other rows of the pass; see :class:`KernelChooser`.
         most: maximum rows of a pass that several requests share.
+        adapters: the changes of every layer, of each adapter that requests can name by its number.
 
     Attributes:
         kernels: name of the chosen kernel by weight shape.
@@ -54,14 +44,30 @@ class EagerPasses:
     exact_rows = False
 
     def __init__(
-        self, config: DecoderConfig, weights: DecoderWeights, turns: Tensor, *, exact: bool, most: int
+        self,
+        config: DecoderConfig,
+        weights: DecoderWeights,
+        turns: Tensor,
+        *,
+        exact: bool,
+        most: int,
+        adapters: Sequence[Sequence[LayerChanges]] = (),
     ) -> None:
         self._config = config
         self._turns = turns
+        local = config.local_rope
+        self._local_turns = (
+            turns if local is None else rotations(local, config.head_dim, len(turns)).to(turns.device)
+        )
         self._exact = exact
         choose = KernelChooser(exact=exact, most=most)
         self._embedding = weights.embedding
-        self._layers = [_layer(w, choose, config.norm_eps) for w in weights.layers]
+        # As a tensor of the embedding's type, which rounds the factor as well.
+        self._scale = torch.tensor(config.embedding_scale, dtype=self._embedding.dtype)
+        self._layers = [
+            eager_layer(config, w, choose, sliding=sliding, changes=[each[i] for each in adapters])
+            for i, (w, sliding) in enumerate(zip(weights.layers, config.sliding, strict=True))
+        ]
         self._norm = norm_kernel(weights.norm, config.norm_eps)
         self._head = choose(weights.head)
         self.kernels = choose.chosen
@@ -82,14 +88,16 @@ class EagerPasses:
     ) -> Tensor:
         """Run one pass; see :meth:`specclient_local.model.decoder.TransformerDecoder.forward`."""
         device = self._embedding.device
-        turns = self._turns[torch.tensor(positions, device=device)]
+        at = torch.tensor(positions, device=device)
+        turns = self._turns[at]
+        local = turns if self._local_turns is self._turns else self._local_turns[at]
         with masked_attention(device):
-            return self._forward(torch.tensor(ids, device=device), turns, spans, wanted, taps)
+            return self._forward(torch.tensor(ids, device=device), (turns, local), spans, wanted, taps)
 
     def _forward(
         self,
         ids: Tensor,
-        turns: Tensor,
+        turns: tuple[Tensor, Tensor],
         spans: Sequence[PassSpan],
         wanted: Sequence[int] | None,
         taps: HiddenStateTaps | None,
@@ -119,93 +127,71 @@ class EagerPasses:
     def _run(
         self,
         ids: Tensor,
-        turns: Tensor,
+        turns: tuple[Tensor, Tensor],
         spans: Sequence[PassSpan],
         wanted: Sequence[int] | None,
-        project: Callable[[LinearKernel, Tensor], Tensor],
+        project: Project,
         *,
         taps: HiddenStateTaps | None,
     ) -> Tensor:
+        """Run a pass; ``turns`` are those of layers without and with a sliding window."""
         c = self._config
-        rows = len(ids)
+        project = adapted(project, [(s.adapter, s.rows) for s in spans if s.adapter is not None])
         x = self._embedding[ids]
+        if c.embedding_scale != 1.0:
+            x = x * self._scale.to(x.device)
         if taps is not None:
             _keep(taps, 0, x)
         for i, layer in enumerate(self._layers):
-            h = layer.input_norm(x)
-            qkv = project(layer.qkv, h).view(rows, c.heads + 2 * c.kv_heads, c.head_dim)
-            self._rotate(qkv[:, : c.heads + c.kv_heads], layer.qk_norm, turns)
-            seen = [
-                store_and_attend(c, qkv[span.rows], span.cache[i], span, span.seen(c.sliding[i]))
-                for span in spans
-            ]
-            x = x + project(layer.o, seen[0] if len(seen) == 1 else torch.cat(seen))
-            h = layer.post_norm(x)
-            gate, up = project(layer.gate_up, h).chunk(2, dim=-1)
-            x = x + project(layer.down, F.silu(gate) * up)
+            h = x if layer.input_norm is None else layer.input_norm(x)
+            seen = self._attention(h, i, turns[layer.sliding], spans, project)
+            x = x + (seen if layer.attention_output_norm is None else layer.attention_output_norm(seen))
+            h = x if layer.post_norm is None else layer.post_norm(x)
+            y = layer.feed_forward(h, project)
+            x = x + (y if layer.mlp_output_norm is None else layer.mlp_output_norm(y))
             if taps is not None:
                 _keep(taps, i + 1, x)
         if wanted is not None:
             x = x[torch.tensor(wanted, dtype=torch.int64, device=x.device)]
-        return project(self._head, self._norm(x)) if len(x) else x.new_empty(0, c.vocab_size)
+        logits = project(self._head, self._norm(x)) if len(x) else x.new_empty(0, c.vocab_size)
+        return logits if c.logit_cap is None else by_row(torch.tanh, logits / c.logit_cap) * c.logit_cap
+
+    def _attention(
+        self, h: Tensor, index: int, turns: Tensor, spans: Sequence[PassSpan], project: Project
+    ) -> Tensor:
+        """Run a layer's attention over the caches of all requests; return its output ``[N, hidden]``."""
+        c, layer = self._config, self._layers[index]
+        qkv = project(layer.qkv, h).view(len(h), c.heads + 2 * c.kv_heads, c.head_dim)
+        self._rotate(qkv[:, : c.heads + c.kv_heads], layer.qk_norm, turns)
+        seen = [
+            store_and_attend(
+                c, qkv[span.rows], span.cache[index], span, span.seen(layer.sliding), sinks=layer.sinks
+            )
+            for span in spans
+        ]
+        return project(layer.o, seen[0] if len(seen) == 1 else torch.cat(seen))
 
     def _rotate(self, qk: Tensor, norm: Tensor | None, turns: Tensor) -> None:
         """Normalise (if the model does) and rotate queries and keys ``[N, H + KV, D]`` in place."""
         turned = qk.float()
         if norm is not None:
-            turned = F.rms_norm(turned, (self._config.head_dim,), None, self._config.norm_eps) * norm
+            turned = self._normalised(turned) * norm
         pairs = torch.view_as_complex(turned.view(*turned.shape[:-1], -1, 2))
         if turned is qk:
             pairs.mul_(turns)
         else:
             qk.copy_(torch.view_as_real(pairs * turns).flatten(-2))
 
-
-def store_and_attend(config: DecoderConfig, qkv: Tensor, kv: Tensor, span: PassSpan, mask: Tensor) -> Tensor:
-    """Store a request's keys and values, and attend over its first L positions; return ``[N, H D]``.
-
-    Args:
-        config: the model's configuration.
-        qkv: ``[N, H + 2 KV, D]``.
-        kv: the request's cache of this layer, ``[2 KV, capacity, D]``.
-        span: the request's rows.
-        mask: ``[N, L]`` additive mask for this layer.
-    """
-    heads, groups = config.heads, config.kv_heads
-    rows, dim, length = qkv.shape[0], qkv.shape[2], mask.shape[1]
-    kv[:, span.start : span.start + rows].copy_(qkv[:, heads:].transpose(0, 1))
-    q, keys, values = qkv[:, :heads], kv[:groups, :length], kv[groups:, :length]
-    if rows <= MAX_ROWS_PER_REQUEST:
-        # The N rows are the batch, and the query heads that share a key head are its rows.
-        out = F.scaled_dot_product_attention(
-            q.reshape(rows, groups, heads // groups, dim),
-            keys.expand(rows, -1, -1, -1),
-            values.expand(rows, -1, -1, -1),
-            attn_mask=mask[:, None, None, :],
-        )
-        return out.reshape(rows, heads * dim)
-    out = F.scaled_dot_product_attention(
-        q.transpose(0, 1)[None], keys[None], values[None], attn_mask=mask, enable_gqa=groups < heads
-    )
-    return out[0].transpose(0, 1).reshape(rows, heads * dim)
-
-
-def norm_kernel(weight: Tensor, eps: float) -> LinearKernel:
-    """Return the RMS norm with a weight.
-
-    In float32 on the CPU it uses the Euclidean norm, √(‖x‖² + n·eps), with half the calls of PyTorch's
-    composite. Otherwise PyTorch's own, which accumulates in float32.
-    """
-    size = len(weight)
-    if weight.dtype != torch.float32 or weight.device.type != "cpu":
-        return lambda x: F.rms_norm(x, (size,), weight, eps)
-    scaled, floor = weight * size**0.5, torch.tensor((size * eps) ** 0.5)
-
-    def norm(x: Tensor) -> Tensor:
-        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        return x.div(length.hypot_(floor)).mul_(scaled)
-
-    return norm
+    def _normalised(self, qk: Tensor) -> Tensor:
+        """Return queries and keys ``[N, H + KV, D]`` normalised by head, or over all heads together."""
+        c = self._config
+        if not c.whole_qk_norm:
+            return F.rms_norm(qk, (c.head_dim,), None, c.norm_eps)
+        whole = [
+            F.rms_norm(rows, tuple(rows.shape[1:]), None, c.norm_eps)
+            for rows in torch.split(qk, [c.heads, c.kv_heads], 1)
+        ]
+        return torch.cat(whole, dim=1)
 
 
 def _keep(taps: HiddenStateTaps, layers: int, x: Tensor) -> None:
@@ -213,15 +199,3 @@ def _keep(taps: HiddenStateTaps, layers: int, x: Tensor) -> None:
     for i, wanted in enumerate(taps.layers):
         if wanted == layers:
             taps.rows[:, i] = x
-
-
-def _layer(w: LayerWeights, choose: KernelChooser, eps: float) -> EagerLayer:
-    return EagerLayer(
-        input_norm=norm_kernel(w.input_norm, eps),
-        qkv=choose(w.qkv, w.qkv_bias),
-        qk_norm=w.qk_norm,
-        o=choose(w.o, w.o_bias),
-        post_norm=norm_kernel(w.post_norm, eps),
-        gate_up=choose(w.gate_up, w.gate_up_bias),
-        down=choose(w.down, w.down_bias),
-    )

@@ -41,7 +41,7 @@ class LayerSubsetRunner(DecoderRunner):
         self.layers = tuple(layers)
         self.decoder = lender.decoder.only(layers)
         self.context, self.shared, self.device = lender.context, lender.shared, lender.device
-        self.cache = LayerSubsetCache(lender.cache, layers)
+        self.cache, self.adapters = LayerSubsetCache(lender.cache, layers), lender.adapters
         self.causal, self.window, self.sliding_mask = lender.causal, lender.window, lender.sliding_mask
 
     @torch.inference_mode()

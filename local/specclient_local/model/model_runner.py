@@ -95,6 +95,10 @@ class ModelRunner(Protocol):
         """
         ...
 
+    def use_adapter(self, slot: int, adapter: int | None) -> None:
+        """Change the rows of a slot by an adapter from now on, by its number; None for none."""
+        ...
+
     def prefill(self, slot: int, tokens: Sequence[int]) -> None:
         """Append tokens to a slot's cache, without computing logits."""
         ...

@@ -21,6 +21,7 @@ class PassSpan:
             ``POSITION_BLOCK``.
         open: number of leading positions that all rows see.
         window_mask: as ``mask``, for layers with a sliding window; None if all layers have the same mask.
+        adapter: number of the adapter that changes the request's rows; None for none.
     """
 
     rows: slice
@@ -29,6 +30,7 @@ class PassSpan:
     mask: Tensor
     open: int
     window_mask: Tensor | None = None
+    adapter: int | None = None
 
     @property
     def count(self) -> int:

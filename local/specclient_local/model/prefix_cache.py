@@ -36,6 +36,10 @@ class PrefixCacheSlots(Protocol):
         """Number of leading positions whose rows were computed at that position, not moved there."""
         ...
 
+    def use_adapter(self, slot: int, adapter: int | None) -> None:
+        """Change the rows of a slot by an adapter from now on; None for none."""
+        ...
+
     def truncate(self, slot: int, length: int) -> None:
         """Forget the positions from ``length`` on."""
         ...
@@ -58,12 +62,14 @@ class SlotContents:
         prompt: number of leading tokens that were prefilled as a prompt.
         shared: number of these tokens that were copied instead of computed.
         used: number of the turn in which the slot was last used or copied from.
+        adapter: number of the adapter that changed the rows; None for none.
     """
 
     tokens: Sequence[int] = ()
     prompt: int = 0
     shared: int = 0
     used: int = -1
+    adapter: int | None = None
 
 
 class PrefixCache:
@@ -83,7 +89,9 @@ class PrefixCache:
         self._held = [SlotContents() for _ in range(runner.slots)]
         self._turns = itertools.count()
 
-    def place(self, tokens: Sequence[int], prompt: int, free: Sequence[int]) -> int:
+    def place(
+        self, tokens: Sequence[int], prompt: int, free: Sequence[int], adapter: int | None = None
+    ) -> int:
         """Choose one of the free slots for a prompt.
 
         It is the slot that holds a prefix of the prompt and nothing more, else the least recently used one.
@@ -91,7 +99,7 @@ class PrefixCache:
         """
         if not self._share:
             return free[-1]
-        source, common = self._longest(tokens, prompt, range(len(self._held)))
+        source, common = self._longest(tokens, prompt, range(len(self._held)), adapter)
         granularity = self._runner.prefix_granularity
         if source in free and 0 < common >= len(self._held[source].tokens) // granularity * granularity:
             return source
@@ -102,7 +110,7 @@ class PrefixCache:
         """Return the number of positions that a request has in its slot; 0 before it begins."""
         return self._runner.length(slot) if self._held[slot].tokens is tokens else 0
 
-    def begin(self, slot: int, tokens: Sequence[int], prompt: int) -> int:
+    def begin(self, slot: int, tokens: Sequence[int], prompt: int, adapter: int | None = None) -> int:
         """Copy the longest prefix of a prompt that any slot holds into the prompt's slot.
 
         Called before each chunk, because another request with the same prefix may have prefilled more of it.
@@ -111,34 +119,40 @@ class PrefixCache:
             slot: the prompt's slot.
             tokens: the request's own list; another list is another request, which begins anew.
             prompt: number of tokens to prefill in chunks.
+            adapter: number of the request's adapter; rows of other adapters are not shared.
 
         Returns:
             The number of positions that the slot then holds.
         """
         held, runner = self._held[slot], self._runner
         if held.tokens is not tokens:
-            runner.truncate(slot, self._common(slot, tokens, prompt) if self._share else 0)
-            held = self._held[slot] = SlotContents(tokens, prompt, shared=runner.length(slot))
+            runner.truncate(slot, self._common(slot, tokens, prompt, adapter) if self._share else 0)
+            runner.use_adapter(slot, adapter)
+            held = self._held[slot] = SlotContents(
+                tokens, prompt, shared=runner.length(slot), adapter=adapter
+            )
         held.used = next(self._turns)
         done = runner.length(slot)
         if self._share and done < prompt:
-            source, common = self._longest(tokens, prompt, [s for s in range(runner.slots) if s != slot])
+            others = [s for s in range(runner.slots) if s != slot]
+            source, common = self._longest(tokens, prompt, others, adapter)
             if common > done:
                 runner.copy(source, slot, done, common)
                 self._held[source].used = next(self._turns)
                 held.shared += common - done
         return runner.length(slot)
 
-    def begin_alone(self, slot: int, tokens: Sequence[int], prompt: int) -> int:
+    def begin_alone(self, slot: int, tokens: Sequence[int], prompt: int, adapter: int | None = None) -> int:
         """Do the same as :meth:`begin` for a prompt whose tokens are scored, so that none may be copied.
 
         Later prompts may share only whole multiples of the granularity: the rest is not computed as a chunk.
         """
         if self._held[slot].tokens is not tokens:
             self._runner.truncate(slot, 0)
+            self._runner.use_adapter(slot, adapter)
             granularity = self._runner.prefix_granularity
             self._held[slot] = SlotContents(
-                tokens, prompt // granularity * granularity, used=next(self._turns)
+                tokens, prompt // granularity * granularity, used=next(self._turns), adapter=adapter
             )
         return self._runner.length(slot)
 
@@ -151,7 +165,9 @@ class PrefixCache:
         held = self._held[slot]
         usable = self._usable(slot) if self._share else 0
         self._runner.truncate(slot, usable)
-        self._held[slot] = SlotContents(held.tokens[:usable], held.prompt, used=next(self._turns))
+        self._held[slot] = SlotContents(
+            held.tokens[:usable], held.prompt, used=next(self._turns), adapter=held.adapter
+        )
 
     def forget(self, slot: int) -> None:
         """Erase a slot whose values may not be finite."""
@@ -164,19 +180,23 @@ class PrefixCache:
         unmoved = min(self._runner.unmoved_length(slot), len(held.tokens))
         return unmoved if self._runner.prefix_granularity == 1 else min(unmoved, held.prompt)
 
-    def _common(self, slot: int, tokens: Sequence[int], prompt: int) -> int:
+    def _common(self, slot: int, tokens: Sequence[int], prompt: int, adapter: int | None) -> int:
         """Return the number of a slot's positions that equal another prompt's, bit for bit."""
         held, granularity = self._held[slot], self._runner.prefix_granularity
+        if held.adapter != adapter:
+            return 0
         common = _equal(held.tokens, tokens, min(self._usable(slot), prompt))
         return common if common == held.prompt == prompt else common // granularity * granularity
 
-    def _longest(self, tokens: Sequence[int], prompt: int, slots: Sequence[int]) -> tuple[int, int]:
+    def _longest(
+        self, tokens: Sequence[int], prompt: int, slots: Sequence[int], adapter: int | None
+    ) -> tuple[int, int]:
         """Return the slot that holds the longest prefix of a prompt, and its length; the first of equal
         ones.
         """
         best = (-1, 0)
         for slot in slots:
-            common = self._common(slot, tokens, prompt)
+            common = self._common(slot, tokens, prompt, adapter)
             if common > best[1]:
                 best = (slot, common)
         return best

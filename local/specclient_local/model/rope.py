@@ -24,8 +24,11 @@ def turns(rope: Rope, head_dim: int, context: int) -> Tensor:
         head_dim: D.
         context: number of positions.
     """
-    angles = torch.outer(torch.arange(context).float(), frequencies(rope, head_dim, context))
-    return torch.polar(torch.full_like(angles, rope.attention_factor), angles).unsqueeze(1)
+    rotated = rope.rotated or head_dim
+    angles = torch.outer(torch.arange(context).float(), frequencies(rope, rotated, context))
+    table = torch.polar(torch.full_like(angles, rope.attention_factor), angles)
+    kept = torch.ones(context, (head_dim - rotated) // 2, dtype=table.dtype)  # elements that are not rotated
+    return torch.cat((table, kept), dim=1).unsqueeze(1)
 
 
 def frequencies(rope: Rope, head_dim: int, context: int) -> Tensor:
@@ -33,7 +36,7 @@ def frequencies(rope: Rope, head_dim: int, context: int) -> Tensor:
 
     Args:
         rope: RoPE parameters.
-        head_dim: D.
+        head_dim: number of elements of a head that are rotated.
         context: maximum positions the model is loaded for. Longrope has one set of factors up to the
             original context and another beyond. Cached keys cannot be rotated again, so this value selects
             the set, not the current length of a request.

@@ -37,6 +37,7 @@ class Rope:
         beta_fast, beta_slow: bounds of yarn's blended range, in rotations within the original context;
             ``truncate`` rounds them to whole pairs.
         short_factor, long_factor: longrope's factors ``[D / 2]`` up to the original context and beyond it.
+        rotated: number of leading elements of a head that are rotated; None for all.
     """
 
     theta: float = 10_000.0
@@ -51,20 +52,25 @@ class Rope:
     truncate: bool = True
     short_factor: tuple[float, ...] = ()
     long_factor: tuple[float, ...] = ()
+    rotated: int | None = None
 
 
 def read_rope(raw: Mapping[str, Any], head_dim: int, path: Path) -> Rope:
-    """Read RoPE fields as in transformers 5 (``rope_parameters``) or 4 (``rope_theta``, ``rope_scaling``)."""
+    """Read RoPE fields as in transformers 5 (``rope_parameters``) or 4 (``rope_theta``, ``rope_scaling``).
+
+    Args:
+        raw: content of ``config.json``.
+        head_dim: number of elements of a head that are rotated.
+        path: the file, for error messages.
+
+    Raises:
+        CheckpointError: names the file, the value and the supported values.
+    """
     table = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
     kind = table.get("rope_type", table.get("type", "default"))
     if kind not in ROPE_KINDS:
         raise CheckpointError(
             f"{path}: RoPE type {shown(kind)} is not supported; supported are {', '.join(ROPE_KINDS)}."
-        )
-    if table.get("partial_rotary_factor", 1.0) != 1.0:
-        raise CheckpointError(
-            f"{path}: partial_rotary_factor is {shown(table['partial_rotary_factor'])}; supported is 1.0. "
-            "Load it with runner='hf'."
         )
     most = whole_number(raw, "max_position_embeddings", path, 2, MAX_POSITIONS)
     # Some checkpoints (the Phi 3 family) have this field outside the table; that one takes precedence.

@@ -40,6 +40,11 @@ class WeightShard:
         Raises:
             ConfigurationError: the model cannot be divided into so many parts.
         """
+        if not config.llama_layout or config.model_type == "phi3":
+            raise ConfigurationError(
+                f"tensor_parallel is {self.size}, but a {config.model_type} model cannot be divided; "
+                "supported are llama, mistral, qwen2 and qwen3. Leave it out."
+            )
         names = {"key heads": config.kv_heads, "inner units": config.intermediate_size}
         for name, count in names.items():
             if count % self.size:

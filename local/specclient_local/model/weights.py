@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,13 +21,39 @@ from specclient_local.model.checkpoint_files import (
     is_gguf,
     label,
     one_line,
+    read_json,
     shard_files,
 )
 from specclient_local.model.config import DecoderConfig, local_folder
+from specclient_local.model.dequantisation import StoredMatrices
+from specclient_local.model.families import family_of
 from specclient_local.model.gguf.header import read_header
 from specclient_local.model.gguf.tensors import gguf_tensors, tensor_entry
+from specclient_local.model.layer_weights import (
+    DecoderWeights,
+    LayerTensors,
+    LayerWeights,
+    TensorReader,
+    interleave,
+)
 from specclient_local.model.quantization import quantize_weight
-from specclient_local.model.weight_shards import TensorReader, WeightShard
+from specclient_local.model.stored_format import read_stored_format
+from specclient_local.model.weight_shards import WeightShard
+
+__all__ = [
+    "EMBEDDING_SHAPE",
+    "DecoderWeights",
+    "LayerWeights",
+    "TensorReader",
+    "check_tensors",
+    "check_values",
+    "count_numbers",
+    "interleave",
+    "load_weights",
+    "open_tensors",
+    "resolve_checkpoint",
+    "tensor_errors",
+]
 
 _PATTERNS = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model", "vocab.txt", "merges.txt")
 _UNREADABLE = (
@@ -39,48 +64,6 @@ _SHAPE = ("config.json", "generation_config.json")
 EMBEDDING_SHAPE = (
     *_SHAPE, "modules.json", "config_sentence_transformers.json", "sentence_*_config.json", "*/config.json",
 )  # fmt: skip
-_MATRICES = ("qkv", "o", "gate_up", "down")
-
-
-@dataclass(frozen=True, slots=True)
-class LayerWeights:
-    """Fused weights of one layer: ``qkv`` ``[(H + 2 KV) D, hidden]``, ``gate_up`` ``[2 ff, hidden]``.
-
-    Query and key rows are reordered so that the two elements of each rotated pair are adjacent. The
-    attention scores do not change (both sides of the product are reordered), and the rotation becomes one
-    complex multiplication.
-    """
-
-    input_norm: Tensor
-    qkv: Tensor
-    qkv_bias: Tensor | None
-    qk_norm: Tensor | None
-    o: Tensor
-    o_bias: Tensor | None
-    post_norm: Tensor
-    gate_up: Tensor
-    gate_up_bias: Tensor | None
-    down: Tensor
-    down_bias: Tensor | None
-
-
-@dataclass(frozen=True, slots=True)
-class DecoderWeights:
-    """A decoder's weights: ``embedding`` and ``head`` are ``[V, hidden]``, one tensor if they are tied."""
-
-    embedding: Tensor
-    layers: list[LayerWeights]
-    norm: Tensor
-    head: Tensor
-
-    def widened(self) -> DecoderWeights:
-        """Return the weights with embedding, norms and biases in float32; weight matrices are unchanged."""
-        return DecoderWeights(
-            embedding=self.embedding.float(),
-            layers=[_widened(layer) for layer in self.layers],
-            norm=self.norm.float(),
-            head=self.head,
-        )
 
 
 def resolve_checkpoint(path_or_id: str | Path, *, whole: bool = True, shape: Sequence[str] = _SHAPE) -> Path:
@@ -163,21 +146,13 @@ def _fused(take: TensorReader, config: DecoderConfig, quantize: str | None) -> D
     hidden, vocab = config.hidden_size, config.vocab_size
     embedding = take("model.embed_tokens.weight", (vocab, hidden))
     head = embedding if config.tied else take("lm_head.weight", (vocab, hidden))
+    family, hold = family_of(config.model_type), partial(_held, quantize=quantize)
     return DecoderWeights(
         embedding=embedding,
-        layers=[_layer(take, f"model.layers.{i}.", config, quantize) for i in range(config.layers)],
-        norm=take("model.norm.weight", (hidden,)),
-        head=_held(head, quantize),
+        layers=[family.layer(LayerTensors(take, i, config, hold)) for i in range(config.layers)],
+        norm=family.norm(take("model.norm.weight", (hidden,))),
+        head=hold(head),
     )
-
-
-def _widened(layer: LayerWeights) -> LayerWeights:
-    vectors = {
-        each.name: value.float()
-        for each in fields(layer)
-        if each.name not in _MATRICES and (value := getattr(layer, each.name)) is not None
-    }
-    return replace(layer, **vectors)
 
 
 def _held(matrix: Tensor, quantize: str | None) -> Tensor:
@@ -247,45 +222,6 @@ def check_values(where: Path, tensors: Iterable[tuple[str, Tensor]]) -> None:
             )
 
 
-def _layer(take: TensorReader, prefix: str, c: DecoderConfig, quantize: str | None) -> LayerWeights:
-    d, ff, hidden = c.head_dim, c.intermediate_size, c.hidden_size
-    held = partial(_held, quantize=quantize)
-    heads = {"q": c.heads, "k": c.kv_heads, "v": c.kv_heads}
-
-    def projection(name: str, shape: tuple[int, ...]) -> Tensor:
-        tensor = take(f"{prefix}self_attn.{name}", shape)
-        return tensor if name.startswith("v") else interleave(tensor, d)
-
-    def mlp_bias(name: str, size: int) -> Tensor:
-        return take(f"{prefix}mlp.{name}_proj.bias", (size,))
-
-    qk_norm = None
-    if c.qk_norm:
-        norms = [projection(f"{n}_norm.weight", (d,)).expand(heads[n], d) for n in ("q", "k")]
-        qk_norm = torch.cat(norms)
-    return LayerWeights(
-        input_norm=take(prefix + "input_layernorm.weight", (hidden,)),
-        qkv=held(torch.cat([projection(f"{n}_proj.weight", (h * d, hidden)) for n, h in heads.items()])),
-        qkv_bias=torch.cat([projection(f"{n}_proj.bias", (h * d,)) for n, h in heads.items()])
-        if c.qkv_bias
-        else None,
-        qk_norm=qk_norm,
-        o=held(take(prefix + "self_attn.o_proj.weight", (hidden, c.heads * d))),
-        o_bias=take(prefix + "self_attn.o_proj.bias", (hidden,)) if c.o_bias else None,
-        post_norm=take(prefix + "post_attention_layernorm.weight", (hidden,)),
-        gate_up=held(torch.cat([take(f"{prefix}mlp.{n}_proj.weight", (ff, hidden)) for n in ("gate", "up")])),
-        gate_up_bias=torch.cat([mlp_bias(n, ff) for n in ("gate", "up")]) if c.mlp_bias else None,
-        down=held(take(prefix + "mlp.down_proj.weight", (hidden, ff))),
-        down_bias=mlp_bias("down", hidden) if c.mlp_bias else None,
-    )
-
-
-def interleave(rows: Tensor, head_dim: int) -> Tensor:
-    """Reorder each head's rows ``[H D, ...]`` from (first halves, second halves) to adjacent pairs."""
-    rest = rows.shape[1:]
-    return rows.view(-1, 2, head_dim // 2, *rest).transpose(1, 2).reshape(rows.shape)
-
-
 def _reader(
     folder: Path, config: DecoderConfig, stack: ExitStack, dtype: torch.dtype, device: str
 ) -> TensorReader:
@@ -302,14 +238,30 @@ def _reader(
     where = _tensor_files(folder)
     opened: dict[Path, Any] = {}
 
-    def take(name: str, shape: tuple[int, ...]) -> Tensor:
+    def path_of(name: str) -> Path:
         path = where.get(name) or where.get("")
         if path is None:
             raise CheckpointError(f"{folder}: tensor {name} is in none of the shards; download it again.")
         if path not in opened:
             opened[path] = stack.enter_context(open_tensors(path, name))
+        return path
+
+    def get(name: str) -> Tensor:
+        path = path_of(name)
         with tensor_errors(path, name):
             tensor: Tensor = opened[path].get_tensor(name)
+        return tensor
+
+    def has(name: str) -> bool:
+        return name in where or ("" in where and name in opened[path_of(name)].keys())  # noqa: SIM118 - no mapping
+
+    form = read_stored_format(read_json(folder / "config.json"), folder / "config.json")
+    stored = None if form is None else StoredMatrices(form, has, get, lambda name: str(path_of(name)))
+
+    def take(name: str, shape: tuple[int, ...]) -> Tensor:
+        tensor = None if stored is None else stored.numbers(name, shape)
+        tensor = get(name) if tensor is None else tensor
+        path = path_of(name) if name in where or "" in where else folder
         if tuple(tensor.shape) != shape:
             raise CheckpointError(
                 f"{path}: tensor {name} has shape {list(tensor.shape)}, but config.json "

@@ -19,11 +19,12 @@ from specclient_local.request.validation import (
     text,
 )
 
-EngineMethod = Literal["plain", "draft", "ngram", "layer_skip", "union", "medusa", "eagle"]
+EngineMethod = Literal["plain", "draft", "ngram", "suffix", "layer_skip", "union", "medusa", "eagle"]
 """Methods that an engine can be loaded with.
 
 ``plain`` does not draft. ``draft`` drafts with a draft model, ``ngram`` with the tokens that followed an
-earlier occurrence of the last ones, ``layer_skip`` with some of the target's layers, ``union`` with all draft
+earlier occurrence of the last ones, ``suffix`` with those that most often did so in the request and in
+earlier answers, ``layer_skip`` with some of the target's layers, ``union`` with all draft
 models and ``ngram`` at once, ``medusa`` and ``eagle`` with heads of the target.
 """
 
@@ -108,6 +109,7 @@ class Parameters(TypedDict, total=False):
     prompt_logprobs: int | None
     prediction: str | Sequence[int] | None
     overflow: Literal["error", "slide"]
+    adapter: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,7 @@ class SamplingParams:
         overflow: the treatment of a prompt and answer that exceed the context. ``error`` rejects the request.
             ``slide`` drops the oldest half of the context whenever it is full, and continues as if the rest
             were the prompt; logits processor and random stream continue. ``slide`` needs ``max_tokens``.
+        adapter: name of a LoRA adapter that the engine was loaded with; None uses the model as it is.
 
     Raises:
         BadRequestError: a value is invalid; names the parameter, the value and what is allowed.
@@ -232,6 +235,9 @@ class SamplingParams:
     prediction: str | Sequence[int] | None = None
     overflow: Literal["error", "slide"] = parameter(
         "error", "'error' or 'slide'", lambda value: value in ("error", "slide")
+    )
+    adapter: str | None = parameter(
+        None, "the name of an adapter, or None", optional(text), "Answer by this LoRA adapter of the model."
     )
 
     def __post_init__(self) -> None:

@@ -255,6 +255,7 @@ class Sequence:
         finish_reason: the reason why it ended; None while it runs.
         window: number of tokens at which the oldest are dropped; None to never drop any.
         given: the original prompt, once some of it was dropped.
+        adapter: number of the adapter that changes the models; None for none.
     """
 
     id: int
@@ -274,6 +275,7 @@ class Sequence:
     finish_reason: FinishReason | None = None
     window: int | None = None
     given: list[int] | None = None
+    adapter: int | None = None
     _earlier: list[int] = field(default_factory=list)
 
     @property

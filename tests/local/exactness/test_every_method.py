@@ -22,7 +22,7 @@ from specclient_local.model.linear_kernels import MAX_ROWS_PER_REQUEST
 from specclient_local.training.corpus import split_modules
 from tiny_models import load, noisy_copy, run, sequence, write_checkpoint
 
-METHODS = ("draft", "ngram", "prediction", "layer_skip", "union")
+METHODS = ("draft", "ngram", "suffix", "prediction", "layer_skip", "union")
 TREES = (None, (3, 2, 1), (2, 2), (8, 3), "grow")
 NEW = 24
 

@@ -15,6 +15,7 @@ from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.drafting.drafter import Drafter
 from specclient_local.drafting.ngram import NgramDrafter
 from specclient_local.drafting.prediction import PredictionDrafter
+from specclient_local.drafting.suffix import SuffixDrafter
 from specclient_local.drafting.union import UnionDrafter
 from specclient_local.loading.drafter_set import layer_skip_runner
 from specclient_local.model.decoder_runner import DecoderRunner
@@ -220,11 +221,13 @@ DRAFTERS = {
     "layers grown": {"method": "layer_skip", "draft_tree": "grow", "draft_length": 3},
     "n-gram": {"method": "ngram", "draft_length": 3},
     "n-gram judged": {"method": "ngram"},
+    "suffix": {"method": "suffix", "draft_length": 3},
+    "suffix grown": {"method": "suffix", "draft_tree": "grow", "draft_length": 2},
     "union": {"method": "union", "draft_length": 1},
     "union of chains": {"method": "union", "draft_length": 2},
     "union grown": {"method": "union", "draft_tree": "grow", "draft_length": 2},
 }
-PICKED = {"draft grown", "layers grown", "n-gram", "n-gram judged", "union grown"}
+PICKED = {"draft grown", "layers grown", "n-gram", "n-gram judged", "suffix", "suffix grown", "union grown"}
 AGAIN = [3, 1, 4, 1, 5, 3, 1]
 """A prompt whose last tokens already occurred in it."""
 
@@ -237,7 +240,11 @@ def drafting(pair):
         "draft": one,
         "layer_skip": DraftModel(layer_skip_runner(target, (0,), 1), VOCAB),
         "union": UnionDrafter([one], NgramDrafter()),
+        "suffix": SuffixDrafter(),
     }
+    answers = methods["suffix"].answers
+    answers.add([3, 1, 2, 3, 1, 5, 3, 1, 5])  # earlier answers, to which rounds add none: all start alike
+    answers.limit = 0
     return Speculator(target, methods)
 
 

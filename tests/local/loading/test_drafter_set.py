@@ -30,13 +30,18 @@ def runner(folder, slots=2, context=128, **options):
 @pytest.mark.parametrize(
     ("drafts", "options", "default", "methods"),
     [
-        (0, {}, "plain", {"plain", "prediction", "ngram"}),
-        (0, {"method": "ngram"}, "ngram", {"plain", "prediction", "ngram"}),
-        (1, {}, "draft", {"plain", "prediction", "ngram", "draft", "union"}),
-        (1, {"method": "union"}, "union", {"plain", "prediction", "ngram", "draft", "union"}),
-        (2, {}, "union", {"plain", "prediction", "ngram", "draft", "union"}),
-        (0, {"layer_skip": 1}, "layer_skip", {"plain", "prediction", "ngram", "layer_skip"}),
-        (1, {"layer_skip": 1}, "draft", {"plain", "prediction", "ngram", "draft", "union", "layer_skip"}),
+        (0, {}, "plain", {"plain", "prediction", "ngram", "suffix"}),
+        (0, {"method": "ngram"}, "ngram", {"plain", "prediction", "ngram", "suffix"}),
+        (1, {}, "draft", {"plain", "prediction", "ngram", "suffix", "draft", "union"}),
+        (1, {"method": "union"}, "union", {"plain", "prediction", "ngram", "suffix", "draft", "union"}),
+        (2, {}, "union", {"plain", "prediction", "ngram", "suffix", "draft", "union"}),
+        (0, {"layer_skip": 1}, "layer_skip", {"plain", "prediction", "ngram", "suffix", "layer_skip"}),
+        (
+            1,
+            {"layer_skip": 1},
+            "draft",
+            {"plain", "prediction", "ngram", "suffix", "draft", "union", "layer_skip"},
+        ),
     ],
 )
 def test_available_methods_depend_on_the_loaded_models(checkpoint, drafts, options, default, methods):

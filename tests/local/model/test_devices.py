@@ -53,12 +53,25 @@ def test_the_engine_checks_the_devices_of_target_and_draft(checkpoint, monkeypat
         load(folder, folder, draft_device="mps")
 
 
-@pytest.mark.parametrize("window", [None, 24])
+_OTHER = {"sliding_window": 24, "head_dim": 16, "pad_token_id": 1}
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"kind": "mistral", "sliding_window": None},
+        {"kind": "mistral", "sliding_window": 24},
+        {"kind": "gemma2", **_OTHER},
+        {"kind": "gemma3_text", "layer_types": ["full_attention", "sliding_attention"], **_OTHER},
+        {"kind": "olmo2", "pad_token_id": 1},
+    ],
+    ids=lambda shape: f"{shape['kind']}-{shape.get('sliding_window')}",
+)
 @torch.inference_mode()
-def test_every_tensor_of_a_pass_is_on_the_models_device(checkpoint, monkeypatch, window):
+def test_every_tensor_of_a_pass_is_on_the_models_device(checkpoint, monkeypatch, shape):
     """The device is ``meta``, on which an operation with a tensor of another device fails."""
     monkeypatch.setattr(weights, "check_values", lambda *_: None)  # meta tensors have no values
-    folder = checkpoint(kind="mistral", sliding_window=window)
+    folder = checkpoint(**shape)
     runner = DecoderRunner.load(folder, dtype="bfloat16", slots=2, context=96, device="meta")
     tree = TokenTree()
     for parent, token in [(-1, 7), (-1, 8), (0, 9)]:
@@ -79,7 +92,8 @@ def test_draft_and_target_can_have_different_dtypes(checkpoint, dtype, draft_dty
     target = load_model(folder, ModelPlacement(dtype), slots=1, context=64)
     draft = load_model(folder, ModelPlacement(draft_dtype), slots=1, context=64, exact=False)
     for runner, requested in ((target, dtype), (draft, draft_dtype)):
-        computed = "float32" if computes_in_float32(requested, runner.device.type, "auto") else requested
+        device = runner.device.type
+        computed = "float32" if computes_in_float32(runner.config, requested, device, "auto") else requested
         assert runner.cache.rows.dtype == getattr(torch, computed)
     expected = run(Speculator(target), sequence([7, 8, 9], method="plain", max_tokens=20))
     target.truncate(0, 0)

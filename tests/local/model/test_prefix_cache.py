@@ -183,6 +183,16 @@ def test_only_unmoved_rows_of_the_answers_tokens_are_shared(rows, moved, shared)
     assert prefixes.begin(1, [1, 2, 3, 4, 5, 6, 7, 8], 7) == shared
 
 
+def test_rows_of_another_adapter_are_not_shared():
+    slots, tokens = Slots(3), [1, 2, 3, 4]
+    prefixes = PrefixCache(slots)
+    slots.read(0, tokens, prefixes.begin(0, tokens, 3, adapter=1))
+    prefixes.end(0)
+    assert prefixes.begin(1, list(tokens), 3) == 0
+    assert prefixes.begin(2, list(tokens), 3, adapter=1) == 3
+    assert prefixes.begin_alone(0, list(tokens), 3) == 0
+
+
 @pytest.mark.parametrize("at", [0, 1, 7, 63, 64, 99, 100])
 def test_the_common_prefix_ends_at_the_first_difference(at):
     one, other = list(range(100)), [*range(at), -1, *range(at + 1, 120)]
@@ -207,6 +217,9 @@ class Slots:
 
     def unmoved_length(self, slot):
         return min(self.moved, self.lengths[slot])
+
+    def use_adapter(self, slot, adapter):
+        """Do nothing: no rows are computed."""
 
     def truncate(self, slot, length):
         self.lengths[slot] = min(length, self.lengths[slot])

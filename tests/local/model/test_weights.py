@@ -160,7 +160,7 @@ def test_a_tokenizer_larger_than_the_models_vocabulary_is_rejected(tmp_path):
         load(folder)
 
 
-@pytest.mark.parametrize("kind", ["gptq", "awq"])
+@pytest.mark.parametrize("kind", ["bitsandbytes", "quanto"])
 def test_a_quantised_checkpoint_is_rejected_with_advice(folder, kind):
     path = folder / "config.json"
     settings = json.loads(path.read_text()) | {"quantization_config": {"quant_method": kind, "bits": 4}}

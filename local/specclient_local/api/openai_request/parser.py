@@ -62,11 +62,13 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 _OPENAI_SAMPLING = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed", "stop")
 _DRAFTING = ("draft_length", "draft_tree", "method", "verification", "overflow")
 _CONVERTED = ("max_tokens", "max_completion_tokens", "prediction", "logit_bias", "n", "best_of", "specclient")
+_BY_MODEL = ("adapter",)
+"""What only the model's name sets (``local/NAME:ADAPTER``), because a key's models decide what it may use."""
 _ANSWER = (*ENGINE_FORMAT_PARAMETERS, "logprobs", "prompt_logprobs")
 _ENGINE_SAMPLING = tuple(
     each.name
     for each in fields(SamplingParams)
-    if each.name not in {*_OPENAI_SAMPLING, *_DRAFTING, *_CONVERTED, *_ANSWER}
+    if each.name not in {*_OPENAI_SAMPLING, *_DRAFTING, *_CONVERTED, *_ANSWER, *_BY_MODEL}
 )
 """The engine's sampling parameters that OpenAI's API lacks, by vLLM's names where vLLM has them.
 

@@ -68,21 +68,23 @@ def parse_candidate(
     if name in MODELLESS_ENGINE_METHODS:
         return DraftCandidate(name, {}, 0)
     method, _, count = name.partition(":")
-    compute_dtype, weight_dtype = compute_and_weight_dtypes(dtype, None, resolve_device(device))
     if method == "layer_skip":
-        return _layer_skip_candidate(name, count, target, context, compute_dtype)
+        return _layer_skip_candidate(name, count, target, context=context, dtype=dtype, device=device)
     folder = resolve_checkpoint(name)
     if _is_heads(folder):
         return DraftCandidate(name, {"heads": str(folder)}, _count_weights(folder) * _BYTES[dtype])
     config = read_any_config(folder)
     memory = count_numbers(folder) * _BYTES[dtype]
     if isinstance(config, DecoderConfig):
+        compute_dtype, weight_dtype = compute_and_weight_dtypes(config, dtype, None, resolve_device(device))
         planned = ModelMemory("draft", config, compute_dtype, weight_dtype)
         memory = planned.weights + planned.caches(1, context)
     return DraftCandidate(name, {"draft": str(folder)}, memory)
 
 
-def _layer_skip_candidate(name: str, count: str, target: Path, context: int, dtype: str) -> DraftCandidate:
+def _layer_skip_candidate(
+    name: str, count: str, target: Path, *, context: int, dtype: str, device: str
+) -> DraftCandidate:
     config = read_any_config(target)
     if not isinstance(config, DecoderConfig):
         raise ConfigurationError(
@@ -96,6 +98,7 @@ def _layer_skip_candidate(name: str, count: str, target: Path, context: int, dty
             "layers."
         )
     kept = replace(config, layers=layers, sliding=config.sliding[:layers])
+    dtype, _ = compute_and_weight_dtypes(config, dtype, None, resolve_device(device))
     return DraftCandidate(
         name,
         {"layer_skip": layers},

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import math
 import mmap
+import os
+import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
@@ -31,6 +33,9 @@ _ALIGNMENT = 32
 MAX_ELEMENTS = 2**22
 """Most elements of an array of the metadata; the largest vocabularies have 300,000 tokens and more merges."""
 _MAX_TENSORS, _MAX_FIELDS, _MAX_DIMENSIONS, _MAX_NAME = 2**16, 2**12, 4, 2**10
+
+_NUMBERED = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)
+_MAX_FILES = 1000
 
 _STRING, _ARRAY = 8, 9
 _SCALARS: Mapping[int, np.dtype[Any]] = {
@@ -52,15 +57,17 @@ class GgufTensor:
         kind: the type's name, such as ``Q4_K``; its number if it has none.
         begin: first byte in the file; None if the size is unknown, as for an unknown type.
         size: bytes in the file.
+        file: the file that has it, if a model is in several; None for the header's own.
     """
 
     shape: tuple[int, ...]
     kind: str
     begin: int | None = None
     size: int = 0
+    file: Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class GgufHeader:
     """The content of a header.
 
@@ -102,27 +109,71 @@ def gguf_package() -> ModuleType:
 
 
 def read_header(path: Path) -> GgufHeader:
-    """Read and check the header of a file. The last two headers are kept until their files change.
+    """Read and check the header of a model. The last two headers are kept until their files change.
+
+    A model in several files is named by the first one. Its metadata are those of the model, and the tables of
+    tensors of all files are joined.
 
     Raises:
-        CheckpointError: the file is missing, no regular file, truncated, or its header is invalid.
+        CheckpointError: a file is missing, no regular file, truncated, or its header is invalid.
         ConfigurationError: the ``gguf`` package is not installed.
     """
+    first = _read_header(*_version(path))
+    count = first.values.get("split.count", 0)
+    if count in (0, 1):
+        return first
+    return _joined(first, tuple(_version(each) for each in _files(path, count)))
+
+
+def _version(path: Path) -> tuple[Path, int, int]:
+    """Return a file with its size and its time of change."""
     check_regular(path)
     try:
         status = path.stat()
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read ({error.strerror}); name a GGUF file.") from error
-    return _read_header(path, status.st_size, status.st_mtime_ns)
+    return path, status.st_size, status.st_mtime_ns
+
+
+def _files(path: Path, count: object) -> list[Path]:
+    """Return the files of a model that is in several, given the first one."""
+    named = _NUMBERED.fullmatch(path.name)
+    if not isinstance(count, int) or not 1 < count <= _MAX_FILES or named is None or int(named[3]) != count:
+        raise CheckpointError(
+            f"{path} states that it is one of {shown(count)} files of a model; their names must end in "
+            f"-00001-of-0000N.gguf, with N from 2 to {_MAX_FILES}."
+        )
+    names = [f"{named[1]}-{number:05d}-of-{count:05d}.gguf" for number in range(1, count + 1)]
+    if path.name != names[0]:
+        raise CheckpointError(f"{path} is not the first file of its model; name {path.with_name(names[0])}.")
+    return [path.with_name(name) for name in names]
+
+
+@lru_cache(maxsize=2)
+def _joined(first: GgufHeader, files: tuple[tuple[Path, int, int], ...]) -> GgufHeader:
+    """Return a header with the tensors of all files of a model."""
+    tensors: dict[str, GgufTensor] = {}
+    for number, version in enumerate(files):
+        header = first if number == 0 else _HeaderParser.of(version[0])
+        own = (header.values.get("split.no"), header.values.get("split.count"))
+        if own != (number, len(files)) or tensors.keys() & header.tensors.keys():
+            raise CheckpointError(
+                f"{version[0]} is not file {number + 1} of {len(files)} of its model; download it again."
+            )
+        tensors |= {name: replace(entry, file=version[0]) for name, entry in header.tensors.items()}
+    stated = first.values.get("split.tensors.count", len(tensors))
+    if stated != len(tensors):
+        raise CheckpointError(
+            f"{first.path}: its files have {len(tensors)} tensors, but it states {shown(stated)}; download "
+            "them again."
+        )
+    return replace(first, tensors=tensors)
 
 
 @lru_cache(maxsize=2)
 def _read_header(path: Path, size: int, _changed: int) -> GgufHeader:
-    package = gguf_package()
-    if size < len(_MAGIC):
-        raise CheckpointError(f"{path} has {size} bytes and is no GGUF file; download it again.")
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return _HeaderParser(path, data, package).header()
+    del size
+    return _HeaderParser.of(path)
 
 
 class _HeaderParser:
@@ -138,6 +189,16 @@ class _HeaderParser:
         self._path, self._data, self._at = path, data, 0
         self._sizes: Mapping[Any, tuple[int, int]] = package.GGML_QUANT_SIZES
         self._kinds: Any = package.GGMLQuantizationType
+
+    @classmethod
+    def of(cls, path: Path) -> GgufHeader:
+        """Return the header of a file."""
+        package = gguf_package()
+        with path.open("rb") as file:
+            if (size := os.fstat(file.fileno()).st_size) < len(_MAGIC):
+                raise CheckpointError(f"{path} has {size} bytes and is no GGUF file; download it again.")
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                return cls(path, data, package).header()
 
     def header(self) -> GgufHeader:
         """Return the header."""

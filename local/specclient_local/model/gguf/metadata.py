@@ -40,11 +40,6 @@ def config_fields(path: Path) -> tuple[dict[str, Any], tuple[int, ...]]:
             f"{path}: architecture {shown(architecture)} is not supported; supported are "
             f"{', '.join(ARCHITECTURES)}. Choose a file of one of these, or the model's safetensors."
         )
-    if header.values.get("split.count", 0) not in (0, 1):
-        raise CheckpointError(
-            f"{path} is one of {shown(header.values['split.count'])} files of a model; merge them by "
-            "llama.cpp's llama-gguf-split --merge, and name the result."
-        )
     own = _OwnFields(header, str(architecture))
     own.refuse_unsupported()
     window = own.get("attention.sliding_window")
@@ -164,5 +159,5 @@ def _rope_factors(header: GgufHeader) -> list[float]:
             f"{header.path}: tensor {ROPE_FACTORS} has type {tensor.kind} and shape {list(tensor.shape)}; "
             "supported are F32 and one number for each pair of a head. Download it again."
         )
-    numbers = np.fromfile(header.path, np.dtype("<f4"), tensor.shape[0], offset=tensor.begin)
+    numbers = np.fromfile(tensor.file or header.path, np.dtype("<f4"), tensor.shape[0], offset=tensor.begin)
     return [float(number) for number in numbers]

@@ -101,12 +101,15 @@ def gguf_tensors(
         device: name of the torch device to load onto.
     """
     header, package = read_header(path), gguf_package()
-    data = np.memmap(path, np.uint8, mode="r")
+    data: dict[Path, np.ndarray[Any, Any]] = {}
     halves = header.value("general.architecture") == "llama"
 
     def take(name: str, shape: tuple[int, ...]) -> Tensor:
         entry = tensor_entry(header, name, shape)
-        tensor = _read(data, entry, package, dtype)
+        file = entry.file or path
+        if file not in data:
+            data[file] = np.memmap(file, np.uint8, mode="r")
+        tensor = _read(data[file], entry, package, dtype)
         if halves and _ROTATED.fullmatch(name):
             tensor = in_halves(tensor, config.head_dim)
         return tensor.to(device)

@@ -239,6 +239,11 @@ def _check_fit(shape: EagleShape, target: DecoderConfig, path: Path) -> None:
             f"{path}: eagle_aux_hidden_state_layer_ids has {wrong[0]}, but the target has {target.layers} "
             "layers; choose heads made for this target."
         )
+    if not shape.config.llama_layout or shape.config.rope.rotated is not None:
+        raise CheckpointError(
+            f"{path}: model_type of the head's layer is {shape.config.model_type}; supported are layers of "
+            "Llama's layout (llama, mistral, qwen2, qwen3)."
+        )
     if shape.config.mlp_bias:
         raise CheckpointError(f"{path}: mlp_bias is true; supported is false.")
 

@@ -15,7 +15,7 @@ from specclient_local.model.attention_backends import masked_attention
 from specclient_local.model.config import DecoderConfig
 from specclient_local.model.decoder import TransformerDecoder
 from specclient_local.model.decoder_runner import DecoderRunner
-from specclient_local.model.eager_passes import store_and_attend
+from specclient_local.model.eager_attention import store_and_attend
 from specclient_local.model.heads.eagle import EagleHead
 from specclient_local.model.heads.eagle_weights import EagleShape, EagleWeights
 from specclient_local.model.heads.kernels import fast_kernels

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional as F
 
-from specclient_local.model.eager_passes import norm_kernel
+from specclient_local.model.eager_layer import norm_kernel
 from specclient_local.model.linear_kernels import KernelChooser, LinearKernel, plain_kernel
 from specclient_local.model.native.matmul import native_matmul
 

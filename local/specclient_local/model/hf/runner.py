@@ -108,6 +108,9 @@ class HfRunner(HfPasses):
         """See :class:`~specclient_local.model.model_runner.ModelRunner`."""
         return MAX_PASS_ROWS
 
+    def use_adapter(self, slot: int, adapter: int | None) -> None:
+        """Do nothing: the loader refuses adapters for models that transformers runs."""
+
     def unmoved_length(self, slot: int) -> int:
         """Return the number of leading positions whose rows were computed there, not moved there."""
         own = self._slots[slot]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from torch import Tensor
 
 from specclient_local.model.config import DecoderConfig
+from specclient_local.model.eager_layer import FeedForward
 from specclient_local.model.eager_passes import EagerPasses
 from specclient_local.model.linear_kernels import LinearKernel
 from specclient_local.model.pass_spans import HiddenStateTaps, PassSpan
@@ -36,12 +37,15 @@ class ShardedPasses(EagerPasses):
     ) -> None:
         super().__init__(config, weights, turns, exact=exact, most=most)
         self._group = group
-        self._partial = {id(kernel) for layer in self._layers for kernel in (layer.o, layer.down)}
+        networks = [layer.feed_forward for layer in self._layers]
+        partial = [layer.o for layer in self._layers]
+        partial += [network.down for network in networks if isinstance(network, FeedForward)]
+        self._partial = {id(kernel) for kernel in partial}
 
     def _run(
         self,
         ids: Tensor,
-        turns: Tensor,
+        turns: tuple[Tensor, Tensor],
         spans: Sequence[PassSpan],
         wanted: Sequence[int] | None,
         project: Callable[[LinearKernel, Tensor], Tensor],

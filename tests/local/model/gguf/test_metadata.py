@@ -88,7 +88,7 @@ REFUSED = {
         {"general.architecture": "gemma3"},
         "architecture 'gemma3' is not supported; supported are llama",
     ),
-    "a part of a model": ({"split.count": 3}, "is one of 3 files of a model; merge them"),
+    "one of several files": ({"split.count": 3}, "one of 3 files of a model; their names must end in"),
     "experts": ({"expert_count": 8}, "llama.expert_count is 8; supported is 0"),
     "soft caps": ({"attn_logit_softcapping": 30.0}, "attn_logit_softcapping is 30.0"),
     "part of a head": ({"rope.dimension_count": 4}, "rope.dimension_count is 4; supported is the head's, 8"),

@@ -62,6 +62,29 @@ def test_half_precision_and_several_groups_of_rows(tmp_path, monkeypatch):
         assert torch.equal(one.qkv, third.qkv)
 
 
+def test_a_model_in_several_files_is_that_of_one(tmp_path):
+    checkpoint, path = both(tmp_path, quantized="Q8_0", file={"split": 7})
+    files = sorted(tmp_path.glob("*.gguf"))
+    assert path == files[0]
+    assert path.name == "model-00001-of-00003.gguf"
+    torch.testing.assert_close(own_logits(path), logits_of_transformers(checkpoint), atol=1e-4, rtol=0)
+    with Engine.load(path, threads=1, slots=1) as engine:
+        assert engine.generate("ab", max_tokens=2).token_ids
+    with pytest.raises(CheckpointError, match=r"not the first file .*; name .*-00001-of-00003\.gguf"):
+        read_config(files[1])
+    second = files[1].read_bytes()
+    for damage, message in (
+        (lambda: files[1].unlink(), "00002-of-00003.gguf cannot be read"),
+        (lambda: files[1].write_bytes(files[2].read_bytes()), "is not file 2 of 3 of its model"),
+        (lambda: files[1].write_bytes(second[:-40]), "but ends at"),
+        (lambda: files[1].write_bytes(path.read_bytes()), "is not file 2 of 3 of its model"),
+    ):
+        damage()
+        with pytest.raises(CheckpointError, match=message) as caught:
+            read_any_config(path)
+        assert "\n" not in str(caught.value)
+
+
 def test_rows_are_put_back_into_halves():
     rows = np.arange(24.0).reshape(24, 1)
     pairs = torch.from_numpy(adjacent_pairs(rows, 3))

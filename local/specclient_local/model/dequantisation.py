@@ -1,0 +1,174 @@
+"""Quantised matrices of a checkpoint as numbers, one at a time; see :mod:`stored_format`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specclient.errors import CheckpointError
+from specclient_local.model.checkpoint_files import label
+from specclient_local.model.stored_format import StoredFormat
+
+_AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
+"""The column, among eight, of each of the eight numbers in a word of AWQ's."""
+
+_FP4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+"""Magnitudes of MXFP4's numbers; the highest of their four bits is the sign."""
+
+_SCALE_BIAS = 127
+"""Bias of the exponents in MXFP4's scales."""
+
+_MARKS = {
+    "gptq": ".qweight",
+    "awq": ".qweight",
+    "compressed-tensors": ".weight_scale",
+    "fp8": ".weight_scale_inv",
+    "mxfp4": "_blocks",
+}
+"""End of the name of a tensor that only a quantised matrix has, after the name of its module."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMatrices:
+    """The quantised matrices of a checkpoint.
+
+    Attributes:
+        form: how they are stored.
+        has: returns whether the checkpoint has a tensor.
+        get: returns a tensor as it is stored.
+        where: returns the file of a tensor, for error messages.
+    """
+
+    form: StoredFormat
+    has: Callable[[str], bool]
+    get: Callable[[str], Tensor]
+    where: Callable[[str], str]
+
+    def numbers(self, name: str, shape: tuple[int, ...]) -> Tensor | None:
+        """Return a matrix in float32; None if it is not quantised.
+
+        Args:
+            name: its name in an unquantised checkpoint.
+            shape: the expected shape.
+
+        Raises:
+            CheckpointError: its tensors have other types or shapes; names the first of them.
+        """
+        stem = name if self.form.kind == "mxfp4" else name.removesuffix(".weight")
+        mark = stem + _MARKS[self.form.kind]
+        if not self.has(mark):
+            return None
+        dequantise = {
+            "gptq": self._gptq,
+            "awq": self._awq,
+            "compressed-tensors": self._compressed,
+            "fp8": self._fp8_blocks,
+            "mxfp4": self._mxfp4,
+        }[self.form.kind]
+        try:
+            found = dequantise(stem, shape)
+        except (RuntimeError, IndexError, ValueError, TypeError) as error:
+            raise self._unfit(mark, shape) from error
+        if tuple(found.shape) != shape:
+            raise self._unfit(mark, shape)
+        return found
+
+    def _gptq(self, stem: str, shape: tuple[int, ...]) -> Tensor:
+        """Weights ``[in, out]`` packed along the inputs, and zero points ``[groups, out]`` along the
+        outputs.
+        """
+        bits = self.form.bits
+        packed, scales = self.get(f"{stem}.qweight"), self.get(f"{stem}.scales").float()
+        weights = unpacked(packed.t().contiguous(), bits).t()
+        zeros = unpacked(self.get(f"{stem}.qzeros"), bits) + self.form.zero_offset
+        if self.has(f"{stem}.g_idx"):
+            group = self.get(f"{stem}.g_idx").long()
+        else:
+            group = self._groups(len(scales), shape[1])
+        return ((weights - zeros[group]) * scales[group]).t()
+
+    def _awq(self, stem: str, shape: tuple[int, ...]) -> Tensor:
+        """Weights ``[in, out]`` and zero points ``[groups, out]``, both packed along the outputs."""
+        scales = self.get(f"{stem}.scales").float()
+        weights, zeros = (self._awq_columns(f"{stem}.{name}") for name in ("qweight", "qzeros"))
+        each = shape[1] // len(scales)
+        return ((weights.view(len(scales), each, -1) - zeros[:, None]) * scales[:, None]).flatten(0, 1).t()
+
+    def _awq_columns(self, name: str) -> Tensor:
+        found = unpacked(self.get(name), self.form.bits)
+        ordered = torch.empty_like(found).view(len(found), -1, len(_AWQ_ORDER))
+        ordered[:, :, list(_AWQ_ORDER)] = found.view(ordered.shape)
+        return ordered.view(found.shape)
+
+    def _compressed(self, stem: str, shape: tuple[int, ...]) -> Tensor:
+        """Weights ``[out, in]``, packed along the inputs or not, with scales of a tensor, rows or groups."""
+        bits = self.form.bits
+        scales = self.get(f"{stem}.weight_scale").float()
+        is_packed = self.has(f"{stem}.weight_packed")
+        if is_packed:
+            weights = unpacked(self.get(f"{stem}.weight_packed"), bits)[:, : shape[1]] - 2.0 ** (bits - 1)
+        else:
+            weights = self.get(f"{stem}.weight").float()
+        if scales.numel() == 1:
+            scales = scales.reshape(1, 1)
+        if scales.ndim == 1:
+            scales = scales[:, None]
+        zeros: Tensor | float = 0.0
+        if self.has(f"{stem}.weight_zero_point"):
+            stored = self.get(f"{stem}.weight_zero_point")
+            packed = is_packed and stored.dtype == torch.int32
+            if packed:  # along the outputs
+                rows = unpacked(stored.t().contiguous(), bits).t()[: shape[0]]
+                zeros = rows - 2.0 ** (bits - 1)
+            else:
+                zeros = stored.float().reshape(scales.shape)
+        if self.has(f"{stem}.weight_g_idx") and int(self.get(f"{stem}.weight_g_idx").min()) >= 0:
+            group = self.get(f"{stem}.weight_g_idx").long()
+        else:
+            group = self._groups(scales.shape[1], shape[1])
+        if isinstance(zeros, Tensor):
+            weights = weights - zeros[:, group]
+        return weights * scales[:, group]
+
+    def _fp8_blocks(self, stem: str, shape: tuple[int, ...]) -> Tensor:
+        """Weights ``[out, in]`` in fp8, with a factor for each block."""
+        weights, scales = self.get(f"{stem}.weight").float(), self.get(f"{stem}.weight_scale_inv").float()
+        rows, columns = self.form.block
+        wide = scales.repeat_interleave(rows, 0)[: shape[0]].repeat_interleave(columns, 1)[:, : shape[1]]
+        return weights * wide
+
+    def _mxfp4(self, stem: str, shape: tuple[int, ...]) -> Tensor:
+        """Experts ``[E, in, out]`` as blocks ``[E, out, in / 32, 16]`` with an exponent each."""
+        del shape
+        blocks, exponents = self.get(f"{stem}_blocks"), self.get(f"{stem}_scales").int() - _SCALE_BIAS
+        table = torch.tensor([*_FP4, *(-number for number in _FP4)])
+        pairs = torch.stack((table[(blocks & 15).long()], table[(blocks >> 4).long()]), dim=-1)
+        scaled: Tensor = torch.ldexp(pairs.flatten(-2), exponents[..., None])
+        return scaled.flatten(-2).transpose(1, 2)
+
+    def _groups(self, count: int, inputs: int) -> Tensor:
+        """Return the group of each input, ``[inputs]``.
+
+        Raises:
+            ValueError: there are more or fewer groups than the size of a group makes.
+        """
+        size = self.form.group or inputs
+        if count != -(-inputs // size):
+            raise ValueError(f"{count} groups of {size} inputs, for {inputs}")
+        return torch.arange(inputs) // size
+
+    def _unfit(self, name: str, shape: tuple[int, ...]) -> CheckpointError:
+        return CheckpointError(
+            f"{self.where(name)}: the {self.form.kind} tensors of {label(name)} do not make a matrix of "
+            f"{list(shape)}, which config.json requires; download it again."
+        )
+
+
+def unpacked(words: Tensor, bits: int) -> Tensor:
+    """Return the numbers in 32-bit words ``[N, M]``, lowest bits first: ``[N, M 32 / bits]`` float32."""
+    shifts = torch.arange(0, 32, bits, dtype=torch.int32)
+    numbers: Tensor = (words.int()[:, :, None] >> shifts) & (2**bits - 1)
+    return numbers.flatten(1).float()
