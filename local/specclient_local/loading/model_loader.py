@@ -11,7 +11,7 @@ import torch
 from specclient.errors import ConfigurationError
 from specclient.runtime.forks import import_lock
 from specclient_local.model.checkpoint_files import is_gguf, read_json
-from specclient_local.model.config import SUPPORTED, read_config
+from specclient_local.model.config import SUPPORTED, DecoderConfig, read_config
 from specclient_local.model.cuda_graphs.static_hidden_runner import StaticHiddenRunner
 from specclient_local.model.cuda_graphs.static_runner import StaticRunner
 from specclient_local.model.decoder import TransformerDecoder
@@ -20,9 +20,12 @@ from specclient_local.model.devices import parallel_devices, resolve_device
 from specclient_local.model.hidden_state_runner import HiddenStateRunner
 from specclient_local.model.model_runner import ModelConfig, ModelRunner
 from specclient_local.model.native.build import library
+from specclient_local.model.native.packed_weights import PACKED_FORMATS
+from specclient_local.model.streamed_weights import stream_weights
+from specclient_local.model.system_memory import release_free_memory
 from specclient_local.model.tensor_parallel.parallel_runner import ParallelRunner, ShardSettings
 from specclient_local.model.weight_shards import WeightShard
-from specclient_local.model.weights import check_tensors, load_weights
+from specclient_local.model.weights import DecoderWeights, check_tensors, load_weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,13 @@ def computes_in_float32(dtype: str, device: str, graphs: str) -> bool:
     Compiled passes do so for bfloat16 on a CPU: they read half of the bytes from memory, and their results
     are those of a float32 model with the same (rounded) weights.
     """
-    return dtype == "bfloat16" and device == "cpu" and graphs != "on" and library() is not None
+    return dtype == "bfloat16" and packs_one_by_one(dtype, None, device, graphs)
+
+
+def packs_one_by_one(dtype: str, quantize: str | None, device: str, graphs: str) -> bool:
+    """Return whether compiled passes run a model, so that its layers are read and packed one by one."""
+    known = dtype != "float16" and quantize in (None, *PACKED_FORMATS)
+    return known and device == "cpu" and graphs != "on" and library() is not None
 
 
 def load_parallel_model(
@@ -151,10 +160,11 @@ def load_model(
     if uses_own_decoder(folder, placed.runner):
         config = read_config(folder)
         with torch.inference_mode():
-            weights = load_weights(folder, config, placed.dtype, device, placed.quantize)
-            if computes_in_float32(placed.dtype, device, placed.graphs):
-                weights = weights.widened()
-            decoder = TransformerDecoder(config, weights, context, exact=exact, most=max_shared_rows(slots))
+            weights, rounded_to = _weights(folder, config, placed, device)
+            decoder = TransformerDecoder(
+                config, weights, context, exact=exact, most=max_shared_rows(slots), rounded_to=rounded_to
+            )
+            release_free_memory()
             static = placed.graphs == "on" or (placed.graphs == "auto" and decoder.embedding.is_cuda)
             if taps:
                 kind = StaticHiddenRunner if static else HiddenStateRunner
@@ -174,3 +184,13 @@ def load_model(
         device=device,
         quantize=placed.quantize,
     )
+
+
+def _weights(
+    folder: Path, config: DecoderConfig, placed: ModelPlacement, device: str
+) -> tuple[DecoderWeights, str | None]:
+    """Return a model's weights, and the format to which compiled passes round them when they are packed."""
+    if not packs_one_by_one(placed.dtype, placed.quantize, device, placed.graphs):
+        return load_weights(folder, config, placed.dtype, device, placed.quantize), None
+    widen = computes_in_float32(placed.dtype, device, placed.graphs)
+    return stream_weights(folder, config, placed.dtype, widen=widen), placed.quantize

@@ -66,6 +66,7 @@ class TransformerDecoder:
         exact: whether rows must not depend on other rows of the pass; see :class:`KernelChooser`.
         most: maximum rows of a pass that several requests share.
         passes: makes the passes, from configuration, weights and rotation table; None for the fastest ones.
+        rounded_to: format to which compiled passes round the matrices; see :class:`NativePasses`.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class TransformerDecoder:
         exact: bool = True,
         most: int = MAX_ROWS_PER_REQUEST,
         passes: Callable[[DecoderConfig, DecoderWeights, Tensor], ForwardPasses] | None = None,
+        rounded_to: str | None = None,
     ) -> None:
         self.config = config
         self.dtype = weights.embedding.dtype
@@ -86,7 +88,7 @@ class TransformerDecoder:
         if passes is not None:
             self.passes = passes(config, weights, self._turns)
         else:
-            self.passes = native_passes(config, weights, self._turns) or EagerPasses(
+            self.passes = native_passes(config, weights, self._turns, rounded_to) or EagerPasses(
                 config, weights, self._turns, exact=exact, most=most
             )
 

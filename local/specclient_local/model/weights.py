@@ -69,7 +69,7 @@ class DecoderWeights:
     """A decoder's weights: ``embedding`` and ``head`` are ``[V, hidden]``, one tensor if they are tied."""
 
     embedding: Tensor
-    layers: list[LayerWeights]
+    layers: Sequence[LayerWeights]
     norm: Tensor
     head: Tensor
 
@@ -77,7 +77,7 @@ class DecoderWeights:
         """Return the weights with embedding, norms and biases in float32; weight matrices are unchanged."""
         return DecoderWeights(
             embedding=self.embedding.float(),
-            layers=[_widened(layer) for layer in self.layers],
+            layers=[widened_layer(layer) for layer in self.layers],
             norm=self.norm.float(),
             head=self.head,
         )
@@ -138,7 +138,7 @@ def load_weights(
         ConfigurationError: the device does not support the quantisation.
     """
     with ExitStack() as stack:
-        take = _reader(folder, config, stack, getattr(torch, dtype), device)
+        take = tensor_reader(folder, config, stack, getattr(torch, dtype), device)
         if shard is not None:
             take, config = shard.reader(take), shard.config(config)
         return _fused(take, config, quantize)
@@ -160,18 +160,21 @@ def check_tensors(path: Path, config: DecoderConfig) -> None:
 
 
 def _fused(take: TensorReader, config: DecoderConfig, quantize: str | None) -> DecoderWeights:
+    outer = outer_weights(take, config)
+    layers = [layer_weights(take, f"model.layers.{i}.", config, quantize) for i in range(config.layers)]
+    return replace(outer, layers=layers, head=_held(outer.head, quantize))
+
+
+def outer_weights(take: TensorReader, config: DecoderConfig) -> DecoderWeights:
+    """Return the weights outside of the layers."""
     hidden, vocab = config.hidden_size, config.vocab_size
     embedding = take("model.embed_tokens.weight", (vocab, hidden))
     head = embedding if config.tied else take("lm_head.weight", (vocab, hidden))
-    return DecoderWeights(
-        embedding=embedding,
-        layers=[_layer(take, f"model.layers.{i}.", config, quantize) for i in range(config.layers)],
-        norm=take("model.norm.weight", (hidden,)),
-        head=_held(head, quantize),
-    )
+    return DecoderWeights(embedding, [], take("model.norm.weight", (hidden,)), head)
 
 
-def _widened(layer: LayerWeights) -> LayerWeights:
+def widened_layer(layer: LayerWeights) -> LayerWeights:
+    """Return a layer with norms and biases in float32; weight matrices are unchanged."""
     vectors = {
         each.name: value.float()
         for each in fields(layer)
@@ -247,7 +250,8 @@ def check_values(where: Path, tensors: Iterable[tuple[str, Tensor]]) -> None:
             )
 
 
-def _layer(take: TensorReader, prefix: str, c: DecoderConfig, quantize: str | None) -> LayerWeights:
+def layer_weights(take: TensorReader, prefix: str, c: DecoderConfig, quantize: str | None) -> LayerWeights:
+    """Read and fuse the tensors whose names begin with ``prefix``."""
     d, ff, hidden = c.head_dim, c.intermediate_size, c.hidden_size
     held = partial(_held, quantize=quantize)
     heads = {"q": c.heads, "k": c.kv_heads, "v": c.kv_heads}
@@ -286,7 +290,7 @@ def interleave(rows: Tensor, head_dim: int) -> Tensor:
     return rows.view(-1, 2, head_dim // 2, *rest).transpose(1, 2).reshape(rows.shape)
 
 
-def _reader(
+def tensor_reader(
     folder: Path, config: DecoderConfig, stack: ExitStack, dtype: torch.dtype, device: str
 ) -> TensorReader:
     """Return a function that reads and checks one tensor; files are opened lazily."""
