@@ -8,8 +8,8 @@ stays, and its passes cost what those of a model of that size cost. The draft is
 greedy. Each format runs in a process of its own, which reports its memory as the system counts it. Plain
 decoding and speculation take turns; figures are medians. Speeds are by elapsed time and, since other programs
 affect it less, by processor time: tokens per second of it, times the threads. ``--peers`` names the
-interpreter of an environment that has ``xllamacpp`` or ``openvino-genai``; ``sizes_peers.py`` measures those
-that are installed. ``--perplexity`` measures that of the bundled models on held-out text, in every format.
+interpreter of an environment that has ``xllamacpp``, by which ``sizes_peers.py`` measures llama.cpp.
+``--perplexity`` measures that of the bundled models on held-out text, in every format.
 
 Prints a table, then one JSON line.
 """
@@ -20,6 +20,7 @@ import argparse
 import json
 import math
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -212,6 +213,32 @@ def print_table(
         print(f"perplexity {name:<12}" + ", ".join(f"{model} {value:.3f}" for model, value in models.items()))
 
 
+def _peer_commands(
+    interpreter: str, folder: Path, scratch: Path, batches: list[int], common: list[str]
+) -> dict[str, list[str]]:
+    """Write the models and prompts for llama.cpp; return the commands that measure it."""
+    sys.path.append(str(Path(__file__).parents[1] / "tests" / "kits"))
+    from gguf_files import write_gguf  # noqa: PLC0415 - needs the package gguf
+
+    tokenizer = Tokenizer(folder)
+    prompts = [*held_out(tokenizer, max(batches)), *held_out_text(tokenizer, 1, _PROMPT)]
+    (scratch / "prompts.json").write_text(json.dumps(prompts))
+    files: dict[tuple[str, str], Path] = {}
+    for name, source in (("target", folder), ("draft", BUNDLED / "draft")):
+        for kind in ("BF16", "Q8_0", "Q4_0") if name == "target" else ("BF16",):
+            copied = shutil.copytree(source, scratch / f"{name}-{kind}")  # its weights are replaced
+            files[name, kind] = write_gguf(copied, scratch / f"{name}-{kind}.gguf", kind)
+            shutil.rmtree(copied)
+    script, draft = str(Path(__file__).with_name("sizes_peers.py")), str(files["draft", "BF16"])
+    return {
+        f"llama.cpp {kind}": [
+            *(interpreter, script, f"llama.cpp {kind}", str(files["target", kind]), draft),
+            *(str(scratch / "prompts.json"), *common),
+        ]
+        for kind in ("BF16", "Q8_0", "Q4_0")
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -222,7 +249,7 @@ def main() -> None:
     parser.add_argument("--new", type=int, default=64, help="new tokens per answer")
     parser.add_argument("--repeat", type=int, default=3, help="repetitions after a warm-up")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads")
-    parser.add_argument("--peers", help="interpreter with xllamacpp or openvino-genai")
+    parser.add_argument("--peers", help="interpreter with xllamacpp")
     parser.add_argument("--perplexity", action="store_true", help="of the bundled models in every format")
     parser.add_argument("--folder", type=Path, help="where the inflated target is kept; default: nowhere")
     parser.add_argument("--own", help=argparse.SUPPRESS)
@@ -247,9 +274,7 @@ def main() -> None:
             name: [sys.executable, __file__, "--own", name, *common] for name in args.formats.split(",")
         }
         if args.peers:
-            script = str(Path(__file__).with_name("sizes_peers.py"))
-            for peer in ("llama.cpp bf16", "llama.cpp q8_0", "llama.cpp q4_0", "openvino"):
-                commands[peer] = [args.peers, script, peer, str(folder), str(BUNDLED / "draft"), *common[:-2]]
+            commands |= _peer_commands(args.peers, folder, Path(scratch), batches, common[:-2])
         rows = [row for name, command in commands.items() if (row := _child(command, name)) is not None]
     perplexity = perplexities(["float32", *args.formats.split(",")]) if args.perplexity else {}
     print_table(rows, batches, perplexity)
