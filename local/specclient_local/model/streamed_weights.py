@@ -20,7 +20,6 @@ from specclient_local.model.weights import (
     DecoderWeights,
     LayerWeights,
     layer_weights,
-    load_weights,
     outer_weights,
     tensor_reader,
     widened_layer,
@@ -32,11 +31,11 @@ __all__ = ["CheckpointLayers", "stream_weights"]
 class CheckpointLayers(Sequence[LayerWeights]):
     """A checkpoint's layers, each read from its file whenever it is asked for, and not kept.
 
-    The file is opened for each layer, because the system counts the pages of an open file that were read as
-    the process's own.
+    A safetensors file is opened for each layer, because the system counts the pages of an open file that were
+    read as the process's own. A GGUF file stays open, since its header takes long to read.
 
     Args:
-        folder: contains safetensors files.
+        folder: contains safetensors files; or a GGUF file.
         config: the model's configuration; gives the expected shapes.
         dtype: type of the matrices.
         widen: whether norms and biases are converted to float32.
@@ -44,6 +43,7 @@ class CheckpointLayers(Sequence[LayerWeights]):
 
     def __init__(self, folder: Path, config: DecoderConfig, dtype: torch.dtype, *, widen: bool) -> None:
         self._folder, self._config, self._dtype, self._widen = folder, config, dtype, widen
+        self._opened = tensor_reader(folder, config, ExitStack(), dtype, "cpu") if is_gguf(folder) else None
 
     def __len__(self) -> int:
         """Return the number of layers."""
@@ -65,7 +65,7 @@ class CheckpointLayers(Sequence[LayerWeights]):
             raise IndexError(index)
         release_free_memory()  # of the layer before
         with ExitStack() as stack:
-            take = tensor_reader(self._folder, self._config, stack, self._dtype, "cpu")
+            take = self._opened or tensor_reader(self._folder, self._config, stack, self._dtype, "cpu")
             layer = layer_weights(take, f"model.layers.{index}.", self._config, None)
         return widened_layer(layer) if self._widen else layer
 
@@ -74,17 +74,13 @@ def stream_weights(folder: Path, config: DecoderConfig, dtype: str, *, widen: bo
     """Read embedding, last norm and head of a checkpoint; its layers are read one by one when asked for.
 
     Args:
-        folder, config, dtype: as for :func:`specclient_local.model.weights.load_weights`. The layers of a
-            GGUF file are read here.
+        folder, config, dtype: as for :func:`specclient_local.model.weights.load_weights`.
         widen: whether everything but the matrices and the head is converted to float32.
 
     Raises:
         CheckpointError: see :func:`specclient_local.model.weights.load_weights`; about a layer, when it is
             read.
     """
-    if is_gguf(folder):
-        loaded = load_weights(folder, config, dtype)
-        return loaded.widened() if widen else loaded
     numbers: torch.dtype = getattr(torch, dtype)
     with ExitStack() as stack:
         outer = outer_weights(tensor_reader(folder, config, stack, numbers, "cpu"), config)
