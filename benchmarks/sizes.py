@@ -51,6 +51,8 @@ FORMATS: dict[str, tuple[str, str | None]] = {
 METHODS: tuple[Method, ...] = ("plain", "draft")
 _PROMPT = 512
 _SLOT_CONTEXT = 640
+_LEAST_PROMPTS = 4
+"""Prompts that are answered for a figure, in turn where fewer are answered at once."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,11 @@ def memory() -> dict[str, int]:
 
 
 def answer(engine: Engine, prompts: list[list[int]], method: Method, new: int) -> TimedAnswers:
-    """Answer all prompts at once; time the rounds after the prompts have been read."""
+    """Answer all prompts at once; time the rounds in which all of them run.
+
+    These begin when all prompts have been read, and end with the first answer: speculation gives answers of
+    one length at different times, and what follows is a smaller batch.
+    """
     answers: list[list[AnswerEvent]] = [[] for _ in prompts]
     for ids, events in zip(prompts, answers, strict=True):
         engine.add(ids, events.append, max_tokens=new, temperature=0, method=method)
@@ -88,10 +94,33 @@ def answer(engine: Engine, prompts: list[list[int]], method: Method, new: int) -
     before = sum(_tokens(events) for events in answers)
     begun, used = time.perf_counter(), time.process_time()
     passes = 0
-    while engine.step():
+    while not any(_ended(events) for events in answers):
+        engine.step()
         passes += 1
     elapsed, used = time.perf_counter() - begun, time.process_time() - used
-    return TimedAnswers(sum(_tokens(events) for events in answers) - before, elapsed, used, passes)
+    tokens = sum(_tokens(events) for events in answers) - before
+    while engine.step():
+        pass
+    return TimedAnswers(tokens, elapsed, used, passes)
+
+
+def answer_groups(
+    engine: Engine, prompts: list[list[int]], batch: int, method: Method, new: int
+) -> TimedAnswers:
+    """Answer at least ``_LEAST_PROMPTS`` prompts, ``batch`` at once; return the sums."""
+    groups = [prompts[i : i + batch] for i in range(0, max(batch, _LEAST_PROMPTS), batch)]
+    found = [answer(engine, group, method, new) for group in groups]
+    return TimedAnswers(
+        sum(each.tokens for each in found),
+        sum(each.elapsed for each in found),
+        sum(each.processor for each in found),
+        sum(each.passes for each in found),
+    )
+
+
+def _ended(events: list[AnswerEvent]) -> bool:
+    last = events[-1]
+    return not isinstance(last, Piece) or last.generation is not None
 
 
 def _tokens(events: list[AnswerEvent]) -> int:
@@ -118,12 +147,12 @@ def measure_own(
     with Engine.load(
         folder, BUNDLED / "draft", draft_quantize=None, context=_SLOT_CONTEXT, prefix_cache=False, **options
     ) as engine:
-        prompts = held_out(engine.tokenizer, max(batches))
+        prompts = held_out(engine.tokenizer, max(*batches, _LEAST_PROMPTS))
         runs: dict[tuple[Method, int], list[TimedAnswers]] = {(m, b): [] for m in METHODS for b in batches}
         prefills: list[tuple[float, float]] = []
         for turn in range(repeat + 1):
             for (method, batch), taken in runs.items():
-                result = answer(engine, prompts[:batch], method, new)
+                result = answer_groups(engine, prompts, batch, method, new)
                 if turn:  # the first turn warms up
                     taken.append(result)
             prefills.append(_prompt_speeds(engine, threads))
