@@ -21,7 +21,8 @@ from specclient_cli.local.sizes import size_of
 
 if TYPE_CHECKING:
     from specclient_local.drafting.vocabulary_match import VocabularyCompatibility
-    from specclient_local.loading.memory_plan import DeviceMemoryPlan, ModelMemory
+    from specclient_local.loading.memory_plan import DeviceMemoryPlan
+    from specclient_local.loading.model_memory import ModelMemory
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
@@ -68,8 +69,10 @@ def command(state: State, /, **given: Any) -> None:
     MODEL is 'demo', a NAME of [local.models.NAME], a folder, a GGUF file, or a hub id. Only shapes are
     read; no weights are downloaded. The output has the size of the weights and of the KV cache per token
     (for heads, of the hidden states that they read), and the longest context and largest number of
-    concurrent requests that fit. It also states how a draft with another vocabulary would be used, if its
-    tokenizer is available. For an embedding model it has the size of the weights and of the largest batch.
+    concurrent requests that fit. On a CPU it has the most memory that is in use while the models are
+    loaded, too; the caches take memory as they fill. It also states how a draft with another vocabulary
+    would be used, if its tokenizer is available. For an embedding model it has the size of the weights and
+    of the largest batch.
 
     \b
     Examples:
@@ -175,6 +178,8 @@ def _values(device: str, plan: DeviceMemoryPlan) -> dict[str, Any]:
         "kv_per_token": plan.kv_per_token,
         "caches": plan.caches,
         "total": plan.total,
+        "resident": plan.resident,
+        "loading_peak": plan.loading_peak if device == "cpu" else None,
         "fits": plan.fits,
         "max_context": plan.max_context,
         "max_slots": plan.max_slots,
@@ -209,6 +214,8 @@ def _show(device: str, plan: DeviceMemoryPlan) -> None:
         lines.append(render.TableRow(sums, style="bold"))
     render.print_table(columns, lines)
     needed = f"{size_of(plan.total)} including the working memory of passes"
+    if device == "cpu":
+        needed += f", {size_of(plan.loading_peak)} while loading"
     if plan.memory is None:
         render.print_paragraph(f"{needed}; the memory of {device} is unknown, use --memory to set it")
         return

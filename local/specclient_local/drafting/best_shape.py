@@ -23,6 +23,10 @@ from specclient_local.request.params import MAX_DRAFT_LENGTH, MAX_PREDICTED_LENG
 _TREE_ADVANTAGE = 1.05
 """Factor by which a tree must beat the best chain, because β rests on few observations."""
 
+_DRAFT_ADVANTAGE = 1.05
+"""Factor by which drafting must beat a round without drafts: costs and acceptance are measured with errors,
+and where arithmetic is the limit, as in large batches, gain and loss are close."""
+
 _ACCEPTANCE_STEPS = 64
 """Steps from 0 to 1 to which acceptance is rounded when a shape is chosen, so that choices can be cached."""
 
@@ -58,7 +62,9 @@ def expected_tokens(alpha: float, length: float) -> float:
 def best_length(
     alpha: float, cost: RoundCosts, drafting: int = 1, others: int = 0, most: int = MAX_DRAFT_LENGTH
 ) -> int:
-    """Return the K with the most tokens per cost, the smallest of equal ones; 0 if drafting does not pay off.
+    """Return the K with the most tokens per cost, the smallest of equal ones.
+
+    0 if drafting is not clearly faster than a round without drafts.
 
     Args:
         alpha: probability that a drafted token is accepted.
@@ -71,7 +77,7 @@ def best_length(
         (drafting * expected_tokens(alpha, k) + others) / cost.round(k, drafting, others)
         for k in range(min(len(cost.verify), most + 1))
     ]
-    return speed.index(max(speed))
+    return speed.index(max(speed)) if max(speed) > _DRAFT_ADVANTAGE * speed[0] else 0
 
 
 def common_speeds(alphas: Sequence[float], costs: Sequence[float], others: int = 0) -> list[float]:

@@ -138,8 +138,8 @@ def gib(size: float) -> str:
 
 def _replica_memory(deployment: Deployment) -> ReplicaMemory | None:
     """Return the memory of a replica with its draft; None where the size of caches is unknown."""
-    from specclient_local.loading.memory_plan import ModelMemory  # noqa: PLC0415 - imports torch
     from specclient_local.loading.model_loader import read_any_config  # noqa: PLC0415
+    from specclient_local.loading.model_memory import ModelMemory  # noqa: PLC0415 - imports torch
     from specclient_local.model.config import DecoderConfig  # noqa: PLC0415
     from specclient_local.model.weights import resolve_checkpoint  # noqa: PLC0415
 

@@ -78,6 +78,7 @@ _PLANS = (
     TimingPlan((1, 2, 3, 5, 9, _LONGEST), 8, full=(1, 5, _LONGEST), least_s=0.0005),
     TimingPlan((1, 2, 3, 5, 9, _LONGEST), 3, full=(1, 5, _LONGEST)),
     TimingPlan((1, 3, 6, _LONGEST), 1, full=(1, _LONGEST)),
+    TimingPlan((1, 3, 6, _LONGEST), 1, full=(1, 2, 3)),
     TimingPlan((1, 5, _LONGEST), 1),
     TimingPlan((1, _LONGEST), 0, far=False),
 )

@@ -9,132 +9,17 @@ from pathlib import Path
 import torch
 
 from specclient.errors import ConfigurationError
-from specclient_local.loading.model_loader import computes_in_float32, read_any_config
+from specclient_local.loading.model_loader import computes_in_float32, packs_one_by_one, read_any_config
+from specclient_local.loading.model_memory import ModelMemory
 from specclient_local.loading.options import EngineOptions
 from specclient_local.model.config import DecoderConfig
-from specclient_local.model.cuda_graphs.device_verify import SORTED_AT_ONCE
-from specclient_local.model.cuda_graphs.static_runner import ROWS, SLOTS
 from specclient_local.model.devices import parallel_devices, resolve_device
 from specclient_local.model.heads.checkpoint import read_heads_shape, required_hidden_layers
 from specclient_local.model.heads.eagle_runner import SPARE_POSITIONS
 from specclient_local.model.heads.medusa_weights import MedusaShape
-from specclient_local.model.kv_cache import POSITION_BLOCK
-from specclient_local.model.pass_input import MAX_PASS_ROWS
 from specclient_local.model.weight_shards import WeightShard
-from specclient_local.request.params import MAX_DRAFT_LENGTH
-
-_BITS = {"float32": 32, "bfloat16": 16, "float16": 16, "int8": 8, "fp8": 8, "int4": 4}
-_DISTRIBUTIONS = 3
-"""Distributions over the vocabulary of each row that a round holds at once: target, draft and an intermediate
-result."""
-
-_SORT, _SORTED_COPIES = 24, 3
-"""Bytes of a sorted logit: places, sums and their differences; and copies in the data type of
-probabilities. Kernels of top-k and top-p need less: a few bytes for each logit of a block."""
 
 _GIB = 2**30
-
-
-@dataclass(frozen=True, slots=True)
-class ModelMemory:
-    """The memory of one model that the built-in decoder runs.
-
-    Attributes:
-        name: for error messages: ``target``, ``draft``, …
-        config: the model's shape.
-        dtype: data type of computation, and of keys and values.
-        quantize: data type of projections and head where it is not ``dtype``.
-        copies_head: whether a tied head is stored separately from the embedding; the CPU's kernels need
-            another layout.
-        shares_weights: whether it uses another model's weights, as a draft of the target's layers does.
-        taps: number of layers after which hidden states are kept for heads.
-        numbers: number of weights that replaces the decoder's; for heads.
-        spare: positions per slot beyond the context.
-        static: whether rounds of this target run on the device with static shapes.
-    """
-
-    name: str
-    config: DecoderConfig
-    dtype: str = "float32"
-    quantize: str | None = None
-    copies_head: bool = True
-    shares_weights: bool = False
-    taps: int = 0
-    numbers: int | None = None
-    spare: int = 0
-    static: bool = False
-
-    @property
-    def parameters(self) -> int:
-        """Number of weights in its matrices."""
-        return self.config.parameters if self.numbers is None else self.numbers
-
-    @property
-    def weights(self) -> int:
-        """Bytes of its matrices; does not include biases, norms and scales, at most a few percent."""
-        c = self.config
-        if self.shares_weights:
-            return 0
-        if self.numbers is not None:
-            return self.numbers * _BITS[self.dtype] // 8
-        embedding = c.vocab_size * c.hidden_size
-        head = embedding if not c.tied or self.copies_head or self.quantize else 0
-        inner = c.parameters - (1 if c.tied else 2) * embedding
-        held = _BITS[self.quantize or self.dtype]
-        return ((inner + head) * held + embedding * _BITS[self.dtype]) // 8
-
-    @property
-    def kv_per_token(self) -> int:
-        """Bytes of keys and values, or of hidden states, per position."""
-        c = self.config
-        numbers = 2 * c.layers * c.kv_heads * c.head_dim + self.taps * c.hidden_size
-        return numbers * _BITS[self.dtype] // 8
-
-    def caches(self, slots: int, context: int) -> int:
-        """Bytes of the KV caches or hidden states of ``slots`` slots; KV caches grow in whole blocks."""
-        positions = self._positions(context)
-        blocks = positions if self.taps else -(-positions // POSITION_BLOCK) * POSITION_BLOCK
-        return slots * blocks * self.kv_per_token
-
-    def _positions(self, context: int) -> int:
-        return min(context, self.config.context) + self.spare
-
-    def tables(self, context: int) -> int:
-        """Bytes of attention masks and rotation tables, which do not depend on the number of slots."""
-        c, context = self.config, self._positions(context)
-        if not c.layers:
-            return 0
-        masks = (
-            (1 if c.window is None else 2)
-            * MAX_PASS_ROWS
-            * 2
-            * (context + POSITION_BLOCK)
-            * _BITS[self.dtype]
-            // 8
-        )
-        return masks + context * c.head_dim * 4
-
-    @property
-    def passes(self) -> int:
-        """Bytes of the activations of the largest pass: a full prefill chunk with all its logits."""
-        c = self.config
-        widths = 3 * c.hidden_size + (2 * c.heads + 2 * c.kv_heads) * c.head_dim + 3 * c.intermediate_size
-        return MAX_PASS_ROWS * (widths * _BITS[self.dtype] // 8 + 4 * c.vocab_size)
-
-    def rounds(self, slots: int) -> int:
-        """Bytes of the largest recorded round: logits, and the target's and the draft's probabilities.
-
-        All recordings share this memory. Half-precision logits are sampled in float32, others in float64; see
-        :mod:`specclient_local.model.cuda_graphs.device_verify`. For top-k and top-p, a number of logits is
-        sorted at a time.
-        """
-        if not self.static or not slots:
-            return 0
-        seats, vocab, each = min(slots, SLOTS[-1]), self.config.vocab_size, _BITS[self.dtype] // 8
-        rows = seats * (MAX_DRAFT_LENGTH + 1)
-        p = 8 if each == 4 else 4
-        cuts = max(vocab, min(rows * vocab, SORTED_AT_ONCE)) * (_SORT + _SORTED_COPIES * p)
-        return seats * ROWS[-1] * vocab * each + rows * vocab * (each + _DISTRIBUTIONS * p) + cuts
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +57,23 @@ class DeviceMemoryPlan:
     def total(self) -> int:
         """Bytes of weights, caches, tables and activations together."""
         return self._total(self.slots, self.context)
+
+    @property
+    def resident(self) -> int:
+        """Bytes that are held between rounds once every slot has been full: weights, caches and tables."""
+        return self.weights + self.caches + sum(model.tables(self.context) for model in self.models)
+
+    @property
+    def loading_peak(self) -> int:
+        """Most bytes in use while the models are loaded, one after the other, onto a CPU.
+
+        Positions of the caches take memory once they are in use.
+        """
+        peak = loaded = 0
+        for model in self.models:
+            peak = max(peak, loaded + model.weights + model.loading)
+            loaded += model.weights + model.tables(self.context)
+        return max(peak, loaded)
 
     @property
     def fits(self) -> bool:
@@ -311,13 +213,25 @@ def memory_plans(
             config, dtype, quantize, device, options.graphs, adapted=adapted
         )
         on_cpu = device.type == "cpu"
-        parts = options.tensor_parallel if name == "target" else 1
         records = options.graphs == "on" or (options.graphs == "auto" and device.type == "cuda")
+        parts = options.tensor_parallel if name == "target" else 1
         static = name == "target" and records and parts == 1 and config.llama_layout and not adapted
+        packed = parts == 1 and packs_one_by_one(
+            config, dtype, quantize, str(device), options.graphs, adapted=adapted
+        )
         for rank, own in enumerate(parallel_devices(device_name, parts)):
             part = config if parts == 1 else WeightShard(rank, parts).config(config)
             by_device.setdefault(torch.device(own), []).append(
-                ModelMemory(name, part, compute_dtype, weight_dtype, copies_head=on_cpu, static=static)
+                ModelMemory(
+                    name,
+                    part,
+                    compute_dtype,
+                    weight_dtype,
+                    copies_head=on_cpu,
+                    static=static,
+                    packed=packed,
+                    file_dtype=dtype,
+                )
             )
         if name == "target" and heads:
             models += _heads_memory(heads, models[-1])

@@ -24,9 +24,12 @@ from specclient_local.model.hidden_state_runner import HiddenStateRunner
 from specclient_local.model.layer_weights import LayerChanges
 from specclient_local.model.model_runner import ModelConfig, ModelRunner
 from specclient_local.model.native.build import library
+from specclient_local.model.native.packed_weights import PACKED_FORMATS
+from specclient_local.model.streamed_weights import stream_weights
+from specclient_local.model.system_memory import release_free_memory
 from specclient_local.model.tensor_parallel.parallel_runner import ParallelRunner, ShardSettings
 from specclient_local.model.weight_shards import WeightShard
-from specclient_local.model.weights import check_tensors, load_weights
+from specclient_local.model.weights import DecoderWeights, check_tensors, load_weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +101,22 @@ def computes_in_float32(
     Compiled passes do so for bfloat16 on a CPU: they read half of the bytes from memory, and their results
     are those of a float32 model with the same (rounded) weights.
     """
-    compiled = config.llama_layout and not adapted and device == "cpu" and graphs != "on"
-    return compiled and dtype == "bfloat16" and library() is not None
+    return dtype == "bfloat16" and packs_one_by_one(config, dtype, None, device, graphs, adapted=adapted)
+
+
+def packs_one_by_one(
+    config: DecoderConfig,
+    dtype: str,
+    quantize: str | None,
+    device: str,
+    graphs: str,
+    *,
+    adapted: bool = False,
+) -> bool:
+    """Return whether compiled passes run a model, so that its layers are read and packed one by one."""
+    known = dtype != "float16" and quantize in (None, *PACKED_FORMATS)
+    compiles = config.llama_layout and not adapted and device == "cpu" and graphs != "on"
+    return known and compiles and library() is not None
 
 
 def has_static_shapes(config: DecoderConfig, placed: ModelPlacement) -> bool:
@@ -206,9 +223,7 @@ def load_model(
                 "graphs='auto'."
             )
         with torch.inference_mode():
-            weights = load_weights(folder, config, placed.dtype, device, placed.quantize)
-            if computes_in_float32(config, placed.dtype, device, placed.graphs, adapted=placed.adapted):
-                weights = weights.widened()
+            weights, rounded_to = _weights(folder, config, placed, device)
             decoder = TransformerDecoder(
                 config,
                 weights,
@@ -216,7 +231,9 @@ def load_model(
                 exact=exact,
                 most=max_shared_rows(slots),
                 adapters=_adapters(config, placed, device),
+                rounded_to=rounded_to,
             )
+            release_free_memory()
             static = has_static_shapes(config, placed) and (
                 placed.graphs == "on" or (placed.graphs == "auto" and decoder.embedding.is_cuda)
             )
@@ -238,3 +255,15 @@ def load_model(
         device=device,
         quantize=placed.quantize,
     )
+
+
+def _weights(
+    folder: Path, config: DecoderConfig, placed: ModelPlacement, device: str
+) -> tuple[DecoderWeights, str | None]:
+    """Return a model's weights, and the format to which compiled passes round them when they are packed."""
+    adapted = placed.adapted
+    if not packs_one_by_one(config, placed.dtype, placed.quantize, device, placed.graphs, adapted=adapted):
+        weights = load_weights(folder, config, placed.dtype, device, placed.quantize)
+        return weights, None
+    widen = computes_in_float32(config, placed.dtype, device, placed.graphs)
+    return stream_weights(folder, config, placed.dtype, widen=widen), placed.quantize

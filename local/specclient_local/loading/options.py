@@ -47,10 +47,12 @@ class EngineOptions:
             :data:`~specclient_local.request.params.EngineMethod`; ``auto`` prefers heads, then drafts, and
             chooses ``union`` if there are several drafts.
         dtype: data type of computation: ``float32``, ``bfloat16`` or ``float16``. In float32, greedy
-            speculation equals plain decoding. With compiled passes on a CPU, bfloat16 applies to the weights
-            only; sums, keys and values are float32, and greedy speculation equals plain decoding, too.
+            speculation equals plain decoding. With compiled passes on a CPU, bfloat16 applies to the factors
+            of matrix products only, and where the processor does not multiply it, to the weights only; sums,
+            keys and values are float32, and greedy speculation equals plain decoding, too.
         device: ``auto`` (the first CUDA device, else the CPU), ``cpu``, ``cuda``, ``cuda:N`` or ``mps``.
-        quantize: stores the weights as ``int8``, ``int4`` or ``fp8``; None stores them as ``dtype``. Answers
+        quantize: stores the weights as ``int8``, ``int4`` or ``fp8``; None stores them as ``dtype``. Compiled
+            passes on a CPU round the rows of a product to 8 bits as well, for ``int8`` and ``int4``. Answers
             are exactly those of the quantised target.
         draft_dtype, draft_device, draft_quantize: the same for the draft. Type and device default to the
             target's.

@@ -68,6 +68,7 @@ class TransformerDecoder:
         most: maximum rows of a pass that several requests share.
         adapters: the changes of every layer by each adapter; with any, torch computes the passes.
         passes: makes the passes, from configuration, weights and rotation table; None for the fastest ones.
+        rounded_to: format to which compiled passes round the matrices; see :class:`NativePasses`.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class TransformerDecoder:
         most: int = MAX_ROWS_PER_REQUEST,
         adapters: Sequence[Sequence[LayerChanges]] = (),
         passes: Callable[[DecoderConfig, DecoderWeights, Tensor], ForwardPasses] | None = None,
+        rounded_to: str | None = None,
     ) -> None:
         self.config = config
         self.dtype = weights.embedding.dtype
@@ -90,7 +92,7 @@ class TransformerDecoder:
             self.passes = passes(config, weights, self._turns)
         else:
             compiles = config.llama_layout and not adapters
-            compiled = native_passes(config, weights, self._turns) if compiles else None
+            compiled = native_passes(config, weights, self._turns, rounded_to) if compiles else None
             self.passes = compiled or EagerPasses(
                 config, weights, self._turns, exact=exact, most=most, adapters=adapters
             )

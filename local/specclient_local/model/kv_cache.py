@@ -13,6 +13,7 @@ from torch import Tensor
 
 from specclient.errors import ConfigurationError
 from specclient_local.model.config import DecoderConfig
+from specclient_local.model.system_memory import untouched_zeros
 
 POSITION_BLOCK = 64
 """Attention reads whole blocks of this many positions; positions that are not in use are masked."""
@@ -30,7 +31,8 @@ class SlotRows(list[Tensor]):
 class KVCache:
     """Keys and values of all layers and slots, ``[layers, slots, 2 KV, capacity, D]``, allocated once.
 
-    The first KV heads of a row are keys, the others values.
+    The first KV heads of a row are keys, the others values. On a CPU, positions take memory once they have
+    been in use.
 
     Attributes:
         lengths: per slot, number of positions in use.
@@ -107,6 +109,8 @@ def _zeros(
     size, available = math.prod(shape) * dtype.itemsize, memory(device)
     try:
         if available is None or size <= available:
+            if device is None or device.type == "cpu":
+                return untouched_zeros(size).view(dtype).view(shape)
             return torch.zeros(shape, dtype=dtype, device=device)
     except (RuntimeError, MemoryError):  # an allocation that failed
         pass

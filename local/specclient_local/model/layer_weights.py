@@ -74,7 +74,7 @@ class DecoderWeights:
     """A decoder's weights: ``embedding`` and ``head`` are ``[V, hidden]``, one tensor if they are tied."""
 
     embedding: Tensor
-    layers: list[LayerWeights]
+    layers: Sequence[LayerWeights]
     norm: Tensor
     head: Tensor
 
@@ -82,7 +82,7 @@ class DecoderWeights:
         """Return the weights with embedding, norms and biases in float32; weight matrices are unchanged."""
         return DecoderWeights(
             embedding=self.embedding.float(),
-            layers=[_widened(layer) for layer in self.layers],
+            layers=[widened_layer(layer) for layer in self.layers],
             norm=self.norm.float(),
             head=self.head,
         )
@@ -163,7 +163,8 @@ def interleave(rows: Tensor, head_dim: int, rotated: int | None = None) -> Tenso
     return torch.cat((turned, heads[:, rotated:]), dim=1).reshape(rows.shape)
 
 
-def _widened(layer: LayerWeights) -> LayerWeights:
+def widened_layer(layer: LayerWeights) -> LayerWeights:
+    """Return a layer with norms and biases in float32; weight matrices are unchanged."""
     vectors: dict[str, Any] = {
         each.name: value.float()
         for each in fields(layer)

@@ -1,4 +1,8 @@
-"""Weight quantisation to int8 or fp8 by torchao, and to int4, for ``linear_kernels`` and ``cuda_graphs``."""
+"""Weight quantisation to int8 or fp8 by torchao, and to int4, for ``linear_kernels`` and ``cuda_graphs``.
+
+Compiled passes on a CPU have formats of their own, to which weights are rounded when they are packed; see
+:mod:`specclient_local.model.native.packed_weights`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from specclient.errors import ConfigurationError
 from specclient_local.model.int4_weights import Int4Weight
 
 _WHERE = (
-    "int8 is available on every device; int4 on CUDA devices in bfloat16; "
+    "int8 is available on every device; int4 on the CPU, and on CUDA devices in bfloat16; "
     "fp8 on CUDA devices of compute capability 8.9 or more (Ada, Hopper)"
 )
 
@@ -94,7 +98,7 @@ def quantize_weight(weight: Tensor, kind: str) -> Tensor:
     """
     device = weight.device
     capable = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9)
-    if (kind == "fp8" and not capable) or (kind == "int4" and device.type != "cuda"):
+    if (kind == "fp8" and not capable) or (kind == "int4" and device.type not in ("cpu", "cuda")):
         raise ConfigurationError(f"quantize is {kind!r}, which {device} does not support; {_WHERE}.")
     if kind == "int4":
         return Int4Weight.rounded(weight)

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -121,7 +122,7 @@ def load_weights(
         ConfigurationError: the device does not support the quantisation.
     """
     with ExitStack() as stack:
-        take = _reader(folder, config, stack, getattr(torch, dtype), device)
+        take = tensor_reader(folder, config, stack, getattr(torch, dtype), device)
         if shard is not None:
             take, config = shard.reader(take), shard.config(config)
         return _fused(take, config, quantize)
@@ -143,16 +144,33 @@ def check_tensors(path: Path, config: DecoderConfig) -> None:
 
 
 def _fused(take: TensorReader, config: DecoderConfig, quantize: str | None) -> DecoderWeights:
+    outer = outer_weights(take, config)
+    layers = [layer_weights(take, i, config, quantize) for i in range(config.layers)]
+    return replace(outer, layers=layers, head=_held(outer.head, quantize))
+
+
+def outer_weights(take: TensorReader, config: DecoderConfig) -> DecoderWeights:
+    """Return the weights outside of the layers."""
     hidden, vocab = config.hidden_size, config.vocab_size
     embedding = take("model.embed_tokens.weight", (vocab, hidden))
     head = embedding if config.tied else take("lm_head.weight", (vocab, hidden))
-    family, hold = family_of(config.model_type), partial(_held, quantize=quantize)
-    return DecoderWeights(
-        embedding=embedding,
-        layers=[family.layer(LayerTensors(take, i, config, hold)) for i in range(config.layers)],
-        norm=family.norm(take("model.norm.weight", (hidden,))),
-        head=hold(head),
-    )
+    norm = family_of(config.model_type).norm(take("model.norm.weight", (hidden,)))
+    return DecoderWeights(embedding, [], norm, head)
+
+
+def layer_weights(
+    take: TensorReader, index: int, config: DecoderConfig, quantize: str | None = None
+) -> LayerWeights:
+    """Read and fuse the tensors of a layer.
+
+    Args:
+        take: reads a tensor.
+        index: the layer's number.
+        config: the model's configuration.
+        quantize: format of the matrices; None for that of the checkpoint.
+    """
+    hold = partial(_held, quantize=quantize)
+    return family_of(config.model_type).layer(LayerTensors(take, index, config, hold))
 
 
 def _held(matrix: Tensor, quantize: str | None) -> Tensor:
@@ -222,7 +240,7 @@ def check_values(where: Path, tensors: Iterable[tuple[str, Tensor]]) -> None:
             )
 
 
-def _reader(
+def tensor_reader(
     folder: Path, config: DecoderConfig, stack: ExitStack, dtype: torch.dtype, device: str
 ) -> TensorReader:
     """Return a function that reads and checks one tensor; files are opened lazily."""

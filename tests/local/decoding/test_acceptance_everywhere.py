@@ -165,7 +165,7 @@ class LookupModel:
         states = VOCAB + 1  # the root is the state after the last token of the vocabulary
         matrix = torch.zeros(VOCAB, states)
         matrix[:, : len(table)] = torch.from_numpy(np.asarray(table, dtype=np.float32)).T
-        self.matrix, self.packed = matrix, PackedWeights([matrix])
+        self.matrix, self.packed = matrix, PackedWeights([tuple(matrix.shape)])
         self.embedding, self.ones = torch.eye(states), torch.ones(states)
         layer = (LayerStruct * 1)()
         layer[0].input_norm = self.ones.data_ptr()

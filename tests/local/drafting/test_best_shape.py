@@ -6,7 +6,12 @@ import random
 from dataclasses import replace
 
 import pytest
-from specclient_local.drafting.best_shape import RoundLoad, best_length, best_widths, expected_tokens
+from specclient_local.drafting.best_shape import (
+    RoundLoad,
+    best_length,
+    best_widths,
+    expected_tokens,
+)
 from specclient_local.drafting.drafter import chain, shape_size
 from specclient_local.drafting.round_costs import RoundCosts
 
@@ -33,6 +38,12 @@ def test_a_free_draft_gets_the_maximum_length_and_a_useless_one_zero():
     assert best_length(0.0, RoundCosts(0.1, FLAT)) == 0
     assert best_length(0.9, RoundCosts(2.0, FLAT)) == 0
     assert best_length(1.0, RoundCosts(0.5, FLAT)) == 8
+
+
+def test_drafting_that_is_hardly_faster_than_plain_decoding_is_left_out():
+    """1.5 tokens for the cost of 1.45 plain steps are within the errors of both; for 1.4 they are not."""
+    assert best_length(0.5, RoundCosts(0.0, (1.0, 1.45, 9.0))) == 0
+    assert best_length(0.5, RoundCosts(0.0, (1.0, 1.4, 9.0))) == 1
 
 
 def test_best_length_equals_known_optima():

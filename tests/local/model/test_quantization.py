@@ -8,11 +8,14 @@ import pytest
 import torch
 from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.draft_model import DraftModel
+from specclient_local.loading import model_loader
 from specclient_local.loading.model_loader import ModelPlacement, load_model
 from specclient_local.model.config import read_config
 from specclient_local.model.cuda_graphs.triton_ops import TritonOps
+from specclient_local.model.eager_passes import EagerPasses
 from specclient_local.model.hf.runner import HfRunner
 from specclient_local.model.linear_kernels import KernelChooser, is_row_stable
+from specclient_local.model.native import passes
 from specclient_local.model.quantization import fp8_rows, int8_parts, linear, quantize_weight
 from specclient_local.model.weights import load_weights
 from specclient_local.request.token_tree import TokenTree
@@ -64,8 +67,10 @@ VARIANTS = {
 
 @pytest.mark.parametrize("name", VARIANTS)
 @torch.inference_mode()
-def test_a_quantised_model_equals_one_with_rounded_weights(checkpoint, name):
-    """The reference is transformers' model, with each matrix replaced by its int8 rounding."""
+def test_a_quantised_model_equals_one_with_rounded_weights(checkpoint, name, monkeypatch):
+    """By torch's passes; the reference is transformers' model with each matrix rounded to int8."""
+    for module in (model_loader, passes):
+        monkeypatch.setattr(module, "library", lambda: None)
     from transformers import AutoModelForCausalLM
 
     folder = checkpoint(**VARIANTS[name])
@@ -76,7 +81,8 @@ def test_a_quantised_model_equals_one_with_rounded_weights(checkpoint, name):
     ids = torch.randint(0, 300, (24,), generator=torch.Generator().manual_seed(3)).tolist()
     expected = model(torch.tensor([ids])).logits[0]
     runner = load_model(folder, ModelPlacement(device="cpu", quantize="int8"), slots=1, context=64)
-    together = runner.score(0, ids[:16], TokenTree.chain(ids[16:]))
+    runner.prefill(0, ids[:15])
+    together = runner.score(0, ids[15:16], TokenTree.chain(ids[16:]))
     torch.testing.assert_close(together, expected[15:], atol=1e-4, rtol=0)
     runner.truncate(0, 16)
     alone = torch.cat([runner.score(0, [token]) for token in ids[16:]])
@@ -91,8 +97,8 @@ def test_a_tied_models_head_is_quantised_but_its_embedding_is_not(checkpoint):
     assert int8_parts(weights.embedding) is None
 
 
-@pytest.mark.parametrize("runner", ["own", "hf"])
-def test_greedy_speculation_with_quantised_models_equals_plain_decoding(checkpoint, runner):
+@pytest.mark.parametrize(("runner", "kind"), [("own", "int8"), ("own", "int4"), ("hf", "int8")])
+def test_greedy_speculation_with_quantised_models_equals_plain_decoding(checkpoint, runner, kind):
     """A quantised target with the original model as its draft, and vice versa."""
     folder = checkpoint(intermediate_size=64, spread=0.2)
 
@@ -102,8 +108,8 @@ def test_greedy_speculation_with_quantised_models_equals_plain_decoding(checkpoi
         )
 
     for target, draft in (
-        (opened("int8", True), opened(None, False)),
-        (opened(None, True), opened("int8", False)),
+        (opened(kind, True), opened(None, False)),
+        (opened(None, True), opened(kind, False)),
     ):
         expected = run(Speculator(target), sequence([7, 8, 9], method="plain", max_tokens=40))
         target.truncate(0, 0)
@@ -156,11 +162,20 @@ def test_products_with_quantised_weights_on_a_device_are_near_the_exact_ones(kin
 
 
 def test_quantisation_unsupported_by_the_device_is_rejected_with_advice(checkpoint):
-    for kind in ("int4", "fp8"):
-        with pytest.raises(
-            ConfigurationError, match=f"quantize is '{kind}', which cpu does not support; int8 .* CUDA"
-        ):
-            load(checkpoint(), quantize=kind, device="cpu")
+    with pytest.raises(
+        ConfigurationError, match=r"quantize is 'fp8', which cpu does not support; int8 .* CUDA"
+    ):
+        load(checkpoint(), quantize="fp8", device="cpu")
+
+
+def test_int4_without_a_compiler_computes_with_widened_weights(checkpoint, monkeypatch):
+    for module in (model_loader, passes):
+        monkeypatch.setattr(module, "library", lambda: None)
+    runner = load_model(checkpoint(), ModelPlacement(device="cpu", quantize="int4"), slots=1, context=64)
+    assert isinstance(runner.decoder.passes, EagerPasses)
+    together = runner.score(0, [1, 2, 3], TokenTree.chain([4, 5]))
+    runner.truncate(0, 3)
+    assert torch.equal(torch.cat([runner.score(0, [token]) for token in (4, 5)]), together[1:])
 
 
 def test_without_torchao_the_error_names_the_extra_to_install(monkeypatch):

@@ -11,8 +11,9 @@ from typing import Any
 from specclient.errors import ConfigurationError
 from specclient_local.drafting.modelless import MODELLESS_ENGINE_METHODS
 from specclient_local.engine.engine import Engine
-from specclient_local.loading.memory_plan import ModelMemory, compute_and_weight_dtypes
+from specclient_local.loading.memory_plan import compute_and_weight_dtypes
 from specclient_local.loading.model_loader import read_any_config
+from specclient_local.loading.model_memory import ModelMemory
 from specclient_local.model.checkpoint_files import read_json
 from specclient_local.model.config import DecoderConfig
 from specclient_local.model.devices import resolve_device

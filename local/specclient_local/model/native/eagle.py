@@ -11,6 +11,7 @@ from torch import Tensor
 from specclient_local.model.config import DecoderConfig
 from specclient_local.model.heads.eagle import EagleHead
 from specclient_local.model.native.build import library
+from specclient_local.model.native.packed_weights import PackedWeights
 from specclient_local.model.native.passes import NativePasses
 from specclient_local.model.native.structs import FusionStruct, LinearStruct, PassStruct
 from specclient_local.model.pass_spans import PassSpan
@@ -39,7 +40,8 @@ class NativeEagle(NativePasses):
         self._target = target  # keeps the shared output head alive
         joined = [] if w.state_norm is not None else [w.fc]
         own = [] if w.head is None else [w.head]
-        self.bind_library(config, turns, run, [w.qkv, w.o, w.gate_up, w.down, *joined, *own])
+        matrices = [w.qkv, w.o, w.gate_up, w.down, *joined, *own]
+        self.bind_library(config, turns, run, PackedWeights([(m.shape[0], m.shape[1]) for m in matrices]))
         panels = self._panels
         layer = self.pack_layer(w)
         fusion = FusionStruct(

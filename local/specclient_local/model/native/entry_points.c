@@ -1,19 +1,32 @@
 /* The exported functions: passes, draft chains, greedy rounds and Medusa heads, each run by a team of threads. */
 #include "forward_pass.h"
+#include "pack.h"
 
 void specclient_pass(const Pass *pass) { run_on_team(run_pass, pass, pass->threads); }
 
-typedef struct { const Linear *l; const float *x; int64_t rows; float *y; } ProductWork;
+typedef struct { const Linear *l; const float *x; int64_t rows; float *y; char *converted; } ProductWork;
 
 static void run_product(Worker *worker) {
     const ProductWork *t = worker->task;
-    linear(worker, t->l, t->x, t->l->in, t->rows, t->y, t->l->out);
+    linear(worker, t->l, t->x, t->l->in, t->rows, t->y, t->l->out, t->converted);
 }
 
-/* y [rows, out] = x [rows, in] w + bias, on the calling thread only. */
-void specclient_linear(const Linear *l, const float *x, int64_t rows, float *y) {
-    ProductWork task = {l, x, rows, y};
-    run_on_team(run_product, &task, 1);
+/* y [rows, out] = x [rows, in] w + bias. `converted` is scratch memory; see specclient_converted_bytes(). */
+void specclient_linear(const Linear *l, const float *x, int64_t rows, float *y, char *converted, int64_t threads) {
+    ProductWork task = {l, x, rows, y, converted};
+    run_on_team(run_product, &task, threads);
+}
+
+/* Return the bytes of scratch memory that one row of a product needs. */
+int64_t specclient_converted_bytes(const Linear *l) { return is_converted(l) ? converted_stride(l) : 0; }
+
+/* Return whether the processor multiplies pairs of bfloat16. */
+int64_t specclient_multiplies_bfloat16(void) {
+#if defined(__AVX512BF16__)
+    return 1;
+#else
+    return 0;
+#endif
 }
 
 typedef struct { const float *first; int64_t count, stride; } Rows;
@@ -158,6 +171,7 @@ typedef struct {
     double eps;
     const float *norm, *given;  /* [hidden]; [rows][hidden] output of the target's last layer */
     float *x, *h, *logits;      /* [rows][heads][hidden] twice, [rows][heads][V] */
+    char *converted;            /* rows of the shared head; see dot_products.h */
 } Medusa;
 
 /* Each head's residual blocks x + silu(w x + bias), and its logits. */
@@ -170,14 +184,14 @@ static void run_medusa(Worker *worker) {
     for (int64_t block = 0; block < m->blocks; block++) {
         for (int64_t head = 0; head < m->heads; head++)
             linear(worker, m->block + head * m->blocks + block, m->x + head * n, width, m->rows,
-                   m->h + head * n, width);
+                   m->h + head * n, width, m->converted);
         for (int64_t row; (row = claim(worker, m->rows * m->heads)) >= 0;)
             add_silu(m->h + row * n, n, m->x + row * n);
         end_stage(worker);
     }
-    if (m->shared) linear(worker, m->head, m->x, n, m->rows * m->heads, m->logits, out);
+    if (m->shared) linear(worker, m->head, m->x, n, m->rows * m->heads, m->logits, out, m->converted);
     for (int64_t head = 0; !m->shared && head < m->heads; head++)
-        linear(worker, m->head + head, m->x + head * n, width, m->rows, m->logits + head * out, m->heads * out);
+        linear(worker, m->head + head, m->x + head * n, width, m->rows, m->logits + head * out, m->heads * out, m->converted);
 }
 
 void specclient_medusa(const Medusa *medusa) { run_on_team(run_medusa, medusa, medusa->threads); }

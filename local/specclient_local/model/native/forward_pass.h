@@ -25,6 +25,7 @@ typedef struct {
     const float *turns;  /* [context][D / 2] pairs of cosine and sine */
     const Span *span;
     float *x, *h, *qkv, *attended, *gated, *scores, *logits;
+    char *converted;  /* rows as products read them; see dot_products.h */
     int64_t taps;  /* number of depths in `tapped` after which rows are copied to features [rows][taps][hidden] */
     const int64_t *tapped;
     float *features;
@@ -37,15 +38,34 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 /* Prefetch distance: the first row prefetches weights, later rows find them in the cache. */
 static int64_t ahead(int64_t row) { return row ? 0 : PREFETCH_DISTANCE; }
 
+typedef struct { const char *at; int64_t stride; } Factors;  /* rows of a product, `stride` bytes apart */
+
+/* Return x as the product with l reads it: itself, or rows that all threads convert into `converted`. */
+static Factors factors(Worker *worker, const Linear *l, const float *x, int64_t sx, int64_t rows, char *converted) {
+    if (!is_converted(l)) return (Factors){(const char *)x, sx * (int64_t)sizeof(float)};
+    int64_t stride = converted_stride(l);
+    for (int64_t row; (row = claim(worker, rows)) >= 0;) convert_row(l, x + row * sx, converted + row * stride);
+    end_stage(worker);
+    return (Factors){converted, stride};
+}
+
+/* y [some, count * W] = the rows from `row` on with `count` panels from `begin` on. */
+static void multiply(const Linear *l, int64_t begin, int64_t count, Factors x, int64_t row, int64_t some, float *y,
+                     int64_t sy) {
+    const char *at = x.at + row * x.stride;
+    if (is_converted(l)) multiply_converted(l, begin, count, at, x.stride, some, y, sy, ahead(row));
+    else multiply_panels(l, begin, count, (const float *)at, x.stride / (int64_t)sizeof(float), some, y, sy, ahead(row));
+}
+
 /* y [rows, out] = x [rows, in] w + bias. A thread takes four panels at a time, for all rows. */
 static void linear(Worker *worker, const Linear *l, const float *x, int64_t sx, int64_t rows, float *y,
-                   int64_t sy) {
+                   int64_t sy, char *converted) {
     int64_t panels = (l->out + W - 1) / W;
+    Factors factor = factors(worker, l, x, sx, rows, converted);
     for (int64_t piece; (piece = claim(worker, (panels + 3) / 4)) >= 0;) {
         int64_t begin = piece * 4, count = least(panels - begin, 4);
         for (int64_t row = 0; row < rows; row += ROWS)
-            multiply_panels(l, begin, count, x + row * sx, sx, least(rows - row, ROWS), y + row * sy + begin * W,
-                            sy, ahead(row));
+            multiply(l, begin, count, factor, row, least(rows - row, ROWS), y + row * sy + begin * W, sy);
     }
     end_stage(worker);
 }
@@ -55,10 +75,11 @@ static void gated_linear(Worker *worker, const Linear *l, const float *x) {
     const Pass *p = worker->task;
     int64_t n = p->model->hidden, ff = p->model->ff;
     float both[ROWS][2 * GATES];
+    Factors factor = factors(worker, l, x, n, p->rows, p->converted);
     for (int64_t piece; (piece = claim(worker, ff / GATES)) >= 0;)
         for (int64_t row = 0; row < p->rows; row += ROWS) {
             int64_t some = least(p->rows - row, ROWS);
-            multiply_panels(l, piece * 4, 4, x + row * n, n, some, both[0], 2 * GATES, ahead(row));
+            multiply(l, piece * 4, 4, factor, row, some, both[0], 2 * GATES);
             for (int64_t i = 0; i < some; i++)
                 silu_multiply(both[i], both[i] + GATES, GATES, p->gated + (row + i) * ff + piece * GATES);
         }
@@ -186,7 +207,7 @@ static const float *fuse_tokens_and_states(Worker *worker) {
     }
     end_stage(worker);
     if (!f->fc.panels) return p->h;
-    linear(worker, &f->fc, p->h, 2 * n, p->rows, p->x, n);
+    linear(worker, &f->fc, p->h, 2 * n, p->rows, p->x, n, p->converted);
     return p->x;
 }
 
@@ -196,13 +217,13 @@ static void run_layer(Worker *worker, int64_t number, const float *read) {
     const Model *m = p->model;
     const Layer *layer = m->layer + number;
     int64_t n = m->hidden, width = (m->heads + 2 * m->kv_heads) * m->dim;
-    linear(worker, &layer->qkv, read, layer->qkv.in, p->rows, p->qkv, width);
+    linear(worker, &layer->qkv, read, layer->qkv.in, p->rows, p->qkv, width, p->converted);
     rotate_and_store(worker, number, layer);
     attend_all(worker, number, layer);
-    linear(worker, &layer->o, p->attended, m->heads * m->dim, p->rows, p->h, n);
+    linear(worker, &layer->o, p->attended, m->heads * m->dim, p->rows, p->h, n, p->converted);
     add_and_norm(worker, layer->post_norm);
     gated_linear(worker, &layer->gate_up, p->h);
-    linear(worker, &layer->down, p->gated, m->ff, p->rows, p->h, n);
+    linear(worker, &layer->down, p->gated, m->ff, p->rows, p->h, n, p->converted);
     add_and_norm(worker, number + 1 < m->layers ? m->layer[number + 1].input_norm : 0);
 }
 
@@ -219,7 +240,7 @@ static void output_logits(Worker *worker) {
         if (m->fusion) memcpy(p->states + row * n, m->fusion->normed_states ? h : x, n * sizeof(float));
     }
     end_stage(worker);
-    linear(worker, &m->head, p->h, n, p->wanted, p->logits, m->head.out);
+    linear(worker, &m->head, p->h, n, p->wanted, p->logits, m->head.out, p->converted);
 }
 
 static void run_pass(Worker *worker) {

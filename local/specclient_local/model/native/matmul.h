@@ -38,8 +38,8 @@ typedef int16_t i16s __attribute__((vector_size(2 * V)));
 typedef uint16_t bf16s __attribute__((vector_size(2 * V), aligned(2)));
 
 /* A packed matrix. `kind` is its element type; `scale` (one per output, NULL for none) multiplies the sums. */
-enum { FLOAT32, INT8, BFLOAT16, KINDS };
-static const int64_t BYTES[KINDS] = {sizeof(float), sizeof(int8_t), sizeof(uint16_t)};
+enum { FLOAT32, INT8, BFLOAT16, BFLOAT16_PAIRS, INT8_GROUPS, INT4_GROUPS, KINDS };  /* the last three: dot_products.h */
+static const int64_t BYTES[BFLOAT16_PAIRS] = {sizeof(float), sizeof(int8_t), sizeof(uint16_t)};
 typedef struct { const void *panels; const float *bias, *scale; int64_t out, in, kind; } Linear;
 
 static inline vec f32(const float *w) { return *(const vec *)w; }
@@ -112,7 +112,7 @@ PANEL_KERNELS(bf16, uint16_t)
 
 typedef void PanelKernel(const void *, const float *, const float *, const float *, int64_t, int64_t, float *,
                          int64_t, int64_t, int64_t);
-static PanelKernel *const KERNELS[KINDS][2][ROWS] = {
+static PanelKernel *const KERNELS[BFLOAT16_PAIRS][2][ROWS] = {
     {{f32_1_1, f32_2_1, f32_3_1, f32_4_1, f32_5_1, f32_6_1},
      {f32_1_4, f32_2_4, f32_3_4, f32_4_4, f32_5_4, f32_6_4}},
     {{i8_1_1, i8_2_1, i8_3_1, i8_4_1, i8_5_1, i8_6_1}, {i8_1_4, i8_2_4, i8_3_4, i8_4_4, i8_5_4, i8_6_4}},

@@ -27,14 +27,14 @@ class NativeMatmul:
 
     def __init__(self, weight: Tensor, bias: Tensor | None, run: Callable[..., None]) -> None:
         self._run, self._outputs = run, weight.shape[0]
-        self._panels = PackedWeights([weight])
+        self._panels = PackedWeights([(weight.shape[0], weight.shape[1])])
         self._table = self._panels.linear(weight, bias)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Multiply rows ``[..., in]`` by the matrix and add the bias."""
         x = x.contiguous()
         y = x.new_empty(*x.shape[:-1], self._outputs)
-        self._run(addressof(self._table), x.data_ptr(), y.numel() // self._outputs, y.data_ptr())
+        self._run(addressof(self._table), x.data_ptr(), y.numel() // self._outputs, y.data_ptr(), None, 1)
         return y
 
 
@@ -50,6 +50,6 @@ def _compiled() -> Callable[..., None] | None:
     run = library()
     if run is None:
         return None
-    run.specclient_linear.argtypes = [c_void_p, c_void_p, c_int64, c_void_p]
+    run.specclient_linear.argtypes = [c_void_p, c_void_p, c_int64, c_void_p, c_void_p, c_int64]
     run.specclient_linear.restype = None
     return run.specclient_linear

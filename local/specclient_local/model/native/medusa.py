@@ -11,7 +11,7 @@ from torch import Tensor
 from specclient_local.model.heads.medusa_weights import MedusaShape, MedusaWeights
 from specclient_local.model.heads.target_weights import SharedTargetWeights
 from specclient_local.model.native.build import library
-from specclient_local.model.native.packed_weights import PackedWeights
+from specclient_local.model.native.packed_weights import PackedWeights, scratch_for_rows
 from specclient_local.model.native.passes import MIN_PARALLEL_PRODUCTS, NativePasses
 from specclient_local.model.native.structs import LinearStruct, MedusaStruct
 
@@ -41,7 +41,8 @@ class NativeMedusa:
         self._run.restype = None
         self._target = target  # keeps the shared output head alive
         blocks = [pair for head in weights.blocks for pair in head]
-        panels = self._panels = PackedWeights([*(matrix for matrix, _ in blocks), *weights.heads])
+        matrices = [*(matrix for matrix, _ in blocks), *weights.heads]
+        panels = self._panels = PackedWeights([(m.shape[0], m.shape[1]) for m in matrices])
         self._blocks = (LinearStruct * len(blocks))(*(panels.linear(*pair) for pair in blocks))
         own = [panels.linear(head, None) for head in weights.heads] or [target.head]
         self._own = (LinearStruct * len(own))(*own)
@@ -72,6 +73,8 @@ class NativeMedusa:
         table.heads, table.rows, table.threads = heads, rows, torch.get_num_threads() if shared else 1
         table.given, table.x, table.h = states.data_ptr(), x.data_ptr(), h.data_ptr()
         table.logits = logits.data_ptr()
+        converted = scratch_for_rows([*self._blocks, *self._own], rows * heads)
+        table.converted = converted.data_ptr()
         self._run(byref(table))
         return logits
 

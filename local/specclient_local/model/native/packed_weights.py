@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterable
+from ctypes import POINTER, byref, c_int64, pointer
+from functools import cache
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from specclient_local.model.native.build import library
 from specclient_local.model.native.huge_pages import large_pages
-from specclient_local.model.native.structs import LinearStruct
+from specclient_local.model.native.structs import LinearStruct, PackingStruct
 from specclient_local.model.quantization import int8_parts
 
 _WIDTH = 16
@@ -24,8 +28,17 @@ GATES_PER_GROUP = 2 * _WIDTH
 _LINE = 64
 """Bytes of a cache line."""
 
-_KINDS = {torch.float32: 0, torch.int8: 1, torch.bfloat16: 2}
+_FLOAT32, _INT8, _BFLOAT16, _BFLOAT16_PAIRS, _INT8_GROUPS, _INT4_GROUPS = range(6)
 """Numbers of element types in ``matmul.h``; sums are float32 for all of them."""
+
+_KINDS = {torch.float32: _FLOAT32, torch.int8: _INT8, torch.bfloat16: _BFLOAT16}
+_GROUPED = {"int8": _INT8_GROUPS, "int4": _INT4_GROUPS}
+
+PACKED_FORMATS = tuple(_GROUPED)
+"""Formats to which weights are rounded when they are packed; see ``dot_products.h``."""
+
+GROUP_INPUTS = 32
+"""Inputs that share a scale in these formats; ``GROUP`` in ``dot_products.h``."""
 
 
 RowArrangement = Callable[[Tensor], Tensor]
@@ -38,28 +51,40 @@ def can_be_packed(weight: Tensor) -> bool:
     return weight.dtype in (torch.float32, torch.bfloat16) and weight.device.type == "cpu"
 
 
+def scratch_for_rows(linears: Iterable[LinearStruct], rows: int) -> Tensor:
+    """Return memory for the converted rows of any of the products, aligned to vectors."""
+    run = _compiled()
+    widest = max((run.specclient_converted_bytes(byref(linear)) for linear in linears), default=0)
+    memory = torch.empty(rows * widest + _LINE, dtype=torch.uint8)
+    return memory[-memory.data_ptr() % _LINE :]
+
+
 class PackedWeights:
     """Packed matrices in huge pages, and the other tensors whose addresses compiled code holds.
 
     Args:
-        matrices: ``[out, in]``, all matrices that will be passed to :meth:`linear`.
+        shapes: ``(out, in)`` of all matrices that will be passed to :meth:`linear`.
+        rounded_to: one of :data:`PACKED_FORMATS`, to which weights are rounded; None keeps their numbers.
 
     Attributes:
-        memory: memory of the panels.
+        memory: memory of the panels, with room for any arrangement. Only what is in use becomes resident.
+        used: bytes of it that are in use.
         held: other tensors, kept alive for compiled code.
     """
 
-    def __init__(self, matrices: Iterable[Tensor]) -> None:
-        self.memory = large_pages(sum(_room(matrix) for matrix in matrices))
+    def __init__(self, shapes: Iterable[tuple[int, int]], rounded_to: str | None = None) -> None:
+        self.memory = large_pages(sum(_room(*shape, rounded_to) for shape in shapes))
         self.held: list[Tensor] = []
-        self._used = 0
+        self._rounded_to = rounded_to
+        self.used = 0
 
     def linear(
         self, weight: Tensor, bias: Tensor | None, *, arranged: RowArrangement | None = None, inputs: int = 0
     ) -> LinearStruct:
         """Copy a weight ``[out, in]`` into groups ``[out / 64][in][64]``, the remainder into panels of 16.
 
-        The last panel is padded with zeros.
+        The last panel is padded with zeros. Dot products need their factors side by side: see
+        ``dot_products.h`` for the order within a group.
 
         Args:
             weight: ``[out, in]``, float32, bfloat16 or quantised to int8.
@@ -67,6 +92,10 @@ class PackedWeights:
             arranged: reorders tensors along their first dimension, the outputs.
             inputs: minimum number of inputs; the weights of additional inputs are zero.
         """
+        bias = None if bias is None else bias.float()
+        kind = self._kind(weight)
+        if kind >= _BFLOAT16_PAIRS:
+            return self._packed(weight, bias, kind, arranged, inputs)
         numbers, scale = int8_parts(weight) or (weight, None)
         if arranged is not None:
             numbers = arranged(numbers)
@@ -81,7 +110,7 @@ class PackedWeights:
         bias_, scale_ = (
             None if t is None else self.pointer(F.pad(t.float(), (0, missing))) for t in (bias, scale)
         )
-        return LinearStruct(self._copied(groups, rest), bias_, scale_, outputs, inputs, _KINDS[numbers.dtype])
+        return LinearStruct(self._copied(groups, rest), bias_, scale_, outputs, inputs, kind)
 
     def pointer(self, tensor: Tensor) -> int:
         """Return the address of a tensor's contiguous data, and keep that data alive."""
@@ -92,14 +121,53 @@ class PackedWeights:
         """Do the same as :meth:`pointer`, or return None for None."""
         return None if tensor is None else self.pointer(tensor)
 
+    def _kind(self, weight: Tensor) -> int:
+        if type(weight) is Tensor and self._rounded_to is not None:
+            return _GROUPED[self._rounded_to]
+        if type(weight) is Tensor and weight.dtype == torch.bfloat16 and multiplies_bfloat16():
+            return _BFLOAT16_PAIRS
+        return _KINDS[(int8_parts(weight) or (weight,))[0].dtype]
+
+    def _packed(
+        self, weight: Tensor, bias: Tensor | None, kind: int, arranged: RowArrangement | None, inputs: int
+    ) -> LinearStruct:
+        """Pack and, if ``kind`` is a grouped format, round a weight by compiled code."""
+        weight = weight.contiguous()
+        order = torch.arange(1, len(weight) + 1)  # zeros that an arrangement adds become -1 below
+        order = order if arranged is None else arranged(order.unsqueeze(1)).squeeze(1)
+        order = (order - 1).contiguous()
+        outputs = len(order)
+        if bias is not None:
+            bias = F.pad(bias if arranged is None else arranged(bias), (0, -outputs % _WIDTH))
+        linear = LinearStruct(
+            self.memory.data_ptr() + self.used,
+            self.maybe(bias),
+            None,
+            outputs,
+            max(inputs, weight.shape[1]),
+            kind,
+        )
+        run = _compiled()
+        self.used += run.specclient_packed_bytes(byref(linear))
+        self.used += -self.used % _LINE
+        packing = PackingStruct(
+            pointer(linear),
+            weight.data_ptr(),
+            weight.shape[1],
+            weight.dtype == torch.bfloat16,
+            order.data_ptr(),
+        )
+        run.specclient_pack(byref(packing), torch.get_num_threads())
+        return linear
+
     def _copied(self, *parts: Tensor) -> int:
         """Copy parts one after the other into ``memory``, and return the address of the first."""
-        begin = self._used
+        begin = self.used
         for part in parts:
-            end = self._used + part.numel() * part.itemsize
-            self.memory[self._used : end].view(part.dtype).view(part.shape).copy_(part)
-            self._used = end
-        self._used += -self._used % _LINE
+            end = self.used + part.numel() * part.itemsize
+            self.memory[self.used : end].view(part.dtype).view(part.shape).copy_(part)
+            self.used = end
+        self.used += -self.used % _LINE
         return self.memory.data_ptr() + begin
 
 
@@ -110,11 +178,25 @@ def interleave_gates(gate_up: Tensor) -> Tensor:
     return torch.stack((*halves,), 1).flatten(0, 2)
 
 
-def _room(matrix: Tensor) -> int:
+def multiplies_bfloat16() -> bool:
+    """Return whether the processor multiplies pairs of bfloat16, and so whether rows are rounded to it."""
+    run = library()
+    return run is not None and bool(run.specclient_multiplies_bfloat16())
+
+
+@cache
+def _compiled() -> ctypes.CDLL:
+    run = library()
+    assert run is not None  # matrices are packed for compiled code only
+    run.specclient_pack.argtypes = [POINTER(PackingStruct), c_int64]
+    run.specclient_pack.restype = None
+    for size in (run.specclient_packed_bytes, run.specclient_converted_bytes):
+        size.argtypes, size.restype = [POINTER(LinearStruct)], c_int64
+    run.specclient_multiplies_bfloat16.restype = c_int64
+    return run
+
+
+def _room(outputs: int, inputs: int, rounded_to: str | None) -> int:
     """Return an upper bound of a packed matrix's size in bytes, for any arrangement."""
-    numbers, _ = int8_parts(matrix) or (matrix, None)
-    outputs, inputs = matrix.shape
-    return (
-        -(-outputs // _GROUP) * _GROUP * -(-inputs // GATES_PER_GROUP) * GATES_PER_GROUP * numbers.itemsize
-        + _LINE
-    )
+    padded = -(-outputs // _GROUP) * _GROUP * -(-inputs // GATES_PER_GROUP) * GATES_PER_GROUP
+    return padded * (4 if rounded_to is None else 2) + _LINE

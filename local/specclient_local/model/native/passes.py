@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from ctypes import POINTER, addressof, c_int64
 from typing import ClassVar
 
@@ -13,7 +13,13 @@ from torch import Tensor
 from specclient_local.model.config import DecoderConfig
 from specclient_local.model.heads.eagle_weights import EagleWeights
 from specclient_local.model.native.build import library
-from specclient_local.model.native.packed_weights import PackedWeights, can_be_packed, interleave_gates
+from specclient_local.model.native.packed_weights import (
+    GATES_PER_GROUP,
+    PackedWeights,
+    can_be_packed,
+    interleave_gates,
+    scratch_for_rows,
+)
 from specclient_local.model.native.structs import (
     FusionStruct,
     LayerStruct,
@@ -39,8 +45,16 @@ _SMALLEST = 16
 """Initial rows of the scratch memory, which grows by doubling."""
 
 
-def _matrices(weights: DecoderWeights) -> list[Tensor]:
-    return [weights.head, *(m for w in weights.layers for m in (w.qkv, w.o, w.gate_up, w.down))]
+def _shapes(c: DecoderConfig) -> list[tuple[int, int]]:
+    """Return the shapes ``(out, in)`` of a decoder's matrices."""
+    inner, hidden, ff = c.heads * c.head_dim, c.hidden_size, c.intermediate_size
+    layer = [
+        (inner + 2 * c.kv_heads * c.head_dim, hidden),
+        (hidden, inner),
+        (2 * ff + 2 * GATES_PER_GROUP, hidden),
+        (hidden, ff),
+    ]
+    return [(c.vocab_size, hidden), *(c.layers * layer)]
 
 
 class NativePasses:
@@ -53,34 +67,40 @@ class NativePasses:
         weights: its weights; copied, except the embedding.
         turns: ``[C, 1, D / 2]`` complex64, rotary embeddings of all positions.
         run: the compiled library.
+        rounded_to: one of :data:`~specclient_local.model.native.packed_weights.PACKED_FORMATS`, to which
+            matrices are rounded; None keeps their numbers.
     """
 
     exact_rows = True
     kernels: ClassVar[dict[tuple[int, int], str]] = {}
 
     def __init__(
-        self, config: DecoderConfig, weights: DecoderWeights, turns: Tensor, run: ctypes.CDLL
+        self,
+        config: DecoderConfig,
+        weights: DecoderWeights,
+        turns: Tensor,
+        run: ctypes.CDLL,
+        rounded_to: str | None = None,
     ) -> None:
-        self.bind_library(config, turns, run, _matrices(weights))
-        pairs = zip(weights.layers, config.sliding, strict=True)
-        layers = [
-            self.pack_layer(
-                layer,
-                sliding=sliding,
-                input_norm=layer.input_norm,
-                gate_up_bias=layer.gate_up_bias,
-                down_bias=layer.down_bias,
-            )
-            for layer, sliding in pairs
-        ]
+        self.bind_library(config, turns, run, PackedWeights(_shapes(config), rounded_to))
+        layers = [self._pack_decoder_layer(weights.layers, i) for i in range(config.layers)]
         self.build_model(weights.embedding, weights.norm, self._panels.linear(weights.head, None), layers)
 
+    def _pack_decoder_layer(self, layers: Sequence[LayerWeights], i: int) -> LayerStruct:
+        """Pack a layer. It may be read from its file here, and is freed before the next one is read."""
+        layer = layers[i]
+        return self.pack_layer(
+            layer,
+            sliding=self._config.sliding[i],
+            input_norm=layer.input_norm,
+            gate_up_bias=layer.gate_up_bias,
+            down_bias=layer.down_bias,
+        )
+
     def bind_library(
-        self, config: DecoderConfig, turns: Tensor, run: ctypes.CDLL, matrices: Sequence[Tensor]
+        self, config: DecoderConfig, turns: Tensor, run: ctypes.CDLL, panels: PackedWeights
     ) -> None:
-        """Bind the library's functions, and allocate memory for packed matrices. First step of
-        construction.
-        """
+        """Bind the library's functions and the memory for packed matrices. First step of construction."""
         self._config = config
         self._run = run.specclient_pass
         self._run.argtypes = [POINTER(PassStruct)]
@@ -88,7 +108,7 @@ class NativePasses:
         self._guess = run.specclient_draft_chain
         self._guess.argtypes = [POINTER(PassStruct), c_int64, c_int64, POINTER(c_int64)]
         self._guess.restype = c_int64
-        self._panels = PackedWeights(matrices)
+        self._panels = panels
         self._turns = self._panels.pointer(turns)
 
     def build_model(
@@ -212,7 +232,7 @@ class NativePasses:
     def fill(self, table: PassStruct) -> None:
         """Set the fields that are equal for all passes as long as ``scratch`` does not change."""
         table.model, table.turns = self._shape, self._turns
-        table.x, table.h, table.qkv, table.attended, table.gated, table.scores = self.scratch
+        table.x, table.h, table.qkv, table.attended, table.gated, table.scores, table.converted = self.scratch
 
     def _make_room(self, rows: int, reach: int) -> None:
         """Allocate scratch memory for ``rows`` rows, and for ``reach`` positions of all threads together."""
@@ -225,8 +245,18 @@ class NativePasses:
         widths = (c.hidden_size, read, heads, c.heads * c.head_dim, self._model.ff)
         self._buffers = [torch.empty(self._rows * width) for width in widths]
         self._buffers.append(torch.empty(_QUERIES * self._reach))
+        self._buffers.append(scratch_for_rows(self._linears(), self._rows))
         self.scratch = [buffer.data_ptr() for buffer in self._buffers]
         self._shape = ctypes.pointer(self._model)
+
+    def _linears(self) -> Iterator[LinearStruct]:
+        """Yield the packed matrices of all layers, the fusion and the head."""
+        yield self._model.head
+        if self._model.fusion:
+            yield self._model.fusion.contents.fc
+        for i in range(self._model.layers):
+            layer = self._model.layer[i]
+            yield from (layer.qkv, layer.o, layer.gate_up, layer.down)
 
     def _span(self, span: PassSpan) -> SpanStruct:
         window = span.window_mask
@@ -261,14 +291,23 @@ class NativePasses:
         return LayerStruct(*norms, qkv, o, gate_up, down, sliding)
 
 
-def native_passes(config: DecoderConfig, weights: DecoderWeights, turns: Tensor) -> NativePasses | None:
+def native_passes(
+    config: DecoderConfig, weights: DecoderWeights, turns: Tensor, rounded_to: str | None = None
+) -> NativePasses | None:
     """Return compiled passes for a model, or None if it is not float32 on the CPU or nothing compiles.
 
     Its matrices may be in bfloat16, or quantised to int8.
     """
-    if weights.embedding.dtype != torch.float32 or not all(
-        map(can_be_packed, (weights.embedding, *_matrices(weights)))
-    ):
-        return None
     run = library()
-    return None if run is None else NativePasses(config, weights, turns, run)
+    if run is None or weights.embedding.dtype != torch.float32 or not _can_all_be_packed(weights):
+        return None
+    return NativePasses(config, weights, turns, run, rounded_to)
+
+
+def _can_all_be_packed(weights: DecoderWeights) -> bool:
+    """Return whether all matrices can be packed; those of all layers have one type."""
+    matrices = [weights.embedding, weights.head]
+    if weights.layers:
+        first = weights.layers[0]
+        matrices += first.qkv, first.o, first.gate_up, first.down
+    return all(map(can_be_packed, matrices))

@@ -1,7 +1,7 @@
 /* Operations on rows of a model: norms, rotations, attention, gates, argmax. */
 #include <math.h>
 
-#include "matmul.h"
+#include "dot_products.h"
 
 #define QUERIES 4      /* queries of one key head that are computed together */
 #define PARTS FLOOR_2(SUMS / QUERIES)  /* vectors of each value row that are summed at once */

@@ -1,7 +1,7 @@
 """The structures of the C sources as ctypes: matrices, layers, models, passes and rounds.
 
-The order of the fields is that of the C structs in ``matmul.h``, ``row_ops.h``, ``forward_pass.h`` and
-``entry_points.c``.
+The order of the fields is that of the C structs in ``matmul.h``, ``row_ops.h``, ``forward_pass.h``,
+``pack.h`` and ``entry_points.c``.
 """
 
 from __future__ import annotations
@@ -74,7 +74,10 @@ class PassStruct(Structure):
         ("model", POINTER(ModelStruct)),
         *((name, c_int64) for name in ("rows", "spans", "wanted", "capacity", "threads")),
         *((name, c_void_p) for name in ("ids", "positions", "wanted_rows", "turns", "span")),
-        *((name, c_void_p) for name in ("x", "h", "qkv", "attended", "gated", "scores", "logits")),
+        *(
+            (name, c_void_p)
+            for name in ("x", "h", "qkv", "attended", "gated", "scores", "logits", "converted")
+        ),
         ("taps", c_int64),
         *((name, c_void_p) for name in ("tapped", "features", "given", "states")),
     ]
@@ -99,5 +102,16 @@ class MedusaStruct(Structure):
         *((name, POINTER(LinearStruct)) for name in ("block", "head")),
         ("shared", c_int64),
         ("eps", c_double),
-        *((name, c_void_p) for name in ("norm", "given", "x", "h", "logits")),
+        *((name, c_void_p) for name in ("norm", "given", "x", "h", "logits", "converted")),
+    ]
+
+
+class PackingStruct(Structure):
+    """``Packing``: a matrix to pack, and its weights."""
+
+    _fields_ = [
+        ("linear", POINTER(LinearStruct)),
+        ("weight", c_void_p),
+        *((name, c_int64) for name in ("inputs", "is_bfloat16")),
+        ("row", c_void_p),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import platform
 import shutil
@@ -21,7 +22,7 @@ from specclient_local.model.decoder import TransformerDecoder
 from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.eager_passes import EagerPasses
 from specclient_local.model.native import build as build
-from specclient_local.model.native import huge_pages as pages
+from specclient_local.model.native import packed_weights
 from specclient_local.model.native import passes as passes
 from specclient_local.model.native.argmax import native_argmax
 from specclient_local.model.native.huge_pages import large_pages
@@ -117,7 +118,9 @@ def test_rows_are_bit_identical_in_any_pass(checkpoint, shape, count, threads):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_bfloat16_matrices_give_bit_identical_results_to_equal_float32_ones(checkpoint, shape):
+def test_bfloat16_matrices_give_bit_identical_results_to_equal_float32_ones(checkpoint, shape, monkeypatch):
+    """On processors that do not multiply bfloat16, where the rows of a product stay float32."""
+    monkeypatch.setattr(packed_weights, "multiplies_bfloat16", lambda: False)
     folder, prompt = checkpoint(**SHAPES[shape]), ids(41)
     config = read_config(folder)
     half = load_weights(folder, config, "bfloat16").widened()
@@ -336,9 +339,9 @@ def test_large_pages_are_zeroed_and_have_the_requested_size(size):
 
 
 def test_ordinary_pages_are_used_if_large_pages_are_unavailable(monkeypatch):
-    monkeypatch.setattr(pages.mmap, "MADV_HUGEPAGE", -1)  # advice that the kernel rejects
+    monkeypatch.setattr(mmap, "MADV_HUGEPAGE", -1)  # advice that the kernel rejects
     assert not large_pages(3 << 20).any()
-    monkeypatch.delattr(pages.mmap, "MADV_HUGEPAGE")
+    monkeypatch.delattr(mmap, "MADV_HUGEPAGE")
     assert not large_pages(3 << 20).any()
 
 
