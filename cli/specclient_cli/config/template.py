@@ -234,9 +234,9 @@ TEMPLATE = """\
 #adapters = { poems = "path-or-hub-id" }
 
 # A model that a server on this machine serves, used as "local/served". engine is "vllm", "sglang",
-# "llama.cpp"
-# or "transformers", of the environment whose interpreter python names; with command, the kind of that server.
-# It is started by the first call, stopped after keep_alive seconds without one, and shared by all programs.
+# "llama.cpp" or "transformers", of the environment whose interpreter python names; with command, the kind of
+# that server. It is started by the first call, stopped after keep_alive seconds without one, and shared by
+# all programs.
 #[local.models.served]
 #kind = "chat"
 #path = "path-or-hub-id"
@@ -262,4 +262,42 @@ TEMPLATE = """\
 #context = 512
 #prompt_name = "query"
 #truncate = false
+
+# A pair of models on several replicas of vLLM, used as "big/auto": specclient fleet deploy big. Replicas are
+# a number, or the least and the greatest one; pools have different draft lengths, and a call goes to the
+# fastest one. With accelerator, a replica has tp times pp GPUs; without, cpus processors.
+#[fleets.big]
+#path = "path-or-hub-id"
+#draft = "path-or-hub-id"
+#method = "auto"
+#draft_length = 4
+#context = 8192
+#dtype = "bfloat16"
+#slots = 64
+#arguments = { gpu_memory_utilization = 0.8 }
+#replicas = 1
+#target_requests = 32
+#tp = 1
+#pp = 1
+#cpus = 1
+#gpus = 1
+#accelerator = "H100"
+#memory = "80GiB"
+#device_cost_per_hour = 2.5
+#python = "~/envs/vllm/bin/python"
+#address = "local"
+#url = "http://127.0.0.1:8000"
+#metrics = []
+#api_key_env = "FLEET_KEY"
+#image = "vllm/vllm-openai"
+#env = {}
+#start_s = 1200
+#prefixes = false
+#[fleets.big.pools.short]
+#draft_length = 0
+#replicas = 2
+#url = "http://short:8000/v1"
+#[fleets.big.pools.long]
+#draft_length = 5
+#replicas = [1, 4]
 """
