@@ -1,8 +1,7 @@
-"""Reads the settings from arguments, the environment and the file, and explains invalid ones."""
+"""Reads the settings from arguments, the environment and the file."""
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import tomllib
 from collections.abc import Mapping
@@ -11,10 +10,10 @@ from typing import Any
 
 import pydantic
 
+from specclient.config.invalid_setting import explain_invalid_setting
 from specclient.config.settings import FILE_NAME, Settings
 from specclient.errors import ConfigurationError
 from specclient.runtime.folders import user_folder
-from specclient.types.capabilities import Capabilities
 from specclient.types.model_aliases import ModelAliases
 
 #: Environment variables that override the file, with their settings; a dot separates table and setting.
@@ -81,7 +80,7 @@ def load(
         settings.budget_list()
         ModelAliases(settings.aliases)
     except pydantic.ValidationError as error:
-        raise ConfigurationError(_explain(error, source)) from None
+        raise ConfigurationError(explain_invalid_setting(error, source)) from None
     except ConfigurationError as error:
         raise ConfigurationError(f"{source}: {error}") from None
     return settings
@@ -108,46 +107,3 @@ def _read(source: Path) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{source} is not valid TOML: {error}") from None
-
-
-def _explain(error: pydantic.ValidationError, source: Path | None) -> str:
-    """Return a message with the first invalid setting, its value unless secret, and what is allowed."""
-    first = error.errors(include_url=False)[0]
-    where = ".".join(str(part) for part in first["loc"])
-    place = source or "settings"
-    if first["type"] == "extra_forbidden":
-        return f"{place}: unknown setting {where!r}; `specclient config show` lists all"
-    if first["type"] == "needed":
-        return f"{place}: {where}.{first['ctx']['key']} is required: {first['msg']}"
-    if first["type"] == "route":
-        return f"{place}: {where}: {first['msg']}"
-    if first["type"] == "unexpected_keyword_argument":
-        allowed = ", ".join(field.name for field in dataclasses.fields(Capabilities))
-        return f"{place}: unknown setting {where!r}; known are {allowed}"
-    if _may_hold_key(first["loc"]):
-        value = f" is a value of type {type(first['input']).__name__}"
-    else:
-        value = f" is {first['input']!r}"
-    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return f"{place}: {where}{value}: {first['msg']}{more}"
-
-
-#: Tables and settings whose values are never quoted in errors, because they may hold keys and passwords.
-_MAY_HOLD_KEYS = ("cache", "providers", "ledger", "server")
-_HOLD_NO_KEYS = {
-    "dialect", "api_key_env", "key_header", "stream_usage", "price_provider", "capabilities", "project",
-    "location", "template",
-}  # fmt: skip
-
-
-def _may_hold_key(place: tuple[int | str, ...]) -> bool:
-    """Return whether the value at a place of the settings may hold a key or a password.
-
-    That is also so for the table of a local model or a fleet, which is the value of a missing ``path``, and
-    for its ``env``.
-    """
-    if place[:2] == ("local", "models"):
-        return not place[3:] or place[3] in ("env", "path")
-    if place[:1] == ("fleets",):
-        return not place[2:] or place[2] in ("arguments", "env", "metrics", "path", "pools", "url")
-    return bool(place) and place[0] in _MAY_HOLD_KEYS and not set(place[2:3]) & _HOLD_NO_KEYS
