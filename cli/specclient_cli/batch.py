@@ -142,12 +142,32 @@ def command(state: State, /, **given: Any) -> int:
     settings = state.settings()
     if given["policy"] is not None and given["model"] not in (None, parameter_types.AUTO):
         raise click.UsageError(f"a policy chooses the model, so -m {given['model']} cannot be given with it.")
-    if given["job"] and (given["policy"] is not None or given["ordered"] or given["out"] == PIPE):
-        raise click.UsageError("--job needs a named model and a file as OUT, and its records have no order.")
+    _check_job(given)
     try:
         return asyncio.run(_run(settings, given))
     except asyncio.CancelledError:  # by a second signal
         raise KeyboardInterrupt from None
+
+
+def _check_job(given: Mapping[str, Any]) -> None:
+    """Refuse what batch jobs of providers cannot do.
+
+    Raises:
+        click.UsageError: naming the option.
+    """
+    if not given["job"]:
+        return
+    if given["policy"] is not None:
+        raise click.UsageError(
+            f"--job cannot be given with --policy {given['policy']}, since a job is for a named model; pass "
+            "-m PROVIDER/MODEL."
+        )
+    if given["ordered"]:
+        raise click.UsageError("--job cannot be given with --ordered: records are written as jobs end.")
+    if given["out"] == PIPE:
+        raise click.UsageError(
+            f"OUT is {PIPE}, and --job needs a file, beside which OUT.jobs notes the jobs."
+        )
 
 
 async def _run(settings: Settings, given: Mapping[str, Any]) -> int:

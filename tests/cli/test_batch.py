@@ -206,8 +206,21 @@ def test_lines_are_sent_as_a_job(run, vendor: BatchVendor) -> None:
     assert code == 0
     assert "3 answered · 0 failed · $0.00338" in err
     assert json.loads(run("cost", "report", "--by", "tier,tag:batch", "--json")[1])["lines"][0]["calls"] == 3
-    code, _, err = run(*JOB, "--ordered")
-    assert (code, "records have no order" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["in", "out", "--job", "--ordered"], "--job cannot be given with --ordered: "),
+        (["in", "out", "--job", "--policy", "fast"], "--job cannot be given with --policy fast, "),
+        (["in", "-", "--job"], "OUT is -, and --job needs a file"),
+    ],
+    ids=str,
+)
+def test_options_that_jobs_cannot_have_are_refused_by_name(run, words: list[str], message: str) -> None:
+    code, _, err = run("batch", *words)
+    assert code == 2
+    assert message in err
 
 
 def test_killed_runs_with_jobs_send_and_book_each_line_once(run, vendor: BatchVendor) -> None:

@@ -16,7 +16,7 @@ from specclient_cli.config import checks
 @options.json_option
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> None:
-    """Check the file, the ledger, the keys and the engine.
+    """Check the file, the ledger, the keys, the engine, local models and fleets.
 
     Nothing is sent. The exit code is 3 if something that the configuration uses is missing. A missing key
     of a provider that is not used is only mentioned.

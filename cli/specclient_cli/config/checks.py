@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from specclient_local.embedding.layout_reader import is_embedding_checkpoint, read_layout
+from specclient_local.loading.configured_embeddings import read_configured_embeddings
+from specclient_local.loading.configured_models import read_configured_models
+from specclient_local.managed.managed_models import read_managed_models
 from specclient_local.model.checkpoint_files import is_gguf, read_json
 from specclient_local.model.config import local_folder, read_config
 
@@ -21,6 +24,7 @@ from specclient.providers import Endpoint
 from specclient.types.model_kind import EMBEDDING_KIND
 from specclient_cli.common.errors import ENGINE_MODULES
 from specclient_cli.common.state import State
+from specclient_cli.fleet.configured import read_settings_of_fleet
 
 LOCAL = "local"
 
@@ -52,7 +56,9 @@ def run(state: State) -> list[CheckResult]:
         CheckResult("file", "ok", read),
         _ledger(settings),
         *_engine(settings),
+        *_local_models(settings),
         *_checkpoints(settings),
+        *_fleets(settings),
         *_providers(settings, client),
     ]
 
@@ -86,6 +92,26 @@ def _engine(settings: Settings) -> Iterator[CheckResult]:
         yield CheckResult(
             "local engine", level, f"{', '.join(absent)} not installed: pip install 'specclient[local]'"
         )
+
+
+def _local_models(settings: Settings) -> Iterator[CheckResult]:
+    """Check the values of the tables of local models; their folders are another check."""
+    local = settings.local.model_dump()
+    for name, table in local["models"].items():
+        one = {**local, "models": {name: table}}
+        try:
+            read_managed_models(one, read_configured_models(one))
+            read_configured_embeddings(one)
+        except (CheckpointError, ConfigurationError) as error:
+            yield CheckResult(f"local/{name}", "problem", str(error))
+
+
+def _fleets(settings: Settings) -> Iterator[CheckResult]:
+    for name, table in settings.fleets.items():
+        try:
+            read_settings_of_fleet(name, table)
+        except (CheckpointError, ConfigurationError) as error:
+            yield CheckResult(f"fleet {name}", "problem", str(error))
 
 
 def _checkpoints(settings: Settings) -> Iterator[CheckResult]:

@@ -172,8 +172,7 @@ def read_fleet(name: str, table: Mapping[str, Any], environ: Mapping[str, str] |
         if pool.draft_length and deployment.method == "none" and table["pools"][pool.name]["draft_length"]:
             raise ConfigurationError(
                 f"fleet {name!r}: draft_length of pool {pool.name!r} is {pool.draft_length}, but the fleet "
-                f"has "
-                'no draft; add draft, heads, or method = "ngram".'
+                'has no draft; add draft, heads, or method = "ngram".'
             )
     devices = table["tp"] * table["pp"]
     gpus = devices if table.get("gpus") is None and table.get("accelerator") else table.get("gpus") or 0

@@ -158,13 +158,23 @@ class LocalCluster:
         while b"Ray runtime started" not in self._log.read_bytes():
             if not is_running(found.pid) or time.monotonic() > end:
                 self.stop()
-                raise EngineError(f"Ray did not start: {self._last_lines()} (log: {self._log})")
+                raise EngineError(_not_started(python, self._last_lines(), self._log))
             time.sleep(0.1)
         return found
 
     def _last_lines(self) -> str:
         lines = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         return " | ".join(line.strip() for line in lines[-_LOG_LINES:])[-600:] or "no output"
+
+
+def _not_started(python: str, lines: str, log: Path) -> str:
+    """Return why Ray did not start, by the last lines of its log."""
+    if "No module named 'ray'" in lines:
+        return (
+            f"{python} has no Ray; name the interpreter of an environment with ray[serve] and vLLM "
+            "as 'python' in the fleet's table, or run pip install 'specclient[ray]' for this one"
+        )
+    return f"Ray did not start: {lines} (log: {log})"
 
 
 def _environment() -> Mapping[str, str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from specclient.errors import CheckpointError, ConfigurationError
+from specclient.runtime.masked_urls import mask_url
 from specclient.types.request_limits import RequestLimits
 from specclient_local.decoding.device_speculate import DeviceSpeculator
 from specclient_local.decoding.sequence_builder import SequenceBuilder
@@ -179,7 +180,18 @@ def _foreign_draft(
 
 def _adapter_folders(paths: Iterable[str | None]) -> tuple[Path | None, ...]:
     """Return the folders of adapters."""
-    return tuple(None if path is None else resolve_checkpoint(path) for path in paths)
+    return tuple(None if path is None else _adapter_folder(path) for path in paths)
+
+
+def _adapter_folder(path: str) -> Path:
+    try:
+        return resolve_checkpoint(path)
+    except CheckpointError as error:
+        shown = mask_url(path) if "://" in path else path
+        raise CheckpointError(
+            f"no adapter at {shown}; name a folder with adapter_config.json and adapter_model.safetensors, or "
+            "a hub id that can be downloaded."
+        ) from error
 
 
 def _draft_placement(

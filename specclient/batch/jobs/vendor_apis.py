@@ -101,8 +101,8 @@ def api_of(core: ClientCore, provider: str) -> VendorApi:
     if isinstance(destination, Endpoint) and destination.dialect == "anthropic" and destination.place is None:
         return _AnthropicJobs(core, provider)
     raise ConfigurationError(
-        f"{provider} has no batch API that is known here (OpenAI's or Anthropic's is needed); leave out the "
-        "job to send the lines one by one"
+        f"specclient knows no batch API of provider {provider!r}; jobs need OpenAI's or Anthropic's. Send "
+        "the lines as single calls: without --job, or by run_file"
     )
 
 

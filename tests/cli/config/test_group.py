@@ -191,6 +191,20 @@ def test_check_accepts_bundled_models(run, in_empty_folder) -> None:
         ('[local.models.x]\npath = "org/model"\ndraft = "/nothing/at/all"', "local/x", "/nothing/at/all"),
         ('[local.models.x]\npath = "demo"\nheads = "./nope"', "local/x", "heads: ./nope is not a folder"),
         ('[local.models.x]\npath = "demo"\nheads = ["bundled:nope"]', "local/x", "bundled:eagle3"),
+        ('[local.models.x]\npath = "demo"\nquantise = "int4"', "local/x", "has 'quantise'; allowed are path"),
+        (
+            '[local.models.x]\npath = "demo"\nmethod = "sufix"',
+            "local/x",
+            "method is 'sufix'; allowed are auto",
+        ),
+        ('[local.models.x]\npath = "demo"\nengine = "vlm"', "local/x", "engine is 'vlm'"),
+        ('[local.models.x]\npath = "demo"\nkind = "embedding"\ntruncate = 3', "local/x", "truncate is 3"),
+        ('[fleets.f]\npath = "bundled:target"\nmemory = "lots"', "fleet f", "memory is 'lots'; write a size"),
+        (
+            '[fleets.f]\npath = "bundled:target"\n[fleets.f.pools.a]\ndraft_length = 3',
+            "fleet f",
+            "has no draft",
+        ),
     ],
     ids=str,
 )

@@ -120,7 +120,7 @@ def test_the_load_is_that_of_the_nodes_pages(run, configure, cluster: StandInClu
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (("plan", "small"), 3, "no fleet 'small' under [fleets.NAME] in specclient.toml; there are: big"),
+        (("plan", "small"), 3, "no fleet 'small' under [fleets.NAME] in specclient.toml; configured are big"),
         (("scale", "big", "d9=1"), 3, "fleet 'big' has no pool 'd9'; its pools are d0, d3"),
         (("scale", "big", "d0=0"), 2, "'d0=0' is not a size; write POOL=N"),
         (("scale", "big", "d0=3-2"), 2, "'d0=3-2' is not a size"),

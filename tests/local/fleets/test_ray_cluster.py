@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -187,6 +188,15 @@ def test_a_cluster_that_does_not_start_is_told(cluster: StandInCluster, local: L
     cluster.set(start="fails")
     with pytest.raises(EngineError, match="cannot bind the port of the GCS server"):
         FleetCluster(fleet_of(), local).deploy(print)
+    assert local.running() is None
+
+
+def test_an_interpreter_without_ray_is_named(local: LocalCluster, tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E "$@"\n')  # no installed packages
+    python.chmod(0o755)
+    with pytest.raises(EngineError, match=r"python has no Ray; name the interpreter of an environment"):
+        local.start(str(python), print)
     assert local.running() is None
 
 

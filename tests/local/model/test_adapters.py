@@ -9,6 +9,7 @@ import anyio
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from specclient_local import Engine
 from specclient_local.api.backend import LocalBackend
 from specclient_local.loading import model_loader
 from specclient_local.loading.model_loader import ModelPlacement, load_model
@@ -121,6 +122,14 @@ def test_other_adapters_are_refused_in_one_line_before_weights_are_read(
     with pytest.raises(CheckpointError, match=message) as refusal:
         load(checkpoint(**shape), adapters={"a": tmp_path / "a"})
     assert "\n" not in str(refusal.value)
+
+
+def test_a_missing_adapter_is_named_with_the_files_of_one(tmp_path):
+    where = str(tmp_path / "nothing")
+    with pytest.raises(
+        CheckpointError, match=f"no adapter at {where}; name a folder with adapter_config.json"
+    ):
+        Engine.load("demo", adapters={"poems": where})
 
 
 def test_requests_of_several_adapters_share_an_engine(checkpoint, tmp_path):

@@ -198,8 +198,8 @@ def test_no_line_is_sent_beyond_the_limit_of_dollars(vendor: BatchVendor, folder
     ("given", "message"),
     [
         ({"model": "auto"}, "a batch job needs a named model"),
-        ({"model": "local/demo"}, "local has no batch API"),
-        ({"model": "gemini/gemini-2.5-pro"}, "gemini has no batch API"),
+        ({"model": "local/demo"}, "knows no batch API of provider 'local'"),
+        ({"model": "gemini/gemini-2.5-pro"}, "knows no batch API of provider 'gemini'"),
         ({"model": "mine/unheard", "max_cost": 1}, "no price is known for mine/unheard"),
     ],
 )
