@@ -94,8 +94,8 @@ PIPE = "-"
 @click.option(
     "--job",
     is_flag=True,
-    help="Send the lines as batch jobs of their providers (OpenAI and relatives, Anthropic), which cost less "
-    "and may take a day. OUT.jobs notes the jobs.",
+    help="Send the lines as batch jobs of their providers (Anthropic, OpenAI and providers with its API), "
+    "which cost less and may take a day. OUT.jobs notes the jobs.",
 )
 @click.option(
     "--poll",

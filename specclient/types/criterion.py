@@ -246,7 +246,7 @@ QUALITY = Criterion(
             at_most=False,
             greatest=1.0,
             flag="--min-quality",
-            help="Rule out models of a lower quality tier, from 0 to 1.",
+            help="Rule out routes of a lower quality, from 0 to 1; unscored models have their tier.",
             way_out="set it under [quality]",
         ),
     ),

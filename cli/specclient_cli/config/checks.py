@@ -23,8 +23,8 @@ from specclient.ledger.ledger import Ledger
 from specclient.providers import Endpoint
 from specclient.types.model_kind import EMBEDDING_KIND
 from specclient_cli.common.errors import ENGINE_MODULES
+from specclient_cli.common.fleet_settings import fleet_of_settings
 from specclient_cli.common.state import State
-from specclient_cli.fleet.configured import read_settings_of_fleet
 
 LOCAL = "local"
 
@@ -109,7 +109,7 @@ def _local_models(settings: Settings) -> Iterator[CheckResult]:
 def _fleets(settings: Settings) -> Iterator[CheckResult]:
     for name, table in settings.fleets.items():
         try:
-            read_settings_of_fleet(name, table)
+            fleet_of_settings(name, table)
         except (CheckpointError, ConfigurationError) as error:
             yield CheckResult(f"fleet {name}", "problem", str(error))
 

@@ -10,7 +10,10 @@ from specclient_cli.common.lazy_group import CommandTable, LazyGroup
 COMMANDS: CommandTable = {
     "init": ("specclient_cli.config.init:command", "Write a specclient.toml that explains every setting."),
     "show": ("specclient_cli.config.show:command", "Show every setting with its value and source."),
-    "check": ("specclient_cli.config.check:command", "Check the file, the ledger, the keys and the engine."),
+    "check": (
+        "specclient_cli.config.check:command",
+        "Check the file, the ledger, the keys, the engine, local models and fleets.",
+    ),
 }
 
 

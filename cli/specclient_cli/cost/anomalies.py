@@ -39,9 +39,9 @@ def command(
 ) -> None:
     """Report what cost unusually much in the last day.
 
-    The last day is compared with the same day of the week in the four weeks before. It is reported if it is
-    more than half, five standard deviations, and --least dollars above the median. The exit code is 1 if
-    anything is found. A week of calls is needed.
+    The last day is compared with the same day of the week in the four weeks before. It is reported if it
+    cost more than the median of these by half of the median, by five standard deviations, and by --least
+    dollars. The exit code is 1 if anything is found. A week of calls is needed.
 
     \b
     Examples:

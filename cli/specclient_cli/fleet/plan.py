@@ -73,10 +73,13 @@ def _show(plan: FleetPlan) -> None:
     ]
     render.print_table(columns, [_row(each) for each in plan.pools])
     fleet = plan.fleet
-    devices = "GPU" if fleet.gpus else "device (processors)"
-    split = f"{fleet.devices} × {devices} each" if fleet.devices > 1 else f"one {devices} each"
+    devices = "GPUs" if fleet.gpus else "sets of processors"
+    one = "one GPU" if fleet.gpus else f"{fleet.cpus:g} processors"
+    split = f"{fleet.devices} {devices}" if fleet.devices > 1 else one
     price = "" if plan.dollars is None else f", {_span(*plan.dollars, '${:.2f}')} an hour"
-    render.print_paragraph(f"replicas with {split}, on {fleet.address}{price}; called {fleet.name}/auto")
+    render.print_paragraph(
+        f"each replica: {split}; cluster: {fleet.address}{price}; name for calls: {fleet.name}/auto"
+    )
 
 
 def _row(each: PoolPlan) -> render.TableRow:

@@ -109,12 +109,12 @@ def command(  # noqa: PLR0917 - click passes them by name
     arrivals and lengths: such a file, Azure's LLM inference trace (CSV) or Mooncake's (JSON lines), also
     compressed by gzip.
 
-    The policy uses the code that routes live calls, and starts without any earlier calls. The outcome of a
-    call on a route that did not serve it is drawn from the route's 15 calls nearest in time, of the same task
-    if there are any. The oracle knows the state of every route at each moment, but not the outcome of a
-    single call; the clairvoyant knows that too. 'missed' is the share of calls that did not keep their
-    limits: the policy's, or the call's own. 'regret' is the loss of 1,000 choices against the oracle's, in
-    dollars or in the policy's weighed sum.
+    The policy uses the code that routes live calls, and starts without any earlier calls but those of --warm.
+    The outcome of a call on a route that did not serve it is drawn from the route's 15 calls nearest in time,
+    of the same task if there are any. The oracle knows the state of every route at each moment, but not the
+    outcome of a single call; the clairvoyant knows that too. 'missed' is the share of calls that did not keep
+    their limits: the policy's, or the call's own. 'regret' is the loss of 1,000 choices against the oracle's,
+    in dollars or in the policy's weighed sum.
 
     \b
     Examples:

@@ -189,8 +189,8 @@ def _adapter_folder(path: str) -> Path:
     except CheckpointError as error:
         shown = mask_url(path) if "://" in path else path
         raise CheckpointError(
-            f"no adapter at {shown}; name a folder with adapter_config.json and adapter_model.safetensors, or "
-            "a hub id that can be downloaded."
+            f"no adapter at {shown}; name a folder with adapter_config.json and adapter_model.safetensors, "
+            "or a hub id that can be downloaded."
         ) from error
 
 

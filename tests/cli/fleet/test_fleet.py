@@ -48,7 +48,7 @@ def test_a_plan_has_memory_and_dollars(run, configure) -> None:
     assert code == 0
     assert lines[1].split() == ["d0", "0", "1", "1", "19.5", "MiB", "416", "0.50"]
     assert lines[2].split()[:4] == ["d3", "3", "1–2", "1–2"]
-    assert "$1.00–$1.50 an hour; called big/auto" in lines[3]
+    assert "$1.00–$1.50 an hour; name for calls: big/auto" in lines[3]
     plan = json.loads(run("fleet", "plan", "big", "--json")[1])
     assert plan["dollars_per_hour"] == [1.0, 1.5]
     assert plan["pools"][1]["engine_arguments"]["speculative_config"]["num_speculative_tokens"] == 3
