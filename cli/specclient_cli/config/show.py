@@ -116,6 +116,8 @@ def _plain(key: str, value: Any) -> Any:
         return Ledger(value).location
     if isinstance(value, tuple):
         return list(value)
+    if isinstance(value, dict):
+        return {name: "set" if isinstance(each, SecretStr) else each for name, each in value.items()}
     if isinstance(value, Capabilities):
         return {
             name: each for name, each in asdict(value).items() if each != getattr(UNKNOWN_CAPABILITIES, name)

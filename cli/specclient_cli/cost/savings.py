@@ -11,6 +11,7 @@ import click
 
 from specclient.ledger.figures import CallTotals
 from specclient.reports.reader import ReportSet, read_reports
+from specclient.reports.text import format_dollars
 from specclient_cli.common import options, render
 from specclient_cli.common.state import State, pass_state
 from specclient_cli.cost import report, report_options
@@ -132,6 +133,8 @@ def _show(sums: Sequence[SavedBy], by: Sequence[str], lines: Sequence[CallTotals
 def _money(dollars: Decimal | None) -> str:
     if dollars is None:
         return render.UNKNOWN
+    if 0 < abs(dollars) < Decimal("0.0001"):  # such as a call of a small local model
+        return format_dollars(dollars)
     return f"{'-' if dollars < 0 else ''}${abs(dollars):.4f}"
 
 

@@ -74,7 +74,8 @@ def _show(plan: FleetPlan) -> None:
     render.print_table(columns, [_row(each) for each in plan.pools])
     fleet = plan.fleet
     devices = "GPUs" if fleet.gpus else "sets of processors"
-    one = "one GPU" if fleet.gpus else f"{fleet.cpus:g} processors"
+    processors = "1 processor" if fleet.cpus == 1 else f"{fleet.cpus:g} processors"
+    one = "1 GPU" if fleet.gpus else processors
     split = f"{fleet.devices} {devices}" if fleet.devices > 1 else one
     price = "" if plan.dollars is None else f", {_span(*plan.dollars, '${:.2f}')} an hour"
     render.print_paragraph(

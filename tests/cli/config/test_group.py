@@ -154,6 +154,15 @@ def test_show_hides_passwords_in_urls(run, in_empty_folder, monkeypatch: pytest.
     assert "hunter2" not in out + err
 
 
+def test_show_says_which_variables_of_a_fleet_are_set(run, in_empty_folder) -> None:
+    (in_empty_folder / "specclient.toml").write_text(
+        '[fleets.f]\npath = "bundled:target"\nenv = { HF_TOKEN = "hunter2" }\n'
+    )
+    _, out, _ = run("config", "show", "fleets", "--json")
+    assert json.loads(out)["settings"]["fleets.f.env"]["value"] == {"HF_TOKEN": "set"}
+    assert "hunter2" not in out
+
+
 def test_check_finds_no_problem_in_a_fresh_installation(run) -> None:
     code, out, _ = run("config", "check")
     assert code == 0

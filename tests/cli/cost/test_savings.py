@@ -68,3 +68,9 @@ def test_writing_alone_costs_more_than_it_saves(run) -> None:
 
 def test_without_calls_it_says_so(run) -> None:
     assert "No calls yet" in run("cost", "savings")[1]
+
+
+def test_a_small_sum_is_not_shown_as_zero(run) -> None:
+    with closing(Ledger(os.environ["SPECCLIENT_LEDGER"])) as ledger:
+        ledger.submit(build_call("hit", cached=True, saved=Decimal("0.000000062"), cost=Cost(Decimal(0))))
+    assert "$0.000000062" in run("cost", "savings")[1]
