@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -26,10 +27,13 @@ _NAME_THE_VALUE = ("route", "fleet_name", "pool", "draft", "currency")
 #: Words of Python in pydantic's texts, and those of TOML.
 _WORDS = {
     "Input should be": "it must be",
+    "Tuple should have": "it must have",
+    " after validation": "",
     "a valid dictionary": "a table",
     "a valid tuple": "an array",
     "a valid list": "an array",
     "a valid decimal": "a number",
+    "must be False": "must be false",
 }
 
 
@@ -75,7 +79,7 @@ def _value(place: tuple[int | str, ...], value: object) -> str:
 def _in_words(text: str) -> str:
     for python, toml in _WORDS.items():
         text = text.replace(python, toml)
-    return text
+    return re.sub(r" or instance of \w+", "", text)
 
 
 def _allowed(place: tuple[int | str, ...]) -> str:

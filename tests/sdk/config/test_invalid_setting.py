@@ -57,6 +57,17 @@ def test_a_value_of_a_fleet_is_named_by_its_own_setting(tmp_path: Path, text: st
     assert message_for(tmp_path, f"[fleets.b]\npath = 'x'\n{text}").startswith(expected)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("circuit = true", "circuit is True: it must be a table, or it must be false"),
+        ("[fleets.b]\npath = 'x'\nreplicas = [1, 2, 3]", "it must have at most 2 items, not 3"),
+    ],
+)
+def test_allowed_values_have_the_words_of_toml(tmp_path: Path, text: str, expected: str) -> None:
+    assert message_for(tmp_path, text).endswith(expected)
+
+
 def test_a_missing_setting_is_required(tmp_path: Path) -> None:
     assert message_for(tmp_path, "[fleets.b]\ndraft = 'x'") == "fleets.b.path is required"
 
