@@ -6,16 +6,26 @@ import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from urllib.parse import urlsplit
 
 import click
 
 from specclient.reports.anomalies import Anomaly, find_alarms, find_anomalies
+from specclient.runtime.masked_urls import mask_url
 from specclient_cli.common import options, parameter_types, render
 from specclient_cli.common.state import State, pass_state
 from specclient_cli.cost import report_options
 
 #: Compares models, keys and tags.
 ALL = "all"
+
+
+def _checked_webhook(_ctx: click.Context, _param: click.Parameter, url: str | None) -> str | None:
+    """Refuse an address that could not be sent to, which a day without an alarm would not show."""
+    parts = None if url is None else urlsplit(url)
+    if url is not None and parts is not None and not (parts.scheme in ("http", "https") and parts.netloc):
+        raise click.BadParameter(f"{mask_url(url)!r} is no address; write https://HOST/PATH.")
+    return url
 
 
 @click.command(name="anomalies")
@@ -31,7 +41,12 @@ ALL = "all"
     show_default=True,
     help="Dollars above the usual cost that are not reported.",
 )
-@click.option("--webhook", metavar="URL", help="Send what is found to this URL, as JSON by POST.")
+@click.option(
+    "--webhook",
+    metavar="URL",
+    callback=_checked_webhook,
+    help="Send what is found to this URL, as JSON by POST.",
+)
 @options.json_option
 @pass_state
 def command(

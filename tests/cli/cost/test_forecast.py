@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import pytest
 from ledger_fixtures import build_call
 from loopback_server import OpenAIServer, reply
 
@@ -94,3 +95,10 @@ def test_a_failing_webhook_is_an_error_without_its_secret(run: Any, openai_serve
     assert code == 1
     assert "answered 500" in err
     assert "sk-secret" not in err
+
+
+@pytest.mark.parametrize("url", ["hooks.example/spending", "ftp://hooks.example/", "https://"])
+def test_a_webhook_that_is_no_address_is_refused_before_anything_is_found(run, url: str) -> None:
+    code, _, err = run("cost", "anomalies", "--webhook", url)
+    assert code == 2
+    assert "write https://HOST/PATH" in err
