@@ -100,8 +100,7 @@ PIPE = "-"
 @click.option(
     "--poll",
     type=click.FloatRange(min=0.0, min_open=True),
-    default=POLL_S,
-    show_default=True,
+    show_default=f"{POLL_S:g}",
     metavar="SECONDS",
     help="Seconds between two looks at the jobs of --job.",
 )
@@ -156,6 +155,8 @@ def _check_job(given: Mapping[str, Any]) -> None:
         click.UsageError: naming the option.
     """
     if not given["job"]:
+        if given["poll"] is not None:
+            raise click.UsageError("--poll is for --job; pass --job, or leave it out.")
         return
     if given["policy"] is not None:
         raise click.UsageError(
@@ -188,7 +189,7 @@ async def _run(settings: Settings, given: Mapping[str, Any]) -> int:
                     "watch": bar.show,
                 }
                 if given["job"]:
-                    summary = await run_jobs(source, given["out"], poll_s=given["poll"], **shared)
+                    summary = await run_jobs(source, given["out"], poll_s=given["poll"] or POLL_S, **shared)
                 else:
                     summary = await run_file(
                         source,

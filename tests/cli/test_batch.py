@@ -214,6 +214,7 @@ def test_lines_are_sent_as_a_job(run, vendor: BatchVendor) -> None:
         (["in", "out", "--job", "--ordered"], "--job cannot be given with --ordered: "),
         (["in", "out", "--job", "--policy", "fast"], "--job cannot be given with --policy fast, "),
         (["in", "-", "--job"], "OUT is -, and --job needs a file"),
+        (["in", "out", "--poll", "5"], "--poll is for --job; pass --job, or leave it out."),
     ],
     ids=str,
 )
