@@ -31,7 +31,7 @@ from specclient.routing.learn.route_estimate import (
 from specclient.routing.learn.route_model import RouteModel
 from specclient.routing.learn.session_caches import HeldPrefix, SessionCaches
 from specclient.routing.learn.task_statistics import PredictionErrors
-from specclient.runtime.forks import register_fork_reset
+from specclient.runtime.forks import import_lock, register_fork_reset
 from specclient.types.call import Call
 from specclient.types.criterion import PromptTask
 from specclient.types.policy import Policy
@@ -105,8 +105,13 @@ class Estimator:
         self._unread.append(call)
 
     def load_history(self) -> None:
-        """Read earlier calls from the ledger, once; this reads a file."""
-        with self._lock:
+        """Read earlier calls from the ledger, once; this reads a file.
+
+        The ledger imports modules, and a caller may hold ``import_lock``, so that one is acquired first.
+        """
+        if self._history is None:
+            return
+        with import_lock, self._lock:
             history, self._history = self._history, None
             if history is None:
                 return

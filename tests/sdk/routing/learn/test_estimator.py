@@ -23,6 +23,7 @@ from specclient.routing.learn.estimator import Estimator
 from specclient.routing.learn.ledger_forecast import COMPLETION_TOKENS, WINDOW, LedgerForecast
 from specclient.routing.learn.priors import PRIORS
 from specclient.routing.learn.speed import timing_of
+from specclient.runtime.forks import import_lock
 from specclient.types.policy import Policy
 from specclient.types.route import Candidate, Decision
 from specclient.types.usage import Usage
@@ -371,3 +372,32 @@ def test_cached_tokens_need_no_prefill():
         finished = call(usage=billed, ttft_s=0.5)
         for sample in (CallSample.of(finished), CallSample.of_row(LedgerRow.of(finished))):
             assert timing_of(sample).prompt == read
+
+
+def test_the_ledger_is_read_while_another_thread_imports(tmp_path):
+    """A first routed call reads the ledger with `import_lock` held; reading it needs that lock, too."""
+    path, begun, holds = tmp_path / "ledger.sqlite3", threading.Event(), threading.Event()
+    acquired = []
+
+    class History:
+        def rows(self, since=None, until=None, *, limit=None):
+            begun.set()
+            holds.wait(0.2)  # in vain if the reader has the lock
+            acquired.append(import_lock.acquire(timeout=2))
+            import_lock.release()
+            return Ledger(str(path)).rows(since, until, limit=limit)
+
+    made = estimates(history=History())
+
+    def prepare():
+        begun.wait()
+        with import_lock:
+            holds.set()
+            made.load_history()
+
+    threads = [threading.Thread(target=each, daemon=True) for each in (made.stats, prepare)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert acquired == [True]
