@@ -38,8 +38,6 @@ AUTO = "auto"
 _ANSWERED = frozenset({"chat", "completion", "response"})
 _BOUNDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 _NO_ANSWER = AnswerLength(0, 0, 0, measured=True)
-#: Tokens of a prompt that begins with any earlier one.
-_ANY_PROMPT = 1 << 40
 #: Score tables that are kept, by policy, task and prompt length.
 _TABLES = 512
 
@@ -237,10 +235,6 @@ class Router:
         if policy not in self._named_policies:
             self._named_policies[policy] = self._settings.policy_named(policy)
         return self._named_policies[policy]
-
-    def counts_caches(self, session: str) -> bool:
-        """Return whether decisions on a session's calls count what routes hold of its prompts."""
-        return bool(self._estimates.held(session, _ANY_PROMPT))
 
     def _first(self, request: Request, policy: Policy) -> str:
         """Return the route of a model that a request names together with a policy.

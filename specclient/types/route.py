@@ -119,6 +119,8 @@ class Decision:
         explored: whether it was chosen to learn more about it.
         chosen_index: the index of the chosen candidate.
         prompt_tokens: the prompt's tokens, estimated from its size in bytes; None for a named model.
+        counts_caches: whether the scores count what routes hold of the prompt in their caches; False where
+            they hold none of it, or where the routes are taken in the caller's order.
     """
 
     chosen: str
@@ -133,6 +135,7 @@ class Decision:
     explored: bool = False
     prompt_tokens: int | None = None
     chosen_index: int = field(default=0, repr=False)
+    counts_caches: bool = field(default=False, repr=False)
 
     def moved(self, to: Alternative, *, reason: str, left: str) -> Decision:
         """Return the decision for another route.

@@ -208,7 +208,7 @@ class FailoverExecutor:
         await self._pipeline.ensure_ready(router.kind(request))
         decision = router.decide(request)
         session = request.options.session
-        if session is not None and not router.counts_caches(session):
+        if session is not None and not decision.counts_caches:  # else it has weighed all routes' caches
             decision = self._sessions.prefer_cached_route(session, decision, router.destinations)
         return RoutedCall.begin(request, decision, router.destinations, self._clock)
 

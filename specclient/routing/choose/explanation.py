@@ -49,6 +49,7 @@ def decision_for(snapshot: DecisionSnapshot, chosen: int, cause: ChoiceCause = "
         cause == "tried",
         snapshot.request.prompt_tokens,
         chosen,
+        snapshot.ranked and bool(snapshot.request.held),
     )
 
 

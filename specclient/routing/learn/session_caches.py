@@ -30,8 +30,6 @@ _ASSUMED = (0.8, 0.8, 0.4, 0.3, 0.1)
 _ASSUMED_CALLS, _NEIGHBOUR, _CALLS = 1.0, 0.3, 50.0
 #: Routes whose shares are remembered; beyond it all are learned again.
 _MOST_SHARES = 8192
-#: The least expected tokens that make a difference.
-_LEAST = 64
 _NONE: Mapping[str, HeldPrefix] = {}
 
 
@@ -88,6 +86,8 @@ class SessionCaches:
     def held(self, session: str, prompt_tokens: int, now: float) -> Mapping[str, HeldPrefix]:
         """Return what the routes hold of a session's next prompt, by route; only those that could hold some.
 
+        A route that was learned to hold almost nothing is among them: it is known, so nothing is assumed.
+
         Args:
             now: the time, on the clock of the samples.
         """
@@ -98,9 +98,7 @@ class SessionCaches:
         for route, (at, prompt) in routes.items():
             tokens, age = min(prompt, prompt_tokens), max(now - at, 0.0)
             if tokens >= SHORTEST and age <= _AGES[-1]:
-                held = HeldPrefix(tokens, self._share(route, age))
-                if held.expected >= _LEAST:
-                    found[route] = held
+                found[route] = HeldPrefix(tokens, self._share(route, age))
         return found
 
     def _learn(self, route: str, age: float, share: float) -> None:

@@ -13,6 +13,7 @@ from loopback_server import reply
 
 from specclient.errors import NoRouteError
 from specclient.prices.billing import PriceRates, Quote
+from specclient.routing.choose.decisions import choose_in_order
 from specclient.routing.choose.policy_tables import PolicyTables
 from specclient.routing.choose.route_options import RouteOption, RouteRequest
 from specclient.routing.choose.tariff import Tariff
@@ -50,6 +51,12 @@ def _estimates() -> Estimator:
 
 
 def _decide(policy: Policy, **held: HeldPrefix) -> Decision:
+    options = _options()
+    tables = PolicyTables(policy, options, "chat", AdaptivePercentile(policy.percentile))
+    return tables.decide(_estimates(), _request(**held), None)
+
+
+def _options() -> list[RouteOption]:
     options = []
     for route in ("b/m", "a/m"):
         listed, cached = RATES[route]
@@ -59,10 +66,12 @@ def _decide(policy: Policy, **held: HeldPrefix) -> Decision:
             cached_input=None if cached is None else Decimal(cached),
         )
         options.append(RouteOption(route, route[0], "m", tariff=Tariff.of(Quote(rates, "a test"))))
-    tables = PolicyTables(policy, options, "chat", AdaptivePercentile(policy.percentile))
+    return options
+
+
+def _request(**held: HeldPrefix) -> RouteRequest:
     prefix = {f"{name}/m": each for name, each in held.items()}
-    request = RouteRequest("chat", 10_000, AnswerLength(100, 100, 100), held=prefix)
-    return tables.decide(_estimates(), request, None)
+    return RouteRequest("chat", 10_000, AnswerLength(100, 100, 100), held=prefix)
 
 
 def test_a_session_stays_while_its_cache_saves_more_than_another_route() -> None:
@@ -73,6 +82,15 @@ def test_a_session_stays_while_its_cache_saves_more_than_another_route() -> None
     assert by_route["a/m"].cost == Decimal("0.0596")
     assert by_route["b/m"].cost == Decimal("0.0901")
     assert [each.route for each in kept.alternatives] == ["b/m"]
+
+
+def test_a_decision_tells_whether_its_scores_count_caches() -> None:
+    """Session affinity decides for the others: prompts that no route holds, and routes in a given order."""
+    held, options = HeldPrefix(9000, 0.5), _options()
+    assert _decide(Policy(), a=held).counts_caches
+    assert not _decide(Policy()).counts_caches
+    estimates = _estimates().all_of([each.route for each in options])
+    assert not choose_in_order(Policy(), options, estimates, _request(a=held)).counts_caches
 
 
 @pytest.mark.parametrize("held", [{}, {"a": HeldPrefix(9000, 0.1)}, {"c": HeldPrefix(9000, 1.0)}])

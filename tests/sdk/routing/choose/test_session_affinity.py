@@ -250,10 +250,11 @@ def _body(cached: int) -> dict[str, Any]:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("stream", [True])  # whole answers report long prompts, which the decision counts
+@pytest.mark.parametrize("stream", [True, False])
 async def test_a_session_stays_with_the_route_that_answered_after_failover(
     tmp_path: Path, stream: bool
 ) -> None:
+    """Whole answers report 10,000 tokens of a prompt whose text is short, as stored conversations do."""
     async with kit(tmp_path) as made:
         made.servers[0].script(status(500), answering("free"))
         made.servers[1].script(*([answering("x")] * 2 if stream else [reply(200, _body(0))] * 2))

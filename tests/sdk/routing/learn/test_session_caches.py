@@ -39,6 +39,15 @@ def test_what_one_session_shows_holds_for_others_of_the_route() -> None:
     assert held["b/m"].share == 0.8
 
 
+def test_a_route_that_caches_nothing_stays_known() -> None:
+    """Otherwise session affinity would assume again that it holds the prompt of each new session."""
+    caches = SessionCaches()
+    for at in range(0, 1200, 30):
+        caches.add(_call(at, prompt=1100, cached=0))
+    caches.add(_call(1200, session="new", prompt=1100))
+    assert caches.held("new", 1200, 1220)["a/m"].expected < 64
+
+
 def test_caches_expire_as_their_reports_show() -> None:
     caches = SessionCaches()
     for number in range(20):
