@@ -1,11 +1,11 @@
 """Session affinity: keep a session on the route whose cache holds its prompt, if that pays.
 
 Two rules decide where a session stays. A decision whose scores count what each route holds of the prompt
-(:mod:`specclient.routing.learn.session_caches`, :attr:`Decision.counts_caches`) is final: it has compared every
-route that served the session, by learned shares. This module decides about the others: prompts that are
-short in the request (also those of stored conversations, of which only the usage tells the length), calls whose
-usage is not reported, and routes in the caller's order. It knows only the last route, how long vendors keep a
-prompt, and what writing the prompt to another cache costs; the learned shares know no price of writing.
+(:mod:`specclient.routing.learn.session_caches`, :attr:`Decision.counts_caches`) is final: it has compared
+every route that served the session, by learned shares. This module decides about the others: prompts that
+are short in the request (also those of stored conversations, of which only the usage tells the length),
+calls whose usage is not reported, and routes in the caller's order. It knows only the last route, how long
+vendors keep a prompt, and what writing it to another cache costs; the learned shares know no price of writing.
 """
 
 from __future__ import annotations
