@@ -27,13 +27,13 @@ def load_key(
 
     Args:
         target: the loaded target.
-        checkpoints: folders and GGUF files of the target, the drafts and the heads. A file that was written
-            since an earlier load makes another key.
+        checkpoints: folders and GGUF files of the target, the drafts, the heads and the adapters. A file that
+            was replaced since an earlier load makes another key.
         options: the options of the load.
         threads: the number of threads that compute.
     """
     passes = getattr(getattr(target, "decoder", None), "passes", None)
-    stamps = tuple((path, _newest(path)) for path in checkpoints)
+    stamps = tuple((path.absolute(), _files(path)) for path in checkpoints)
     return stamps, options, target.context, threads, type(target), type(passes)
 
 
@@ -49,7 +49,11 @@ def keep_costs(key: Hashable, costs: Mapping[Method, RoundCosts]) -> None:
         _known.pop(old, None)  # another thread may have removed it
 
 
-def _newest(path: Path) -> int:
-    """Return the time of the newest file of a checkpoint, in nanoseconds."""
-    files = list(path.iterdir()) if path.is_dir() else [path]
-    return max((file.stat().st_mtime_ns for file in files), default=0)
+def _files(path: Path) -> tuple[tuple[str, int, int], ...]:
+    """Return the names of a checkpoint's files, their sizes in bytes, and their times in nanoseconds.
+
+    All of them count: a file may be replaced by one that was written earlier.
+    """
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    found = ((file.name, file.stat()) for file in files if file.exists())
+    return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in found)

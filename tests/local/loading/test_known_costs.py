@@ -58,6 +58,9 @@ def test_a_checkpoint_that_was_written_again_is_measured(checkpoint, measured, t
     os.utime(folder / "config.json")
     costs(folder)
     assert measured == [2, 2]
+    os.utime(folder / "tokenizer.json", (1, 1))  # an older file than the newest
+    costs(folder)
+    assert measured == [2, 2, 2]
 
 
 def test_only_the_newest_loads_are_kept(measured):
