@@ -33,6 +33,7 @@ from specclient_local.model.config import read_config
 from specclient_local.model.cuda_graphs.static_runner import StaticRunner
 from specclient_local.model.devices import resolve_device
 from specclient_local.model.model_runner import ModelConfig, ModelRunner
+from specclient_local.model.quantization import check_quantization
 from specclient_local.model.tokenizer import Tokenizer
 from specclient_local.model.torch_threads import computing_with
 from specclient_local.model.weights import resolve_checkpoint
@@ -68,8 +69,11 @@ def load_engine(
     model: str | Path, options: EngineOptions, limits: RequestLimits | None = None
 ) -> LoadedEngine:
     """Load a target with its drafts; see :meth:`specclient_local.engine.engine.Engine.load`."""
-    for device in (options.device, options.draft_device or options.device):
-        resolve_device(device)  # rejects an unavailable device before any file is read
+    for device, quantize in (
+        (options.device, options.quantize),
+        (options.draft_device or options.device, options.draft_quantize),
+    ):  # rejects an unavailable device or format before any file is read
+        check_quantization(quantize, resolve_device(device))
     folder = resolve_checkpoint(model)
     placed = ModelPlacement(
         *(options.dtype, options.device, options.quantize, options.runner, options.graphs),
@@ -96,7 +100,8 @@ def load_engine(
         foreign = {
             i: _foreign_draft(path, tokenizer, target, drafts[i], options) for i, path in enumerate(paths)
         }
-        key = load_key(target, (folder, *paths, *heads), options, threads)
+        adapters = filter(None, (*placed.adapters, *draft_adapters))
+        key = load_key(target, (folder, *paths, *heads, *adapters), options, threads)
         drafters = build_drafters(
             target,
             drafts,

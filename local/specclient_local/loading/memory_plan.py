@@ -209,12 +209,14 @@ def memory_plans(
         models = by_device.setdefault(device, [])
         paths = [target if name == "target" else draft for _, target, draft in options.adapters]
         adapted = any(path is not None for path in paths)
-        compute_dtype, weight_dtype = compute_and_weight_dtypes(
-            config, dtype, quantize, device, options.graphs, adapted=adapted
-        )
+        parts = options.tensor_parallel if name == "target" else 1
+        compute_dtype, weight_dtype = dtype, quantize
+        if parts == 1:  # compiled passes do not run a part of a model
+            compute_dtype, weight_dtype = compute_and_weight_dtypes(
+                config, dtype, quantize, device, options.graphs, adapted=adapted
+            )
         on_cpu = device.type == "cpu"
         records = options.graphs == "on" or (options.graphs == "auto" and device.type == "cuda")
-        parts = options.tensor_parallel if name == "target" else 1
         static = name == "target" and records and parts == 1 and config.llama_layout and not adapted
         packed = parts == 1 and packs_one_by_one(
             config, dtype, quantize, str(device), options.graphs, adapted=adapted

@@ -82,6 +82,17 @@ def fp8_product(rows: Tensor, row_scale: Tensor, values: Tensor, scale: Tensor) 
     )
 
 
+def check_quantization(kind: str | None, device: torch.device) -> None:
+    """Check that a device supports a format, before any weight is read; None is no format.
+
+    Raises:
+        ConfigurationError: it does not.
+    """
+    capable = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9)
+    if (kind == "fp8" and not capable) or (kind == "int4" and device.type not in ("cpu", "cuda")):
+        raise ConfigurationError(f"quantize is {kind!r}, which {device} does not support; {_WHERE}.")
+
+
 def quantize_weight(weight: Tensor, kind: str) -> Tensor:
     """Return a weight ``[out, in]`` as a quantised tensor of the same shape.
 
@@ -97,9 +108,7 @@ def quantize_weight(weight: Tensor, kind: str) -> Tensor:
             not installed.
     """
     device = weight.device
-    capable = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9)
-    if (kind == "fp8" and not capable) or (kind == "int4" and device.type not in ("cpu", "cuda")):
-        raise ConfigurationError(f"quantize is {kind!r}, which {device} does not support; {_WHERE}.")
+    check_quantization(kind, device)
     if kind == "int4":
         return Int4Weight.rounded(weight)
     try:

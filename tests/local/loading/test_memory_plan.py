@@ -60,6 +60,14 @@ def test_llama_3_1_8b_has_its_published_size(llama):
 
 
 @pytest.mark.parametrize("quantize", [None, "int8", "int4"])
+def test_parts_on_a_cpu_compute_in_the_type_that_was_asked_for(checkpoint, quantize):
+    """Compiled passes widen bfloat16 on a CPU, but do not run parts of a model."""
+    options = EngineOptions(dtype="bfloat16", device="cpu", quantize=quantize, tensor_parallel=2)
+    parts = memory_plans(checkpoint(), [], options, 100, lambda device: None)["cpu"].models
+    assert [(part.dtype, part.quantize) for part in parts] == [("bfloat16", quantize)] * 2
+
+
+@pytest.mark.parametrize("quantize", [None, "int8", "int4"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_planned_bytes_equal_those_of_a_loaded_model(checkpoint, tied, dtype, quantize):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.draft_model import DraftModel
-from specclient_local.loading import model_loader
+from specclient_local.loading import engine_loader, model_loader
 from specclient_local.loading.model_loader import ModelPlacement, load_model
 from specclient_local.model.config import read_config
 from specclient_local.model.cuda_graphs.triton_ops import TritonOps
@@ -161,11 +161,14 @@ def test_products_with_quantised_weights_on_a_device_are_near_the_exact_ones(kin
             assert (found - exact).norm() / exact.norm() < largest
 
 
-def test_quantisation_unsupported_by_the_device_is_rejected_with_advice(checkpoint):
+@pytest.mark.parametrize("given", [{"quantize": "fp8"}, {"draft_quantize": "fp8"}, {"tensor_parallel": 2}])
+def test_quantisation_unsupported_by_the_device_is_rejected_with_advice(checkpoint, monkeypatch, given):
+    monkeypatch.setattr(engine_loader, "load_model", lambda *_, **__: pytest.fail("weights were read"))
+    options = {"quantize": "fp8"} if "tensor_parallel" in given else {}
     with pytest.raises(
         ConfigurationError, match=r"quantize is 'fp8', which cpu does not support; int8 .* CUDA"
     ):
-        load(checkpoint(), quantize="fp8", device="cpu")
+        load(checkpoint(), checkpoint(num_hidden_layers=1), device="cpu", **given, **options)
 
 
 def test_int4_without_a_compiler_computes_with_widened_weights(checkpoint, monkeypatch):
