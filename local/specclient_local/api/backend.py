@@ -331,7 +331,7 @@ class LocalBackend:
                 call_format=call_format,
                 new_id=lambda: uuid.uuid4().hex,
             )
-            prepared = PreparedRequest(engine, configured, builder, prompts, params)
+            prepared = PreparedRequest(engine, configured, builder, prompts, params, request.options.owner)
             prepared.check_prompts()
             return prepared
 

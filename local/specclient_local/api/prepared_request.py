@@ -39,6 +39,7 @@ class PreparedRequest:
         builder: makes the response and its chunks.
         prompts: texts or token ids; each is answered ``builder.request.choices`` times.
         params: the parameters of each prompt's first choice.
+        owner: see :class:`specclient.types.request.PerCallOptions`.
     """
 
     engine: Engine
@@ -46,6 +47,7 @@ class PreparedRequest:
     builder: ResponseBuilder
     prompts: Sequence[str | list[int]]
     params: SamplingParams
+    owner: str = ""
 
     @property
     def has_many_logprobs(self) -> bool:
@@ -101,7 +103,7 @@ class PreparedRequest:
         for prompt in self.prompts:
             for i in range(self.builder.request.choices):
                 params = self.params if seed is None or not i else replace(self.params, seed=seed + i)
-                yield self.engine.astream(prompt, turn=turn, checked=params)
+                yield self.engine.astream(prompt, turn=turn, checked=params, owner=self.owner)
 
 
 def _keywords(params: SamplingParams) -> dict[str, Any]:

@@ -66,13 +66,14 @@ class SequenceBuilder:
         grammars = GrammarCompiler(self.tokenizer, self.config.vocab_size, self.config.eos, self.limits)
         object.__setattr__(self, "grammars", grammars)
 
-    def sequence(self, number: int, prompt: Prompt, params: SamplingParams) -> Sequence:
+    def sequence(self, number: int, prompt: Prompt, params: SamplingParams, owner: str = "") -> Sequence:
         """Return the sequence of a request.
 
         Args:
             number: the engine's id for it.
             prompt: text or token ids.
             params: the request's parameters.
+            owner: whose request it is.
 
         Raises:
             BadRequestError: the prompt, the method, a token id or a grammar is not usable with this model.
@@ -103,6 +104,7 @@ class SequenceBuilder:
             prediction=self._prediction(params.prediction) if method == "prediction" else None,
             window=self.context if slides else None,
             adapter=self._adapter(params.adapter),
+            owner=owner,
         )
         if sequence.full:
             sequence.slide()

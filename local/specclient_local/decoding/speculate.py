@@ -235,13 +235,13 @@ class Speculator:
         slot, tokens, top = sequence.cache_slot, sequence.tokens, sequence.params.prompt_logprobs
         prompt = sequence.prompt_tokens - 1
         if top is None:
-            done = self._prefixes.begin(slot, tokens, prompt, sequence.adapter)
+            done = self._prefixes.begin(slot, tokens, prompt, sequence.adapter, sequence.owner)
             end = min(done + MAX_PASS_ROWS, prompt)
             self.target.prefill(slot, tokens[done:end])
             if not sequence.generated:
                 sequence.cached_tokens = self._prefixes.shared(slot)
             return end == prompt
-        done = self._prefixes.begin_alone(slot, tokens, prompt, sequence.adapter)
+        done = self._prefixes.begin_alone(slot, tokens, prompt, sequence.adapter, sequence.owner)
         end = min(done + MAX_PASS_ROWS, prompt)
         if sequence.limit > 0 and prompt < done + MAX_PASS_ROWS:
             return True

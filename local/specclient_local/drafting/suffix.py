@@ -2,14 +2,16 @@
 
 Oliaro et al., SuffixDecoding (arXiv 2411.04975): for agents and pipelines whose requests repeat each other.
 The last tokens are matched with the request's own text (in a chat, the session's earlier turns) and with the
-latest answers of the engine. A draft ends where its tokens are no longer frequent after the match, or no
-longer pay off by the acceptance of matches of that length.
+latest answers to the same owner, such as an API key: the number of accepted tokens is reported, so a request
+that forces its answer would learn what others' answers contain. A draft ends where its tokens are no longer
+frequent after the match, or no longer pay off by the acceptance of matches of that length.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
+from collections import OrderedDict
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
@@ -89,14 +91,15 @@ class SuffixDrafter(Drafter):
     drafts decide which random number is used for which token.
 
     Args:
-        stored: maximum number of tokens of earlier answers.
+        stored: maximum number of tokens of earlier answers, of all owners together.
     """
 
     length = "own"
     device_rounds = True
 
     def __init__(self, stored: int = STORED_TOKENS) -> None:
-        self.answers = AnswerRuns(stored)
+        self._stored = stored
+        self._answers: OrderedDict[str, AnswerRuns] = OrderedDict()  # by owner, the latest last
         self._states: dict[int, SuffixState] = {}
 
     def begin(self, sequence: Sequence) -> bool:
@@ -113,8 +116,9 @@ class SuffixDrafter(Drafter):
         state = self._states[sequence.cache_slot]
         state.extend(sequence.tokens, len(sequence.tokens))
         runs = [state.own]
-        if not sequence.reproducible:
-            runs += [self.answers.newer, self.answers.older]
+        answers = None if sequence.reproducible else self._answers.get(sequence.owner)
+        if answers is not None:
+            runs += [answers.newer, answers.older]
         context = sequence.tokens[-LONGEST_MATCH:]
         found = [(each, each.match(context)) for each in runs]
         places = [_Place(each, match.state, match.length) for each, match in found if match.length]
@@ -142,7 +146,15 @@ class SuffixDrafter(Drafter):
     def end(self, sequence: Sequence) -> None:
         """Forget the sequence, and keep its answer for later ones."""
         if self._states.pop(sequence.cache_slot, None) is not None and (answer := sequence.new_tokens):
-            self.answers.add(answer)
+            self.keep(sequence.owner, answer)
+
+    def keep(self, owner: str, answer: Seq[int]) -> None:
+        """Keep an answer; if there are too many, forget those of the owner whose last one is the oldest."""
+        runs = self._answers.pop(owner, None) or AnswerRuns(self._stored)
+        runs.add(answer)
+        self._answers[owner] = runs
+        while len(self._answers) > 1 and sum(each.size for each in self._answers.values()) > self._stored:
+            self._answers.popitem(last=False)
 
 
 def _grown(place: _Place, depth: int, nodes: int) -> TokenTree:

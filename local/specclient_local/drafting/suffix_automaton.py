@@ -157,6 +157,11 @@ class AnswerRuns:
     newer: SuffixAutomaton = field(default_factory=SuffixAutomaton)
     older: SuffixAutomaton = field(default_factory=SuffixAutomaton)
 
+    @property
+    def size(self) -> int:
+        """Number of tokens of both automata."""
+        return self.newer.size + self.older.size
+
     def add(self, tokens: Sequence[int]) -> None:
         """Add an answer, or the end of one that is longer than half of the limit."""
         half = self.limit // 2

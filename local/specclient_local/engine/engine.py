@@ -274,6 +274,7 @@ class Engine:
         *,
         turn: asyncio.Lock | None = None,
         checked: SamplingParams | None = None,
+        owner: str = "",
         **params: Unpack[Parameters],
     ) -> AsyncGenerator[Piece, None]:
         """Yield the answer as :meth:`stream` does; cancelling the task cancels the request.
@@ -283,13 +284,15 @@ class Engine:
             turn: a lock that is held until the request is queued. Requests that share it are queued in the
                 order in which they acquire it, however long their prompts and grammars take to process.
             checked: the parameters instead of ``params``, so that many choices do not check them again.
+            owner: whose request it is. Suffix decoding drafts from answers of the same owner, and
+                ``cached_tokens`` counts prompts of the same owner.
             params: fields of :class:`~specclient_local.request.params.SamplingParams`.
         """
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[AnswerEvent] = asyncio.Queue()
         async with turn or nullcontext():
             request = await self._requests.build_off_loop(
-                prompt, lambda e: _post(loop, events, e), checked or SamplingParams(**params)
+                prompt, lambda e: _post(loop, events, e), checked or SamplingParams(**params), owner
             )
             self._worker.add(request)
         number = request.sequence.id

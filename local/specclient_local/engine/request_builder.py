@@ -34,30 +34,35 @@ class RequestBuilder:
             weakref.WeakKeyDictionary()
         )
 
-    def build(self, prompt: Prompt, sink: EventSink, params: SamplingParams) -> RunningRequest:
+    def build(
+        self, prompt: Prompt, sink: EventSink, params: SamplingParams, owner: str = ""
+    ) -> RunningRequest:
         """Return a request.
 
         Args:
             prompt: text or token ids.
             sink: called with each piece of the answer.
             params: its parameters.
+            owner: whose request it is.
 
         Raises:
             BadRequestError, ContextOverflowError: see
                 :meth:`specclient_local.decoding.sequence_builder.SequenceBuilder.sequence`.
         """
-        sequence = self._sequences.sequence(next(self._ids), prompt, params)
+        sequence = self._sequences.sequence(next(self._ids), prompt, params, owner)
         answer = AnswerText.begin(sequence, self._sequences.tokenizer, RequestClock(self._clock()))
         return RunningRequest(sequence, answer, sink)
 
-    async def build_off_loop(self, prompt: Prompt, sink: EventSink, params: SamplingParams) -> RunningRequest:
+    async def build_off_loop(
+        self, prompt: Prompt, sink: EventSink, params: SamplingParams, owner: str = ""
+    ) -> RunningRequest:
         """Return a request as :meth:`build` does, without blocking the event loop for long.
 
         Parsing and compiling a grammar takes milliseconds to seconds, and so does tokenizing a long text, so
         both run in a thread. Only one grammar at a time is tried out in the other process, so that such
         grammars do not occupy the threads that other requests need.
         """
-        create = partial(self.build, prompt, sink, params)
+        create = partial(self.build, prompt, sink, params, owner)
         if params.constrained:
             grammars = self._sequences.grammars
             if not await anyio.to_thread.run_sync(grammars.is_proven, params, abandon_on_cancel=True):

@@ -60,9 +60,10 @@ class SlotContents:
     Attributes:
         tokens: the tokens whose rows it holds; the request's own growing list while it runs.
         prompt: number of leading tokens that were prefilled as a prompt.
-        shared: number of these tokens that were copied instead of computed.
+        shared: number of these tokens that were copied from rows of the same owner instead of computed.
         used: number of the turn in which the slot was last used or copied from.
         adapter: number of the adapter that changed the rows; None for none.
+        owner: whose request it is.
     """
 
     tokens: Sequence[int] = ()
@@ -70,6 +71,7 @@ class SlotContents:
     shared: int = 0
     used: int = -1
     adapter: int | None = None
+    owner: str = ""
 
 
 class PrefixCache:
@@ -110,7 +112,9 @@ class PrefixCache:
         """Return the number of positions that a request has in its slot; 0 before it begins."""
         return self._runner.length(slot) if self._held[slot].tokens is tokens else 0
 
-    def begin(self, slot: int, tokens: Sequence[int], prompt: int, adapter: int | None = None) -> int:
+    def begin(
+        self, slot: int, tokens: Sequence[int], prompt: int, adapter: int | None = None, owner: str = ""
+    ) -> int:
         """Copy the longest prefix of a prompt that any slot holds into the prompt's slot.
 
         Called before each chunk, because another request with the same prefix may have prefilled more of it.
@@ -120,6 +124,8 @@ class PrefixCache:
             tokens: the request's own list; another list is another request, which begins anew.
             prompt: number of tokens to prefill in chunks.
             adapter: number of the request's adapter; rows of other adapters are not shared.
+            owner: whose request it is. Rows of other owners are copied as well, but not counted as shared, so
+                that no figure tells what others' prompts are.
 
         Returns:
             The number of positions that the slot then holds.
@@ -128,8 +134,9 @@ class PrefixCache:
         if held.tokens is not tokens:
             runner.truncate(slot, self._common(slot, tokens, prompt, adapter) if self._share else 0)
             runner.use_adapter(slot, adapter)
+            shared = runner.length(slot) if held.owner == owner else 0
             held = self._held[slot] = SlotContents(
-                tokens, prompt, shared=runner.length(slot), adapter=adapter
+                tokens, prompt, shared=shared, adapter=adapter, owner=owner
             )
         held.used = next(self._turns)
         done = runner.length(slot)
@@ -139,10 +146,12 @@ class PrefixCache:
             if common > done:
                 runner.copy(source, slot, done, common)
                 self._held[source].used = next(self._turns)
-                held.shared += common - done
+                held.shared += common - done if self._held[source].owner == owner else 0
         return runner.length(slot)
 
-    def begin_alone(self, slot: int, tokens: Sequence[int], prompt: int, adapter: int | None = None) -> int:
+    def begin_alone(
+        self, slot: int, tokens: Sequence[int], prompt: int, adapter: int | None = None, owner: str = ""
+    ) -> int:
         """Do the same as :meth:`begin` for a prompt whose tokens are scored, so that none may be copied.
 
         Later prompts may share only whole multiples of the granularity: the rest is not computed as a chunk.
@@ -152,12 +161,15 @@ class PrefixCache:
             self._runner.use_adapter(slot, adapter)
             granularity = self._runner.prefix_granularity
             self._held[slot] = SlotContents(
-                tokens, prompt // granularity * granularity, used=next(self._turns), adapter=adapter
+                *(tokens, prompt // granularity * granularity),
+                used=next(self._turns),
+                adapter=adapter,
+                owner=owner,
             )
         return self._runner.length(slot)
 
     def shared(self, slot: int) -> int:
-        """Return the number of prompt tokens of a slot that were not computed again."""
+        """Return the number of prompt tokens of a slot that its owner had computed before."""
         return self._held[slot].shared
 
     def end(self, slot: int) -> None:
@@ -166,7 +178,10 @@ class PrefixCache:
         usable = self._usable(slot) if self._share else 0
         self._runner.truncate(slot, usable)
         self._held[slot] = SlotContents(
-            held.tokens[:usable], held.prompt, used=next(self._turns), adapter=held.adapter
+            *(held.tokens[:usable], held.prompt),
+            used=next(self._turns),
+            adapter=held.adapter,
+            owner=held.owner,
         )
 
     def forget(self, slot: int) -> None:

@@ -256,6 +256,7 @@ class Sequence:
         window: number of tokens at which the oldest are dropped; None to never drop any.
         given: the original prompt, once some of it was dropped.
         adapter: number of the adapter that changes the models; None for none.
+        owner: whose request it is; what the engine reports of it does not depend on others' texts.
     """
 
     id: int
@@ -276,6 +277,7 @@ class Sequence:
     window: int | None = None
     given: list[int] | None = None
     adapter: int | None = None
+    owner: str = ""
     _earlier: list[int] = field(default_factory=list)
 
     @property

@@ -5,11 +5,16 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import anyio
 import pytest
+from specclient_local.api.backend import LocalBackend
 from specclient_local.drafting.drafter import DrafterChosenChain, GrownTree, chain
 from specclient_local.drafting.suffix import SuffixDrafter
 from specclient_local.drafting.suffix_automaton import LONGEST_MATCH, AnswerRuns, SuffixAutomaton
 from tiny_models import load, sequence
+
+from specclient.types.inference_methods import COMPLETION
+from specclient.types.request import PerCallOptions, Request
 
 
 def automaton(*texts):
@@ -54,7 +59,7 @@ def test_the_automaton_has_at_most_two_states_a_token():
 def drafting(tokens, *answers, **params):
     drafter = SuffixDrafter()
     for answer in answers:
-        drafter.answers.add(answer)
+        drafter.keep("", answer)
     request = sequence(tokens, method="suffix", **params)
     while not drafter.begin(request):
         pass
@@ -102,6 +107,42 @@ def test_an_answer_is_kept_for_later_requests_and_prompts_are_not():
     assert proposed(later, drafter, chain(3)).tokens == [5, 6]
     later.tokens[-1] = 2
     assert not len(proposed(later, drafter, chain(3)))
+
+
+def test_answers_to_other_owners_are_not_drafted():
+    request, drafter = drafting([9, 1, 2], [1, 2, 3, 4])
+    assert proposed(request, drafter, chain(2)).tokens == [3, 4]
+    request.owner = "other"
+    assert not len(proposed(request, drafter, chain(2)))
+    drafter.keep("other", [1, 2, 5])
+    assert proposed(request, drafter, chain(2)).tokens == [5]
+
+
+def test_the_answers_of_all_owners_have_one_limit():
+    drafter, kept = SuffixDrafter(stored=16), []
+    for owner in ("a", "b", "a", "c", "d"):
+        drafter.keep(owner, range(6))
+        kept.append(list(drafter._answers))
+    assert kept == [["a"], ["a", "b"], ["a"], ["c"], ["c", "d"]]
+
+
+def test_figures_of_an_owner_do_not_tell_what_others_asked_and_got(checkpoint):
+    """A key at a server is an owner; its counts of cached and drafted tokens would reveal others' texts."""
+    table = {"path": str(checkpoint(eos_token_id=None)), "threads": 1, "method": "suffix"}
+    backend = LocalBackend({"models": {"m": table}})
+
+    def figures(owner):
+        params = {"prompt": "return fibonacci", "max_tokens": 24, "temperature": 0}
+        request = Request(COMPLETION, "local/m", params, options=PerCallOptions(owner=owner))
+        answer, telemetry = anyio.run(backend.complete, request, "m")
+        details, counts = answer.usage.prompt_tokens_details, telemetry.speculation
+        return details and details.cached_tokens, counts.drafted, counts.accepted
+
+    first, again, other = figures("a"), figures("a"), figures("b")
+    backend._close()
+    assert first == other
+    assert again[0]
+    assert again[2] > first[2]
 
 
 def test_a_seeded_sampled_request_does_not_read_other_answers():

@@ -193,6 +193,18 @@ def test_rows_of_another_adapter_are_not_shared():
     assert prefixes.begin_alone(0, list(tokens), 3) == 0
 
 
+def test_rows_of_another_owner_are_shared_but_not_counted():
+    """The figure would tell whether others' prompts begin with these tokens."""
+    slots, tokens = Slots(3), [1, 2, 3, 4]
+    prefixes = PrefixCache(slots)
+    slots.read(0, tokens, prefixes.begin(0, tokens, 3, owner="a"))
+    prefixes.end(0)
+    for slot, owner, counted in ((1, "b", 0), (2, "a", 3), (0, "b", 0), (0, "b", 3)):
+        assert prefixes.begin(slot, list(tokens), 3, owner=owner) == 3
+        assert prefixes.shared(slot) == counted
+        prefixes.end(slot)
+
+
 @pytest.mark.parametrize("at", [0, 1, 7, 63, 64, 99, 100])
 def test_the_common_prefix_ends_at_the_first_difference(at):
     one, other = list(range(100)), [*range(at), -1, *range(at + 1, 120)]
