@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, replace
-
-import torch
+from dataclasses import replace
 
 from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.draft_model import DraftModel
@@ -21,9 +18,10 @@ from specclient_local.drafting.round_costs import (
     interpolate_costs,
 )
 from specclient_local.drafting.tree_growth import GROWN_TREE_BREADTH
+from specclient_local.loading.timing_plan import LONGEST, PLANS, pass_clock
 from specclient_local.model.model_runner import ModelRunner
 from specclient_local.model.pass_input import SlotInput
-from specclient_local.request.params import MAX_DRAFT_LENGTH, MAX_PREDICTED_LENGTH, Method, SamplingParams
+from specclient_local.request.params import MAX_DRAFT_LENGTH, Method, SamplingParams
 from specclient_local.request.sequence import RandomStream, Sequence
 from specclient_local.request.token_tree import ROOT, TokenTree
 
@@ -40,49 +38,6 @@ _ROUNDS = 12
 _SLOW_S = 0.02
 """Seconds of a pass from which that overhead is negligible and not measured."""
 
-_BUDGET_S = 1.0
-"""Approximate seconds for all timed passes of the target; those of a draft take a fraction of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class TimingPlan:
-    """Which passes to time, and how often.
-
-    Attributes:
-        rows: row counts of the passes timed for one sequence, ascending.
-        turns: repetitions of each, after a warm-up; with 0, the warm-up itself is the measurement.
-        full: rows per sequence of the passes timed for a batch; where empty, the cost of a batch is estimated
-            from the cost of rows.
-        far: whether passes far into the context are timed.
-        least_s: shortest plain step, in seconds, for which this plan is used.
-    """
-
-    rows: tuple[int, ...]
-    turns: int
-    full: tuple[int, ...] = ()
-    far: bool = True
-    least_s: float = 0.0
-
-    def fits(self, step: float, batch: int) -> bool:
-        """Return whether the plan suits a model whose plain step takes ``step`` seconds."""
-        return step >= self.least_s and self.steps(batch) * step <= _BUDGET_S
-
-    def steps(self, batch: int) -> float:
-        """Return the plan's approximate duration in plain steps; each further row counts as 0.1 steps."""
-        counts = [*self.rows, *(batch * rows for rows in self.full if batch > 1)]
-        return (self.turns + 1) * sum(0.9 + 0.1 * rows for rows in counts)
-
-
-_LONGEST = MAX_PREDICTED_LENGTH + 1
-_PLANS = (
-    TimingPlan((1, 2, 3, 5, 9, _LONGEST), 8, full=(1, 5, _LONGEST), least_s=0.0005),
-    TimingPlan((1, 2, 3, 5, 9, _LONGEST), 3, full=(1, 5, _LONGEST)),
-    TimingPlan((1, 3, 6, _LONGEST), 1, full=(1, _LONGEST)),
-    TimingPlan((1, 3, 6, _LONGEST), 1, full=(1, 2, 3)),
-    TimingPlan((1, 5, _LONGEST), 1),
-    TimingPlan((1, _LONGEST), 0, far=False),
-)
-
 
 class Calibration:
     """Measures a target's passes on construction, and the costs of its drafts on request.
@@ -97,12 +52,12 @@ class Calibration:
     """
 
     def __init__(self, target: ModelRunner, slots: int, clock: Callable[[], float] | None = None) -> None:
-        self._runner, self._clock = target, clock or _pass_clock(target.device)
+        self._runner, self._clock = target, clock or pass_clock(target.device)
         self._batch, self._vocab = min(slots, _BATCH), target.config.vocab_size
         self._time_passes([(1, 1)], _NEAR, 0)  # warm-up
         (step,) = self._time_passes([(1, 1)], _NEAR, 0)
-        self._plan = next((plan for plan in _PLANS if plan.fits(step, self._batch)), _PLANS[-1])
-        near = min(_NEAR, max(0, target.context - _LONGEST))
+        self._plan = next((plan for plan in PLANS if plan.fits(step, self._batch)), PLANS[-1])
+        near = min(_NEAR, max(0, target.context - LONGEST))
         alone = self._seconds(1, self._plan.rows, near)
         self._unit = alone[0]
         full = self._seconds(self._batch, self._plan.full, near) if self._batch > 1 else alone
@@ -112,9 +67,9 @@ class Calibration:
                 self._unit * interpolate_costs(verify, self._batch * k - 1) for k in range(1, len(verify) + 1)
             ]
         cost = RoundCosts(0.0, verify, self._batch, 0.0, tuple(s / self._unit for s in full), context=near)
-        far = min(_FAR, target.context - _LONGEST)
+        far = min(_FAR, target.context - LONGEST)
         if far >= 4 * _NEAR and self._plan.far:
-            later = self._seconds(1, (1, _LONGEST), far)
+            later = self._seconds(1, (1, LONGEST), far)
             cost = replace(cost, far=self._later(cost, 0.0, tuple(s / self._unit for s in later), far))
         if step <= _SLOW_S and target.device.type == "cpu":  # otherwise the overhead is negligible
             cost = replace(cost, overhead=self._round_overhead(), tree_overhead=self._tree_overhead())
@@ -350,19 +305,3 @@ def _request(slot: int, tokens: int, temperature: float = 0.0, method: Method = 
     params = SamplingParams(temperature=temperature, method=method, draft_length=MAX_DRAFT_LENGTH)
     number, dice = slot, RandomStream(0)
     return Sequence(number, [0] * tokens, tokens, params, method, _NEAR, frozenset(), dice, slot=slot)
-
-
-def _pass_clock(device: torch.device) -> Callable[[], float]:
-    """Return the clock for passes: CPU time where one thread computes, else wall-clock time.
-
-    On a CUDA device the clock synchronizes first, since a pass returns as soon as it is queued.
-    """
-    if device.type == "cuda":
-        return lambda: _synchronized_time(device)
-    precise = time.get_clock_info("thread_time").resolution <= 1e-6
-    return time.thread_time if precise and torch.get_num_threads() == 1 else time.perf_counter
-
-
-def _synchronized_time(device: torch.device) -> float:
-    torch.cuda.synchronize(device)
-    return time.perf_counter()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -24,6 +24,7 @@ from specclient_local.loading.memory_plan import memory_plans
 from specclient_local.loading.model_loader import (
     ModelPlacement,
     check_adapters,
+    draft_runner,
     load_model,
     read_any_config,
     uses_own_decoder,
@@ -202,17 +203,14 @@ def _adapter_folder(path: str) -> Path:
 def _draft_placement(
     folder: Path, options: EngineOptions, adapters: tuple[Path | None, ...]
 ) -> ModelPlacement:
-    placed = ModelPlacement(
+    return ModelPlacement(
         options.draft_dtype or options.dtype,
         options.draft_device or options.device,
         options.draft_quantize,
-        options.runner,
+        draft_runner(folder, options.runner),
         options.graphs,
         adapters=adapters,
     )
-    if options.runner == "own" and not uses_own_decoder(folder, "auto"):
-        placed = replace(placed, runner="auto")  # the option "runner" requires the decoder of the target only
-    return placed
 
 
 def _load_draft(

@@ -9,7 +9,12 @@ from pathlib import Path
 import torch
 
 from specclient.errors import ConfigurationError
-from specclient_local.loading.model_loader import computes_in_float32, packs_one_by_one, read_any_config
+from specclient_local.loading.model_loader import (
+    computes_in_float32,
+    draft_runner,
+    packs_one_by_one,
+    read_any_config,
+)
 from specclient_local.loading.model_memory import ModelMemory
 from specclient_local.loading.options import EngineOptions
 from specclient_local.model.config import DecoderConfig
@@ -202,7 +207,8 @@ def memory_plans(
     unknown: set[torch.device] = set()
     for folder, name, dtype, device_name, quantize in loads:
         device = resolve_device(device_name)
-        config = read_any_config(folder, options.runner)
+        runner = options.runner if name == "target" else draft_runner(folder, options.runner)
+        config = read_any_config(folder, runner)
         if not isinstance(config, DecoderConfig):
             unknown.add(device)
             continue

@@ -76,6 +76,11 @@ def uses_own_decoder(folder: Path, runner: str) -> bool:
     )
 
 
+def draft_runner(folder: Path, runner: str) -> str:
+    """Return the runner of a draft: ``own`` is required of the target only."""
+    return "auto" if runner == "own" and not uses_own_decoder(folder, "auto") else runner
+
+
 def read_any_config(folder: Path, runner: str = "auto") -> ModelConfig:
     """Read a checkpoint's configuration, without its weights.
 

@@ -25,7 +25,7 @@ from specclient_local.model.heads.checkpoint import required_hidden_layers
 from specclient_local.model.native.build import library
 from tiny_models import load
 
-from specclient.errors import ConfigurationError
+from specclient.errors import CheckpointError, ConfigurationError
 
 GIB = 2**30
 CPU = torch.device("cpu")
@@ -57,6 +57,18 @@ def test_llama_3_1_8b_has_its_published_size(llama):
     assert model.kv_per_token == 128 * 1024
     assert replace(model, quantize="int8").weights == pytest.approx(8.03e9 + 128256 * 4096, rel=1e-3)
     assert replace(model, quantize="int4").weights < 5 * GIB
+
+
+def test_the_required_decoder_is_that_of_the_target_only(checkpoint):
+    """Transformers runs the draft, so the memory of its device is unknown."""
+    draft = checkpoint(kind="stablelm")
+    assert not memory_plans(
+        checkpoint(), [draft], EngineOptions(runner="own", device="cpu"), 100, lambda device: None
+    )
+    with load(checkpoint(), draft, runner="own", device="cpu") as engine:
+        assert "draft" in engine.costs
+    with pytest.raises(CheckpointError, match="model_type 'stablelm'"):
+        load(draft, runner="own", device="cpu")
 
 
 @pytest.mark.parametrize("quantize", [None, "int8", "int4"])
