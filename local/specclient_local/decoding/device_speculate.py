@@ -12,12 +12,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import torch
 
 from specclient.errors import EngineError
 from specclient_local.decoding.common_lengths import CommonLengths
+from specclient_local.decoding.device_round_entry import DeviceRoundEntry, device_draft
 from specclient_local.decoding.round_entry import RoundOutcome, RoundResult
 from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.draft_model import DraftModel
@@ -27,21 +28,13 @@ from specclient_local.drafting.length_policy import AdaptiveLength, RecentAccept
 from specclient_local.drafting.medusa import MedusaDrafter
 from specclient_local.drafting.policy_selection import DEFAULT_DRAFT_LENGTH
 from specclient_local.drafting.round_costs import RoundCosts
-from specclient_local.model.cuda_graphs.device_drafts import (
-    DeviceDraft,
-    EagleDraft,
-    MedusaDraft,
-    ModelDraft,
-)
+from specclient_local.model.cuda_graphs.device_drafts import DeviceDraft, ModelDraft
 from specclient_local.model.cuda_graphs.device_rounds import (
     DeviceRoundRequest,
     DeviceRoundResult,
     DeviceRounds,
 )
 from specclient_local.model.cuda_graphs.static_runner import PROMPT_ROWS, StaticRunner
-from specclient_local.model.heads.eagle_runner import EaglePasses
-from specclient_local.model.heads.medusa import MedusaHeads
-from specclient_local.model.pass_input import EMPTY_TREE
 from specclient_local.model.sampling import NOT_FINITE
 from specclient_local.request.params import Method, SamplingParams
 from specclient_local.request.sequence import Sequence
@@ -59,23 +52,6 @@ _SUPPORTED = frozenset(
 a new parameter needs no change here."""
 
 _UNSUPPORTED = tuple(field.name for field in fields(SamplingParams) if field.name not in _SUPPORTED)
-
-
-@dataclass(slots=True)
-class _DeviceRoundEntry:
-    """One sequence in a round on the device.
-
-    Attributes:
-        sequence: the request.
-        drafter: the drafter of its method; None if it decodes plainly.
-        depth: number of tokens to draft.
-        tree: the chain of a drafter without a model; empty if the draft model drafts.
-    """
-
-    sequence: Sequence
-    drafter: Drafter | None = None
-    depth: int = 0
-    tree: TokenTree = EMPTY_TREE
 
 
 class DeviceSpeculator(Speculator):
@@ -116,12 +92,12 @@ class DeviceSpeculator(Speculator):
     def round(self, sequences: Seq[Sequence]) -> list[RoundOutcome]:
         """Emit at least one token for each sequence; see :meth:`Speculator.round`."""
         begun, recorded = self._clock(), self.device_rounds.target.recorder.recorded
-        on_device: list[_DeviceRoundEntry] = []
+        on_device: list[DeviceRoundEntry] = []
         others: list[Sequence] = []
         for sequence in sequences:
             drafter = self._drafter_of(sequence)
             if self._runs_on_device(sequence, drafter):
-                on_device.append(_DeviceRoundEntry(sequence, drafter))
+                on_device.append(DeviceRoundEntry(sequence, drafter))
             else:
                 others.append(sequence)
         outcomes: dict[int, RoundOutcome] = {}
@@ -203,7 +179,7 @@ class DeviceSpeculator(Speculator):
             known = self._supported[slot] = params, usable
         return known[1]
 
-    def _plan(self, entries: list[_DeviceRoundEntry], running: int) -> list[_DeviceRoundEntry]:
+    def _plan(self, entries: list[DeviceRoundEntry], running: int) -> list[DeviceRoundEntry]:
         """Choose each sequence's draft length, and let drafters without a draft on the device draft.
 
         Args:
@@ -211,7 +187,7 @@ class DeviceSpeculator(Speculator):
             running: number of sequences that run, on the device or not.
         """
         able = [e for e in entries if e.drafter is not None and e.sequence.remaining > 1]
-        by_method: dict[Method, list[tuple[_DeviceRoundEntry, DraftShape]]] = {}
+        by_method: dict[Method, list[tuple[DeviceRoundEntry, DraftShape]]] = {}
         alike = self._draft_alike(able, running)
         for entry in able:
             if entry.sequence.id in alike:
@@ -230,7 +206,7 @@ class DeviceSpeculator(Speculator):
                 entry.tree, entry.depth = tree, len(tree)
         return entries
 
-    def _draft_alike(self, able: list[_DeviceRoundEntry], running: int) -> set[int]:
+    def _draft_alike(self, able: list[DeviceRoundEntry], running: int) -> set[int]:
         """Choose one length for the sequences that draft on the device and adapt; return their ids."""
         found: set[int] = set()
         for method in self._lengths.methods:
@@ -281,7 +257,7 @@ class DeviceSpeculator(Speculator):
             yield together
         yield from ([s] for s in sequences if self._exact and s.reproducible)
 
-    def _groups(self, entries: Seq[_DeviceRoundEntry]) -> Iterator[list[_DeviceRoundEntry]]:
+    def _groups(self, entries: Seq[DeviceRoundEntry]) -> Iterator[list[DeviceRoundEntry]]:
         """Divide entries into rounds of at most ``most_slots`` requests and one draft on the device."""
         own = {entry.sequence.id: entry for entry in entries}
         most = self.device_rounds.target.most_slots
@@ -290,10 +266,10 @@ class DeviceSpeculator(Speculator):
                 for begin in range(0, len(group), most):
                     yield group[begin : begin + most]
 
-    def _by_draft(self, entries: list[_DeviceRoundEntry]) -> list[list[_DeviceRoundEntry]]:
+    def _by_draft(self, entries: list[DeviceRoundEntry]) -> list[list[DeviceRoundEntry]]:
         """Group entries by their draft on the device; those without one join the first group."""
-        groups: dict[str, list[_DeviceRoundEntry]] = {}
-        others: list[_DeviceRoundEntry] = []
+        groups: dict[str, list[DeviceRoundEntry]] = {}
+        others: list[DeviceRoundEntry] = []
         for entry in entries:
             drafts = entry.depth and entry.sequence.method in self._drafts
             (groups.setdefault(entry.sequence.method, []) if drafts else others).append(entry)
@@ -302,12 +278,12 @@ class DeviceSpeculator(Speculator):
         first, *rest = groups.values()
         return [[*first, *others], *rest]
 
-    def _run_round(self, entries: Seq[_DeviceRoundEntry]) -> dict[int, RoundOutcome]:
+    def _run_round(self, entries: Seq[DeviceRoundEntry]) -> dict[int, RoundOutcome]:
         """Run one round on the device."""
         depth = max(entry.depth for entry in entries)
         drafter = self._drafting(entries)
         tail = self._drafts[drafter].tail(depth) if drafter is not None else 1
-        result = self.device_rounds.run([_request(entry, depth, tail) for entry in entries], drafter)
+        result = self.device_rounds.run([entry.request(depth, tail) for entry in entries], drafter)
         outcomes: dict[int, RoundOutcome] = {}
         for entry, own in zip(entries, result, strict=True):
             try:
@@ -316,12 +292,12 @@ class DeviceSpeculator(Speculator):
                 outcomes[entry.sequence.id] = error
         return outcomes
 
-    def _drafting(self, entries: Seq[_DeviceRoundEntry]) -> Method | None:
+    def _drafting(self, entries: Seq[DeviceRoundEntry]) -> Method | None:
         """Return the method whose draft on the device drafts in a round; None if there is none."""
         methods = [e.sequence.method for e in entries if e.depth and e.sequence.method in self._drafts]
         return methods[0] if methods else None
 
-    def _keep_result(self, entry: _DeviceRoundEntry, result: DeviceRoundResult, depth: int) -> RoundResult:
+    def _keep_result(self, entry: DeviceRoundEntry, result: DeviceRoundResult, depth: int) -> RoundResult:
         """Keep a sequence's accepted tokens.
 
         Raises:
@@ -348,32 +324,3 @@ class DeviceSpeculator(Speculator):
         if slot in self._length_policies:
             self._length_policies[slot].update(tree, path)
         return RoundResult(result.tokens, entry.depth + 1)
-
-
-def _request(entry: _DeviceRoundEntry, depth: int, tail: int) -> DeviceRoundRequest:
-    sequence = entry.sequence
-    sampled = sequence.params.temperature > 0.0
-    return DeviceRoundRequest(
-        slot=sequence.cache_slot,
-        tokens=sequence.tokens[-tail:],
-        start=len(sequence.tokens) - 1,
-        depth=entry.depth,
-        params=sequence.params,
-        given=entry.tree.tokens or None,
-        uniform=sequence.random.peek(2 * depth + 1) if sampled else (),
-    )
-
-
-def device_draft(drafter: Drafter, target: StaticRunner) -> DeviceDraft | None:
-    """Return the form of a drafter that drafts in recorded rounds; None if it has none."""
-    if isinstance(drafter, DraftModel):
-        runner = drafter.runner
-        fits = isinstance(runner, StaticRunner) and runner.device == target.device
-        return ModelDraft(runner, target.context) if isinstance(runner, StaticRunner) and fits else None
-    if target.states is None:
-        return None
-    if isinstance(drafter, EagleDrafter) and isinstance(drafter.runner.decoder.passes, EaglePasses):
-        return EagleDraft(drafter.runner, target.states, target.dense.ops, target.context)
-    if isinstance(drafter, MedusaDrafter) and isinstance(drafter.heads, MedusaHeads):
-        return MedusaDraft(drafter.heads, target.states, target.dense.ops)
-    return None

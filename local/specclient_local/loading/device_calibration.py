@@ -7,7 +7,7 @@ from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import replace
 
-from specclient_local.decoding.device_speculate import device_draft
+from specclient_local.decoding.device_round_entry import device_draft
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.drafting.drafter import Drafter
 from specclient_local.drafting.policy_selection import DEFAULT_DRAFT_LENGTH
