@@ -109,7 +109,8 @@ class Estimator:
 
         The ledger imports modules, and a caller may hold ``import_lock``, so that one is acquired first.
         """
-        if self._history is None:
+        read = self._history is None
+        if read:  # the usual case, without a lock
             return
         with import_lock, self._lock:
             history, self._history = self._history, None
