@@ -204,10 +204,10 @@ class _SubcallClient:
         return Subcall(strategy=self._parent.strategy, parent=self._parent, **self._subcall_fields)
 
     def _with_parent_options(self, request: Request) -> Request:
-        """Return a request with the parent's permit, origin and remaining deadline."""
+        """Return a request with the parent's owner, permit, origin and remaining deadline."""
         own = self._parent.request.options
-        if own.permit is not None or own.origin is not None or own.deadline_s is not None:
-            options = replace(request.options, permit=own.permit, origin=own.origin)
+        if own.owner or own.permit is not None or own.origin is not None or own.deadline_s is not None:
+            options = replace(request.options, owner=own.owner, permit=own.permit, origin=own.origin)
             if own.deadline_s is not None:
                 options = replace(options, deadline_s=own.deadline_s)
             request = replace(request, options=options)

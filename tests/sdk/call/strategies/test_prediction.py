@@ -27,6 +27,8 @@ from specclient import (
 from specclient.call.strategies.cost_benefit import PredictionHistory, worth_sending
 from specclient.config import PriceSettings
 from specclient.runtime import forks
+from specclient.types.inference_methods import CHAT
+from specclient.types.request import PerCallOptions, Request
 
 pytestmark = pytest.mark.anyio
 
@@ -175,6 +177,25 @@ async def test_the_deadline_covers_all_sub_calls(
     assert openai_server.requests == []
     (row,) = _rows(client)
     assert (row.route, row.error) == ("cheap/small", "DeadlineExceededError")
+
+
+async def test_the_draft_is_asked_for_the_same_owner(
+    client: AsyncOpenAI, openai_server: OpenAIServer, cheap: OpenAIServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine keeps what it reports apart by owner."""
+    cheap.script(answering(ANSWER))
+    openai_server.script(verifying())
+    pipeline, sent = client.core.pipeline, []
+    send = pipeline.send
+
+    async def noted(request: Request, *rest: Any) -> Any:
+        sent.append((request.model, request.options.owner))
+        return await send(request, *rest)
+
+    monkeypatch.setattr(pipeline, "send", noted)
+    options = PerCallOptions(owner="key")
+    await pipeline.execute(Request(CHAT, "openai/big", {"messages": ASK}, strategy=DRAFTED, options=options))
+    assert sent == [("cheap/small", "key"), ("openai/big", "key")]
 
 
 async def test_an_unknown_draft_raises_before_any_request_is_sent(
