@@ -92,6 +92,9 @@ class SuffixDrafter(Drafter):
 
     Args:
         stored: maximum number of tokens of earlier answers, of all owners together.
+
+    Attributes:
+        answers: the earlier answers by owner; the owner of the latest one comes last.
     """
 
     length = "own"
@@ -99,7 +102,7 @@ class SuffixDrafter(Drafter):
 
     def __init__(self, stored: int = STORED_TOKENS) -> None:
         self._stored = stored
-        self._answers: OrderedDict[str, AnswerRuns] = OrderedDict()  # by owner, the latest last
+        self.answers: OrderedDict[str, AnswerRuns] = OrderedDict()
         self._states: dict[int, SuffixState] = {}
 
     def begin(self, sequence: Sequence) -> bool:
@@ -116,7 +119,7 @@ class SuffixDrafter(Drafter):
         state = self._states[sequence.cache_slot]
         state.extend(sequence.tokens, len(sequence.tokens))
         runs = [state.own]
-        answers = None if sequence.reproducible else self._answers.get(sequence.owner)
+        answers = None if sequence.reproducible else self.answers.get(sequence.owner)
         if answers is not None:
             runs += [answers.newer, answers.older]
         context = sequence.tokens[-LONGEST_MATCH:]
@@ -150,11 +153,11 @@ class SuffixDrafter(Drafter):
 
     def keep(self, owner: str, answer: Seq[int]) -> None:
         """Keep an answer; if there are too many, forget those of the owner whose last one is the oldest."""
-        runs = self._answers.pop(owner, None) or AnswerRuns(self._stored)
+        runs = self.answers.pop(owner, None) or AnswerRuns(self._stored)
         runs.add(answer)
-        self._answers[owner] = runs
-        while len(self._answers) > 1 and sum(each.size for each in self._answers.values()) > self._stored:
-            self._answers.popitem(last=False)
+        self.answers[owner] = runs
+        while len(self.answers) > 1 and sum(each.size for each in self.answers.values()) > self._stored:
+            self.answers.popitem(last=False)
 
 
 def _grown(place: _Place, depth: int, nodes: int) -> TokenTree:

@@ -122,7 +122,7 @@ def test_the_answers_of_all_owners_have_one_limit():
     drafter, kept = SuffixDrafter(stored=16), []
     for owner in ("a", "b", "a", "c", "d"):
         drafter.keep(owner, range(6))
-        kept.append(list(drafter._answers))
+        kept.append(list(drafter.answers))
     assert kept == [["a"], ["a", "b"], ["a"], ["c"], ["c", "d"]]
 
 

@@ -242,9 +242,9 @@ def drafting(pair):
         "union": UnionDrafter([one], NgramDrafter()),
         "suffix": SuffixDrafter(),
     }
-    answers = methods["suffix"].answers
-    answers.add([3, 1, 2, 3, 1, 5, 3, 1, 5])  # earlier answers, to which rounds add none: all start alike
-    answers.limit = 0
+    # Earlier answers, to which rounds add none: all start alike.
+    methods["suffix"].keep("", [3, 1, 2, 3, 1, 5, 3, 1, 5])
+    methods["suffix"].answers[""].limit = 0
     return Speculator(target, methods)
 
 
