@@ -64,13 +64,19 @@ def transport_exceptions(library: str) -> tuple[type[BaseException], ...]:
     """Return the exceptions that mean an HTTP attempt failed.
 
     Args:
-        library: the client's package, ``httpx`` or ``httpx2``. A library that is not imported raises nothing.
+        library: the client's package, ``httpx`` or ``httpx2``. A library that is not imported raises nothing,
+            nor does one that another thread is importing.
     """
-    exceptions: tuple[type[BaseException], ...] = (OSError,)
-    if (module := sys.modules.get(library)) is not None:
-        exceptions = (*exceptions, module.HTTPError, module.StreamError)
-    aiohttp = sys.modules.get("aiohttp")  # does the I/O; httpx-aiohttp maps most of its errors
-    return exceptions if aiohttp is None else (*exceptions, aiohttp.ClientError)
+    of_library = _imported(library, "HTTPError", "StreamError")
+    of_aiohttp = _imported("aiohttp", "ClientError")  # does the I/O; httpx-aiohttp maps most of its errors
+    return (OSError, *of_library, *of_aiohttp)
+
+
+def _imported(library: str, *names: str) -> list[type[BaseException]]:
+    """Return those of a library's exceptions that are there already; importing it takes a while."""
+    module = sys.modules.get(library)
+    found = (getattr(module, name, None) for name in names)
+    return [each for each in found if each is not None]
 
 
 def connection_failure(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -56,7 +56,10 @@ class QualityModel:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._calls: OrderedDict[str, tuple[str, PromptTask | None]] = OrderedDict()
+        #: The routes and tasks of calls by their ids, which are also in order; equal pairs are one object.
+        self._calls: dict[str, tuple[str, PromptTask | None]] = {}
+        self._order: deque[str] = deque()
+        self._kinds: dict[tuple[str, PromptTask | None], tuple[str, PromptTask | None]] = {}
         #: Decayed sums of scores, and of their number.
         self._sums: OrderedDict[tuple[str, PromptTask | None], tuple[float, float]] = OrderedDict()
         self._version = 0
@@ -74,9 +77,13 @@ class QualityModel:
         if call.status != "ok" or call.parent is not None:
             return
         with self._lock:
-            self._calls[call.id] = call.route.chosen, call.route.task
-            if len(self._calls) > _CALLS:
-                self._calls.popitem(last=False)
+            kind = call.route.chosen, call.route.task
+            if len(self._kinds) >= _KEPT:
+                self._kinds.clear()
+            self._calls[call.id] = self._kinds.setdefault(kind, kind)
+            self._order.append(call.id)
+            if len(self._order) > _CALLS:
+                self._calls.pop(self._order.popleft(), None)
 
     def feedback(self, call_id: str, score: float) -> None:
         """Score the answer of a call; a later score of the same call counts in addition.
