@@ -1,4 +1,4 @@
-"""What a request is billed for by other units than tokens, where its answer reports no usage.
+"""The units besides tokens that a request is billed for, where its answer reports no usage.
 
 Defaults of parameters are those of OpenAI's API reference ("Create image", "Create video").
 """

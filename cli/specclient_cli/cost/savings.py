@@ -18,7 +18,7 @@ from specclient_cli.cost import report, report_options
 
 
 class SavedBy(NamedTuple):
-    """What one thing saved.
+    """The savings of a cache or of speculation.
 
     Attributes:
         what: its name.

@@ -1,4 +1,4 @@
-"""What containers of replicas and gateways have in common in Kubernetes and Compose."""
+"""The common parts of containers of replicas and gateways in Kubernetes and Compose."""
 
 from __future__ import annotations
 

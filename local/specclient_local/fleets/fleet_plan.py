@@ -45,7 +45,7 @@ class ReplicaMemory:
 
 @dataclass(frozen=True, slots=True)
 class PoolPlan:
-    """What one pool needs.
+    """The needs of one pool.
 
     Attributes:
         pool: the pool.
@@ -71,7 +71,7 @@ class PoolPlan:
 
 @dataclass(frozen=True, slots=True)
 class FleetPlan:
-    """What a fleet needs.
+    """The needs of a fleet.
 
     Attributes:
         fleet: the fleet.

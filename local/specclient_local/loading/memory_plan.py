@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -192,68 +193,85 @@ def memory_plans(
     Raises:
         CheckpointError, ConfigurationError: see :meth:`specclient_local.engine.engine.Engine.load`.
     """
-    loads = [(target, "target", options.dtype, options.device, options.quantize)]
-    loads += [
-        (
-            folder,
-            "draft",
-            options.draft_dtype or options.dtype,
-            options.draft_device or options.device,
-            options.draft_quantize,
-        )
-        for folder in drafts
-    ]
     by_device: dict[torch.device, list[ModelMemory]] = {}
     unknown: set[torch.device] = set()
-    for folder, name, dtype, device_name, quantize in loads:
-        device = resolve_device(device_name)
-        runner = options.runner if name == "target" else draft_runner(folder, options.runner)
-        config = read_any_config(folder, runner)
+    for load in _model_loads(target, drafts, options):
+        device = resolve_device(load.device)
+        runner = options.runner if load.name == "target" else draft_runner(load.folder, options.runner)
+        config = read_any_config(load.folder, runner)
         if not isinstance(config, DecoderConfig):
             unknown.add(device)
             continue
         models = by_device.setdefault(device, [])
-        paths = [target if name == "target" else draft for _, target, draft in options.adapters]
-        adapted = any(path is not None for path in paths)
-        parts = options.tensor_parallel if name == "target" else 1
-        compute_dtype, weight_dtype = dtype, quantize
-        if parts == 1:  # compiled passes do not run a part of a model
-            compute_dtype, weight_dtype = compute_and_weight_dtypes(
-                config, dtype, quantize, device, options.graphs, adapted=adapted
-            )
-        on_cpu = device.type == "cpu"
-        records = options.graphs == "on" or (options.graphs == "auto" and device.type == "cuda")
-        static = name == "target" and records and parts == 1 and config.llama_layout and not adapted
-        packed = parts == 1 and packs_one_by_one(
-            config, dtype, quantize, str(device), options.graphs, adapted=adapted
-        )
-        for rank, own in enumerate(parallel_devices(device_name, parts)):
-            part = config if parts == 1 else WeightShard(rank, parts).config(config)
-            by_device.setdefault(torch.device(own), []).append(
-                ModelMemory(
-                    name,
-                    part,
-                    compute_dtype,
-                    weight_dtype,
-                    copies_head=on_cpu,
-                    static=static,
-                    packed=packed,
-                    file_dtype=dtype,
-                )
-            )
-        if name == "target" and heads:
+        for own, part in _parts_memory(load, config, options):
+            by_device.setdefault(own, []).append(part)
+        if load.name == "target" and heads:
             models += _heads_memory(heads, models[-1])
-        if name == "target" and options.layer_skip not in (None, "search"):
+        if load.name == "target" and options.layer_skip not in (None, "search"):
             kept = options.layer_skip if isinstance(options.layer_skip, int) else len(options.layer_skip)
             kept_config = replace(config, layers=kept, sliding=config.sliding[:kept])
+            whole = models[0]
             models.append(
-                ModelMemory("layers", kept_config, compute_dtype, weight_dtype, shares_weights=True)
+                ModelMemory("layers", kept_config, whole.dtype, whole.quantize, shares_weights=True)
             )
     return {
         str(device): DeviceMemoryPlan(tuple(models), options.slots, context, free(device))
         for device, models in by_device.items()
         if device not in unknown
     }
+
+
+class _ModelLoad(NamedTuple):
+    """The checkpoint of one model, and how it is loaded; see :class:`EngineOptions`."""
+
+    folder: Path
+    name: str
+    dtype: str
+    device: str
+    quantize: str | None
+
+
+def _model_loads(target: Path, drafts: Sequence[Path], options: EngineOptions) -> list[_ModelLoad]:
+    """Return the target and the drafts."""
+    loads = [_ModelLoad(target, "target", options.dtype, options.device, options.quantize)]
+    dtype, device = options.draft_dtype or options.dtype, options.draft_device or options.device
+    return [*loads, *(_ModelLoad(each, "draft", dtype, device, options.draft_quantize) for each in drafts)]
+
+
+def _parts_memory(
+    load: _ModelLoad, config: DecoderConfig, options: EngineOptions
+) -> list[tuple[torch.device, ModelMemory]]:
+    """Return the memory of a model, or of the parts of a divided one, each with its device."""
+    is_target, device = load.name == "target", resolve_device(load.device)
+    paths = [target if is_target else draft for _, target, draft in options.adapters]
+    adapted = any(path is not None for path in paths)
+    parts = options.tensor_parallel if is_target else 1
+    dtype, weights = load.dtype, load.quantize
+    if parts == 1:  # compiled passes do not run a part of a model
+        dtype, weights = compute_and_weight_dtypes(
+            config, load.dtype, load.quantize, device, options.graphs, adapted=adapted
+        )
+    records = options.graphs == "on" or (options.graphs == "auto" and device.type == "cuda")
+    static = is_target and records and parts == 1 and config.llama_layout and not adapted
+    packed = parts == 1 and packs_one_by_one(
+        config, load.dtype, load.quantize, str(device), options.graphs, adapted=adapted
+    )
+    return [
+        (
+            torch.device(own),
+            ModelMemory(
+                load.name,
+                config if parts == 1 else WeightShard(rank, parts).config(config),
+                dtype,
+                weights,
+                copies_head=device.type == "cpu",
+                static=static,
+                packed=packed,
+                file_dtype=load.dtype,
+            ),
+        )
+        for rank, own in enumerate(parallel_devices(load.device, parts))
+    ]
 
 
 def _heads_memory(folders: Sequence[Path], target: ModelMemory) -> list[ModelMemory]:

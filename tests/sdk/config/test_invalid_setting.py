@@ -1,4 +1,4 @@
-"""What an invalid setting is told by: the place, the value unless it may be secret, and what is allowed."""
+"""Errors about invalid settings: the place, the value unless it may be secret, and what is allowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a prompt cache saved is the cost of the same tokens without it, less their cost."""
+"""The savings of a prompt cache: the cost of the same tokens without it, less their cost."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ _OPENAI_SAMPLING = ("temperature", "top_p", "frequency_penalty", "presence_penal
 _DRAFTING = ("draft_length", "draft_tree", "method", "verification", "overflow")
 _CONVERTED = ("max_tokens", "max_completion_tokens", "prediction", "logit_bias", "n", "best_of", "specclient")
 _BY_MODEL = ("adapter",)
-"""What only the model's name sets (``local/NAME:ADAPTER``), because a key's models decide what it may use."""
+"""The parameters that only the model's name sets (``local/NAME:ADAPTER``): a key's models decide its use."""
 _ANSWER = (*ENGINE_FORMAT_PARAMETERS, "logprobs", "prompt_logprobs")
 _ENGINE_SAMPLING = tuple(
     each.name

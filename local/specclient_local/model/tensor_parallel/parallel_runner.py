@@ -26,7 +26,7 @@ from specclient_local.model.weights import DecoderWeights, load_weights
 
 @dataclass(frozen=True, slots=True)
 class ShardSettings:
-    """What a process needs to load and run its part.
+    """The settings by which a process loads and runs its part.
 
     Attributes:
         folder: the checkpoint.
