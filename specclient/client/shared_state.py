@@ -187,9 +187,8 @@ class SharedState:
             The charge of the budgets and the commit of the ledger, which the call waits for; None if there is
             nothing to wait for.
         """
-        if (
-            call.cached or call.purpose == "batch"
-        ):  # also, many of them would crowd calls out of the queue of those to be learned from
+        if call.cached or call.purpose == "batch":
+            # Also, many of them would crowd calls out of the queue of those to be learned from.
             return self.ledger.add(call)
         self.estimates.observe(call)
         if self.fleets is not None:

@@ -220,34 +220,7 @@ def load_model(
     if placed.tensor_parallel > 1:
         return load_parallel_model(folder, placed, slots=slots, context=context, exact=exact)
     if uses_own_decoder(folder, placed.runner):
-        config = read_config(folder)
-        if placed.graphs == "on" and not has_static_shapes(config, placed):
-            named = f"{config.model_type} model{' with adapters' if placed.adapted else ''}"
-            raise ConfigurationError(
-                f"graphs is 'on', but {folder} is a {named}, whose passes have no static shapes; load with "
-                "graphs='auto'."
-            )
-        with torch.inference_mode():
-            weights, rounded_to = _weights(folder, config, placed, device)
-            decoder = TransformerDecoder(
-                config,
-                weights,
-                context,
-                exact=exact,
-                most=max_shared_rows(slots),
-                adapters=_adapters(config, placed, device),
-                rounded_to=rounded_to,
-            )
-            release_free_memory()
-            static = has_static_shapes(config, placed) and (
-                placed.graphs == "on" or (placed.graphs == "auto" and decoder.embedding.is_cuda)
-            )
-            if taps:
-                kind = StaticHiddenRunner if static else HiddenStateRunner
-                return kind(decoder, weights, slots, context, taps)
-            if static:
-                return StaticRunner(decoder, weights, slots, context)
-            return DecoderRunner(decoder, slots, context)
+        return _own_runner(folder, placed, device, slots=slots, context=context, exact=exact, taps=taps)
     with import_lock:
         from specclient_local.model.hf.runner import HfRunner  # noqa: PLC0415 - imports transformers
 
@@ -260,6 +233,47 @@ def load_model(
         device=device,
         quantize=placed.quantize,
     )
+
+
+def _own_runner(
+    folder: Path,
+    placed: ModelPlacement,
+    device: str,
+    *,
+    slots: int,
+    context: int,
+    exact: bool,
+    taps: tuple[int, ...],
+) -> ModelRunner:
+    """Load a checkpoint that the built-in decoder runs; arguments and errors as for :func:`load_model`."""
+    config = read_config(folder)
+    if placed.graphs == "on" and not has_static_shapes(config, placed):
+        named = f"{config.model_type} model{' with adapters' if placed.adapted else ''}"
+        raise ConfigurationError(
+            f"graphs is 'on', but {folder} is a {named}, whose passes have no static shapes; load with "
+            "graphs='auto'."
+        )
+    with torch.inference_mode():
+        weights, rounded_to = _weights(folder, config, placed, device)
+        decoder = TransformerDecoder(
+            config,
+            weights,
+            context,
+            exact=exact,
+            most=max_shared_rows(slots),
+            adapters=_adapters(config, placed, device),
+            rounded_to=rounded_to,
+        )
+        release_free_memory()
+        static = has_static_shapes(config, placed) and (
+            placed.graphs == "on" or (placed.graphs == "auto" and decoder.embedding.is_cuda)
+        )
+        if taps:
+            kind = StaticHiddenRunner if static else HiddenStateRunner
+            return kind(decoder, weights, slots, context, taps)
+        if static:
+            return StaticRunner(decoder, weights, slots, context)
+        return DecoderRunner(decoder, slots, context)
 
 
 def _weights(
