@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import click
@@ -10,7 +9,7 @@ import click
 from specclient_cli.common import options
 from specclient_cli.common.state import State, pass_state
 from specclient_cli.fleet.configured import configured_fleet
-from specclient_cli.fleet.shown_status import progress, show_fleets
+from specclient_cli.fleet.shown_status import progress, show_changed_fleet
 
 _SIZE = re.compile(r"([a-z][a-z0-9-]*)=([1-9]\d{0,3})(?:-([1-9]\d{0,3}))?")
 
@@ -46,10 +45,7 @@ def command(state: State, /, name: str, sizes: tuple[str, ...], as_json: bool) -
         known = {pool.name for pool in fleet.pools}
         fleet = fleet.resized({pool: size for pool, size in sizes_now.items() if pool in known})
     found = FleetCluster(fleet.resized(wanted)).update(progress)
-    if as_json:
-        click.echo(json.dumps(found["fleets"][name]))
-        return
-    show_fleets(found["fleets"], {})
+    show_changed_fleet(found, name, as_json=as_json)
 
 
 def _size(text: str) -> tuple[str, tuple[int, int]]:

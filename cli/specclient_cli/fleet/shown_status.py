@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,20 @@ _MODELS = "LLMServer:"
 def progress(line: str) -> None:
     """Print a line of progress on stderr."""
     click.echo(f"  {line[:200]}", err=True)
+
+
+def show_changed_fleet(found: Mapping[str, Any], name: str, *, as_json: bool) -> None:
+    """Print the state of one fleet after a change.
+
+    Args:
+        found: as the change returns it.
+        name: the fleet's name.
+        as_json: whether to print JSON instead of a table.
+    """
+    if as_json:
+        click.echo(json.dumps(found["fleets"][name]))
+    else:
+        show_fleets(found["fleets"], {})
 
 
 def show_fleets(fleets: Mapping[str, Any], loads: Loads) -> None:

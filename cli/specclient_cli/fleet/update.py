@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from specclient_cli.common import options
 from specclient_cli.common.state import State, pass_state
 from specclient_cli.fleet.configured import configured_fleet
-from specclient_cli.fleet.shown_status import progress, show_fleets
+from specclient_cli.fleet.shown_status import progress, show_changed_fleet
 
 
 @click.command(name="update")
@@ -35,7 +33,4 @@ def command(state: State, /, name: str, as_json: bool) -> None:
     fleet = configured_fleet(state, name)
     check_memory(plan_fleet(fleet))
     found = FleetCluster(fleet).update(progress)
-    if as_json:
-        click.echo(json.dumps(found["fleets"][name]))
-        return
-    show_fleets(found["fleets"], {})
+    show_changed_fleet(found, name, as_json=as_json)
