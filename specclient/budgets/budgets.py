@@ -25,7 +25,6 @@ from specclient.budgets.accounts import (
     BudgetCharge,
     BudgetStatus,
     CallBound,
-    ThresholdReached,
     account_at,
 )
 from specclient.budgets.bounds import EngineContext, RouteHistory, bound_of
@@ -51,6 +50,9 @@ logger = logging.getLogger("specclient")
 
 #: Seconds after which a reservation counts as spent unless it is renewed.
 LEASE_S = 300.0
+#: Seconds between two looks for reservations whose lease has ended. Until then they reserve what they are
+#: charged with afterwards, so that as much is left for other calls.
+EXPIRY_S = 1.0
 #: Seconds that a call waits at most for the database, before it is refused and after it has ended.
 PATIENCE_S = 5.0
 
@@ -113,7 +115,8 @@ class Budgets:
         self.patience_s = patience_s
         self._location = ledger.location
         self._transact: Transact = _in_memory() if ledger.location == OFF else ledger.transact
-        self._worker = BudgetWorker(self._transact, _warn_unwritten)
+        self._worker = BudgetWorker(self._transact, announce_thresholds, _warn_unwritten)
+        self._expired_at = float("-inf")  # by the clock, in seconds since the epoch
         self._open: dict[str, _OpenCall] = {}
 
     async def reserve(
@@ -191,7 +194,7 @@ class Budgets:
         if entry.timer is not None:
             entry.timer.cancel()
         before = entry.prepare if _unanswered(call) else None
-        task = BudgetTask(partial(_settle, call, entry), before, announce_thresholds, is_kept=True)
+        task = BudgetTask(partial(_settle, call, entry), before, is_kept=True)
         return self._worker.awaited(task)
 
     def flush(self) -> None:
@@ -266,7 +269,9 @@ class Budgets:
             for each in entry.held:
                 if each.budget.usd is not None and each.budget.unpriced == "refuse":
                     return tables.status(each)
-        tables.expire(now)
+        if abs(now - self._expired_at) >= EXPIRY_S:
+            self._expired_at = now
+            tables.expire(now)
         return tables.reserve(id_, entry.held, bound, now + self._lease_s)
 
     def _lease(self, id_: str, loop: asyncio.AbstractEventLoop) -> None:
@@ -291,9 +296,9 @@ def _no_extra_budgets(_: BudgetScope) -> tuple[Budget, ...]:
     return ()
 
 
-def _settle(call: Call, entry: _OpenCall, tables: BudgetTransaction) -> list[ThresholdReached]:
+def _settle(call: Call, entry: _OpenCall, tables: BudgetTransaction) -> None:
     tables.release(call.id, entry.held)
-    return tables.spend(entry.counted, _charge(call, entry))
+    tables.spend(entry.counted, _charge(call, entry))
 
 
 def _charge(call: Call, entry: _OpenCall) -> BudgetCharge:

@@ -9,6 +9,7 @@ in SQLite and PostgreSQL.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from typing import cast
 
@@ -38,9 +39,13 @@ _CREATE = (
     "CREATE TABLE IF NOT EXISTS budget_marks (worker TEXT NOT NULL PRIMARY KEY, number BIGINT NOT NULL, "
     "made_at DOUBLE PRECISION NOT NULL)",
 )
-_SPENT = f"SELECT nano, tokens, calls, unpriced, assumed FROM budget_spend WHERE {_ACCOUNT}"  # noqa: S608
 _COUNTS = ("nano", "tokens", "calls", "unpriced", "assumed")
-_HELD = f"SELECT COALESCE(SUM(nano), 0), COALESCE(SUM(tokens), 0) FROM budget_holds WHERE {_ACCOUNT}"  # noqa: S608
+_SUMS = f"""SELECT spend.nano, spend.tokens, spend.calls, spend.unpriced, spend.assumed,
+        held.nano, held.tokens
+    FROM (SELECT COALESCE(SUM(nano), 0) AS nano, COALESCE(SUM(tokens), 0) AS tokens
+          FROM budget_holds WHERE {_ACCOUNT}) AS held
+    LEFT JOIN budget_spend AS spend
+        ON spend.name = :name AND spend.subject = :subject AND spend.period = :period"""  # noqa: S608
 _HOLD = """INSERT INTO budget_holds (name, subject, period, id, nano, tokens, expires_at)
     VALUES (:name, :subject, :period, :id, :nano, :tokens, :expires_at)"""
 _MINE = f"SELECT nano, tokens FROM budget_holds WHERE {_ACCOUNT} AND id = :id"  # noqa: S608
@@ -61,6 +66,8 @@ _SPEND = """INSERT INTO budget_spend (name, subject, period, nano, tokens, calls
         nano = budget_spend.nano + excluded.nano, tokens = budget_spend.tokens + excluded.tokens,
         calls = budget_spend.calls + excluded.calls, unpriced = budget_spend.unpriced + excluded.unpriced,
         assumed = budget_spend.assumed + excluded.assumed"""
+_SPEND_RETURNING = f"{_SPEND} RETURNING nano, tokens"
+_FREE_RETURNING = f"{_FREE} RETURNING nano, tokens"
 _MARK = """INSERT INTO budget_marks (worker, number, made_at) VALUES (:worker, :number, :made_at)
     ON CONFLICT (worker) DO UPDATE SET number = excluded.number, made_at = excluded.made_at"""
 _MARKED = "SELECT number FROM budget_marks WHERE worker = :worker"
@@ -70,23 +77,27 @@ _SUBJECTS = """SELECT subject FROM budget_spend WHERE name = :name AND period = 
 
 #: Seconds after which the charge of a call whose lease ended is final: its process is taken to have died.
 _LAPSED_S = 7 * 86_400.0
+#: Whether SQLite returns the rows that a statement changes; else they are read by a statement of their own.
+_HAS_RETURNING = sqlite3.sqlite_version_info >= (3, 35)
 
 
 class _AccountSums:
     """The sums that an account has spent and reserved, read once in a transaction and then kept up to date.
 
     Attributes:
-        spent: the values of its row in ``budget_spend``; None if they are not read.
-        added: those of them that are not written yet.
+        account: the account.
+        spent: the values of its row in ``budget_spend``, with those in ``added``; None if they are not read.
         held: nano-dollars and tokens that are reserved; None if they are not read.
+        added: the part of ``spent`` that is not written yet; None if nothing is.
     """
 
-    __slots__ = ("added", "held", "spent")
+    __slots__ = ("account", "added", "held", "spent")
 
-    def __init__(self) -> None:
+    def __init__(self, account: BudgetAccount) -> None:
+        self.account = account
         self.spent: list[int] | None = None
-        self.added: list[int] | None = None
         self.held: list[int] | None = None
+        self.added: list[int] | None = None
 
 
 class BudgetTransaction:
@@ -94,12 +105,15 @@ class BudgetTransaction:
 
     The sums of an account are read once, updated in memory and written once, as no other writer interferes:
     when many calls share the transaction, each costs the same, however many there are.
+
+    Attributes:
+        reached: the thresholds that the charges written by :meth:`write` have reached.
     """
 
     def __init__(self, execute: Execute) -> None:
         self._execute = execute
         self._sums: dict[tuple[str, str, str], _AccountSums] = {}
-        self._expired = False
+        self.reached: list[ThresholdReached] = []
 
     def create(self) -> None:
         """Create the tables if they are missing."""
@@ -107,14 +121,11 @@ class BudgetTransaction:
             self._execute(statement)
 
     def expire(self, now: float) -> None:
-        """Charge reservations whose lease has ended, once per transaction; their processes have died.
+        """Charge reservations whose lease has ended; their processes have died.
 
         Args:
             now: seconds since the epoch.
         """
-        if self._expired:
-            return
-        self._expired = True
         charged = self._execute(_EXPIRED, {"now": now})
         if not charged:
             return
@@ -148,8 +159,7 @@ class BudgetTransaction:
 
     def status(self, account: BudgetAccount) -> BudgetStatus:
         """Return the status of an account."""
-        nano, tokens, calls, unpriced, assumed = self._spent(account)
-        held = self._reserved(account)
+        (nano, tokens, calls, unpriced, assumed), held = self._read(account)
         spent, reserved = (nano, held[0]) if account.budget.tokens is None else (tokens, held[1])
         return BudgetStatus(account, spent, reserved, calls, unpriced, assumed)
 
@@ -188,39 +198,58 @@ class BudgetTransaction:
         """Remove the reservations of a call, or the charges made when they expired."""
         for each in accounts:
             mine: dict[str, SQLValue] = each.key | {"id": id_}
-            held = cast("list[tuple[int, int]]", self._execute(_MINE, mine))
+            held = cast("list[tuple[int, int]]", self._removed(mine))
             for nano, tokens in held:
-                self._execute(_FREE, mine)
                 self._add(each, -nano, -tokens)
             for charged in () if held else self._execute(_LAPSED, mine):
                 self._forget_sums()
                 self._execute(_UNLAPSE, mine)
                 self._execute(_REFUND, each.key | dict(zip(("nano", "tokens"), charged, strict=True)))
 
-    def spend(self, accounts: Sequence[BudgetAccount], charge: BudgetCharge) -> list[ThresholdReached]:
-        """Charge a finished call to accounts; return the thresholds that this has reached."""
-        reached: list[ThresholdReached] = []
+    def spend(self, accounts: Sequence[BudgetAccount], charge: BudgetCharge) -> None:
+        """Charge a finished call to accounts; :meth:`write` writes the charge."""
         amounts = (charge.nano, charge.tokens, 1, int(charge.unpriced), charge.assumed)
         for each in accounts:
-            sums, spent = self._sums_of(each), self._spent(each)
-            sums.spent = [before + amount for before, amount in zip(spent, amounts, strict=True)]
-            added = sums.added or (0,) * len(amounts)
-            sums.added = [before + amount for before, amount in zip(added, amounts, strict=True)]
-            nano, tokens, *_ = sums.spent
-            of_tokens, limit = each.budget.tokens is not None, each.budget.limit
-            now, gained = (tokens, charge.tokens) if of_tokens else (nano, charge.nano)
-            before = now - gained
-            passed = [t for t in THRESHOLDS if 100 * before < t * limit <= 100 * now]
-            reached += [ThresholdReached(each, percent, now) for percent in passed]
-        return reached
+            sums = self._sums_of(each)
+            sums.added = _sum(sums.added or (0,) * len(amounts), amounts)
+            if sums.spent is not None:
+                sums.spent = _sum(sums.spent, amounts)
 
     def write(self) -> None:
-        """Write what :meth:`spend` has charged."""
-        for (name, subject, period), sums in self._sums.items():
-            if sums.added is not None:
-                counts = zip(_COUNTS, sums.added, strict=True)
-                self._execute(_SPEND, {"name": name, "subject": subject, "period": period, **dict(counts)})
-                sums.added = None
+        """Write what :meth:`spend` has charged, and note the thresholds that this has reached."""
+        for sums in self._sums.values():
+            if (added := sums.added) is None:
+                continue
+            account, sums.added = sums.account, None
+            spent = self._charged(account, dict(zip(_COUNTS, added, strict=True)), sums.spent)
+            unit, limit = int(account.budget.tokens is not None), account.budget.limit
+            now, before = spent[unit], spent[unit] - added[unit]
+            passed = [t for t in THRESHOLDS if 100 * before < t * limit <= 100 * now]
+            self.reached += [ThresholdReached(account, percent, now) for percent in passed]
+
+    def _charged(
+        self, account: BudgetAccount, counts: dict[str, int], known: Sequence[int] | None
+    ) -> Sequence[int]:
+        """Add counts to an account's row; return the nano-dollars and tokens in it, then further values.
+
+        Args:
+            account: the account.
+            counts: what is added.
+            known: the values of the row afterwards; None if they must be read.
+        """
+        key = account.key
+        if known is None and _HAS_RETURNING:
+            return cast("Sequence[int]", self._execute(_SPEND_RETURNING, key | counts)[0])
+        self._execute(_SPEND, key | counts)
+        return self._read(account)[0] if known is None else known
+
+    def _removed(self, mine: dict[str, SQLValue]) -> list[tuple[SQLValue, ...]]:
+        """Remove the reservation of a call in an account; return its amounts, nothing if there is none."""
+        if _HAS_RETURNING:
+            return self._execute(_FREE_RETURNING, mine)
+        if held := self._execute(_MINE, mine):
+            self._execute(_FREE, mine)
+        return held
 
     def _forget_sums(self) -> None:
         """Read the sums again when they are needed, because statements change them."""
@@ -231,23 +260,23 @@ class BudgetTransaction:
         key = account.budget.name, account.subject, account.period
         sums = self._sums.get(key)
         if sums is None:
-            sums = self._sums[key] = _AccountSums()
+            sums = self._sums[key] = _AccountSums(account)
         return sums
 
-    def _spent(self, account: BudgetAccount) -> list[int]:
+    def _read(self, account: BudgetAccount) -> tuple[Sequence[int], Sequence[int]]:
+        """Return what an account has spent, including unwritten charges, and what it has reserved."""
         sums = self._sums_of(account)
-        if sums.spent is None:
-            found = self._execute(_SPENT, account.key) or [(0,) * len(_COUNTS)]
-            sums.spent = [int(value or 0) for value in found[0]]
-        return sums.spent
-
-    def _reserved(self, account: BudgetAccount) -> list[int]:
-        sums = self._sums_of(account)
-        if sums.held is None:
-            sums.held = [int(value or 0) for value in self._execute(_HELD, account.key)[0]]
-        return sums.held
+        if sums.spent is None or sums.held is None:
+            found = [int(value or 0) for value in self._execute(_SUMS, account.key)[0]]
+            spent, sums.held = found[: len(_COUNTS)], found[len(_COUNTS) :]
+            sums.spent = spent if sums.added is None else _sum(spent, sums.added)
+        return sums.spent, sums.held
 
     def _add(self, account: BudgetAccount, nano: int, tokens: int) -> None:
         if (held := self._sums_of(account).held) is not None:
             held[0] += nano
             held[1] += tokens
+
+
+def _sum(first: Sequence[int], second: Sequence[int]) -> list[int]:
+    return [one + other for one, other in zip(first, second, strict=True)]

@@ -15,7 +15,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +23,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from uuid import uuid4
 
+from specclient.budgets.accounts import ThresholdReached
 from specclient.budgets.tables import BudgetTransaction
 from specclient.errors import LedgerError
 from specclient.ledger.store import Execute, SQLValue
@@ -57,7 +58,6 @@ class BudgetTask(Generic[T]):
     Attributes:
         run: runs within the transaction. It must not raise, as this would roll back the other tasks.
         before: runs before the transaction; its exception is raised in the caller.
-        after: called with the result of ``run`` after the commit.
         is_kept: whether the task is retried with the next transaction if the database fails. Its caller does
             not wait for that and gets None.
         first_try: number of the first transaction that held the task; 0 before.
@@ -67,7 +67,6 @@ class BudgetTask(Generic[T]):
 
     run: Callable[[BudgetTransaction], T]
     before: Callable[[], None] | None = None
-    after: Callable[[T], None] | None = None
     is_kept: bool = False
     first_try: int = 0
     done: Future[Any] | None = None
@@ -79,11 +78,19 @@ class BudgetWorker:
 
     Args:
         transact: runs a transaction of the database.
+        on_thresholds: called after the commit with the thresholds that the tasks have reached, if any, before
+            their callers go on.
         on_failure: called with the error message when tasks are kept for a later transaction.
     """
 
-    def __init__(self, transact: Transact, on_failure: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        transact: Transact,
+        on_thresholds: Callable[[Sequence[ThresholdReached]], None],
+        on_failure: Callable[[str], None],
+    ) -> None:
         self._transact = transact
+        self._on_thresholds = on_thresholds
         self._on_failure = on_failure
         self.reset_after_fork()
         register_fork_reset(self)
@@ -154,7 +161,7 @@ class BudgetWorker:
         everything = [*self._kept, *tasks]
         self._number += 1
         try:
-            results = self._transact(lambda execute: self._run(execute, everything))
+            results, reached = self._transact(lambda execute: self._run(execute, everything))
         except LedgerError as error:
             self._prepared = False
             self._kept = [task for task in everything if task.is_kept][-_MAX_KEPT:]
@@ -168,14 +175,20 @@ class BudgetWorker:
             outcomes += [_Outcome(task, None, error) for task in tasks]
             return
         kept, self._kept, self._prepared = len(self._kept), [], True
+        if reached:
+            self._on_thresholds(reached)
         for place, (task, result) in enumerate(zip(everything, results, strict=True)):
-            if task.after is not None and result is not None:
-                task.after(result)
             if place >= kept:  # the caller of a kept task has its result already
                 outcomes.append(_Outcome(task, result))
 
-    def _run(self, execute: Execute, tasks: list[BudgetTask[Any]]) -> list[Any]:
-        """Run the tasks, but not those of a failed transaction that was committed; their result is None."""
+    def _run(
+        self, execute: Execute, tasks: list[BudgetTask[Any]]
+    ) -> tuple[list[Any], list[ThresholdReached]]:
+        """Run the tasks, but not those of a failed transaction that was committed; their result is None.
+
+        Returns:
+            The results, and the thresholds that the tasks have reached.
+        """
         tables = BudgetTransaction(execute)
         if not self._prepared:
             tables.create()
@@ -189,7 +202,7 @@ class BudgetWorker:
             task.first_try = task.first_try or self._number
             results.append(None if is_done else task.run(tables))
         tables.write()
-        return results
+        return results, tables.reached
 
 
 def _with_waiting(first: BudgetTask[Any], waiting: SimpleQueue[BudgetTask[Any]]) -> list[BudgetTask[Any]]:
