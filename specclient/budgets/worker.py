@@ -1,7 +1,8 @@
 """The worker of budgets: runs the database tasks of many calls in few transactions.
 
 All waiting tasks share the next transaction. A thread runs it, so that no event loop waits for the disk or
-another process.
+another process. The tasks of one turn of an event loop are handed to the thread together: it takes longer to
+wake a thread, and to share Python's lock with it, than to run a task.
 
 Tasks that must not be lost are kept while the database fails, and retried every :data:`RETRY_S`. A connection
 may break while a transaction is being committed; whether it was committed is then known from the mark that
@@ -99,7 +100,9 @@ class BudgetWorker:
         """Drop the waiting tasks in a forked child: the parent runs them."""
         self._lock = threading.Lock()  # guards whether there is a thread
         self._thread: threading.Thread | None = None
-        self._waiting: SimpleQueue[BudgetTask[Any]] = SimpleQueue()
+        self._waiting: SimpleQueue[list[BudgetTask[Any]]] = SimpleQueue()
+        self._gathered: list[BudgetTask[Any]] = []  # not waiting yet; guarded by the lock
+        self._turns: set[asyncio.AbstractEventLoop] = set()  # hand the gathered ones over in their next turn
         self._kept: list[BudgetTask[Any]] = []
         self._prepared = False
         self._identifier = uuid4().hex  # of the marks
@@ -107,7 +110,7 @@ class BudgetWorker:
 
     def flush(self) -> None:
         """Wait until all tasks are done or have failed; kept tasks are retried once."""
-        if self._kept or self._thread is not None:
+        if self._kept or self._gathered or self._thread is not None:
             done: Future[None] = Future()
             self.submit(BudgetTask(_nothing, done=done))
             done.exception()
@@ -115,15 +118,32 @@ class BudgetWorker:
     def submit(self, task: BudgetTask[Any]) -> None:
         """Queue a task. It cannot be cancelled."""
         with self._lock:
-            self._waiting.put(task)
-            if self._thread is None:
-                self._start()
+            self._gathered.append(task)
+            self._hand_over()
 
     def awaited(self, task: BudgetTask[Any]) -> asyncio.Future[Any]:
-        """Queue a task, and return its result for the running event loop."""
-        task.waiter = asyncio.get_running_loop().create_future()
-        self.submit(task)
+        """Queue a task at the end of the running event loop's turn, and return its result for this loop."""
+        loop = asyncio.get_running_loop()
+        task.waiter = loop.create_future()
+        with self._lock:
+            self._gathered.append(task)
+            if loop not in self._turns:
+                self._turns.add(loop)
+                loop.call_soon(self._end_turn)
         return task.waiter
+
+    def _end_turn(self) -> None:
+        with self._lock:
+            if self._gathered:  # not handed over by another loop or thread meanwhile
+                self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Hand all gathered tasks to the thread, in their order; the lock is held."""
+        self._waiting.put(self._gathered)
+        self._gathered = []
+        self._turns.clear()
+        if self._thread is None:
+            self._start()
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._serve, name="specclient-budgets", daemon=True)
@@ -205,12 +225,14 @@ class BudgetWorker:
         return results, tables.reached
 
 
-def _with_waiting(first: BudgetTask[Any], waiting: SimpleQueue[BudgetTask[Any]]) -> list[BudgetTask[Any]]:
-    """Return a task and all that wait behind it."""
-    tasks = [first]
+def _with_waiting(
+    first: list[BudgetTask[Any]], waiting: SimpleQueue[list[BudgetTask[Any]]]
+) -> list[BudgetTask[Any]]:
+    """Return tasks and all that wait behind them."""
+    tasks = first
     with suppress(Empty):
         while True:
-            tasks.append(waiting.get_nowait())
+            tasks += waiting.get_nowait()
     return tasks
 
 

@@ -96,7 +96,7 @@ def count_text(text: str, model: str, *, encode: Encode | None = None) -> TokenC
         return TokenCount(estimate(text), estimated=True)
 
 
-_PIECE = re.compile(r"[^\W\d_]+|\d+|[^\S\n]+|\n+|[^\w\s]+|_+")
+_PIECE = re.compile(r"[^\W\d_]+|\d+|[^\S\n]{2,}|\n+|[^\w\s]+|_+")
 #: Characters that are read in one go; the regular expression holds the GIL until it is done.
 _SLICE = 32_768
 

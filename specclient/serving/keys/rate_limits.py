@@ -54,6 +54,11 @@ class LimitUsage:
         """The available amount."""
         return max(self.limit - self.used, 0)
 
+    def after(self, amount: int, slot: int, now: float) -> LimitUsage:
+        """Return the state after an amount that fitted was counted in a second."""
+        full_s = max(self.full_s, slot + SPAN_S - now) if amount else self.full_s
+        return LimitUsage(self.limit, self.used + amount, full_s, 0.0)
+
 
 @dataclass(frozen=True, slots=True)
 class LimitDecision:
@@ -160,13 +165,19 @@ class LocalUsageMeter:
     def reserve_now(self, key: StoredKey, requests: int, tokens: int) -> LimitDecision:
         """Do what :meth:`reserve` does, without waiting."""
         now, accounts = self._now(), self._of(key)
-        limits, amounts = (key.requests_per_minute, key.tokens_per_minute), (requests, tokens)
-        uses = [_use(*each, now) for each in zip(accounts, limits, amounts, strict=True)]
+        wanted = ((key.requests_per_minute, requests), (key.tokens_per_minute, tokens))
+        uses = [
+            None if limit is None else account.use(limit, amount, now)
+            for account, (limit, amount) in zip(accounts, wanted, strict=True)
+        ]
         if any(use is not None and use.wait_s != 0.0 for use in uses):
             return LimitDecision(uses[0], uses[1], None)
-        self.count(key, requests, tokens)
-        after = [_use(account, limit, 0, now) for account, limit in zip(accounts, limits, strict=True)]
-        return LimitDecision(after[0], after[1], int(now))
+        slot = int(now)
+        for place, (_, amount) in enumerate(wanted):
+            if (use := uses[place]) is not None and amount:
+                accounts[place].add(slot, amount)
+                uses[place] = use.after(amount, slot, now)
+        return LimitDecision(uses[0], uses[1], slot)
 
     def exceeds(self, key: StoredKey, requests: int, tokens: int, span_s: float) -> bool:
         """Return whether a use would exceed a limit, counting only the use of the last ``span_s`` seconds."""
@@ -202,10 +213,6 @@ class LocalUsageMeter:
                 account.use(0, 0, now)
             if all(account.empty for account in accounts):
                 del self._accounts[digest]
-
-
-def _use(account: SlidingWindow, limit: int | None, amount: int, now: float) -> LimitUsage | None:
-    return None if limit is None else account.use(limit, amount, now)
 
 
 def rate_limit_headers(taken: LimitDecision) -> dict[str, str]:

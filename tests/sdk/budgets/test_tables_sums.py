@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from functools import partial
+from unittest import mock
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from specclient import Budget
+from specclient.budgets import tables
 from specclient.budgets.accounts import BudgetCharge, CallBound, account_at
 from specclient.budgets.tables import BudgetTransaction
 from specclient.budgets.worker import MemoryDatabase
@@ -80,11 +82,20 @@ class Model:
         return [(self.spent[unit], self.reserved(unit)) for unit in (0, 1)]
 
 
-@given(st.lists(st.tuples(st.integers(0, 7), st.lists(STEP, max_size=6)), max_size=12))
+@given(st.booleans(), st.lists(st.tuples(st.integers(0, 7), st.lists(STEP, max_size=6)), max_size=12))
 def test_any_order_of_steps_keeps_the_sums(
+    has_returning: bool,
     transactions: list[tuple[int, list[tuple[str, int, int]]]],
 ) -> None:
-    """Spent is the sum of settlements and expired holds, reserved that of other open holds."""
+    """Spent is the sum of settlements and expired holds, reserved that of other open holds.
+
+    Versions of SQLite before 3.35 do not return the rows that a statement changes.
+    """
+    with mock.patch.object(tables, "_HAS_RETURNING", has_returning):
+        _check_steps(transactions)
+
+
+def _check_steps(transactions: list[tuple[int, list[tuple[str, int, int]]]]) -> None:
     model, memory = Model(), MemoryDatabase()
     memory.transact(lambda execute: BudgetTransaction(execute).create())
 

@@ -8,6 +8,7 @@ import random
 import socket
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -52,8 +53,10 @@ async def test_no_window_of_sixty_seconds_exceeds_the_limit() -> None:
     for _ in range(3000):
         at += rng.expovariate(2.0)
         amount = rng.randrange(0, 200)
-        if (await meter.reserve(key, 1, amount)).slot is not None:
+        decision = await meter.reserve(key, 1, amount)
+        if decision.slot is not None:
             taken.append((at, amount))
+            assert decision == replace(await meter.reserve(key, 0, 0), slot=decision.slot)
     assert len(taken) > 200
     for begin, _ in taken:
         window = [amount for moment, amount in taken if begin <= moment < begin + 60]
