@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import click
@@ -17,6 +18,7 @@ import pytest
 from loopback_server import OpenAIServer, Received, Wire, behave, reply
 from paths import DATA, ROOT
 from specclient_cli.main import cli
+from specclient_local.loading.options import EngineOptions
 from specclient_local.request.params import ENGINE_METHODS
 from tiny_embeddings import write_embedding_checkpoint
 from tiny_models import write_checkpoint
@@ -279,6 +281,15 @@ def test_the_command_reference_is_current() -> None:
     command = [sys.executable, str(ROOT / "tools" / "cli_reference.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_page_of_local_models_lists_every_option() -> None:
+    page = (ROOT / "docs/local.md").read_text()
+    section = page.partition("### Options of a model")[2].partition("\n### ")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    defaults = {"draft_length", "draft_tree", "verification"}
+    assert named == {"path", *(field.name for field in fields(EngineOptions)), *defaults}
 
 
 def test_the_page_of_local_models_lists_every_method() -> None:

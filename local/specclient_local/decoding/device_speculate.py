@@ -35,6 +35,7 @@ from specclient_local.model.cuda_graphs.device_rounds import (
     DeviceRounds,
 )
 from specclient_local.model.cuda_graphs.static_runner import PROMPT_ROWS, StaticRunner
+from specclient_local.model.prefix_cache import PrefixSharing
 from specclient_local.model.sampling import NOT_FINITE
 from specclient_local.request.params import Method, SamplingParams
 from specclient_local.request.sequence import Sequence
@@ -62,8 +63,8 @@ class DeviceSpeculator(Speculator):
     no such reproducibility, so there all requests share rounds.
 
     Args:
-        target, drafters, costs, share: see :class:`Speculator`. A draft model drafts on the device if it is a
-            :class:`StaticRunner` on the target's device; heads do if the target keeps their hidden states.
+        target, drafters, costs, sharing: see :class:`Speculator`. A draft model drafts on the device if it is
+            a :class:`StaticRunner` on the target's device; heads do if the target keeps their hidden states.
         clock: returns seconds, by which rounds are timed.
 
     Attributes:
@@ -76,10 +77,10 @@ class DeviceSpeculator(Speculator):
         drafters: Mapping[Method, Drafter] | None = None,
         costs: Mapping[Method, RoundCosts] | None = None,
         *,
-        share: bool = True,
+        sharing: PrefixSharing = "all",
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        super().__init__(target, drafters, costs, share=share)
+        super().__init__(target, drafters, costs, sharing=sharing)
         drafts = {method: device_draft(drafter, target) for method, drafter in self.drafters.items()}
         self._drafts: dict[str, DeviceDraft] = {m: draft for m, draft in drafts.items() if draft is not None}
         self.device_rounds = DeviceRounds(target, self._drafts)

@@ -34,7 +34,7 @@ from specclient_local.drafting.union import UnionDrafter
 from specclient_local.model.model_runner import ModelRunner
 from specclient_local.model.native.greedy_rounds import NativeRoundResult, NativeRounds
 from specclient_local.model.pass_input import MAX_PASS_ROWS, SlotInput
-from specclient_local.model.prefix_cache import PrefixCache
+from specclient_local.model.prefix_cache import PrefixCache, PrefixSharing
 from specclient_local.model.sampling import all_distributions, logits_error
 from specclient_local.model.scoring import token_scores
 from specclient_local.request.params import Method
@@ -52,7 +52,7 @@ class Speculator:
             (``drafting/modelless.py``) are always added.
         costs: measured costs of draft and verification passes by method. A method without costs follows the
             request's ``draft_length``, or a default that suits most machines.
-        share: whether prompts with a common prefix share its keys and values.
+        sharing: whose keys and values a prompt with a common prefix reuses.
 
     Attributes:
         rounds: compiled greedy rounds, or None if there are none for this target.
@@ -64,10 +64,10 @@ class Speculator:
         drafters: Mapping[Method, Drafter] | None = None,
         costs: Mapping[Method, RoundCosts] | None = None,
         *,
-        share: bool = True,
+        sharing: PrefixSharing = "all",
     ) -> None:
         self.target = target
-        self._prefixes = PrefixCache(target, share=share)
+        self._prefixes = PrefixCache(target, sharing)
         modelless = {method: create() for method, create in MODELLESS_DRAFTERS.items()}
         self.drafters: dict[Method, Drafter] = {**modelless, **(drafters or {})}
         self._costs = dict(costs or {})
@@ -81,7 +81,8 @@ class Speculator:
 
     def place(self, sequence: Sequence, free: Seq[int]) -> int:
         """Return the free slot that suits a sequence best: one that holds a prefix of its prompt, if any."""
-        return self._prefixes.place(sequence.tokens, sequence.prompt_tokens - 1, free, sequence.adapter)
+        prompt = sequence.prompt_tokens - 1
+        return self._prefixes.place(sequence.tokens, prompt, free, sequence.adapter, sequence.owner)
 
     def chunk(self, sequence: Sequence) -> int:
         """Return the number of prompt rows that the next :meth:`prefill` of a sequence computes."""

@@ -18,7 +18,7 @@ from specclient_local.drafting.tree_growth import GROWN_TREE_BREADTH, TreeGrowth
 from specclient_local.model.model_runner import ModelRunner
 from specclient_local.model.native.greedy_rounds import NativeRoundResult, NativeRounds
 from specclient_local.model.pass_input import MAX_PASS_ROWS, SlotInput
-from specclient_local.model.prefix_cache import PrefixCache
+from specclient_local.model.prefix_cache import PrefixCache, PrefixSharing
 from specclient_local.model.sampling import all_distributions
 from specclient_local.request.sequence import Sequence
 from specclient_local.request.token_tree import ROOT, Distribution, TokenTree
@@ -89,14 +89,14 @@ class DraftModel(Drafter):
         runner: the small model, with as many slots as the target.
         vocab: number of columns of the target's logits. Models of one family share a tokenizer but pad the
             vocabulary differently; no id is drafted that the target does not have.
-        share: whether prompts with a common prefix share its keys and values in the draft's cache.
+        sharing: whose keys and values a prompt with a common prefix reuses in the draft's cache.
     """
 
     adaptive_trees = True
 
-    def __init__(self, runner: ModelRunner, vocab: int, *, share: bool = True) -> None:
+    def __init__(self, runner: ModelRunner, vocab: int, *, sharing: PrefixSharing = "all") -> None:
         self.runner = runner
-        self._prefixes = PrefixCache(runner, share=share)
+        self._prefixes = PrefixCache(runner, sharing)
         self._vocab = vocab
         self._held: dict[int, list[int | None]] = {}
         self._broken: set[int] = set()
@@ -106,7 +106,7 @@ class DraftModel(Drafter):
         slot, whole = sequence.cache_slot, len(sequence.tokens) - 1
         if whole >= self.runner.context:
             return True
-        done = self._prefixes.begin(slot, sequence.tokens, whole, sequence.adapter)
+        done = self._prefixes.begin(slot, sequence.tokens, whole, sequence.adapter, sequence.owner)
         end = min(done + MAX_PASS_ROWS, whole)
         self.runner.prefill(slot, self._known(sequence.tokens[done:end]))
         return end == whole

@@ -62,7 +62,7 @@ class LayerSkipDrafter(DraftModel):
         self._share = 1.0
         self._begun: float | None = None
         self._worked = self._tried = self._last = 0.0
-        super().__init__(self._runner(self._fixed), target.config.vocab_size, share=False)
+        super().__init__(self._runner(self._fixed), target.config.vocab_size, sharing="none")
 
     def begin(self, sequence: Sequence) -> bool:  # noqa: ARG002 - the target reads the prompt for both
         """Return True: nothing has to be prepared."""

@@ -85,7 +85,7 @@ class Engine:
         slots: int = 4,
         context: int | None = None,
         threads: int | None = None,
-        prefix_cache: bool = True,
+        prefix_cache: bool | Literal["owner"] = True,
         graphs: Literal["auto", "on", "off"] = "auto",
         draft_vocabulary: Literal["auto", "same", "shared", "retokenised"] = "auto",
         adapters: Mapping[str, Any] | Seq[Any] | None = None,
@@ -285,7 +285,8 @@ class Engine:
                 order in which they acquire it, however long their prompts and grammars take to process.
             checked: the parameters instead of ``params``, so that many choices do not check them again.
             owner: whose request it is. Suffix decoding drafts from answers of the same owner, and
-                ``cached_tokens`` counts prompts of the same owner.
+                ``cached_tokens`` counts prompts of the same owner. With ``prefix_cache="owner"``, keys and
+                values are reused for the same owner only.
             params: fields of :class:`~specclient_local.request.params.SamplingParams`.
         """
         loop = asyncio.get_running_loop()

@@ -78,7 +78,7 @@ class Calibration:
     def draft(self, draft: ModelRunner) -> RoundCosts:
         """Return the costs of rounds with a draft model, which must have all slots free."""
         known = self.target
-        drafter = DraftModel(draft, self._vocab, share=False)
+        drafter = DraftModel(draft, self._vocab, sharing="none")
         alone, steps = self._draft_step(draft, known.context), DEFAULT_DRAFT_LENGTH
         full = self._proposal(drafter, self._batch, chain(steps)) / steps if self._plan.full else 0.0
         most = MAX_DRAFT_LENGTH + 1

@@ -48,7 +48,7 @@ class DeviceCalibration(Calibration):
 
     def draft(self, draft: ModelRunner) -> RoundCosts:
         """Return the costs of rounds with a draft model, which must have all slots free."""
-        own = device_draft(DraftModel(draft, self._target.config.vocab_size, share=False), self._target)
+        own = device_draft(DraftModel(draft, self._target.config.vocab_size, sharing="none"), self._target)
         return super().draft(draft) if own is None else self._device_costs(own, MAX_DRAFT_LENGTH)
 
     def drafter(self, drafter: Drafter, depth: int) -> RoundCosts:

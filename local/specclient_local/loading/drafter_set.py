@@ -31,6 +31,7 @@ from specclient_local.model.heads.medusa import MedusaHeads
 from specclient_local.model.hidden_state_runner import HiddenStateRunner
 from specclient_local.model.model_runner import ModelRunner
 from specclient_local.model.native.medusa import native_medusa
+from specclient_local.model.prefix_cache import PrefixSharing
 from specclient_local.request.params import Method
 
 
@@ -56,7 +57,7 @@ def build_drafters(
     method: str,
     slots: int,
     layer_skip: int | Seq[int] | str | None = None,
-    share: bool = True,
+    sharing: PrefixSharing = "all",
     heads: Seq[Path] = (),
     foreign: Mapping[int, ForeignDraft] | None = None,
     known: Mapping[Method, RoundCosts] | None = None,
@@ -71,7 +72,7 @@ def build_drafters(
         slots: number of concurrent requests.
         layer_skip: the target's layers that draft: the number of first layers, a list of layers, or
             ``search`` to search for them while requests run.
-        share: whether draft models reuse the KV cache of shared prompt prefixes.
+        sharing: whose keys and values draft models reuse for a common prefix of prompts.
         heads: folders of Medusa and EAGLE heads; the target must keep their hidden states.
         foreign: how to use drafts with another vocabulary, by their index in ``drafts``.
         known: the costs that equal models had; they are measured if it is None.
@@ -83,9 +84,9 @@ def build_drafters(
     """
     if method == "plain":
         return DrafterSet({}, {}, "plain")
-    by_method = _model_drafters(target, drafts, foreign or {}, share=share)
+    by_method = _model_drafters(target, drafts, foreign or {}, sharing=sharing)
     if layer_skip is not None:
-        by_method["layer_skip"] = _layer_drafter(target, layer_skip, slots, share=share)
+        by_method["layer_skip"] = _layer_drafter(target, layer_skip, slots, sharing=sharing)
     by_method |= _heads_drafters(target, heads)
     default = _default(method, by_method, len(drafts))
     costs = _measured_costs(target, drafts, foreign or {}, by_method, slots) if known is None else known
@@ -124,21 +125,21 @@ def _model_drafters(
     drafts: Seq[ModelRunner],
     foreign: Mapping[int, ForeignDraft],
     *,
-    share: bool,
+    sharing: PrefixSharing,
 ) -> dict[Method, Drafter]:
     """Return the drafters with draft models, if there are any: the first one alone, and all together."""
     if not drafts:
         return {}
     vocab = target.config.vocab_size
     models = [
-        drafter_for_model(runner, vocab, foreign.get(i), share=share) for i, runner in enumerate(drafts)
+        drafter_for_model(runner, vocab, foreign.get(i), sharing=sharing) for i, runner in enumerate(drafts)
     ]
     # "draft" and "union" can share a drafter: its state is per slot, and a slot's request has one method.
     return {"draft": models[0], "union": UnionDrafter(models, NgramDrafter())}
 
 
 def _layer_drafter(
-    target: ModelRunner, layer_skip: int | Seq[int] | str, slots: int, *, share: bool
+    target: ModelRunner, layer_skip: int | Seq[int] | str, slots: int, *, sharing: PrefixSharing
 ) -> DraftModel:
     """Return the drafter with some of the target's layers; see :func:`build_drafters`."""
     if not isinstance(target, DecoderRunner):
@@ -149,7 +150,7 @@ def _layer_drafter(
     if isinstance(layer_skip, str):
         return LayerSkipDrafter(target)
     runner = layer_skip_runner(target, kept_layers(layer_skip, target.config.layers), slots)
-    return DraftModel(runner, target.config.vocab_size, share=share)
+    return DraftModel(runner, target.config.vocab_size, sharing=sharing)
 
 
 def _heads_drafters(target: ModelRunner, heads: Seq[Path]) -> dict[Method, Drafter]:
@@ -164,7 +165,7 @@ def _heads_drafters(target: ModelRunner, heads: Seq[Path]) -> dict[Method, Draft
 
 
 def drafter_for_model(
-    runner: ModelRunner, vocab: int, foreign: ForeignDraft | None = None, *, share: bool = True
+    runner: ModelRunner, vocab: int, foreign: ForeignDraft | None = None, *, sharing: PrefixSharing = "all"
 ) -> DraftModel | SharedVocabularyDrafter | RetokenisedDrafter:
     """Return the drafter for a draft model.
 
@@ -172,11 +173,11 @@ def drafter_for_model(
         runner: the draft model.
         vocab: number of columns of the target's logits.
         foreign: how to map its vocabulary to the target's; None where they are the same.
-        share: whether it reuses the KV cache of shared prompt prefixes.
+        sharing: whose keys and values it reuses for a common prefix of prompts.
     """
     if foreign is None:
-        return DraftModel(runner, vocab, share=share)
-    drafter = DraftModel(runner, runner.config.vocab_size, share=share)
+        return DraftModel(runner, vocab, sharing=sharing)
+    drafter = DraftModel(runner, runner.config.vocab_size, sharing=sharing)
     if foreign.common is not None:
         return SharedVocabularyDrafter(drafter, foreign.common, vocab)
     return RetokenisedDrafter(drafter, foreign, vocab)

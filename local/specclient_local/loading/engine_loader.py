@@ -109,7 +109,7 @@ def load_engine(
             method=options.method,
             slots=options.slots,
             layer_skip=options.layer_skip,
-            share=options.prefix_cache,
+            sharing=options.prefix_sharing,
             heads=heads,
             foreign={i: draft for i, draft in foreign.items() if draft is not None},
             known=known_costs(key),
@@ -125,8 +125,8 @@ def load_engine(
 def _speculator(target: ModelRunner, drafters: DrafterSet, options: EngineOptions) -> Speculator:
     """Return the speculator, with the most common rounds recorded if they run on a device."""
     if not isinstance(target, StaticRunner):
-        return Speculator(target, drafters.by_method, drafters.costs, share=options.prefix_cache)
-    own = DeviceSpeculator(target, drafters.by_method, drafters.costs, share=options.prefix_cache)
+        return Speculator(target, drafters.by_method, drafters.costs, sharing=options.prefix_sharing)
+    own = DeviceSpeculator(target, drafters.by_method, drafters.costs, sharing=options.prefix_sharing)
     own.record_common(drafters.default)
     return own
 

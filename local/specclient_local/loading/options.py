@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from specclient.errors import ConfigurationError
 from specclient_local.model.config import DTYPES
+from specclient_local.model.prefix_cache import PrefixSharing
 from specclient_local.request.params import ENGINE_METHODS, Method
 from specclient_local.request.validation import ValueCheck, integer, optional, optional_list_of
 
@@ -68,7 +69,8 @@ class EngineOptions:
             it to the common tokens, ``retokenised`` converts its greedy text to the target's tokens, ``auto``
             chooses and logs a warning, ``same`` refuses the draft. Answers are exact in each case.
         prefix_cache: whether a request reuses the KV cache of other requests, running or finished, for a
-            common prefix of its prompt. The answer is the same either way.
+            common prefix of its prompt; ``owner`` reuses that of requests with the same API key of a server
+            only, so that nobody can learn from timing what others ask. The answer is the same in each case.
         graphs: whether the own decoder's passes have static shapes, which CUDA devices record and replay as
             CUDA graphs: ``on``, ``off``, or ``auto`` (on CUDA devices only).
         adapters: LoRA adapters that requests can name; :meth:`read` accepts an object from names to the
@@ -94,7 +96,7 @@ class EngineOptions:
     context: int | None = None
     threads: int | None = None
     layer_skip: int | tuple[int, ...] | Literal["search"] | None = None
-    prefix_cache: bool = True
+    prefix_cache: bool | Literal["owner"] = True
     graphs: str = "auto"
     heads: tuple[str, ...] = ()
     draft_vocabulary: str = "auto"
@@ -119,6 +121,11 @@ class EngineOptions:
         paths = {name: _paths(name, settings.get(name)) for name in ("draft", "heads")}
         adapters = _adapters(settings.get("adapters"))
         return cls(**{**settings, **paths, "layer_skip": layers, "adapters": adapters})
+
+    @property
+    def prefix_sharing(self) -> PrefixSharing:
+        """Whose rows a prompt may reuse."""
+        return "owner" if self.prefix_cache == "owner" else "all" if self.prefix_cache else "none"
 
     def __post_init__(self) -> None:
         _paths("draft", self.draft)
@@ -231,6 +238,10 @@ def _layers(value: object) -> bool:
     )
 
 
+def _is_sharing(value: object) -> bool:
+    return isinstance(value, bool) or value == "owner"
+
+
 _METHODS = ("auto", *ENGINE_METHODS)
 
 
@@ -252,6 +263,6 @@ _CHECKS: tuple[tuple[tuple[str, ...], str, ValueCheck], ...] = (
     (("threads",), "is None, or an integer of at least 1", optional(integer(1))),
     (("layer_skip",), "is a number of first layers, a list of layers, 'search', or None", _layers),
     (("draft_vocabulary",), _are(*VOCABULARIES), _one_of(VOCABULARIES)),
-    (("prefix_cache",), _are("true", "false"), lambda value: isinstance(value, bool)),
+    (("prefix_cache",), _are("true", "false", "owner"), _is_sharing),
     (("graphs",), _are(*GRAPHS), _one_of(GRAPHS)),
 )

@@ -12,7 +12,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
+
+PrefixSharing = Literal["all", "owner", "none"]
+"""Whose rows a prompt may reuse: those of all requests, of requests of the same owner, or of none."""
 
 
 class PrefixCacheSlots(Protocol):
@@ -82,17 +85,22 @@ class PrefixCache:
     Args:
         runner: the runner. If its ``prefix_granularity`` is 1, any common prefix is shared; else whole
             multiples of it, and equal prompts.
-        share: whether anything is shared; if not, each prompt is read from its first token.
+        sharing: whose rows are shared; with ``none``, each prompt is read from its first token.
     """
 
-    def __init__(self, runner: PrefixCacheSlots, *, share: bool = True) -> None:
+    def __init__(self, runner: PrefixCacheSlots, sharing: PrefixSharing = "all") -> None:
         self._runner = runner
-        self._share = share
+        self._share, self._apart = sharing != "none", sharing == "owner"
         self._held = [SlotContents() for _ in range(runner.slots)]
         self._turns = itertools.count()
 
     def place(
-        self, tokens: Sequence[int], prompt: int, free: Sequence[int], adapter: int | None = None
+        self,
+        tokens: Sequence[int],
+        prompt: int,
+        free: Sequence[int],
+        adapter: int | None = None,
+        owner: str = "",
     ) -> int:
         """Choose one of the free slots for a prompt.
 
@@ -101,7 +109,7 @@ class PrefixCache:
         """
         if not self._share:
             return free[-1]
-        source, common = self._longest(tokens, prompt, range(len(self._held)), adapter)
+        source, common = self._longest(tokens, prompt, range(len(self._held)), adapter, owner)
         granularity = self._runner.prefix_granularity
         if source in free and 0 < common >= len(self._held[source].tokens) // granularity * granularity:
             return source
@@ -124,15 +132,16 @@ class PrefixCache:
             tokens: the request's own list; another list is another request, which begins anew.
             prompt: number of tokens to prefill in chunks.
             adapter: number of the request's adapter; rows of other adapters are not shared.
-            owner: whose request it is. Rows of other owners are copied as well, but not counted as shared, so
-                that no figure tells what others' prompts are.
+            owner: whose request it is. Rows of other owners are copied only if all are shared, and are not
+                counted as shared, so that no figure tells what others' prompts are.
 
         Returns:
             The number of positions that the slot then holds.
         """
         held, runner = self._held[slot], self._runner
         if held.tokens is not tokens:
-            runner.truncate(slot, self._common(slot, tokens, prompt, adapter) if self._share else 0)
+            common = self._common(slot, tokens, prompt, adapter, owner) if self._share else 0
+            runner.truncate(slot, common)
             runner.use_adapter(slot, adapter)
             shared = runner.length(slot) if held.owner == owner else 0
             held = self._held[slot] = SlotContents(
@@ -142,7 +151,7 @@ class PrefixCache:
         done = runner.length(slot)
         if self._share and done < prompt:
             others = [s for s in range(runner.slots) if s != slot]
-            source, common = self._longest(tokens, prompt, others, adapter)
+            source, common = self._longest(tokens, prompt, others, adapter, owner)
             if common > done:
                 runner.copy(source, slot, done, common)
                 self._held[source].used = next(self._turns)
@@ -195,23 +204,23 @@ class PrefixCache:
         unmoved = min(self._runner.unmoved_length(slot), len(held.tokens))
         return unmoved if self._runner.prefix_granularity == 1 else min(unmoved, held.prompt)
 
-    def _common(self, slot: int, tokens: Sequence[int], prompt: int, adapter: int | None) -> int:
-        """Return the number of a slot's positions that equal another prompt's, bit for bit."""
+    def _common(self, slot: int, tokens: Sequence[int], prompt: int, adapter: int | None, owner: str) -> int:
+        """Return the number of a slot's positions that an owner's prompt may reuse: equal, bit for bit."""
         held, granularity = self._held[slot], self._runner.prefix_granularity
-        if held.adapter != adapter:
+        if held.adapter != adapter or (self._apart and held.owner != owner):
             return 0
         common = _equal(held.tokens, tokens, min(self._usable(slot), prompt))
         return common if common == held.prompt == prompt else common // granularity * granularity
 
     def _longest(
-        self, tokens: Sequence[int], prompt: int, slots: Sequence[int], adapter: int | None
+        self, tokens: Sequence[int], prompt: int, slots: Sequence[int], adapter: int | None, owner: str
     ) -> tuple[int, int]:
         """Return the slot that holds the longest prefix of a prompt, and its length; the first of equal
         ones.
         """
         best = (-1, 0)
         for slot in slots:
-            common = self._common(slot, tokens, prompt, adapter)
+            common = self._common(slot, tokens, prompt, adapter, owner)
             if common > best[1]:
                 best = (slot, common)
         return best

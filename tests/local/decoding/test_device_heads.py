@@ -56,7 +56,7 @@ def both(request, target, tmp_path_factory):
         runner = load_model(target, placed, slots=SLOTS, context=CONTEXT, taps=taps)
         assert isinstance(runner, StaticHiddenRunner) == (graphs == "on")
         method, drafter = drafter_for_heads(runner, folder)
-        built.append(kind(runner, {method: drafter}, share=False))
+        built.append(kind(runner, {method: drafter}, sharing="none"))
     return method, *built
 
 

@@ -70,13 +70,13 @@ def folders(tmp_path_factory):
 @pytest.fixture(scope="module")
 def host(folders):
     target, draft = (DecoderRunner.load(f, dtype="float32", slots=1, context=96) for f in folders)
-    return Speculator(target, {"draft": DraftModel(draft, 300)}, share=False)
+    return Speculator(target, {"draft": DraftModel(draft, 300)}, sharing="none")
 
 
 @pytest.fixture(scope="module")
 def device(folders):
     target, draft = (static(folder, slots=6) for folder in folders)
-    return DeviceSpeculator(target, {"draft": DraftModel(draft, 300)}, share=False)
+    return DeviceSpeculator(target, {"draft": DraftModel(draft, 300)}, sharing="none")
 
 
 @pytest.fixture
@@ -271,7 +271,7 @@ def test_a_context_can_be_filled_completely(alone, device):
 
 
 def test_non_finite_logits_fail_only_their_own_request(alone, folders):
-    speculator = DeviceSpeculator(static(folders[0], slots=2), share=False)
+    speculator = DeviceSpeculator(static(folders[0], slots=2), sharing="none")
     good, bad = (sequence(PROMPT, slot=slot, method="plain", max_tokens=5) for slot in range(2))
     for request in (good, bad):
         speculator.prefill(request)
@@ -285,7 +285,7 @@ def test_non_finite_logits_fail_only_their_own_request(alone, folders):
 
 def test_non_finite_draft_logits_only_cost_drafted_tokens(alone, folders):
     target, draft = (static(folder, slots=1) for folder in folders)
-    speculator = DeviceSpeculator(target, {"draft": DraftModel(draft, 300)}, share=False)
+    speculator = DeviceSpeculator(target, {"draft": DraftModel(draft, 300)}, sharing="none")
     for settings in SETTINGS:
         request = sequence(PROMPT, max_tokens=9, draft_length=3, **settings)
         speculator.prefill(request)

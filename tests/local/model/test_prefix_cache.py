@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 import pytest
 import torch
+from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.pass_input import MAX_PASS_ROWS
 from specclient_local.model.prefix_cache import PrefixCache, _equal
 from tiny_models import load
@@ -203,6 +205,45 @@ def test_rows_of_another_owner_are_shared_but_not_counted():
         assert prefixes.begin(slot, list(tokens), 3, owner=owner) == 3
         assert prefixes.shared(slot) == counted
         prefixes.end(slot)
+
+
+def test_rows_of_another_owner_are_not_reused_where_owners_are_kept_apart():
+    slots, tokens = Slots(3), [1, 2, 3, 4]
+    prefixes = PrefixCache(slots, "owner")
+    assert prefixes.begin(0, tokens, 3, owner="a") == 0
+    slots.read(0, tokens, 0)
+    prefixes.end(0)
+    assert prefixes.place(list(tokens), 3, [0, 1, 2], owner="b") != 0, "it holds nothing for the other owner"
+    assert prefixes.begin(1, list(tokens), 3, owner="b") == 0
+    slots.read(1, tokens, 0)
+    prefixes.end(1)
+    assert prefixes.begin(0, list(tokens), 3, owner="b") == 3, "its own rows, not those that the slot held"
+    assert prefixes.begin(2, list(tokens), 3, owner="a") == 0, "the only rows of the owner are overwritten"
+
+
+def test_an_engine_reads_a_prompt_anew_for_another_owner(folders, monkeypatch):
+    """Neither the target nor the draft reuses rows, so that the time tells nothing."""
+    read = []
+    prefill = DecoderRunner.prefill
+
+    def noted(self, slot, tokens):
+        read.append(len(tokens))
+        return prefill(self, slot, tokens)
+
+    monkeypatch.setattr(DecoderRunner, "prefill", noted)
+    amounts = []
+
+    async def ask(owner):
+        read.clear()
+        async for _ in engine.astream(STEM[:513], owner=owner, max_tokens=4):
+            pass
+        amounts.append(sum(read))
+
+    with load(*folders, slots=3, prefix_cache="owner") as engine:
+        for owner in ("a", "b", "a"):
+            asyncio.run(ask(owner))
+    assert amounts[0] == amounts[1] == 2 * 512
+    assert amounts[2] == 0
 
 
 @pytest.mark.parametrize("at", [0, 1, 7, 63, 64, 99, 100])
