@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 
-from specclient.chat_format.tool_calls import ToolCallFormat, tool_call_format
 from specclient.errors import BadRequestError, CheckpointError, ConfigurationError, NotFoundError
 from specclient.runtime.forks import import_lock
 from specclient.types.backend import BackendChunk, BackendModel, BackendResponse, EngineState, EngineTelemetry
@@ -24,11 +22,10 @@ from specclient.types.request import Request
 from specclient.types.request_limits import RequestLimits
 from specclient.types.server_load import ServerLoad
 from specclient_local.api.embedding_backend import EmbeddingBackend
-from specclient_local.api.openai_request.logprob_bounds import check_prompt_logprobs
-from specclient_local.api.openai_request.parser import EngineRequest, parse_request
+from specclient_local.api.openai_request.parser import parse_request
 from specclient_local.api.prepared_request import PreparedRequest
+from specclient_local.api.request_preparation import encoded_prompts, prepare_request
 from specclient_local.api.telemetry import AnswerTotals
-from specclient_local.api.tools.call_grammar import ToolSettings, tool_call_grammar
 from specclient_local.loading.configured_embeddings import ConfiguredEmbedding, read_configured_embeddings
 from specclient_local.loading.configured_models import (
     ConfiguredModel,
@@ -39,7 +36,6 @@ from specclient_local.loading.configured_models import (
 from specclient_local.managed.managed_models import read_managed_models
 from specclient_local.model.checkpoint_files import is_gguf
 from specclient_local.model.config import BUNDLED
-from specclient_local.request.params import SamplingParams, prompt_limit
 
 if TYPE_CHECKING:
     from specclient_local.engine.answer import Generation
@@ -194,8 +190,7 @@ class LocalBackend:
             if parsed.messages is not None:
                 tools = () if parsed.tools is None else parsed.tools.definitions
                 return len(tokenizer.chat(parsed.messages, tools))
-            prompts = _encoded(parsed, tokenizer)
-            return sum(map(len, prompts))
+            return sum(map(len, encoded_prompts(parsed, tokenizer)))
         except (BadRequestError, CheckpointError):
             return None
 
@@ -304,36 +299,10 @@ class LocalBackend:
         def prepare() -> PreparedRequest:
             parsed = parse_request(request, model, self._limits)
             engine = self._load(configured)
-            from specclient_local.api.openai_response.response import ResponseBuilder  # noqa: PLC0415 - imports the tokenizers library
-
-            prompts, call_format = parsed.prompts, None
-            params = configured.with_defaults(parsed.params)
-            if parsed.messages is not None:
-                tools = () if parsed.tools is None else parsed.tools.definitions
-                most = prompt_limit(engine.context, params)
-                prompts = (engine.tokenizer.chat(parsed.messages, tools, most),)
-            if parsed.tools is not None:
-                call_format, params = _constrain_calls(parsed.tools, params, engine.tokenizer, model)
-            elif not parsed.special_tokens:
-                for prompt in parsed.prompts:
-                    if isinstance(prompt, str):
-                        engine.tokenizer.check_length("prompt", prompt, prompt_limit(engine.context, params))
-                prompts = _encoded(parsed, engine.tokenizer)
-            check_prompt_logprobs(parsed, prompts, engine.context, self._limits.prompt_logprobs)
-            prefix = "chatcmpl" if request.operation == "chat" else "cmpl"
-            builder = ResponseBuilder(
-                operation=request.operation,
-                id=f"{prefix}-{uuid.uuid4().hex}",
-                created=int(self._now()),
-                model=model,
-                request=parsed,
-                tokenizer=engine.tokenizer,
-                call_format=call_format,
-                new_id=lambda: uuid.uuid4().hex,
+            created = int(self._now())
+            return prepare_request(
+                parsed, request, model, engine, configured, limits=self._limits, created=created
             )
-            prepared = PreparedRequest(engine, configured, builder, prompts, params, request.options.owner)
-            prepared.check_prompts()
-            return prepared
 
         return await anyio.to_thread.run_sync(prepare)
 
@@ -357,23 +326,3 @@ def _wrong_kind(model: str, kind: ModelKind) -> BadRequestError:
     error = BadRequestError(f"{wrong_kind(f'local/{model}', kind)}.")
     error.param, error.code = "model", "wrong_model_kind"
     return error
-
-
-def _encoded(request: EngineRequest, tokenizer: Tokenizer) -> tuple[list[int], ...]:
-    """Return the prompts of a completion as token ids."""
-    begins = request.special_tokens
-    return tuple(
-        tokenizer.encode(each, begins=begins) if isinstance(each, str) else each for each in request.prompts
-    )
-
-
-def _constrain_calls(
-    tools: ToolSettings, params: SamplingParams, tokenizer: Tokenizer, model: str
-) -> tuple[ToolCallFormat, SamplingParams]:
-    """Return a model's tool call format, and parameters with the grammar that enforces it.
-
-    Raises:
-        UnsupportedParameterError: the chat template supports no tools, or its format is unknown.
-    """
-    call_format = tool_call_format(tokenizer.template(tools.definitions), f"local/{model}")
-    return call_format, replace(params, grammar=tool_call_grammar(tools, call_format, tokenizer.added))
