@@ -26,7 +26,7 @@ from random import Random
 from typing import NamedTuple
 
 from specclient.errors import NoRouteError
-from specclient.prices.billing import PriceRates, Quote
+from specclient.prices.rates import PriceRates, Quote
 from specclient.routing.choose.decisions import choose
 from specclient.routing.choose.route_options import RouteOption, RouteRequest
 from specclient.routing.choose.tariff import Tariff

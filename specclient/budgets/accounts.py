@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from specclient.ledger.store import SQLValue
-from specclient.types.budget import Budget
+from specclient.types.budget import Budget, BudgetScope
 
 __all__ = [
     "BudgetAccount",
@@ -16,6 +17,7 @@ __all__ = [
     "CallBound",
     "ThresholdReached",
     "account_at",
+    "accounts_for",
     "resets_at",
 ]
 
@@ -71,12 +73,14 @@ class BudgetCharge:
         nano: nano-dollars.
         unpriced: whether the cost is unknown, and so counted as 0.
         assumed: number of attempts without a response that were charged with their upper bound.
+        calls: number of calls.
     """
 
     nano: int
     tokens: int
     unpriced: bool = False
     assumed: int = 0
+    calls: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +119,19 @@ class ThresholdReached(NamedTuple):
     account: BudgetAccount
     percent: int
     spent: int
+
+
+def accounts_for(budgets: Iterable[Budget], scope: BudgetScope, now: datetime) -> list[BudgetAccount]:
+    """Return the accounts of the budgets that count a call.
+
+    Args:
+        scope: of the call.
+    """
+    return [
+        account_at(budget, subject, now)
+        for budget in budgets
+        if (subject := budget.subject(scope)) is not None
+    ]
 
 
 def account_at(budget: Budget, subject: str, now: datetime) -> BudgetAccount:

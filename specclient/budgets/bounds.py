@@ -110,6 +110,7 @@ def bound_of(
     *,
     engine_context: EngineContext | None = None,
     strict: bool = False,
+    tier: str | None = None,
 ) -> CallBound:
     """Return the upper bound of a call. The first call may load a tokenizer: do not run it on an event loop.
 
@@ -118,14 +119,10 @@ def bound_of(
         price_provider: as in :meth:`specclient.prices.prices.Prices.price`.
         engine_context: of the engine that serves the call; None for a hosted provider.
         strict: whether an estimated prompt counts as its bytes.
+        tier: the service tier that will serve the call; the standard price counts if it has none. None for
+            the dearest one that may serve it.
     """
-    quote_for = partial(
-        prices.quote,
-        route.provider,
-        route.model,
-        price_provider=price_provider,
-        traffic=_dearest_tier(request, price_provider),
-    )
+    quote_for = partial(prices.quote, route.provider, route.model, price_provider=price_provider)
     if request.operation == "realtime":
         most = _most_of_realtime(request.params, route, prices.context_window(price_provider, route.model))
     elif request.operation in LIMITS or request.operation in WITHOUT_ANSWER:
@@ -141,7 +138,9 @@ def bound_of(
     usage = _capped(most.usage)
     prompt, completion = usage.prompt or 0, usage.completion or 0
     without_cost = CallBound(None, prompt, completion, limit=most.limit, unbounded=most.unbounded)
-    quote = quote_for(prompt=prompt)
+    quote = quote_for(prompt=prompt, traffic=tier or _dearest_tier(request, price_provider))
+    if quote is None and tier is not None:
+        quote = quote_for(prompt=prompt)
     if quote is None:
         return replace(without_cost, priced=False)
     if quote.rates.input is None and not quote.rates.per_hour:  # the same for every call

@@ -26,6 +26,7 @@ from specclient.budgets.accounts import (
     BudgetStatus,
     CallBound,
     account_at,
+    accounts_for,
 )
 from specclient.budgets.bounds import EngineContext, RouteHistory, bound_of
 from specclient.budgets.messages import announce_thresholds, ledger_failure, refusal_error
@@ -91,7 +92,8 @@ class Budgets:
         patience_s: see :data:`PATIENCE_S`.
 
     Attributes:
-        patience_s: as given.
+        prices, past, now, patience_s: as given.
+        worker: runs the tasks of the database.
         extra_budgets: returns further budgets that count a call, such as that of the API key of a request.
     """
 
@@ -108,14 +110,14 @@ class Budgets:
     ) -> None:
         self.budgets = tuple(budgets)
         self.extra_budgets: Callable[[BudgetScope], Iterable[Budget]] = _no_extra_budgets
-        self._prices = prices
-        self._past = past
-        self._now = now
+        self.prices = prices
+        self.past = past
+        self.now = now
         self._lease_s = lease_s
         self.patience_s = patience_s
         self._location = ledger.location
         self._transact: Transact = _in_memory() if ledger.location == OFF else ledger.transact
-        self._worker = BudgetWorker(self._transact, announce_thresholds, _warn_unwritten)
+        self.worker = BudgetWorker(self._transact, announce_thresholds, _warn_unwritten)
         self._expired_at = float("-inf")  # by the clock, in seconds since the epoch
         self._open: dict[str, _OpenCall] = {}
 
@@ -153,7 +155,7 @@ class Budgets:
         failure: OpenAIError
         try:
             with TimeLimit(self.patience_s):
-                refusal: BudgetStatus | None = await self._worker.awaited(task)
+                refusal: BudgetStatus | None = await self.worker.awaited(task)
         except TimeoutError:
             self._release(id_)  # as below
             late = f"the ledger {self._location} has not answered for {self.patience_s:g} s; {LEDGER_HINT}"
@@ -195,11 +197,11 @@ class Budgets:
             entry.timer.cancel()
         before = entry.prepare if _unanswered(call) else None
         task = BudgetTask(partial(_settle, call, entry), before, is_kept=True)
-        return self._worker.awaited(task)
+        return self.worker.awaited(task)
 
     def flush(self) -> None:
         """Charge the calls that could not be charged yet, and wait for it; for the end of a program."""
-        self._worker.flush()
+        self.worker.flush()
 
     def standings(self) -> list[BudgetStatus]:
         """Return the status of the accounts of the client's own budgets in their current periods.
@@ -207,7 +209,7 @@ class Budgets:
         Raises:
             LedgerError: the database cannot be read.
         """
-        now = self._now()
+        now = self.now()
 
         def read(execute: Execute) -> list[BudgetStatus]:
             tables = BudgetTransaction(execute)
@@ -226,6 +228,10 @@ class Budgets:
             else:
                 yield own
 
+    def accounts_of(self, scope: BudgetScope) -> list[BudgetAccount]:
+        """Return the accounts that count a call now."""
+        return accounts_for((*self.budgets, *self.extra_budgets(scope)), scope, self.now())
+
     def _entry(
         self,
         request: Request,
@@ -236,20 +242,15 @@ class Budgets:
         options = request.options
         models = (f"{route.provider}/{route.model}", route.model, route.chosen)
         scope = BudgetScope(route.provider, models, options.tags, options.session)
-        now = self._now()
-        counted = [
-            account_at(budget, subject, now)
-            for budget in (*self.budgets, *self.extra_budgets(scope))
-            if (subject := budget.subject(scope)) is not None
-        ]
+        counted = self.accounts_of(scope)
         held = [each for each in counted if each.budget.mode == "hard"]
         strict = any(each.budget.unpriced == "refuse" for each in held)
         measure = partial(
             bound_of,
             request,
             route,
-            self._prices,
-            self._past,
+            self.prices,
+            self.past,
             price_provider,
             engine_context=engine_context,
             strict=strict,
@@ -258,7 +259,7 @@ class Budgets:
 
     def _reserve_in(self, id_: str, entry: _OpenCall, tables: BudgetTransaction) -> BudgetStatus | None:
         """Reserve the upper bound of a call; return the status of an account that has too little left."""
-        now, bound = self._now().timestamp(), entry.upper_bound()
+        now, bound = self.now().timestamp(), entry.upper_bound()
         if not bound.priced:
             for each in entry.held:
                 if each.budget.usd is not None and each.budget.unpriced == "refuse":
@@ -281,15 +282,15 @@ class Budgets:
 
     def _renew(self, id_: str, loop: asyncio.AbstractEventLoop) -> None:
         if (entry := self._open.get(id_)) is not None:
-            until = self._now().timestamp() + self._lease_s
-            self._worker.submit(BudgetTask(lambda tables: tables.renew(id_, entry.held, until)))
+            until = self.now().timestamp() + self._lease_s
+            self.worker.submit(BudgetTask(lambda tables: tables.renew(id_, entry.held, until)))
             self._lease(id_, loop)
 
     def _release(self, id_: str) -> None:
         """Remove the reservation of a call that is not made."""
         entry = self._open.pop(id_, None)
         if entry is not None:
-            self._worker.submit(BudgetTask(lambda tables: tables.release(id_, entry.held), is_kept=True))
+            self.worker.submit(BudgetTask(lambda tables: tables.release(id_, entry.held), is_kept=True))
 
 
 def _no_extra_budgets(_: BudgetScope) -> tuple[Budget, ...]:

@@ -2,7 +2,8 @@
 
 ``budget_spend`` has the sums of finished calls; ``budget_holds`` has a row for each open call. A row whose
 lease has ended is charged, as the provider may bill the call, and moved to ``budget_lapsed``, so that the
-actual cost replaces the charge if the process had only been suspended. ``budget_marks`` has the number of
+actual cost replaces the charge if the process had only been suspended. ``budget_outputs`` has the number of
+lines of a batch's output that have been charged. ``budget_marks`` has the number of
 each worker's last transaction. All access is in transactions that exclude other writers, in SQL that is valid
 in SQLite and PostgreSQL.
 """
@@ -10,7 +11,7 @@ in SQLite and PostgreSQL.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from specclient.budgets.accounts import (
@@ -36,6 +37,7 @@ _CREATE = (
     "CREATE TABLE IF NOT EXISTS budget_lapsed (name TEXT NOT NULL, subject TEXT NOT NULL, "
     "period TEXT NOT NULL, id TEXT NOT NULL, nano BIGINT NOT NULL, tokens BIGINT NOT NULL, "
     "expires_at DOUBLE PRECISION NOT NULL, PRIMARY KEY (name, subject, period, id))",
+    "CREATE TABLE IF NOT EXISTS budget_outputs (output TEXT NOT NULL PRIMARY KEY, lines BIGINT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS budget_marks (worker TEXT NOT NULL PRIMARY KEY, number BIGINT NOT NULL, "
     "made_at DOUBLE PRECISION NOT NULL)",
 )
@@ -70,6 +72,12 @@ _SPEND_RETURNING = f"{_SPEND} RETURNING nano, tokens"
 _FREE_RETURNING = f"{_FREE} RETURNING nano, tokens"
 _MARK = """INSERT INTO budget_marks (worker, number, made_at) VALUES (:worker, :number, :made_at)
     ON CONFLICT (worker) DO UPDATE SET number = excluded.number, made_at = excluded.made_at"""
+_FREE_ALL = "DELETE FROM budget_holds WHERE id = :id"
+_LAPSED_ALL = "SELECT name, subject, period, nano, tokens FROM budget_lapsed WHERE id = :id"
+_UNLAPSE_ALL = "DELETE FROM budget_lapsed WHERE id = :id"
+_LINES = "SELECT lines FROM budget_outputs WHERE output = :output"
+_CHARGED = """INSERT INTO budget_outputs (output, lines) VALUES (:output, :lines)
+    ON CONFLICT (output) DO UPDATE SET lines = excluded.lines"""
 _MARKED = "SELECT number FROM budget_marks WHERE worker = :worker"
 _FORGET_MARKS = "DELETE FROM budget_marks WHERE made_at < :before"
 _SUBJECTS = """SELECT subject FROM budget_spend WHERE name = :name AND period = :period
@@ -177,13 +185,19 @@ class BudgetTransaction:
             The status of an account with too little left, None if the amount is reserved. A call that costs
             nothing is never refused. A call of unknown cost is refused once nothing is left.
         """
-        for each in accounts:
+        return self.reserve_each(id_, dict.fromkeys(accounts, bound), expires_at)
+
+    def reserve_each(
+        self, id_: str, bounds: Mapping[BudgetAccount, CallBound], expires_at: float
+    ) -> BudgetStatus | None:
+        """Reserve the upper bounds of a call's or a job's share in each account; see :meth:`reserve`."""
+        for each, bound in bounds.items():
             amount = bound.amount_for(each.budget)
             is_free = amount == 0 and (each.budget.tokens is not None or bound.nano is not None)
             status = self.status(each)
             if not is_free and status.remaining < max(amount, 1):
                 return status
-        for each in accounts:
+        for each, bound in bounds.items():
             held: dict[str, SQLValue] = {"id": id_, "nano": bound.nano or 0, "tokens": bound.tokens}
             self._execute(_HOLD, each.key | held | {"expires_at": expires_at})
             self._add(each, bound.nano or 0, bound.tokens)
@@ -206,9 +220,27 @@ class BudgetTransaction:
                 self._execute(_UNLAPSE, mine)
                 self._execute(_REFUND, each.key | dict(zip(("nano", "tokens"), charged, strict=True)))
 
+    def release_all(self, id_: str) -> None:
+        """Remove the reservations of a job in all accounts, or the charges made when they expired."""
+        self._forget_sums()
+        self._execute(_FREE_ALL, {"id": id_})
+        for name, subject, period, nano, tokens in self._execute(_LAPSED_ALL, {"id": id_}):
+            key = {"name": name, "subject": subject, "period": period}
+            self._execute(_REFUND, key | {"nano": nano, "tokens": tokens})
+        self._execute(_UNLAPSE_ALL, {"id": id_})
+
+    def lines_charged(self, output: str) -> int:
+        """Return how many lines of an output have been charged."""
+        found = self._execute(_LINES, {"output": output})
+        return cast("int", found[0][0]) if found else 0
+
+    def note_charged(self, output: str, lines: int) -> None:
+        """Note that the first lines of an output have been charged."""
+        self._execute(_CHARGED, {"output": output, "lines": lines})
+
     def spend(self, accounts: Sequence[BudgetAccount], charge: BudgetCharge) -> None:
         """Charge a finished call to accounts; :meth:`write` writes the charge."""
-        amounts = (charge.nano, charge.tokens, 1, int(charge.unpriced), charge.assumed)
+        amounts = (charge.nano, charge.tokens, charge.calls, int(charge.unpriced), charge.assumed)
         for each in accounts:
             sums = self._sums_of(each)
             sums.added = _sum(sums.added or (0,) * len(amounts), amounts)

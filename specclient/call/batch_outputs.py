@@ -11,11 +11,12 @@ import threading
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from specclient.call.batch_lines import parse_output, record_of
-from specclient.call.batch_paths import JOBS, output_id
+from specclient.call.batch_lines import BatchOutput, parse_output, record_of
+from specclient.call.batch_paths import JOBS, output_id, output_name
 from specclient.call.recorded_calls import RecordedCalls
 from specclient.call.result import CallResult
 from specclient.prices.prices import Prices
@@ -23,9 +24,14 @@ from specclient.providers import Endpoint
 from specclient.runtime.event_loop import run_in_thread
 from specclient.runtime.forks import register_fork_reset
 from specclient.types.call import Call
-from specclient.types.request import Request
+from specclient.types.request import PerCallOptions, Request
+
+if TYPE_CHECKING:
+    from specclient.budgets.late_charges import LateCharges
 
 __all__ = ["BatchOutputs", "OutputReader"]
+
+_NO_OPTIONS = PerCallOptions()
 
 #: Bytes of the longest line that is read; a longer one is passed on and not booked.
 _LONGEST_LINE = 2**25
@@ -43,11 +49,25 @@ class OutputReader:
     Args:
         scope: the id of the file or the job.
         job: the value of the lines' tag.
+        options: of the request that reads it; its tags and session are those of the lines.
+
+    Attributes:
+        name: the name of the output for budgets.
+        booked: the number of lines that have been recorded.
     """
 
-    def __init__(self, endpoint: Endpoint, prices: Prices, *, scope: str, job: str) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        prices: Prices,
+        *,
+        scope: str,
+        job: str,
+        options: PerCallOptions = _NO_OPTIONS,
+    ) -> None:
         self._endpoint, self._prices = endpoint, prices
-        self._scope, self._job = scope, job
+        self._scope, self._job, self._options = scope, job, options
+        self.name, self.booked = output_name(endpoint.name, scope), 0
         self._rest: list[bytes] = []  # of the line that is not complete
         self._size = 0  # of the rest
         self._skips = False  # the rest of a line that is too long
@@ -89,8 +109,15 @@ class OutputReader:
             if self._is_output is None:
                 self._is_output = line is not None
             if line is not None:
-                found.append(record_of(line, self._endpoint, self._prices, scope=self._scope, job=self._job))
+                found.append(self._record(line))
         return found
+
+    def _record(self, line: BatchOutput) -> Call:
+        options = self._options
+        call = record_of(
+            line, self._endpoint, self._prices, scope=self._scope, job=self._job, tags=options.tags
+        )
+        return call if options.session is None else replace(call, session=options.session)
 
 
 class BatchOutputs:
@@ -99,10 +126,13 @@ class BatchOutputs:
     Args:
         calls: receives the records.
         prices: computes what a line cost.
+        late_charges: returns the budgets that count the lines; None for no budgets.
     """
 
-    def __init__(self, calls: RecordedCalls, prices: Prices) -> None:
-        self._calls, self._prices = calls, prices
+    def __init__(
+        self, calls: RecordedCalls, prices: Prices, late_charges: Callable[[], LateCharges | None]
+    ) -> None:
+        self._calls, self._prices, self._late_charges = calls, prices, late_charges
         self._jobs: OrderedDict[str, str] = OrderedDict()  # by file
         self._lock = threading.Lock()
         register_fork_reset(self)
@@ -120,8 +150,8 @@ class BatchOutputs:
             view, begin = memoryview(result.reply.content), 0
             while begin < len(view) and reader.is_wanted:
                 piece, begin = bytes(view[begin : begin + _PIECE]), begin + _PIECE
-                await self._book(partial(reader.feed, piece))
-            await self._book(reader.end)
+                await self._book(reader, partial(reader.feed, piece))
+            await self._book(reader, reader.end)
 
     async def passing(self, request: Request, source: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
         """Yield what ``source`` yields, and book the lines in its bytes.
@@ -137,10 +167,10 @@ class BatchOutputs:
             async for pieces in source:
                 for piece in pieces:
                     if reader is not None and reader.is_wanted:
-                        await self._book(partial(reader.feed, piece))
+                        await self._book(reader, partial(reader.feed, piece))
                 yield pieces
             if reader is not None:
-                await self._book(reader.end)
+                await self._book(reader, reader.end)
 
     def _reader(self, request: Request) -> OutputReader | None:
         """Return a reader for the answer of a request; None if it cannot be an output."""
@@ -148,7 +178,8 @@ class BatchOutputs:
         endpoint = places.get(request.provider or places.default)
         if scope is None or not isinstance(endpoint, Endpoint):
             return None
-        return OutputReader(endpoint, self._prices, scope=scope, job=self._jobs.get(scope, scope))
+        job = self._jobs.get(scope, scope)
+        return OutputReader(endpoint, self._prices, scope=scope, job=job, options=request.options)
 
     def _remember(self, answer: Any) -> None:
         with self._lock:
@@ -160,8 +191,12 @@ class BatchOutputs:
             while len(self._jobs) > _MOST_FILES:
                 self._jobs.popitem(last=False)
 
-    async def _book(self, read: Callable[[], list[Call]]) -> None:
-        """Record the calls that ``read`` returns, which runs in a thread."""
-        calls = await run_in_thread(read)
+    async def _book(self, reader: OutputReader, read: Callable[[], list[Call]]) -> None:
+        """Record and charge the calls that ``read`` returns, which runs in a thread."""
+        calls, late = await run_in_thread(read), self._late_charges()
         for begin in range(0, len(calls), _AT_ONCE):
-            await self._calls.report_all(calls[begin : begin + _AT_ONCE])
+            some = calls[begin : begin + _AT_ONCE]
+            await self._calls.report_all(some)
+            if late is not None:
+                await late.charge(reader.name, list(enumerate(some, reader.booked)))
+            reader.booked += len(some)

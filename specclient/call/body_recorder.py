@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from specclient.call.decode import ChunkDecoder, decode_body
+from specclient.call.path_usage import PATH_OPERATIONS, path_usage
 from specclient.call.recorder import CallRecorder
 from specclient.errors import APIError
 from specclient.http_transport.body_limits import DEFAULT_RESPONSE_LIMITS
@@ -31,7 +32,8 @@ class BodyRecorder:
         self._events: SSEDecoder | FrameDecoder | None = SSEDecoder() if request.stream else None
         self._chunks = ChunkDecoder(dialect_of(endpoint), request)
         self._kept: list[bytes] | None = None
-        if self._events is None and request.method.response_type not in (bytes, str, None):
+        is_read = request.operation in PATH_OPERATIONS
+        if self._events is None and (is_read or request.method.response_type not in (bytes, str, None)):
             self._kept = []
         self._size = 0
 
@@ -63,7 +65,11 @@ class BodyRecorder:
                 self._note(self._events.flush())
         elif self._kept is not None:
             with suppress(APIError):  # the body is incomplete or empty
-                value = decode_body(self._dialect, self._request, b"".join(self._kept))
+                content = b"".join(self._kept)
+                if self._request.operation in PATH_OPERATIONS:
+                    self._record.note_answer(None, path_usage(self._request, content))
+                    return
+                value = decode_body(self._dialect, self._request, content)
                 self._record.note_answer(value, self._dialect.usage(value))
 
     def _note(self, events: list[ServerSentEvent]) -> None:

@@ -13,6 +13,7 @@ from specclient.call.body_recorder import BodyRecorder
 from specclient.call.decode import decode_events, decode_reply, usage_reader
 from specclient.call.encode import encoded_off_loop, engine_request, without_added_fields
 from specclient.call.errors import not_served_in_process, truncated_stream_error
+from specclient.call.path_usage import PATH_OPERATIONS, path_usage
 from specclient.call.recorder import CallRecorder
 from specclient.call.result import CallResult
 from specclient.call.usage_request import (
@@ -31,6 +32,7 @@ from specclient.runtime.forks import import_lock
 from specclient.types.backend import Backend, EngineTelemetry
 from specclient.types.request import Request
 from specclient.types.route import Decision
+from specclient.types.usage import Usage
 from specclient.types.wire import WireRequest
 
 if TYPE_CHECKING:
@@ -63,10 +65,16 @@ async def _execute_hosted(
     await _note_counters(endpoint, transport, record, before)
     result = decode_reply(endpoint, request, reply, decision.model)
     if result.error is None:
-        record.note_answer(result.value, usage_reader(endpoint)(result.value))
+        record.note_answer(result.value, _usage_of(request, endpoint, result))
         if (used := record.total_tokens) is not None:
             transport.used(wire, used)
     return result
+
+
+def _usage_of(request: Request, endpoint: Endpoint, result: CallResult) -> Usage | None:
+    if request.operation in PATH_OPERATIONS and result.reply is not None:
+        return path_usage(request, result.reply.content)
+    return usage_reader(endpoint)(result.value)
 
 
 def stream(

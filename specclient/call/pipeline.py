@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from specclient.call import unmetered
-from specclient.call.batch_paths import may_hold_batches
+from specclient.call.batch_paths import may_hold_batches, shows_objects
 from specclient.call.errors import bodiless_answer_error, strategy_bytes_error
 from specclient.call.recorded_calls import Observer, RecordedCalls, RecordingOptions, started
 from specclient.call.result import CallResult
@@ -37,7 +37,9 @@ from specclient.types.model import Model
 from specclient.types.request import Request
 
 if TYPE_CHECKING:
+    from specclient.budgets.late_charges import LateCharges
     from specclient.call.batch_outputs import BatchOutputs
+    from specclient.call.booked_objects import BookedObjects
     from specclient.call.cached.calls import CachedCalls
     from specclient.call.cached.flights import Flights
     from specclient.call.failover.executor import FailoverExecutor, FailoverState
@@ -109,6 +111,8 @@ class Pipeline(RecordedCalls):
             result = await unmetered.execute(request, self.destinations, self.transport)
             if may_hold_batches(request):
                 await self._outputs.note(request, result)
+            elif shows_objects(request):
+                await self.objects.note(request, result)
             return result
         if request.operation == "response":
             return await self._keeper.execute(request, self._execute)
@@ -186,7 +190,23 @@ class Pipeline(RecordedCalls):
         """Books the lines of batch outputs; imported with the first one."""
         from specclient.call.batch_outputs import BatchOutputs  # noqa: PLC0415
 
-        return BatchOutputs(self, self._prices)
+        return BatchOutputs(self, self._prices, lambda: self.late_charges)
+
+    @made_once
+    def objects(self) -> BookedObjects:
+        """Books what is billed by itself; imported with the first answer that shows it."""
+        from specclient.call.booked_objects import BookedObjects  # noqa: PLC0415
+
+        return BookedObjects(self, self._prices, lambda: self.late_charges)
+
+    @property
+    def late_charges(self) -> LateCharges | None:
+        """Charges budgets with what is booked later; None without budgets, and then not imported."""
+        if self.budgets is None:
+            return None
+        from specclient.budgets.late_charges import LateCharges  # noqa: PLC0415 - with budgets
+
+        return LateCharges(self.budgets)
 
     async def list_models(self, provider: str | None = None) -> list[Model]:
         """List the models of an endpoint or an engine; None for the default endpoint."""

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
-from specclient.client.model_calls import model_call
+from specclient.client.model_calls import model_call, unit_call
 from specclient.providers.encoding import json_of
 from specclient.resources.base import ResourceCaller, timeout_of
 from specclient.resources.traced_methods import RAW_RESPONSE
@@ -149,6 +149,10 @@ class HttpMethods:
             if request is not None:
                 return caller.call(request)
         response_type, convert = _result(cast_to)
+        if verb == "POST" and content is None and not (files or stream) and not name.startswith(_ADMIN):
+            request = unit_call(path, response_type, body, _per_call(chosen))
+            if request is not None:
+                return caller.call(request, convert)
         files = dict(files or {})
         method = ApiMethod(
             name=name,

@@ -24,7 +24,7 @@ from specclient.runtime.forks import import_lock, register_fork_reset
 from specclient.runtime.made_once import made_once
 from specclient.runtime.time_limit import TimeLimit
 from specclient.types.backend import Backend
-from specclient.types.call import Call
+from specclient.types.call import BOOKED_LATER, Call
 
 if TYPE_CHECKING:
     from specclient.budgets.budgets import Budgets
@@ -181,13 +181,14 @@ class SharedState:
         """Add a finished call to the estimates, the budgets and the ledger.
 
         A call that the response cache answered teaches nothing of a route, and is no part of a budget; nor
-        is a line of a vendor's batch job.
+        is what is booked later, such as a line of a vendor's batch job, which
+        :mod:`specclient.budgets.late_charges` charges.
 
         Returns:
             The charge of the budgets and the commit of the ledger, which the call waits for; None if there is
             nothing to wait for.
         """
-        if call.cached or call.purpose == "batch":
+        if call.cached or call.purpose in BOOKED_LATER:
             # Also, many of them would crowd calls out of the queue of those to be learned from.
             return self.ledger.add(call)
         self.estimates.observe(call)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from specclient.config.fleet_tables import DEFAULT_POOL, FLEET_AUTO, FleetPoolSettings, FleetSettings
 from specclient.config.loading import ENVIRONMENT, load, search_path
+from specclient.config.price_settings import CurrencySettings, PriceSettings
 from specclient.config.settings import FILE_NAME, Settings
 from specclient.config.tables import (
     ANY_VENDOR,
@@ -15,13 +16,11 @@ from specclient.config.tables import (
     DOLLAR,
     BudgetSettings,
     CircuitSettings,
-    CurrencySettings,
     LimitSettings,
     LocalModelSettings,
     LocalSettings,
     PairSettings,
     PolicySettings,
-    PriceSettings,
     ProviderSettings,
     ResponseLimitSettings,
     ServerSettings,

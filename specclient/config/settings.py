@@ -11,16 +11,15 @@ from pydantic_core import PydanticCustomError
 
 from specclient.config.cache_table import CacheSettings
 from specclient.config.fleet_tables import FleetSettings, check_fleet_name
+from specclient.config.price_settings import CurrencySettings, PriceSettings
 from specclient.config.tables import (
     DOLLAR,
     BudgetSettings,
     CircuitSettings,
-    CurrencySettings,
     LimitSettings,
     LocalSettings,
     PairSettings,
     PolicySettings,
-    PriceSettings,
     ProviderSettings,
     ResponseLimitSettings,
     ServerSettings,

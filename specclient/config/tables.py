@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from datetime import date
 from decimal import Decimal
 from typing import Annotated, Any, Final, Self
 
@@ -64,64 +63,6 @@ class ProviderSettings(SettingsTable):
     credentials: str | None = None  # the path of a file, or the name of a profile
     template: str | dict[str, str] | None = None
     capabilities: Capabilities | None = None
-
-
-class CurrencySettings(SettingsTable):
-    """A ``[currencies.CODE]`` table: the value of a currency.
-
-    Attributes:
-        usd: US dollars for one.
-        on: the date of this rate.
-    """
-
-    usd: Annotated[Decimal, Field(gt=0, allow_inf_nan=False)]
-    on: date
-
-
-class PriceSettings(SettingsTable):
-    """A ``[prices."provider/model"]`` table; ``provider/*`` applies to its models without one.
-
-    Attributes:
-        currency: the currency of the prices: ``USD``, or one with a ``[currencies]`` table.
-        input, output, cached_input, cache_write, cache_write_1h, reasoning, rejected_prediction: money
-            per million tokens. Without their own price, cached and written tokens cost as ``input``, and
-            reasoning and rejected prediction tokens as ``output``.
-        per_call: money per call.
-        per_gpu_second: money per second that an engine, or else a server, worked on a call.
-        tiers: prices of service tiers, by the tier's name (``flex``, ``priority``, ``batch``). A call of a
-            tier without its own price has this price, marked as an estimate. A table with nothing else leaves
-            the standard tier to the catalogue.
-    """
-
-    currency: Annotated[str, Field(pattern="^[A-Z]{3}$")] = DOLLAR
-    input: Price | None = None
-    output: Price | None = None
-    cached_input: Price | None = None
-    cache_write: Price | None = None
-    cache_write_1h: Price | None = None
-    reasoning: Price | None = None
-    rejected_prediction: Price | None = None
-    per_call: Price | None = None
-    per_gpu_second: Price | None = None
-    tiers: dict[str, PriceSettings] = Field(default_factory=dict)
-
-    @pydantic.model_validator(mode="after")
-    def _whole(self) -> Self:
-        """Refuse a table without a price for prompt or completion tokens."""
-        given = self.model_fields_set - {"tiers", "currency"}
-        missing = [name for name in ("input", "output") if name not in given]
-        if missing == ["input", "output"] and given & {"per_call", "per_gpu_second"} == given and given:
-            return self
-        if not given and self.tiers:
-            return self
-        if missing:
-            raise PydanticCustomError(
-                "needed",
-                "a price has input and output (dollars per million tokens), per_call or per_gpu_second "
-                "(dollars)",
-                {"key": missing[0]},
-            )
-        return self
 
 
 class PairSettings(SettingsTable):

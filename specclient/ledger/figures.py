@@ -33,6 +33,7 @@ from specclient.ledger.figure_kinds import (
     ReportText,
     Sum,
 )
+from specclient.types.call import BOOKED_LATER
 
 __all__ = ["COUNTED", "EDGES_S", "ENTRIES", "FIGURES", "SUM_NAMES", "CallTotals", "GroupKey", "percentile"]
 
@@ -52,7 +53,7 @@ def _us(seconds: float | None) -> int:
 
 
 def _ok_us(latency_s: float, status: str, purpose: str | None) -> int | None:
-    return _us(latency_s) if status == "ok" and purpose != "batch" else None
+    return _us(latency_s) if status == "ok" and purpose not in BOOKED_LATER else None
 
 
 def _both_known(drafted: int | None, accepted: int | None) -> bool:

@@ -6,21 +6,18 @@ time is measured, and its cost is rounded to the nano-dollar.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields, replace
-from decimal import ROUND_HALF_EVEN, Context, Decimal
+from dataclasses import dataclass
+from decimal import Decimal
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from specclient.config import DEFAULT_DEVICE_COST_PER_HOUR, LocalSettings, PriceSettings
 from specclient.prices.overlapping_tokens import with_cached_media, without_excess
-from specclient.prices.unit_costs import UnitRate, unit_costs
-from specclient.types.usage import Cost, Usage
+from specclient.prices.rates import EXACT, PriceRates, Quote
+from specclient.prices.unit_costs import UnitBill, unit_costs
+from specclient.types.usage import Cost, Usage, UsageUnit
 
-__all__ = ["EXACT", "BillingContext", "PriceRates", "Quote", "bill", "total_of"]
+__all__ = ["BillingContext", "bill", "total_of"]
 
-#: Precise enough for any product of a price and a count, independent of the decimal context of the thread.
-EXACT = Context(prec=80, rounding=ROUND_HALF_EVEN)
 _ZERO = Decimal(0)
 _NANO_STEP = Decimal("1e-9")
 _SECONDS_PER_HOUR = Decimal(3600)
@@ -29,102 +26,6 @@ _parts_of = attrgetter(
     "cached", "cache_write", "cache_write_1h", "reasoning", "rejected_prediction", "audio_prompt",
     "image_prompt", "audio_completion", "image_completion", "cached_audio", "cached_image",
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class PriceRates:
-    """Rates of a model. Tokens of a kind without a rate are billed at the rate of all input or output tokens.
-
-    Attributes:
-        input, output, cached_input, cache_write, cache_write_1h, audio_input, image_input,
-            cached_audio_input, cached_image_input, reasoning, rejected_prediction, audio_output,
-            image_output: dollars per million tokens; ``input`` is None if tokens are not billed.
-        per_call, per_search: dollars per call and per web search.
-        per_hour: dollars per hour of engine time, by kind.
-        units: dollars of other units than tokens, by the kind of :class:`~specclient.types.usage.UsageUnit`.
-    """
-
-    input: Decimal | None = None
-    output: Decimal | None = None
-    cached_input: Decimal | None = None
-    cache_write: Decimal | None = None
-    cache_write_1h: Decimal | None = None
-    reasoning: Decimal | None = None
-    rejected_prediction: Decimal | None = None
-    audio_input: Decimal | None = None
-    image_input: Decimal | None = None
-    audio_output: Decimal | None = None
-    image_output: Decimal | None = None
-    cached_audio_input: Decimal | None = None
-    cached_image_input: Decimal | None = None
-    per_call: Decimal | None = None
-    per_search: Decimal | None = None
-    per_hour: Mapping[str, Decimal] = field(default_factory=dict)
-    units: Mapping[str, UnitRate] = field(default_factory=dict)
-
-    @property
-    def by_units_alone(self) -> bool:
-        """Whether nothing but units is billed, so that a call costs nothing known without them."""
-        return bool(self.units) and self.input is None and self.per_call is None and not self.per_hour
-
-    def times(self, factor: Decimal) -> PriceRates:
-        """Return the rates with those of tokens multiplied by a factor."""
-        return (
-            self
-            if factor == 1
-            else self._multiplied(factor, kept=("per_call", "per_search", "per_hour", "units"))
-        )
-
-    def converted(self, dollars: Decimal) -> PriceRates:
-        """Return rates of another currency in dollars.
-
-        Args:
-            dollars: for one of the currency.
-        """
-        per_hour = {kind: EXACT.multiply(rate, dollars) for kind, rate in self.per_hour.items()}
-        return replace(self._multiplied(dollars, kept=("per_hour", "units")), per_hour=per_hour)
-
-    def _multiplied(self, factor: Decimal, *, kept: Collection[str]) -> PriceRates:
-        """Return the rates multiplied by a factor, but for those with a name in ``kept``."""
-        rates = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in kept}
-        changed: dict[str, Any] = {
-            name: EXACT.multiply(rate, factor) for name, rate in rates.items() if rate is not None
-        }
-        return replace(self, **changed)
-
-    @classmethod
-    def of_settings(cls, price: PriceSettings) -> PriceRates:
-        """Return the rates of a ``[prices]`` table."""
-        named = price.model_dump(exclude={"per_gpu_second", "tiers", "currency"})
-        if price.per_gpu_second is None:
-            return cls(**named)
-        return cls(**named, per_hour={"engine": EXACT.multiply(price.per_gpu_second, _SECONDS_PER_HOUR)})
-
-    @classmethod
-    def of_engine(cls, local: LocalSettings) -> PriceRates:
-        """Return the rates of the engine in this process."""
-        rate = local.device_cost_per_hour
-        per_hour = {"engine": DEFAULT_DEVICE_COST_PER_HOUR if rate is None else rate}
-        if local.watts is not None and local.electricity_cost_per_kwh is not None:
-            per_hour["electricity"] = EXACT.multiply(
-                local.watts.scaleb(-3, context=EXACT), local.electricity_cost_per_kwh
-            )
-        return cls(per_hour=per_hour)
-
-
-@dataclass(frozen=True, slots=True)
-class Quote:
-    """The rates for a call and their source.
-
-    Attributes:
-        rates: at the date and for the prompt length of the call.
-        source: the source of the price, in words.
-        estimated: whether the price is assumed, or found by the model's name alone.
-    """
-
-    rates: PriceRates
-    source: str
-    estimated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +51,10 @@ def bill(usage: Usage, quote: Quote, context: BillingContext) -> Cost:
         The cost. If a count that it needs is unknown, ``total`` is None and ``source`` gives the reason.
     """
     rates, source, estimated = quote.rates, quote.source, quote.estimated or usage.estimated
-    units, unpriced = unit_costs(usage.units, rates.units) if usage.units else ({}, "")
+    billed = _unit_bill(usage, rates)
+    units = billed.by_kind
+    if usage.units and not units and usage.prompt is None and usage.completion is None:
+        return Cost(source=f"no price for {billed.missing}; {source}", estimated=estimated)
     if rates.by_units_alone and not units:
         return Cost(source=f"{', '.join(rates.units)}: count unknown; {source}", estimated=estimated)
     tokens = _NO_TOKENS
@@ -162,8 +66,9 @@ def bill(usage: Usage, quote: Quote, context: BillingContext) -> Cost:
         source, estimated = source + tokens.note, estimated or tokens.estimated
     elif not units:
         estimated = quote.estimated
-    if unpriced:
-        source, estimated = f"{source}; without a price for {unpriced}", True
+    if billed is not _NO_UNITS:
+        notes = [source, billed.notes, f"without a price for {billed.missing}" if billed.missing else ""]
+        source, estimated = "; ".join(filter(None, notes)), estimated or billed.estimated
     by_kind = {**tokens.by_kind, **units}
     if rates.per_hour:
         seconds = context.engine_s if context.engine_s is not None else context.latency_s
@@ -184,6 +89,14 @@ def bill(usage: Usage, quote: Quote, context: BillingContext) -> Cost:
     )
 
 
+def _unit_bill(usage: Usage, rates: PriceRates) -> UnitBill:
+    """Return the cost of the units of a usage, and of its web searches if they have no price of their own."""
+    units = usage.units
+    if usage.searches and rates.per_search is None:
+        units = (*units, UsageUnit("web_search", Decimal(usage.searches)))
+    return unit_costs(units, rates.units) if units else _NO_UNITS
+
+
 class _TokenBill(NamedTuple):
     """The cost of tokens, with a note for the source of the price."""
 
@@ -194,6 +107,7 @@ class _TokenBill(NamedTuple):
 
 
 _NO_TOKENS = _TokenBill({})
+_NO_UNITS = UnitBill({})
 
 
 def _bill_tokens(usage: Usage, rates: PriceRates, context: BillingContext) -> _TokenBill:

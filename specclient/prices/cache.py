@@ -18,8 +18,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specclient.prices.billing import PriceRates
 from specclient.prices.catalogue_file import edition
+from specclient.prices.rates import PriceRates
 from specclient.prices.unit_costs import UnitRate
 from specclient.runtime.folders import user_folder, write_atomically
 from specclient.runtime.forks import import_lock
@@ -146,7 +146,9 @@ def _encoded(price: ModelPrice | None) -> dict[str, Any] | None:
         "model": price.model,
         "catalogue": price.catalogue,
         "rates": None if rates is None else decimals,
-        "units": {} if rates is None else {kind: [str(d), per] for kind, (d, per) in rates.units.items()},
+        "units": {}
+        if rates is None
+        else {kind: [str(unit.dollars), unit.per] for kind, unit in rates.units.items()},
     }
 
 

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, cast
 from specclient.config import ANY_VENDOR
 from specclient.errors import ConfigurationError
 from specclient.prices import vertex
-from specclient.prices.billing import EXACT, PriceRates
 from specclient.prices.catalogue_file import PACKAGE, catalogue_path
+from specclient.prices.rates import EXACT, PriceRates
 from specclient.prices.unit_costs import UnitRate
 from specclient.runtime.folders import write_atomically
 from specclient.runtime.forks import import_lock
@@ -52,6 +52,7 @@ _UNITS = (
     ("audio_second", 3600, ("input_audio_hours", "audio_hours")),
     ("character", 10**6, ("input_mchars",)),
     ("page", 1000, ("input_document_kpages",)),
+    ("annotated_page", 1000, ("input_annotated_document_kpages",)),
     ("file_search", 1000, ("storage_searches_kcount",)),
 )
 

@@ -1,4 +1,4 @@
-"""Prices of images and videos that the catalogue lacks, by model, quality and size.
+"""Prices of images, videos and reranking that the catalogue lacks, by model, quality and size.
 
 Each row has the page that states it, and the date on which it stated it. What no page was found to state is
 unpriced.
@@ -11,7 +11,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Final, NamedTuple
 
-from specclient.prices.billing import PriceRates, Quote
+from specclient.prices.rates import PriceRates, Quote
 from specclient.prices.unit_costs import UnitRate
 
 __all__ = ["MEDIA_PRICES", "MediaPrice", "media_quote"]
@@ -26,6 +26,7 @@ class MediaPrice(NamedTuple):
         units: dollars by kind of :class:`specclient.types.usage.UsageUnit`.
         source: the page.
         read: when the page stated it.
+        input: dollars per million tokens; None if they are not billed.
     """
 
     vendor: str
@@ -33,10 +34,29 @@ class MediaPrice(NamedTuple):
     units: Mapping[str, Decimal]
     source: str
     read: date
+    input: Decimal | None = None
 
 
 _SORA = "https://developers.openai.com/api/docs/models/sora-2"
 _IMAGES, _IMAGES_READ = "https://openai.com/pricing", date(2023, 12, 25)
+
+#: The vendors' pages were read through the table of LiteLLM 1.110.2, which names them.
+_LITELLM = "LiteLLM 1.110.2"
+_COHERE, _VOYAGE = (
+    f"https://cohere.com/pricing ({_LITELLM})",
+    f"https://docs.voyageai.com/docs/pricing ({_LITELLM})",
+)
+_RERANK_READ = date(2026, 11, 27)
+
+
+def _cohere(model: str, dollars: str) -> MediaPrice:
+    """Return the price of a search of a reranking model: one query with up to 100 documents."""
+    return MediaPrice("cohere", model, {"search_unit": Decimal(dollars)}, _COHERE, _RERANK_READ)
+
+
+def _voyage(model: str, dollars: str) -> MediaPrice:
+    return MediaPrice("voyageai", model, {}, _VOYAGE, _RERANK_READ, Decimal(dollars))
+
 
 MEDIA_PRICES: Final = (
     MediaPrice(
@@ -78,6 +98,15 @@ MEDIA_PRICES: Final = (
         _IMAGES,
         _IMAGES_READ,
     ),
+    _cohere("rerank-english-v3.0", "0.002"),
+    _cohere("rerank-multilingual-v3.0", "0.002"),
+    _cohere("rerank-v3.5", "0.002"),
+    _cohere("rerank-v4.0-fast", "0.002"),
+    _cohere("rerank-v4.0-pro", "0.0025"),
+    _voyage("rerank-2", "0.05"),
+    _voyage("rerank-2-lite", "0.02"),
+    _voyage("rerank-2.5", "0.05"),
+    _voyage("rerank-2.5-lite", "0.02"),
 )
 
 
@@ -86,5 +115,8 @@ def media_quote(vendor: str, model: str) -> Quote | None:
     row = next((row for row in MEDIA_PRICES if (row.vendor, row.model) == (vendor, model)), None)
     if row is None:
         return None
-    rates = PriceRates(units={kind: UnitRate(dollars) for kind, dollars in row.units.items()})
+    output = None if row.input is None else Decimal(0)
+    rates = PriceRates(
+        input=row.input, output=output, units={kind: UnitRate(dollars) for kind, dollars in row.units.items()}
+    )
     return Quote(rates, f"{row.source}, as of {row.read}")

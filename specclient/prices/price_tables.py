@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from specclient.config import DOLLAR, CurrencySettings, PriceSettings
-from specclient.prices.billing import PriceRates, Quote
+from specclient.prices.rates import PriceRates, Quote
+from specclient.prices.unit_costs import UnitRate
 
 __all__ = ["PriceTables"]
 
@@ -34,10 +35,26 @@ class PriceTables:
             routes: names of a model, such as the served and the requested one.
             tier: a service tier other than the standard one.
         """
-        named = [(route, self._exact[route]) for route in routes if route in self._exact]
-        matching = [each for route in routes for each in self._patterns if route.startswith(each[0][:-1])]
-        quotes = (_of_table(name, table, tier, self._currencies) for name, table in (*named, *matching))
+        found = self._matching(routes)
+        quotes = (_of_table(name, table, tier, self._currencies) for name, table in found)
         return next((quote for quote in quotes if quote is not None), None)
+
+    def units(self, routes: Sequence[str]) -> dict[str, UnitRate]:
+        """Return the prices of units of the routes, each of the first table that has one."""
+        found: dict[str, UnitRate] = {}
+        for name, table in self._matching(routes):
+            if not table.units:
+                continue
+            quote = _in_dollars(
+                table, f'[prices."{name}".units] in the configuration', table.currency, self._currencies
+            )
+            for kind, rate in quote.rates.units.items():
+                found.setdefault(kind, rate._replace(source=quote.source))
+        return found
+
+    def _matching(self, routes: Sequence[str]) -> list[tuple[str, PriceSettings]]:
+        named = [(route, self._exact[route]) for route in routes if route in self._exact]
+        return named + [each for route in routes for each in self._patterns if route.startswith(each[0][:-1])]
 
 
 def _of_table(
@@ -49,7 +66,7 @@ def _of_table(
     if own is not None:
         code = own.currency if "currency" in own.model_fields_set else table.currency
         return _in_dollars(own, f"{where}.tiers.{tier}] in the configuration", code, currencies)
-    if not table.model_fields_set - {"tiers", "currency"}:
+    if not table.model_fields_set - {"tiers", "currency", "units"}:
         return None
     quote = _in_dollars(table, f"{where}] in the configuration", table.currency, currencies)
     if tier is None or quote.rates.input is None:  # paid by the call or by time

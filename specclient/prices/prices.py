@@ -9,26 +9,22 @@ same as free.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import lru_cache
 
 from specclient.config import ANY_VENDOR, Settings
 from specclient.prices import vertex
-from specclient.prices.billing import BillingContext, PriceRates, Quote, bill
+from specclient.prices.billing import BillingContext, bill
 from specclient.prices.cache import ModelPrice, find_price
 from specclient.prices.media_prices import media_quote
 from specclient.prices.price_tables import PriceTables
-from specclient.prices.service_tiers import (
-    is_reserved,
-    priced_tier,
-    special_tier,
-    tier_name,
-)
+from specclient.prices.rates import PriceRates, Quote
+from specclient.prices.service_tiers import priced_tier, special_tier, tier_name
 from specclient.prices.tier_rates import TierRates, tier_rates
+from specclient.prices.unit_prices import UnitPrices
+from specclient.prices.unpriced import unpriced_reason
 from specclient.runtime.forks import import_lock
 from specclient.types.usage import Cost, Usage
 
@@ -43,8 +39,6 @@ _AWS = "aws"
 #: Largest number of catalogue look-ups that a client remembers.
 _MAX_LOOKUPS = 4096
 
-logger = logging.getLogger("specclient")
-
 #: Vendors whose responses state the charge, and the field of the usage with it: OpenRouter, "Usage
 #: accounting"; xAI, "Cost tracking". A field of that name from another vendor may mean something else.
 _CHARGE_FIELDS: Mapping[str, str] = {"openrouter": "cost", "x-ai": "cost_in_usd_ticks"}
@@ -56,6 +50,9 @@ class Prices:
     Args:
         settings: the source of ``prices`` and ``local``.
         now: the clock, used for predictions.
+
+    Attributes:
+        units: the prices of what is not billed by tokens.
     """
 
     def __init__(
@@ -65,6 +62,7 @@ class Prices:
         self._tables = PriceTables(settings.prices, settings.currencies)
         self._engine = PriceRates.of_engine(settings.local)
         self._assumed = settings.local.device_cost_per_hour is None
+        self.units = UnitPrices(self._tables)
         self._lookups: dict[tuple[str, str], ModelPrice | None] = {}
         self._windows: dict[tuple[str, str], int | None] = {}
         #: Quotes that depend on nothing but the day, with the day.
@@ -169,11 +167,13 @@ class Prices:
             traffic=traffic,
         )
         if quote is None:
-            source = _unpriced(f"{provider}/{model}", price_provider, traffic)
+            source = unpriced_reason(f"{provider}/{model}", price_provider, traffic)
             return Cost(source=source, estimated=usage.estimated, tier=tier)
         if usage.traffic is None and requested_tier is not None:
             note = f"the answer names no service tier, so the requested {requested_tier!r} is assumed"
             quote = replace(quote, source=f"{quote.source}; {note}", estimated=True)
+        if usage.units:
+            usage = self.units.new_in(usage, provider, price_provider, at)
         cost = bill(usage, quote, BillingContext(engine_s, latency_s, rejected_billed))
         return cost if tier is None else replace(cost, tier=tier)
 
@@ -245,6 +245,22 @@ class Prices:
         prompt: int,
         traffic: str | None,
     ) -> Quote | None:
+        """Return the rates of a model with those of its units; see :meth:`quote`."""
+        found = self._token_quote(provider, names, price_provider, at=at, prompt=prompt, traffic=traffic)
+        if provider == LOCAL:
+            return found
+        return self.units.added_to(found, provider, names, price_provider)
+
+    def _token_quote(
+        self,
+        provider: str,
+        names: Sequence[str],
+        price_provider: str | None,
+        *,
+        at: datetime,
+        prompt: int,
+        traffic: str | None,
+    ) -> Quote | None:
         """Return the rates of the first of a model's names that has a price; see :meth:`quote`."""
         table = self._tables.quote([f"{provider}/{name}" for name in names], special_tier(traffic))
         if table is not None:
@@ -303,20 +319,6 @@ class Prices:
         return Quote(self._engine, source, estimated=self._assumed)
 
 
-def _unpriced(route: str, price_provider: str | None, traffic: str | None) -> str:
-    """Return why a call has no price; log it once if a setting would give it one."""
-    if price_provider in vertex.IDS and traffic == vertex.RESERVED:
-        return "provisioned throughput is paid by its reservation, not by tokens"
-    tier = special_tier(traffic)
-    if is_reserved(price_provider, tier):
-        return f"the service tier {tier!r} is paid by its reservation, not by tokens"
-    table = f'[prices."{route}"]' if tier is None else f'[prices."{route}".tiers.{tier}]'
-    what = route if tier is None else f"{route} in the service tier {tier!r}"
-    source = f"no price for {what}; set {table} in specclient.toml"
-    _warn_once(source)
-    return source
-
-
 def _on_vertex(listed: Quote, price_id: str, model: str, traffic: str | None) -> Quote | None:
     """Return the price of a model in Vertex AI, from its listed price; None if it is not known."""
     found = vertex.factor_of(price_id, model, traffic)
@@ -324,8 +326,3 @@ def _on_vertex(listed: Quote, price_id: str, model: str, traffic: str | None) ->
         return None
     source = f"{listed.source}; {found.note}" if found.note else listed.source
     return Quote(listed.rates.times(found.factor), source)
-
-
-@lru_cache(maxsize=1024)
-def _warn_once(message: str) -> None:
-    logger.warning("%s (the call is recorded as unpriced)", message)

@@ -11,8 +11,8 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Final, NamedTuple
 
-from specclient.prices.billing import PriceRates
 from specclient.prices.cache import ModelPrice
+from specclient.prices.rates import PriceRates
 from specclient.prices.service_tiers import price_context
 from specclient.runtime.forks import import_lock
 

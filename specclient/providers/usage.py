@@ -10,18 +10,15 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from specclient.types.base import WireModel
+from specclient.providers.reported_fields import COUNT_DIGITS, COUNT_END, count, fields_of
+from specclient.providers.tool_usage import code_executions, with_tools
 from specclient.types.chat import ChatCompletion, ChatCompletionChunk
 from specclient.types.completion import Completion
 from specclient.types.usage import CompletionUsage, ReportedCharge, Usage, UsageUnit
 
 _COMPLETIONS = frozenset({ChatCompletion, ChatCompletionChunk, Completion})
-_MOST_DIGITS = 15
 _MOST_SECONDS = 10**7
-#: Types of the items of a response's output that are calls of tools with a price.
-_TOOLS = frozenset({"web_search_call", "file_search_call", "code_interpreter_call"})
 _LONGEST_TEXT = 64
-_COUNT_END = 10**_MOST_DIGITS
 
 #: Dollars per tick: 10,000,000,000 ticks are one dollar (xAI, "Cost tracking").
 _TICKS = Decimal("1e-10")
@@ -36,7 +33,7 @@ def usage_of(answer: Any) -> Usage | None:
         usage = _completion_usage(reported)
         extra = answer.__pydantic_extra__
         if usage.cached is None and extra and "perf_metrics" in extra:  # Fireworks
-            return with_cached(usage, _count_of(_mapping(extra["perf_metrics"]).get("cached-prompt-tokens")))
+            return with_cached(usage, _count_of(fields_of(extra["perf_metrics"]).get("cached-prompt-tokens")))
         return usage
     if isinstance(answer, ChatCompletionChunk | ChatCompletion | Completion):
         return _usage_of_groq(answer) if answer.__pydantic_extra__ else None
@@ -46,33 +43,7 @@ def usage_of(answer: Any) -> Usage | None:
     if reported is None:
         return _heard(getattr(answer, "duration", None), estimated=True)
     found = _other_usage(reported)
-    return found if found is None else with_tools(found, getattr(answer, "output", None))
-
-
-def with_tools(usage: Usage, output: object) -> Usage:
-    """Return ``usage`` with the calls of a response to tools that the vendor runs and bills.
-
-    A web search is billed by its searches, not for opening the pages that it found (OpenAI, "Web search");
-    a container of the code interpreter once, whatever runs in it (OpenAI, "Code Interpreter").
-    """
-    if not isinstance(output, list):
-        return usage
-    kinds = [getattr(item, "type", None) for item in output]
-    if not _TOOLS.intersection(kind for kind in kinds if isinstance(kind, str)):
-        return usage
-    searches = sum(
-        kind == "web_search_call"
-        and _mapping(getattr(item, "action", None)).get("type", "search") == "search"
-        for kind, item in zip(kinds, output, strict=True)
-    )
-    containers = {
-        str(getattr(item, "container_id", None))
-        for kind, item in zip(kinds, output, strict=True)
-        if kind == "code_interpreter_call"
-    }
-    counts = {"file_search": kinds.count("file_search_call"), "code_container": len(containers)}
-    units = tuple(UsageUnit(kind, Decimal(number)) for kind, number in counts.items() if number)
-    return replace(usage, searches=searches or usage.searches, units=usage.units + units)
+    return found if found is None else with_tools(found, getattr(answer, "output", None), answer)
 
 
 def cached_in(headers: Mapping[str, str]) -> int | None:
@@ -122,7 +93,7 @@ def _completion_usage(reported: CompletionUsage) -> Usage:
     completion = count(reported.completion_tokens) if "completion_tokens" in given else None
     if inputs is None and outputs is None and not extra:  # of most servers
         return Usage(prompt=prompt, completion=completion)
-    media = _mapping(getattr(inputs, "cached_tokens_details", None))  # Gemini
+    media = fields_of(getattr(inputs, "cached_tokens_details", None))  # Gemini
     reasoning = count(getattr(outputs, "reasoning_tokens", None))
     if reasoning is None:
         reasoning = count(extra.get("reasoning_tokens"))  # SGLang
@@ -147,23 +118,24 @@ def _completion_usage(reported: CompletionUsage) -> Usage:
         audio_prompt=count(getattr(inputs, "audio_tokens", None)),
         image_prompt=count(getattr(inputs, "image_tokens", None)),
         audio_completion=count(getattr(outputs, "audio_tokens", None)),
-        image_completion=count(_mapping(outputs).get("image_tokens")),
+        image_completion=count(fields_of(outputs).get("image_tokens")),
         cached_audio=count(media.get("audio_tokens")),
         cached_image=count(media.get("image_tokens")),
-        searches=count(_mapping(extra.get("server_tool_use")).get("web_search_requests")),
-        charges=_charges(extra),
+        searches=count(fields_of(extra.get("server_tool_use")).get("web_search_requests")),
+        units=code_executions(fields_of(extra.get("server_tool_use"))),
+        charges=charges_in(extra),
         traffic=_text(extra.get("trafficType", extra.get("serviceTier"))) or _speed(extra),
     )
 
 
 def _other_usage(reported: Any) -> Usage | None:
     """Return the usage of responses, images and speech (input and output tokens) and of embeddings."""
-    fields = _mapping(reported)
+    fields = fields_of(reported)
     inputs, outputs = (
-        _mapping(fields.get(f"{side}_tokens_details") or fields.get(f"{side}_token_details"))  # speech
+        fields_of(fields.get(f"{side}_tokens_details") or fields.get(f"{side}_token_details"))  # speech
         for side in ("input", "output")
     )
-    cached = _mapping(inputs.get("cached_tokens_details"))  # speech
+    cached = fields_of(inputs.get("cached_tokens_details"))  # speech
     prompt = count(fields.get("input_tokens"))
     completion = count(fields.get("output_tokens"))
     if prompt is None and completion is None:
@@ -183,7 +155,7 @@ def _other_usage(reported: Any) -> Usage | None:
         image_completion=count(outputs.get("image_tokens")),
         cached_audio=count(cached.get("audio_tokens")),
         cached_image=count(cached.get("image_tokens")),
-        charges=_charges(fields),
+        charges=charges_in(fields),
     )
 
 
@@ -205,7 +177,7 @@ def _written_1h(extra: Mapping[str, Any]) -> int | None:
     return count(created.get("ephemeral_1h_input_tokens")) if isinstance(created, Mapping) else None
 
 
-def _charges(fields: Mapping[str, Any]) -> tuple[ReportedCharge, ...]:
+def charges_in(fields: Mapping[str, Any]) -> tuple[ReportedCharge, ...]:
     """Return the charges in dollars that a usage reports: xAI's ticks, OpenRouter's ``cost``.
 
     If OpenRouter used the caller's own key for the vendor, ``cost`` is only OpenRouter's fee, and the
@@ -216,7 +188,7 @@ def _charges(fields: Mapping[str, Any]) -> tuple[ReportedCharge, ...]:
     if ticks is not None:
         found.append(ReportedCharge("cost_in_usd_ticks", ticks * _TICKS))
     if cost is not None and fields.get("is_byok") is True:
-        paid = _dollars(_mapping(fields.get("cost_details")).get("upstream_inference_cost"))
+        paid = _dollars(fields_of(fields.get("cost_details")).get("upstream_inference_cost"))
         cost = None if paid is None else cost + paid
     if cost is not None:
         found.append(ReportedCharge("cost", cost))
@@ -233,18 +205,9 @@ def _text(value: object) -> str | None:
 
 
 def _dollars(value: object) -> Decimal | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _COUNT_END:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < COUNT_END:
         return None
     return Decimal(repr(value))
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    """Return the fields of a mapping or model; an empty mapping for any other value."""
-    if value is None:
-        return {}
-    if isinstance(value, WireModel):
-        return {**value.__dict__, **(value.model_extra or {})}
-    return value if isinstance(value, Mapping) else {}
 
 
 def _usage_of_groq(answer: Any) -> Usage | None:
@@ -255,14 +218,8 @@ def _usage_of_groq(answer: Any) -> Usage | None:
     return Usage(prompt=count(counts.get("prompt_tokens")), completion=count(counts.get("completion_tokens")))
 
 
-def count(value: object) -> int | None:
-    """Return a value if it is a valid count: an integer from 0 to below 10^15; otherwise None."""
-    # By type(), because a bool is an int; runs for a dozen fields of every answer, most of them None.
-    return value if type(value) is int and 0 <= value < _COUNT_END else None
-
-
 def _count_of(value: object) -> int | None:
     """Return a count given as a number or as text; None if it is not valid."""
     if isinstance(value, str):
-        return int(value) if value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS else None
+        return int(value) if value.isascii() and value.isdigit() and len(value) <= COUNT_DIGITS else None
     return count(value)

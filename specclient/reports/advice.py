@@ -16,8 +16,9 @@ from decimal import Decimal
 from typing import Any
 
 from specclient.ledger.row import LedgerRow
-from specclient.prices.billing import BillingContext, Quote, bill
+from specclient.prices.billing import BillingContext, bill
 from specclient.prices.prices import LOCAL, Prices
+from specclient.prices.rates import Quote
 from specclient.types.usage import NANO, Usage
 
 __all__ = ["Advice", "CallPrices", "advise"]

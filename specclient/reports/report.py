@@ -21,6 +21,7 @@ from specclient.ledger.row import LedgerRow
 from specclient.ledger.sums import SUMMED_COLUMNS, sums_of
 from specclient.reports.csv_cells import safe_cell
 from specclient.reports.groups import GROUPS, TIME_GROUPS, group_readers
+from specclient.types.call import BOOKED_LATER
 
 __all__ = ["GROUPS", "CostReport", "ReportBuilder", "parse_since", "report"]
 
@@ -97,7 +98,7 @@ class _GroupSums:
     def add_row(self, row: LedgerRow) -> None:
         """Add one call."""
         self._pending.append(_summed_values(row))
-        if row.status == "ok" and row.purpose != "batch":
+        if row.status == "ok" and row.purpose not in BOOKED_LATER:
             self.latencies_s.append(row.latency_s)
         if len(self._pending) >= _BATCH:
             _ = self.sums

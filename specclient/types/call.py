@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import PrivateAttr
 
@@ -17,7 +17,10 @@ from specclient.types.usage import Cost, Speculation, Usage
 from specclient.types.wire import FailedAttempt
 
 CallStatus = Literal["open", "ok", "error", "cancelled"]
-CallPurpose = Literal["call", "draft", "verify", "retry", "hedge", "failover", "batch"]
+CallPurpose = Literal["call", "draft", "verify", "retry", "hedge", "failover", "batch", "object"]
+
+#: Purposes of records that are made after the work, of which no latency is known.
+BOOKED_LATER: Final = frozenset({"batch", "object"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +49,8 @@ class Call:
         purpose: why it was made: ``call`` by the caller; ``failover`` in place of a failed call, or to
             continue one that broke off; ``hedge`` in parallel to a slow one; ``draft`` and ``verify`` as
             parts of a strategy; ``retry`` for an attempt in ``lost_attempts``; ``batch`` as a line of a
-            vendor's batch job, of which no latency is known.
+            vendor's batch job; ``object`` for something that a vendor bills by itself, such as a container.
+            Of these two no latency is known.
         pair: the routes of target and draft as ``target+draft``, if both are known. For the engine in this
             process, the checkpoints; the target's alone if no model drafted.
         metadata: the request's ``metadata``, as OpenAI defines it.

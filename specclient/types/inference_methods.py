@@ -1,4 +1,8 @@
-"""The API methods that run a model: chat, completions, embeddings, moderations and responses."""
+"""The API methods that run a model: chat, completions, embeddings, moderations and responses.
+
+Two further ones are not OpenAI's and have no method of a client: reading of documents (Mistral, "OCR") and
+reranking (Cohere, "Rerank"; Jina, Voyage and vLLM have the same). They are called by path.
+"""
 
 from __future__ import annotations
 
@@ -65,3 +69,7 @@ RESPONSE = ApiMethod(
     metered=True,
     operation="response",
 )
+
+OCR = ApiMethod(name="ocr", verb="POST", path="/ocr", response_type=object, metered=True)
+
+RERANK = ApiMethod(name="rerank", verb="POST", path="/rerank", response_type=object, metered=True)

@@ -41,13 +41,17 @@ class UsageUnit:
     """Something other than tokens that a vendor bills.
 
     Attributes:
-        kind: ``audio_second`` (heard), ``character`` (spoken), ``page``, ``file_search``, ``code_container``;
-            ``image QUALITY SIZE`` and ``video_second SIZE``, as the request has them.
+        kind: ``audio_second`` (heard), ``character`` (spoken), ``page`` and ``annotated_page`` (read),
+            ``search_unit`` (of reranking), ``file_search``, ``code_execution``, ``trained_token``,
+            ``storage_gb_day``; ``code_container MEMORY``; ``image QUALITY SIZE`` and
+            ``video_second SIZE``, as the request has them.
         amount: 0 or more.
+        names: the ids of what several calls may use and is billed once, such as containers.
     """
 
     kind: str
     amount: Decimal
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from specclient_cli.cost.catalogue_format import catalogue_values, describe_cata
 
 if TYPE_CHECKING:
     from specclient.client.async_client import AsyncOpenAI
-    from specclient.prices.billing import Quote
+    from specclient.prices.rates import Quote
 
 #: Rates: field, title, and rank; columns of the highest rank are omitted first on a narrow terminal.
 _COLUMNS = (

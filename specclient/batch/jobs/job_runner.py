@@ -13,23 +13,23 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic_core import from_json, to_json
-
 from specclient.batch.budget import BatchBudget
 from specclient.batch.file_runner import BatchSummary, checked_out
 from specclient.batch.jobs.job_log import JobLog, VendorJob
-from specclient.batch.jobs.vendor_apis import JobLine, JobStatus, VendorApi, api_of
+from specclient.batch.jobs.line_requests import LineGroup, LineRequests
+from specclient.batch.jobs.vendor_apis import JobStatus, VendorApi, api_of
 from specclient.batch.line_index import LineIndex
-from specclient.batch.lines import METHODS, BatchDefaults, BatchLine, PromptForm, duplicate_line, parse_line
+from specclient.batch.lines import BatchDefaults, BatchLine, PromptForm, duplicate_line, parse_line
 from specclient.batch.records import Record, answered_record, refused_record, unanswered_record
 from specclient.batch.runner import batch_defaults, dollars_of
 from specclient.batch.source import BinaryStream, numbered_lines
 from specclient.batch.writer import RecordFile
 from specclient.call.batch_lines import BatchOutput, decoded_answer, parse_output, record_of
+from specclient.call.batch_paths import output_name
 from specclient.client.async_client import AsyncOpenAI
 from specclient.errors import BudgetExceededError, ConfigurationError
 from specclient.prices.tier_rates import BATCH
-from specclient.providers import Endpoint, dialect_of
+from specclient.providers import Endpoint
 from specclient.types.call import Call
 from specclient.types.request import Request
 
@@ -37,7 +37,6 @@ __all__ = ["POLL_S", "run_jobs"]
 
 #: Seconds between two looks at the jobs.
 POLL_S = 30.0
-_URLS = {method.name: url for url, (method, _) in METHODS.items()}
 #: Calls that are recorded at a time.
 _AT_ONCE = 500
 
@@ -90,29 +89,20 @@ async def run_jobs(
             )
             budget = BatchBudget(dollars_of(max_cost), output.before.cost, used.core, tier=BATCH)
             summary = BatchSummary(failed_before=output.before.failed, cost=output.before.cost)
-            run = _JobRun(used, source, defaults, ids, output, log, budget, summary, watch, begun)
+            requests = LineRequests(used.core, used.core.pipeline.late_charges)
+            run = _JobRun(used, source, defaults, ids, output, log, budget, summary, watch, begun, requests)
             await run.execute(poll_s, stop or asyncio.Event())
     return summary
 
 
 class _Result(NamedTuple):
-    """A line's result: its call in the ledger, and its record."""
+    """A line's result: its number in the output, its call in the ledger, and its record."""
+
+    number: int
 
     line: BatchLine
     call: Call
     record: Record
-
-
-@dataclass(slots=True)
-class _Group:
-    """Lines that will be one job: their requests, the size of these in bytes, and their estimated dollars."""
-
-    api: VendorApi
-    provider: str
-    lines: list[BatchLine] = field(default_factory=list)
-    requests: list[JobLine] = field(default_factory=list)
-    size: int = 0
-    reserved: Decimal = Decimal(0)
 
 
 @dataclass(slots=True)
@@ -129,6 +119,7 @@ class _JobRun:
     summary: BatchSummary
     watch: Callable[[BatchSummary], None]
     begun: float
+    requests: LineRequests
     sent: set[str] = field(default_factory=set)
 
     async def execute(self, poll_s: float, stop: asyncio.Event) -> None:
@@ -156,14 +147,14 @@ class _JobRun:
             return job
         identity = await api_of(self.client.core, job.provider).find(job)
         if identity is None:
-            self.log.close_job(job)
+            self._close(job)
             return None
         return self.log.created(job, identity)
 
     # Sending
 
     async def _send_lines(self, stop: asyncio.Event) -> None:
-        groups: dict[tuple[str, ...], _Group] = {}
+        groups: dict[tuple[str, ...], LineGroup] = {}
         try:
             async for line in self._lines():
                 if stop.is_set():
@@ -171,16 +162,15 @@ class _JobRun:
                 if line.request is None:
                     await self._write(refused_record(line))
                     continue
-                key, group, request = self._grouped(groups, line)
+                placed = await self.requests.placed(line)
                 estimate = self._reserve(line.request)
-                api = group.api
-                if len(group.lines) >= api.most_lines or group.size + len(request.body) > api.most_bytes:
-                    await self._create(groups.pop(key))
-                    key, group, request = self._grouped(groups, line)
-                group.lines.append(line)
-                group.reserved += estimate
-                group.requests.append(request)
-                group.size += len(request.body) + 256  # the line around it
+                group = groups.get(placed.key)
+                if group is not None and group.is_full_for(placed):
+                    await self._create(groups.pop(placed.key))
+                    group = None
+                if group is None:
+                    group = groups[placed.key] = LineGroup(placed.api, placed.provider)
+                group.add(line, placed, estimate)
         except BudgetExceededError as error:
             self._stop(str(error))
         for group in groups.values():
@@ -213,41 +203,17 @@ class _JobRun:
         self.budget.reserve(estimate)
         return estimate or Decimal(0)
 
-    def _grouped(
-        self, groups: dict[tuple[str, ...], _Group], line: BatchLine
-    ) -> tuple[tuple[str, ...], _Group, JobLine]:
-        """Return the group of a line, with its key, and the line's request.
-
-        Raises:
-            ConfigurationError: the line's model is chosen by a policy, or its provider has no batch API.
-        """
-        request, core = line.request, self.client.core
-        assert request is not None
-        route = core.pipeline.router.named(request)
-        if route is None:
-            raise ConfigurationError(
-                f"line {line.number} is routed ({request.model}), and a batch job needs a named model; pass "
-                "-m provider/model"
-            )
-        api = api_of(core, route.provider)
-        endpoint = core.pipeline.destinations.of_model(route.provider, route.model)
-        assert isinstance(endpoint, Endpoint)
-        url = _URLS[request.method.name]
-        if not api.uniform and url != _URLS["chat.completions.create"]:
-            raise ConfigurationError(f"line {line.number}: {route.provider} has no batch jobs for {url}")
-        wire = dialect_of(endpoint).encode(request, endpoint, route.model)
-        body = from_json(wire.content or b"{}")
-        body.pop("stream", None)
-        key = (route.provider, url, route.model) if api.uniform else (route.provider,)
-        group = groups.get(key)
-        if group is None:
-            group = groups[key] = _Group(api, route.provider)
-        return key, group, JobLine(url, to_json(body))
-
-    async def _create(self, group: _Group) -> None:
+    async def _create(self, group: LineGroup) -> None:
         names = tuple((line.number, line.kind, line.id) for line in group.lines)
         job = VendorJob(secrets.token_hex(8), group.provider, names, datetime.now(UTC), group.reserved)
         self.log.note(job)
+        if self.requests.late is not None:
+            try:
+                await self.requests.late.hold(job.token, group.bounds)
+            except BudgetExceededError as error:
+                self.log.close_job(job)
+                self._stop(str(error))
+                return
         self.log.created(job, await group.api.create(job, group.requests))
 
     # Collecting
@@ -263,17 +229,27 @@ class _JobRun:
         for output in status.outputs:
             await self._read(job, api, output, left)
         await self._refuse_left(left, status)
+        self._close(job)
+
+    def _close(self, job: VendorJob) -> None:
+        """Release what budgets hold for a job, and note that it has ended."""
+        if self.requests.late is not None:
+            self.requests.late.release(job.token)
         self.log.close_job(job)
 
     async def _read(self, job: VendorJob, api: VendorApi, output: str, left: dict[str, BatchLine]) -> None:
         endpoint = self.client.core.pipeline.destinations.get(job.provider)
         assert isinstance(endpoint, Endpoint)
         results: list[_Result] = []
+        number = -1
         async with aclosing(api.read(output)) as pieces:
             async for raw in _lines_of(pieces):
                 found = parse_output(raw)
-                line = None if found is None else left.pop(found.custom_id, None)
-                if found is None or line is None:
+                if found is None:
+                    continue
+                number += 1
+                line = left.pop(found.custom_id, None)
+                if line is None:
                     continue
                 call = record_of(
                     found,
@@ -284,16 +260,19 @@ class _JobRun:
                     tags=self.defaults.tags,
                     at=job.noted,
                 )
-                results.append(_Result(line, call, _record(line, found, call, endpoint)))
+                results.append(_Result(number, line, call, _record(line, found, call, endpoint)))
                 if len(results) >= _AT_ONCE:
-                    await self._keep(results)
+                    await self._keep(job.provider, output, results)
                     results = []
-        await self._keep(results)
+        await self._keep(job.provider, output, results)
 
-    async def _keep(self, results: Sequence[_Result]) -> None:
-        """Book results, then write the records that the output does not have yet."""
+    async def _keep(self, provider: str, output: str, results: Sequence[_Result]) -> None:
+        """Book and charge results, then write the records that the output file does not have yet."""
         await self.client.core.pipeline.report_all([each.call for each in results])
-        for line, call, record in results:
+        if self.requests.late is not None and results:
+            charged = [(each.number, each.call) for each in results]
+            await self.requests.late.charge(output_name(provider, output), charged)
+        for _, line, call, record in results:
             if self.ids.is_done(line.key):  # written by an earlier run, which did not get to the end
                 continue
             if record.ok:

@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specclient.providers.usage import count
+from specclient.providers.reported_fields import count
 
 #: OpenAI's ``finish_reason`` for each ``stop_reason``; unlisted reasons are kept. OpenAI has no reason for a
 #: paused turn: the response is finished, and ``stop_reason`` shows that the turn can be continued.

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specclient.providers.bedrock.messages import text_of_blocks
-from specclient.providers.usage import count
+from specclient.providers.reported_fields import count
 
 #: OpenAI's ``finish_reason`` for each ``stopReason``; unlisted reasons are kept.
 FINISH_REASONS = {

@@ -14,8 +14,8 @@ from specclient.providers.encoding import decoded
 from specclient.providers.endpoint import Endpoint
 from specclient.providers.gemini.response import InvalidGeminiResponseError
 from specclient.providers.gemini.usage import usage_fields
+from specclient.providers.reported_fields import count
 from specclient.providers.unsupported import refuse_unsupported
-from specclient.providers.usage import count
 from specclient.types.request import Request
 
 EmbeddingFields = dict[str, Any]

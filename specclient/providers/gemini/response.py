@@ -21,6 +21,7 @@ from specclient.providers.errors import (
     first_invalid_field,
     invalid_response_error,
 )
+from specclient.providers.gemini.grounding import billed_searches, queries_in
 from specclient.providers.gemini.usage import usage_fields
 from specclient.types.base import WireModel
 
@@ -111,6 +112,8 @@ def completion_fields(body: GeminiResponseFields) -> GeminiResponseFields:
         if not choices:
             raise InvalidGeminiResponseError("it has neither candidates nor a block reason")
     usage = usage_fields(body.get("usageMetadata"))
+    if usage and (queries := queries_in(candidate for _, candidate in candidates_of(body))):
+        usage |= billed_searches(queries, str(fields.get("model", "")))
     return {**fields, "object": "chat.completion", "choices": choices, **({"usage": usage} if usage else {})}
 
 

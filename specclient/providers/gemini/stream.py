@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specclient.providers.errors import invalid_response_error
+from specclient.providers.gemini.grounding import billed_searches, queries_in
 from specclient.providers.gemini.response import (
     CandidateState,
     GeminiResponseFields,
@@ -33,6 +34,7 @@ class GeminiStreamReader:
 
     _candidates: dict[int, CandidateState] = field(default_factory=dict)
     _usage: Any = None
+    _queries: set[str] = field(default_factory=set)
 
     def __call__(self, data: bytes, event: str | None = None) -> list[ChatCompletionChunk] | None:
         """Return the chunks of an event.
@@ -57,12 +59,14 @@ class GeminiStreamReader:
         if not choices and (choices := blocked_choices(body, "delta")):
             self._candidates.setdefault(0, CandidateState(0, "")).finished = True
         self._usage = body.get("usageMetadata") or self._usage
+        self._queries |= queries_in(candidate for _, candidate in candidates_of(body))
         chunks = [{**fields, "choices": choices}] if choices else []
         if self._candidates and all(known.finished for known in self._candidates.values()):
             named: GeminiResponseFields = {
                 name: fields[name] for name in ("id", "model", "object") if name in fields
             }
             if usage := usage_fields(self._usage):
+                usage |= billed_searches(self._queries, str(named.get("model", "")))
                 chunks.append({**named, "choices": [], "usage": usage})
         return chunks
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from specclient.providers.usage import count
+from specclient.providers.reported_fields import count
 
 _READ = frozenset(
     {"promptTokenCount", "toolUsePromptTokenCount", "cachedContentTokenCount", "candidatesTokenCount"}

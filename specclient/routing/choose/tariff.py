@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
-from specclient.prices.billing import Quote, total_of
+from specclient.prices.billing import total_of
+from specclient.prices.rates import Quote
 
 __all__ = ["Tariff"]
 

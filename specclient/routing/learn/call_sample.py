@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
-from specclient.types.call import Call
+from specclient.types.call import BOOKED_LATER, Call
 from specclient.types.criterion import PromptTask
 from specclient.types.policy import Policy
 
@@ -104,7 +104,7 @@ class CallSample:
         failed = _failed(row.status, row.http_status, row.error)
         if failed is None or row.purpose == "retry":  # the row of the whole call states the outcome
             return None
-        if row.cached or row.purpose == "batch":  # a call of these is kept away by `SharedState.record`
+        if row.cached or row.purpose in BOOKED_LATER:  # a call of these is kept away by `SharedState.record`
             return None
         task = row.decision.get("task")
         return cls(

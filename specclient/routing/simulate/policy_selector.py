@@ -9,7 +9,7 @@ from decimal import Decimal
 from random import Random
 
 from specclient.errors import ConfigurationError, NoRouteError
-from specclient.prices.billing import PriceRates, Quote
+from specclient.prices.rates import PriceRates, Quote
 from specclient.routing.choose.constraints import exclusion
 from specclient.routing.choose.exploration import Explorer
 from specclient.routing.choose.policy_tables import PolicyTables

@@ -288,7 +288,7 @@ async def test_the_reservation_of_a_killed_process_counts_as_spent_when_its_leas
             await client.chat.completions.create(**ASK, max_tokens=100)
         budgets = client.core.shared.budgets
         assert budgets is not None
-        budgets._now = lambda: datetime.now(UTC) + timedelta(seconds=LEASE_S)
+        budgets.now = lambda: datetime.now(UTC) + timedelta(seconds=LEASE_S)
         with pytest.raises(BudgetExceededError):
             await client.chat.completions.create(**ASK, max_tokens=100)
         assert totals(client) == (reserved, 0, 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 from loopback_server import OpenAIServer, reply
 
-from specclient import OpenAI, Provider
+from specclient import OpenAI, Provider, Settings
 from specclient.call.billed_units import requested_usage
 from specclient.types.api_method import ApiMethod
 from specclient.types.call import Call
@@ -28,13 +27,20 @@ def server() -> Iterator[OpenAIServer]:
         yield running
 
 
-def call_of(server: OpenAIServer, ask: Callable[[OpenAI], Any], answer: Any, vendor: str = "openai") -> Call:
+def call_of(
+    server: OpenAIServer,
+    ask: Callable[[OpenAI], Any],
+    answer: Any,
+    vendor: str = "openai",
+    config: Any = None,
+) -> Call:
     """Return the record of the call that ``ask`` makes, which gets an answer."""
     body, kind = (answer, {}) if isinstance(answer, bytes) else (json.dumps(answer).encode(), JSON)
     server.script(reply(200, body, kind))
     mine = Provider(name="mine", base_url=server.base_url, key="k", price_provider=vendor)
     found: list[Call] = []
-    with OpenAI(providers=[mine], ledger="off") as client:
+    settings = Settings.model_validate({"prices": config or {}})
+    with OpenAI(providers=[mine], ledger="off", config=settings) as client:
         client.core.pipeline.observers.append(lambda call: found.append(call))
         ask(client)
     return found[0]
@@ -144,9 +150,7 @@ CODE = {"type": "code_interpreter_call", "id": "c", "status": "completed", "cont
 TOKENS = Decimal("0.00225")
 
 
-def test_tools_that_the_vendor_runs_are_billed(
-    server: OpenAIServer, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_tools_that_the_vendor_runs_are_billed(server: OpenAIServer) -> None:
     def ask(client: OpenAI) -> Any:
         return client.responses.create(model="mine/gpt-5", input="x")
 
@@ -157,10 +161,10 @@ def test_tools_that_the_vendor_runs_are_billed(
     assert not call.cost.estimated
     plain = call_of(server, ask, response())
     assert (plain.cost.total, plain.usage.units, plain.usage.searches) == (TOKENS, (), None)
-    with caplog.at_level(logging.WARNING):
-        code = call_of(server, ask, response(CODE, {**CODE, "id": "d"}, {**CODE, "container_id": "b"}))
-    assert (code.cost.total, code.cost.estimated) == (TOKENS, True)
-    assert "without a price for 2 × code_container" in code.cost.source
+    code = call_of(server, ask, response(CODE, {**CODE, "id": "d"}, {**CODE, "container_id": "b"}))
+    assert (code.cost.total, code.cost.estimated) == (TOKENS + Decimal("0.06"), True)
+    assert "assumed: 20 minutes a container" in code.cost.source
+    assert "https://developers.openai.com/api/docs/pricing, as of 2026-07-30" in code.cost.source
 
 
 def test_streamed_responses_count_the_same_tools(server: OpenAIServer) -> None:
@@ -188,6 +192,66 @@ def test_streamed_responses_count_the_same_tools(server: OpenAIServer) -> None:
         client.core.pipeline.observers.append(lambda call: found.append(call))
         ask(client)
     assert found[0].cost.total == TOKENS + Decimal("0.0125")
+
+
+def test_the_memory_of_a_container_decides_its_price(server: OpenAIServer) -> None:
+    auto = {"type": "code_interpreter", "container": {"type": "auto", "memory_limit": "4g"}}
+    shell = {"type": "shell", "environment": {"type": "container_auto", "memory_limit": "64g"}}
+    ran = {
+        "type": "shell_call", "id": "s", "call_id": "s", "status": "completed",
+        "action": {"commands": ["ls"]}, "environment": {"type": "container_reference", "container_id": "c"},
+    }  # fmt: skip
+    own = {**ran, "environment": {"type": "local"}}
+
+    def ask(client: OpenAI) -> Any:
+        return client.responses.create(model="mine/gpt-5", input="x")
+
+    call = call_of(server, ask, response(CODE, ran, own) | {"tools": [auto, shell]})
+    assert call.cost.by_kind["code_container"] == Decimal("0.12") + Decimal("1.92")
+    assert [unit.kind for unit in call.usage.units] == ["code_container 4g", "code_container 64g"]
+
+
+def test_a_container_is_billed_once_in_a_session(server: OpenAIServer) -> None:
+    body = {"id": "cntr_1", "object": "container", "created_at": 1, "name": "x", "status": "running"}
+    answers = [response({**CODE, "container_id": name}) for name in ("q", "q", "w")]
+    server.script(*(reply(200, json.dumps(each).encode(), JSON) for each in (body, *answers)))
+    mine = Provider(name="openai", base_url=server.base_url, key="k", price_provider="openai")
+    found: list[Call] = []
+    with OpenAI(providers=[mine], ledger="off") as client:
+        client.core.pipeline.observers.append(lambda call: found.append(call))
+        client.containers.create(name="x", memory_limit="16g")  # type: ignore[call-arg]
+        for _ in range(3):
+            client.responses.create(model="openai/gpt-5", input="x")
+    costs = [call.cost.by_kind.get("code_container") for call in found]
+    assert costs == [Decimal("0.48"), Decimal("0.03"), None, Decimal("0.03")]
+    assert [call.operation for call in found] == ["container", *["response"] * 3]
+
+
+def test_a_tool_without_a_price_is_named_and_never_free(server: OpenAIServer) -> None:
+    def ask(client: OpenAI) -> Any:
+        return client.responses.create(model="mine/m", input="x")
+
+    prices = {"mine/m": {"input": "1", "output": "1"}}
+    used = response(SEARCH, FILES, CODE)
+    call = call_of(server, ask, used, "together", prices)
+    assert (call.cost.total, call.cost.estimated) == (Decimal("0.0011"), True)
+    missing = "without a price for 1 × file_search, 1 × code_container 1g, 1 × web_search"
+    assert missing in call.cost.source
+    units = {"file_search": "0.1", "code_container": "0.2", "web_search": "0.3"}
+    table: dict[str, Any] = {**prices["mine/m"], "units": units}
+    call = call_of(server, ask, used, "together", {"mine/m": table})
+    assert (call.cost.total, call.cost.estimated) == (Decimal("0.6011"), False)
+
+
+def test_a_table_of_units_alone_overrides_the_vendors_price_and_leaves_tokens_to_the_catalogue(
+    server: OpenAIServer,
+) -> None:
+    def ask(client: OpenAI) -> Any:
+        return client.responses.create(model="mine/gpt-5", input="x")
+
+    units = {"mine/*": {"units": {"code_container 1g": "0.0075"}}}
+    call = call_of(server, ask, response(CODE), config=units)
+    assert (call.cost.total, call.cost.estimated) == (TOKENS + Decimal("0.0075"), False)
 
 
 @pytest.mark.parametrize("amount", [-1, 1.5, "many", None, 10**12, True])

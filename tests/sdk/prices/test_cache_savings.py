@@ -8,7 +8,8 @@ from decimal import Decimal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specclient.prices.billing import BillingContext, PriceRates, Quote, bill
+from specclient.prices.billing import BillingContext, bill
+from specclient.prices.rates import PriceRates, Quote
 from specclient.types.usage import Usage
 
 rate = st.none() | st.integers(0, 2000).map(lambda cents: Decimal(cents) / 100)

@@ -6,8 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from specclient.prices.billing import PriceRates
 from specclient.prices.catalogue import find_model
+from specclient.prices.rates import PriceRates
 from specclient.prices.vertex import dearest_traffic, factor_of
 from specclient.types.inference_methods import CHAT
 from specclient.types.request import PerCallOptions, Request

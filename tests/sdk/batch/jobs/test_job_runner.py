@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from batch_vendor import BatchVendor
 
-from specclient import APIConnectionError, AsyncOpenAI, ConfigurationError, OpenAI, Provider, Settings
+from specclient import APIConnectionError, AsyncOpenAI, Budget, ConfigurationError, OpenAI, Provider, Settings
 from specclient.batch import BatchSummary, run_jobs
 from specclient.batch.jobs import vendor_apis
 from specclient.ledger.ledger import Ledger
@@ -219,3 +219,83 @@ def test_a_damaged_log_is_refused_and_kept(vendor: BatchVendor, folder: Path) ->
     with pytest.raises(ConfigurationError, match=r"line 1 of .*out.jsonl.jobs is not of a log"):
         run(vendor, folder)
     assert log.read_text() == "{}\n"
+
+
+def budgeted(vendor: BatchVendor, folder: Path, limit: str, **given: Any) -> tuple[BatchSummary, Any]:
+    """Run the file within a budget; return the summary, and the budget's status after it."""
+
+    async def inner() -> tuple[BatchSummary, Any]:
+        budget = Budget(name="b", usd=limit, **given)
+        async with AsyncOpenAI(**options(vendor, folder), budgets=[budget]) as client:
+            summary = await run_jobs(
+                folder / "in.jsonl",
+                folder / "out.jsonl",
+                client=client,
+                model="mine/gpt-5",
+                poll_s=0.01,
+                tags={"team": "x"},
+            )
+            budgets = client.core.shared.budgets
+            assert budgets is not None
+            budgets.flush()
+            return summary, budgets.standings()[0]
+
+    return asyncio.run(inner())
+
+
+def test_lines_are_charged_to_budgets_of_their_tags_once(vendor: BatchVendor, folder: Path) -> None:
+    write(folder, [{"prompt": "a", "max_tokens": 100}, {"prompt": "b"}, "expire"])
+    summary, status = budgeted(vendor, folder, "5", tag="team=x")
+    assert summary.answered == 2
+    assert (status.spent, status.reserved, status.calls) == (2_250_000, 0, 2)
+    with OpenAI(**options(vendor, folder), budgets=[Budget(name="b", usd=5, tag="team=x")]) as client:
+        client.files.content("batch_0-out")
+        assert client.core.shared.budgets is not None
+        assert client.core.shared.budgets.standings()[0].spent == 2_250_000, "charged again by another reader"
+
+
+def test_a_job_that_may_exceed_a_hard_budget_is_not_sent(vendor: BatchVendor, folder: Path) -> None:
+    write(folder, [{"prompt": "a", "max_tokens": 100}] * 2)
+    summary, status = budgeted(vendor, folder, "0.0005")
+    assert "budget 'b' refuses" in (summary.stopped or "")
+    assert "a batch job of 2 lines" in (summary.stopped or "")
+    assert (status.spent, status.reserved) == (0, 0)
+    assert not vendor.jobs
+    assert not (folder / "out.jsonl.jobs").exists()
+
+
+def test_lines_without_a_limit_are_sent_with_the_one_that_is_reserved(
+    vendor: BatchVendor, folder: Path
+) -> None:
+    write(folder, ["a"])
+    budgeted(vendor, folder, "5")
+    ((line,),) = vendor.lines.values()
+    assert line["body"]["max_completion_tokens"] == 4096
+
+
+def test_a_killed_run_keeps_its_reservation_until_a_later_one_has_charged_the_lines(
+    vendor: BatchVendor, folder: Path
+) -> None:
+    write(folder, [{"prompt": "a", "max_tokens": 100}])
+    vendor.looks = 10**6
+
+    async def stopped() -> Any:
+        stop = asyncio.Event()
+        asyncio.get_running_loop().call_later(0.2, stop.set)
+        async with AsyncOpenAI(**options(vendor, folder), budgets=[Budget(name="b", usd=5)]) as client:
+            await run_jobs(
+                folder / "in.jsonl",
+                folder / "out.jsonl",
+                client=client,
+                model="mine/gpt-5",
+                poll_s=9,
+                stop=stop,
+            )
+            assert client.core.shared.budgets is not None
+            return client.core.shared.budgets.standings()[0]
+
+    status = asyncio.run(stopped())
+    assert status.reserved > 0
+    vendor.looks = 0
+    _, status = budgeted(vendor, folder, "5")
+    assert (status.spent, status.reserved, status.calls) == (1_125_000, 0, 1)

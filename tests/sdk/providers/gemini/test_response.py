@@ -162,7 +162,8 @@ def test_grounding_ratings_and_citations_are_kept() -> None:
     assert extra["groundingMetadata"]["webSearchQueries"] == ["who won euro 2024"]
     assert extra["citationMetadata"]["citationSources"][0]["uri"] == "https://uefa.com"
     assert extra["safetyRatings"][0]["probability"] == "NEGLIGIBLE"
-    assert GEMINI.usage(answer) == Usage(prompt=7 + 95, completion=8), "tool results count as prompt"
+    usage = Usage(prompt=7 + 95, completion=8, searches=1)
+    assert GEMINI.usage(answer) == usage, "tool results count as prompt"
 
 
 def test_log_probabilities_are_decoded() -> None:

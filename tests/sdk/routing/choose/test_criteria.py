@@ -12,7 +12,7 @@ from specclient.client.core import ClientCore
 from specclient.config import Settings
 from specclient.errors import ConfigurationError, NoRouteError
 from specclient.ledger.encoding import decision_values
-from specclient.prices.billing import PriceRates, Quote
+from specclient.prices.rates import PriceRates, Quote
 from specclient.routing.choose.decisions import choose
 from specclient.routing.choose.route_options import RouteOption, RouteRequest
 from specclient.routing.choose.score_table import ScoreTable

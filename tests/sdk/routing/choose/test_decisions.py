@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specclient.errors import NoRouteError
-from specclient.prices.billing import PriceRates, Quote
+from specclient.prices.rates import PriceRates, Quote
 from specclient.routing.choose.decisions import choose, choose_in_order, named_decision
 from specclient.routing.choose.evaluation import DecisionSnapshot
 from specclient.routing.choose.exploration import Explorer

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from specclient.errors import NoRouteError
-from specclient.prices.billing import PriceRates, Quote
+from specclient.prices.rates import PriceRates, Quote
 from specclient.routing.choose.exploration import Explorer
 from specclient.routing.choose.route_options import RouteOption, RouteRequest
 from specclient.routing.choose.score_table import ScoreTable

@@ -12,7 +12,7 @@ from failover_servers import kit, status
 from loopback_server import reply
 
 from specclient.errors import NoRouteError
-from specclient.prices.billing import PriceRates, Quote
+from specclient.prices.rates import PriceRates, Quote
 from specclient.routing.choose.decisions import choose_in_order
 from specclient.routing.choose.policy_tables import PolicyTables
 from specclient.routing.choose.route_options import RouteOption, RouteRequest

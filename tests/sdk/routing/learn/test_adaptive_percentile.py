@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from specclient.client.core import ClientCore
 from specclient.config import Settings
 from specclient.errors import ConfigurationError, NoRouteError
-from specclient.prices.billing import PriceRates, Quote
+from specclient.prices.rates import PriceRates, Quote
 from specclient.routing.choose.policy_tables import PolicyTables
 from specclient.routing.choose.route_options import RouteOption, RouteRequest
 from specclient.routing.choose.score_table import ScoreTable
