@@ -77,6 +77,11 @@ TEMPLATE = """\
 #rejected_prediction = 0.40
 #per_call = 0.001
 #per_gpu_second = 0.0006
+# Dollars per unit of what is not billed by tokens, where the catalogue has no price or another one: page,
+# annotated_page, search_unit (of reranking), web_search, file_search, code_container or "code_container 4g",
+# code_execution, audio_second, character, trained_token, storage_gb_day. A table with nothing else leaves
+# the prices of tokens to the catalogue.
+#units = {page = 0.001, "code_container 4g" = 0.12}
 # Prices of service tiers (flex, priority, batch). Calls of a tier without one have the price above, marked as
 # an estimate; a table with nothing but tiers leaves the standard tier to the catalogue.
 #tiers.flex = {input = 0.05, output = 0.20}

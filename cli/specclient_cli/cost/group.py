@@ -28,6 +28,10 @@ COMMANDS: CommandTable = {
         "specclient_cli.cost.update_prices:command",
         "Fetch the current price catalogue.",
     ),
+    "storage": (
+        "specclient_cli.cost.storage:command",
+        "Book what vector stores cost for today.",
+    ),
     "reconcile": (
         "specclient_cli.cost.reconcile:command",
         "Compare a vendor's bill with the ledger.",

@@ -26,7 +26,8 @@ def server() -> Iterator[OpenAIServer]:
 def job(status: str = "succeeded", trained: Any = 2_000_000, **given: Any) -> dict[str, Any]:
     return {
         "id": "ftjob-1", "object": "fine_tuning.job", "created_at": 1_795_000_000,
-        "finished_at": 1_795_000_900, "model": "gpt-4.1-mini-2025-04-14", "status": status, "trained_tokens": trained, "result_files": [],
+        "finished_at": 1_795_000_900, "model": "gpt-4.1-mini-2025-04-14", "status": status,
+        "trained_tokens": trained, "result_files": [],
         "hyperparameters": {}, "organization_id": "o", "seed": 1, "training_file": "f", **given,
     }  # fmt: skip
 
