@@ -22,6 +22,7 @@ from pydantic_core import from_json, to_json
 
 from specclient.call.answer_counts import AnswerCounter
 from specclient.call.answer_fields import model_of
+from specclient.call.decode import usage_reader
 from specclient.errors import APIError
 from specclient.prices.prices import Prices
 from specclient.prices.tier_rates import BATCH
@@ -133,7 +134,7 @@ def record_of(
     served, usage = None if answer is None else model_of(answer), Usage()
     cost = Cost(_ZERO, {}, "not billed: the line has no answer")
     if body is not None:
-        found = None if answer is None else dialect_of(endpoint).usage(answer)
+        found = None if answer is None else usage_reader(endpoint)(answer)
         usage = replace(found or usage, traffic=BATCH)
         cost = prices.price(
             usage,

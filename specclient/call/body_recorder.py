@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from specclient.call.decode import ChunkDecoder, decode_body
+from specclient.call.decode import ChunkDecoder, decode_body, usage_reader
 from specclient.call.path_usage import PATH_OPERATIONS, path_usage
 from specclient.call.recorder import CallRecorder
 from specclient.errors import APIError
@@ -26,7 +26,7 @@ class BodyRecorder:
     """
 
     def __init__(self, endpoint: Endpoint, request: Request, record: CallRecorder) -> None:
-        self._dialect = dialect_of(endpoint)
+        self._dialect, self._usage_of = dialect_of(endpoint), usage_reader(endpoint)
         self._request = request
         self._record = record
         self._events: SSEDecoder | FrameDecoder | None = SSEDecoder() if request.stream else None
@@ -70,7 +70,7 @@ class BodyRecorder:
                     self._record.note_answer(None, path_usage(self._request, content))
                     return
                 value = decode_body(self._dialect, self._request, content)
-                self._record.note_answer(value, self._dialect.usage(value))
+                self._record.note_answer(value, self._usage_of(value))
 
     def _note(self, events: list[ServerSentEvent]) -> None:
         chunks: list[object] = []
@@ -79,4 +79,4 @@ class BodyRecorder:
         except APIError:
             self._events = None  # an error ends the answer; the chunks before it are recorded
         for chunk in chunks:
-            self._record.note_chunk(chunk, self._dialect.usage(chunk))
+            self._record.note_chunk(chunk, self._usage_of(chunk))

@@ -16,6 +16,7 @@ from specclient.errors import APIError, APIResponseValidationError
 from specclient.http_transport.http import SSEStream
 from specclient.http_transport.sse import ServerSentEvent
 from specclient.providers import Dialect, Endpoint, dialect, dialect_of
+from specclient.providers.presets.registry import region_of
 from specclient.routing.destinations import Destination
 from specclient.routing.router import AUTO
 from specclient.types.as_sent import RECEIVED, as_sent, read_as_sent
@@ -220,7 +221,14 @@ def name_model(answer: Any, model: str) -> None:
 
 def usage_reader(destination: Destination) -> Callable[[Any], Usage | None]:
     """Return the function that reads the usage in an answer or a chunk; engines use OpenAI's format."""
-    return (dialect_of(destination) if isinstance(destination, Endpoint) else dialect("openai")).usage
+    if not isinstance(destination, Endpoint):
+        return dialect("openai").usage
+    read, region = dialect_of(destination).usage, region_of(destination.base_url)
+    return read if region is None else lambda answer: _in_region(read(answer), region)
+
+
+def _in_region(usage: Usage | None, region: str) -> Usage | None:
+    return usage if usage is None or usage.region is not None else replace(usage, region=region)
 
 
 def is_for_caller(chunk: Any, request: Request, *, usage: bool) -> bool:

@@ -1,8 +1,8 @@
 """Books what a provider's vector stores cost for a day: one row, by their bytes when it is made.
 
 OpenAI bills vector stores by the gigabyte (2^30 bytes) and day, beyond a free amount of the account
-("Pricing", file search). The stores are listed (``GET /vector_stores``, ``usage_bytes`` of each), and the free
-amount is taken from their sum. A row is an estimate, as stores grow and shrink within a day.
+("Pricing", file search). The stores are listed (``GET /vector_stores``, ``usage_bytes`` of each), and the
+free amount is taken from their sum. A row is an estimate, as stores grow and shrink within a day.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from specclient.prices.cache import ModelPrice, find_price
 from specclient.prices.media_prices import media_quote
 from specclient.prices.price_tables import PriceTables
 from specclient.prices.rates import PriceRates, Quote
+from specclient.prices.region_prices import in_region, named_region
 from specclient.prices.service_tiers import priced_tier, special_tier, tier_name
 from specclient.prices.tier_rates import TierRates, tier_rates
 from specclient.prices.unit_prices import UnitPrices
@@ -166,8 +167,11 @@ class Prices:
             prompt=usage.prompt or 0,
             traffic=traffic,
         )
+        region = None if quote is None else named_region(usage.region)
+        if quote is not None and region is not None and not self._has_table(provider, served, model):
+            quote = in_region(quote, price_provider, served or model, region)
         if quote is None:
-            source = unpriced_reason(f"{provider}/{model}", price_provider, traffic)
+            source = unpriced_reason(f"{provider}/{model}", price_provider, traffic, region)
             return Cost(source=source, estimated=usage.estimated, tier=tier)
         if usage.traffic is None and requested_tier is not None:
             note = f"the answer names no service tier, so the requested {requested_tier!r} is assumed"
@@ -176,6 +180,10 @@ class Prices:
             usage = self.units.new_in(usage, provider, price_provider, at)
         cost = bill(usage, quote, BillingContext(engine_s, latency_s, rejected_billed))
         return cost if tier is None else replace(cost, tier=tier)
+
+    def _has_table(self, provider: str, *names: str | None) -> bool:
+        """Return whether the configuration prices a model."""
+        return self._tables.quote([f"{provider}/{name}" for name in names if name]) is not None
 
     def predict(
         self,

@@ -49,6 +49,13 @@ BATCH_SHARES: Final = (
         date(2026, 11, 27),
     ),
     BatchShare(
+        "azure",
+        re.compile(""),
+        Decimal("0.5"),
+        "https://azure.microsoft.com/en-us/pricing/details/azure-openai/",
+        date(2026, 10, 7),
+    ),
+    BatchShare(
         "moonshotai",
         re.compile(r"kimi-k2\.5"),
         Decimal("0.6"),
@@ -81,10 +88,11 @@ def tier_rates(
     with import_lock:
         from specclient.prices.catalogue import find_model, variant_rates  # noqa: PLC0415 - loads the catalogue
 
-        listed = find_model(found.vendor, name)
-        if listed is None or not listed.own:  # another vendor's list has that vendor's tiers
+        listed, rates = find_model(found.vendor, name), None
+        if listed is None:
             return TierRates(None)
-        rates = variant_rates(listed.model, at, prompt, price_context(found.vendor, tier))
+        if listed.own:  # another vendor's list has that vendor's tiers
+            rates = variant_rates(listed.model, at, prompt, price_context(found.vendor, tier))
     if rates is not None:
         return TierRates(rates, note)
     share = _batch_share(price_provider, name) if tier == BATCH else None

@@ -125,6 +125,7 @@ def _completion_usage(reported: CompletionUsage) -> Usage:
         units=code_executions(fields_of(extra.get("server_tool_use"))),
         charges=charges_in(extra),
         traffic=_text(extra.get("trafficType", extra.get("serviceTier"))) or _speed(extra),
+        region=_text(extra.get("inference_geo")),
     )
 
 

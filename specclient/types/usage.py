@@ -78,6 +78,8 @@ class Usage:
             ``service_tier``; Vertex AI, ``trafficType``; Amazon Bedrock, ``serviceTier``), which may have a
             price of its own; None if it says none.
         units: what is billed by other units than tokens.
+        region: where the call was served, as the answer or the endpoint's address names it; some regions
+            have a price of their own (Anthropic, ``inference_geo``; OpenAI, "Data residency").
     """
 
     prompt: int | None = None
@@ -99,6 +101,7 @@ class Usage:
     charges: tuple[ReportedCharge, ...] = ()
     traffic: str | None = None
     units: tuple[UsageUnit, ...] = ()
+    region: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

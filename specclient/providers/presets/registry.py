@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -15,7 +16,8 @@ from specclient.providers.presets.servers import SERVERS
 PRESETS: Mapping[str, Preset] = MappingProxyType({row.name: row for row in (*HOSTED, *SERVERS)})
 """All presets by name."""
 
-
+#: OpenAI's addresses of regions, also those that ask for a certificate.
+_OPENAI_REGION = re.compile(r"https://(?:mtls-)?([a-z]{2})\.api\.openai\.com(?:/|$)")
 _BY_URL = {
     url.rstrip("/"): row
     for row in HOSTED
@@ -38,7 +40,15 @@ def preset(name: str) -> Preset:
 
 def preset_for_url(base_url: str) -> Preset | None:
     """Return the hosted provider with this URL, or None. Servers of the user's own have no known URL."""
-    return _BY_URL.get(base_url.rstrip("/"))
+    known = _BY_URL.get(base_url.rstrip("/"))
+    return PRESETS["openai"] if known is None and region_of(base_url) is not None else known
+
+
+@functools.lru_cache(maxsize=256)
+def region_of(base_url: str) -> str | None:
+    """Return the region of OpenAI's that an address is of ("Data residency"); None for other addresses."""
+    found = _OPENAI_REGION.match(base_url)
+    return None if found is None else found[1]
 
 
 @functools.cache

@@ -116,11 +116,18 @@ def test_a_tier_without_a_price_is_unpriced_and_not_the_standard_one(
     assert _price(model, tier, vendor) == Cost(source=source, tier=tier)
 
 
-@pytest.mark.parametrize("tier", ["priority", "flex", "batch"])
+@pytest.mark.parametrize("tier", ["priority", "flex"])
 @pytest.mark.parametrize("model", ["gpt-5", "claude-opus-5"])
 def test_a_vendor_that_is_priced_by_anothers_list_has_no_tiers_of_it(model: str, tier: str) -> None:
     assert _price(model, None, "azure").total
     assert _price(model, tier, "azure").total is None
+
+
+def test_a_batch_of_azure_costs_half_as_its_page_says() -> None:
+    standard, batch = _price("gpt-5", None, "azure"), _price("gpt-5", "batch", "azure")
+    assert standard.total
+    assert batch.total == standard.total / 2
+    assert "https://azure.microsoft.com/en-us/pricing/details/azure-openai/, 2026-10-07" in batch.source
 
 
 def test_groqs_flex_tier_has_the_standard_price() -> None:
