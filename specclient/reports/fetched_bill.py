@@ -39,12 +39,12 @@ class _CostApi:
 
     Attributes:
         path: below the base URL.
-        query: returns the query for the days from the first to before the second.
+        query: returns the query for the days from the first to before the second, by key or not.
         security: the option that selects the key; empty for that of the client.
     """
 
     path: str
-    query: Callable[[date, date], Mapping[str, Any]]
+    query: Callable[[date, date, bool], Mapping[str, Any]]
     security: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -52,20 +52,21 @@ def _midnight(day: date) -> datetime:
     return datetime.combine(day, time(), UTC)
 
 
-def _openai_query(since: date, until: date) -> Mapping[str, Any]:
+def _openai_query(since: date, until: date, by_key: bool) -> Mapping[str, Any]:
     begin, end = (int(_midnight(day).timestamp()) for day in (since, until))
     return {
         "start_time": begin,
         "end_time": end,
         "bucket_width": "1d",
-        "group_by": ["line_item"],
+        "group_by": ["line_item", *(["api_key_id"] if by_key else [])],
         "limit": 180,
     }
 
 
-def _anthropic_query(since: date, until: date) -> Mapping[str, Any]:
+def _anthropic_query(since: date, until: date, by_key: bool) -> Mapping[str, Any]:
     begin, end = (f"{day.isoformat()}T00:00:00Z" for day in (since, until))
-    return {"starting_at": begin, "ending_at": end, "group_by": ["description"], "limit": 31}
+    groups = ["description", *(["workspace_id"] if by_key else [])]
+    return {"starting_at": begin, "ending_at": end, "group_by": groups, "limit": 31}
 
 
 _APIS: Final[Mapping[BilledBy, _CostApi]] = {
@@ -74,7 +75,9 @@ _APIS: Final[Mapping[BilledBy, _CostApi]] = {
 }
 
 
-def fetch_bill(client: SupportsGet, vendor: BilledBy, since: date, until: date) -> VendorBill:
+def fetch_bill(
+    client: SupportsGet, vendor: BilledBy, since: date, until: date, *, by_key: bool = False
+) -> VendorBill:
     """Fetch what a vendor billed.
 
     Args:
@@ -83,6 +86,7 @@ def fetch_bill(client: SupportsGet, vendor: BilledBy, since: date, until: date) 
         vendor: whose API it is.
         since: the first day, in UTC.
         until: the day after the last one.
+        by_key: whether its lines name the key (OpenAI) or the workspace (Anthropic).
 
     Raises:
         ConfigurationError: ``since`` is not before ``until``, or the answers cannot be read.
@@ -90,13 +94,14 @@ def fetch_bill(client: SupportsGet, vendor: BilledBy, since: date, until: date) 
     """
     if since >= until:
         raise ConfigurationError(f"the bill would cover no day: from {since} to before {until}")
-    buckets = _buckets(client, _APIS[vendor], since, until)
+    api = _APIS[vendor]
+    buckets = _buckets(client, api, api.query(since, until, by_key))
     return bill_of_buckets(buckets, f"the answer of {vendor}'s cost API")
 
 
-def _buckets(client: SupportsGet, api: _CostApi, since: date, until: date) -> Iterator[Mapping[str, Any]]:
+def _buckets(client: SupportsGet, api: _CostApi, given: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yield the buckets of all pages."""
-    query = dict(api.query(since, until))
+    query = dict(given)
     for _ in range(_MOST_PAGES):
         page = _decoded(client.get(api.path, cast_to=bytes, options={"params": query, **api.security}))
         yield from page["data"]

@@ -1,20 +1,23 @@
-"""Comparison of a vendor's bill with the ledger, by day and model, with the likely causes of differences."""
+"""Comparison of a vendor's bill with the ledger, by day, model and key, with likely causes of differences."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
+from specclient.errors import ConfigurationError
 from specclient.ledger.figures import CallTotals
+from specclient.ledger.row import LedgerRow
 from specclient.reports.reader import LedgerReader
 from specclient.reports.vendor_bill import VendorBill
 
-__all__ = ["BillLine", "Reconciliation", "reconcile"]
+__all__ = ["BillLine", "KeyNames", "Reconciliation", "reconcile"]
 
 #: A date at the end of a model's name, which one side may have and the other not.
 _SNAPSHOT = re.compile(r"[-@](?:\d{8}|\d{4}-\d{2}-\d{2})$")
@@ -26,7 +29,7 @@ _TIER_SHARES, _SHARE_ERROR = (Decimal("0.5"), Decimal("1.75"), Decimal(2)), Deci
 
 @dataclass(frozen=True, slots=True)
 class BillLine:
-    """One day's amounts of one model.
+    """One day's amounts of one model, and one key if keys are compared.
 
     Attributes:
         day: in UTC.
@@ -36,6 +39,7 @@ class BillLine:
         calls, unpriced: the ledger's calls, and those of them without a price.
         estimated: whether a part of ``booked`` is an estimate.
         cause: the likely cause of the difference; empty without one.
+        key: of a comparison by key, the value of the calls' tag; empty for lines and calls without a key.
     """
 
     day: date
@@ -46,6 +50,7 @@ class BillLine:
     unpriced: int = 0
     estimated: bool = False
     cause: str = ""
+    key: str = ""
 
     @property
     def difference(self) -> Decimal:
@@ -60,7 +65,7 @@ class Reconciliation:
     Attributes:
         provider: whose calls were compared.
         tolerance: the largest difference, in dollars, that does not count as one.
-        lines: by day and model.
+        lines: by day and model, and by key if keys are compared.
     """
 
     provider: str
@@ -95,6 +100,7 @@ class Reconciliation:
                 {
                     "day": line.day.isoformat(),
                     "model": line.model,
+                    "key": line.key or None,
                     "billed": None if line.billed is None else str(line.billed),
                     "booked": None if line.booked is None else str(line.booked),
                     "difference": str(line.difference),
@@ -121,22 +127,63 @@ class _Booked:
         self.unpriced += totals.unpriced
         self.estimated = self.estimated or bool(totals.estimated)
 
+    def add_row(self, row: LedgerRow) -> None:
+        self.nano += row.cost_nano or 0
+        self.calls += 1
+        self.unpriced += row.cost_nano is None
+        self.estimated = self.estimated or row.cost_estimated
 
-def reconcile(ledger: LedgerReader, bill: VendorBill, provider: str, *, tolerance: Decimal) -> Reconciliation:
+
+class KeyNames(NamedTuple):
+    """How keys are compared.
+
+    Attributes:
+        tag: the calls' tag with their key.
+        names: the tag's value for the vendor's name of a key; other keys have the same value.
+    """
+
+    tag: str
+    names: Mapping[str, str] = MappingProxyType({})
+
+
+#: Day, model and key of a line.
+_LineKey = tuple[date, str, str]
+
+
+def reconcile(
+    ledger: LedgerReader,
+    bill: VendorBill,
+    provider: str,
+    *,
+    tolerance: Decimal,
+    keys: KeyNames | None = None,
+) -> Reconciliation:
     """Compare a bill with the ledger's calls of the days that the bill covers.
 
     Args:
         provider: the calls of this provider are compared.
         tolerance: dollars of one line.
+        keys: compares by key, too; every call of the days is then read. None for a comparison without keys.
 
     Raises:
+        ConfigurationError: keys are to be compared, and the bill names none.
         LedgerError: the ledger cannot be read.
     """
-    billed: dict[tuple[date, str], Decimal] = defaultdict(Decimal)
+    if keys is not None and bill.amounts and not any(amount.key for amount in bill.amounts):
+        raise ConfigurationError(
+            "the bill names no keys, projects or workspaces, so keys cannot be compared; export it by key, "
+            "or omit --by-key"
+        )
+    billed: dict[_LineKey, Decimal] = defaultdict(Decimal)
     for amount in bill.amounts:
-        billed[amount.day, _bare(amount.model)] += amount.dollars
-    named = any(model for _, model in billed)
-    booked = _booked(ledger, bill.days, provider, named=named)
+        key = "" if keys is None else keys.names.get(amount.key, amount.key)
+        billed[amount.day, _bare(amount.model), key] += amount.dollars
+    named = any(model for _, model, _ in billed)
+    booked = (
+        _booked(ledger, bill.days, provider, named=named)
+        if keys is None
+        else _booked_by_key(ledger, bill.days, provider, keys.tag, named=named)
+    )
     lines = [
         _line(key, billed.get(key), booked.get(key), tolerance)
         for key in sorted(billed.keys() | booked.keys())
@@ -146,36 +193,50 @@ def reconcile(ledger: LedgerReader, bill: VendorBill, provider: str, *, toleranc
 
 def _booked(
     ledger: LedgerReader, days: Sequence[date], provider: str, *, named: bool
-) -> dict[tuple[date, str], _Booked]:
+) -> dict[_LineKey, _Booked]:
     """Return the ledger's sums by day and model, of the given days."""
-    found: dict[tuple[date, str], _Booked] = {}
-    if not days:
-        return found
-    since = datetime.combine(days[0], time(), UTC)
-    until = datetime.combine(days[-1], time(), UTC) + timedelta(days=1)
+    found: dict[_LineKey, _Booked] = {}
     covered = set(days)
-    for totals in ledger.rollup(since, until, by=("provider", *_BY)):
+    for totals in ledger.rollup(*_span(days), by=("provider", *_BY)) if days else ():
         whose, day, served, model = totals.group
-        if whose != provider or date.fromisoformat(day) not in covered:
-            continue
-        key = date.fromisoformat(day), _bare(served or model.rpartition("/")[2]) if named else ""
-        found.setdefault(key, _Booked()).add(totals)
+        if whose == provider and date.fromisoformat(day) in covered:
+            key = date.fromisoformat(day), _bare(served or model.rpartition("/")[2]) if named else "", ""
+            found.setdefault(key, _Booked()).add(totals)
     return found
+
+
+def _booked_by_key(
+    ledger: LedgerReader, days: Sequence[date], provider: str, tag: str, *, named: bool
+) -> dict[_LineKey, _Booked]:
+    """Return the ledger's sums by day, model and the value of a tag, of the given days."""
+    found: dict[_LineKey, _Booked] = {}
+    covered = set(days)
+    for row in ledger.iterate(*_span(days)) if days else ():
+        day = row.started_at.astimezone(UTC).date()
+        if row.provider == provider and day in covered:
+            model = _bare(row.served_model or row.model.rpartition("/")[2]) if named else ""
+            found.setdefault((day, model, row.tags.get(tag, "")), _Booked()).add_row(row)
+    return found
+
+
+def _span(days: Sequence[date]) -> tuple[datetime, datetime]:
+    end = datetime.combine(days[-1], time(), UTC) + timedelta(days=1)
+    return datetime.combine(days[0], time(), UTC), end
 
 
 def _bare(model: str) -> str:
     return _SNAPSHOT.sub("", model.lower())
 
 
-def _line(
-    key: tuple[date, str], billed: Decimal | None, booked: _Booked | None, tolerance: Decimal
-) -> BillLine:
-    day, model = key
+def _line(key: _LineKey, billed: Decimal | None, booked: _Booked | None, tolerance: Decimal) -> BillLine:
+    day, model, name = key
     if booked is None:
-        line = BillLine(day, model, billed, None)
+        line = BillLine(day, model, billed, None, key=name)
     else:
         dollars = Decimal(booked.nano).scaleb(-9)
-        line = BillLine(day, model, billed, dollars, booked.calls, booked.unpriced, booked.estimated)
+        line = BillLine(
+            day, model, billed, dollars, booked.calls, booked.unpriced, booked.estimated, key=name
+        )
     return replace(line, cause=_cause(line, tolerance)) if abs(line.difference) > tolerance else line
 
 

@@ -26,6 +26,8 @@ _DAY_COLUMNS = ("usage_date_utc", "start_time_iso", "start_time", "starting_at",
 _AMOUNT_COLUMNS = ("amount_value", "cost_usd", "cost", "amount")
 _CURRENCY_COLUMNS = ("amount_currency", "currency")
 _MODEL_COLUMNS = ("model", "line_item")
+#: Columns and fields with the key that was used, or else with a group of keys, in lower case.
+_KEY_COLUMNS = ("api_key_id", "api_key", "project_id", "workspace_id", "workspace")
 #: Columns that only one vendor's files have.
 _OF_OPENAI, _OF_ANTHROPIC = ("line_item", "organization_id"), ("usage_date_utc", "token_type", "workspace")
 
@@ -38,11 +40,13 @@ class BilledAmount:
         day: the day in UTC.
         model: the model, or whatever else was billed; empty if the line names nothing.
         dollars: US dollars; negative for a credit.
+        key: the vendor's name of the key, project or workspace; empty if the line names none.
     """
 
     day: date
     model: str
     dollars: Decimal
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +143,8 @@ def _result(result: Any, day: date, name: str) -> BilledAmount:
     else:
         dollars = _dollars(amount, result.get("currency"), name) * _CENT
     what = result.get("model") or result.get("line_item") or result.get("description")
-    return BilledAmount(day, _model(what), dollars)
+    key = next((value for name in _KEY_COLUMNS if isinstance(value := result.get(name), str)), "")
+    return BilledAmount(day, _model(what), dollars, key.strip())
 
 
 def _of_csv(text: str, name: str) -> VendorBill:
@@ -148,6 +153,7 @@ def _of_csv(text: str, name: str) -> VendorBill:
     day_column = _column(columns, _DAY_COLUMNS, "day", name)
     amount_column = _column(columns, _AMOUNT_COLUMNS, "amount", name)
     model_column = next((columns[each] for each in _MODEL_COLUMNS if each in columns), None)
+    key_column = next((columns[each] for each in _KEY_COLUMNS if each in columns), None)
     currency = next((columns[each] for each in _CURRENCY_COLUMNS if each in columns), None)
     days, amounts = set[date](), list[BilledAmount]()
     try:
@@ -161,7 +167,9 @@ def _of_csv(text: str, name: str) -> VendorBill:
             days.add(day)
             if row[amount_column].strip():
                 dollars = _dollars(row[amount_column], row[currency] if currency else "usd", where)
-                amounts.append(BilledAmount(day, _model(row[model_column] if model_column else ""), dollars))
+                model = _model(row[model_column] if model_column else "")
+                key = row[key_column].strip() if key_column else ""
+                amounts.append(BilledAmount(day, model, dollars, key))
     except csv.Error as error:
         raise ConfigurationError(f"{name}, line {reader.line_num} is no CSV: {error}") from None
     return VendorBill(_vendor_of(columns), tuple(sorted(days)), tuple(amounts))

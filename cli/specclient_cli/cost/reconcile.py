@@ -11,7 +11,7 @@ import click
 
 from specclient.errors import ConfigurationError
 from specclient.reports.fetched_bill import BilledBy, fetch_bill
-from specclient.reports.reconcile import BillLine, Reconciliation, reconcile
+from specclient.reports.reconcile import BillLine, KeyNames, Reconciliation, reconcile
 from specclient.reports.vendor_bill import VendorBill, read_bill
 from specclient_cli.common import options, parameter_types, render
 from specclient_cli.common.state import State, pass_state
@@ -21,6 +21,7 @@ from specclient_cli.cost.report_options import PastTime
 _COLUMNS = (
     render.TableColumn("day"),
     render.TableColumn("model"),
+    render.TableColumn("key"),
     render.TableColumn("billed", right=True),
     render.TableColumn("ledger", right=True),
     render.TableColumn("difference", right=True),
@@ -51,6 +52,20 @@ _LARGEST = 512 * 2**20
     show_default=True,
     help="Largest difference of a day and model, in dollars, that is ignored.",
 )
+@click.option(
+    "--by-key",
+    "tag",
+    metavar="TAG",
+    help="Compare by key, too: the bill's key, project or workspace with this tag of the calls.",
+)
+@click.option(
+    "--key",
+    "names",
+    type=parameter_types.TagPair(),
+    multiple=True,
+    metavar="BILLED=VALUE",
+    help="With --by-key: the tag's value for a key of the bill, if they differ; may be repeated.",
+)
 @click.option("--all", "every", is_flag=True, help="Show the lines without a difference, too.")
 @options.json_option
 @pass_state
@@ -64,6 +79,8 @@ def command(
     until: datetime | None,
     provider: str | None,
     tolerance: Decimal,
+    tag: str | None,
+    names: tuple[tuple[str, str], ...],
     every: bool,
     as_json: bool,
 ) -> None:
@@ -72,22 +89,26 @@ def command(
     FILE is a cost export of OpenAI or Anthropic: CSV from their console, or JSON from their cost API, grouped
     by line item or description; '-' reads standard input. Instead of a file, --openai and --anthropic fetch
     the bill, with the key of an organization's administrator. Lines are compared by day and model, for the
-    days that it covers, in UTC. The exit code is 1 if a difference is above the tolerance.
+    days that it covers, in UTC; with --by-key by key, too: a server tags calls with the name of their key as
+    'key'. The exit code is 1 if a difference is above the tolerance.
 
     \b
     Examples:
       specclient cost reconcile openai-costs.csv
       specclient cost reconcile claude.csv --tolerance 0.05 --json
       specclient cost reconcile --anthropic --since 7d
+      specclient cost reconcile --openai --by-key team --key key_AbC=search
 
     Environment: SPECCLIENT_LEDGER (path or database URL), SPECCLIENT_CONFIG, OPENAI_ADMIN_KEY,
     ANTHROPIC_ADMIN_KEY.
     """
+    if names and tag is None:
+        raise click.UsageError("--key needs --by-key, the tag of the calls with their key.")
     if (file is None) == (vendor is None):
         raise click.UsageError("Give one of FILE, --openai and --anthropic.")
     if vendor is not None:
         with admin_client(state, vendor) as client:
-            bill = fetch_bill(client, vendor, *_days(since, until))
+            bill = fetch_bill(client, vendor, *_days(since, until), by_key=tag is not None)
     elif since is not None or until is not None:
         raise click.UsageError(
             "--since and --until need --openai or --anthropic; a file covers its own days."
@@ -98,11 +119,12 @@ def command(
     whose = provider or bill.vendor or vendor
     if whose is None:
         raise click.UsageError(f"{file} does not tell whose bill it is; name the provider by --provider.")
-    found = reconcile(state.ledger(), bill, whose, tolerance=tolerance)
+    keys = None if tag is None else KeyNames(tag, dict(names))
+    found = reconcile(state.ledger(), bill, whose, tolerance=tolerance, keys=keys)
     if as_json:
         click.echo(json.dumps(found.to_json()))
     else:
-        _show(found, bill, every=every)
+        _show(found, bill, every=every, by_key=keys is not None)
     if found.differing:
         click.get_current_context().exit(1)
 
@@ -125,13 +147,14 @@ def _bill(file: Path) -> VendorBill:
     return read_bill(content, name)
 
 
-def _show(found: Reconciliation, bill: VendorBill, *, every: bool) -> None:
+def _show(found: Reconciliation, bill: VendorBill, *, every: bool, by_key: bool) -> None:
     if not bill.days:
         render.print_paragraph("The bill covers no day.")
         return
     lines = found.lines if every else found.differing
     if lines:
-        render.print_table(_COLUMNS, [_row(line) for line in lines])
+        columns = _COLUMNS if by_key else (*_COLUMNS[:2], *_COLUMNS[3:])
+        render.print_table(columns, [_row(line, by_key=by_key) for line in lines])
     span = f"{bill.days[0]} to {bill.days[-1]}" if len(bill.days) > 1 else f"{bill.days[0]}"
     differing = len(found.differing)
     end = "no difference"
@@ -144,10 +167,11 @@ def _show(found: Reconciliation, bill: VendorBill, *, every: bool) -> None:
     )
 
 
-def _row(line: BillLine) -> render.TableRow:
+def _row(line: BillLine, *, by_key: bool) -> render.TableRow:
     cells = [
         line.day.isoformat(),
         line.model or "all models",
+        *([line.key or "no key"] if by_key else []),
         _money(line.billed),
         _money(line.booked),
         f"{line.difference:+.4f}",

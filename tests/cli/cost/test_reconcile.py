@@ -55,6 +55,30 @@ def test_a_difference_within_the_tolerance_exits_with_0(run: Any, bill: Path) ->
     assert "1.2500" in run("cost", "reconcile", str(bill), "--tolerance", "0.25", "--all")[1]
 
 
+def test_keys_are_compared_with_a_tag(run: Any, bill: Path) -> None:
+    bill.write_text(
+        "start_time,amount_value,line_item,api_key_id\n"
+        '1793491200,1.25,"gpt-5-2025-08-07, input",key_1\n1793491200,0.5,"gpt-5, input",key_2\n'
+    )
+    code, out, _ = run("cost", "reconcile", str(bill), "--by-key", "team", "--key", "key_1=search", "--all")
+    text = " ".join(out.split())
+    assert code == 1
+    assert "2026-11-01 gpt-5 no key – 1.2500 -1.2500" in text
+    assert "2026-11-01 gpt-5 search 1.2500 – +1.2500" in text
+    assert "2026-11-01 gpt-5 key_2 0.5000 – +0.5000" in text
+    code, out, error = run("cost", "reconcile", str(bill), "--key", "key_1=search")
+    assert (code, out) == (2, "")
+    assert "--key needs --by-key" in error
+
+
+def test_a_bill_is_fetched_by_key(run: Any, vendors: OpenAIServer) -> None:
+    for vendor, group in (("openai", "api_key_id"), ("anthropic", "workspace_id")):
+        vendors.script(reply(200, _page(vendor, [], None)))
+        options = ("--since", "2026-11-01", "--until", "2026-11-02", "--by-key", "key")
+        run("cost", "reconcile", f"--{vendor}", *options)
+        assert group in parse_qs(vendors.requests[-1].query)["group_by[]"]
+
+
 def test_json_has_exact_amounts(run: Any, bill: Path) -> None:
     code, out, _ = run("cost", "reconcile", str(bill), "--json")
     found = json.loads(out)

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from ledger_fixtures import build_call
 
+from specclient.errors import ConfigurationError
 from specclient.ledger.ledger import Ledger
-from specclient.reports.reconcile import BillLine, Reconciliation, reconcile
+from specclient.reports.reconcile import BillLine, KeyNames, Reconciliation, reconcile
 from specclient.reports.vendor_bill import BilledAmount, VendorBill
 from specclient.types.usage import Cost, Usage
 
@@ -106,6 +107,27 @@ def test_a_model_that_is_not_billed_is_a_difference(ledger: Ledger) -> None:
     assert (gone.model, gone.billed, gone.difference) == ("gpt-4.1", None, -1)
     assert gone.cause.startswith("not billed")
     assert (extra.model, extra.booked, extra.difference) == ("gpt-5", None, Decimal("0.5"))
+
+
+def test_keys_are_compared_by_a_tag_of_the_calls(ledger: Ledger) -> None:
+    for number, team in enumerate(["search", "search", "mail", None]):
+        _submit(ledger, number, "1", tags={} if team is None else {"team": team})
+    amounts = [("gpt-5", "2.01", "key_1"), ("gpt-5", "1", "mail"), ("gpt-5", "0.5", "key_3")]
+    billed = tuple(BilledAmount(DAY, model, Decimal(dollars), key) for model, dollars, key in amounts)
+    bill = VendorBill("openai", (DAY,), billed)
+    keys = KeyNames("team", {"key_1": "search"})
+    found = reconcile(ledger, bill, "openai", tolerance=Decimal("0.005"), keys=keys)
+    assert [(line.key, line.billed, line.booked, line.calls) for line in found.lines] == [
+        ("", None, 1, 1), ("key_3", Decimal("0.5"), None, 0), ("mail", 1, 1, 1),
+        ("search", Decimal("2.01"), 2, 2),
+    ]  # fmt: skip
+    assert {line.key for line in found.differing} == {"", "key_3", "search"}
+
+
+def test_a_bill_without_keys_cannot_be_compared_by_key(ledger: Ledger) -> None:
+    bill = VendorBill("openai", (DAY,), (BilledAmount(DAY, "gpt-5", CENT),))
+    with pytest.raises(ConfigurationError, match="names no keys"):
+        reconcile(ledger, bill, "openai", tolerance=CENT, keys=KeyNames("team"))
 
 
 def test_days_that_the_bill_does_not_cover_are_left_out(ledger: Ledger) -> None:
