@@ -135,6 +135,41 @@ def test_an_expensive_monday_is_usual_if_mondays_are(ledger: Ledger, add: Add) -
     assert find_anomalies(ledger, [], now=NOW) == []
 
 
+def test_a_day_within_five_deviations_is_usual(ledger: Ledger, add: Add) -> None:
+    """Weeks of 10, 40, 70 and 100 dollars a day deviate by $44 from their median of $55."""
+    for day in range(1, 29):
+        add(_hour_before(day), 10 + 30 * ((day - 1) // 7))
+    add(NOW - timedelta(hours=2), 150)
+    assert find_anomalies(ledger, [], now=NOW) == []
+    add(NOW - timedelta(hours=2), 150)
+    assert [each.usual for each in find_anomalies(ledger, [], now=NOW)] == [55]
+
+
+def test_a_day_less_than_half_above_the_usual_cost_is_usual(ledger: Ledger, add: Add) -> None:
+    for day in range(1, 29):
+        add(_hour_before(day), 100)
+    add(NOW - timedelta(hours=2), 149)
+    assert find_anomalies(ledger, [], now=NOW) == []
+    add(NOW - timedelta(hours=2), 2)
+    assert [each.cost for each in find_anomalies(ledger, [], now=NOW)] == [151]
+
+
+def test_days_before_the_first_call_do_not_count(ledger: Ledger, add: Add) -> None:
+    for day in range(1, 11):
+        add(_hour_before(day), 10)
+    add(NOW - timedelta(hours=2), 14)
+    assert find_anomalies(ledger, [], now=NOW) == []
+
+
+def test_the_largest_excess_is_first_and_a_day_ends_at_its_hour(ledger: Ledger, add: Add) -> None:
+    for day in range(29):
+        for name, dollars in (("a", 5), ("b", 9)):
+            at = NOW - timedelta(days=day + 1)  # the first moment of a span
+            add(at, dollars * (10 if day == 0 else 1), tags={"team": name})
+    assert [each.group for each in find_anomalies(ledger, ["tag:team"], now=NOW)] == [("b",), ("a",)]
+    assert [each.group for each in find_alarms(ledger, now=NOW)["tag"]] == [("team=b",), ("team=a",)]
+
+
 def test_nothing_is_unusual_in_the_first_week(ledger: Ledger, add: Add) -> None:
     for day in range(1, 6):
         add(_hour_before(day), 1)
@@ -162,8 +197,18 @@ def test_tags_that_are_ids_raise_no_alarm(ledger: Ledger, add: Add, monkeypatch:
     monkeypatch.setattr(anomalies, "MOST_VALUES", 20)
     for day in range(1, 29):
         add(_hour_before(day), 3, tags={"run": f"r{day}", "team": "a"})
-    add(NOW - timedelta(hours=2), 40, tags={"run": "r0", "team": "a"})
+    for run in ("r0", "r28"):
+        add(NOW - timedelta(hours=2), 40, tags={"run": run, "team": "a"})
     assert [each.group for each in find_alarms(ledger, now=NOW)["tag"]] == [("team=a",)]
+
+
+def test_a_new_key_of_an_old_ledger_raises_an_alarm(ledger: Ledger, add: Add) -> None:
+    for day in range(1, 29):
+        add(_hour_before(day), 90)
+    for day in range(1, 4):
+        add(_hour_before(day), 1, tags={"key": "new"})
+    add(NOW - timedelta(hours=2), 30, tags={"key": "new"})
+    assert [(each.group, each.usual) for each in find_alarms(ledger, now=NOW)["key"]] == [(("new",), 0)]
 
 
 def test_alarms_are_silent_in_the_first_week(ledger: Ledger, add: Add) -> None:

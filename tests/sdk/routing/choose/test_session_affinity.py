@@ -117,8 +117,49 @@ def test_a_cache_hit_is_assumed_once_before_one_was_seen(sessions: SessionAffini
 
 
 def test_short_prompts_are_not_cached(sessions: SessionAffinity) -> None:
+    """100 cached tokens would save $0.0009."""
     sessions.note(call("a/m", prompt=100))
     assert sessions.prefer_cached_route("s", CHEAPER_BY_LESS, PLACES).chosen == "b/m"
+    hardly = decision(("b/m", 0.10, 1), ("a/m", 0.1005, 1))
+    assert sessions.prefer_cached_route("s", hardly, PLACES) is hardly
+    sessions.note(call("a/m", session="t", prompt=1024))
+    assert sessions.prefer_cached_route("t", hardly, PLACES).chosen == "a/m"
+
+
+def test_a_first_call_that_states_what_it_wrote_is_expected_to_have_no_more(
+    sessions: SessionAffinity,
+) -> None:
+    written = Usage(prompt=10_000, completion=5, cache_write=2_000)
+    sessions.note(replace(call("a/m"), usage=written))
+    assert sessions.prefer_cached_route("s", CHEAPER_BY_LESS, PLACES) is CHEAPER_BY_LESS
+    kept = sessions.prefer_cached_route("s", decision(("b/m", 0.14, 1), ("a/m", 0.15, 1)), PLACES)
+    assert "with 2000 tokens of its prompt expected in its cache, which saves $0.018" in kept.reason
+
+
+def test_a_cache_does_not_keep_a_route_that_violates_a_limit(sessions: SessionAffinity) -> None:
+    sessions.note(call("a/m"))
+    chosen, own = CHEAPER_BY_LESS.candidates
+    slow = replace(CHEAPER_BY_LESS, candidates=[chosen, replace(own, violations=("max_latency_s",))])
+    assert sessions.prefer_cached_route("s", slow, PLACES) is slow
+
+
+def test_another_strategy_of_the_chosen_route_is_not_preferred_for_its_cache(
+    sessions: SessionAffinity,
+) -> None:
+    sessions.note(call("a/m"))
+    same = decision(("a/m", 0.1, 1), ("a/m", 0.1, 1))
+    assert sessions.prefer_cached_route("s", same, PLACES) is same
+
+
+def test_a_route_is_not_left_because_another_one_writes_for_less_than_it_reads(clock: Clock) -> None:
+    """Writing 10,000 tokens at `b` costs $0.04 less than reading them; that is in its predicted cost."""
+    a = {"input": 10, "cached_input": 10, "cache_write": 10, "output": 10}
+    b = {"input": 8, "cache_write": 4, "output": 9}
+    sessions = SessionAffinity(Prices(Settings.model_validate({"prices": {"a/m": a, "b/m": b}})), clock=clock)
+    usage = Usage(prompt=10_000, completion=5, cached=2_000, cache_write=8_000)
+    sessions.note(replace(call("a/m"), usage=usage))
+    tie = decision(("b/m", 0.10, 1), ("a/m", 0.10, 1))
+    assert sessions.prefer_cached_route("s", tie, PLACES).chosen == "a/m"
 
 
 def test_a_session_stays_on_a_tie(sessions: SessionAffinity) -> None:
