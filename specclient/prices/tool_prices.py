@@ -121,13 +121,23 @@ def session_minutes(vendor: str | None) -> int:
     return _SESSIONS.get(vendor or "", 20)
 
 
+#: Kinds that are billed without a call to a model.
+_WITHOUT_CALLS: Final = frozenset({"trained_token", "storage_gb_day"})
+
+
 @lru_cache(maxsize=1024)
-def tool_rates(vendor: str | None, model: str) -> Mapping[str, UnitRate]:
-    """Return the rates of a vendor for a model, by kind; the earlier row wins."""
+def tool_rates(vendor: str | None, model: str, *, of_calls: bool = False) -> Mapping[str, UnitRate]:
+    """Return the rates of a vendor for a model, by kind; the earlier row wins.
+
+    Args:
+        of_calls: only those of what a call to the model may use.
+    """
     found: dict[str, UnitRate] = {}
     for row in TOOL_PRICES:
         if row.vendor == vendor and row.models.match(model):
             source = f"{row.source}, as of {row.read}"
             for kind, dollars in row.units.items():
+                if of_calls and kind in _WITHOUT_CALLS:
+                    continue
                 found.setdefault(kind, UnitRate(dollars, row.per, source, row.assumed))
     return MappingProxyType(found)

@@ -54,7 +54,9 @@ class UnitPrices:
             searches = UnitRate(rates.per_search, assumed=free)
             rates = replace(rates, per_search=None).with_units({"web_search": searches})
         if rates.input is not None and names:
-            rates = replace(rates, units={**tool_rates(price_provider, names[0]), **rates.units})
+            rates = replace(
+                rates, units={**tool_rates(price_provider, names[0], of_calls=True), **rates.units}
+            )
         return replace(quote, rates=rates.with_units(own))
 
     def new_in(self, usage: Usage, provider: str, price_provider: str | None, at: datetime) -> Usage:

@@ -15,6 +15,7 @@ from specclient.reports.advice import Advice, CallPrices, advise
 from specclient.routing.choose.quality_tiers import tier_of
 from specclient_cli.common import options, render
 from specclient_cli.common.state import State, pass_state
+from specclient_cli.cost.report import print_no_calls
 from specclient_cli.cost.report_options import PastTime
 
 _COLUMNS = (
@@ -65,6 +66,8 @@ def command(state: State, /, *, since: datetime | None, most: int, as_json: bool
         click.echo(json.dumps([each.to_json() for each in found]))
     elif found:
         render.print_table(_COLUMNS, [_row(each) for each in found])
+    elif not ledger.rows(limit=1):
+        print_no_calls(ledger.location, filtered=False)
     else:
         render.print_paragraph(f"No change would have saved money in the calls of {ledger.location}.")
 

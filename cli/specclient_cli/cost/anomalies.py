@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from urllib.parse import urlsplit
 
@@ -80,6 +80,8 @@ def command(
         click.echo(json.dumps(values))
     else:
         _show(found, by)
+        if not found and not state.ledger().rows(until=now - timedelta(days=8), limit=1):
+            render.print_paragraph("A comparison needs a week of calls before the last day.")
     if found and webhook is not None:
         from specclient.http_transport.webhook import send_json  # noqa: PLC0415 - imports httpx
 

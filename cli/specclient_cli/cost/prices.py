@@ -51,7 +51,8 @@ def command(state: State, model: str | None, as_json: bool) -> None:
 
     MODEL is PROVIDER/MODEL; the default is all models in the configuration. Prices are US dollars per million
     tokens; if they rise with the length of the prompt, they are those of short prompts. A kind of token
-    without its own price costs what its parent kind costs. '~' marks assumed prices. A cost reported by the
+    without its own price costs what its parent kind costs. For one MODEL, the prices of tools that the
+    provider runs are shown, too. '~' marks assumed prices. A cost reported by the
     provider overrides these prices.
 
     \b
@@ -71,7 +72,7 @@ def command(state: State, model: str | None, as_json: bool) -> None:
         values = {"prices": [_values(each) for each in found], "catalogue": catalogue_values(copy)}
         click.echo(json.dumps(values))
         return
-    _show(found)
+    _show(found, tools=model is not None)
     render.print_paragraph(describe_catalogue(copy, datetime.now(UTC)), render.DIM)
 
 
@@ -122,7 +123,7 @@ def _values(priced: _PricedRoute) -> dict[str, Any]:
     }
 
 
-def _show(found: Sequence[_PricedRoute]) -> None:
+def _show(found: Sequence[_PricedRoute], *, tools: bool) -> None:
     shown = [
         (name, title, rank)
         for name, title, rank in _COLUMNS
@@ -132,10 +133,10 @@ def _show(found: Sequence[_PricedRoute]) -> None:
         render.TableColumn("model"),
         *(render.TableColumn(title, right=True, rank=rank) for _, title, rank in shown),
     ]
-    render.print_table(columns, [_line(each, [name for name, _, _ in shown]) for each in found])
+    render.print_table(columns, [_line(each, [name for name, _, _ in shown], tools=tools) for each in found])
 
 
-def _line(priced: _PricedRoute, names: Sequence[str]) -> render.TableRow:
+def _line(priced: _PricedRoute, names: Sequence[str], *, tools: bool) -> render.TableRow:
     quote = priced.quote
     if quote is None:
         note = f'no price; set [prices."{priced.route}"] in specclient.toml'
@@ -147,8 +148,12 @@ def _line(priced: _PricedRoute, names: Sequence[str]) -> render.TableRow:
     if quote.rates.per_call is not None:
         notes.append(f"{_dollars(quote.rates.per_call)} per call")
     for kind, rate in quote.rates.units.items():
+        if rate.source and not tools:  # the same for all models of the vendor
+            continue
         number = "" if rate.per == 1 else f"{rate.per:,} × "
-        notes.append(f"{mark}{_dollars(rate.dollars)} per {number}{kind.replace('_', ' ')}")
+        notes.append(
+            f"{'~' if rate.assumed else mark}{_dollars(rate.dollars)} per {number}{kind.replace('_', ' ')}"
+        )
     return render.TableRow([priced.route, *cells], note="; ".join([*notes, quote.source]))
 
 

@@ -27,7 +27,7 @@ from specclient.serving.calls.gate import CallGate
 from specclient.serving.calls.stored import StoredCallHandler
 from specclient.serving.exchange import ASGIMessage, HTTPExchange
 from specclient.serving.keys.key import StoredKey
-from specclient.serving.keys.limiter import check_route
+from specclient.serving.keys.limiter import check_route, with_labels
 from specclient.types.api_method import ApiMethod
 from specclient.types.request import PerCallOptions, Request
 
@@ -66,6 +66,7 @@ class PassthroughHandler:
         request = await self._request(exchange, row, path, body)
         if not request.method.metered:
             check_route(exchange.key, exchange.path)
+            request = with_labels(request, exchange.key)
         else:
             request = self.gate.authorized(exchange, request, exchange.query)
         async with self.gate.admitted(exchange, request):

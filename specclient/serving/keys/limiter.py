@@ -23,7 +23,7 @@ from specclient.serving.permits import ServerPermit, request_names
 from specclient.types.call import Call
 from specclient.types.request import Request
 
-__all__ = ["KeyLimiter", "LimitTicket", "authorized_request", "check_route"]
+__all__ = ["KeyLimiter", "LimitTicket", "authorized_request", "check_route", "with_labels"]
 
 #: Tokens reserved for an answer without a maximum length.
 ASSUMED_TOKENS = 1024
@@ -98,6 +98,13 @@ def check_route(key: StoredKey | None, route: str) -> None:
             f"this key may not use {route}, because its models or its spending are limited",
             code="not_permitted",
         )
+
+
+def with_labels(request: Request, key: StoredKey | None) -> Request:
+    """Return a request with the tags of a key, which are those of what its answer shows to be billed."""
+    if key is None:
+        return request
+    return replaced(request, options=replaced(request.options, tags={**request.options.tags, **key.labels}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 from loopback_server import OpenAIServer, reply
 
-from specclient import AsyncOpenAI, OpenAI, Provider, Settings
+from specclient import AsyncOpenAI, Budget, OpenAI, Provider, Settings
 from specclient.call.batch_outputs import OutputReader
 from specclient.ledger.ledger import Ledger
 from specclient.ledger.row import LedgerRow
 from specclient.prices.prices import Prices
 from specclient.providers.endpoint import Endpoint
+from specclient.types.api_method import ApiMethod
+from specclient.types.request import PerCallOptions, Request
 
 USAGE = {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100}
 HALF = Decimal("0.001125")
@@ -122,6 +124,36 @@ def test_an_output_that_is_cut_short_loses_and_doubles_no_line(
     assert len(rows(options)) == 2
     asyncio.run(read(2))
     assert sorted(row.cost or 0 for row in rows(options)) == [0, *[HALF] * 4]
+
+
+def test_a_budget_is_charged_once_with_each_line_that_was_read(
+    server: OpenAIServer, options: dict[str, Any]
+) -> None:
+    whole = output(5)
+    cut = whole[: len(whole) // 2]
+    options["budgets"] = [Budget(name="b", usd=1, tag="batch=*"), Budget(name="none", usd=1, tag="team=x")]
+    server.script(*map(answer, (cut, whole, cut, whole)))
+    for _ in range(4):
+        with client_of(options) as client:
+            client.files.content("file-out")
+            found, other = client.core.shared.budgets.standings()
+    assert (found.account.subject, found.spent, found.calls) == ("batch=file-out", 4_500_000, 5)
+    assert other.spent == 0
+
+
+def test_the_tags_of_a_request_that_reads_an_output_are_those_of_its_lines(
+    server: OpenAIServer, options: dict[str, Any]
+) -> None:
+    server.script(answer(output(2)))
+    method = ApiMethod(name="get", verb="GET", path="/files/file-out/content", response_type=bytes)
+    request = Request(method, options=PerCallOptions(tags={"key": "ci"}, session="s"))
+
+    async def read() -> None:
+        async with client_of(options, AsyncOpenAI) as client:
+            await client.core.pipeline.execute(request)
+
+    asyncio.run(read())
+    assert {(row.tags["key"], row.session) for row in rows(options)} == {("ci", "s")}
 
 
 def test_other_files_and_broken_lines_book_nothing(server: OpenAIServer, options: dict[str, Any]) -> None:

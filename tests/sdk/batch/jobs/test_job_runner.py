@@ -264,6 +264,14 @@ def test_a_job_that_may_exceed_a_hard_budget_is_not_sent(vendor: BatchVendor, fo
     assert not (folder / "out.jsonl.jobs").exists()
 
 
+def test_a_job_is_held_at_the_price_of_the_batch_tier(vendor: BatchVendor, folder: Path) -> None:
+    """At the standard price its two lines may cost $0.0021."""
+    write(folder, [{"prompt": "a", "max_tokens": 100}] * 2)
+    summary, status = budgeted(vendor, folder, "0.0015")
+    assert (summary.stopped, summary.answered) == (None, 2)
+    assert (status.spent, status.calls) == (2_250_000, 2)
+
+
 def test_lines_without_a_limit_are_sent_with_the_one_that_is_reserved(
     vendor: BatchVendor, folder: Path
 ) -> None:

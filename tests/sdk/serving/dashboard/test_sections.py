@@ -106,6 +106,7 @@ def test_alarms_are_shown_and_kept_for_ten_minutes(tmp_path: Path) -> None:
     assert names == [("model", "mine/m", 40), ("key", "<ci>", 40)]
     shown = json.dumps(alarms.SECTION.view(found, read).content)
     assert '["<ci>"]' in shown
+    assert '"data-alarm": "key <ci>"' in shown
     assert '["data", {"value": "40.000000000"}, ["$40.00"]]' in shown
     ledger.submit(build_call("late", "mine/n", started_at=now - timedelta(hours=3), cost=Cost(Decimal(9))))
     ledger.flush()
