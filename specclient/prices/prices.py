@@ -297,6 +297,8 @@ class Prices:
                     return _on_vertex(Quote(rates, source), price_provider, name, traffic)
                 if price_provider == _AWS and special_tier(traffic) is not None:
                     return None
+                if found_rates.assumed:
+                    return Quote(rates, f"{source}; assumed: {found_rates.assumed}", estimated=True)
                 if price_provider != ANY_VENDOR:
                     return Quote(rates, source)
                 note = "priced by model name; the endpoint is not known"

@@ -1,12 +1,13 @@
 """The rates of service tiers: listed in the catalogue, or a share of the standard price that a page states.
 
-A row of :data:`BATCH_SHARES` states what a vendor's page says of all models that match it. A tier without a
+A row of :data:`TIER_SHARES` states what a vendor's page says of all models that match it. A tier without a
 listed price and without a row is unpriced.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Final, NamedTuple
@@ -16,60 +17,86 @@ from specclient.prices.rates import PriceRates
 from specclient.prices.service_tiers import price_context
 from specclient.runtime.forks import import_lock
 
-__all__ = ["BATCH", "BATCH_SHARES", "BatchShare", "TierRates", "tier_rates"]
+__all__ = ["BATCH", "TIER_SHARES", "TierRates", "TierShare", "tier_rates"]
 
 #: The service tier of a batch job's lines.
 BATCH: Final = "batch"
+_CACHED_RATES: Final = ("cached_input", "cached_audio_input", "cached_image_input")
 
 
-class BatchShare(NamedTuple):
-    """The price of a batch as a share of the standard price, for tokens of every kind.
+class TierShare(NamedTuple):
+    """The price of a service tier as a share of the standard price.
 
     Attributes:
         vendor: the catalogue's id of the vendor.
         models: matches the beginning of the names of its models.
-        share: of the standard price.
+        tier: in lower case.
+        share: of the standard price, for tokens of every kind.
         source: the page that states it.
         read: when it was read.
+        assumed: what a cost assumes whose prompt is read from a cache; cached tokens then have the standard
+            price. Empty if they have the share, too.
     """
 
     vendor: str
     models: re.Pattern[str]
+    tier: str
     share: Decimal
     source: str
     read: date
+    assumed: str = ""
 
 
-BATCH_SHARES: Final = (
-    BatchShare(
+_HALF, _READ = Decimal("0.5"), date(2026, 11, 27)
+_GEMINI = re.compile(r"gemini-")
+_GEMINI_TIERS = "https://ai.google.dev/gemini-api/docs/optimization"
+_CACHED = "cached tokens have the standard price, as the page does not tell whether the discount is theirs"
+
+TIER_SHARES: Final = (
+    TierShare(
         "anthropic",
         re.compile("claude-"),
-        Decimal("0.5"),
+        BATCH,
+        _HALF,
         "https://platform.claude.com/docs/en/build-with-claude/batch-processing",
-        date(2026, 11, 27),
+        _READ,
     ),
-    BatchShare(
+    TierShare(
         "azure",
         re.compile(""),
-        Decimal("0.5"),
+        BATCH,
+        _HALF,
         "https://azure.microsoft.com/en-us/pricing/details/azure-openai/",
         date(2026, 10, 7),
     ),
-    BatchShare(
+    TierShare(
         "moonshotai",
         re.compile(r"kimi-k2\.5"),
+        BATCH,
         Decimal("0.6"),
         "https://platform.kimi.ai/docs/pricing/batch",
-        date(2026, 11, 27),
+        _READ,
+    ),
+    TierShare("google", _GEMINI, BATCH, _HALF, _GEMINI_TIERS, _READ, _CACHED),
+    TierShare("google", _GEMINI, "flex", _HALF, _GEMINI_TIERS, _READ, _CACHED),
+    # The page of the tiers says 75 to 100 % more; that of prices 80 % for all models.
+    TierShare(
+        "google",
+        _GEMINI,
+        "priority",
+        Decimal("1.8"),
+        "https://ai.google.dev/gemini-api/docs/pricing (LiteLLM 1.110.2)",
+        _READ,
     ),
 )
 
 
 class TierRates(NamedTuple):
-    """Rates, None if they are not known; and a note on them for the source of the price."""
+    """Rates, None if they are not known; a note on them for the source of the price, and what they assume."""
 
     rates: PriceRates | None
     note: str = ""
+    assumed: str = ""
 
 
 def tier_rates(
@@ -95,14 +122,18 @@ def tier_rates(
             rates = variant_rates(listed.model, at, prompt, price_context(found.vendor, tier))
     if rates is not None:
         return TierRates(rates, note)
-    share = _batch_share(price_provider, name) if tier == BATCH else None
+    row = _share_of(price_provider, name, tier)
     standard = found.rates(at, prompt)
-    if share is None or standard is None:
+    if row is None or standard is None:
         return TierRates(None)
-    return TierRates(
-        standard.times(share.share), f"{note} at {share.share} of its price ({share.source}, {share.read})"
-    )
+    note += f" at {row.share} of its price ({row.source}, {row.read})"
+    shared = standard.times(row.share)
+    if not row.assumed or standard.cached_input is None:
+        return TierRates(shared, note)
+    kept = {name: getattr(standard, name) for name in _CACHED_RATES}
+    return TierRates(replace(shared, **kept), note, row.assumed)
 
 
-def _batch_share(vendor: str, model: str) -> BatchShare | None:
-    return next((row for row in BATCH_SHARES if row.vendor == vendor and row.models.match(model)), None)
+def _share_of(vendor: str, model: str, tier: str) -> TierShare | None:
+    rows = (row for row in TIER_SHARES if (row.vendor, row.tier) == (vendor, tier))
+    return next((row for row in rows if row.models.match(model)), None)

@@ -68,11 +68,13 @@ def price(call: Call, tier: str | None, price_provider: str) -> Decimal | None:
 TOKENS = ("prompt", "completion", "cached", "cache_write", "cache_write_1h", "reasoning")
 
 
-def check(calls: list[Call], tier: str, price_provider: str, share: Decimal | None) -> None:
+def check(
+    calls: list[Call], tier: str, price_provider: str, share: Decimal | None, *, estimated: bool = False
+) -> None:
     """Check that all calls have the tier's price, and this share of the standard one; None for unpriced."""
     for call in calls:
         assert call.cost.tier == ("standard" if tier in ("standard", "default", "on_demand") else tier)
-        assert not call.cost.estimated
+        assert call.cost.estimated == estimated
         assert call.cost.total == price(call, tier, price_provider)
         standard = price(call, None, price_provider)
         assert standard
@@ -109,7 +111,9 @@ def test_anthropics_fast_mode() -> None:
     ("model", "tier", "share"),
     [
         ("gemini-2.5-flash", "standard", Decimal(1)),
-        ("gemini-2.5-flash", "flex", None),
+        ("gemini-2.5-flash", "flex", Decimal("0.5")),
+        ("gemini-2.5-flash", "priority", Decimal("1.8")),
+        ("gemini-2.5-flash", "fast", None),
         ("gemini-3.8-flash-tts", "flex", Decimal("0.5")),
         ("gemini-3.8-flash-tts", "priority", Decimal("1.8")),
     ],
@@ -123,6 +127,7 @@ def test_geminis_service_tiers(model: str, tier: str, share: Decimal | None) -> 
         tier,
         "google",
         share,
+        estimated=(model, tier) == ("gemini-2.5-flash", "flex"),
     )
 
 
