@@ -29,7 +29,13 @@ from specclient.budgets.accounts import (
     accounts_for,
 )
 from specclient.budgets.bounds import EngineContext, RouteHistory, bound_of
-from specclient.budgets.messages import announce_thresholds, ledger_failure, refusal_error
+from specclient.budgets.messages import (
+    announce_thresholds,
+    ledger_failure,
+    refusal_error,
+    warn_unpriced,
+    warn_unwritten,
+)
 from specclient.budgets.tables import BudgetTransaction
 from specclient.budgets.worker import BudgetTask, BudgetWorker, MemoryDatabase, Transact
 from specclient.errors import LedgerError, OpenAIError
@@ -117,7 +123,7 @@ class Budgets:
         self.patience_s = patience_s
         self._location = ledger.location
         self._transact: Transact = _in_memory() if ledger.location == OFF else ledger.transact
-        self.worker = BudgetWorker(self._transact, announce_thresholds, _warn_unwritten)
+        self.worker = BudgetWorker(self._transact, announce_thresholds, warn_unwritten)
         self._expired_at = float("-inf")  # by the clock, in seconds since the epoch
         self._open: dict[str, _OpenCall] = {}
 
@@ -265,7 +271,7 @@ class Budgets:
                 if each.budget.usd is not None and each.budget.unpriced == "refuse":
                     return tables.status(each)
                 if each.budget.usd is not None:
-                    _warn_unpriced(each.budget.name, entry.route)
+                    warn_unpriced(each.budget.name, entry.route)
         if bound.unbounded is not None:
             for each in entry.held:
                 if each.budget.usd is not None and each.budget.unpriced == "refuse":
@@ -335,19 +341,3 @@ def _in_memory() -> Transact:
         "SPECCLIENT_LEDGER to a file to share and keep them"
     )
     return MemoryDatabase().transact
-
-
-@lru_cache(maxsize=1024)
-def _warn_unpriced(budget: str, route: str) -> None:
-    logger.warning(
-        "budget %r counts calls of %s as $0: no price is known; set [prices.%s] in specclient.toml, or "
-        'unpriced = "refuse"',
-        budget,
-        route,
-        f'"{route}"',
-    )
-
-
-@lru_cache(maxsize=64)
-def _warn_unwritten(trouble: str) -> None:
-    logger.warning("%s. The cost of calls is kept in memory and counted in their budgets later", trouble)

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from specclient.budgets.accounts import BudgetAccount, BudgetCharge, BudgetStatus, CallBound
 from specclient.budgets.bounds import bound_of
 from specclient.budgets.budgets import Budgets
-from specclient.budgets.messages import ledger_failure, refusal_error
+from specclient.budgets.messages import ledger_failure, refusal_error, warn_unpriced
 from specclient.budgets.tables import BudgetTransaction
 from specclient.budgets.worker import BudgetTask
 from specclient.errors import LedgerError
@@ -114,6 +114,9 @@ class LateCharges:
 
         def reserve(tables: BudgetTransaction) -> BudgetStatus | None:
             tables.expire(self._budgets.now().timestamp())
+            for each, bound in job.held.items():
+                if each.budget.usd is not None and not bound.priced:
+                    warn_unpriced(each.budget.name, job.route)
             refusing = (each for each, bound in job.held.items() if _is_refused(each, bound))
             account = next(refusing, None)
             if account is not None:
@@ -125,8 +128,8 @@ class LateCharges:
         except LedgerError as error:
             raise ledger_failure(list(job.held), error) from None
         if refusal is not None:
-            route = f"{job.route} (a batch job of {job.lines:,} lines)"
-            raise refusal_error(refusal, route, job.held[refusal.account])
+            what = f"this batch job ({job.lines:,} lines)"
+            raise refusal_error(refusal, job.route, job.held[refusal.account], what)
 
     def release(self, token: str) -> None:
         """Release the reservations of a job whose results have been charged, or which was not created."""

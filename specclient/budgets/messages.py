@@ -5,13 +5,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from decimal import Decimal
+from functools import lru_cache
 
 from specclient.budgets.accounts import BudgetAccount, BudgetStatus, CallBound, ThresholdReached, resets_at
 from specclient.errors import BudgetExceededError, LedgerError
 from specclient.types.budget import Budget, BudgetNotice
 from specclient.types.usage import NANO
 
-__all__ = ["announce_thresholds", "ledger_failure", "refusal_error"]
+__all__ = [
+    "announce_thresholds",
+    "ledger_failure",
+    "refusal_error",
+    "warn_unpriced",
+    "warn_unwritten",
+]
 
 logger = logging.getLogger("specclient")
 
@@ -46,8 +53,10 @@ def announce_thresholds(reached: Sequence[ThresholdReached]) -> None:
             logger.exception("the notify of budget %r failed", budget.name)
 
 
-def refusal_error(status: BudgetStatus, route: str, bound: CallBound) -> BudgetExceededError:
-    """Return the error for a call whose bound exceeds the rest of an account."""
+def refusal_error(
+    status: BudgetStatus, route: str, bound: CallBound, what: str = "this call"
+) -> BudgetExceededError:
+    """Return the error for a call, or another thing named ``what``, that exceeds the rest of an account."""
     account = status.account
     budget, at = account.budget, resets_at(account)
     ways = [f"raise its {'usd' if budget.tokens is None else 'tokens'}", 'set mode = "soft"']
@@ -58,11 +67,11 @@ def refusal_error(status: BudgetStatus, route: str, bound: CallBound) -> BudgetE
         ways = ["omit it", 'set unpriced = "allow"', "use a key without a budget"]
         why = bound.unbounded
     elif budget.tokens is None and bound.nano is None:
-        why = f"the cost of this call of {route} is unknown"
+        why = f"the cost of {what} of {route} is unknown"
     else:
         ways = [*(["set max_tokens, or a lower one"] if bound.completion else []), *ways]
         most = budget.format_amount(bound.amount_for(budget))
-        why = f"this call of {route} may take {most}{_assumption(bound)}"
+        why = f"{what} of {route} may take {most}{_assumption(bound)}"
     when = "It never resets" if at is None else f"It resets at {at:%Y-%m-%d %H:%M} UTC"
     text = (
         f"budget {budget.name!r}{_subject_note(account)} refuses a call, which was not sent: its limit is "
@@ -108,3 +117,21 @@ def _subject_note(account: BudgetAccount) -> str:
 def amount(budget: Budget, count: int) -> Decimal | int:
     """Return an amount in dollars or tokens, as the budget counts."""
     return count if budget.tokens is not None else Decimal(count) / NANO
+
+
+@lru_cache(maxsize=1024)
+def warn_unpriced(budget: str, route: str) -> None:
+    """Warn once that a budget counts the calls of a route as 0."""
+    logger.warning(
+        "budget %r counts calls of %s as $0: no price is known; set [prices.%s] in specclient.toml, or "
+        'unpriced = "refuse"',
+        budget,
+        route,
+        f'"{route}"',
+    )
+
+
+@lru_cache(maxsize=64)
+def warn_unwritten(trouble: str) -> None:
+    """Warn once that the database of budgets fails."""
+    logger.warning("%s. The cost of calls is kept in memory and counted in their budgets later", trouble)

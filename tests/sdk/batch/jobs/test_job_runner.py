@@ -258,7 +258,7 @@ def test_a_job_that_may_exceed_a_hard_budget_is_not_sent(vendor: BatchVendor, fo
     write(folder, [{"prompt": "a", "max_tokens": 100}] * 2)
     summary, status = budgeted(vendor, folder, "0.0005")
     assert "budget 'b' refuses" in (summary.stopped or "")
-    assert "a batch job of 2 lines" in (summary.stopped or "")
+    assert "this batch job (2 lines) of mine/gpt-5 may take" in (summary.stopped or "")
     assert (status.spent, status.reserved) == (0, 0)
     assert not vendor.jobs
     assert not (folder / "out.jsonl.jobs").exists()

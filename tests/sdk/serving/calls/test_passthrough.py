@@ -6,11 +6,13 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 from gateway_server import Served, upstream_settings
+from keyed_server import KeyedServer
 from loopback_server import OpenAIServer, events, reply
 
 from specclient.config import Settings
@@ -55,6 +57,20 @@ def test_file_requests_and_responses_are_forwarded_unchanged(
     assert sent[0].headers["content-type"].startswith("multipart/form-data; boundary=")
     assert b'name="purpose"' in sent[0].body
     assert all(r.headers["authorization"] == "Bearer sk-upstream" for r in sent)
+
+
+def test_lines_of_a_batch_that_a_key_reads_have_its_tags(tmp_path: Path, openai_server: OpenAIServer) -> None:
+    usage = {"prompt_tokens": 10, "completion_tokens": 1, "total_tokens": 11}
+    body = {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [], "usage": usage}
+    line = {"id": "l", "custom_id": "a", "response": {"status_code": 200, "body": body}, "error": None}
+    openai_server.script(reply(200, json.dumps(line).encode() + b"\n"))
+    server = KeyedServer(openai_server, tmp_path / "keys.sqlite3")
+    with server.served:
+        answer = server.ask(server.make("ci", tags={"team": "x"}), "/files/file-out/content", None)
+        assert answer.status_code == 200
+        (row,) = server.rows()
+    server.store.close()
+    assert row.tags == {"key": "ci", "team": "x", "batch": "file-out"}
 
 
 def test_the_query_and_beta_header_are_forwarded(

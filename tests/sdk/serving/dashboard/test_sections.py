@@ -92,7 +92,7 @@ def test_the_script_reads_only_existing_values(tmp_path: Path) -> None:
     assert {"tiles", "sections"} <= read <= {*of_server, "ledger", "model", "version"}
 
 
-def test_alarms_are_shown_and_kept_for_ten_minutes(tmp_path: Path) -> None:
+def test_alarms_are_shown_and_kept_for_ten_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now, ledger = datetime.now(UTC).replace(minute=5), Ledger(str(tmp_path / "ledger.db"))
     for day in range(29):
         cost = Cost(Decimal(40 if day == 0 else 2), source="x")
@@ -113,6 +113,10 @@ def test_alarms_are_shown_and_kept_for_ten_minutes(tmp_path: Path) -> None:
     assert alarms.SECTION.values(read) == found, "the same minutes are not read again"
     later = read_data(ledger, SPANS["24h"], now + timedelta(minutes=10), ())
     assert len(alarms.SECTION.values(later)["alarms"]) == 3
+    monkeypatch.setattr(alarms, "_MOST", 2)
+    few = alarms.SECTION.values(later)
+    assert (len(few["alarms"]), few["alarms_more"]) == (2, 1)
+    assert "1 more" in json.dumps(alarms.SECTION.view(few, later).content)
     ledger.close()
 
 
