@@ -159,6 +159,8 @@ def test_days_before_the_first_call_do_not_count(ledger: Ledger, add: Add) -> No
         add(_hour_before(day), 10)
     add(NOW - timedelta(hours=2), 14)
     assert find_anomalies(ledger, [], now=NOW) == []
+    add(NOW - timedelta(hours=2), 2)
+    assert [each.usual for each in find_anomalies(ledger, [], now=NOW)] == [10]
 
 
 def test_the_largest_excess_is_first_and_a_day_ends_at_its_hour(ledger: Ledger, add: Add) -> None:
