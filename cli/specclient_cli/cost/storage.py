@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 @options.json_option
 @pass_state
 def command(state: State, /, *, provider: str | None, tags: Sequence[tuple[str, str]], as_json: bool) -> None:
-    """Book what the vector stores of PROVIDER cost for today.
+    """Book what vector stores cost for today.
 
-    The stores are listed, and their bytes beyond those that the provider stores free of charge become one row
+    The stores of PROVIDER are listed, and their bytes beyond those that the provider stores free of charge become one row
     of the ledger: an estimate, as stores grow and shrink within a day. Run it once a day; on the same day (in
     UTC), a second run changes nothing. PROVIDER is the default provider if it is not given.
 
