@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 def command(state: State, /, *, provider: str | None, tags: Sequence[tuple[str, str]], as_json: bool) -> None:
     """Book what vector stores cost for today.
 
-    The stores of PROVIDER are listed, and their bytes beyond those that the provider stores free of charge become one row
-    of the ledger: an estimate, as stores grow and shrink within a day. Run it once a day; on the same day (in
-    UTC), a second run changes nothing. PROVIDER is the default provider if it is not given.
+    The stores of PROVIDER are listed, and their bytes beyond those that the provider stores free of charge
+    become one row of the ledger: an estimate, as stores grow and shrink within a day. Run it once a day; on
+    the same day (in UTC), a second run changes nothing. PROVIDER is the default provider if it is not given.
 
     \b
     Examples:
