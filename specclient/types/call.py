@@ -19,6 +19,9 @@ from specclient.types.wire import FailedAttempt
 CallStatus = Literal["open", "ok", "error", "cancelled"]
 CallPurpose = Literal["call", "draft", "verify", "retry", "hedge", "failover", "batch"]
 
+#: The purposes of calls, and of parts of calls, that wrote the answer which the caller got.
+ANSWERING: frozenset[CallPurpose] = frozenset({"call", "hedge", "failover", "verify"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
