@@ -36,7 +36,7 @@ def draw(world: World, comparison: Comparison, folder: Path) -> list[Path]:
 def draw_day(world: World, comparison: Comparison, title: str, file: Path) -> None:
     """Draw a run in one figure: dollars and regret so far, and the routes of the policy and the oracle."""
     figure, panels = plt.subplots(4, 1, figsize=(8.5, 9), sharex=True)
-    figure.subplots_adjust(left=0.09, right=0.8, top=0.95, bottom=0.06, hspace=0.3)
+    figure.subplots_adjust(left=0.09, right=0.8, top=0.92, bottom=0.06, hspace=0.3)
     best = comparison.best_fixed.name
     for axes, value, name in ((panels[0], "cost", "dollars"), (panels[1], "regret", "regret in dollars")):
         ends = []
@@ -57,7 +57,7 @@ def draw_day(world: World, comparison: Comparison, title: str, file: Path) -> No
     for axes, who in zip(panels[2:], ('model="auto"', "the oracle"), strict=True):
         axes.set_title(f"share of calls by route: {who}", loc="left", fontsize=10)
     panels[3].set_xlabel("hours of the run")
-    figure.suptitle(title, x=0.09, ha="left", fontsize=11)
+    figure.suptitle(title, x=0.09, y=0.98, ha="left", fontsize=11)
     save(figure, file, tight=False)
 
 

@@ -61,9 +61,10 @@ class SharedState:
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.settings = settings_of(options)
         self.prices = Prices(self.settings)
-        self.estimates = Estimator(_LedgerHistory(self), priors=PriorCatalogue(self.settings))
+        history = _LedgerHistory(self)
+        self.estimates = Estimator(history, priors=PriorCatalogue(self.settings))
         self.sizes = PromptTokenScale()
-        self.fleets = FleetRouting(self.settings.fleets) if self.settings.fleets else None
+        self.fleets = FleetRouting(self.settings.fleets, history) if self.settings.fleets else None
         self.qualities = QualityModel(_LedgerScores(self))
         self.backends: dict[str, Backend] = {}
         self.closed = False
@@ -194,7 +195,7 @@ class SharedState:
             return self.ledger.add(call)
         self.estimates.observe(call)
         if self.fleets is not None:
-            self.fleets.observe(call)
+            call = self.fleets.observe(call)
         self.sizes.observe(call)
         self.qualities.note(call)
         budgets = self.budgets

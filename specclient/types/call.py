@@ -62,6 +62,8 @@ class Call:
         cached: whether the response cache answered it, or an equal call in flight; it was then not sent, used
             no tokens and cost nothing.
         saved: of such a call, what the answer cost when it was made, in dollars; None if that is not known.
+        in_progress: the mean number of requests in progress meanwhile on the replica of a fleet's pool that
+            served it, itself included; None elsewhere, and in ``meta``.
     """
 
     id: str
@@ -95,6 +97,7 @@ class Call:
     counts: Mapping[str, int] = FrozenDict()
     cached: bool = False
     saved: Decimal | None = None
+    in_progress: float | None = None
 
     @property
     def provider(self) -> str:
