@@ -17,6 +17,7 @@ no engine knows.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import random
@@ -25,10 +26,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
-from specclient.routing.simulate.arrivals import read_arrivals
 from specclient_local.drafting.length_policy import AdaptiveLength, CommonLength, RecentAcceptance
 from specclient_local.drafting.round_costs import RecordedCosts, RoundCosts
 from specclient_local.request.token_tree import TokenTree
+
+from specclient.routing.simulate.arrivals import read_arrivals
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "draft_lengths.json"
@@ -152,7 +154,7 @@ def day(file: Path, times: RoundTimes, calls: int, seed: int) -> list[DraftedCal
     dice = random.Random(seed)
     arrivals = read_arrivals(file, most=calls, skip_invalid=True).calls
     sizes = [(min(a.prompt_tokens, PROMPT), min(max(a.completion_tokens, 2), ANSWER)) for a in arrivals]
-    gaps = [max(b.at - a.at, 0.0) for a, b in zip(arrivals, arrivals[1:], strict=False)] + [0.0]
+    gaps = [max(b.at - a.at, 0.0) for a, b in itertools.pairwise(arrivals)] + [0.0]
     mean_gap = mean(gaps)
     most = times.sizes[-1]
     work = mean(p * times.prompt_token_s + t * times.seconds[most, 0] / most for p, t in sizes)
@@ -227,9 +229,8 @@ def main() -> None:
     given = parser.parse_args()
     times, result = RoundTimes(HERE / "results" / "gpu.json"), {}
     for file in given.traces:
-        print(
-            f"{file.name}: mean seconds of a call\n{'':16}{''.join(f'{each:>9}' for each in (*PHASES, 'day'))}"
-        )
+        heads = "".join(f"{each:>9}" for each in (*PHASES, "day"))
+        print(f"{file.name}: mean seconds of a call\n{'':16}{heads}")
         for name, make in ways(times).items():
             found: dict[str, list[float]] = {}
             for seed in range(given.seeds):
