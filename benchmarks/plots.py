@@ -58,10 +58,15 @@ def depths(rows: Sequence[Mapping[str, float]], cost: float, file: Path) -> None
     save(figure, file)
 
 
-def save(figure: plt.Figure, file: Path) -> None:
-    """Write a figure to a file, and close it."""
+def save(figure: plt.Figure, file: Path, *, tight: bool = True) -> None:
+    """Write a figure to a file, and close it.
+
+    Args:
+        tight: whether the margins are computed; False for a figure that has set its own.
+    """
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
-    figure.tight_layout()
+    if tight:
+        figure.tight_layout()
     figure.savefig(file, dpi=120)
     plt.close(figure)

@@ -5,8 +5,8 @@
 The traces are Azure's LLM inference trace (conversations) and Mooncake's conversation trace, as published.
 The router was tuned on the first half of each and on some seeds of the synthetic world; the second halves and
 20 other seeds were run once, for the table. Prints a row for each run, the table, and one JSON line;
-``--save`` writes it to ``benchmarks/results/routing_halves.json``. ``--draw`` draws
-one run of each trace instead.
+``--save`` writes it to ``benchmarks/results/routing_halves.json``. ``--draw`` draws one run of all of each
+trace instead.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ TUNED_SEEDS, FRESH_SEEDS = (1, 2, 4, 23), tuple(range(101, 121))
 TUNED_HOSTS, FRESH_HOSTS = (1, 2), (101, 102, 103)
 #: By trace: the factor on its times, and the first call and the number of calls of each half.
 HALVES = {"azure": (20.0, (0, 6000), (6000, 6000)), "mooncake": (12.0, (0, 3000), (3000, 3000))}
+#: The most calls of a drawn trace: at the rate of the hosts, all of either trace lasts a day or less.
+DAY_CALLS = 20_000
 #: The calls at the start that are compared by themselves.
 FIRST = 1000
 
@@ -117,14 +119,15 @@ def row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def draw_days(files: dict[str, Path | None], folder: Path) -> None:
-    """Draw the first half of each trace, on the hosts of the first tuned seed."""
+    """Draw a day of each trace (all of it, where it is shorter), on the hosts of the first tuned seed."""
     from routing_plots import draw_day  # noqa: PLC0415 - imports matplotlib
 
     for source, file in files.items():
         if file is not None:
-            stretch, (skip, count), _ = HALVES[source]
-            world, found = compared(Run("tuned", source, TUNED_HOSTS[0], count, file, stretch, skip))
-            title = f"{source.capitalize()}'s trace: {count:,} calls, times stretched {stretch:g} times"
+            stretch = HALVES[source][0]
+            world, found = compared(Run("tuned", source, TUNED_HOSTS[0], DAY_CALLS, file, stretch))
+            calls = len(world.calls)
+            title = f"{source.capitalize()}'s trace: {calls:,} calls, times stretched {stretch:g} times"
             draw_day(world, found, title, folder / f"routing_{source}.png")
 
 
@@ -135,7 +138,7 @@ def main() -> None:
     parser.add_argument("--mooncake", type=Path, help="Mooncake's trace, JSON lines, also compressed by gzip")
     parser.add_argument("--calls", type=int, default=4000, help="calls of a run of the synthetic world")
     parser.add_argument("--save", action="store_true", help="save the figures to benchmarks/results")
-    parser.add_argument("--draw", type=Path, help="only draw a run of each trace's first half, into a folder")
+    parser.add_argument("--draw", type=Path, help="only draw a run of all of each trace, into a folder")
     args = parser.parse_args()
     if args.draw is not None:
         draw_days({"azure": args.azure, "mooncake": args.mooncake}, args.draw)

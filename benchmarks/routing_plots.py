@@ -21,6 +21,8 @@ POLICY, ORACLE, BEST, OTHER = "#0072B2", "#000000", "#D55E00", "#BBBBBB"
 ROUTES = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#666666")
 SHADE = {"outage": "#D55E00", "slowdown": "#E69F00"}
 _BIN_S = 600.0
+#: The size of labels at the ends of lines.
+_LABEL_PT = 9
 
 
 def draw(world: World, comparison: Comparison, folder: Path) -> list[Path]:
@@ -33,27 +35,30 @@ def draw(world: World, comparison: Comparison, folder: Path) -> list[Path]:
 
 def draw_day(world: World, comparison: Comparison, title: str, file: Path) -> None:
     """Draw a run in one figure: dollars and regret so far, and the routes of the policy and the oracle."""
-    figure, panels = plt.subplots(4, 1, figsize=(7.5, 9), sharex=True, gridspec_kw={"hspace": 0.25})
+    figure, panels = plt.subplots(4, 1, figsize=(8.5, 9), sharex=True)
+    figure.subplots_adjust(left=0.09, right=0.8, top=0.92, bottom=0.06, hspace=0.3)
     best = comparison.best_fixed.name
-    for axes, value, name in ((panels[0], "cost", "dollars"), (panels[1], "regret", "regret, dollars")):
+    for axes, value, name in ((panels[0], "cost", "dollars"), (panels[1], "regret", "regret in dollars")):
         ends = []
-        fixed = [] if value == "regret" else [("equal", "oracle", ORACLE)]
-        lines = ((best, f"always {best.split('/')[0]}", BEST), *fixed, ("policy", 'model="auto"', POLICY))
+        oracle = [] if value == "regret" else [("equal", "oracle", ORACLE)]
+        lines = ((best, f"always {best.split('/')[0]}", BEST), *oracle, ("policy", 'model="auto"', POLICY))
         for key, label, colour in lines:
             steps, total, line = comparison.replays[key].steps, 0.0, []
             for step in steps:
                 total += getattr(step, value)
                 line.append(total)
-            axes.plot(
-                _hours(steps), line, color=colour, linewidth=2, linestyle="--" if key == "equal" else "-"
-            )
-            ends.append((total, label, colour))
+            style = "--" if key == "equal" else "-"
+            axes.plot(_hours(steps), line, color=colour, linewidth=2, linestyle=style)
+            ends.append((total, f"{label}  ${total:.2f}", colour))
         _label(axes, ends, world.calls[-1].at / 3600)
-        axes.set_ylabel(f"{name} so far")
-    panels[0].set_title(title, loc="left")
+        axes.set_title(f"{name}, summed from the start", loc="left", fontsize=10)
+        axes.set_ylabel("dollars")
     _stack(world, comparison, panels[2:])
+    for axes, who in zip(panels[2:], ('model="auto"', "the oracle"), strict=True):
+        axes.set_title(f"share of calls by route: {who}", loc="left", fontsize=10)
     panels[3].set_xlabel("hours of the run")
-    save(figure, file)
+    figure.suptitle(title, x=0.09, y=0.98, ha="left", fontsize=11)
+    save(figure, file, tight=False)
 
 
 def _cost(world: World, comparison: Comparison, file: Path) -> None:
@@ -85,15 +90,17 @@ def _cost(world: World, comparison: Comparison, file: Path) -> None:
 
 def _label(axes: Axes, ends: Sequence[tuple[float, str, str]], at: float) -> None:
     """Label the ends of lines; labels that would overlap are moved apart."""
-    top = max(value for value, _, _ in ends)
+    top = 1.06 * max(value for value, _, _ in ends)
     axes.set_xlim(0, at)
-    axes.set_ylim(0, 1.06 * top)
-    last = -1.0
+    axes.set_ylim(0, top)
+    inches = axes.get_position().height * axes.figure.get_size_inches()[1]
+    apart = top * _LABEL_PT * 1.3 / 72 / inches
+    last = -apart
     for value, name, colour in sorted(ends):
-        last = max(value, last + 0.052 * top)
+        last = max(value, last + apart)
         axes.annotate(
             name, (at, last), xytext=(6, 0), textcoords="offset points", va="center",
-            color=colour, fontsize=9, annotation_clip=False,
+            color=colour, fontsize=_LABEL_PT, annotation_clip=False,
         )  # fmt: skip
 
 
@@ -156,7 +163,7 @@ def _stack(world: World, comparison: Comparison, panels: Sequence[Axes]) -> None
         axes.set_ylabel("calls, %")
         axes.set_ylim(0, 100)
     panels[0].set_xlim(hours[0], hours[-1])
-    panels[0].legend(loc="center left", bbox_to_anchor=(1.01, 0.0), frameon=False, fontsize=9, reverse=True)
+    panels[0].legend(loc="center left", bbox_to_anchor=(1.01, -0.15), frameon=False, fontsize=9, reverse=True)
 
 
 def _regret(world: World, comparison: Comparison, file: Path) -> None:

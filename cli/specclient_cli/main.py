@@ -43,6 +43,7 @@ COMMANDS: CommandTable = {
         "List providers, local models and the keys that are set.",
     ),
     "route": ("specclient_cli.route.group:command", "Explain, list and simulate routing decisions."),
+    "feedback": ("specclient_cli.feedback:command", "Score the answer of a call."),
     "cost": ("specclient_cli.cost.group:command", "Report what calls used and cost, and estimate costs."),
     "cache": (
         "specclient_cli.cache.group:command",

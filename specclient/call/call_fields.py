@@ -52,6 +52,7 @@ MERGE_RULES: Mapping[str, MergeRule] = {
     "counts": "final",
     "cached": "parts",
     "saved": "parts",
+    "in_progress": "parts",
 }
 
 

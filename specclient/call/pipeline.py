@@ -18,7 +18,7 @@ The steps of a call, in order:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from specclient.call import unmetered
 from specclient.call.batch_paths import may_hold_batches, shows_objects
@@ -38,6 +38,7 @@ from specclient.types.request import Request
 
 if TYPE_CHECKING:
     from specclient.budgets.late_charges import LateCharges
+    from specclient.call.answer_judge import AnswerJudge
     from specclient.call.batch_outputs import BatchOutputs
     from specclient.call.booked_objects import BookedObjects
     from specclient.call.cached.calls import CachedCalls
@@ -47,11 +48,19 @@ if TYPE_CHECKING:
     from specclient.call.responses.stored_answers import StoredAnswers
     from specclient.call.strategies.executor import StrategyExecutor
     from specclient.call.subcalls import Subcall
+    from specclient.config.judge_table import JudgeSettings
     from specclient.response_cache.cache import ResponseCache
     from specclient.stored.store import ObjectStore
     from specclient.types.cache_options import CacheOptions
 
-__all__ = ["Observer", "Pipeline"]
+__all__ = ["Judging", "Observer", "Pipeline"]
+
+
+class Judging(NamedTuple):
+    """The settings of the judge, and what receives the id of a call and its score from 0 to 1."""
+
+    settings: JudgeSettings
+    score: Callable[[str, float], None]
 
 
 def _nothing_stored() -> None:
@@ -70,6 +79,7 @@ class Pipeline(RecordedCalls):
         stored: returns the stored responses and conversations; None if nothing is stored.
         cache: returns the response cache with its calls in flight, which copies of a client share.
         cache_default: the options for the response cache of calls without their own; None for no cache.
+        judging: how a sample of routed answers is judged, and what receives the scores; None for no judge.
         options: further arguments of :class:`RecordedCalls`.
     """
 
@@ -84,6 +94,7 @@ class Pipeline(RecordedCalls):
         stored: Callable[[], ObjectStore | None] = _nothing_stored,
         cache: Callable[[], tuple[ResponseCache, Flights]] | None = None,
         cache_default: CacheOptions | None = None,
+        judging: Judging | None = None,
         **options: Unpack[RecordingOptions],
     ) -> None:
         super().__init__(router, transport, prices, observers, **options)
@@ -91,6 +102,7 @@ class Pipeline(RecordedCalls):
         self._stored_source = stored
         self._cache_source = cache
         self._cache_default = cache_default
+        self._judging = judging
 
     # Entry points
 
@@ -124,7 +136,10 @@ class Pipeline(RecordedCalls):
         if options:
             return await self._cached.execute(request, options, self._execute)
         if self._is_routed(request):
-            return await self._failover.execute(request)
+            result = await self._failover.execute(request)
+            if result.error is None and self._is_judged(request):
+                self._judge.note_answer(request, result.value)
+            return result
         return await self.attempt(request)
 
     async def stream(self, request: Request) -> AsyncStream[Any]:
@@ -144,7 +159,8 @@ class Pipeline(RecordedCalls):
         if options:
             return await self._cached.stream(request, options, self._stream)
         if self._is_routed(request):
-            return await self._failover.stream(request)
+            stream = await self._failover.stream(request)
+            return self._judge.watched(request, stream) if self._is_judged(request) else stream
         return await self.attempt_stream(request)
 
     async def stream_bytes(self, request: Request) -> AsyncStream[bytes]:
@@ -216,6 +232,19 @@ class Pipeline(RecordedCalls):
         """Return whether the request's route is chosen; the common case, a named model, is decided first."""
         is_named = request.policy is None and not self.router.names_auto(request)
         return not is_named and self.router.kind(request) == AUTO
+
+    def _is_judged(self, request: Request) -> bool:
+        """Return whether the answer to a routed request is one of the sample that is judged."""
+        return self._judging is not None and self._judge.samples(request, self.router.policy_of(request))
+
+    @made_once
+    def _judge(self) -> AnswerJudge:
+        """Judges answers; imported with the first routed call of a client with a judge."""
+        from specclient.call.answer_judge import AnswerJudge  # noqa: PLC0415
+
+        assert self._judging is not None
+        settings, score = self._judging
+        return AnswerJudge(settings, self.execute, score)
 
     @made_once
     def _failover(self) -> FailoverExecutor:

@@ -70,12 +70,17 @@ class BaseClient(SeenAsOfficial, OptionAttributes, HttpMethods):
     def feedback(self, call_id: str, score: float) -> None:
         """Score the answer of a call, from which ``min_quality`` of policies learns; nothing is sent.
 
+        The score is stored in the ledger, from which all processes that share it learn. A call that is not
+        among the client's last 10,000, or was made by another process, is searched in the ledger: that reads
+        a file or asks a database, so use ``asyncio.to_thread`` in an event loop.
+
         Args:
             call_id: ``meta.id`` of the answer.
             score: from 0 to 1, such as a grader's mark; True and False stand for a thumb up or down.
 
         Raises:
-            ConfigurationError: another score, or a call that this client did not make, or made long ago.
+            ConfigurationError: another score, or a call that is unknown, or was not answered.
+            LedgerError: the ledger has to be searched and cannot be read.
         """
         self._core.shared.qualities.feedback(call_id, score)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from specclient.call.pipeline import Pipeline
+from specclient.call.pipeline import Judging, Pipeline
 from specclient.client.options import (
     DEFAULT_MAX_RETRIES,
     base_url_of,
@@ -90,6 +91,7 @@ class ClientCore:
             stored=lambda: self.shared.stored,
             cache=lambda: self.shared.cache,
             cache_default=CacheOptions() if self.settings.cache.enabled else None,
+            judging=self._judging(),
         )
 
     @property
@@ -163,6 +165,12 @@ class ClientCore:
             for options in (self.options, source.options)
         )
         return self._workload is source._workload and self.endpoint == source.endpoint and ours == theirs
+
+    def _judging(self) -> Judging | None:
+        judge, qualities = self.settings.judge, self.shared.qualities
+        if judge is None:
+            return None
+        return Judging(judge, partial(qualities.feedback, weight=judge.weight, giver="judge"))
 
     def _transport(self) -> Transport:
         options = self.options

@@ -25,6 +25,7 @@ from specclient.runtime.made_once import made_once
 from specclient.runtime.time_limit import TimeLimit
 from specclient.types.backend import Backend
 from specclient.types.call import BOOKED_LATER, Call
+from specclient.types.call_score import CallScore
 
 if TYPE_CHECKING:
     from specclient.budgets.budgets import Budgets
@@ -60,10 +61,11 @@ class SharedState:
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.settings = settings_of(options)
         self.prices = Prices(self.settings)
-        self.estimates = Estimator(_LedgerHistory(self), priors=PriorCatalogue(self.settings))
+        history = _LedgerHistory(self)
+        self.estimates = Estimator(history, priors=PriorCatalogue(self.settings))
         self.sizes = PromptTokenScale()
-        self.fleets = FleetRouting(self.settings.fleets) if self.settings.fleets else None
-        self.qualities = QualityModel()
+        self.fleets = FleetRouting(self.settings.fleets, history) if self.settings.fleets else None
+        self.qualities = QualityModel(_LedgerScores(self))
         self.backends: dict[str, Backend] = {}
         self.closed = False
         self.prepared: set[str] = set()
@@ -174,8 +176,9 @@ class SharedState:
         return FailoverState(self.prices)
 
     def poll_loads(self, router: Router, transport: Transport) -> None:
-        """Start reading the loads of a router's candidates, where their last readings are old."""
+        """Start reading the loads of a router's candidates, and new scores, where the last ones are old."""
         self.polls.call_routed(router, transport)
+        self.qualities.refresh()
 
     def record(self, call: Call) -> Awaitable[None] | None:
         """Add a finished call to the estimates, the budgets and the ledger.
@@ -193,7 +196,7 @@ class SharedState:
             return self.ledger.add(call)
         self.estimates.observe(call)
         if self.fleets is not None:
-            self.fleets.observe(call)
+            call = self.fleets.observe(call)
         self.sizes.observe(call)
         self.qualities.note(call)
         budgets = self.budgets
@@ -249,3 +252,19 @@ class _LedgerHistory:
         self, since: datetime | None = None, until: datetime | None = None, *, limit: int | None = None
     ) -> list[LedgerRow]:
         return self._shared.ledger.rows(since, until, limit=limit)
+
+
+class _LedgerScores:
+    """The scores in the ledger; the first one makes it."""
+
+    def __init__(self, shared: SharedState) -> None:
+        self._shared = shared
+
+    def submit_score(self, score: CallScore) -> None:
+        self._shared.ledger.submit_score(score)
+
+    def scores(self, since: datetime, most: int) -> list[CallScore]:
+        return self._shared.ledger.scores(since, most)
+
+    def answered(self, call_id: str, since: datetime) -> tuple[str, str | None] | None:
+        return self._shared.ledger.answered(call_id, since)

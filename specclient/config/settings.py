@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from specclient.config.cache_table import CacheSettings
 from specclient.config.fleet_tables import FleetSettings, check_fleet_name
+from specclient.config.judge_table import JUDGE_BUDGET, JudgeSettings
 from specclient.config.price_settings import CurrencySettings, PriceSettings
 from specclient.config.tables import (
     DOLLAR,
@@ -52,6 +53,7 @@ class Settings(SettingsTable):
         response_limits: limits on the size of responses.
         circuit: when the circuit of a failing deployment opens; False for never.
         quality: the quality of models, from 0 to 1, by route or prefix; overrides the built-in tiers.
+        judge: the model that scores a sample of routed answers; None for none.
         currencies: the rates of currencies in which prices are given, by code.
         aliases: other names of models, ``provider/model`` or ``auto`` by name or pattern.
         budgets: limits on the cost or tokens of calls, by name.
@@ -82,6 +84,7 @@ class Settings(SettingsTable):
     policies: dict[str, PolicySettings] = Field(default_factory=dict)
     pairs: dict[str, PairSettings] = Field(default_factory=dict)
     quality: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
+    judge: JudgeSettings | None = None
     limits: dict[str, LimitSettings] = Field(default_factory=dict)
     pacing: bool = True
     response_limits: ResponseLimitSettings = Field(default_factory=ResponseLimitSettings.model_construct)
@@ -129,8 +132,11 @@ class Settings(SettingsTable):
         return self
 
     def budget_list(self) -> list[Budget]:
-        """Return the checked budgets."""
-        return [Budget(name=name, **table.model_dump()) for name, table in self.budgets.items()]
+        """Return the checked budgets, and that of the judge unless a budget has its name."""
+        budgets = [Budget(name=name, **table.model_dump()) for name, table in self.budgets.items()]
+        if self.judge is not None and JUDGE_BUDGET not in self.budgets:
+            budgets.append(self.judge.budget())
+        return budgets
 
     def policy_named(self, name: str) -> Policy:
         """Return a policy from the file.

@@ -22,9 +22,11 @@ from specclient.ledger.figures import CallTotals
 from specclient.ledger.location import OFF, locate
 from specclient.ledger.row import COLUMN_NAMES, ORDER_COLUMN, LedgerRow, encoded_rows
 from specclient.ledger.schema import CALLS_TABLE
+from specclient.ledger.scores import answering_route, prune_scores, read_scores, stored_route
 from specclient.ledger.store import Execute, RowValues, SQLValue
 from specclient.ledger.writer import LedgerWriter
 from specclient.types.call import Call
+from specclient.types.call_score import CallScore
 
 __all__ = ["Durability", "Ledger"]
 
@@ -186,8 +188,40 @@ class Ledger:
             at = datetime.fromisoformat(f"{begins}:00").replace(tzinfo=UTC)
             yield at, json.loads(str(tags)), int(nano or 0)
 
+    def submit_score(self, score: CallScore) -> None:
+        """Store the score of an answer without waiting. See :meth:`flush`."""
+        if self._writer is not None:
+            self._writer.put_score(score)
+
+    def scores(self, since: datetime, most: int) -> list[CallScore]:
+        """Return the newest stored scores that were given since an instant, oldest first.
+
+        Args:
+            most: the number of scores at most.
+
+        Raises:
+            LedgerError: the ledger cannot be read; the message names the ledger and the way out.
+        """
+        if self._writer is None or not self._writer.store.exists():
+            return []
+        return read_scores(self._writer.store, since, most)
+
+    def answered(self, call_id: str, since: datetime) -> tuple[str, str | None] | None:
+        """Return the route that answered a call, and the task of its prompt; None without such a call.
+
+        Args:
+            since: a call of several attempts is found if it started after this instant.
+
+        Raises:
+            LedgerError: the ledger cannot be read; the message names the ledger and the way out.
+        """
+        found = answering_route(self._in_memory(None, None), call_id)
+        if found is not None or self._writer is None or not self._writer.store.exists():
+            return found
+        return stored_route(self._writer.store, call_id, since)
+
     def prune(self, before: datetime) -> int:
-        """Remove the calls that started before an instant; return the number of rows.
+        """Remove the calls that started before an instant, and older scores; return the number of calls.
 
         Removes one day at a time, so that others can write in between. The file does not shrink, but its
         space is reused.
@@ -199,6 +233,7 @@ class Ledger:
         if self._writer is None or not self._writer.store.exists():
             return 0
         removed, before = 0, before.astimezone(UTC)
+        self.transact(partial(prune_scores, before=before))
         sql = f"SELECT MIN({ORDER_COLUMN}) FROM {CALLS_TABLE} WHERE {ORDER_COLUMN} < :before"  # noqa: S608
         while True:
             ((first,),) = self._writer.store.query(sql, {"before": timestamp(before)})

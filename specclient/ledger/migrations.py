@@ -17,7 +17,8 @@ from specclient.ledger import rollup
 from specclient.ledger.encoding import ColumnKind
 from specclient.ledger.figures import FIGURES
 from specclient.ledger.row import COLUMNS, KEY_COLUMN, ORDER_COLUMN
-from specclient.ledger.schema import CALLS_TABLE, HOURS_TABLE, SCHEMA_VERSION, VERSION_TABLE
+from specclient.ledger.schema import CALLS_TABLE, HOURS_TABLE, SCHEMA_VERSION, SCORES_SINCE, VERSION_TABLE
+from specclient.ledger.scores import create_scores
 from specclient.ledger.store import Execute
 from specclient.ledger.sums import DIMENSION_NAMES
 
@@ -83,8 +84,18 @@ def _add_columns(step: Step) -> None:
         step.execute(f"ALTER TABLE {HOURS_TABLE} ADD COLUMN {definition}")
 
 
+def _add_scores(step: Step) -> None:
+    create_scores(step.execute, step.types)
+    _add_columns(step)
+
+
 #: By version, the step from the version before.
-MIGRATIONS: Mapping[int, Migration] = {1: _create_calls, 2: _add_columns, _HOURS_SINCE: _create_hours}
+MIGRATIONS: Mapping[int, Migration] = {
+    1: _create_calls,
+    2: _add_columns,
+    _HOURS_SINCE: _create_hours,
+    SCORES_SINCE: _add_scores,
+}
 
 
 def upgrade(execute: Execute, version: int, types: Mapping[ColumnKind, str]) -> None:

@@ -47,8 +47,10 @@ from specclient.ledger.schema import (
     checked_version,
     foreign_table_error,
 )
+from specclient.ledger.scores import add_scores
 from specclient.ledger.store import LEDGER_HINT, Execute, RowValues, SQLValue
 from specclient.runtime.masked_urls import mask_url_passwords
+from specclient.types.call_score import CallScore
 
 __all__ = ["PostgresStore"]
 
@@ -134,15 +136,17 @@ class PostgresStore:
         """Return True: whether the database exists is known only when it is read."""
         return True
 
-    def write(self, rows: Sequence[RowValues]) -> None:
-        """Commit all rows or none; a row whose key exists is skipped."""
+    def write(self, rows: Sequence[RowValues], scores: Sequence[CallScore] = ()) -> None:
+        """Commit all rows and scores or none; those that are stored already are skipped."""
         with self._transaction() as connection:
             connection.execute(_LOCK_SHARED)
             by_key = {row[0]: row for row in rows}
-            added = connection.execute(
-                _INSERT, [dict(zip(COLUMN_NAMES, row, strict=True)) for row in by_key.values()]
-            )
-            rollup.add_rows(_executing(connection), [by_key[key] for (key,) in added])
+            if by_key:
+                added = connection.execute(
+                    _INSERT, [dict(zip(COLUMN_NAMES, row, strict=True)) for row in by_key.values()]
+                )
+                rollup.add_rows(_executing(connection), [by_key[key] for (key,) in added])
+            add_scores(_executing(connection), scores)
 
     def transact(self, work: Callable[[Execute], T]) -> T:
         """Run ``work`` in one transaction and return its result; an exception rolls the transaction back."""

@@ -115,6 +115,7 @@ class LedgerRow:
         saved_nano: ``Call.saved`` in nano-dollars.
         tier: as in ``Cost``.
         prompt_cache_nano: ``Cost.cache_saved`` in nano-dollars.
+        in_progress: as in ``Call``.
         counts: as in ``Call``. Each count has a column and a property of its name, None where it is unknown.
     """
 
@@ -200,6 +201,7 @@ class LedgerRow:
     prompt_cache_nano: int | None = field(
         default=None, metadata=column(lambda call: _nano(call.cost.cache_saved), "nano", since=6)
     )
+    in_progress: float | None = field(default=None, metadata=column("in_progress", "measure", since=7))
     counts: Mapping[str, int] = FrozenDict()
 
     @classmethod

@@ -15,6 +15,8 @@ __all__ = [
     "CALLS_TABLE",
     "HOURS_TABLE",
     "SCHEMA_VERSION",
+    "SCORES_SINCE",
+    "SCORES_TABLE",
     "VERSION_TABLE",
     "checked_version",
     "foreign_table_error",
@@ -23,18 +25,20 @@ __all__ = [
 CALLS_TABLE = "calls"
 #: The sums of ``calls`` by hour; see :mod:`.rollup`.
 HOURS_TABLE = "calls_by_hour"
+#: The scores of answers; see :mod:`.scores`. The schema version that added the table.
+SCORES_TABLE, SCORES_SINCE = "call_scores", 7
 #: Holds the schema version of the database, in one row.
 VERSION_TABLE = "specclient_schema"
 
 #: The newest schema version, the one this code reads and writes.
-SCHEMA_VERSION = max(*(each.since for each in COLUMNS), *(each.since for each in FIGURES))
+SCHEMA_VERSION = max(*(each.since for each in COLUMNS), *(each.since for each in FIGURES), SCORES_SINCE)
 
 
 def _check_versions() -> None:
     """Raise ValueError if a ``since`` is impossible; the snapshots in the tests check the possible ones."""
-    versions = {each.since for each in COLUMNS} | {each.since for each in FIGURES}
+    versions = {each.since for each in COLUMNS} | {each.since for each in FIGURES} | {SCORES_SINCE}
     if missing := sorted(set(range(1, SCHEMA_VERSION)) - versions):
-        raise ValueError(f"no column and no figure has since={missing[0]}; schema versions have no gaps")
+        raise ValueError(f"no column, figure or table has since={missing[0]}; schema versions have no gaps")
     since = {each.name: each.since for each in COLUMNS}
     for figure in FIGURES:
         for name in figure.columns:

@@ -25,9 +25,11 @@ from specclient.ledger.schema import (
     checked_version,
     foreign_table_error,
 )
+from specclient.ledger.scores import add_scores
 from specclient.ledger.store import LEDGER_HINT, Execute, RowValues, SQLValue
 from specclient.runtime.forks import import_lock
 from specclient.runtime.sqlite_files import begun, create_file
+from specclient.types.call_score import CallScore
 
 __all__ = ["SQLiteStore"]
 
@@ -85,14 +87,15 @@ class SQLiteStore:
             )
         return False
 
-    def write(self, rows: Sequence[RowValues]) -> None:
-        """Commit all rows or none; a row whose key exists is skipped."""
+    def write(self, rows: Sequence[RowValues], scores: Sequence[CallScore] = ()) -> None:
+        """Commit all rows and scores or none; those that are stored already are skipped."""
         with self._transaction() as connection:
             new = {row[0]: row for row in rows}
             for (key,) in connection.execute(_KNOWN, [json.dumps(list(new))]):
                 del new[key]
             connection.executemany(_INSERT, new.values()).close()
             rollup.add_rows(_executing(connection), new.values())
+            add_scores(_executing(connection), scores)
 
     def transact(self, work: Callable[[Execute], T]) -> T:
         """Run ``work`` in one transaction and return its result; an exception rolls the transaction back."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
+from specclient.types.call_score import CallScore
+
 __all__ = ["LEDGER_HINT", "Execute", "LedgerStore", "RowValues", "SQLValue"]
 
 #: The advice at the end of every error message about a ledger.
@@ -42,8 +44,8 @@ class LedgerStore(Protocol):
         """Return whether there may be something to read, without creating the database."""
         ...
 
-    def write(self, rows: Sequence[RowValues]) -> None:
-        """Commit all rows or none, and create the database if needed. A row whose key exists is skipped."""
+    def write(self, rows: Sequence[RowValues], scores: Sequence[CallScore] = ()) -> None:
+        """Commit all rows and scores or none, and create the database if needed. Known ones are skipped."""
         ...
 
     def transact(self, work: Callable[[Execute], T]) -> T:

@@ -1,4 +1,4 @@
-"""The writer: commits rows that calls leave in memory, in batches, from one thread."""
+"""The writer: commits rows and scores that calls leave in memory, in batches, from one thread."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from queue import Empty, SimpleQueue
 from specclient.errors import LedgerError
 from specclient.ledger import shutdown
 from specclient.ledger.store import LEDGER_HINT, LedgerStore, RowValues
+from specclient.types.call_score import CallScore
 
 __all__ = ["LedgerWriter"]
 
@@ -62,6 +63,7 @@ class LedgerWriter:
         self._writing = threading.Lock()  # held while the store is used; acquired before _lock
         self.owner: int | None = None
         self._waiting: dict[str, RowValues] = {}
+        self._scores: dict[str, CallScore] = {}  # they wait in the same way
         self._waiters: dict[asyncio.AbstractEventLoop, list[CommitFuture]] = {}
         self._thread: threading.Thread | None = None
         self._wakeup: SimpleQueue[None] = SimpleQueue()  # an item ends a pause of the thread
@@ -100,16 +102,24 @@ class LedgerWriter:
         """Queue rows without waiting."""
         self._enqueue(rows, None)
 
+    def put_score(self, score: CallScore) -> None:
+        """Queue a score without waiting."""
+        with self._lock:
+            self._scores[score.id] = score
+            while len(self._scores) > self._keep:
+                del self._scores[next(iter(self._scores))]
+        self._enqueue((), None)
+
     def waiting(self) -> list[RowValues]:
         """Return the rows that are not known to be in the store."""
         with self._lock:
             return list(self._waiting.values())
 
     def flush(self, timeout_s: float | None = None) -> bool:
-        """Write the waiting rows in this thread; return whether all rows are in the store."""
-        if self._waiting:
+        """Write the waiting rows and scores in this thread; return whether all are in the store."""
+        if self._has_waiting:
             self._write(timeout_s)
-        return not self._waiting
+        return not self._has_waiting
 
     def close(self, timeout_s: float | None = None) -> None:
         """Write the waiting rows and close the store. A warning gives the number of rows not written."""
@@ -145,6 +155,10 @@ class LedgerWriter:
             self.owner = None
             self._writing.release()
             shutdown.obey_pending_sigterm()
+
+    @property
+    def _has_waiting(self) -> bool:
+        return bool(self._waiting or self._scores)
 
     def _enqueue(self, rows: Sequence[RowValues], done: CommitFuture | None) -> bool:
         """Queue rows; return whether the caller must wait for ``done``."""
@@ -194,10 +208,10 @@ class LedgerWriter:
             with self._lock:
                 troubled = self._trouble is not None
                 self._pausing = False
-                if self._closing or (rested and not self._waiting):
+                if self._closing or (rested and not self._has_waiting):
                     self._thread = None
                     return False
-                if self._waiting and (rested or not troubled):
+                if self._has_waiting and (rested or not troubled):
                     return True
                 self._pausing = True
             rested = not _woken(wakeup, self._retry_s if troubled else IDLE_S)
@@ -213,19 +227,21 @@ class LedgerWriter:
             self._pausing = self._gathering = False
 
     def _write(self, timeout_s: float | None = None) -> None:
-        """Commit all waiting rows in one transaction; after a failure they stay queued."""
+        """Commit all waiting rows and scores in one transaction; after a failure they stay queued."""
         with self.exclusive(timeout_s) as free:
             if not free:
                 return
             with self._lock:
-                rows = list(self._waiting.values())
+                rows, scores = list(self._waiting.values()), list(self._scores.values())
                 waiters, self._waiters = self._waiters, {}
-            trouble = self._commit(rows) if rows else None
+            trouble = self._commit(rows, scores) if rows or scores else None
             with self._lock:
                 self._trouble = trouble
                 if trouble is None:
                     for row in rows:
                         self._waiting.pop(str(row[0]), None)
+                    for score in scores:
+                        self._scores.pop(score.id, None)
                 self._behind = self._behind and bool(self._waiting)
         if trouble is not None:
             self._warn(trouble)
@@ -233,10 +249,10 @@ class LedgerWriter:
             with suppress(RuntimeError):  # the event loop has been closed
                 loop.call_soon_threadsafe(_settle, done, True)
 
-    def _commit(self, rows: Sequence[RowValues]) -> str | None:
-        """Insert rows, skipping those already present; return the error message, None on success."""
+    def _commit(self, rows: Sequence[RowValues], scores: Sequence[CallScore]) -> str | None:
+        """Insert rows and scores, skipping known ones; return the error message, None on success."""
         try:
-            self.store.write(rows)
+            self.store.write(rows, scores)
         except LedgerError as error:
             return str(error)
         except Exception as error:  # noqa: BLE001 - no error of a driver may break a call or end the thread

@@ -117,6 +117,9 @@ class Router:
         sent = False
         if kind == AUTO:
             self._estimates.load_history()
+            self._qualities.load_scores()
+        if self._fleets is not None:
+            self._fleets.load_history(kind)
         for route in self._candidates if kind == AUTO else (kind,):
             head, _, model = route.partition("/")
             if self.destinations.known(head):

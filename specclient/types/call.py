@@ -22,6 +22,9 @@ CallPurpose = Literal["call", "draft", "verify", "retry", "hedge", "failover", "
 #: Purposes of records that are made after the work, of which no latency is known.
 BOOKED_LATER: Final = frozenset({"batch", "object"})
 
+#: The purposes of calls, and of parts of calls, that wrote the answer which the caller got.
+ANSWERING: frozenset[CallPurpose] = frozenset({"call", "hedge", "failover", "verify"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
@@ -63,6 +66,8 @@ class Call:
         cached: whether the response cache answered it, or an equal call in flight; it was then not sent, used
             no tokens and cost nothing.
         saved: of such a call, what the answer cost when it was made, in dollars; None if that is not known.
+        in_progress: the mean number of requests in progress meanwhile on the replica of a fleet's pool that
+            served it, itself included; None elsewhere, and in ``meta``.
     """
 
     id: str
@@ -96,6 +101,7 @@ class Call:
     counts: Mapping[str, int] = FrozenDict()
     cached: bool = False
     saved: Decimal | None = None
+    in_progress: float | None = None
 
     @property
     def provider(self) -> str:

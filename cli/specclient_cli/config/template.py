@@ -217,6 +217,17 @@ TEMPLATE = """\
 #"openai/gpt-4.1-mini" = 0.7
 #"local/" = 0.2
 
+# A model that scores a sample of the answers to routed calls, in the background, as feedback for min_quality.
+# It gets their prompts and answers, unless the call's policy excludes it. Its calls have the tag
+# quality_judge=1; a call that may exceed the dollars of the day (UTC) is not made. rubric is its instruction.
+#[judge]
+#model = "openai/gpt-4.1-mini"
+#share = 0.05
+#usd_per_day = 1
+#weight = 0.5                    # of a score; a caller's counts as 1
+#max_tokens = 512                # of its answer
+#rubric = "Grade the answer. End with a whole number from 0 to 10."
+
 # The engine in this process. Its time costs device_cost_per_hour dollars (0.10 is assumed if unset), and its
 # power, if watts is set, electricity_cost_per_kwh.
 #[local]

@@ -4,14 +4,18 @@ calls.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 from specclient.config import FLEET_AUTO, FleetSettings
+from specclient.errors import LedgerError
 from specclient.http_transport.http import Transport
 from specclient.providers.endpoint import Endpoint
 from specclient.providers.started_server import accepted_by_server
 from specclient.providers.unsupported import is_requested
+from specclient.routing.learn.call_history import CallHistory
 from specclient.routing.learn.call_sample import CallSample
 from specclient.routing.pools.fleet_loads import FleetLoads
 from specclient.routing.pools.pool_chooser import PoolChoice, PoolChooser
@@ -24,6 +28,10 @@ from specclient.types.wire import Authorize, WireRequest
 
 __all__ = ["FleetRouting", "PoolUse"]
 
+logger = logging.getLogger("specclient")
+
+#: How far back, and how many calls in all, are read from the ledger; older pools may have been other ones.
+_MEMORY, _ROWS = timedelta(days=1), 500
 #: Parameters that vLLM refuses while it speculates.
 _NOT_WHILE_DRAFTING = ("min_p", "logit_bias")
 
@@ -33,9 +41,11 @@ class FleetRouting:
 
     Args:
         fleets: the ``[fleets.NAME]`` tables, by name.
+        history: the source of earlier calls, read once before the first call to a fleet; None for none.
     """
 
-    def __init__(self, fleets: Mapping[str, FleetSettings]) -> None:
+    def __init__(self, fleets: Mapping[str, FleetSettings], history: CallHistory | None = None) -> None:
+        self._history = history
         self._choosers: dict[str, PoolChooser] = {}
         self._uses: dict[tuple[str, str], PoolUse] = {}
         self._nodes = {name: table.metrics for name, table in fleets.items()}
@@ -103,20 +113,53 @@ class FleetRouting:
         for loads in self._loads.values():
             await loads.aclose()
 
-    def observe(self, call: Call) -> None:
-        """Learn from a finished call; those of other destinations teach nothing."""
+    def load_history(self, fleet: str) -> None:
+        """Learn from earlier calls to all fleets, once, before the first call to one; this reads a file.
+
+        An unreadable ledger is logged, and teaches nothing.
+
+        Args:
+            fleet: the destination of the call that follows.
+        """
+        history = self._history
+        if history is None or fleet not in self._choosers:
+            return
+        self._history = None
+        try:
+            rows = history.rows(since=datetime.now(UTC) - _MEMORY, limit=_ROWS)
+        except LedgerError as error:
+            logger.warning("the pools of fleets start without earlier calls: %s", error)
+            return
+        for row in rows:
+            fleet, _, pool = row.route.partition("/")
+            use, sample = self._uses.get((fleet, pool)), CallSample.of_row(row)
+            if use is not None and sample is not None and row.in_progress is not None:
+                _learn(use, sample, row.in_progress)
+
+    def observe(self, call: Call) -> Call:
+        """Learn from a finished call, and return it with the load of its replica.
+
+        Calls of other destinations teach nothing, and stay as they are.
+        """
         use = self._uses.get((call.route.provider, call.route.model))
-        if use is None:
-            return
-        sample = CallSample.of(call)
-        if sample is None:
-            return
-        tokens, latency = sample.completion_tokens, sample.latency_s
+        sample = None if use is None else CallSample.of(call)
+        if use is None or sample is None:
+            return call
         if sample.failed:
             use.learn(None)
-        elif tokens and latency:
-            prompt = max((sample.prompt_tokens or 0) - (sample.cached_tokens or 0), 0)
-            use.learn(PoolSample(use.mean_load(latency), sample.task, prompt, tokens, sample.ttft_s, latency))
+            return call
+        in_progress = use.mean_load(call.latency_s)
+        _learn(use, sample, in_progress)
+        return replace(call, in_progress=in_progress)
+
+
+def _learn(use: PoolUse, sample: CallSample, in_progress: float) -> None:
+    """Let a pool learn from a call that it answered; one without tokens or time teaches nothing."""
+    tokens, latency = sample.completion_tokens, sample.latency_s
+    if sample.failed or not tokens or not latency:
+        return
+    prompt = max((sample.prompt_tokens or 0) - (sample.cached_tokens or 0), 0)
+    use.learn(PoolSample(in_progress, sample.task, prompt, tokens, sample.ttft_s, latency))
 
 
 def _has_draft(table: FleetSettings) -> bool:

@@ -242,7 +242,7 @@ async def test_waiting_calls_share_one_transaction_and_one_wakeup_of_the_loop(
     batches, wakes = [], []
     store = ledger._writer.store
     write, wake = store.write, asyncio.get_running_loop().call_soon_threadsafe
-    monkeypatch.setattr(store, "write", lambda rows: (batches.append(len(rows)), write(rows)))
+    monkeypatch.setattr(store, "write", lambda rows, _: (batches.append(len(rows)), write(rows)))
     monkeypatch.setattr(
         asyncio.get_running_loop(),
         "call_soon_threadsafe",

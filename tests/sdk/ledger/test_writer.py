@@ -87,7 +87,7 @@ async def test_rows_within_a_window_are_written_in_batches(path, open_ledger, ma
     ledger = open_ledger(path, window_s=0.2)
     store, batches = ledger._writer.store, []
     write = store.write
-    monkeypatch.setattr(store, "write", lambda rows: (batches.append(len(rows)), write(rows)))
+    monkeypatch.setattr(store, "write", lambda rows, _: (batches.append(len(rows)), write(rows)))
     for n in range(20):
         await ledger.record(make_call(f"c{n}"))
         await asyncio.sleep(0.001)
@@ -215,7 +215,7 @@ time.sleep(60)
 """
 AMID_ITS_OWN_WRITE = """
 write = ledger._writer.store.write
-def interrupted(rows):
+def interrupted(rows, _):
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(0)
     write(rows)

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from loopback_server import OpenAIServer, Received, Wire, behave, reply
@@ -104,6 +105,24 @@ def test_a_decision_tells_of_all_pools(pools: tuple[PoolServer, PoolServer]) -> 
         assert route.task == "code"
         named = client.chat.completions.create(model="big/d0", messages=MESSAGES, max_tokens=9).meta.route
         assert (named.chosen, named.reason) == ("big/d0", "named by the caller")
+
+
+def test_a_restarted_client_knows_the_pools_from_the_ledger(
+    pools: tuple[PoolServer, PoolServer], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"config": settings_of(*pools), "ledger": str(tmp_path / "l.db")}
+    with OpenAI(**options) as client:
+        for pool in ("d0", "d5") * 4:
+            client.chat.completions.create(model=f"big/{pool}", messages=MESSAGES, max_tokens=9)
+    with OpenAI(**options) as client:
+        assert [row.in_progress for row in client.ledger.rows()] == [1.0] * 8
+        route = client.chat.completions.create(model="big/auto", messages=MESSAGES, max_tokens=9).meta.route
+        assert (route.chosen, route.reason[:16]) == ("big/d5", "the fastest pool")
+    (tmp_path / "l.db").write_bytes(b"no database" * 100)
+    with OpenAI(**options) as client:
+        route = client.chat.completions.create(model="big/auto", messages=MESSAGES, max_tokens=9).meta.route
+        assert route.reason == "its speed is not known yet"
+    assert "the pools of fleets start without earlier calls: cannot" in caplog.text
 
 
 def test_parameters_that_drafts_refuse(pools: tuple[PoolServer, PoolServer]) -> None:

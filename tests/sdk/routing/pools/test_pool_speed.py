@@ -101,3 +101,45 @@ def test_time_never_falls_with_the_load(calls: list[tuple[float, float, str, int
         times = [speed.token_s(n, "code") for n in (0.5, 1, 1.5, 2, 7, 30, 200, 1000)]
         assert all(each is not None and each > 0 for each in times)
         assert times == sorted(times)
+
+
+def test_the_factor_of_a_little_known_task_is_drawn_to_one() -> None:
+    speed = PoolSpeed()
+    for _ in range(40):
+        speed.add(sample(2, 0.010, task="code"))
+    speed.add(sample(2, 0.030, task="chat"))
+    code, chat = (speed.token_s(2, task) for task in ("code", "chat"))
+    assert code is not None
+    assert chat is not None
+    assert 1.1 < chat / code < 1.6, "one call that took three times as long counts as a fifth"
+
+
+def test_a_mix_of_tasks_does_not_move_the_pool() -> None:
+    """First many slow chats, then only code: the factor of chats explains them."""
+    speed = PoolSpeed()
+    for _ in range(60):
+        speed.add(sample(2, 0.010, task="code"))
+        speed.add(sample(2, 0.040, task="chat"))
+    before = speed.token_s(2, "code")
+    for _ in range(30):
+        speed.add(sample(2, 0.040, task="chat"))
+    assert before is not None
+    assert speed.token_s(2, "code") == pytest.approx(before, rel=0.05)
+
+
+def test_beyond_the_known_loads_a_step_grows_in_proportion_at_most() -> None:
+    speed = PoolSpeed()
+    for _ in range(20):
+        speed.add(sample(4, 0.010))
+        speed.add(sample(8, 0.100))
+    known, beyond = speed.token_s(8, "code"), speed.token_s(16, "code")
+    assert known is not None
+    assert beyond == pytest.approx(2 * known, rel=0.01)
+
+
+def test_one_outlier_moves_a_known_speed_little() -> None:
+    speed = PoolSpeed()
+    for _ in range(20):
+        speed.add(sample(2, 0.010))
+    speed.add(sample(2, 10.0))
+    assert speed.token_s(2, None) == pytest.approx(0.010, rel=0.12)
