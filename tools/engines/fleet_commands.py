@@ -155,8 +155,8 @@ def _stop() -> None:
 
 
 _STEPS: Final[tuple[Callable[[], None], ...]] = (
-    _nothing_runs, _deploy_without_vllm, _deploy_that_gets_not_ready, _stop_a_killed_cluster, _deploy,
-    _complete, _refuse_a_second_fleet_of_the_name, _batch, _stop,
+    _nothing_runs, _deploy, _complete, _refuse_a_second_fleet_of_the_name, _batch, _stop,
+    _deploy_without_vllm, _deploy_that_gets_not_ready, _stop_a_killed_cluster,
 )  # fmt: skip
 
 
