@@ -21,15 +21,15 @@ had two cores and other work, so the times are no benchmark."""
 _STEPS: Final = {
     "nothing_runs": "before a deployment: `complete` and `status` name `specclient fleet deploy pair`; a "
     "cluster that is away and a pool that cannot hold the model are refused",
-    "deploy_without_vllm": "`deploy` with an environment that has Ray without vLLM: refused",
-    "deploy_that_gets_not_ready": "`deploy` with too short a `start_s`: taken back",
-    "stop_a_killed_cluster": "the cluster is killed amid a deployment: `stop` works",
     "deploy": "`deploy`, until two replicas answer",
     "complete": "`complete -m pair/auto` and `-m local/demo` print the same text",
     "refuse_a_second_fleet_of_the_name": "a second fleet of the name is refused",
     "batch": "`batch --on ray` of 24 and then 48 lines has the records of a batch without Ray, and sends no "
     "line twice",
     "stop": "`stop`: no process is left",
+    "deploy_without_vllm": "`deploy` with an environment that has Ray without vLLM: refused",
+    "deploy_that_gets_not_ready": "`deploy` with too short a `start_s`: taken back",
+    "stop_a_killed_cluster": "the cluster is killed amid a deployment: `stop` works",
 }
 #: The plot of the experiments with a timeline, in the folder of the page.
 PICTURE: Final = "pictures/fleet.png"
@@ -63,7 +63,8 @@ def _commands(entry: dict[str, Any]) -> list[str]:
         return []
     if "failed" in entry:
         return ["", f"- commands: failed, {entry['failed']}"]
-    rows = [f"| {_STEPS[name]} | {seconds:.0f} s |" for name, seconds in entry["steps"].items()]
+    times = entry["steps"]
+    rows = [f"| {step} | {times[name]:.0f} s |" for name, step in _STEPS.items() if name in times]
     head = _COMMANDS_HEAD.format(version=entry["version"], date=entry["date"]).splitlines()
     return ["", *head, "", "| Step | Time |", "|---|---|", *rows]
 
