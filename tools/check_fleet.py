@@ -2,8 +2,9 @@
 
     python tools/check_fleet.py [NAME ...]
 
-NAME is an experiment of ``tools/engines/fleet.py``; without names, all are run. The environment is that of
-``make engines``. The results are kept in ``tools/engines/fleet.json``, which is part of ``docs/engines.md``.
+NAME is an experiment of ``tools/engines/fleet.py``, or ``commands`` for those of
+``tools/engines/fleet_commands.py``; without names, all are run. The environment is that of ``make engines``.
+The results are kept in ``tools/engines/fleet.json``, which is part of ``docs/engines.md``.
 """
 
 from __future__ import annotations
@@ -12,23 +13,28 @@ import argparse
 import asyncio
 import json
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from check_engines import write_page
 from engines.catalogue import engine_named
 from engines.fleet import EXPERIMENTS, fleet_settings
-from engines.fleet_page import PICTURE
-from engines.fleet_plot import draw
+from engines.fleet_commands import check_commands
+from engines.fleet_page import PICTURE, STREAMS_PICTURE
+from engines.fleet_plot import draw, draw_streams
 from engines.page import FLEET_RESULTS, PAGE
-from engines.running import RunningFleet, prepare, running_fleet, version_of
+from engines.running import RunningFleet, environment_of, prepare, running_fleet, version_of
 
 from specclient import AsyncOpenAI
+
+_COMMANDS = "commands"
 
 
 def main() -> None:
     """Run the named experiments."""
-    names = [experiment.__name__ for experiment in EXPERIMENTS]
+    names = [_COMMANDS, *(experiment.__name__ for experiment in EXPERIMENTS)]
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -39,21 +45,34 @@ def main() -> None:
     engine = engine_named("ray")
     prepare(engine, fresh=False)
     head = {"version": version_of(engine), "date": datetime.now(UTC).date().isoformat()}
-    failed = False
-    with running_fleet(engine) as fleet:
-        for name in chosen:
-            try:
-                entry = asyncio.run(_run(name, fleet))
-            except AssertionError as error:
-                entry, failed = {"failed": str(error)}, True
-            _record(name, {**head, **entry})
-    sys.exit(failed)
+    entries = {}
+    if _COMMANDS in chosen:
+        entries[_COMMANDS] = _entry(partial(check_commands, environment_of(engine)))
+        _record(_COMMANDS, {**head, **entries[_COMMANDS]})
+    if experiments := [name for name in chosen if name != _COMMANDS]:
+        with running_fleet(engine) as fleet:
+            for name in experiments:
+                entries[name] = _entry(partial(_run, name, fleet))
+                _record(name, {**head, **entries[name]})
+    sys.exit(any("failed" in entry for entry in entries.values()))
 
 
-async def _run(name: str, fleet: RunningFleet) -> dict[str, Any]:
+def _entry(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return the figures of an experiment, or what failed in it."""
+    try:
+        return run()
+    except AssertionError as error:
+        return {"failed": str(error)}
+
+
+def _run(name: str, fleet: RunningFleet) -> dict[str, Any]:
     [experiment] = [each for each in EXPERIMENTS if each.__name__ == name]
-    async with AsyncOpenAI(config=fleet_settings(fleet.base_url), ledger="off") as client:
-        return await experiment(fleet, client)
+
+    async def run() -> dict[str, Any]:
+        async with AsyncOpenAI(config=fleet_settings(fleet.base_url), ledger="off") as client:
+            return await experiment(fleet, client)
+
+    return asyncio.run(run())
 
 
 def _record(name: str, entry: dict[str, Any]) -> None:
@@ -61,6 +80,7 @@ def _record(name: str, entry: dict[str, Any]) -> None:
     entries[name] = entry
     FLEET_RESULTS.write_text(json.dumps(entries, sort_keys=True) + "\n", encoding="utf-8")
     draw(entries, PAGE.parent / PICTURE)
+    draw_streams(entries, PAGE.parent / STREAMS_PICTURE)
     write_page()
 
 

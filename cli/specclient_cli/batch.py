@@ -7,28 +7,29 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from decimal import Decimal
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from specclient.batch import BatchSummary, run_file, run_jobs
+from specclient.batch import run_file, run_jobs
 from specclient.batch.jobs.job_runner import POLL_S
 from specclient.batch.runner import GRACE_S
 from specclient.client.async_client import AsyncOpenAI
 from specclient.config import Settings
-from specclient_cli.common import options, parameter_types, render
-from specclient_cli.common.call_format import cost_text
+from specclient.errors import EngineError
+from specclient_cli.common import options, parameter_types
+from specclient_cli.common.batch_report import BatchProgress, report_batch
 from specclient_cli.common.errors import BUDGET, FAILED, INTERRUPTED, OK
+from specclient_cli.common.fleet_settings import fleet_of_settings
 from specclient_cli.common.state import State, pass_state
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from specclient_local.fleets.fleet import Fleet
 
 PIPE = "-"
+_CONCURRENCY = 8
 
 
 @click.command(name="batch")
@@ -45,8 +46,7 @@ PIPE = "-"
 @click.option(
     "--concurrency",
     type=click.IntRange(min=1),
-    default=8,
-    show_default=True,
+    show_default=f"{_CONCURRENCY}; with --on ray, what the replicas serve at a time",
     help="Number of lines in flight.",
 )
 @click.option(
@@ -104,6 +104,11 @@ PIPE = "-"
     metavar="SECONDS",
     help="Seconds between two looks at the jobs of --job.",
 )
+@click.option(
+    "--on",
+    type=click.Choice(["ray"]),
+    help="Send the calls by Ray Data from the nodes of the fleet that -m names; needs Ray (extra 'ray').",
+)
 @click.option("--quiet", is_flag=True, help="Do not show progress.")
 @pass_state
 def command(state: State, /, **given: Any) -> int:
@@ -125,25 +130,31 @@ def command(state: State, /, **given: Any) -> int:
     flight finish within 30 s; the second cancels them. With --job, Ctrl-C leaves the jobs to the provider,
     and the next run collects them; no line is sent or booked twice.
 
+    With --on ray, the calls of -m FLEET/auto or FLEET/POOL are sent by tasks of Ray Data on the nodes of the
+    fleet's cluster. Records, resumption, retries, the ledger and --max-cost are the same.
+
     \b
     Examples:
       specclient batch prompts.jsonl answers.jsonl -m local/demo
       specclient batch in.jsonl out.jsonl --concurrency 32 --max-cost 2.50
       specclient batch in.jsonl out.jsonl --job -m openai/gpt-4.1-mini
+      specclient batch in.jsonl out.jsonl --on ray -m big/auto
       jq -c '{prompt: .q}' faq.json | specclient batch - - -m openai/gpt-4.1-mini
 
     \b
     Exit codes: 0 every line was answered; 1 some failed; 5 the budget is
     exhausted; 130 interrupted.
 
-    Environment: SPECCLIENT_MODEL, SPECCLIENT_CONFIG, SPECCLIENT_LEDGER, and the providers' keys.
+    Environment: SPECCLIENT_MODEL, SPECCLIENT_CONFIG, SPECCLIENT_LEDGER, RAY_ADDRESS, and the providers'
+    keys.
     """
     settings = state.settings()
     if given["policy"] is not None and given["model"] not in (None, parameter_types.AUTO):
         raise click.UsageError(f"a policy chooses the model, so -m {given['model']} cannot be given with it.")
     _check_job(given)
+    fleet = _fleet_of(state, given) if given["on"] == "ray" else None
     try:
-        return asyncio.run(_run(settings, given))
+        return asyncio.run(_run(settings, given, fleet))
     except asyncio.CancelledError:  # by a second signal
         raise KeyboardInterrupt from None
 
@@ -171,12 +182,54 @@ def _check_job(given: Mapping[str, Any]) -> None:
         )
 
 
-async def _run(settings: Settings, given: Mapping[str, Any]) -> int:
+def _fleet_of(state: State, given: Mapping[str, Any]) -> Fleet:
+    """Return the fleet whose cluster sends the calls.
+
+    Raises:
+        click.UsageError: the model is not a fleet's, or the calls are those of batch jobs.
+        CheckpointError, ConfigurationError: the fleet's table is invalid.
+    """
+    if given["job"]:
+        raise click.UsageError("--on ray cannot be given with --job, whose calls are made by providers.")
+    name = (given["model"] or "").partition("/")[0]
+    fleets = state.settings().fleets
+    if name not in fleets:
+        known = f"configured are {', '.join(fleets)}" if fleets else "add a table [fleets.NAME]"
+        raise click.UsageError(f"--on ray needs -m FLEET/auto or FLEET/POOL with a fleet; {known}.")
+    return fleet_of_settings(name, fleets[name])
+
+
+@contextlib.asynccontextmanager
+async def _client(
+    settings: Settings, given: Mapping[str, Any], fleet: Fleet | None, stop: asyncio.Event
+) -> AsyncIterator[AsyncOpenAI]:
+    """Yield the client of the batch.
+
+    Raises:
+        EngineError: Ray's program ended before the batch did.
+    """
+    options: dict[str, Any] = {"config": settings, "max_retries": given["max_retries"]}
+    if fleet is None:
+        async with AsyncOpenAI(**options) as client:
+            yield client
+        return
+    from specclient_cli.common.ray_transport import ray_client  # noqa: PLC0415 - with fleets alone
+
+    async with (
+        ray_client(fleet, stop.set) as (http_client, transport),
+        AsyncOpenAI(http_client=http_client, **options) as client,
+    ):
+        yield client
+        if transport.failure is not None:
+            raise EngineError(f"Ray: {transport.failure}; run the command again to resume")
+
+
+async def _run(settings: Settings, given: Mapping[str, Any], fleet: Fleet | None) -> int:
     stop = asyncio.Event()
     params = {name: given[name] for name in ("max_tokens", "temperature") if given[name] is not None}
     with _source(given["source"]) as source, _signals_stop(stop):
-        async with AsyncOpenAI(config=settings, max_retries=given["max_retries"]) as client:
-            with _BatchProgress(_size(source), wanted=not given["quiet"]) as bar:
+        async with _client(settings, given, fleet, stop) as client:
+            with BatchProgress(_size(source), wanted=not given["quiet"]) as bar:
                 shared: dict[str, Any] = {
                     "client": client,
                     "model": given["model"],
@@ -195,11 +248,11 @@ async def _run(settings: Settings, given: Mapping[str, Any]) -> int:
                         source,
                         sys.stdout.buffer if given["out"] == PIPE else given["out"],
                         policy=given["policy"],
-                        concurrency=given["concurrency"],
+                        concurrency=given["concurrency"] or (fleet.capacity if fleet else _CONCURRENCY),
                         ordered=given["ordered"],
                         **shared,
                     )
-    _report(summary)
+    report_batch(summary)
     if stop.is_set() and summary.stopped:
         return INTERRUPTED
     if summary.stopped:
@@ -251,71 +304,3 @@ def _signals_stop(stop: asyncio.Event) -> Iterator[None]:
         with contextlib.suppress(NotImplementedError):
             for number in numbers:
                 loop.remove_signal_handler(number)
-
-
-class _BatchProgress:
-    """Progress display on a terminal: lines, rate, cost and remaining time.
-
-    Args:
-        size: size of the source in bytes; None if it is unknown.
-        wanted: False shows nothing.
-    """
-
-    def __init__(self, size: int | None, *, wanted: bool) -> None:
-        self._progress = _progress(size) if wanted and render.console(stderr=True).is_terminal else None
-        self._size = size
-
-    def __enter__(self) -> Self:
-        if self._progress is not None:
-            self._progress.start()
-            self._task = self._progress.add_task("batch", total=self._size, status="")
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._progress is not None:
-            self._progress.stop()
-
-    def show(self, summary: BatchSummary) -> None:
-        """Update the display."""
-        if self._progress is not None:
-            self._progress.update(self._task, completed=summary.read_bytes, status=_status(summary))
-
-
-def _progress(size: int | None) -> Progress:
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
-
-    left = [TimeRemainingColumn(compact=True)] if size is not None else []
-    columns = (BarColumn(bar_width=None), TextColumn("{task.fields[status]}", markup=False), *left)
-    return Progress(*columns, console=render.console(stderr=True), transient=True, expand=True)
-
-
-def _status(summary: BatchSummary) -> str:
-    lines = summary.answered + summary.failed
-    rate = lines / summary.seconds if summary.seconds else 0.0
-    failed = f", {summary.failed} failed" if summary.failed else ""
-    return f"{lines} lines{failed} · {rate:.1f}/s · {_cost(summary)}"
-
-
-def _cost(summary: BatchSummary) -> str:
-    if summary.unpriced and not summary.cost:
-        return "unpriced"
-    more = f" and {summary.unpriced} unpriced" if summary.unpriced else ""
-    return cost_text(summary.cost if summary.cost else Decimal(0)) + more
-
-
-def _report(
-    summary: BatchSummary, to: Callable[[str], None] = lambda text: click.echo(text, err=True)
-) -> None:
-    """Print the result on stderr, with the reasons of failed lines."""
-    before = [f"{summary.skipped} done before"] if summary.skipped else []
-    parts = [f"{summary.answered} answered", f"{summary.failed} failed", *before, _cost(summary)]
-    to(" · ".join([*parts, f"{summary.seconds:.1f} s"]))
-    for reason, (count, numbers) in sorted(summary.reasons.items(), key=lambda each: -each[1][0]):
-        lines = ", ".join(map(str, sorted(numbers))) + (", …" if count > len(numbers) else "")
-        to(f"  {count} × {render.printable(reason)} (line{'s' if count > 1 else ''} {lines})")
-    if summary.failed_before:
-        to(f"  {summary.failed_before} failed in earlier runs and were not retried (--no-retry-failed)")
-    if summary.stopped:
-        to(summary.stopped)

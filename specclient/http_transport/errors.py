@@ -21,7 +21,7 @@ from specclient.http_transport.clients.timeouts import AnswerTimeoutError
 from specclient.types.error_body import ErrorBody, parse_error_body
 from specclient.types.wire import Secrets, WireRequest
 
-_EXCERPT = 200
+_EXCERPT, _NOT_FOUND = 200, 404
 _POOL, _READ = ("pool", "No connection to {origin} became free"), ("read", "{origin} sent nothing")
 _TIMEOUTS = {
     "ConnectTimeout": ("connect", "No connection to {origin} was made"),
@@ -101,7 +101,8 @@ def connection_failure(
     text = secrets.redact(_text_of(cause))
     failure: APIConnectionError
     if limit is None:
-        failure = APIConnectionError(message=_broken_text(origin, cause, text, begun=begun), request=shown)
+        message = _broken_text(request, cause, text, begun=begun)
+        failure = APIConnectionError(message=message, request=shown)
     else:
         seconds = getattr(limits, limit, None)
         failure = APITimeoutError(shown, message=_timeout_text(origin, error, limit, seconds))
@@ -127,15 +128,14 @@ def _timeout_text(origin: str, error: BaseException, limit: str, seconds: float 
     return f"Request timed out. {found}; pass a larger timeout= if it needs longer."
 
 
-def _broken_text(origin: str, cause: BaseException, text: str, *, begun: bool) -> str:
+def _broken_text(request: WireRequest, cause: BaseException, text: str, *, begun: bool) -> str:
     """Return the message of a connection that failed."""
+    origin = origin_of(request.url)
     reason = f"{type(cause).__name__}: {text}" if text else type(cause).__name__
     if begun:
         return f"Connection error. The answer of {origin} broke off ({reason})."
-    return (
-        f"Connection error. No answer from {origin} ({reason}). "
-        "Check that the server is running and that base_url is right."
-    )
+    hint = request.start_hint or "Check that the server is running and that base_url is right."
+    return f"Connection error. No answer from {origin} ({reason}). {hint}"
 
 
 def client_closed(request: WireRequest) -> APIConnectionError:
@@ -165,9 +165,11 @@ def status_error_of(response: Any, content: bytes, request: WireRequest) -> APIS
     parsed = ErrorBody(None, None, None, None, body) if isinstance(body, str) else parse_error_body(body)
     status: int = response.status_code
     named = response.headers.get("x-amzn-errortype", "").partition(":")[0] or None  # AWS
+    is_foreign = status == _NOT_FOUND and isinstance(body, str)  # of a proxy that has no such path
+    hint = f" {request.start_hint}" if request.start_hint and is_foreign else ""
     error = status_error(
         _STATUS_OF_TYPE.get(named, status),
-        f"Error code: {status}" + (f" - {parsed.message}" if parsed.message else ""),
+        f"Error code: {status}" + (f" - {parsed.message}" if parsed.message else "") + hint,
         response=_shown_response(response, text, request, secrets),
         body=body.get("error", body) if isinstance(body, Mapping) else body,
     )

@@ -118,6 +118,7 @@ class Endpoint:
         server: starts the endpoint's server when a call needs it; None for servers that run anyway.
         served_model: the name of its one model in requests, if it is not that after ``provider/``.
         pools: the base URLs of a fleet's pools, by name; None for ``base_url``. Empty for other providers.
+        start_hint: a sentence that says how its server is started, for the error where none answers.
         price_provider: its id in genai-prices, None if it has no prices there,
             :data:`specclient.config.ANY_VENDOR` if the vendor is unknown.
 
@@ -157,6 +158,7 @@ class Endpoint:
     server: EndpointServer | None = field(default=None, repr=False)
     served_model: str | None = None
     pools: Mapping[str, str | None] = field(default_factory=dict, repr=False)
+    start_hint: str = ""
     price_provider: str | None = None
 
     def __post_init__(self) -> None:

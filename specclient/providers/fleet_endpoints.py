@@ -71,4 +71,5 @@ def fleet_endpoint(name: str, table: FleetSettings, env: Mapping[str, str]) -> E
         templates=template,
         pools=pools,
         base_url_env=None,
+        start_hint=f"The fleet is not running: start it with `specclient fleet deploy {name}`.",
     )

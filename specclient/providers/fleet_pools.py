@@ -23,7 +23,7 @@ def pool_endpoint(endpoint: Endpoint, pool: str) -> Endpoint:
             f"{FLEET_AUTO!r} is the fastest of them"
         )
     url = endpoint.pools[pool]
-    return endpoint if url is None else replace(endpoint, base_url=url, account=pool)
+    return endpoint if url is None else replace(endpoint, base_url=url, account=pool, start_hint="")
 
 
 def fleet_routes(endpoint: Endpoint) -> tuple[str, ...]:

@@ -175,6 +175,7 @@ class WireRequest:
         count_retries: whether to send ``x-stainless-retry-count`` if ``headers`` has none.
         tokens: an estimate of the tokens of prompt and answer; None if unknown.
         on_failed_attempt: called with each failed attempt that is followed by another one.
+        start_hint: a sentence for the error where no server answers: how it is started. Empty for none.
     """
 
     method: str
@@ -193,6 +194,7 @@ class WireRequest:
     count_retries: bool = True
     tokens: int | None = None
     on_failed_attempt: Callable[[FailedAttempt], None] | None = field(default=None, repr=False, compare=False)
+    start_hint: str = ""
 
     def drop_token(self) -> bool:
         """Let ``authorize`` forget the token of this request, which the server refused by a 401.

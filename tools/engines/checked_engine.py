@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-BUILD: Final = ROOT / "build" / "engines"
+#: With links resolved: the scripts of an environment name its folder.
+BUILD: Final = (ROOT / "build" / "engines").resolve()
 TARGET: Final = ROOT / "local" / "specclient_local" / "bundled" / "target"
 DRAFT: Final = ROOT / "local" / "specclient_local" / "bundled" / "draft"
 #: Tokens of prompt and answer that each server is given.

@@ -17,7 +17,7 @@ from specclient import AsyncOpenAI, OpenAIError, Policy, Settings
 
 _STREAMS: Final = 16
 _TOKENS: Final = 160
-_PATIENCE_S: Final = 420.0
+_PATIENCE_S: Final = 900.0
 _MODEL: Final = "LLMServer:target"
 _HEADS: Final = ROOT / "local" / "specclient_local" / "bundled" / "eagle3"
 DRAFT_MODEL: Final = {"method": "draft_model", "model": str(DRAFT), "num_speculative_tokens": 4}
@@ -84,21 +84,36 @@ async def killed_replica(fleet: RunningFleet, client: AsyncOpenAI) -> dict[str, 
         await begun.wait()
         kept = [each.text for each in streams]
         await asyncio.to_thread(fleet.ask, {"kill": True})
+        killed_s = time.monotonic()
         await asyncio.gather(*running)
         outcomes = [each.outcome(*pair) for each, *pair in zip(streams, kept, undisturbed, strict=True)]
         found[name] = dict(Counter(outcomes))
+        begun_s = min(each.times[0] for each in streams if each.times)
+        found.setdefault("streams", {})[name] = {
+            "killed": round(killed_s - begun_s, 2),
+            "outcomes": outcomes,
+            "times": [[round(at - begun_s, 2) for at in each.times] for each in streams],
+        }
         print(f"  a replica killed, {name}: {found[name]}", flush=True)
     return found
 
 
 @dataclass(slots=True)
 class _Streamed:
-    """A streamed completion: its text so far, the attempts that it took, and the error that ended it."""
+    """A streamed completion.
+
+    Attributes:
+        text: its text so far.
+        attempts: the number of attempts that it took.
+        error: the class of the error that ended it.
+        times: monotonic seconds at which its chunks arrived.
+    """
 
     prompt: str
     text: str = ""
     attempts: int = 1
     error: str | None = None
+    times: list[float] = field(default_factory=list)
 
     async def run(self, client: AsyncOpenAI, model: str, policy: Policy | None, begun: asyncio.Event) -> None:
         """Read the stream; set the event when it has an eighth of its tokens, or has ended."""
@@ -110,6 +125,7 @@ class _Streamed:
             )  # type: ignore[call-overload]
             async for chunk in stream:
                 count += 1
+                self.times.append(time.monotonic())
                 if chunk.choices:
                     self.text += chunk.choices[0].text
                 if count == _TOKENS // 8:

@@ -11,8 +11,30 @@ _HEAD: Final = """
 Serve LLM {version} ({date}), and disturbs them while calls go on, with the client's two retries.
 The machine had two cores and other work, so the times are no benchmark.
 """
+_COMMANDS_HEAD: Final = """\
+## The commands on a cluster
+
+`python tools/check_fleet.py commands` runs the [example of two
+replicas](fleets.md#from-the-bundled-pair-to-two-replicas) in an empty home folder, with Ray {version}
+({date}), and what can go wrong with it. After each failure, no process of the cluster is left. The machine
+had two cores and other work, so the times are no benchmark."""
+_STEPS: Final = {
+    "nothing_runs": "before a deployment: `complete` and `status` name `specclient fleet deploy pair`; a "
+    "cluster that is away and a pool that cannot hold the model are refused",
+    "deploy": "`deploy`, until two replicas answer",
+    "complete": "`complete -m pair/auto` and `-m local/demo` print the same text",
+    "refuse_a_second_fleet_of_the_name": "a second fleet of the name is refused",
+    "batch": "`batch --on ray` of 24 and then 48 lines has the records of a batch without Ray, and sends no "
+    "line twice",
+    "stop": "`stop`: no process is left",
+    "deploy_without_vllm": "`deploy` with an environment that has Ray without vLLM: refused",
+    "deploy_that_gets_not_ready": "`deploy` with too short a `start_s`: taken back",
+    "stop_a_killed_cluster": "the cluster is killed amid a deployment: `stop` works",
+}
 #: The plot of the experiments with a timeline, in the folder of the page.
 PICTURE: Final = "pictures/fleet.png"
+#: The plot of the streams during which a replica was killed.
+STREAMS_PICTURE: Final = "pictures/fleet_streams.png"
 
 
 def fleet_section(found: dict[str, dict[str, Any]]) -> list[str]:
@@ -24,6 +46,7 @@ def fleet_section(found: dict[str, dict[str, Any]]) -> list[str]:
     if not found:
         return []
     first = next(iter(found.values()))
+    commands = found.get("commands", {})
     lines = _HEAD.format(version=first["version"], date=first["date"]).splitlines()
     for name, tell in (("killed_replica", _killed), ("update", _update), ("autoscaling", _autoscaling)):
         if (entry := found.get(name)) is None:
@@ -31,7 +54,19 @@ def fleet_section(found: dict[str, dict[str, Any]]) -> list[str]:
         lines += ["", f"- {name}: failed, {entry['failed']}"] if "failed" in entry else ["", *tell(entry)]
     if any("finished" in entry for entry in found.values()):
         lines += ["", f"![Calls answered per second while the fleet changes]({PICTURE})"]
-    return lines
+    return lines + _commands(commands)
+
+
+def _commands(entry: dict[str, Any]) -> list[str]:
+    """Return the lines about the commands on a real cluster; none where they were not run."""
+    if not entry:
+        return []
+    if "failed" in entry:
+        return ["", f"- commands: failed, {entry['failed']}"]
+    times = entry["steps"]
+    rows = [f"| {step} | {times[name]:.0f} s |" for name, step in _STEPS.items() if name in times]
+    head = _COMMANDS_HEAD.format(version=entry["version"], date=entry["date"]).splitlines()
+    return ["", *head, "", "| Step | Time |", "|---|---|", *rows]
 
 
 def _killed(entry: dict[str, Any]) -> list[str]:
@@ -43,7 +78,7 @@ def _killed(entry: dict[str, Any]) -> list[str]:
     ]
     for routes in ("with failover", "without"):
         lines += [f"| {routes} | {count} | {outcome} |" for outcome, count in sorted(entry[routes].items())]
-    return lines
+    return [*lines, "", f"![Pieces of 16 streams received before and after the kill]({STREAMS_PICTURE})"]
 
 
 def _update(entry: dict[str, Any]) -> list[str]:

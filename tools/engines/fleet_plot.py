@@ -1,4 +1,4 @@
-"""A plot of calls answered over time while a fleet changes."""
+"""Plots of calls answered, and of streams, over time while a fleet changes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ mpl.use("Agg")
 import itertools
 
 from matplotlib import pyplot as plt
+from matplotlib.lines import Line2D
 
 _STEP_S: Final = 10
+#: The colour of a stream by a word of its outcome; the first that fits.
+_COLORS: Final = {"Error": "#b2182b", "resumed": "#762a83", "": "#5aae61"}
 _TITLES: Final = {"update": "Both replicas updated", "autoscaling": "One to three replicas, by load"}
 
 
@@ -42,5 +45,32 @@ def draw(found: dict[str, dict[str, Any]], file: Path) -> None:
         axes.set_ylim(0, 1.4 * max(counts))
         axes.legend(fontsize=7, loc="upper left")
     figure.tight_layout()
+    figure.savefig(file, dpi=110)
+    plt.close(figure)
+
+
+def draw_streams(found: dict[str, dict[str, Any]], file: Path) -> None:
+    """Draw the pieces of the streams during which a replica was killed, by time."""
+    streams: dict[str, Any] = found.get("killed_replica", {}).get("streams", {})
+    if not streams:
+        return
+    figure, panels = plt.subplots(1, len(streams), figsize=(8, 3.2), sharey=True, squeeze=False)
+    for (name, entry), axes in zip(streams.items(), panels[0], strict=True):
+        for outcome, times in zip(entry["outcomes"], entry["times"], strict=True):
+            color = next(color for mark, color in _COLORS.items() if mark in outcome)
+            axes.plot(times, range(1, len(times) + 1), color=color, linewidth=0.9)
+        axes.axvline(entry["killed"], color="#555555", linewidth=0.8, linestyle=":")
+        axes.annotate(
+            "a replica is killed", (entry["killed"], 1), xycoords=("data", "axes fraction"), fontsize=7
+        )
+        axes.set_title(f"16 streams {name}", fontsize=9, pad=14, loc="left")
+        axes.set_xlabel("seconds")
+    panels[0][0].set_ylabel("pieces received")
+    figure.legend(
+        [Line2D([], [], color=color) for color in _COLORS.values()],
+        ["ended by an error", "continued on the other replica", "not disturbed"],
+        fontsize=7, loc="lower center", ncols=3,
+    )  # fmt: skip
+    figure.tight_layout(rect=(0, 0.06, 1, 1))
     figure.savefig(file, dpi=110)
     plt.close(figure)

@@ -27,7 +27,8 @@ _MIB: Final = 2**20
 
 def main(port: int, options: dict[str, Any]) -> None:
     """Serve until SIGTERM."""
-    ray.init(num_cpus=8, include_dashboard=False, object_store_memory=256 * _MIB, log_to_driver=False)
+    options_of_ray = {"num_cpus": 8, "include_dashboard": False, "object_store_memory": 256 * _MIB}
+    ray.init("local", log_to_driver=False, **options_of_ray)  # not a cluster that runs already
     from ray import serve  # noqa: PLC0415 - only after ray.init, whose settings it uses
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

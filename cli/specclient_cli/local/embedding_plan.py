@@ -49,7 +49,7 @@ def show_embedding_plan(model: ConfiguredEmbedding, given: Mapping[str, Any]) ->
     """Print the memory that an embedding model needs, as a table or as JSON.
 
     Raises:
-        CheckpointError, ConfigurationError: the model cannot be planned.
+        CheckpointError, ConfigurationError: the model cannot be planned, or does not fit.
     """
     with import_lock:
         from specclient_local.loading.embedding_loader import plan_embedding  # noqa: PLC0415 - imports transformers
@@ -79,8 +79,9 @@ def show_embedding_plan(model: ConfiguredEmbedding, given: Mapping[str, Any]) ->
                 }
             )
         )
-        return
-    _show(plan)
+    else:
+        _show(plan)
+    plan.check()
 
 
 def _show(plan: EmbeddingMemoryPlan) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,7 +73,7 @@ def command(state: State, /, **given: Any) -> None:
     concurrent requests that fit. On a CPU it has the most memory that is in use while the models are
     loaded, too; the caches take memory as they fill. It also states how a draft with another vocabulary
     would be used, if its tokenizer is available. For an embedding model it has the size of the weights and
-    of the largest batch.
+    of the largest batch. The exit code is 3 if the models do not fit.
 
     \b
     Examples:
@@ -96,7 +97,14 @@ def command(state: State, /, **given: Any) -> None:
         devices = [_values(device, plan) for device, plan in plans.items()]
         others = [{"draft": draft, **asdict(match)} for draft, match in matches.items()]
         click.echo(json.dumps({**models.values, "devices": devices, "other_vocabularies": others}))
-        return
+    else:
+        _show_all(plans, matches)
+    for device, plan in plans.items():
+        plan.check(device)
+
+
+def _show_all(plans: Mapping[str, DeviceMemoryPlan], matches: Mapping[str, VocabularyCompatibility]) -> None:
+    """Print a table for each device, and how drafts with another vocabulary would be used."""
     for i, (device, plan) in enumerate(plans.items()):
         if i:
             click.echo()

@@ -86,6 +86,11 @@ class Fleet:
         return self.deployment.tensor_parallel * self.deployment.pipeline_parallel
 
     @property
+    def capacity(self) -> int:
+        """The most requests that all replicas serve at a time."""
+        return sum(pool.most for pool in self.pools) * self.slots
+
+    @property
     def base_url(self) -> str:
         """The base URL of the API that serves all pools."""
         return f"{self.url.rstrip('/')}/{self.name}/v1"

@@ -22,7 +22,7 @@ from pathlib import Path
 from specclient.errors import ConfigurationError, EngineError
 from specclient.runtime.folders import user_folder, write_atomically
 from specclient_local.managed.engine_folder import locked_now, locked_soon, opened_lock
-from specclient_local.managed.process_tree import descendants, is_running
+from specclient_local.managed.process_tree import descendants, has_variable, is_running, session_members
 
 __all__ = ["LocalCluster", "RunningCluster"]
 
@@ -45,12 +45,14 @@ class RunningCluster:
         pid: the process id of its first process.
         python: the interpreter of its environment.
         log: path of its output.
+        session: the id of the session of its processes; 0 where unknown.
     """
 
     address: str
     pid: int
     python: str
     log: str
+    session: int = 0
 
 
 class LocalCluster:
@@ -71,10 +73,9 @@ class LocalCluster:
             with opened_lock(self._alive) as handle:
                 if locked_now(handle, shared=True):
                     return None
-            raw = json.loads(self._state.read_text(encoding="utf-8"))
-            return RunningCluster(**raw)
-        except (OSError, ValueError, TypeError):
+        except OSError:
             return None
+        return self._recorded()
 
     def start(self, python: str, on_line: Callable[[str], None]) -> RunningCluster:
         """Start the cluster unless it runs, and return it.
@@ -94,7 +95,10 @@ class LocalCluster:
                     raise EngineError(
                         f"another program is still starting the local Ray cluster; see {self._log}"
                     )
-                return self.running() or self._started(python, on_line)
+                if (running := self.running()) is not None:
+                    return running
+                self.stop()  # what a killed cluster has left
+                return self._started(python, on_line)
         except OSError as error:
             raise ConfigurationError(
                 f"cannot use {self._folder}: {error.strerror or error}; set XDG_DATA_HOME to "
@@ -102,27 +106,46 @@ class LocalCluster:
             ) from None
 
     def stop(self) -> bool:
-        """End the cluster and all of its processes; return whether one ran."""
-        found = self.running()
+        """End the cluster and all of its processes; return whether any ran.
+
+        If its first process was killed, workers of vLLM may still run, without an end.
+        """
+        found, is_alive = self._recorded(), self.running() is not None
         if found is None:
             return False
-        below = [found.pid, *descendants(found.pid)]
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(found.pid, signal.SIGTERM)
-        end = time.monotonic() + _STOP_S
-        while time.monotonic() < end and any(map(is_running, below)):
-            time.sleep(0.1)
+        below = [found.pid, *descendants(found.pid)] if is_alive else []
+        if is_alive:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(found.pid, signal.SIGTERM)
+            end = time.monotonic() + _STOP_S
+            while time.monotonic() < end and any(map(is_running, below)):
+                time.sleep(0.1)
+        below += self._session(found)
         for pid in below:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         self._state.unlink(missing_ok=True)
         _forget(found.address)
-        return True
+        return bool(below)
 
     @property
     def environment(self) -> Mapping[str, str]:
         """The environment of programs that use the cluster: Ray asks each for the token of its file."""
         return {**_environment(), "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self._token)}
+
+    def _recorded(self) -> RunningCluster | None:
+        """Return the cluster of the state file, which may have ended."""
+        try:
+            return RunningCluster(**json.loads(self._state.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def _session(self, found: RunningCluster) -> list[int]:
+        """Return the processes of the cluster's session; none if another session has its id now."""
+        members = session_members(found.session) if found.session else []
+        token = str(self._token)
+        is_own = any(has_variable(pid, "RAY_AUTH_TOKEN_PATH", token) for pid in members)
+        return members if is_own else []
 
     @property
     def _log(self) -> Path:
@@ -152,7 +175,8 @@ class LocalCluster:
                     start_new_session=True,
                     check=True,
                 )
-        found = RunningCluster(address, int(launched.stdout), python, str(self._log))
+        pid = int(launched.stdout)
+        found = RunningCluster(address, pid, python, str(self._log), _session_of(pid))
         write_atomically(self._state, json.dumps(asdict(found)))
         end = time.monotonic() + _START_S
         while b"Ray runtime started" not in self._log.read_bytes():
@@ -182,6 +206,13 @@ def _environment() -> Mapping[str, str]:
     kept = {k: v for k, v in os.environ.items() if not k.endswith(("_API_KEY", "_ADMIN_KEY", "_SERVER_KEY"))}
     kept.pop("RAY_ADDRESS", None)
     return {"RAY_worker_niceness": "0", **kept}  # replicas are no background work
+
+
+def _session_of(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except OSError:  # it has ended already
+        return 0
 
 
 def _forget(address: str) -> None:

@@ -20,10 +20,13 @@ from specclient_local.fleets.fleet import Fleet
 from specclient_local.fleets.local_cluster import LocalCluster
 from specclient_local.fleets.serve_config import http_options, serve_application
 
-__all__ = ["LOCAL", "FleetCluster"]
+__all__ = ["LOCAL", "REQUESTS", "FleetCluster"]
 
 LOCAL = "local"
 """The address of the cluster on this machine that is started for fleets."""
+
+REQUESTS = Path(__file__).with_name("ray_requests.py")
+"""The program that sends requests by Ray Data; see :meth:`FleetCluster.invocation`."""
 
 _PROGRAM = Path(__file__).with_name("ray_program.py")
 _CONNECT_S = 5.0
@@ -96,7 +99,7 @@ class FleetCluster:
             EngineError: the application is not specclient's.
         """
         if self._is_off():
-            return False
+            return self._local.stop()
         try:
             found = self._ask("stop", {"name": self._fleet.name, "force": force})
         except (ConfigurationError, EngineError):
@@ -118,6 +121,19 @@ class FleetCluster:
             most = least if scaling is None else scaling["max_replicas"]
             found[model["model_loading_config"]["model_id"]] = (least, most)
         return found
+
+    def invocation(self, program: Path, *words: str) -> tuple[list[str], Mapping[str, str] | None]:
+        """Return the command that runs a program with Ray, and its environment, None for this one's.
+
+        Args:
+            program: the file, whose first argument is the cluster's address.
+            words: its further arguments.
+
+        Raises:
+            ConfigurationError: the cluster is away, or the interpreter is missing.
+        """
+        environment = self._local.environment if self._fleet.address == LOCAL else None
+        return [self._python(), str(program), self._address(), *words], environment
 
     def _wait_for(self, command: str, on_line: Progress) -> dict[str, Any]:
         """Run a command that waits for replicas."""
@@ -162,7 +178,8 @@ class FleetCluster:
             found = self._local.running()
             if found is None:
                 raise ConfigurationError(
-                    f"fleet {self._fleet.name!r}: no local cluster runs; `specclient fleet deploy` starts one"
+                    f"fleet {self._fleet.name!r} is not running: no local cluster runs; start it with "
+                    f"`specclient fleet deploy {self._fleet.name}`"
                 )
             return found.address
         if address == "auto":
@@ -191,15 +208,15 @@ class FleetCluster:
         seconds: float = _SHORT_S,
     ) -> Any:
         """Run a command in a process of the environment with Ray, and return its answer."""
-        address = self._address()
+        arguments, environment = self.invocation(_PROGRAM, command)
         with subprocess.Popen(  # noqa: S603 - the user's own interpreter
-            [self._python(), str(_PROGRAM), command, address],
+            arguments,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            env=self._local.environment if self._fleet.address == LOCAL else None,
+            env=environment,
             start_new_session=True,  # an interrupt reaches it once, from here
         ) as process:
             return _Conversation(process, on_line).run(request, seconds)

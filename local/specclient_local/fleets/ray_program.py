@@ -1,6 +1,6 @@
 """Run one command on a Ray cluster. It is run by path, by the interpreter of the environment with Ray.
 
-    python ray_program.py COMMAND ADDRESS < REQUEST
+    python ray_program.py ADDRESS COMMAND < REQUEST
 
 COMMAND is a key of ``_COMMANDS``, ADDRESS an address of Ray, REQUEST a JSON object. The last line of the
 output that begins with ``@`` is the answer as JSON: ``{"answer": …}``, or ``{"error": …}`` with a sentence.
@@ -346,4 +346,4 @@ _COMMANDS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
 
 if __name__ == "__main__":
     sys.path = [place for place in sys.path if Path(place or ".").resolve() != Path(__file__).parent]
-    main(sys.argv[1], sys.argv[2])
+    main(sys.argv[2], sys.argv[1])

@@ -54,6 +54,30 @@ def descendants(root: int) -> list[int]:
     return found
 
 
+def session_members(session: int) -> list[int]:
+    """Return the ids of the living processes of a session; without ``/proc``, an empty list.
+
+    Args:
+        session: its id, the process id of its first process, which may have ended.
+    """
+    found = []
+    for name in _entries(_PROC):
+        with suppress(OSError, ValueError, IndexError):
+            state, _, _, own, *_ = (_PROC / name / "stat").read_bytes().rpartition(b")")[2].split()
+            if int(own) == session and state not in (b"Z", b"X"):
+                found.append(int(name))
+    return found
+
+
+def has_variable(pid: int, name: str, value: str) -> bool:
+    """Return whether a process of this user was started with a variable of this value; unknown is False."""
+    try:
+        variables = (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return f"{name}={value}".encode() in variables
+
+
 def _entries(folder: Path) -> list[str]:
     try:
         return [path.name for path in folder.iterdir()]

@@ -72,8 +72,8 @@ _OVERFLOW_TEXT = re.compile(
     r"exceeds? the (maximum|available) (number of tokens|context|input)|too many (input )?tokens",
     re.IGNORECASE,
 )
-#: How LiteLLM's proxy reports, with status 400, that it does not have a model.
-_UNKNOWN_MODEL_TEXT = re.compile(r"invalid model name passed in model=", re.IGNORECASE)
+#: How LiteLLM's proxy and ``transformers serve`` report, with status 400, that they do not have a model.
+_UNKNOWN_MODEL_TEXT = re.compile(r"invalid model name passed in model=|server is pinned to '", re.IGNORECASE)
 
 
 def failover_scope(error: BaseException | None) -> FailoverScope:

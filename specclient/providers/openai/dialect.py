@@ -96,6 +96,7 @@ class OpenAIDialect:
             follow_redirects=options.follow_redirects,
             deadline_s=options.deadline_s,
             count_retries=counts,
+            start_hint=endpoint.start_hint,
         )
 
     def decode(self, method: ApiMethod, reply: WireResponse) -> Any:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import socket
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from batch_server import BatchServer, records, write_lines
 from paths import ROOT
 from ray_clusters import StandInCluster
 
@@ -124,10 +127,35 @@ def test_the_load_is_that_of_the_nodes_pages(run, configure, cluster: StandInClu
         (("scale", "big", "d9=1"), 3, "fleet 'big' has no pool 'd9'; its pools are d0, d3"),
         (("scale", "big", "d0=0"), 2, "'d0=0' is not a size; write POOL=N"),
         (("scale", "big", "d0=3-2"), 2, "'d0=3-2' is not a size"),
-        (("update", "big"), 3, "no local cluster runs; `specclient fleet deploy` starts one"),
+        (("update", "big"), 3, "no local cluster runs; start it with `specclient fleet deploy big`"),
     ],
 )
 def test_errors_name_the_way_out(run, configure, words: tuple[str, ...], code: int, message: str) -> None:
     found, _, error = run("fleet", *words)
     assert found == code
     assert message in " ".join(error.split())
+
+
+def test_a_batch_on_ray_uses_the_fleet(run, configure, cluster: StandInCluster) -> None:
+    with BatchServer() as server:
+        table = f'url = "{server.url}"\npython = "{sys.executable}"'
+        configure(table)
+        write_lines(Path("in.jsonl"), [{"prompt": f"p {i}"} for i in range(20)])
+        batch = ("batch", "in.jsonl", "out.jsonl", "--on", "ray", "-m", "big/d0")
+        code, _, error = run(*batch)
+        assert code == 3
+        assert "start it with `specclient fleet deploy big`" in error
+        assert run("fleet", "deploy", "big")[0] == 0
+        try:
+            code, _, error = run(*batch)
+            assert code == 0
+            assert "20 answered · 0 failed · unpriced" in error
+            assert run(*batch)[0] == 0
+            assert len(records(Path("out.jsonl"))) == sum(server.request_counts.values()) == 20
+        finally:
+            run("fleet", "stop", "big")
+    if importlib.util.find_spec("ray") is None:
+        configure()
+        code, _, error = run(*batch)
+        assert code == 3
+        assert "pip install 'specclient[ray]'" in error

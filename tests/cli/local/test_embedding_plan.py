@@ -63,7 +63,9 @@ def test_a_plan_is_a_table(run) -> None:
     assert code == 0
     assert "embedding model" in out
     assert "✓ fits" in out
-    code, out, _ = run("local", "plan", "tiny", "--memory", "10KB")
+    code, out, err = run("local", "plan", "tiny", "--memory", "10KB")
+    assert code == 3
+    assert "cpu has 0.0 MiB free" in err
     assert "✗ does not fit" in out
 
 

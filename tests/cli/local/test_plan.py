@@ -63,9 +63,16 @@ def test_a_pair_is_shown_with_its_total(run, local, pair) -> None:
     assert "KV per token" in header
     assert verdict.startswith("✓ fits: ")
     assert room.startswith("room for context up to 512 with 4 slots, or up to ")
-    out = run("local", "plan", "demo", "--memory", "1KiB")[1]
+
+
+def test_a_plan_that_does_not_fit_fails(run, local, pair) -> None:
+    code, out, err = run("local", "plan", "demo", "--memory", "1KiB")
+    assert code == 3
     assert "✗ does not fit" in out
     assert "half-precision dtype or quantized weights" in out
+    assert "cpu has 0.0 MiB free" in err
+    code, out, _ = run("local", "plan", "demo", "--memory", "1KiB", "--json")
+    assert (code, json.loads(out)["devices"][0]["fits"]) == (3, False)
 
 
 def test_a_gguf_file_is_planned_like_its_checkpoint(run, pair, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import sys
 import threading
@@ -30,6 +32,13 @@ def address() -> Iterator[str]:
 def lines() -> tuple[list[str], Any]:
     found: list[str] = []
     return found, found.append
+
+
+def assert_ended(pids: list[int]) -> None:
+    end = time.monotonic() + 5
+    while any(map(is_running, pids)) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not any(map(is_running, pids))
 
 
 def test_a_local_cluster_lives_as_long_as_its_fleets(cluster: StandInCluster, local: LocalCluster) -> None:
@@ -61,10 +70,27 @@ def test_no_process_of_a_local_cluster_is_left(cluster: StandInCluster, local: L
     while not (below := descendants(running.pid)):
         time.sleep(0.02)
     assert local.stop() is True
-    end = time.monotonic() + 5
-    while any(map(is_running, below)) and time.monotonic() < end:
-        time.sleep(0.02)
-    assert not any(map(is_running, [running.pid, *below]))
+    assert_ended([running.pid, *below])
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes of a session are found in /proc")
+def test_what_a_killed_cluster_leaves_is_ended(cluster: StandInCluster, local: LocalCluster) -> None:
+    cluster.set(stubborn=True)
+    fleet = FleetCluster(fleet_of(), local)
+    for end in (fleet.stop, lambda: local.start(sys.executable, print)):
+        fleet.deploy(print)
+        running = local.running()
+        assert running is not None
+        while not (below := descendants(running.pid)):
+            time.sleep(0.02)
+        os.kill(running.pid, signal.SIGKILL)
+        while local.running() is not None:
+            time.sleep(0.02)
+        assert all(map(is_running, below))
+        cluster.set(applications={}, stored={}, stubborn=False)
+        assert end()
+        assert_ended(below)
+        cluster.set(stubborn=True)
 
 
 def test_a_fleet_that_does_not_get_ready_leaves_nothing(cluster: StandInCluster, local: LocalCluster) -> None:

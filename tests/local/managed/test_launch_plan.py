@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from managed_engines import engine_table, managed_model
+from paths import ROOT
 from specclient_local.export import SERVERS, launch
 from specclient_local.managed.engine_folder import EngineFolder
 from specclient_local.managed.engine_server import EngineServer
@@ -29,6 +30,15 @@ case "$*" in
 esac
 echo "ValueError: started with $*"
 exit 3
+"""
+
+#: An interpreter with SGLang, as far as its options and its version go.
+SGLANG = """#!/bin/sh
+case "$*" in
+  "-m sglang.launch_server --help") grep -v ^# {options};;
+  "-c import sglang; print(sglang.__version__)") echo 0.5.23;;
+  *) exit 2;;
+esac
 """
 
 
@@ -143,6 +153,35 @@ def test_a_needed_option_that_the_program_lacks_is_told_with_the_version(environ
         match=r"vLLM 0\.6\.1 at .*bin/vllm has no option --speculative-config, which local/big",
     ):
         checked_command(spec, {})
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ({}, "--speculative-algorithm STANDALONE --speculative-draft-model-path org/small"),
+        (
+            {"path": "demo", "draft": None, "heads": "bundled:eagle3", "method": "eagle"},
+            "--speculative-algorithm EAGLE3",
+        ),
+        ({"draft": None, "method": "ngram"}, "--speculative-algorithm NGRAM"),
+        ({"draft": None}, "--dtype bfloat16 --enable-metrics"),
+    ],
+)
+def test_sglang_is_started_with_options_that_it_has(
+    environment_folder: Path, table: dict[str, Any], words: str
+) -> None:
+    """The options are those that SGLang 0.5.23 printed."""
+    python = environment_folder / "sglang"
+    python.write_text(SGLANG.format(options=ROOT / "tests" / "data" / "engines" / "sglang_options.txt"))
+    python.chmod(0o755)
+    spec = _spec(engine="sglang", python=str(python), **table)
+    assert checked_command(spec, {"PATH": "/usr/bin:/bin"}) == (spec.command, ())
+    assert spec.command[:3] == (str(python), "-m", "sglang.launch_server")
+    assert words in " ".join(spec.command)
+    assert spec.command[-2:] == ("--api-key", "{key}")
+    python.write_text(python.read_text().replace("grep -v ^#", "grep -v -e ^# -e --context-length"))
+    with pytest.raises(UnsuitableServerError, match=r"SGLang 0\.5\.23 at .* no option --context-length"):
+        checked_command(spec, {"PATH": "/usr/bin:/bin"})
 
 
 def test_a_help_that_is_not_understood_changes_nothing(environment_folder: Path) -> None:

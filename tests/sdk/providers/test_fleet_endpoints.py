@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+import socket
 
-from specclient import ConfigurationError, NotFoundError
+import pytest
+from loopback_server import OpenAIServer, reply
+
+from specclient import APIConnectionError, AsyncOpenAI, ConfigurationError, NotFoundError
 from specclient.config import Settings
 from specclient.providers.configuration import endpoints
 from specclient.providers.dialects import endpoint_of_model
@@ -52,3 +55,25 @@ def test_an_invalid_url_is_named() -> None:
     pools = {"d0": {"url": "head:8000"}}
     with pytest.raises(ConfigurationError, match=r"fleets.big: .*no scheme"):
         endpoints(settings_of(big={"path": "x", "pools": pools}), {})
+
+
+@pytest.mark.anyio
+async def test_a_call_to_a_fleet_that_is_not_running_names_the_command(openai_server: OpenAIServer) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        away = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    fleets = {name: {"path": "x", "url": url} for name, url in (("big", away), ("old", openai_server.url))}
+    fleets["own"] = {"path": "x", "pools": {"main": {"url": f"{away}/v1"}}}
+    missing = reply(404, b"Path '/old/v1/completions' not found.", {"content-type": "text/plain"})
+    openai_server.script(missing, reply(404, {"error": {"message": "no such model"}}))
+
+    async def failure_of(model: str) -> str:
+        with pytest.raises((APIConnectionError, NotFoundError)) as failure:
+            await client.completions.create(model=model, prompt="1")
+        return str(failure.value)
+
+    async with AsyncOpenAI(config=settings_of(**fleets), ledger="off", max_retries=0) as client:
+        assert "start it with `specclient fleet deploy big`" in await failure_of("big/main")
+        assert "start it with `specclient fleet deploy old`" in await failure_of("old/main")
+        assert "deploy" not in await failure_of("old/main"), "the model is unknown, the fleet runs"
+        assert "Check that the server is running" in await failure_of("own/main"), "not by Ray Serve"

@@ -390,6 +390,7 @@ CLASSES: list[tuple[BaseException, str]] = [
         _error(tree.BadRequestError, 400, message="/chat/completions: Invalid model name passed in model=x."),
         "any",
     ),
+    (_error(tree.BadRequestError, 400, message="Server is pinned to 'a'; requested 'b'."), "any"),
     (_error(tree.APIStatusError, 413), "longer_context"),
     (_error(tree.APIStatusError, 402), "other_provider"),
     (_error(tree.APIStatusError, 418), "none"),
