@@ -1,190 +1,71 @@
 """Simulate the placement of calls on the replicas of one pool, against others and a central oracle.
 
-    python benchmarks/fleets/placement.py TRACE [--replicas N ...] [--save]
+    python benchmarks/fleets/placement.py TRACE [--replicas N ...] [--cache BLOCKS ...] [--save FILE]
+    python benchmarks/fleets/placement.py TRACE --phases
+    python benchmarks/fleets/placement.py --draw RESULTS.json PICTURE.png
 
-TRACE is Mooncake's conversation trace (JSON lines, also compressed by gzip): its arrivals, lengths, and hashes
-of the prompts' blocks of 512 tokens. Fleets with more replicas serve several copies of it, whose users are
-others and whose first block, the system's prompt, is the same. Replicas take the times that were measured
+TRACE is Mooncake's conversation trace (JSON lines, also compressed by gzip): its arrivals, lengths, and
+hashes of the prompts' blocks of 512 tokens. Fleets with more replicas serve several copies of it, whose users
+are others and whose first block, the system's prompt, is the same. Replicas take the times that were measured
 (``service_times.py``, draft length 2), prolonged to longer prompts in proportion, and keep the blocks of
-prompts in a cache of which the least recently used are evicted. A call's cached tokens are told when it ends.
+prompts in a cache of which the least recently used are evicted. Cached tokens are known when a call ends.
 
 The placement is :class:`specclient.routing.replicas.replica_chooser.ReplicaChooser` as calls use it: it knows
-neither the service times nor the size of the caches at first. The oracle is the same rule with the exact
-contents of all caches and the exact times, over all replicas; ``longest prefix`` ignores the load, and has the
-most hits of any.
+no service times at first, and learns the size of the caches, too, unless they are reported. The oracle is the
+same rule over all replicas with the exact contents of all caches and the exact times. ``longest prefix``
+ignores the load unless several replicas hold as much.
+
+With ``--phases`` the load changes as over a day, and fleets of one draft length, whose calls go to the least
+loaded replica, stand against one whose steps have the length that is best for their requests and whose calls
+are placed.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
-import heapq
 import itertools
 import json
-import math
 import random
 import statistics
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from depth_by_load import BATCH, ServiceTimes
+from depth_by_load import LENGTHS, ServiceTimes
+from placement_model import TRACE_BLOCK, ModelledFleet, TraceCall, trace_calls
 
 from specclient.routing.pools.pool_speed import PoolSample, PoolSpeed
 from specclient.routing.replicas.prefix_index import PrefixIndex
 from specclient.routing.replicas.prompt_blocks import BLOCK_BYTES, PromptBlocks
-from specclient.routing.replicas.replica_chooser import ReplicaChoice, ReplicaChooser
+from specclient.routing.replicas.replica_chooser import ReplicaChooser
 
-LENGTH = 2
-#: Tokens of a block of the trace, and of one of the gateway's, which has four bytes to a token here.
-TRACE_BLOCK, TOKEN_BYTES = 512, 4
+#: Tokens of one of the gateway's blocks, which has four bytes to a token here.
+TOKEN_BYTES = 4
 OWN_BLOCK = BLOCK_BYTES // TOKEN_BYTES
-
-
-@dataclass(slots=True)
-class TraceCall:
-    """One call: its arrival and work, and the times that it saw."""
-
-    at: float
-    prompt: int
-    tokens: int
-    blocks: list[int]
-    left: float = 0.0
-    cached: int = 0
-    first_at: float = 0.0
-    ended_at: float = 0.0
-    replica: int = -1
-    load_s: float = 0.0
-    choice: ReplicaChoice | None = None
-
-
-@dataclass(slots=True)
-class ModelledReplica:
-    """A server: it reads one prompt at a time, and else gives all its requests the tokens of a step."""
-
-    number: int
-    waiting: deque[TraceCall] = field(default_factory=deque)
-    running: list[TraceCall] = field(default_factory=list)
-    reading: TraceCall | None = None
-    begun: float = 0.0
-    step_s: float = 0.0
-    steps: int = 0
-    version: int = 0
-
-    @property
-    def load(self) -> int:
-        return len(self.waiting) + len(self.running) + (self.reading is not None)
-
-
-class ModelledFleet:
-    """Replicas with the measured times, and caches of which the least recently used blocks are evicted."""
-
-    def __init__(self, times: ServiceTimes, replicas: int, cache_blocks: int) -> None:
-        self.replicas = [ModelledReplica(number) for number in range(replicas)]
-        self.caches = PrefixIndex(2**62)
-        for number in range(replicas):
-            self.caches.resize(number, cache_blocks)
-        self.cache_blocks = cache_blocks
-        self.read: Callable[[TraceCall], None] = lambda call: None
-        self.prompt_token_s = times.prompt_token_s
-        self.steps_s = [0.0] + [times.step_s(LENGTH, count) for count in range(1, BATCH + 1)]
-        self.tokens = statistics.mean(times.tokens(LENGTH, task) for task in ("code", "text"))
-        self.decode_s = [0.0] + [step / self.tokens for step in self.steps_s[1:]]
-
-    def token_s(self, in_progress: float) -> float:
-        """Return the seconds of a token by the requests in progress."""
-        whole = min(max(int(in_progress), 1), BATCH)
-        return self.decode_s[whole] * max(in_progress / BATCH, 1.0)
-
-    def serve(
-        self,
-        calls: Sequence[TraceCall],
-        place: Callable[[TraceCall, float], int],
-        ended: Callable[[TraceCall, float], None],
-    ) -> None:
-        """Serve the calls."""
-        order = itertools.count()
-        events: list[tuple[float, int, int, int]] = []
-        arrivals = iter(calls)
-        following = next(arrivals, None)
-        while events or following is not None:
-            if following is not None and (not events or following.at <= events[0][0]):
-                call, now = following, following.at
-                following = next(arrivals, None)
-                replica = self.replicas[place(call, now)]
-                call.replica = replica.number
-                replica.waiting.append(call)
-                if replica.reading is None:
-                    if replica.running:  # the step that runs is finished first
-                        done = min(math.ceil((now - replica.begun) / replica.step_s), replica.steps)
-                        replica.steps, end = done, replica.begun + done * replica.step_s
-                    else:
-                        end = now
-                    replica.version += 1
-                    heapq.heappush(events, (end, next(order), replica.number, replica.version))
-                continue
-            now, _, number, version = heapq.heappop(events)
-            replica = self.replicas[number]
-            if version == replica.version:
-                self._advance(replica, now, ended)
-                if replica.load:
-                    end = self._begin(replica, now)
-                    replica.version += 1
-                    heapq.heappush(events, (end, next(order), number, replica.version))
-
-    def _advance(
-        self, replica: ModelledReplica, now: float, ended: Callable[[TraceCall, float], None]
-    ) -> None:
-        """End the prompt or the steps that have been done."""
-        if replica.reading is not None:
-            call = replica.reading
-            call.first_at, call.left = now, call.tokens - 1.0
-            replica.running.append(call)
-            replica.reading = None
-        elif replica.running:
-            for call in replica.running:
-                call.left -= replica.steps * self.tokens
-        replica.steps = 0
-        over = [call for call in replica.running if call.left <= 0]
-        if over:
-            replica.running = [call for call in replica.running if call.left > 0]
-            for call in over:
-                call.ended_at = now
-                ended(call, now)
-
-    def _begin(self, replica: ModelledReplica, now: float) -> float:
-        """Begin to read a prompt, or steps until an answer ends; return their end."""
-        if replica.waiting and len(replica.running) < BATCH:
-            call = replica.reading = replica.waiting.popleft()
-            self.read(call)
-            held = self.caches.held(replica.number, call.blocks) * TRACE_BLOCK
-            call.cached = min(held, call.prompt - 1)
-            self.caches.note(replica.number, call.blocks)
-            return now + (call.prompt - call.cached) * self.prompt_token_s + self.steps_s[1]
-        replica.begun, replica.step_s = now, self.steps_s[len(replica.running)]
-        least = min(call.left for call in replica.running)
-        replica.steps = max(math.ceil(least / self.tokens), 1)
-        return now + replica.steps * replica.step_s
+#: Phases: their share of the calls, and how fast these arrive, of the trace's own pace.
+PHASES = (
+    ("night", 0.1, 0.25), ("morning", 0.2, 0.6), ("noon", 0.35, 1.15), ("evening", 0.25, 0.8),
+    ("late", 0.1, 0.3),
+)  # fmt: skip
 
 
 class Placement:
     """The placement under test: chooses as the gateway does, and learns from ended calls."""
 
     def __init__(
-        self, fleet: ModelledFleet, seed: int, limit: int, reported: int = 0, *, oracle: str = ""
+        self, fleet: ModelledFleet, seed: int, limit: int, *, reported: bool = False, oracle: bool = False
     ) -> None:
         self.now = 0.0
         self.speed = PoolSpeed()
         decode_s = fleet.token_s if oracle else self.speed_s
-        index = ExactBlocks(fleet, 0 if oracle == "same" else 2**62) if oracle else PrefixIndex(limit)
+        index = ExactBlocks(fleet) if oracle else PrefixIndex(limit)
         self.chooser = ReplicaChooser(decode_s, index=index, dice=random.Random(seed), now=lambda: self.now)
         for _ in fleet.replicas:
             number = self.chooser.add()
             if reported:
-                self.chooser.note_cache(number, reported * TRACE_BLOCK)
+                self.chooser.note_cache(number, fleet.cache_blocks * TRACE_BLOCK)
         self.decision_s: list[float] = []
 
     def speed_s(self, in_progress: float) -> float | None:
@@ -219,15 +100,16 @@ class Placement:
 class ExactBlocks(PrefixIndex):
     """The exact contents of all caches, and the prompts that wait to be read, by the gateway's blocks."""
 
-    def __init__(self, fleet: ModelledFleet, most: int) -> None:
+    def __init__(self, fleet: ModelledFleet) -> None:
         super().__init__(0)
-        self._caches, self._most = fleet.caches, most
+        self._caches = fleet.caches
         self._waiting: dict[int, Counter[int]] = {}  # the replicas by block
         fleet.read = self._read
 
     def longest(self, blocks: Sequence[int], most: int) -> dict[int, int]:
+        del most
         whole = [block >> 1 for block in blocks[::2]]
-        found = self._caches.longest(whole, self._most or most)
+        found = self._caches.longest(whole, 2**62)
         for depth, block in enumerate(whole, 1):
             if not (holders := self._waiting.get(block)):
                 break
@@ -275,26 +157,6 @@ def own_blocks(call: TraceCall) -> list[int]:
     return [block * 2 + half for block in call.blocks for half in (0, 1)]
 
 
-def trace_calls(file: Path, copies: int, pace: float, seed: int) -> list[TraceCall]:
-    """Return the calls of so many copies of the trace, which begin at random times of it.
-
-    Args:
-        pace: seconds of the simulation for each second of the trace.
-    """
-    with (gzip.open if file.suffix == ".gz" else open)(file, "rt", encoding="utf-8") as lines:
-        rows: list[dict[str, Any]] = [json.loads(line) for line in lines if line.strip()]
-    dice, calls = random.Random(seed), []
-    most = 1 + max(max(row["hash_ids"]) for row in rows)
-    for copy in range(copies):
-        shift = dice.random() * 60.0 if copies > 1 else 0.0  # timestamps come in steps of three seconds
-        for row in rows:
-            whole = row["hash_ids"][: row["input_length"] // TRACE_BLOCK]  # servers keep whole blocks
-            blocks = [block + copy * most if block else 0 for block in whole]
-            at = (row["timestamp"] / 1e3 + dice.random() * 3 + shift) * pace
-            calls.append(TraceCall(at, row["input_length"], max(row["output_length"], 1), blocks))
-    return sorted(calls, key=lambda call: call.at)
-
-
 def figures(calls: Sequence[TraceCall]) -> dict[str, float]:
     """Return hit rate, times to the first token and of the call, without the first tenth of the calls."""
     late = calls[len(calls) // 10 :]
@@ -309,81 +171,153 @@ def figures(calls: Sequence[TraceCall]) -> dict[str, float]:
     }
 
 
-def _nothing(call: TraceCall, now: float) -> None:
-    del call, now
+class Turns:
+    """Policies that learn nothing from answers."""
 
+    def __init__(self, fleet: ModelledFleet, seed: int) -> None:
+        self._fleet = fleet
+        self._dice, self._turn, self._count = random.Random(seed), itertools.count(), len(fleet.replicas)
 
-Run = tuple[Callable[[TraceCall, float], int], Callable[[TraceCall, float], None], Placement | None]
+    def round_robin(self, _: TraceCall, __: float) -> int:
+        return next(self._turn) % self._count
 
+    def at_random(self, _: TraceCall, __: float) -> int:
+        return self._dice.randrange(self._count)
 
-def policies(fleet: ModelledFleet, seed: int, limit: int) -> dict[str, Callable[[], Run]]:
-    """Return how each policy places calls."""
-    dice, turn, count = random.Random(seed), itertools.count(), len(fleet.replicas)
+    def least_loaded(self, _: TraceCall, __: float) -> int:
+        return min(self._fleet.replicas, key=lambda replica: replica.load).number
 
-    def least(call: TraceCall, now: float) -> int:
-        del call, now
-        return min(fleet.replicas, key=lambda replica: replica.load).number
+    def by_session(self, call: TraceCall, __: float) -> int:
+        return random.Random(call.session).randrange(self._count)
 
-    def sticky(call: TraceCall, now: float) -> int:
-        del now
-        return random.Random(str(call.blocks[:2])).randrange(count)
-
-    def longest(call: TraceCall, now: float) -> int:
-        found = fleet.caches.longest(call.blocks, 2**62)
+    def longest_prefix(self, call: TraceCall, __: float) -> int:
+        found = self._fleet.caches.longest(call.blocks, 2**62)
         deepest = max(found.values(), default=0)
-        usable = [number for number, depth in found.items() if depth == deepest > 1] or range(count)
-        del now
-        return min(usable, key=lambda number: fleet.replicas[number].load)
+        usable = [number for number, depth in found.items() if depth == deepest > 1] or range(self._count)
+        return min(usable, key=lambda number: self._fleet.replicas[number].load)
 
-    def ours(*, reported: int = 0, oracle: str = "") -> Run:
-        placement = Placement(fleet, seed, limit, reported, oracle=oracle)
-        return placement.place, placement.ended, placement
+    def ended(self, call: TraceCall, now: float) -> None:
+        """Learn nothing."""
 
+
+SIMPLE = {
+    "round robin": Turns.round_robin,
+    "random": Turns.at_random,
+    "least loaded": Turns.least_loaded,
+    "session": Turns.by_session,
+    "longest prefix": Turns.longest_prefix,
+}
+INFORMED: dict[str, dict[str, Any]] = {
+    "placement": {},
+    "placement, size reported": {"reported": True},
+    "oracle": {"oracle": True},
+}
+
+
+def run(name: str, fleet: ModelledFleet, calls: Sequence[TraceCall], seed: int, limit: int) -> dict[str, Any]:
+    """Serve the calls by one policy; return its figures."""
+    if name in SIMPLE:
+        turns = Turns(fleet, seed)
+        fleet.serve(calls, lambda call, now: SIMPLE[name](turns, call, now), turns.ended)
+        return figures(calls)
+    placement = Placement(fleet, seed, limit, **INFORMED[name])
+    fleet.serve(calls, placement.place, placement.ended)
+    decisions = sorted(placement.decision_s)
+    late = decisions[len(decisions) * 99 // 100]
     return {
-        "round robin": lambda: (lambda call, now: next(turn) % count, _nothing, None),
-        "random": lambda: (lambda call, now: dice.randrange(count), _nothing, None),
-        "least loaded": lambda: (least, _nothing, None),
-        "session": lambda: (sticky, _nothing, None),
-        "placement": lambda: ours(),
-        "placement, size reported": lambda: ours(reported=fleet.cache_blocks),
-        "oracle": lambda: ours(oracle="all"),
-        "oracle, same candidates": lambda: ours(oracle="same"),
-        "longest prefix": lambda: (longest, _nothing, None),
+        **figures(calls), "decision_median_s": statistics.median(decisions), "decision_p99_s": late
+    }  # fmt: skip
+
+
+def phased(file: Path, seed: int) -> tuple[list[TraceCall], list[str]]:
+    """Return the calls of a day, and the phase of each."""
+    calls, names = trace_calls(file, 1, seed), []
+    ends = [round(mark * len(calls)) for mark in itertools.accumulate(share for _, share, _ in PHASES)]
+    now = before = 0.0
+    for at, call in enumerate(calls):
+        name, _, pace = PHASES[min(sum(at >= end for end in ends), len(PHASES) - 1)]
+        now, before = now + (call.at - before) / pace, call.at
+        call.at = now
+        names.append(name)
+    return calls, names
+
+
+def show_phases(file: Path, times: ServiceTimes, replicas: int, cache: int, seed: int) -> None:
+    """Print mean seconds by phase."""
+    fleets: dict[str, tuple[Sequence[int], str]] = {
+        f"length {k}, least loaded": ((k,), "least loaded") for k in LENGTHS
     }
+    fleets |= {f"length {k}, placed": ((k,), "placement, size reported") for k in LENGTHS}
+    fleets["length by requests, least loaded"] = LENGTHS, "least loaded"
+    fleets["length by requests, placed"] = LENGTHS, "placement, size reported"
+    print(
+        f"{replicas} replicas, mean s{'':14}" + "".join(f"{name:>9}" for name, _, _ in PHASES) + "      day"
+    )
+    for title, (lengths, policy) in fleets.items():
+        calls, names = phased(file, seed)
+        run(policy, ModelledFleet(times, replicas, cache, lengths), calls, seed, 2_000_000)
+        seconds = [call.ended_at - call.at for call in calls]
+        cells = [
+            statistics.mean(each for each, own in zip(seconds, names, strict=True) if own == name)
+            for name, _, _ in PHASES
+        ]
+        cells.append(statistics.mean(seconds))
+        print(f"{title:35}" + "".join(f"{cell:9.2f}" for cell in cells), flush=True)
+
+
+def draw(results: Path, picture: Path) -> None:
+    """Draw hit rate and time to the first token of each policy on the largest fleet."""
+    from matplotlib import pyplot as plt  # noqa: PLC0415 - for --draw alone
+
+    rows = json.loads(results.read_text(encoding="utf-8"))["rows"]
+    most = max(row["replicas"] for row in rows)
+    rows = [row for row in rows if row["replicas"] == most]
+    names = [row["policy"] for row in rows]
+    figure, panels = plt.subplots(1, 3, figsize=(9, 3), sharey=True)
+    titles = {"hit_rate": "hit rate", "ttft_mean_s": "TTFT, mean, s", "ttft_p99_s": "TTFT, p99, s"}
+    colours = ["#0072B2" if name.startswith("placement") else "#BBBBBB" for name in names]
+    for axes, (key, title) in zip(panels, titles.items(), strict=True):
+        bars = axes.barh(names, [row[key] for row in rows], color=colours)
+        axes.bar_label(bars, fmt="%.3f" if key == "hit_rate" else "%.1f", padding=2, fontsize=8)
+        axes.set_title(title, loc="left", fontsize=9)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.margins(x=0.2)
+    panels[0].invert_yaxis()
+    figure.savefig(picture, dpi=150, bbox_inches="tight")
 
 
 def main() -> None:
     """Simulate, and print a table."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
-    parser.add_argument("trace", type=Path)
+    parser.add_argument("trace", type=Path, nargs="?")
     parser.add_argument("--times", type=Path, default=Path(__file__).with_name("service_times.jsonl"))
-    parser.add_argument("--replicas", type=int, nargs="+", default=[32])
-    parser.add_argument("--copies", type=float, default=1 / 32, help="copies of the trace for each replica")
-    parser.add_argument("--pace", type=float, default=1.0, help="simulated seconds for each of the trace")
-    parser.add_argument("--cache", type=int, default=600, help="blocks of 512 tokens in a replica's cache")
-    parser.add_argument("--limit", type=int, default=1_000_000, help="entries of the index")
-    parser.add_argument("--only", nargs="+")
+    parser.add_argument("--replicas", type=int, nargs="+", default=[64])
+    parser.add_argument("--copies", type=float, default=1 / 64, help="copies of the trace for each replica")
+    parser.add_argument("--cache", type=int, nargs="+", default=[600], help="blocks in a replica's cache")
+    parser.add_argument("--limit", type=int, default=2_000_000, help="entries of the index")
+    parser.add_argument("--only", nargs="+", default=[*SIMPLE, *INFORMED])
+    parser.add_argument("--phases", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--save", type=Path)
+    parser.add_argument("--draw", type=Path, nargs=2)
     given = parser.parse_args()
+    if given.draw is not None:
+        draw(*given.draw)
+        return
     times = ServiceTimes(given.times)
-    for count in given.replicas:
-        copies = max(round(count * given.copies), 1)
-        print(f"{count} replicas, {copies} copies, cache {given.cache}")
-        for name in given.only or policies(ModelledFleet(times, 1, 1), 0, 1):
-            fleet = ModelledFleet(times, count, given.cache)
-            place, ended, placement = policies(fleet, given.seed, given.limit)[name]()
-            calls = trace_calls(given.trace, copies, given.pace, given.seed)
-            begun = time.thread_time()
-            fleet.serve(calls, place, ended)
-            row: dict[str, Any] = figures(calls)
-            line = "".join(f"{key} {value:9.3f}  " for key, value in row.items())
-            if placement is not None:
-                decisions = sorted(placement.decision_s)
-                line += f" decision {1e6 * statistics.median(decisions):.0f} µs, p99 {1e6 * decisions[int(len(decisions) * 0.99)]:.0f}"
-                line += f" lengths {statistics.mean(each.length for each in placement.chooser._index._replicas.values()) if placement.chooser._index._replicas else 0:.0f}"
-                line += f" prefill {1e3 * (placement.chooser._prefill.token_s or 0):.3f} of {1e3 * fleet.prompt_token_s:.3f}"
-            print(f"{name:25} {line}  [{time.thread_time() - begun:.0f} s]", flush=True)
+    if given.phases:
+        show_phases(given.trace, times, given.replicas[0], given.cache[0], given.seed)
+        return
+    rows = []
+    for count, cache, name in itertools.product(given.replicas, given.cache, given.only):
+        calls = trace_calls(given.trace, max(round(count * given.copies), 1), given.seed)
+        found = run(name, ModelledFleet(times, count, cache), calls, given.seed, given.limit)
+        rows.append({"replicas": count, "cache": cache, "policy": name, "calls": len(calls), **found})
+        cells = "".join(f"  {key} {value:.6g}" for key, value in found.items())
+        print(f"{count} replicas, cache {cache}, {name:25}{cells}", flush=True)
+    if given.save is not None:
+        given.save.write_text(json.dumps({"rows": rows}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -31,6 +31,8 @@ class FleetPoolSettings(SettingsTable):
 
     Attributes:
         draft_length: drafted tokens per verification; 0 for plain decoding. The fleet's by default.
+        draft_lengths: drafted tokens by the requests of a step, in place of ``draft_length``: the least number
+            of requests with each length. vLLM changes the length from step to step.
         replicas: the number of replicas, or the least and the greatest number for scaling by load.
         url: base URL of the pool's servers where they run behind an address of their own, such as a service
             of Kubernetes; None for the fleet's address.
@@ -40,6 +42,7 @@ class FleetPoolSettings(SettingsTable):
     """
 
     draft_length: DraftLength | None = None
+    draft_lengths: dict[Annotated[int, Field(ge=1, le=4096)], DraftLength] = Field(default_factory=dict)
     replicas: Replicas | tuple[Replicas, Replicas] | None = None
     url: str | None = None
     urls: tuple[str, ...] = ()
@@ -49,6 +52,21 @@ class FleetPoolSettings(SettingsTable):
     @classmethod
     def _ordered(cls, replicas: int | tuple[int, int] | None) -> int | tuple[int, int] | None:
         return checked_bounds(replicas)
+
+    @pydantic.model_validator(mode="after")
+    def _one_length(self) -> Self:
+        if self.draft_lengths and self.draft_length is not None:
+            raise PydanticCustomError(
+                "draft_length", "a pool has either draft_length or draft_lengths; leave one of them out"
+            )
+        if self.draft_lengths and 1 not in self.draft_lengths:
+            raise PydanticCustomError("draft_lengths", "draft_lengths needs the length for 1 request")
+        return self
+
+    @property
+    def longest_draft(self) -> int | None:
+        """The greatest draft length of the pool's own; None where the fleet's holds."""
+        return max(self.draft_lengths.values()) if self.draft_lengths else self.draft_length
 
     @pydantic.model_validator(mode="after")
     def _one_address(self) -> Self:

@@ -72,7 +72,7 @@ class FleetRouting:
         for name, table in fleets.items():
             pools: dict[str, tuple[int, bool]] = {}
             for pool, own in table.named_pools.items():
-                length = table.draft_length if own.draft_length is None else own.draft_length
+                length = table.draft_length if own.longest_draft is None else own.longest_draft
                 replicas = own.replicas or table.replicas
                 count = replicas if isinstance(replicas, int) else replicas[0]
                 pools[pool] = len(own.urls) or count, length > 0 and _has_draft(table)
