@@ -1,4 +1,4 @@
-"""A modelled fleet of one pool: replicas with prefix caches and measured service times; and a trace's calls."""
+"""A modelled fleet of one pool, whose replicas have prefix caches and measured times; a trace's calls."""
 
 from __future__ import annotations
 

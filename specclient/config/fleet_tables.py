@@ -31,8 +31,8 @@ class FleetPoolSettings(SettingsTable):
 
     Attributes:
         draft_length: drafted tokens per verification; 0 for plain decoding. The fleet's by default.
-        draft_lengths: drafted tokens by the requests of a step, in place of ``draft_length``: the least number
-            of requests with each length. vLLM changes the length from step to step.
+        draft_lengths: drafted tokens by the requests of a step, in place of ``draft_length``, with the least
+            number of requests for each length. vLLM changes the length from step to step.
         replicas: the number of replicas, or the least and the greatest number for scaling by load.
         url: base URL of the pool's servers where they run behind an address of their own, such as a service
             of Kubernetes; None for the fleet's address.

@@ -1,4 +1,4 @@
-"""A loopback server with a prefix cache, as a replica of vLLM has one: it reports cached tokens and its page."""
+"""A loopback server with a prefix cache, as replicas of vLLM have: it reports cached tokens and metrics."""
 
 from __future__ import annotations
 

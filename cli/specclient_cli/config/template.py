@@ -302,7 +302,8 @@ TEMPLATE = """\
 #each_address = false
 #[fleets.big.pools.long]
 #draft_length = 5
-#draft_lengths = { 1 = 5, 9 = 2, 33 = 0 }
 #replicas = [1, 4]
 #urls = ["http://long-1:8000/v1", "http://long-2:8000/v1"]
+#[fleets.big.pools.by-load]
+#draft_lengths = { 1 = 5, 9 = 2, 33 = 0 }
 """

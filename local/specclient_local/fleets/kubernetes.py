@@ -64,7 +64,7 @@ def _deployment(name: str, replicas: int, pod: dict[str, Any]) -> dict[str, Any]
 
 
 def _service(name: str, port: int, *, headless: bool = False) -> dict[str, Any]:
-    """Return a service; the name of a headless one has the addresses of its pods, where gateways place calls."""
+    """Return a service; by the name of a headless one gateways find each pod, and place calls on them."""
     found: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Service",

@@ -53,7 +53,7 @@ def test_a_fleet_has_pools(tmp_path: Path) -> None:
         ("replicas = 2", 'urls = ["http://b/v1", "http://b/v1"]', "urls names a replica twice"),
         ("replicas = 2", "each_address = true", "each_address needs url with http://"),
         ("replicas = 2", 'url = "https://a/v1"\neach_address = true', "list the replicas in urls"),
-        ("draft_length = 5", "draft_length = 5\ndraft_lengths = { 1 = 5 }", "either draft_length or draft_lengths"),
+        ("draft_length = 5", "draft_length = 5\ndraft_lengths = { 1 = 5 }", "draft_length or draft_lengths"),
         ("draft_length = 5", "draft_lengths = { 2 = 5 }", "draft_lengths needs the length for 1 request"),
         ("draft_length = 5", "draft_lengths = { 1 = 70 }", "draft_lengths"),
         ("replicas = [1, 4]", "prefix_blocks = -1", "prefix_blocks"),

@@ -146,4 +146,3 @@ def test_the_gateway_places_calls(servers: list[ReplicaServer]) -> None:
     assert sum(len({turns_of(call) for call in server.calls[-4:]}) for server in servers) <= 6
     cached = [tokens for server in servers for tokens in server.cached]
     assert sum(tokens > 0 for tokens in cached) >= 8, "of twelve, of which four begin a conversation"
-

@@ -23,7 +23,8 @@ def chat(*texts: str) -> dict[str, Any]:
 def common(first: PromptBlocks, second: PromptBlocks) -> int:
     """Return the number of first blocks that are alike."""
     pairs = zip(first.hashes, second.hashes, strict=False)
-    return next((at for at, (one, other) in enumerate(pairs) if one != other), min(len(first.hashes), len(second.hashes)))
+    least = min(len(first.hashes), len(second.hashes))
+    return next((at for at, (one, other) in enumerate(pairs) if one != other), least)
 
 
 def test_a_next_turn_begins_like_the_one_before() -> None:

@@ -37,7 +37,9 @@ def made(
     return chooser
 
 
-def serve(chooser: ReplicaChooser, clock: Clock, prompt: PromptBlocks, *, token_s: float = 0.001) -> ReplicaChoice:
+def serve(
+    chooser: ReplicaChooser, clock: Clock, prompt: PromptBlocks, *, token_s: float = 0.001
+) -> ReplicaChoice:
     """Serve one call on an idle fleet; a token that is not cached takes ``token_s`` of prefill."""
     choice = chooser.choose(prompt)
     chooser.began(choice)
@@ -117,7 +119,9 @@ def test_full_caches_are_spared() -> None:
         for turn in (9, 10):
             serve(chooser, clock, prompt_of(*blocks[:turn]))
     chooser.note_cache(1, 400 * TOKENS)
-    new = [serve(chooser, clock, prompt_of(1, *range(90_000 + 100 * at, 90_010 + 100 * at))) for at in range(8)]
+    new = [
+        serve(chooser, clock, prompt_of(1, *range(90_000 + 100 * at, 90_010 + 100 * at))) for at in range(8)
+    ]
     assert {choice.replica for choice in new} == {1}, "where nothing is evicted for them"
 
 
