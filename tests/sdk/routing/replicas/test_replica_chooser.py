@@ -109,20 +109,23 @@ def test_new_prompts_go_where_the_oldest_blocks_are() -> None:
     }
 
 
+def placed(chooser: ReplicaChooser, replica: int, prompt: PromptBlocks) -> None:
+    """Let a replica hold a prompt that it has read."""
+    choice = ReplicaChoice(replica, 0, 0, 0.0, 0.0, 0.0, prompt)
+    chooser.began(choice)
+    chooser.ended(choice)
+
+
 def test_full_caches_are_spared() -> None:
     clock = Clock()
     chooser = taught(2, clock)
+    for turn in (8, 9) * 20:  # so that a half of all tokens are used again
+        serve(chooser, clock, prompt_of(*range(turn)))
     for number in (0, 1):
-        chooser.note_cache(number, 40 * TOKENS)
-    for at in range(30):  # sessions of two turns, with a system's prompt of one block
-        blocks = (1, *range(100 * at + 10, 100 * at + 19))
-        for turn in (9, 10):
-            serve(chooser, clock, prompt_of(*blocks[:turn]))
-    chooser.note_cache(1, 400 * TOKENS)
-    new = [
-        serve(chooser, clock, prompt_of(1, *range(90_000 + 100 * at, 90_010 + 100 * at))) for at in range(8)
-    ]
-    assert {choice.replica for choice in new} == {1}, "where nothing is evicted for them"
+        chooser.note_cache(number, (40 if number else 400) * TOKENS)
+        placed(chooser, number, prompt_of(*range(50_000, 50_060)))
+    new = [serve(chooser, clock, prompt_of(*range(100 * at, 100 * at + 9))) for at in range(900, 908)]
+    assert {choice.replica for choice in new} == {0}, "where nothing is evicted for them"
 
 
 def test_loads_of_other_programs_count() -> None:
@@ -131,6 +134,8 @@ def test_loads_of_other_programs_count() -> None:
     chooser.note_load(0, 9)
     chooser.note_load(1, 2)
     assert {chooser.choose(prompt_of(7_000_000 + at)).replica for at in range(5)} == {1}
+    chooser.note_load(1, 12)
+    assert {chooser.choose(prompt_of(7_000_000 + at)).replica for at in range(5)} == {0}
     clock.now += 20
     assert chooser.load(0) == 0, "until they are old"
 
@@ -142,12 +147,17 @@ def test_a_failing_replica_is_left_for_a_while() -> None:
     first = serve(chooser, clock, prompt)
     chooser.failed(first.replica)
     chooser.failed(first.replica)
-    assert chooser.choose(prompt).replica != first.replica
+    other = ReplicaChoice(1 - first.replica, 0, 0, 0.0, 0.0, 0.0, prompt_of(77))
+    chooser.began(other)
+    assert chooser.choose(prompt).replica == other.replica != first.replica, "though it is busy"
+    chooser.ended(other)
     clock.now += 6
     assert chooser.choose(prompt).cached == 0, "it may have been started anew, with an empty cache"
     chooser.failed(first.replica)
     clock.now += 6
-    assert chooser.choose(prompt).replica != first.replica, "then for twice as long"
+    chooser.began(other)
+    assert chooser.choose(prompt).replica == other.replica, "then for twice as long"
+    chooser.ended(other)
     avoided = chooser.choose(prompt, avoided=(0, 1))
     assert avoided.replica in (0, 1), "if no other is left, all are considered"
 
