@@ -49,10 +49,10 @@ async def test_sessions_go_where_their_prefix_is_cached(servers: list[ReplicaSer
             ]
             await asyncio.gather(*calls)
     users = [{turns_of(call) for call in server.calls[-8:]} for server in servers]
-    assert sum(map(len, users)) <= 9, "in the end, most users have one replica each"
+    assert sum(map(len, users)) <= 10, "in the end, most users have one replica each"
     assert min(map(len, users)) >= 1, "and they are spread"
     cached = [tokens for server in servers for tokens in server.cached[-8:]]
-    assert sum(cached) > 0.7 * sum(len(str(turns(0, 5))) / 4 for _ in cached)
+    assert sum(cached) > 0.5 * sum(len(str(turns(0, 5))) / 4 for _ in cached)
 
 
 def turns_of(call: Any) -> str:

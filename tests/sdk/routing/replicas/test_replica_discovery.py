@@ -55,6 +55,7 @@ async def test_calls_go_to_the_replicas_that_the_status_lists() -> None:
         {"protocol": "gRPC"},
         {"ingress_deployment_name": ""},
         {"ingress_deployment_name": "OpenAiIngress"},
+        {"ingress_deployment_name": "Other:main"},
         {"ingress_deployment_name": "LLMServer:other"},
         {"targets": [{"ip": "127.0.0.1"}]},
         {"targets": None},
