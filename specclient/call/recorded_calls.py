@@ -230,8 +230,9 @@ class RecordedCalls:
 
             record.span = begin_span(request, decision, endpoint)
         if endpoint is not None and endpoint.server is not None:
+            server = endpoint.server.for_call(record.id, request)
             return await self._with_running_server(
-                OpenedCall(decision, endpoint, record, request), endpoint.server, subcall
+                OpenedCall(decision, endpoint, record, request), server, subcall
             )
         return OpenedCall(decision, destination, record, request)
 

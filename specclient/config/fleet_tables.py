@@ -31,19 +31,55 @@ class FleetPoolSettings(SettingsTable):
 
     Attributes:
         draft_length: drafted tokens per verification; 0 for plain decoding. The fleet's by default.
+        draft_lengths: drafted tokens by the requests of a step, in place of ``draft_length``, with the least
+            number of requests for each length. vLLM changes the length from step to step.
         replicas: the number of replicas, or the least and the greatest number for scaling by load.
         url: base URL of the pool's servers where they run behind an address of their own, such as a service
             of Kubernetes; None for the fleet's address.
+        urls: base URLs of the replicas where each has an address of its own, by which calls are placed.
+        each_address: whether each address of the host in ``url`` is a replica, such as those of a headless
+            service of Kubernetes.
     """
 
     draft_length: DraftLength | None = None
+    draft_lengths: dict[Annotated[int, Field(ge=1, le=4096)], DraftLength] = Field(default_factory=dict)
     replicas: Replicas | tuple[Replicas, Replicas] | None = None
     url: str | None = None
+    urls: tuple[str, ...] = ()
+    each_address: bool = False
 
     @pydantic.field_validator("replicas", mode="after")
     @classmethod
     def _ordered(cls, replicas: int | tuple[int, int] | None) -> int | tuple[int, int] | None:
         return checked_bounds(replicas)
+
+    @pydantic.model_validator(mode="after")
+    def _one_length(self) -> Self:
+        if self.draft_lengths and self.draft_length is not None:
+            raise PydanticCustomError(
+                "draft_length", "a pool has either draft_length or draft_lengths; leave one of them out"
+            )
+        if self.draft_lengths and 1 not in self.draft_lengths:
+            raise PydanticCustomError("draft_lengths", "draft_lengths needs the length for 1 request")
+        return self
+
+    @property
+    def longest_draft(self) -> int | None:
+        """The greatest draft length of the pool's own; None where the fleet's holds."""
+        return max(self.draft_lengths.values()) if self.draft_lengths else self.draft_length
+
+    @pydantic.model_validator(mode="after")
+    def _one_address(self) -> Self:
+        if self.url is not None and self.urls:
+            raise PydanticCustomError("url", "a pool has either url or urls; leave one of them out")
+        if self.each_address and not (self.url or "").startswith("http://"):
+            raise PydanticCustomError(
+                "each_address", "each_address needs url with http://, since certificates are for names; "
+                "list the replicas in urls",
+            )  # fmt: skip
+        if len(set(self.urls)) < len(self.urls):
+            raise PydanticCustomError("urls", "urls names a replica twice; leave one of them out")
+        return self
 
 
 class FleetSettings(SettingsTable):
@@ -71,6 +107,10 @@ class FleetSettings(SettingsTable):
         address: the cluster: ``local``, or an address of Ray. None for ``RAY_ADDRESS``, else ``local``.
         url: the address of Ray Serve's HTTP proxy.
         metrics: pages of metrics of the cluster's nodes, from which the calls of other programs are known.
+        status: the page of Ray Serve's status, from which the addresses of replicas are known that answer
+            HTTP themselves (direct ingress).
+        prefix_blocks: the most blocks of prompts that are remembered with the replicas they were sent to; 0
+            to place calls by load alone.
         api_key_env: the variable with the key that the address expects; Ray Serve itself has none.
         image: the container image of replicas, in rendered files.
         env: variables of the replicas' environment; they may hold keys.
@@ -101,6 +141,8 @@ class FleetSettings(SettingsTable):
     address: str | None = None
     url: str = "http://127.0.0.1:8000"
     metrics: tuple[str, ...] = ()
+    status: str | None = None
+    prefix_blocks: Annotated[int, Field(ge=0, le=10_000_000)] = 200_000
     api_key_env: str | None = None
     image: str | None = None
     env: dict[str, SecretStr] = Field(default_factory=dict)

@@ -52,6 +52,15 @@ class EndpointServer(Protocol):
         """The server's name in messages."""
         ...
 
+    def for_call(self, call: str, request: Request) -> EndpointServer:
+        """Return what serves one call: this server, or one of its replicas.
+
+        Args:
+            call: the id of its record.
+            request: the call.
+        """
+        ...
+
     def accepted(self, request: Request, idle: Endpoint) -> Request:
         """Return a request without parameters that the server refuses, if those are dropped.
 

@@ -57,8 +57,11 @@ def fleet_endpoint(name: str, table: FleetSettings, env: Mapping[str, str]) -> E
         ConfigurationError: a URL is invalid.
     """
     base = PRESETS["vllm"].endpoint(base_url=f"{table.url.rstrip('/')}/{name}/v1")
-    pools = {pool: each.url for pool, each in table.named_pools.items()}
-    for url in filter(None, pools.values()):
+    pools = {pool: each.urls[0] if each.urls else each.url for pool, each in table.named_pools.items()}
+    for url in (
+        *filter(None, pools.values()),
+        *(url for each in table.named_pools.values() for url in each.urls),
+    ):
         replace(base, base_url=url)  # checks it
     template = {} if table.path.startswith("bundled:") else {"*": table.path}
     variable = table.api_key_env

@@ -42,6 +42,11 @@ class StartedServer:
         """The server's name in messages."""
         return self._server.title
 
+    def for_call(self, call: str, request: Request) -> StartedServer:
+        """Return this server, which serves all calls."""
+        del call, request
+        return self
+
     async def endpoint(self, idle: Endpoint) -> Endpoint:
         """Start the server unless it runs; return its endpoint. Then :meth:`release` must be called.
 

@@ -186,16 +186,19 @@ class Router:
     def placed(self, decision: Decision, request: Request, transport: Transport) -> Decision:
         """Return a decision for a fleet's fastest pool, ``NAME/auto``, with that pool; others as they are.
 
+        The state of a fleet's servers is read meanwhile, where it is old.
+
         An event loop must be running.
 
         Args:
             transport: reads the load of the pools.
         """
         fleets = self._fleets
-        if fleets is None or not fleets.is_auto(decision):
+        if fleets is None or not fleets.has(decision.provider):
             return decision
-        endpoint = self.destinations.endpoints[decision.provider]
-        fleets.poll(endpoint, transport)
+        fleets.poll(self.destinations.endpoints[decision.provider], transport)
+        if not fleets.is_auto(decision):
+            return decision
         call = self._route_request(request, self._policy)
         return fleets.place(decision, request, call.task, call.prompt_tokens, call.length.median)
 

@@ -304,6 +304,8 @@ TEMPLATE = """\
 #address = "local"
 #url = "http://127.0.0.1:8000"
 #metrics = []
+#status = "http://head:8265/api/serve/applications/"
+#prefix_blocks = 200000
 #api_key_env = "FLEET_KEY"
 #image = "vllm/vllm-openai"
 #env = {}
@@ -313,7 +315,11 @@ TEMPLATE = """\
 #draft_length = 0
 #replicas = 2
 #url = "http://short:8000/v1"
+#each_address = false
 #[fleets.big.pools.long]
 #draft_length = 5
 #replicas = [1, 4]
+#urls = ["http://long-1:8000/v1", "http://long-2:8000/v1"]
+#[fleets.big.pools.by-load]
+#draft_lengths = { 1 = 5, 9 = 2, 33 = 0 }
 """

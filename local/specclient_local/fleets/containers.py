@@ -33,7 +33,7 @@ KEY_VARIABLE = "VLLM_API_KEY"
 def server_options(fleet: Fleet, pool: FleetPool) -> list[str]:
     """Return the words after ``vllm serve`` for a replica of a pool."""
     words = [fleet.deployment.target, "--host", "0.0.0.0", "--port", str(PORT)]  # noqa: S104 - of the container
-    words += ["--served-model-name", pool.name]
+    words += ["--served-model-name", pool.name, "--enable-prompt-tokens-details"]
     for name, value in fleet.engine_arguments(pool).items():
         option = f"--{name.replace('_', '-')}"
         if isinstance(value, bool):
@@ -64,6 +64,7 @@ def gateway_settings(fleet: Fleet, addresses: dict[str, str]) -> str:
             f"draft_length = {pool.draft_length}",
             f"replicas = {pool.least}",
             f"url = {json.dumps(addresses[pool.name])}",
+            "each_address = true",
         ]
     return "\n".join(lines) + "\n"
 

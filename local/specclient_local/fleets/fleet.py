@@ -22,14 +22,17 @@ class FleetPool:
 
     Attributes:
         name: the model's name in requests.
-        draft_length: drafted tokens per verification; 0 for plain decoding.
+        draft_length: drafted tokens per verification, at most; 0 for plain decoding.
         least, most: the number of replicas; equal without scaling by load.
+        draft_lengths: drafted tokens by the requests of a step: the least number of requests, and the length
+            from there on. Empty for the same length always.
     """
 
     name: str
     draft_length: int
     least: int
     most: int
+    draft_lengths: tuple[tuple[int, int], ...] = ()
 
     @property
     def scales(self) -> bool:
@@ -119,7 +122,9 @@ class Fleet:
         They are those of ``specclient local export --to vllm``, besides address, port and served name.
         """
         deployment = self.of_pool(pool)
-        speculation = speculative_config(deployment)
+        speculation = dict(speculative_config(deployment) or {})
+        if speculation and pool.draft_lengths:
+            speculation["num_speculative_tokens_per_batch_size"] = self._schedule(pool)
         found = {
             "max_num_seqs": self.slots,
             "max_model_len": deployment.context,
@@ -131,6 +136,17 @@ class Fleet:
         }
         kept = {name: value for name, value in found.items() if value is not None and value != 1}
         return {**kept, **self.arguments}
+
+    def _schedule(self, pool: FleetPool) -> list[list[int]]:
+        """Return a pool's lengths as vLLM expects them: first and last number of requests, and length.
+
+        Source: https://docs.vllm.ai/en/latest/features/speculative_decoding/dynamic_speculative_decoding/,
+        as of vLLM 0.32.
+        """
+        starts = [count for count, _ in pool.draft_lengths]
+        ends = [*(count - 1 for count in starts[1:]), max(self.slots, starts[-1])]
+        lengths = [length for _, length in pool.draft_lengths]
+        return [list(each) for each in zip(starts, ends, lengths, strict=True)]
 
     def resized(self, sizes: Mapping[str, tuple[int, int]]) -> Fleet:
         """Return the fleet with other numbers of replicas, by pool.
@@ -174,7 +190,9 @@ def read_fleet(name: str, table: Mapping[str, Any], environ: Mapping[str, str] |
     ROW.check(deployment)
     pools = tuple(_pool(pool, values, table) for pool, values in table["pools"].items())
     for pool in pools:
-        if pool.draft_length and deployment.method == "none" and table["pools"][pool.name]["draft_length"]:
+        own = table["pools"][pool.name]
+        given = own["draft_length"] or own.get("draft_lengths")
+        if pool.draft_length and deployment.method == "none" and given:
             raise ConfigurationError(
                 f"fleet {name!r}: draft_length of pool {pool.name!r} is {pool.draft_length}, but the fleet "
                 'has no draft; add draft, heads, or method = "ngram".'
@@ -234,7 +252,8 @@ def size_in_bytes(name: str, text: str) -> int:
 
 
 def _pool(name: str, values: Mapping[str, Any], table: Mapping[str, Any]) -> FleetPool:
-    length = values["draft_length"]
+    lengths = tuple(sorted((values.get("draft_lengths") or {}).items()))
+    length = max((each for _, each in lengths), default=values["draft_length"])
     replicas = values["replicas"] or table["replicas"]
     least, most = (replicas, replicas) if isinstance(replicas, int) else replicas
     return FleetPool(
@@ -242,6 +261,7 @@ def _pool(name: str, values: Mapping[str, Any], table: Mapping[str, Any]) -> Fle
         draft_length=table["draft_length"] if length is None else length,
         least=least,
         most=most,
+        draft_lengths=lengths,
     )
 
 

@@ -41,7 +41,7 @@ def kubernetes_objects(fleet: Fleet) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [config]
     for pool in fleet.pools:
         name = f"{fleet.name}-{pool.name}"
-        found += [_deployment(name, pool.least, _replica(fleet, pool)), _service(name, PORT)]
+        found += [_deployment(name, pool.least, _replica(fleet, pool)), _service(name, PORT, headless=True)]
     gateway, postgres, redis = (f"{fleet.name}-{name}" for name in ("gateway", "postgres", "redis"))
     found += [_deployment(gateway, 2, _gateway(fleet)), _service(gateway, 8400)]
     found += [_postgres(fleet, postgres), _service(postgres, 5432)]
@@ -63,13 +63,17 @@ def _deployment(name: str, replicas: int, pod: dict[str, Any]) -> dict[str, Any]
     }
 
 
-def _service(name: str, port: int) -> dict[str, Any]:
-    return {
+def _service(name: str, port: int, *, headless: bool = False) -> dict[str, Any]:
+    """Return a service; by the name of a headless one gateways find each pod, and place calls on them."""
+    found: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"name": name, "labels": {"app": name}},
         "spec": {"selector": {"app": name}, "ports": [{"name": "http", "port": port, "targetPort": port}]},
     }
+    if headless:
+        found["spec"]["clusterIP"] = "None"
+    return found
 
 
 def _replica(fleet: Fleet, pool: FleetPool) -> dict[str, Any]:

@@ -1,51 +1,30 @@
-"""The load of pools as their servers report it, those of other programs' calls included.
+"""The load of pools and replicas as their servers report it, those of other programs' calls included.
 
-A pool with an address of its own has the page of metrics of its servers there. For pools behind Ray Serve the
-configuration names the pages of the cluster's nodes. While calls are placed, each page is read every few
-seconds; no call waits for it or fails because of it.
+A pool with an address of its own has the page of metrics of its servers there, and each replica with an
+address has its own. For pools behind Ray Serve the configuration names the pages of the cluster's nodes.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from functools import partial
 
 from specclient.http_transport.http import Transport
 from specclient.providers.endpoint import Endpoint
 from specclient.providers.fleet_pools import pool_endpoint
 from specclient.routing.learn.server_load import read_load
+from specclient.routing.pools.periodic_readings import PeriodicReadings
 from specclient.routing.pools.pool_chooser import PoolChooser
+from specclient.routing.replicas.pool_replicas import PoolReplicas
+from specclient.telemetry.cache_size import cache_tokens
 from specclient.telemetry.ray_metrics import ray_loads
 from specclient.telemetry.server_metrics import metrics_request, metrics_url
 
 __all__ = ["INTERVAL_S", "FleetLoads"]
 
-#: Seconds between two readings of a page, and the greatest number after failed ones.
-INTERVAL_S, _MOST_S = 2.0, 60.0
-
-_log = logging.getLogger("specclient")
-
-
-@dataclass(slots=True)
-class _FleetPage:
-    """A page of metrics.
-
-    Attributes:
-        url: of the page; ``endpoint``: whose headers and key are sent to its own origin.
-        pool: the pool whose servers it is about; empty for a node of a Ray cluster.
-        found: requests in progress by pool, of the last reading.
-    """
-
-    url: str
-    endpoint: Endpoint
-    pool: str
-    found: Mapping[str, float] = field(default_factory=dict)
-    next_at: float = float("-inf")
-    failures: int = 0
-    task: asyncio.Task[None] | None = None
+#: Seconds between two readings of a page, and the least seconds for each page where there are many.
+INTERVAL_S, _PAGE_S = 2.0, 0.02
 
 
 class FleetLoads:
@@ -54,7 +33,8 @@ class FleetLoads:
     Args:
         endpoint: the fleet's.
         nodes: pages of the nodes of its Ray cluster.
-        chooser: receives the loads.
+        chooser: receives the loads of pools.
+        replicas: of pools whose replicas have addresses; their choosers receive the loads of replicas.
         clock: returns monotonic seconds.
     """
 
@@ -63,53 +43,73 @@ class FleetLoads:
         endpoint: Endpoint,
         nodes: tuple[str, ...],
         chooser: PoolChooser,
+        replicas: Mapping[str, PoolReplicas],
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._name = endpoint.name
+        self._endpoint = endpoint
         self._chooser = chooser
-        self._clock = clock
-        self._pages = [_FleetPage(url, endpoint, "") for url in nodes]
-        for pool, url in endpoint.pools.items():
-            if url is not None:
-                own = pool_endpoint(endpoint, pool)
-                self._pages.append(_FleetPage(metrics_url(url), own, pool))
+        self._replicas = replicas
+        self._found: dict[str, dict[str, float]] = {}  # requests in progress by pool and page
+        self._transport: Transport | None = None
+        self._readings = PeriodicReadings(f"the load of fleet {endpoint.name!r}", INTERVAL_S, clock=clock)
+        for url in nodes:
+            self._readings.add(url, partial(self._read_node, url))
+        for pool, address in endpoint.pools.items():
+            if address is not None and pool not in replicas:
+                self._readings.add(pool, partial(self._read_pool, pool, metrics_url(address)))
 
     def call_placed(self, transport: Transport) -> None:
         """Start the readings that are due; takes microseconds. An event loop must be running."""
-        now = self._clock()
-        for page in self._pages:
-            running = page.task is not None and not page.task.done() and page.task.get_loop().is_running()
-            if not running and now >= page.next_at:
-                page.task = asyncio.get_running_loop().create_task(self._read(page, transport))
+        self._transport = transport
+        self._readings.call_placed()
+
+    def update_replicas(self, pool: str) -> None:
+        """Read the pages of the replicas that a pool has now."""
+        numbers, pages = self._replicas[pool].numbers, self._found.setdefault(pool, {})
+        for url in [page for page in pages if page not in numbers]:
+            del pages[url]
+            self._readings.discard((pool, url))
+        for url, number in numbers.items():
+            if url not in pages:
+                pages[url] = 0.0
+                self._readings.add((pool, url), partial(self._read_replica, pool, number, url))
+        count = sum(len(each) for each in self._replicas.values())
+        self._readings.interval_s = max(INTERVAL_S, count * _PAGE_S)
 
     async def aclose(self) -> None:
         """Cancel the readings of the running event loop."""
-        loop = asyncio.get_running_loop()
-        tasks = [page.task for page in self._pages if page.task is not None]
-        running = [task for task in tasks if not task.done() and task.get_loop() is loop]
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await self._readings.aclose()
 
-    async def _read(self, page: _FleetPage, transport: Transport) -> None:
-        try:
-            reply = await transport.fetch(metrics_request(page.endpoint, page.url))
-            found = self._loads(page, reply.content.decode("utf-8", "replace"))
-        except Exception as error:  # noqa: BLE001 - no call depends on a reading
-            _log.debug("the load of fleet %r cannot be read: %s", self._name, error)
-            page.failures += 1
-        else:
-            page.failures = 0
-            page.found = found
-            for pool in found:
-                total = sum(each.found.get(pool, 0.0) for each in self._pages)
-                self._chooser.note_load(pool, total)
-        page.next_at = self._clock() + min(INTERVAL_S * 2**page.failures, _MOST_S)
+    async def _read_node(self, page: str) -> None:
+        text = await self._page(self._endpoint, page)
+        for pool, load in ray_loads(text).get(self._endpoint.name, {}).items():
+            self._note(pool, page, load)
 
-    def _loads(self, page: _FleetPage, text: str) -> Mapping[str, float]:
-        """Return the requests in progress by pool; empty where the page has none."""
-        if not page.pool:
-            return ray_loads(text).get(self._name, {})
+    async def _read_pool(self, pool: str, page: str) -> None:
+        reading = read_load(await self._page(pool_endpoint(self._endpoint, pool), page))
+        if reading is not None:
+            self._note(pool, page, reading.load.running + reading.load.waiting)
+
+    async def _read_replica(self, pool: str, number: int, url: str) -> None:
+        replicas = self._replicas[pool]
+        text = await self._page(
+            replicas.endpoint(number, pool_endpoint(self._endpoint, pool)), metrics_url(url)
+        )
         reading = read_load(text)
-        return {} if reading is None else {page.pool: reading.load.running + reading.load.waiting}
+        if reading is not None:
+            load = reading.load.running + reading.load.waiting
+            replicas.chooser.note_load(number, load)
+            self._note(pool, url, load)
+        if (tokens := cache_tokens(text)) is not None:
+            replicas.chooser.note_cache(number, tokens)
+
+    async def _page(self, endpoint: Endpoint, url: str) -> str:
+        assert self._transport is not None
+        reply = await self._transport.fetch(metrics_request(endpoint, url))
+        return reply.content.decode("utf-8", "replace")
+
+    def _note(self, pool: str, page: str, load: float) -> None:
+        pages = self._found.setdefault(pool, {})
+        pages[page] = load
+        self._chooser.note_load(pool, sum(pages.values()))

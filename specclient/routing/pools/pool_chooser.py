@@ -151,6 +151,7 @@ class PoolChooser:
         *,
         plain: bool = False,
         avoided: Sequence[str] = (),
+        cached: Mapping[str, float] | None = None,
     ) -> PoolChoice:
         """Choose the pool of a call.
 
@@ -160,9 +161,20 @@ class PoolChooser:
             tokens: expected of its answer.
             plain: whether only pools without speculation accept it; if there are none, all are considered.
             avoided: pools that have just failed this call; if no other is left, all are considered.
+            cached: tokens of the prompt that a replica of a pool has in its cache, by pool.
         """
         with self._lock:
-            return self._choose(task, prompt_tokens, tokens, plain, avoided)
+            return self._choose(task, prompt_tokens, tokens, plain, avoided, cached=cached or {})
+
+    def token_s(self, name: str, in_progress: float) -> float | None:
+        """Return the seconds per token of an answer on a pool, None without any finished call.
+
+        Args:
+            name: the pool.
+            in_progress: requests in progress on a replica, the call included.
+        """
+        with self._lock:
+            return self._pools[name].speed.token_s(in_progress, None)
 
     def began(self, name: str) -> None:
         """Note that a call is sent to a pool."""
@@ -224,7 +236,14 @@ class PoolChooser:
         return max(float(pool.own), pool.reported) if recent else float(pool.own)
 
     def _choose(
-        self, task: PromptTask | None, prompt: int, tokens: float, plain: bool, avoided: Sequence[str]
+        self,
+        task: PromptTask | None,
+        prompt: int,
+        tokens: float,
+        plain: bool,
+        avoided: Sequence[str],
+        *,
+        cached: Mapping[str, float],
     ) -> PoolChoice:
         now = self._now()
         usable = {name: pool for name, pool in self._pools.items() if pool.replicas} or self._pools
@@ -235,7 +254,8 @@ class PoolChooser:
         views, costs = [], {}
         for name, pool in self._pools.items():
             load = self._load(pool)
-            own, lost = _seconds(pool, load, task, prompt, tokens)
+            uncached = max(prompt - round(cached.get(name, 0.0)), 0)
+            own, lost = _seconds(pool, load, task, uncached, tokens)
             views.append(PoolView(name, load, own))
             if name in usable and own is not None:
                 costs[name] = own + lost

@@ -23,6 +23,18 @@ def test_a_pool_has_the_options_of_an_export_with_its_own_draft_length() -> None
     assert drafting["per_request_spec_decode_metrics"] == "summary"
 
 
+def test_a_pool_may_change_its_length_by_the_requests_of_a_step() -> None:
+    lengths = {9: 2, 1: 5, 33: 0}
+    main = {"draft_length": None, "draft_lengths": lengths, "replicas": 1}
+    fleet = fleet_of(slots=64, pools={"main": main})
+    [pool] = fleet.pools
+    config = fleet.engine_arguments(pool)["speculative_config"]
+    assert (pool.draft_length, config["num_speculative_tokens"]) == (5, 5)
+    assert config["num_speculative_tokens_per_batch_size"] == [[1, 8, 5], [9, 32, 2], [33, 64, 0]]
+    plain = fleet_of(pools={"main": {**main, "draft_lengths": {1: 0}}})
+    assert "speculative_config" not in plain.engine_arguments(plain.pools[0])
+
+
 def test_a_fleet_without_pools_has_one() -> None:
     fleet = fleet_of(pools={}, replicas=[1, 4], draft_length=2)
     [pool] = fleet.pools

@@ -94,6 +94,10 @@ def test_gateways_have_the_pools_as_a_fleet() -> None:
         "d0": "http://big-d0:8000/v1",
         "d5": "http://big-d5:8000/v1",
     }
+    assert all(pool.each_address for pool in pools.values()), "calls are placed on each replica"
+    services = [each for each in documents("kubernetes") if each["kind"] == "Service"]
+    headless = {each["metadata"]["name"] for each in services if each["spec"].get("clusterIP") == "None"}
+    assert headless == {"big-d0", "big-d5"}
     [compose] = documents("compose")
     content = compose["configs"]["gateway"]["content"]
     assert Settings.model_validate(tomllib.loads(content)).fleets["big"].named_pools == pools

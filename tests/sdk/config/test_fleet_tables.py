@@ -49,6 +49,14 @@ def test_a_fleet_has_pools(tmp_path: Path) -> None:
         ('path = "Qwen/Qwen3-8B"', 'heads = "x"\npath = "y"', "either draft or heads"),
         ("replicas = 2", "speed = 2", "unknown setting 'fleets.big.pools.long.speed'"),
         ("replicas = [1, 4]", "start_s = 0", "start_s"),
+        ("replicas = 2", 'url = "http://a/v1"\nurls = ["http://b/v1"]', "a pool has either url or urls"),
+        ("replicas = 2", 'urls = ["http://b/v1", "http://b/v1"]', "urls names a replica twice"),
+        ("replicas = 2", "each_address = true", "each_address needs url with http://"),
+        ("replicas = 2", 'url = "https://a/v1"\neach_address = true', "list the replicas in urls"),
+        ("draft_length = 5", "draft_length = 5\ndraft_lengths = { 1 = 5 }", "draft_length or draft_lengths"),
+        ("draft_length = 5", "draft_lengths = { 2 = 5 }", "draft_lengths needs the length for 1 request"),
+        ("draft_length = 5", "draft_lengths = { 1 = 70 }", "draft_lengths"),
+        ("replicas = [1, 4]", "prefix_blocks = -1", "prefix_blocks"),
     ],
 )
 def test_invalid_values_are_named(tmp_path: Path, old: str, new: str, message: str) -> None:

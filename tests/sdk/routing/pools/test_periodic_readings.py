@@ -1,0 +1,37 @@
+"""Readings that are repeated while calls are placed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from specclient.routing.pools.periodic_readings import PeriodicReadings
+
+
+@pytest.mark.anyio
+async def test_readings_are_repeated_and_failures_make_them_rarer() -> None:
+    now, reads = 0.0, {"good": 0, "bad": 0}
+    readings = PeriodicReadings("a page", 2.0, clock=lambda: now)
+
+    async def good() -> None:
+        reads["good"] += 1
+
+    async def bad() -> None:
+        reads["bad"] += 1
+        raise OSError("down")
+
+    readings.add("good", good)
+    readings.add("bad", bad)
+    for second in range(21):
+        now = float(second)
+        readings.call_placed()
+        readings.call_placed()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert reads == {"good": 11, "bad": 3}, "the failing one at 0, 4, 12, and not before 28"
+    readings.discard("good")
+    now = 100.0
+    readings.call_placed()
+    await readings.aclose()
+    assert reads["good"] == 11
