@@ -29,6 +29,8 @@ _MISSING: dict[Method, str] = {
     "union": _DRAFT,
     "medusa": _HEADS.format("medusa", "medusa"),
     "eagle": _HEADS.format("eagle", "eagle3"),
+    "mtp": "the engine was loaded without the model's MTP head; load it with method='mtp' (--heads with the "
+    "model's own checkpoint) if it ships one",
     "layer_skip": "the engine was loaded without drafting layers; load it with some of the model's layers "
     "(layer_skip=, --layer-skip N)",
 }

@@ -54,6 +54,8 @@ __all__ = [
     "open_tensors",
     "resolve_checkpoint",
     "tensor_errors",
+    "tensor_names",
+    "tensor_reader",
 ]
 
 _PATTERNS = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model", "vocab.txt", "merges.txt")
@@ -294,6 +296,19 @@ def tensor_reader(
         return tensor
 
     return take
+
+
+def tensor_names(folder: Path) -> frozenset[str]:
+    """Return the names of a checkpoint's tensors, from its index, or from the header of its only file.
+
+    Raises:
+        CheckpointError: the folder has no safetensors files, or the only one cannot be read.
+    """
+    where = _tensor_files(folder)
+    if "" not in where:
+        return frozenset(where)
+    with open_tensors(where[""]) as file, tensor_errors(where[""]):
+        return frozenset(file.keys())
 
 
 def _tensor_files(folder: Path) -> Mapping[str, Path]:

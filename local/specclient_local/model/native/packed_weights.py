@@ -69,13 +69,14 @@ class PackedWeights:
     Attributes:
         memory: memory of the panels, with room for any arrangement. Only what is in use becomes resident.
         used: bytes of it that are in use.
+        rounded_to: the format to which weights are rounded.
         held: other tensors, kept alive for compiled code.
     """
 
     def __init__(self, shapes: Iterable[tuple[int, int]], rounded_to: str | None = None) -> None:
         self.memory = large_pages(sum(_room(*shape, rounded_to) for shape in shapes))
         self.held: list[Tensor] = []
-        self._rounded_to = rounded_to
+        self.rounded_to = rounded_to
         self.used = 0
 
     def linear(
@@ -122,8 +123,8 @@ class PackedWeights:
         return None if tensor is None else self.pointer(tensor)
 
     def _kind(self, weight: Tensor) -> int:
-        if type(weight) is Tensor and self._rounded_to is not None:
-            return _GROUPED[self._rounded_to]
+        if type(weight) is Tensor and self.rounded_to is not None:
+            return _GROUPED[self.rounded_to]
         if type(weight) is Tensor and weight.dtype == torch.bfloat16 and multiplies_bfloat16():
             return _BFLOAT16_PAIRS
         return _KINDS[(int8_parts(weight) or (weight,))[0].dtype]
