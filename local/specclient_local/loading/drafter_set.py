@@ -132,12 +132,31 @@ def _model_drafters(
     """Return the drafters with draft models, if there are any: the first one alone, and all together."""
     if not drafts:
         return {}
+    _check_recurrent(target, drafts)
     vocab = target.config.vocab_size
     models = [
         drafter_for_model(runner, vocab, foreign.get(i), sharing=sharing) for i, runner in enumerate(drafts)
     ]
+    if target.recurrent:
+        return {"draft": models[0]}
     # "draft" and "union" can share a drafter: its state is per slot, and a slot's request has one method.
     return {"draft": models[0], "union": UnionDrafter(models, NgramDrafter())}
+
+
+def _check_recurrent(target: ModelRunner, drafts: Seq[ModelRunner]) -> None:
+    """Raise ConfigurationError for drafts that recurrent layers do not allow."""
+    for draft in drafts:
+        if draft.recurrent:
+            raise ConfigurationError(
+                f"the draft is a {draft.config.model_type} model, which is recurrent in some layers: its "
+                "state cannot go back over several passes. Choose a draft of another family."
+            )
+    if target.recurrent and len(drafts) > 1:
+        raise ConfigurationError(
+            f"draft names {len(drafts)} models, whose union is a tree, but the target is a "
+            f"{target.config.model_type} model, which is recurrent in some layers and verifies chains only. "
+            "Name one draft."
+        )
 
 
 def _layer_drafter(
@@ -148,6 +167,11 @@ def _layer_drafter(
         raise ConfigurationError(
             f"layer_skip is {layer_skip!r}, but transformers runs the target; "
             "only models that the built-in decoder runs can skip layers. Leave it out."
+        )
+    if target.recurrent:
+        raise ConfigurationError(
+            f"layer_skip is {layer_skip!r}, but the target is a {target.config.model_type} model, which is "
+            "recurrent in some layers and cannot skip them. Leave it out."
         )
     if isinstance(layer_skip, str):
         return LayerSkipDrafter(target)

@@ -102,14 +102,20 @@ class ModelMemory:
     def kv_per_token(self) -> int:
         """Bytes of keys and values, or of hidden states, per position."""
         c = self.config
-        numbers = 2 * c.layers * c.kv_heads * c.head_dim + self.taps * c.hidden_size
+        numbers = 2 * c.kv_layers * c.kv_heads * c.head_dim + self.taps * c.hidden_size
         return numbers * _BITS[self.dtype] // 8
 
     def caches(self, slots: int, context: int) -> int:
         """Bytes of the KV caches or hidden states of ``slots`` slots; KV caches grow in whole blocks."""
         positions = self._positions(context)
         blocks = positions if self.taps else -(-positions // POSITION_BLOCK) * POSITION_BLOCK
-        return slots * blocks * self.kv_per_token
+        return slots * (blocks * self.kv_per_token + self.states)
+
+    @property
+    def states(self) -> int:
+        """Bytes of a slot's recurrent states, before and after the last pass; float32."""
+        delta = self.config.delta
+        return 0 if delta is None or not self.config.layers else sum(delta.recurrent) * delta.state_size * 8
 
     def _positions(self, context: int) -> int:
         return min(context, self.config.context) + self.spare

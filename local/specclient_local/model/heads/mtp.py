@@ -72,7 +72,10 @@ class MtpHead:
         qkv = layer.qkv(h).view(*h.shape[:-1], -1, c.head_dim)
         both = c.heads + c.kv_heads
         qk = rotated(qkv[..., :both, :], turned, layer.qk_norm, c.norm_eps)
-        x = x + layer.o(attend(torch.cat((qk, qkv[..., both:, :]), dim=-2)))
+        read = attend(torch.cat((qk, qkv[..., both:, :]), dim=-2))
+        if layer.attention_gate is not None:
+            read = read * torch.sigmoid(layer.attention_gate(h))
+        x = x + layer.o(read)
         return x + layer.feed_forward(layer.post_norm(x), lambda kernel, rows: kernel(rows))
 
     def fed(self, hidden: Tensor) -> Tensor:

@@ -64,7 +64,8 @@ def read_mtp_shape(folder: Path, target: DecoderConfig) -> MtpShape:
     prefix = layout.layer.format(target.layers)
     sparse = any(name.startswith(prefix) and ".experts." in name for name in names)
     experts = None if target.experts is None else replace(target.experts, sparse=(sparse,))
-    layer = replace(target, layers=1, sliding=(False,), window=None, experts=experts if sparse else None)
+    experts = experts if sparse else None
+    layer = replace(target, layers=1, sliding=(False,), window=None, experts=experts, delta=None)
     own_head = layout.head is not None and layout.head.format(target.layers) in names
     return MtpShape(layer, target.layers, layout.norm_output, own_head)
 
