@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from specclient_local.model.config import DecoderConfig
 from specclient_local.model.cuda_graphs.device_verify import SORTED_AT_ONCE
 from specclient_local.model.cuda_graphs.static_runner import ROWS, SLOTS
+from specclient_local.model.int4_rows import GROUP_INPUTS
 from specclient_local.model.kv_cache import POSITION_BLOCK
-from specclient_local.model.native.packed_weights import GROUP_INPUTS
 from specclient_local.model.pass_input import MAX_PASS_ROWS
 from specclient_local.request.params import MAX_DRAFT_LENGTH
 
