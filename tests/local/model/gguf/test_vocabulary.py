@@ -68,7 +68,7 @@ def written(folder, library, tokens, **shape):
     return checkpoint, write_gguf(checkpoint, folder / "model.gguf", tokens=tokens)
 
 
-@pytest.mark.parametrize("pre", ["gpt-2", "llama-bpe", "qwen2", "smollm"])
+@pytest.mark.parametrize("pre", ["gpt-2", "llama-bpe", "dbrx", "qwen2", "smollm"])
 def test_byte_level_tokenizers_equal_those_they_were_written_from(tmp_path, pre):
     library = byte_level(pre)
 
