@@ -30,6 +30,7 @@ SPLITS = {
     "qwen2": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+",
 }
+SPLITS["dbrx"] = SPLITS["llama-bpe"]  # its merges are applied to whole words, too
 CORPUS = [
     f"{text} numbers 100 200 12345 it's don't we'll return x for y in range(10):\n" for text in TEXTS
 ] * 4
