@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from specclient_local.loading.model_loader import ModelPlacement, load_model
-from specclient_local.model.gguf.tensors import gguf_name
+from specclient_local.model.gguf.names import gguf_name
 
 IDS = list(range(3, 40))
 """Tokens whose logits tests compare."""
@@ -20,6 +20,14 @@ K_QUANTS = {"Q4_K": (144, (0, 2), 1e-4), "Q5_K": (176, (0, 2), 5e-5), "Q6_K": (2
 
 The package cannot make these blocks from numbers, so random ones are written.
 """
+
+ARCHITECTURES = {
+    "mistral": "llama",
+    "mixtral": "llama",
+    "qwen3_moe": "qwen3moe",
+    "gemma3_text": "gemma3",
+}
+"""Architectures whose name is not the ``model_type``."""
 
 MATRICES = (
     "attn_q",
@@ -31,6 +39,10 @@ MATRICES = (
     "ffn_down",
     "token_embd",
     "output",
+    "attn_qkv",
+    "ffn_gate_exps",
+    "ffn_up_exps",
+    "ffn_down_exps",
 )
 
 
@@ -92,7 +104,7 @@ def write_gguf(
 
     config = json.loads((checkpoint / "config.json").read_text())
     weights = load_file(checkpoint / "model.safetensors")
-    architecture = {"mistral": "llama"}.get(config["model_type"], config["model_type"])
+    architecture = ARCHITECTURES.get(config["model_type"], config["model_type"])
     writer, rng = gguf.GGUFWriter(path, architecture, split_max_tensors=split), np.random.default_rng(0)
     for name, value in (metadata(config) | (values or {})).items():
         if value is not None:
@@ -104,10 +116,17 @@ def write_gguf(
                 value,
             )
     (tokens or add_tokens)(writer, checkpoint)
+    experts: dict[str, list[str]] = {}
     for name, tensor in weights.items():
-        if (own := gguf_name(name)) in left_out:
+        if (own := gguf_name(name, architecture)) in left_out:
+            continue
+        if ".experts." in name:
+            experts.setdefault(own, []).append(name)
             continue
         numbers = tensor.float().numpy()
+        if architecture == "gemma3" and name.endswith("norm.weight"):
+            writer.add_tensor(own, numbers + 1)
+            continue
         heads = (
             {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads"}.get(own.split(".")[2])
             if own.startswith("blk")
@@ -123,12 +142,21 @@ def write_gguf(
         if paired:
             exact = exact.reshape(config[heads], -1, 2, *exact.shape[1:]).swapaxes(1, 2).reshape(exact.shape)
         weights[name] = torch.from_numpy(exact.copy())
+    for own, names in experts.items():
+        names.sort(key=lambda name: int(name.split(".experts.")[1].split(".")[0]))
+        stored = tensor_kind(own, kind)
+        blocks = encoded(torch.stack([weights[name].float() for name in names]).numpy(), stored, rng)
+        writer.add_tensor(own, blocks, raw_dtype=gguf.GGMLQuantizationType[stored])
+        exact = gguf.dequantize(blocks, gguf.GGMLQuantizationType[stored])
+        shape = (len(names), *weights[names[0]].shape)
+        weights |= dict(zip(names, torch.from_numpy(exact.reshape(shape).copy()).unbind(0), strict=True))
     for name, numbers in (tensors or {}).items():
         writer.add_tensor(name, numbers)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+    weights = {name: tensor.contiguous() for name, tensor in weights.items()}
     save_file(weights, checkpoint / "model.safetensors", {"format": "pt"})
     return min(path.parent.glob(f"{path.stem}-00001-of-*.gguf")) if split else path
 
@@ -136,7 +164,8 @@ def write_gguf(
 def metadata(config: dict[str, Any]) -> dict[str, Any]:
     """Return the metadata of a checkpoint's shape, by names without the architecture's."""
     rope = config.get("rope_parameters") or {}
-    return {
+    rope = rope.get("full_attention", rope)
+    return family_metadata(config) | {
         "context_length": config["max_position_embeddings"],
         "embedding_length": config["hidden_size"],
         "block_count": config["num_hidden_layers"],
@@ -150,6 +179,25 @@ def metadata(config: dict[str, Any]) -> dict[str, Any]:
         "tokenizer.ggml.bos_token_id": config.get("bos_token_id"),
         "tokenizer.ggml.eos_token_id": config.get("eos_token_id"),
     }
+
+
+def family_metadata(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the metadata that the converter writes for some families alone."""
+    kind = config["model_type"]
+    if kind == "mixtral":
+        return {
+            "expert_count": config["num_local_experts"],
+            "expert_used_count": config["num_experts_per_tok"],
+        }
+    if kind == "qwen3_moe":
+        return {
+            "expert_count": config.get("num_experts") or config["num_local_experts"],
+            "expert_used_count": config["num_experts_per_tok"],
+            "expert_feed_forward_length": config["moe_intermediate_size"],
+        }
+    if kind in ("gemma3_text", "phi3"):
+        return {"attention.sliding_window": config["sliding_window"]}
+    return {}
 
 
 def add_value(writer: Any, name: str, value: Any) -> None:

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 MEDUSA = "medusa_lm_head.safetensors"
 HIDDEN, FF, HEADS, KV, HEAD_DIM, VOCAB = 32, 48, 4, 2, 8, 300
@@ -170,3 +170,41 @@ def medusa(
     if not own_heads:
         config["original_lm_head"] = True
     return save(folder, config, random(names, seed, spread), MEDUSA)
+
+
+MTP_NAMES = {
+    "mimo": (
+        "model.mtp_layers.0.",
+        "{}token_layernorm",
+        "{}hidden_layernorm",
+        "{}input_proj",
+        "{}final_layernorm",
+    ),
+    "deepseek": ("model.layers.{layers}.", "{}enorm", "{}hnorm", "{}eh_proj", "{}shared_head.norm"),
+    "qwen": ("mtp.layers.0.", "mtp.pre_fc_norm_embedding", "mtp.pre_fc_norm_hidden", "mtp.fc", "mtp.norm"),
+}
+"""Begin of a layer's names, then norms of token and state, the joining matrix and the last norm.
+
+Copied from vllm-project/vllm ``model_executor/models``: ``mimo_mtp.py``, ``deepseek_mtp.py``,
+``qwen3_next_mtp.py``.
+"""
+
+
+def mtp(target: Path, layout: str, *, seed=3, spread=0.25, own_head=False) -> Path:
+    """Add an MTP head to a target's checkpoint, with a layer of the shapes of the target's last one."""
+    tensors = load_file(target / "model.safetensors")
+    layers = json.loads((target / "config.json").read_text())["num_hidden_layers"]
+    prefix, token, state, fc, norm = MTP_NAMES[layout]
+    prefix, last = prefix.format(layers=layers), f"model.layers.{layers - 1}."
+    hidden = tensors["model.norm.weight"].shape[0]
+    names = {
+        prefix + name.removeprefix(last): tuple(tensor.shape)
+        for name, tensor in tensors.items()
+        if name.startswith(last)
+    }
+    names |= {f"{name.format(prefix)}.weight": (hidden,) for name in (token, state, norm)}
+    names[f"{fc.format(prefix)}.weight"] = (hidden, 2 * hidden)
+    if own_head:
+        names[f"{prefix}shared_head.head.weight"] = tuple(tensors["model.embed_tokens.weight"].shape)
+    save_file(tensors | random(names, seed, spread), target / "model.safetensors")
+    return target

@@ -238,7 +238,7 @@ TEMPLATE = """\
 #slots = 4
 
 # A local model, used as "local/big": checkpoint folders or hub ids; heads are Medusa or EAGLE heads. method
-# is "auto", "plain", "draft", "ngram", "suffix", "layer_skip", "union", "medusa" or "eagle".
+# is "auto", "plain", "draft", "ngram", "suffix", "layer_skip", "union", "medusa", "eagle" or "mtp".
 #[local.models.big]
 #kind = "chat"
 #path = "path-or-hub-id"

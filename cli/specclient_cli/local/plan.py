@@ -147,7 +147,9 @@ def _plans(
             f"context is {context}; allowed is 2 to {own}, the longest that {target} supports."
         )
     free = free_memory if memory is None else lambda _: memory
-    found = memory_plans(target, drafts, options, context, free, heads=_folders(*options.heads))
+    found = memory_plans(
+        target, drafts, options, context, free, heads=_folders(*options.head_paths(models.target))
+    )
     if not found:
         raise ConfigurationError(
             f"{target}: this model runs in transformers, where only the loaded model knows the size of its "

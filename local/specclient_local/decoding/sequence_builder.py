@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from specclient.errors import BadRequestError, ContextOverflowError
 from specclient.types.request_limits import RequestLimits
+from specclient_local.model.architecture import DecoderConfig
 from specclient_local.model.grammar import GrammarCompiler
 from specclient_local.model.logits_processors import LogitPenalties, RequestLogitsProcessor, TokenMasks
 from specclient_local.model.model_runner import ModelConfig
@@ -29,6 +30,8 @@ _MISSING: dict[Method, str] = {
     "union": _DRAFT,
     "medusa": _HEADS.format("medusa", "medusa"),
     "eagle": _HEADS.format("eagle", "eagle3"),
+    "mtp": "the engine was loaded without the model's MTP head; load it with method='mtp' (--heads with the "
+    "model's own checkpoint) if it ships one",
     "layer_skip": "the engine was loaded without drafting layers; load it with some of the model's layers "
     "(layer_skip=, --layer-skip N)",
 }
@@ -86,6 +89,11 @@ class SequenceBuilder:
                 method, f"the engine was loaded without {method!r}; load it with method={method!r}"
             )
             raise bad_parameter("method", method, f"one of {', '.join(self.methods)}: {missing}")
+        if params.draft_tree is not None and isinstance(self.config, DecoderConfig) and self.config.delta:
+            allowed = (
+                f"None: a {self.config.model_type} model is recurrent in some layers and verifies chains only"
+            )
+            raise bad_parameter("draft_tree", params.draft_tree, allowed)
         tokens, limit = self.tokens(prompt, params)
         slides = params.overflow == "slide" and params.prompt_logprobs is None
         # A special token decodes to no text, so a stop string that names one ends the answer by its id.

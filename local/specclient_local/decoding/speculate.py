@@ -67,7 +67,7 @@ class Speculator:
         sharing: PrefixSharing = "all",
     ) -> None:
         self.target = target
-        self._prefixes = PrefixCache(target, sharing)
+        self._prefixes = PrefixCache(target, "none" if target.recurrent else sharing)
         modelless = {method: create() for method, create in MODELLESS_DRAFTERS.items()}
         self.drafters: dict[Method, Drafter] = {**modelless, **(drafters or {})}
         self._costs = dict(costs or {})
@@ -117,7 +117,7 @@ class Speculator:
 
     def _grows_trees(self, sequence: Sequence) -> bool:  # noqa: ARG002 - for subclasses
         """Return whether a sequence's rounds can verify trees."""
-        return True
+        return not self.target.recurrent
 
     def round(self, sequences: Seq[Sequence]) -> list[RoundOutcome]:
         """Emit at least one token for each sequence, with one pass of the target.

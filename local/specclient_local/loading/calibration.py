@@ -72,7 +72,8 @@ class Calibration:
             later = self._seconds(1, (1, LONGEST), far)
             cost = replace(cost, far=self._later(cost, 0.0, tuple(s / self._unit for s in later), far))
         if step <= _SLOW_S and target.device.type == "cpu":  # otherwise the overhead is negligible
-            cost = replace(cost, overhead=self._round_overhead(), tree_overhead=self._tree_overhead())
+            trees = 0.0 if target.recurrent else self._tree_overhead()
+            cost = replace(cost, overhead=self._round_overhead(), tree_overhead=trees)
         self.target = cost
 
     def draft(self, draft: ModelRunner) -> RoundCosts:

@@ -24,10 +24,12 @@ from specclient_local.loading.calibration import Calibration
 from specclient_local.loading.device_calibration import DeviceCalibration
 from specclient_local.model.cuda_graphs.static_runner import StaticRunner
 from specclient_local.model.decoder_runner import DecoderRunner
-from specclient_local.model.heads.checkpoint import MedusaCheckpoint, read_heads
+from specclient_local.model.heads.checkpoint import MedusaCheckpoint, is_mtp, read_heads
 from specclient_local.model.heads.eagle_runner import EagleRunner
 from specclient_local.model.heads.kernels import fast_kernels
 from specclient_local.model.heads.medusa import MedusaHeads
+from specclient_local.model.heads.mtp_checkpoint import read_mtp
+from specclient_local.model.heads.mtp_runner import MtpRunner
 from specclient_local.model.hidden_state_runner import HiddenStateRunner
 from specclient_local.model.model_runner import ModelRunner
 from specclient_local.model.native.medusa import native_medusa
@@ -73,7 +75,7 @@ def build_drafters(
         layer_skip: the target's layers that draft: the number of first layers, a list of layers, or
             ``search`` to search for them while requests run.
         sharing: whose keys and values draft models reuse for a common prefix of prompts.
-        heads: folders of Medusa and EAGLE heads; the target must keep their hidden states.
+        heads: folders of Medusa, EAGLE and MTP heads; the target must keep their hidden states.
         foreign: how to use drafts with another vocabulary, by their index in ``drafts``.
         known: the costs that equal models had; they are measured if it is None.
 
@@ -130,12 +132,31 @@ def _model_drafters(
     """Return the drafters with draft models, if there are any: the first one alone, and all together."""
     if not drafts:
         return {}
+    _check_recurrent(target, drafts)
     vocab = target.config.vocab_size
     models = [
         drafter_for_model(runner, vocab, foreign.get(i), sharing=sharing) for i, runner in enumerate(drafts)
     ]
+    if target.recurrent:
+        return {"draft": models[0]}
     # "draft" and "union" can share a drafter: its state is per slot, and a slot's request has one method.
     return {"draft": models[0], "union": UnionDrafter(models, NgramDrafter())}
+
+
+def _check_recurrent(target: ModelRunner, drafts: Seq[ModelRunner]) -> None:
+    """Raise ConfigurationError for drafts that recurrent layers do not allow."""
+    for draft in drafts:
+        if draft.recurrent:
+            raise ConfigurationError(
+                f"the draft is a {draft.config.model_type} model, which is recurrent in some layers: its "
+                "state cannot go back over several passes. Choose a draft of another family."
+            )
+    if target.recurrent and len(drafts) > 1:
+        raise ConfigurationError(
+            f"draft names {len(drafts)} models, whose union is a tree, but the target is a "
+            f"{target.config.model_type} model, which is recurrent in some layers and verifies chains only. "
+            "Name one draft."
+        )
 
 
 def _layer_drafter(
@@ -146,6 +167,11 @@ def _layer_drafter(
         raise ConfigurationError(
             f"layer_skip is {layer_skip!r}, but transformers runs the target; "
             "only models that the built-in decoder runs can skip layers. Leave it out."
+        )
+    if target.recurrent:
+        raise ConfigurationError(
+            f"layer_skip is {layer_skip!r}, but the target is a {target.config.model_type} model, which is "
+            "recurrent in some layers and cannot skip them. Leave it out."
         )
     if isinstance(layer_skip, str):
         return LayerSkipDrafter(target)
@@ -204,8 +230,13 @@ def drafter_for_heads(target: ModelRunner, folder: Path) -> tuple[Method, Medusa
         CheckpointError: see :func:`specclient_local.model.heads.checkpoint.read_heads`.
     """
     assert isinstance(target, HiddenStateRunner)  # load_model() makes one wherever heads are loaded
-    checkpoint = read_heads(folder, target.config, target.decoder.dtype, target.device)
     on_device = isinstance(target, StaticRunner)  # heads draft in its recorded rounds, by PyTorch
+    if is_mtp(folder, target.config):  # in the type of the target's matrices
+        mtp = read_mtp(folder, target.config, target.weights.head.dtype, target.device)
+        return mtp.method, EagleDrafter(
+            target, MtpRunner(mtp.shape, mtp.weights, target, compiled=not on_device)
+        )
+    checkpoint = read_heads(folder, target.config, target.decoder.dtype, target.device)
     if isinstance(checkpoint, MedusaCheckpoint):
         weights = checkpoint.shape, checkpoint.weights, target.shared_weights()
         compiled = None if on_device else native_medusa(*weights, target.decoder.passes)
@@ -239,8 +270,10 @@ def kept_layers(layer_skip: int | Seq[int], layers: int) -> tuple[int, ...]:
 
 def _default(method: str, by_method: dict[Method, Drafter], models: int) -> Method:
     if method == "auto":
-        if "eagle" in by_method or "medusa" in by_method:
-            return "eagle" if "eagle" in by_method else "medusa"
+        heads: tuple[Method, ...] = ("eagle", "mtp", "medusa")
+        for name in heads:
+            if name in by_method:
+                return name
         if models:
             return "union" if models > 1 else "draft"
         return "layer_skip" if "layer_skip" in by_method else "plain"

@@ -85,7 +85,7 @@ def load_engine(
     config = read_any_config(folder, placed.runner)
     context = _context(options.context, config.context, folder)
     paths = [resolve_checkpoint(path) for path in (options.draft if options.method != "plain" else ())]
-    heads = [resolve_checkpoint(path) for path in (options.heads if options.method != "plain" else ())]
+    heads = [resolve_checkpoint(path) for path in options.head_paths(str(model))]
     draft_adapters = _adapter_folders(draft for _, _, draft in options.adapters)
     for path in paths:
         check_adapters(path, _draft_placement(path, options, draft_adapters))
@@ -226,9 +226,10 @@ def _taps(heads: Sequence[Path], folder: Path, placed: ModelPlacement) -> tuple[
     if not heads:
         return ()
     if not uses_own_decoder(folder, placed.runner):
+        given = "method is 'mtp'" if heads[0] == folder else f"heads is {str(heads[0])!r}"
         raise ConfigurationError(
-            f"heads is {str(heads[0])!r}, but transformers runs the target; only models that the built-in "
-            "decoder runs keep hidden states for heads. Leave it out."
+            f"{given}, but transformers runs the target; only models that the built-in decoder runs keep "
+            "hidden states for heads. Leave it out."
         )
     from specclient_local.model.heads.checkpoint import required_hidden_layers  # noqa: PLC0415 - only heads need it
 

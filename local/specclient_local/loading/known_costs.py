@@ -11,6 +11,7 @@ from pathlib import Path
 
 from specclient_local.drafting.round_costs import RoundCosts
 from specclient_local.loading.options import EngineOptions
+from specclient_local.model.gguf.header import gguf_files
 from specclient_local.model.model_runner import ModelRunner
 from specclient_local.request.params import Method
 
@@ -54,6 +55,6 @@ def _files(path: Path) -> tuple[tuple[str, int, int], ...]:
 
     All of them count: a file may be replaced by one that was written earlier.
     """
-    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    files = sorted(path.iterdir()) if path.is_dir() else gguf_files(path)
     found = ((file.name, file.stat()) for file in files if file.exists())
     return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in found)

@@ -23,6 +23,7 @@ from specclient_local.model.devices import parallel_devices, resolve_device
 from specclient_local.model.heads.checkpoint import read_heads_shape, required_hidden_layers
 from specclient_local.model.heads.eagle_runner import SPARE_POSITIONS
 from specclient_local.model.heads.medusa_weights import MedusaShape
+from specclient_local.model.heads.mtp_weights import MtpShape
 from specclient_local.model.weight_shards import WeightShard
 
 _GIB = 2**30
@@ -287,9 +288,8 @@ def _heads_memory(folders: Sequence[Path], target: ModelMemory) -> list[ModelMem
             models.append(ModelMemory("medusa", no_layers, target.dtype, numbers=shape.parameters))
             continue
         layer = replace(shape.config, layers=1, sliding=(False,), window=None, context=config.context)
-        models.append(
-            ModelMemory("eagle", layer, target.dtype, numbers=shape.parameters, spare=SPARE_POSITIONS)
-        )
+        name = "mtp" if isinstance(shape, MtpShape) else "eagle"
+        models.append(ModelMemory(name, layer, target.dtype, numbers=shape.parameters, spare=SPARE_POSITIONS))
     return models
 
 

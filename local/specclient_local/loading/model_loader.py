@@ -285,4 +285,6 @@ def _weights(
         weights = load_weights(folder, config, placed.dtype, device, placed.quantize)
         return weights, None
     widen = computes_in_float32(config, placed.dtype, device, placed.graphs)
-    return stream_weights(folder, config, placed.dtype, widen=widen), placed.quantize
+    keep_int4 = placed.quantize == "int4"
+    weights = stream_weights(folder, config, placed.dtype, widen=widen, keep_int4=keep_int4)
+    return weights, placed.quantize

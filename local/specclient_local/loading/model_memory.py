@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from specclient_local.model.config import DecoderConfig
 from specclient_local.model.cuda_graphs.device_verify import SORTED_AT_ONCE
 from specclient_local.model.cuda_graphs.static_runner import ROWS, SLOTS
+from specclient_local.model.int4_rows import GROUP_INPUTS
 from specclient_local.model.kv_cache import POSITION_BLOCK
-from specclient_local.model.native.packed_weights import GROUP_INPUTS
 from specclient_local.model.pass_input import MAX_PASS_ROWS
 from specclient_local.request.params import MAX_DRAFT_LENGTH
 
@@ -102,14 +102,20 @@ class ModelMemory:
     def kv_per_token(self) -> int:
         """Bytes of keys and values, or of hidden states, per position."""
         c = self.config
-        numbers = 2 * c.layers * c.kv_heads * c.head_dim + self.taps * c.hidden_size
+        numbers = 2 * c.kv_layers * c.kv_heads * c.head_dim + self.taps * c.hidden_size
         return numbers * _BITS[self.dtype] // 8
 
     def caches(self, slots: int, context: int) -> int:
         """Bytes of the KV caches or hidden states of ``slots`` slots; KV caches grow in whole blocks."""
         positions = self._positions(context)
         blocks = positions if self.taps else -(-positions // POSITION_BLOCK) * POSITION_BLOCK
-        return slots * blocks * self.kv_per_token
+        return slots * (blocks * self.kv_per_token + self.states)
+
+    @property
+    def states(self) -> int:
+        """Bytes of a slot's recurrent states, before and after the last pass; float32."""
+        delta = self.config.delta
+        return 0 if delta is None or not self.config.layers else sum(delta.recurrent) * delta.state_size * 8
 
     def _positions(self, context: int) -> int:
         return min(context, self.config.context) + self.spare

@@ -43,7 +43,8 @@ class EngineOptions:
             tried; :meth:`read` accepts one, several or None.
         heads: folders or hub ids of Medusa and EAGLE heads of the target, at most one of each, in the format
             of the EAGLE and Medusa repositories or of ``speculators``; :meth:`read` accepts one, several or
-            None. ``bundled:eagle3`` and ``bundled:medusa`` belong to the bundled target.
+            None. ``bundled:eagle3`` and ``bundled:medusa`` belong to the bundled target. The target's own
+            checkpoint stands for the MTP head that it ships, which ``method="mtp"`` loads, too.
         method: the method of requests that name none, one of
             :data:`~specclient_local.request.params.EngineMethod`; ``auto`` prefers heads, then drafts, and
             chooses ``union`` if there are several drafts.
@@ -157,6 +158,16 @@ class EngineOptions:
         if missing is not None:
             raise ConfigurationError(f"method is {self.method!r}, but {missing}, or use 'plain'.")
 
+    def head_paths(self, target: str) -> tuple[str, ...]:
+        """Return the folders and hub ids of the heads to load.
+
+        Args:
+            target: folder or hub id of the target, which ships the head of the method ``mtp``.
+        """
+        if self.method == "plain":
+            return ()
+        return (*self.heads, target) if self.method == "mtp" and target not in self.heads else self.heads
+
     def _check_division(self) -> None:
         """Check that nothing is set that a divided target cannot do."""
         if self.tensor_parallel == 1:
@@ -166,7 +177,7 @@ class EngineOptions:
             for name, value, why in _UNDIVIDED
             if getattr(self, name) == value
         ]
-        if self.heads:
+        if self.heads or self.method == "mtp":
             reasons.append("heads are set, but a divided target keeps no hidden states for them")
         if any(target is not None for _, target, _ in self.adapters):
             reasons.append("adapters are set, but a divided target cannot have them")

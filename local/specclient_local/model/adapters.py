@@ -73,6 +73,11 @@ def load_adapter(
     Raises:
         CheckpointError: the adapter is of another kind or for another model; names the file and the value.
     """
+    if config.delta is not None:
+        raise CheckpointError(
+            f"{folder}: adapters are given, but a {config.model_type} model is recurrent in some layers, "
+            "whose matrices adapters cannot change; merge the adapter into the model."
+        )
     scale, rank = _settings(folder / _SETTINGS)
     modules = _modules(folder / _WEIGHTS, scale, rank, getattr(torch, dtype), device)
     used: set[str] = set()

@@ -18,6 +18,7 @@ class ExpertsConfig:
         sparse: for each layer, whether it has experts instead of one feed-forward network.
         normalised: whether the weights of the chosen experts are divided by their sum.
         biased: whether the router and the experts add biases.
+        shared: intermediate size of an expert that computes every row, weighted by a gate; 0 for none.
     """
 
     count: int
@@ -26,6 +27,42 @@ class ExpertsConfig:
     sparse: tuple[bool, ...]
     normalised: bool = True
     biased: bool = False
+    shared: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaConfig:
+    """The recurrent layers of a hybrid model; see :mod:`specclient_local.model.delta_layer`.
+
+    Attributes:
+        recurrent: for each layer, whether it is recurrent instead of attention.
+        key_heads, value_heads: numbers of heads; neighbouring value heads share a key head.
+        key_dim, value_dim: sizes of a key and of a value.
+        kernel: positions that the convolution of queries, keys and values reads, its own included.
+    """
+
+    recurrent: tuple[bool, ...]
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    kernel: int
+
+    @property
+    def channels(self) -> int:
+        """Number of elements of queries, keys and values together."""
+        return 2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
+
+    @property
+    def inputs(self) -> int:
+        """Number of outputs of the projections that a layer's input goes through."""
+        return self.channels + self.value_heads * (self.value_dim + 2)
+
+    @property
+    def state_size(self) -> int:
+        """Number of elements of a layer's state."""
+        state = self.value_heads * self.key_dim * self.value_dim
+        return state + (self.kernel - 1) * self.channels
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +106,8 @@ class DecoderConfig:
         sinks: whether each head has a sink, a score without a value (gpt-oss).
         local_rope: rotary embeddings of the layers with a sliding window, if they have their own.
         experts: the experts of a mixture-of-experts model; None for others.
+        attention_gate: whether a gate made of a row multiplies what its attention read.
+        delta: the recurrent layers of a hybrid model; None for others.
     """
 
     model_type: str
@@ -102,6 +141,13 @@ class DecoderConfig:
     sinks: bool = False
     local_rope: Rope | None = None
     experts: ExpertsConfig | None = None
+    attention_gate: bool = False
+    delta: DeltaConfig | None = None
+
+    @property
+    def kv_layers(self) -> int:
+        """Number of layers that have keys and values."""
+        return self.layers if self.delta is None else self.layers - sum(self.delta.recurrent)
 
     @property
     def llama_layout(self) -> bool:
@@ -110,8 +156,15 @@ class DecoderConfig:
         Compiled passes and passes with static shapes compute such layers only; see
         :mod:`specclient_local.model.eager_passes` for the others.
         """
-        extras = (self.attention_scale, self.attention_cap, self.logit_cap, self.local_rope, self.experts)
-        norms = (self.whole_qk_norm, self.output_norms, self.sinks)
+        extras = (
+            self.attention_scale,
+            self.attention_cap,
+            self.logit_cap,
+            self.local_rope,
+            self.experts,
+            self.delta,
+        )
+        norms = (self.whole_qk_norm, self.output_norms, self.sinks, self.attention_gate)
         same = self.input_norms and self.gate.kind == "silu" and self.embedding_scale == 1.0
         return same and not any(norms) and all(extra is None for extra in extras)
 
@@ -119,11 +172,15 @@ class DecoderConfig:
     def parameters(self) -> int:
         """Number of matrix parameters, without biases and norms (a fraction of a percent)."""
         sparse = 0 if self.experts is None else sum(self.experts.sparse[: self.layers])
-        attention = self.hidden_size * 2 * (self.heads + self.kv_heads) * self.head_dim
+        gates = self.heads if self.attention_gate else 0
+        attention = self.hidden_size * (2 * (self.heads + self.kv_heads) + gates) * self.head_dim
         dense = 3 * self.hidden_size * self.intermediate_size
         outer = (1 if self.tied else 2) * self.vocab_size * self.hidden_size
-        total = self.layers * attention + (self.layers - sparse) * dense + outer
+        total = self.kv_layers * attention + (self.layers - sparse) * dense + outer
         if self.experts is not None:
             each = self.hidden_size * (3 * self.experts.width + 1)
-            total += sparse * self.experts.count * each
+            total += sparse * (self.experts.count * each + 3 * self.hidden_size * self.experts.shared)
+        if self.delta is not None:
+            out = self.delta.value_heads * self.delta.value_dim
+            total += (self.layers - self.kv_layers) * self.hidden_size * (self.delta.inputs + out)
         return total

@@ -51,7 +51,7 @@ class ChatRenderer:
     def _forget(self) -> None:
         self._lock = threading.Lock()
         self._process = HelperProcess(
-            template_worker.__file__, ("transformers", "jinja2"), self._memory_bytes, "renders chat templates"
+            template_worker.__file__, ("jinja2",), self._memory_bytes, "renders chat templates"
         )
 
     @property

@@ -14,8 +14,9 @@ from specclient_local.model.config import DecoderConfig, read_config
 from specclient_local.model.decoder import TransformerDecoder
 from specclient_local.model.kv_cache import POSITION_BLOCK, KVCache
 from specclient_local.model.linear_kernels import MAX_ROWS_PER_REQUEST
-from specclient_local.model.pass_input import EMPTY_TREE, MAX_PASS_ROWS, SlotInput
+from specclient_local.model.pass_input import EMPTY_TREE, MAX_PASS_ROWS, SlotInput, shared_passes
 from specclient_local.model.pass_spans import PassSpan
+from specclient_local.model.recurrent_states import slot_states
 from specclient_local.model.weights import load_weights
 from specclient_local.request.token_tree import TokenTree
 
@@ -40,6 +41,7 @@ class DecoderRunner:
     Attributes:
         shared: maximum rows of a pass that several slots share.
         adapters: number of the adapter of each slot; None for none.
+        recurrent_states: states of the recurrent layers of each slot; None if there are none.
         causal: ``[MAX_PASS_ROWS, columns]`` the causal mask from which :meth:`_span` takes views.
         window: width of the sliding window; None if there is none within the context.
         sliding_mask: as ``causal`` for layers with a sliding window, or None.
@@ -52,6 +54,7 @@ class DecoderRunner:
         self.cache = KVCache(decoder.config, slots, context + spare, decoder.dtype, decoder.embedding.device)
         self.device = decoder.embedding.device
         self.adapters: list[int | None] = [None] * slots
+        self.recurrent_states = slot_states(decoder.config, slots, self.device)
         # Row i of a pass that starts at position s sees positions up to s + i. Each such mask is a view of
         # this one table, shifted by s: column x of row i is visible if x <= context + i.
         columns, rows = torch.arange(2 * (context + POSITION_BLOCK)), torch.arange(MAX_PASS_ROWS)
@@ -90,6 +93,11 @@ class DecoderRunner:
     def prefix_granularity(self) -> int:
         """See :class:`~specclient_local.model.model_runner.ModelRunner`."""
         return 1 if self.decoder.exact_rows else MAX_PASS_ROWS
+
+    @property
+    def recurrent(self) -> bool:
+        """See :class:`~specclient_local.model.model_runner.ModelRunner`."""
+        return self.recurrent_states is not None
 
     def length(self, slot: int) -> int:
         """Return the number of positions of a slot that are in use."""
@@ -132,7 +140,7 @@ class DecoderRunner:
         """
         logits: dict[int, Tensor] = {}
         rows = [part.rows for part in parts]
-        for indices in _passes(rows, self.shared):
+        for indices in shared_passes(rows, self.shared):
             together = [parts[i] for i in indices]
             alone = rows[indices[0]] > MAX_ROWS_PER_REQUEST
             logits.update(
@@ -173,8 +181,13 @@ class DecoderRunner:
         self.cache.keep(slot, root, [0, *(node + 1 for node in path)])
 
     def truncate(self, slot: int, length: int) -> None:
-        """Forget all positions of a slot from ``length`` on."""
+        """Forget all positions of a slot from ``length`` on.
+
+        Recurrent layers can go back to the rows of the last pass, and to the beginning.
+        """
         self.cache.truncate(slot, length)
+        if self.recurrent_states is not None and length == 0:
+            self.recurrent_states[slot].assumed = False
 
     def copy(self, source: int, slot: int, start: int, end: int) -> None:
         """Copy positions ``start`` to ``end`` of another slot to a slot of length ``start``."""
@@ -244,6 +257,8 @@ class DecoderRunner:
         sliding = None if self.sliding_mask is None else aligned_mask(self.sliding_mask[:rows, seen])
         if part.tree.is_chain:
             positions += range(start, end)
+        elif self.recurrent_states is not None:
+            raise ValueError("a tree has branches, which recurrent layers cannot read")
         else:
             # A node sees the positions before the root and its own ancestors. Its position is the root's plus
             # its depth, although the cache stores the nodes one after another.
@@ -258,9 +273,12 @@ class DecoderRunner:
             sliding = self._below_window(mask, own, root, below)
         # All rows see the positions before this pass, except nodes that an earlier pass put into the cache.
         seen_by_all = min(start, end - len(part.tree))
-        views = self.cache.views(part.slot)
+        views, states = self.cache.views(part.slot), None
+        if self.recurrent_states is not None:
+            states = self.recurrent_states[part.slot]
+            states.begin(start, rows)
         adapter = self.adapters[part.slot]
-        return PassSpan(slice(first, first + rows), views, start, mask, seen_by_all, sliding, adapter)
+        return PassSpan(slice(first, first + rows), views, start, mask, seen_by_all, sliding, adapter, states)
 
     def _below_window(
         self, mask: Tensor, own: Sequence[int], root: int, below: Sequence[int]
@@ -319,6 +337,8 @@ class DecoderRunner:
         values.
         """
         self.cache.lengths[slot] = length
+        if self.recurrent_states is not None:
+            self.recurrent_states[slot].assumed = True
 
 
 def _wanted(parts: Sequence[SlotInput], spans: Sequence[PassSpan], unread: bool) -> list[int]:
@@ -327,22 +347,3 @@ def _wanted(parts: Sequence[SlotInput], spans: Sequence[PassSpan], unread: bool)
         return []
     where = zip(parts, spans, strict=True)
     return [row for part, span in where for row in range(span.rows.start + part.unread, span.rows.stop)]
-
-
-def _passes(rows: Sequence[int], most: int) -> list[list[int]]:
-    """Return which inputs go into which pass, given each input's rows; see
-    :meth:`DecoderRunner.score_all`.
-    """
-    passes: list[list[int]] = []
-    shared: list[int] = []
-    left = 0
-    for i, count in enumerate(rows):
-        if count > MAX_ROWS_PER_REQUEST:
-            passes.append([i])
-            continue
-        if count > left:
-            shared, left = [], most
-            passes.append(shared)
-        shared.append(i)
-        left -= count
-    return passes

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from specclient.errors import CheckpointError
 from specclient_local.model.checkpoint_files import label
+from specclient_local.model.int4_rows import GROUP_INPUTS, int4_rows
 from specclient_local.model.stored_format import StoredFormat
 
 _AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
@@ -31,6 +33,17 @@ _MARKS = {
 """End of the name of a tensor that only a quantised matrix has, after the name of its module."""
 
 
+_INT4 = ("gptq", "awq", "compressed-tensors")
+_ZERO = 8
+"""The number that stands for zero in a symmetric format."""
+
+_MATRICES = (
+    *(f"self_attn.{name}_proj" for name in "qkvo"),
+    *(f"mlp.{name}_proj" for name in ("gate", "up", "down")),
+)
+_MATRIX = re.compile(rf"(model\.layers\.\d+\.)({'|'.join(map(re.escape, _MATRICES))})\.weight")
+
+
 @dataclass(frozen=True, slots=True)
 class StoredMatrices:
     """The quantised matrices of a checkpoint.
@@ -40,12 +53,14 @@ class StoredMatrices:
         has: returns whether the checkpoint has a tensor.
         get: returns a tensor as it is stored.
         where: returns the file of a tensor, for error messages.
+        symmetric: which matrices have zero points of 8 only, as far as they have been looked at.
     """
 
     form: StoredFormat
     has: Callable[[str], bool]
     get: Callable[[str], Tensor]
     where: Callable[[str], str]
+    symmetric: dict[str, bool] = field(default_factory=dict)
 
     def numbers(self, name: str, shape: tuple[int, ...]) -> Tensor | None:
         """Return a matrix in float32; None if it is not quantised.
@@ -75,6 +90,67 @@ class StoredMatrices:
         if tuple(found.shape) != shape:
             raise self._unfit(mark, shape)
         return found
+
+    def int4_rows(self, name: str, shape: tuple[int, ...]) -> Tensor | None:
+        """Return a matrix of a layer as rows of bytes; None if it has to be dequantised.
+
+        A layer's matrices are all in this form or none, because some of them are joined. They are if their
+        zero points are 8, and their groups are whole multiples of that form's, in the order of the inputs.
+        See :mod:`specclient_local.model.int4_rows`.
+
+        Args:
+            name: its name in an unquantised checkpoint.
+            shape: the expected shape.
+
+        Raises:
+            CheckpointError: its tensors have other types or shapes; names the first of them.
+        """
+        layer = _MATRIX.fullmatch(name)
+        if layer is None or self.form.bits != 4 or self.form.kind not in _INT4:
+            return None
+        others = [f"{layer[1]}{each}" for each in _MATRICES]
+        if not all(self.has(each + _MARKS[self.form.kind]) and self._is_symmetric(each) for each in others):
+            return None
+        stem = name.removesuffix(".weight")
+        try:
+            numbers, scales = self._int4(stem)
+            if tuple(numbers.shape) != shape:
+                raise self._unfit(stem, shape)
+            each = GROUP_INPUTS * scales.shape[1] / shape[1]
+            return int4_rows(numbers, scales.repeat_interleave(int(1 / each), 1))
+        except (RuntimeError, IndexError, ValueError, TypeError, ZeroDivisionError) as error:
+            raise self._unfit(stem, shape) from error
+
+    def _int4(self, stem: str) -> tuple[Tensor, Tensor]:
+        """Return a matrix's numbers from 0 to 15 ``[out, in]`` and scales ``[out, groups]``."""
+        if self.form.kind == "gptq":
+            packed = self.get(f"{stem}.qweight").t().contiguous()
+            return unpacked(packed, 4), self.get(f"{stem}.scales").t()
+        if self.form.kind == "awq":
+            return self._awq_columns(f"{stem}.qweight").t(), self.get(f"{stem}.scales").t()
+        return unpacked(self.get(f"{stem}.weight_packed"), 4), self.get(f"{stem}.weight_scale")
+
+    def _is_symmetric(self, stem: str) -> bool:
+        """Return whether a matrix's zero points are 8, and its groups are such as rows of bytes can have."""
+        if stem in self.symmetric:
+            return self.symmetric[stem]
+        if self.form.kind == "compressed-tensors":
+            order = f"{stem}.weight_g_idx"
+            fits = self.has(f"{stem}.weight_packed") and not self.has(f"{stem}.weight_zero_point")
+            groups = self.get(f"{stem}.weight_scale").shape[-1] if fits else 0
+            inputs = self.get(f"{stem}.weight_packed").shape[-1] * 8 if fits else 0
+        else:
+            order = f"{stem}.g_idx"
+            zeros = unpacked(self.get(f"{stem}.qzeros"), 4) + self.form.zero_offset
+            fits, groups = bool((zeros == _ZERO).all()), len(zeros)
+            rows = self.get(f"{stem}.qweight").shape[0]
+            inputs = rows * 8 if self.form.kind == "gptq" else rows
+        fits = fits and groups > 0 and inputs % (GROUP_INPUTS * groups) == 0
+        if fits and self.has(order):
+            given = self.get(order).long()
+            fits = torch.equal(given, torch.arange(inputs) // (inputs // groups)) or int(given.min()) < 0
+        self.symmetric[stem] = fits
+        return fits
 
     def _gptq(self, stem: str, shape: tuple[int, ...]) -> Tensor:
         """Weights ``[in, out]`` packed along the inputs, and zero points ``[groups, out]`` along the

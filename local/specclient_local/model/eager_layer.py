@@ -10,11 +10,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from specclient_local.model.architecture import DecoderConfig, ExpertsConfig, Gate
+from specclient_local.model.delta_layer import DeltaLayer
 from specclient_local.model.layer_weights import LayerChanges, LayerWeights
-from specclient_local.model.linear_kernels import KernelChooser, LinearKernel
-
-Project = Callable[[LinearKernel, Tensor], Tensor]
-"""Runs a projection's kernel on rows ``[N, in]``."""
+from specclient_local.model.linear_kernels import KernelChooser, LinearKernel, plain_kernel
+from specclient_local.model.row_functions import Project, by_row
 
 GateKernel = Callable[[Tensor], Tensor]
 """Maps gate and up ``[N, 2 ff]`` to ``[N, ff]``."""
@@ -47,10 +46,17 @@ class Experts:
         config: their number, and how many compute a row.
         router: kernel of the scores ``[N, E]``.
         networks: the experts.
+        shared: an expert that computes every row, and the kernel of its weight ``[N, 1]``.
     """
 
-    def __init__(self, config: ExpertsConfig, router: LinearKernel, networks: list[FeedForward]) -> None:
-        self._config, self._router, self._networks = config, router, networks
+    def __init__(
+        self,
+        config: ExpertsConfig,
+        router: LinearKernel,
+        networks: list[FeedForward],
+        shared: tuple[FeedForward, LinearKernel] | None = None,
+    ) -> None:
+        self._config, self._router, self._networks, self._shared = config, router, networks, shared
 
     def __call__(self, x: Tensor, project: Project) -> Tensor:
         """Return the output ``[N, hidden]`` of rows."""
@@ -64,6 +70,9 @@ class Experts:
             rows, ranks = (chosen == number).nonzero(as_tuple=True)
             own = self._networks[number](x[rows], project)
             out.index_add_(0, rows, own * weights[rows, ranks, None])
+        if self._shared is not None:
+            network, gate = self._shared
+            out = out + by_row(torch.sigmoid, project(gate, x)) * network(x, project)
         return out
 
 
@@ -115,6 +124,8 @@ class EagerLayer:
         input_norm, post_norm: before attention and feed-forward network; None for none.
         attention_output_norm, mlp_output_norm: after them; None for none.
         sliding: whether the layer has a sliding window.
+        attention_gate: projection to the gate of what attention read.
+        delta: the recurrent layer that takes the place of attention; ``qkv`` and ``o`` are then not called.
     """
 
     input_norm: LinearKernel | None
@@ -127,6 +138,8 @@ class EagerLayer:
     attention_output_norm: LinearKernel | None = None
     mlp_output_norm: LinearKernel | None = None
     sinks: Tensor | None = None
+    attention_gate: LinearKernel | None = None
+    delta: DeltaLayer | None = None
 
 
 def eager_layer(
@@ -157,6 +170,9 @@ def eager_layer(
     def norm(weight: Tensor | None) -> LinearKernel | None:
         return None if weight is None or not len(weight) else norm_kernel(weight, config.norm_eps)
 
+    delta = None
+    if w.delta is not None and config.delta is not None:
+        delta = DeltaLayer(config.delta, w.delta, choose, config.norm_eps)
     gate = gate_kernel(config.gate)
     network: FeedForward | Experts
     if w.experts and config.experts is not None and w.router is not None:
@@ -164,20 +180,26 @@ def eager_layer(
             FeedForward(choose(own.gate_up, own.gate_up_bias), choose(own.down, own.down_bias), gate)
             for own in w.experts
         ]
-        network = Experts(config.experts, choose(w.router, w.router_bias), each)
+        shared = None
+        if w.shared_expert is not None and w.shared_gate is not None:
+            own_matrices = choose(w.shared_expert.gate_up), choose(w.shared_expert.down)
+            shared = FeedForward(*own_matrices, gate), choose(w.shared_gate)
+        network = Experts(config.experts, choose(w.router, w.router_bias), each, shared)
     else:
         network = FeedForward(linear("gate_up", w.gate_up_bias), linear("down", w.down_bias), gate)
     return EagerLayer(
         input_norm=norm(w.input_norm),
-        qkv=linear("qkv", w.qkv_bias),
+        qkv=linear("qkv", w.qkv_bias) if delta is None else plain_kernel(w.qkv, None),
         qk_norm=w.qk_norm,
-        o=linear("o", w.o_bias),
+        o=linear("o", w.o_bias) if delta is None else plain_kernel(w.o, None),
         post_norm=norm(w.post_norm),
         feed_forward=network,
         sliding=sliding,
         attention_output_norm=norm(w.attention_output_norm),
         mlp_output_norm=norm(w.mlp_output_norm),
         sinks=w.sinks,
+        attention_gate=None if w.attention_gate is None else choose(w.attention_gate),
+        delta=delta,
     )
 
 
@@ -198,21 +220,6 @@ def gate_kernel(gate: Gate) -> GateKernel:
         return own * by_row(torch.sigmoid, gate.alpha * own) * (up + 1)
 
     return {"silu": silu, "gelu_tanh": gelu_tanh, "clamped": clamped}[gate.kind]
-
-
-_VECTOR = 64
-"""Elements that the library's vectorised loops divide evenly, whatever the instruction set."""
-
-
-def by_row(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """Return a function of each element of ``[N, width]``, with the same bits as for each row alone.
-
-    The library computes the last elements of a contiguous block by other instructions than the ones before,
-    so that an element's last bits may depend on the number of rows if a row ends within a vector.
-    """
-    if x.shape[-1] % _VECTOR == 0 or len(x) <= 1 or x.device.type != "cpu":
-        return function(x)
-    return torch.stack([function(row) for row in x])
 
 
 def norm_kernel(weight: Tensor, eps: float) -> LinearKernel:

@@ -19,11 +19,12 @@ from torch.nn import functional as F
 from specclient_local.model.architecture import DecoderConfig
 from specclient_local.model.attention_backends import masked_attention
 from specclient_local.model.eager_attention import store_and_attend
-from specclient_local.model.eager_layer import Project, adapted, by_row, eager_layer, norm_kernel
+from specclient_local.model.eager_layer import adapted, eager_layer, norm_kernel
 from specclient_local.model.layer_weights import DecoderWeights, LayerChanges
 from specclient_local.model.linear_kernels import MAX_ROWS_PER_REQUEST, KernelChooser, LinearKernel
 from specclient_local.model.pass_spans import HiddenStateTaps, PassSpan
 from specclient_local.model.rope import turns as rotations
+from specclient_local.model.row_functions import Project, by_row
 
 
 class EagerPasses:
@@ -144,7 +145,10 @@ class EagerPasses:
             _keep(taps, 0, x)
         for i, layer in enumerate(self._layers):
             h = x if layer.input_norm is None else layer.input_norm(x)
-            seen = self._attention(h, i, turns[layer.sliding], spans, project)
+            if layer.delta is None:
+                seen = self._attention(h, i, turns[layer.sliding], spans, project)
+            else:
+                seen = layer.delta(h, i, spans, project)
             x = x + (seen if layer.attention_output_norm is None else layer.attention_output_norm(seen))
             h = x if layer.post_norm is None else layer.post_norm(x)
             y = layer.feed_forward(h, project)
@@ -169,7 +173,10 @@ class EagerPasses:
             )
             for span in spans
         ]
-        return project(layer.o, seen[0] if len(seen) == 1 else torch.cat(seen))
+        read = seen[0] if len(seen) == 1 else torch.cat(seen)
+        if layer.attention_gate is not None:
+            read = read * by_row(torch.sigmoid, project(layer.attention_gate, h))
+        return project(layer.o, read)
 
     def _rotate(self, qk: Tensor, norm: Tensor | None, turns: Tensor) -> None:
         """Normalise (if the model does) and rotate queries and keys ``[N, H + KV, D]`` in place."""

@@ -53,14 +53,13 @@ class KVCache:
     ) -> None:
         self.capacity = capacity
         padded = -(-capacity // POSITION_BLOCK) * POSITION_BLOCK
-        shape = (config.layers, slots, 2 * config.kv_heads, padded, config.head_dim)
+        shape = (config.kv_layers, slots, 2 * config.kv_heads, padded, config.head_dim)
         # Zeros, not empty memory: a masked position is multiplied by zero, and zero times NaN is NaN.
         self.rows = _zeros(shape, dtype, device, f"{slots} slots of {capacity} positions")
         self.lengths = [0] * slots
         self.moved = [capacity] * slots
-        self._views = [
-            SlotRows(self.rows[layer, slot] for layer in range(config.layers)) for slot in range(slots)
-        ]
+        recurrent = (False,) * config.layers if config.delta is None else config.delta.recurrent
+        self._views = [_slot_rows(self.rows[:, slot], recurrent) for slot in range(slots)]
 
     def views(self, slot: int) -> SlotRows:
         """Return a slot's rows."""
@@ -97,6 +96,12 @@ class KVCache:
                 rows = self.rows[:, slot]
                 rows[:, :, start : start + len(kept)] = rows.index_select(2, source)
         self.lengths[slot] = start + len(kept)
+
+
+def _slot_rows(rows: Tensor, recurrent: Sequence[bool]) -> SlotRows:
+    """Return a slot's rows by layer, given those of the layers that are not recurrent, ``[layers, …]``."""
+    own = iter(rows)
+    return SlotRows(rows.new_empty(0) if each else next(own) for each in recurrent)
 
 
 def _zeros(

@@ -43,6 +43,7 @@ class LayerSubsetRunner(DecoderRunner):
         self.context, self.shared, self.device = lender.context, lender.shared, lender.device
         self.cache, self.adapters = LayerSubsetCache(lender.cache, layers), lender.adapters
         self.causal, self.window, self.sliding_mask = lender.causal, lender.window, lender.sliding_mask
+        self.recurrent_states = None  # layers of recurrent models are not skipped
 
     @torch.inference_mode()
     def predict_tokens(self, slot: int, start: int, tokens: Sequence[int]) -> list[int]:

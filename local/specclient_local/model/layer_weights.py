@@ -33,6 +33,27 @@ class ExpertWeights:
 
 
 @dataclass(frozen=True, slots=True)
+class DeltaWeights:
+    """Weights of a recurrent layer; see :mod:`specclient_local.model.delta_layer`.
+
+    Attributes:
+        inputs: ``[inputs, hidden]`` queries, keys and values, gate, beta, and step of the decay.
+        conv: ``[channels, kernel]`` taps of the convolution of queries, keys and values.
+        dt_bias: ``[value heads]`` bias of the step.
+        decay: ``[value heads]`` rate of the decay.
+        norm: ``[value_dim]`` factors of the norm of what is read.
+        out: ``[hidden, value heads * value_dim]``.
+    """
+
+    inputs: Tensor
+    conv: Tensor
+    dt_bias: Tensor
+    decay: Tensor
+    norm: Tensor
+    out: Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class LayerWeights:
     """Fused weights of one layer: ``qkv`` ``[(H + 2 KV) D, hidden]``, ``gate_up`` ``[2 ff, hidden]``.
 
@@ -48,6 +69,9 @@ class LayerWeights:
         sinks: ``[H]`` score of each head's sink.
         router: ``[E, hidden]`` scores of the experts, and its bias ``[E]``.
         experts: the layer's experts.
+        shared_expert, shared_gate: the expert that computes every row, and ``[1, hidden]`` its weight.
+        attention_gate: ``[H D, hidden]`` gate of what attention read.
+        delta: weights of a recurrent layer, which has no attention.
     """
 
     input_norm: Tensor
@@ -67,6 +91,10 @@ class LayerWeights:
     router: Tensor | None = None
     router_bias: Tensor | None = None
     experts: tuple[ExpertWeights, ...] = ()
+    shared_expert: ExpertWeights | None = None
+    shared_gate: Tensor | None = None
+    attention_gate: Tensor | None = None
+    delta: DeltaWeights | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,13 @@ class ModelRunner(Protocol):
         """
         ...
 
+    @property
+    def recurrent(self) -> bool:
+        """Whether some layers have a state instead of keys and values. Then chains can be verified and
+        partly forgotten, but not trees, and no prefix of a slot can be copied to another.
+        """
+        ...
+
     def length(self, slot: int) -> int:
         """Return the number of positions of a slot that are in use."""
         ...

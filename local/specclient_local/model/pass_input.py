@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from specclient_local.model.linear_kernels import MAX_ROWS_PER_REQUEST
 from specclient_local.request.token_tree import TokenTree
 
 MAX_PASS_ROWS = 256
@@ -42,3 +43,22 @@ class SlotInput:
     def unread(self) -> int:
         """Number of leading rows whose logits are not wanted."""
         return 0 if self.every or not self.tokens else len(self.tokens) - 1
+
+
+def shared_passes(rows: Sequence[int], most: int) -> list[list[int]]:
+    """Return which inputs go into which pass, given each input's rows; see
+    :meth:`DecoderRunner.score_all`.
+    """
+    passes: list[list[int]] = []
+    shared: list[int] = []
+    left = 0
+    for i, count in enumerate(rows):
+        if count > MAX_ROWS_PER_REQUEST:
+            passes.append([i])
+            continue
+        if count > left:
+            shared, left = [], most
+            passes.append(shared)
+        shared.append(i)
+        left -= count
+    return passes

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from specclient_local.model.kv_cache import SlotRows
+from specclient_local.model.recurrent_states import SlotStates
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,7 @@ class PassSpan:
         open: number of leading positions that all rows see.
         window_mask: as ``mask``, for layers with a sliding window; None if all layers have the same mask.
         adapter: number of the adapter that changes the request's rows; None for none.
+        states: the states of the request's recurrent layers; None if the model has none.
     """
 
     rows: slice
@@ -31,6 +33,7 @@ class PassSpan:
     open: int
     window_mask: Tensor | None = None
     adapter: int | None = None
+    states: SlotStates | None = None
 
     @property
     def count(self) -> int:

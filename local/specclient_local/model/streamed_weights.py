@@ -33,10 +33,14 @@ class CheckpointLayers(Sequence[LayerWeights]):
         config: the model's configuration; gives the expected shapes.
         dtype: type of the matrices.
         widen: whether norms and biases are converted to float32.
+        keep_int4: whether matrices that are in symmetric 4 bits stay so; see :func:`tensor_reader`.
     """
 
-    def __init__(self, folder: Path, config: DecoderConfig, dtype: torch.dtype, *, widen: bool) -> None:
+    def __init__(
+        self, folder: Path, config: DecoderConfig, dtype: torch.dtype, *, widen: bool, keep_int4: bool = False
+    ) -> None:
         self._folder, self._config, self._dtype, self._widen = folder, config, dtype, widen
+        self._keep_int4 = keep_int4
         self._opened = tensor_reader(folder, config, ExitStack(), dtype, "cpu") if is_gguf(folder) else None
 
     def __len__(self) -> int:
@@ -59,17 +63,22 @@ class CheckpointLayers(Sequence[LayerWeights]):
             raise IndexError(index)
         release_free_memory()  # of the layer before
         with ExitStack() as stack:
-            take = self._opened or tensor_reader(self._folder, self._config, stack, self._dtype, "cpu")
+            take = self._opened or tensor_reader(
+                self._folder, self._config, stack, self._dtype, "cpu", keep_int4=self._keep_int4
+            )
             layer = layer_weights(take, index, self._config)
         return widened_layer(layer) if self._widen else layer
 
 
-def stream_weights(folder: Path, config: DecoderConfig, dtype: str, *, widen: bool) -> DecoderWeights:
+def stream_weights(
+    folder: Path, config: DecoderConfig, dtype: str, *, widen: bool, keep_int4: bool = False
+) -> DecoderWeights:
     """Read embedding, last norm and head of a checkpoint; its layers are read one by one when asked for.
 
     Args:
         folder, config, dtype: as for :func:`specclient_local.model.weights.load_weights`.
         widen: whether everything but the matrices and the head is converted to float32.
+        keep_int4: see :class:`CheckpointLayers`.
 
     Raises:
         CheckpointError: see :func:`specclient_local.model.weights.load_weights`; about a layer, when it is
@@ -79,4 +88,4 @@ def stream_weights(folder: Path, config: DecoderConfig, dtype: str, *, widen: bo
     with ExitStack() as stack:
         outer = outer_weights(tensor_reader(folder, config, stack, numbers, "cpu"), config)
     outer = outer.widened() if widen else outer
-    return replace(outer, layers=CheckpointLayers(folder, config, numbers, widen=widen))
+    return replace(outer, layers=CheckpointLayers(folder, config, numbers, widen=widen, keep_int4=keep_int4))

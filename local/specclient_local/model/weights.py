@@ -54,6 +54,8 @@ __all__ = [
     "open_tensors",
     "resolve_checkpoint",
     "tensor_errors",
+    "tensor_names",
+    "tensor_reader",
 ]
 
 _PATTERNS = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model", "vocab.txt", "merges.txt")
@@ -241,9 +243,25 @@ def check_values(where: Path, tensors: Iterable[tuple[str, Tensor]]) -> None:
 
 
 def tensor_reader(
-    folder: Path, config: DecoderConfig, stack: ExitStack, dtype: torch.dtype, device: str
+    folder: Path,
+    config: DecoderConfig,
+    stack: ExitStack,
+    dtype: torch.dtype,
+    device: str,
+    *,
+    keep_int4: bool = False,
 ) -> TensorReader:
-    """Return a function that reads and checks one tensor; files are opened lazily."""
+    """Return a function that reads and checks one tensor; files are opened lazily.
+
+    Args:
+        folder: a checkpoint's folder, or a GGUF file.
+        config: the model's configuration.
+        stack: closes the files.
+        dtype: type of the tensors.
+        device: name of the torch device to load onto.
+        keep_int4: whether a layer's matrices in symmetric 4 bits are returned as rows of bytes, see
+            :mod:`specclient_local.model.int4_rows`.
+    """
     if is_gguf(folder):
         read = gguf_tensors(folder, config, dtype, device)
 
@@ -277,6 +295,8 @@ def tensor_reader(
     stored = None if form is None else StoredMatrices(form, has, get, lambda name: str(path_of(name)))
 
     def take(name: str, shape: tuple[int, ...]) -> Tensor:
+        if keep_int4 and stored is not None and (rows := stored.int4_rows(name, shape)) is not None:
+            return rows
         tensor = None if stored is None else stored.numbers(name, shape)
         tensor = get(name) if tensor is None else tensor
         path = path_of(name) if name in where or "" in where else folder
@@ -294,6 +314,19 @@ def tensor_reader(
         return tensor
 
     return take
+
+
+def tensor_names(folder: Path) -> frozenset[str]:
+    """Return the names of a checkpoint's tensors, from its index, or from the header of its only file.
+
+    Raises:
+        CheckpointError: the folder has no safetensors files, or the only one cannot be read.
+    """
+    where = _tensor_files(folder)
+    if "" not in where:
+        return frozenset(where)
+    with open_tensors(where[""]) as file, tensor_errors(where[""]):
+        return frozenset(file.keys())
 
 
 def _tensor_files(folder: Path) -> Mapping[str, Path]:

@@ -131,3 +131,24 @@ def test_a_draft_with_a_shorter_context_stops_drafting_at_its_end(checkpoint):
     assert beyond.speculation.drafted == 0
     assert beyond.speculation.acceptance_rate is None
     assert beyond.speculation.per_position is None
+
+
+def test_several_choices_read_their_prompt_once_in_the_target_and_in_the_draft(checkpoint, monkeypatch):
+    rows: dict[int, int] = {}
+    original = DecoderRunner.run_pass
+
+    def counted(self, parts, *, unread=False):
+        if unread:
+            rows[id(self)] = rows.get(id(self), 0) + sum(part.rows for part in parts)
+        return original(self, parts, unread=unread)
+
+    prompt = [2 + i % 250 for i in range(90)]
+    with load(checkpoint(), checkpoint(num_hidden_layers=1, seed=5), slots=4) as engine:
+        target, draft = engine._speculator.target, engine._speculator.drafters["draft"].runner
+        monkeypatch.setattr(DecoderRunner, "run_pass", counted)
+        params = {"max_tokens": 8, "temperature": 1.0, "seed": 3, "draft_length": 3, "method": "draft"}
+        answers = engine.generate_many(prompt, 4, **params)
+        assert rows == {id(target): len(prompt) - 1, id(draft): len(prompt) - 1}
+        assert all(answer.speculation.drafted for answer in answers)
+        alone = [engine.generate(prompt, **{**params, "seed": 3 + i}).token_ids for i in range(4)]
+    assert [answer.token_ids for answer in answers] == alone

@@ -12,10 +12,9 @@ from specclient_local.api.backend import BUNDLED
 from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.engine.scheduler import PROMPT_ROWS_PER_STEP, Scheduler
-from specclient_local.model import decoder_runner as passes
 from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.native.greedy_rounds import NativeRounds
-from specclient_local.model.pass_input import SlotInput
+from specclient_local.model.pass_input import SlotInput, shared_passes
 from specclient_local.request.token_tree import TokenTree
 from tiny_models import load, sequence
 
@@ -150,11 +149,10 @@ def test_batched_rows_are_bit_identical_to_rows_scored_alone(threads):
 
 
 def test_sequences_are_grouped_into_passes_within_the_row_limit():
-    shared = passes._passes
-    assert shared([1, 1, 1], 64) == [[0, 1, 2]]
-    assert shared([5, 17, 6, 256, 6], 16) == [[0, 2], [1], [3], [4]]
+    assert shared_passes([1, 1, 1], 64) == [[0, 1, 2]]
+    assert shared_passes([5, 17, 6, 256, 6], 16) == [[0, 2], [1], [3], [4]]
     for rows in ([16] * 9, [5, 17, 6, 256, 6]):
-        for own in shared(rows, 64):
+        for own in shared_passes(rows, 64):
             assert len(own) == 1 or sum(rows[i] for i in own) <= 64
 
 

@@ -63,6 +63,26 @@ def test_a_checkpoint_that_was_written_again_is_measured(checkpoint, measured, t
     assert measured == [2, 2, 2]
 
 
+def test_every_file_of_a_model_in_several_is_stamped(checkpoint, measured, tmp_path):
+    pytest.importorskip("gguf", reason="the extra gguf is not installed")
+    from gguf_files import write_gguf
+
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    for file in checkpoint().iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    path = write_gguf(folder, tmp_path / "model.gguf", split=7)
+    first, *others = sorted(tmp_path.glob("*.gguf"))
+    assert path == first
+    costs(path)
+    costs(path)
+    assert measured == [2]
+    for number, file in enumerate(others, 2):
+        os.utime(file)
+        costs(path)
+        assert measured == [2] * number, file
+
+
 def test_only_the_newest_loads_are_kept(measured):
     for number in range(40):
         known_costs.keep_costs(number, {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from specclient_local.model.chat_template import ChatRenderer
@@ -77,3 +78,62 @@ def test_tools_and_errors_of_the_template_arrive(renderer: ChatRenderer) -> None
     assert '"é": [1, null, true]' in found
     with pytest.raises(BadRequestError, match=r"do not fit .* roles must alternate"):
         renderer.render("{{ raise_exception('roles must alternate') }}", HI, (), {})
+
+
+TOOLS = [{"type": "function", "function": {"name": "sky", "parameters": {"é<": [1, None, True]}}}]
+CHAT = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": [{"type": "text", "text": "hi <b>"}]},
+    {"role": "assistant", "content": "ho", "reasoning": "because"},
+]
+SAME = {
+    "blocks": "{% for m in messages %}\n  {% if loop.first %}{{ bos_token }}{% endif %}\n  {{ m.role }}\n"
+    "{% endfor %}",
+    "tojson": "{{ tools | tojson }}{{ messages | tojson(indent=2, sort_keys=true) }}",
+    "reasoning": "{{ messages[2].reasoning_content }}{{ messages[2].thinking }}{{ messages[2].reasoning }}",
+    "namespace": "{% set n = namespace(a=1, self=2) %}{% set n.a = n.a + 1 %}{{ n.a }}{{ n.self }}",
+    "private": "{% set n = namespace(a=1) %}{% set n._a = 2 %}",
+    "private at once": "{% set n = namespace(_a=1) %}",
+    "dict": "{{ dict(a=1, b=2) }}{{ dict.fromkeys(['x'], 3) }}",
+    "dict's class": "{{ dict.__class__ }}{{ dict.__subclasses__() }}",
+    "generation": "{% set x = 1 %}{% generation %}{% set x = 2 %}{{ x }}{% endgeneration %}{{ x }}",
+    "loops": "{% for i in range(9) %}{% if i == 1 %}{% continue %}{% endif %}"
+    "{% if i > 3 %}{% break %}{% endif %}{{ i }}{% endfor %}",
+    "time": "{{ strftime_now('%Y-%m-%d') }}",
+    "prompt": "{% if add_generation_prompt %}assistant:{% endif %}{{ documents }}{{ unknown }}",
+    "error": "{{ raise_exception('no') }}",
+    "changed": "{{ messages.append(1) }}",
+    "syntax": "{% for %}",
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_templates_are_rendered_as_transformers_renders_them(renderer: ChatRenderer, name: str) -> None:
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    def theirs() -> str:
+        try:
+            found, _ = render_jinja_template(
+                conversations=[CHAT],
+                tools=TOOLS,
+                chat_template=SAME[name],
+                add_generation_prompt=True,
+                bos_token="<s>",
+            )
+        except Exception as error:  # noqa: BLE001 - its class is compared
+            return f"messages do not fit the model's chat template: {type(error).__name__}"
+        return str(found[0])
+
+    try:
+        own = renderer.render(SAME[name], CHAT, TOOLS, {"bos_token": "<s>"})
+    except BadRequestError as error:
+        own = ":".join(str(error).split(":")[:2])
+    assert own == theirs()
+
+
+def test_no_more_than_the_template_library_is_imported(renderer: ChatRenderer) -> None:
+    renderer.render(GOOD, HI, (), {})
+    maps = Path(f"/proc/{renderer.pid}/maps")
+    if not maps.exists():
+        pytest.skip("the system does not list the libraries of a process")
+    assert "numpy" not in maps.read_text()

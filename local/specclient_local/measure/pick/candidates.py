@@ -15,8 +15,9 @@ from specclient_local.loading.memory_plan import compute_and_weight_dtypes
 from specclient_local.loading.model_loader import read_any_config
 from specclient_local.loading.model_memory import ModelMemory
 from specclient_local.model.checkpoint_files import read_json
-from specclient_local.model.config import DecoderConfig
+from specclient_local.model.config import DecoderConfig, read_config
 from specclient_local.model.devices import resolve_device
+from specclient_local.model.heads.mtp_checkpoint import read_mtp_shape
 from specclient_local.model.weights import count_numbers, open_tensors, resolve_checkpoint, tensor_errors
 from specclient_local.request.params import Method
 
@@ -41,7 +42,8 @@ class DraftCandidate:
     def method(self, engine: Engine) -> Method:
         """Return the candidate's method in an engine that was loaded with it."""
         if "heads" in self.load_options:
-            return "medusa" if "medusa" in engine.methods else "eagle"
+            heads: tuple[Method, ...] = ("medusa", "eagle", "mtp")
+            return next(method for method in heads if method in engine.methods)
         if "layer_skip" in self.load_options:
             return "layer_skip"
         if "draft" in self.load_options:
@@ -55,8 +57,9 @@ def parse_candidate(
     """Parse a candidate's name.
 
     Args:
-        name: a method without a model (``ngram``); ``layer_skip`` (the first half of the target's layers) or
-            ``layer_skip:N``; a folder or hub id of a draft model, or of Medusa or EAGLE heads.
+        name: a method without a model (``ngram``); ``mtp`` for the head that the target ships; ``layer_skip``
+            (the first half of the target's layers) or ``layer_skip:N``; a folder or hub id of a draft model,
+            or of Medusa or EAGLE heads.
         target: the target's checkpoint folder.
         context: positions of a slot's KV cache.
         dtype: data type of computation.
@@ -71,6 +74,9 @@ def parse_candidate(
     method, _, count = name.partition(":")
     if method == "layer_skip":
         return _layer_skip_candidate(name, count, target, context=context, dtype=dtype, device=device)
+    if name == "mtp":
+        weights = read_mtp_shape(target, read_config(target)).parameters
+        return DraftCandidate(name, {"heads": str(target)}, weights * _BYTES[dtype])
     folder = resolve_checkpoint(name)
     if _is_heads(folder):
         return DraftCandidate(name, {"heads": str(folder)}, _count_weights(folder) * _BYTES[dtype])

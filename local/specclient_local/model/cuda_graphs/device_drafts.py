@@ -19,8 +19,7 @@ from specclient_local.model.cuda_graphs.device_ops import DeviceOps, PassTables,
 from specclient_local.model.cuda_graphs.device_verify import DraftTensors, SamplingTensors
 from specclient_local.model.cuda_graphs.pass_layout import DensePassLayout
 from specclient_local.model.cuda_graphs.static_runner import StaticRunner
-from specclient_local.model.heads.eagle import EagleHead
-from specclient_local.model.heads.eagle_runner import EagleRunner
+from specclient_local.model.heads.eagle_runner import DraftHead, EagleRunner
 from specclient_local.model.heads.medusa import MedusaHeads
 
 
@@ -165,7 +164,7 @@ class ModelDraft:
 
 
 class EagleDraft:
-    """Drafts by an EAGLE head.
+    """Drafts by an EAGLE head, or by an MTP head, which reads and writes the same.
 
     The head's row at a position combines the target's hidden state there with the next token. The first step
     reads K + 1 rows that end at the last token: those that the last round accepted, with the target's states,
@@ -216,7 +215,7 @@ class EagleDraft:
             tables += together.split(inputs.depth - 1)
         return tables
 
-    def _step(self, head: EagleHead, ids: Tensor, states: Tensor, tables: PassTables) -> Tensor:
+    def _step(self, head: DraftHead, ids: Tensor, states: Tensor, tables: PassTables) -> Tensor:
         """Return hidden states ``[S, R, width]`` after rows, and write their keys and values."""
         cache, heads, layout = self.runner.cache.rows[0], self.runner.config.heads, tables.layout
 

@@ -1,4 +1,4 @@
-"""Llama, Mistral, Qwen 2 and Qwen 3."""
+"""Llama, Mistral, Qwen 2, MiMo and Qwen 3."""
 
 from __future__ import annotations
 
@@ -49,6 +49,12 @@ class Qwen2(Family):
             return None, (False,) * layers
         full = int(fields.raw.get("max_window_layers", 28))
         return fields.window(_DEFAULT_WINDOW), fields.sliding(layers, [i >= full for i in range(layers)])
+
+
+class MiMo(Qwen2):
+    """MiMo: Qwen 2's layers, and a multi-token prediction head, which ``model.heads`` reads."""
+
+    model_types = ("mimo",)
 
 
 class Qwen3(Qwen2):

@@ -135,6 +135,16 @@ def _version(path: Path) -> tuple[Path, int, int]:
     return path, status.st_size, status.st_mtime_ns
 
 
+def gguf_files(path: Path) -> list[Path]:
+    """Return the files of a model by the name of one, whether they exist or not; nothing is read."""
+    named = _NUMBERED.fullmatch(path.name)
+    count = 1 if named is None else min(int(named[3]), _MAX_FILES)
+    if named is None or not 1 <= int(named[2]) <= count:
+        return [path]
+    names = (f"{named[1]}-{number:05d}-of-{named[3]}{path.suffix}" for number in range(1, count + 1))
+    return [path.with_name(name) for name in names]
+
+
 def _files(path: Path, count: object) -> list[Path]:
     """Return the files of a model that is in several, given the first one."""
     named = _NUMBERED.fullmatch(path.name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,39 +27,15 @@ from specclient_local.model.gguf.header import (
     gguf_package,
     read_header,
 )
+from specclient_local.model.gguf.names import expert_number, gguf_name
 
 _GROUP_BYTES = 2**24
 """Bytes of float32 numbers that are made at a time."""
 
-_OUTER = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
-_INNER = {
-    "input_layernorm": "attn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-}
-_LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
 _ROTATED = re.compile(r".*\.self_attn\.[qk]_proj\.(weight|bias)")
 
-
-def gguf_name(name: str) -> str:
-    """Return the name in a GGUF file of a tensor of a transformers checkpoint.
-
-    Raises:
-        KeyError: there is no such tensor in models of the Llama family.
-    """
-    stem, _, kind = name.rpartition(".")
-    inner = _LAYER.fullmatch(stem)
-    if inner is None:
-        return f"{_OUTER[stem]}.{kind}"
-    return f"blk.{inner[1]}.{_INNER[inner[2]]}.{kind}"
+_NORM_OFFSET = {"gemma3": 1.0}
+"""The number that the converter adds to the weights of norms, by architecture."""
 
 
 def tensor_entry(header: GgufHeader, name: str, shape: tuple[int, ...]) -> GgufTensor:
@@ -67,13 +44,13 @@ def tensor_entry(header: GgufHeader, name: str, shape: tuple[int, ...]) -> GgufT
     Args:
         header: the file's header.
         name: the tensor's name in a transformers checkpoint.
-        shape: the expected shape.
+        shape: the expected shape; of an expert's matrix, which is a part of the tensor.
 
     Raises:
         CheckpointError: the tensor is missing, or has another shape or an unsupported type.
     """
-    own = gguf_name(name)
-    entry = header.tensors.get(own)
+    own = gguf_name(name, str(header.values.get("general.architecture")))
+    entry, expert = header.tensors.get(own), expert_number(name)
     if entry is None:
         raise CheckpointError(f"{header.path}: tensor {label(own)} is missing; download it again.")
     if entry.kind not in QUANTIZATIONS or entry.begin is None:
@@ -81,12 +58,17 @@ def tensor_entry(header: GgufHeader, name: str, shape: tuple[int, ...]) -> GgufT
             f"{header.path}: tensor {own} has the type {entry.kind}; supported are "
             f"{', '.join(QUANTIZATIONS)}. Choose a file quantised to one of these."
         )
-    if entry.shape != shape:
+    count = 0 if expert is None else header.value(f"{header.value('general.architecture')}.expert_count")
+    whole = shape if expert is None else (count, *shape)
+    if entry.shape != whole:
         raise CheckpointError(
             f"{header.path}: tensor {own} has shape {list(entry.shape)}, but its metadata requires "
-            f"{list(shape)}; download it again."
+            f"{list(whole)}; download it again."
         )
-    return entry
+    if expert is None:
+        return entry
+    size = entry.size // count
+    return replace(entry, shape=shape, begin=entry.begin + expert * size, size=size)
 
 
 def gguf_tensors(
@@ -102,7 +84,8 @@ def gguf_tensors(
     """
     header, package = read_header(path), gguf_package()
     data: dict[Path, np.ndarray[Any, Any]] = {}
-    halves = header.value("general.architecture") == "llama"
+    architecture = header.value("general.architecture")
+    halves, offset = architecture == "llama", _NORM_OFFSET.get(architecture, 0.0)
 
     def take(name: str, shape: tuple[int, ...]) -> Tensor:
         entry = tensor_entry(header, name, shape)
@@ -112,6 +95,8 @@ def gguf_tensors(
         tensor = _read(data[file], entry, package, dtype)
         if halves and _ROTATED.fullmatch(name):
             tensor = in_halves(tensor, config.head_dim)
+        if offset and name.endswith("norm.weight"):
+            tensor = (tensor.float() - offset).to(dtype)
         return tensor.to(device)
 
     return take

@@ -23,7 +23,7 @@ _ENGLISH = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
 _REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _LLAMA3, _QWEN2 = rf"{_ENGLISH}|\p{{N}}{{1,3}}|{_REST}", rf"{_ENGLISH}|\p{{N}}|{_REST}"
 _SPLITS: Mapping[str, str] = {
-    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "smaug-bpe"), _LLAMA3),
+    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "smaug-bpe", "dbrx"), _LLAMA3),
     **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "stablelm2"), _QWEN2),
 }
 """The expression that splits a text into words, by the value of ``tokenizer.ggml.pre``."""

@@ -1,4 +1,4 @@
-"""Loading of published EAGLE and Medusa heads, checked against their target.
+"""Loading of published EAGLE, MTP and Medusa heads, checked against their target.
 
 Layouts, by ``config.json``:
 
@@ -6,34 +6,28 @@ Layouts, by ``config.json``:
   ``models/eagle3``; ``eagle`` as up to its version 0.3);
 - a decoder of one layer, with ``draft_vocab_size`` for EAGLE-3: github.com/SafeAILab/EAGLE
   (``model/cnets.py`` and ``cnets1.py``);
-- ``medusa_num_heads``, and the file ``medusa_lm_head.safetensors``: github.com/FasterDecoding/Medusa.
+- ``medusa_num_heads``, and the file ``medusa_lm_head.safetensors``: github.com/FasterDecoding/Medusa;
+- the target's own checkpoint, by the names of its tensors: see :mod:`.mtp_weights`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
 
-from specclient.errors import CheckpointError
-from specclient_local.model.checkpoint_files import (
-    checkpoint_errors,
-    one_line,
-    read_json,
-    shown,
-    whole_number,
-)
-from specclient_local.model.config import DecoderConfig, decoder_config
-from specclient_local.model.heads.eagle_weights import EagleShape, EagleWeights
+from specclient_local.model.checkpoint_files import is_gguf, read_json, whole_number
+from specclient_local.model.config import DecoderConfig
+from specclient_local.model.heads.eagle_checkpoint import EagleCheckpoint, read_eagle, read_eagle_shape
+from specclient_local.model.heads.eagle_weights import EagleShape
 from specclient_local.model.heads.medusa_weights import MedusaShape, MedusaWeights
+from specclient_local.model.heads.mtp_checkpoint import has_mtp, read_mtp_shape
+from specclient_local.model.heads.mtp_weights import MtpShape
 from specclient_local.model.heads.tensors import CheckpointTensors
-from specclient_local.model.weights import interleave
 
-SPECULATORS = ("eagle", "eagle3")
 MEDUSA_FILE = "medusa_lm_head.safetensors"
 EAGLE_FILE = "model.safetensors"
 _MAX_HEADS = 256  # of Medusa, and residual blocks of each
@@ -46,15 +40,6 @@ class MedusaCheckpoint:
     shape: MedusaShape
     weights: MedusaWeights
     method: Literal["medusa"] = "medusa"
-
-
-@dataclass(frozen=True, slots=True)
-class EagleCheckpoint:
-    """A loaded EAGLE or EAGLE-3 head."""
-
-    shape: EagleShape
-    weights: EagleWeights
-    method: Literal["eagle"] = "eagle"
 
 
 HeadsCheckpoint = MedusaCheckpoint | EagleCheckpoint
@@ -70,14 +55,16 @@ def required_hidden_layers(folder: Path, target: DecoderConfig) -> tuple[int, ..
     Raises:
         CheckpointError: see :func:`read_heads`.
     """
+    if is_mtp(folder, target):
+        return read_mtp_shape(folder, target).tapped(target.layers)
     raw = read_json(folder / "config.json")
     if _is_medusa(raw, folder):
         return (target.layers,)
-    return _eagle_shape(raw, folder, target).tapped(target.layers)
+    return read_eagle_shape(raw, folder, target).tapped(target.layers)
 
 
-def read_heads_shape(folder: Path, target: DecoderConfig) -> EagleShape | MedusaShape:
-    """Return the shape of a checkpoint's heads, from ``config.json`` only.
+def read_heads_shape(folder: Path, target: DecoderConfig) -> EagleShape | MedusaShape | MtpShape:
+    """Return the shape of a checkpoint's heads, from ``config.json`` and the names of its tensors.
 
     The number of Medusa heads is the configured one, or 1; :func:`read_heads` counts them in the file.
 
@@ -88,10 +75,12 @@ def read_heads_shape(folder: Path, target: DecoderConfig) -> EagleShape | Medusa
     Raises:
         CheckpointError: see :func:`read_heads`.
     """
+    if is_mtp(folder, target):
+        return read_mtp_shape(folder, target)
     path = folder / "config.json"
     raw = read_json(path)
     if not _is_medusa(raw, folder):
-        return _eagle_shape(raw, folder, target)
+        return read_eagle_shape(raw, folder, target)
     counts = {name: raw.get(name) or 1 for name in ("medusa_num_heads", "medusa_num_layers")}
     heads, blocks = (whole_number(counts, name, path, 1, _MAX_HEADS) for name in counts)
     shares = bool(raw.get("original_lm_head", False))
@@ -104,7 +93,7 @@ def read_heads(
     dtype: torch.dtype = torch.float32,
     device: torch.device | None = None,
 ) -> HeadsCheckpoint:
-    """Read a checkpoint of heads.
+    """Read a checkpoint of EAGLE or Medusa heads; see :func:`is_mtp` for the others.
 
     Args:
         folder: the heads' checkpoint.
@@ -121,9 +110,25 @@ def read_heads(
     if _is_medusa(raw, folder):
         with CheckpointTensors(folder, MEDUSA_FILE, dtype, device) as tensors:
             return _medusa(raw, target, tensors)
-    shape = _eagle_shape(raw, folder, target)
+    shape = read_eagle_shape(raw, folder, target)
     with CheckpointTensors(folder, EAGLE_FILE, dtype, device) as tensors:
-        return _eagle(shape, target, tensors)
+        return read_eagle(shape, target, tensors)
+
+
+def is_mtp(folder: Path, target: DecoderConfig) -> bool:
+    """Return whether heads are the MTP heads in the target's own checkpoint, which is no folder of heads.
+
+    Args:
+        folder: the target's checkpoint, or that of EAGLE or Medusa heads.
+        target: the target's configuration.
+    """
+    if is_gguf(folder):
+        return True
+    raw = read_json(folder / "config.json")
+    same = raw.get("model_type") == target.model_type and raw.get("num_hidden_layers") == target.layers
+    heads = "draft_vocab_size" in raw or "speculators_model_type" in raw
+    # The configuration of an EAGLE head of the first version is that of a model of one layer.
+    return same and not heads and (target.layers > 1 or has_mtp(folder, target))
 
 
 def _is_medusa(raw: Mapping[str, Any], folder: Path) -> bool:
@@ -155,177 +160,3 @@ def _medusa(raw: Mapping[str, Any], target: DecoderConfig, tensors: CheckpointTe
         else [tensors.take(f"{head}.{shape.blocks}.weight", (vocab, hidden)) for head in range(shape.heads)],
     )
     return MedusaCheckpoint(shape, weights)
-
-
-def _eagle_shape(raw: Mapping[str, Any], folder: Path, target: DecoderConfig) -> EagleShape:
-    """Read the shape of an EAGLE head, and check that it fits the target."""
-    path = folder / "config.json"
-    with checkpoint_errors(path):
-        return _checked_eagle_shape(raw, path, target)
-
-
-def _checked_eagle_shape(raw: Mapping[str, Any], path: Path, target: DecoderConfig) -> EagleShape:
-    kind = raw.get("speculators_model_type")
-    if kind is None:
-        layer, kind = raw, "eagle3" if "draft_vocab_size" in raw else "eagle"
-    elif kind in SPECULATORS:
-        layer = raw.get("transformer_layer_config") or {}
-    else:
-        raise CheckpointError(
-            f"{path}: speculators_model_type is {shown(kind)}; supported are {', '.join(SPECULATORS)}."
-        )
-    if raw.get("layernorms"):
-        raise CheckpointError(
-            f"{path}: layernorms is {shown(raw['layernorms'])}; supported is false. Choose an eagle3 "
-            "checkpoint."
-        )
-    config = _whole(layer, path)
-    if config.layers != 1:
-        raise CheckpointError(
-            f"{path}: num_hidden_layers is {config.layers}; heads of one layer are supported. Name a folder "
-            "of heads; a small model of its own is named as draft."
-        )
-    shape = EagleShape(
-        kind="eagle3" if kind == "eagle3" else "eagle",
-        config=config,
-        target_hidden=int(raw.get("target_hidden_size") or config.hidden_size),
-        taps=_tuple(raw.get("eagle_aux_hidden_state_layer_ids")),
-        draft_vocab=int(raw.get("draft_vocab_size") or config.vocab_size) if kind == "eagle3" else 0,
-        **{name: bool(raw.get(name, False)) for name in _FLAGS},
-    )
-    _check_fit(shape, target, path)
-    return shape
-
-
-_FLAGS = ("norm_before_residual", "norm_output", "norm_before_fc", "fc_norm")
-
-
-def _tuple(ids: Any) -> tuple[int, ...] | None:
-    return tuple(map(int, ids)) if ids else None
-
-
-def _whole(layer: Mapping[str, Any], path: Path) -> DecoderConfig:
-    """Read a layer's configuration; missing fields have the defaults of transformers."""
-    from transformers import AutoConfig  # noqa: PLC0415 - slow, only heads need it
-
-    kind = layer.get("model_type")
-    if not isinstance(kind, str):
-        raise CheckpointError(
-            f"{path}: model_type of the head's layer is missing; the file is not a config.json of heads."
-        )
-    layer = {name: value for name, value in layer.items() if name not in ("model_type", "torch_dtype")}
-    try:
-        known = AutoConfig.for_model(kind, **layer).to_dict()
-    except Exception as error:  # the library raises many types of exceptions for invalid fields
-        raise CheckpointError(f"{path}: transformers cannot read it ({one_line(error)}).") from error
-    return decoder_config(known, (), path)
-
-
-def _check_fit(shape: EagleShape, target: DecoderConfig, path: Path) -> None:
-    """Raise :class:`CheckpointError` if the head belongs to another target."""
-    pairs = (
-        ("hidden size", shape.target_hidden, target.hidden_size),
-        ("vocabulary", shape.config.vocab_size, target.vocab_size),
-    )
-    for name, own, theirs in pairs:
-        if own != theirs:
-            raise CheckpointError(
-                f"{path}: the head belongs to a target with {name} {own}, but this target's is {theirs}; "
-                "choose heads made for this target."
-            )
-    wrong = [tap for tap in shape.tapped(target.layers) if not 0 <= tap <= target.layers]
-    if wrong:
-        raise CheckpointError(
-            f"{path}: eagle_aux_hidden_state_layer_ids has {wrong[0]}, but the target has {target.layers} "
-            "layers; choose heads made for this target."
-        )
-    if not shape.config.llama_layout or shape.config.rope.rotated is not None:
-        raise CheckpointError(
-            f"{path}: model_type of the head's layer is {shape.config.model_type}; supported are layers of "
-            "Llama's layout (llama, mistral, qwen2, qwen3)."
-        )
-    if shape.config.mlp_bias:
-        raise CheckpointError(f"{path}: mlp_bias is true; supported is false.")
-
-
-def _eagle(shape: EagleShape, target: DecoderConfig, tensors: CheckpointTensors) -> EagleCheckpoint:
-    """Read an EAGLE head; its tensors' names decide between the layouts."""
-    three, width = shape.kind == "eagle3", shape.width
-    prefix = next(
-        (p for p in ("midlayer.", "transformer.") if f"{p}self_attn.q_proj.weight" in tensors), "layers.0."
-    )
-    fc = "fusion_fc." if "fusion_fc.weight" in tensors else "fc."
-    seen = shape.depths * shape.target_hidden if three else 2 * width
-    layer = _layer(shape.config, prefix, 2 * width if three else width, tensors)
-    weights = EagleWeights(
-        fc=tensors.take(f"{fc}weight", (width, seen)),
-        fc_bias=tensors.maybe(f"{fc}bias", (width,)),
-        **layer,
-    )
-    if not three:
-        return EagleCheckpoint(shape, weights)
-    weights.token_norm = tensors.take(f"{prefix}input_layernorm.weight", (width,))
-    weights.state_norm = tensors.take(f"{prefix}hidden_norm.weight", (width,))
-    weights.norm = tensors.take("norm.weight", (width,))
-    weights.head = tensors.take("lm_head.weight", (shape.draft_vocab, width))
-    weights.embedding = tensors.maybe("embed_tokens.weight", (target.vocab_size, width))
-    if weights.embedding is None and width != target.hidden_size:
-        tensors.take("embed_tokens.weight", (target.vocab_size, width))  # raises: the tensor is missing
-    if shape.norm_before_fc:
-        weights.fc_norms = (tensors.take("input_norm.weight", (seen,)),)
-    elif shape.fc_norm:
-        each = range(shape.depths)
-        weights.fc_norms = tuple(tensors.take(f"fc_norm.{i}.weight", (shape.target_hidden,)) for i in each)
-    if shape.draft_vocab != target.vocab_size or "d2t" in tensors:
-        weights.ids = _ids(shape, target, tensors)
-    return EagleCheckpoint(shape, weights)
-
-
-def _ids(shape: EagleShape, target: DecoderConfig, tensors: CheckpointTensors) -> Tensor:
-    """Return the target's id of each draft id; ``d2t`` contains the difference of the two."""
-    away = tensors.integers("d2t", (shape.draft_vocab,))
-    ids = away + torch.arange(shape.draft_vocab, device=away.device)
-    if len(torch.unique(ids)) != len(ids) or ids.min() < 0 or ids.max() >= target.vocab_size:
-        raise CheckpointError(
-            f"{tensors.path}: tensor d2t does not map to {shape.draft_vocab} different tokens of the "
-            f"target's {target.vocab_size}; the two belong to different models."
-        )
-    return ids
-
-
-def _layer(c: DecoderConfig, prefix: str, seen: int, tensors: CheckpointTensors) -> dict[str, Any]:
-    """Read and fuse a layer's tensors; ``seen`` is the input size of the attention projections."""
-    hidden, ff, d = c.hidden_size, c.intermediate_size, c.head_dim
-    heads = {"q": c.heads, "k": c.kv_heads, "v": c.kv_heads}
-    attention = f"{prefix}self_attn."
-
-    def turned(name: str, tensor: Tensor) -> Tensor:
-        return tensor if name == "v" else interleave(tensor, d)
-
-    def fused(end: str, *rest: int) -> Tensor:
-        parts = [
-            turned(n, tensors.take(f"{attention}{n}_proj.{end}", (h * d, *rest))) for n, h in heads.items()
-        ]
-        return torch.cat(parts)
-
-    normed = f"{attention}q_norm.weight" in tensors
-    norms = [
-        interleave(tensors.take(f"{attention}{n}_norm.weight", (d,)), d).expand(heads[n], d)
-        for n in (("q", "k") if normed else ())
-    ]
-    mlp = [tensors.take(f"{prefix}mlp.{n}_proj.weight", (ff, hidden)) for n in ("gate", "up")]
-    return {
-        "qkv": fused("weight", seen),
-        "qkv_bias": fused("bias") if f"{attention}q_proj.bias" in tensors else None,
-        "qk_norm": torch.cat(norms) if norms else None,
-        "o": tensors.take(f"{attention}o_proj.weight", (hidden, c.heads * d)),
-        "o_bias": tensors.maybe(f"{attention}o_proj.bias", (hidden,)),
-        "post_norm": tensors.take(f"{prefix}post_attention_layernorm.weight", (hidden,)),
-        "gate_up": torch.cat(mlp),
-        "down": tensors.take(f"{prefix}mlp.down_proj.weight", (hidden, ff)),
-    }
-
-
-def with_taps(shape: EagleShape, target: DecoderConfig) -> EagleShape:
-    """Return the shape with explicit depths at which an EAGLE-3 head reads the target's hidden states."""
-    return replace(shape, taps=shape.tapped(target.layers)) if shape.kind == "eagle3" else shape

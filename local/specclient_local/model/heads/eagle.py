@@ -91,7 +91,7 @@ class EagleHead:
             h = torch.cat((self._token_norm(tokens), normed), dim=-1)
         qkv = self._qkv(h).view(*h.shape[:-1], -1, c.head_dim)
         both = c.heads + c.kv_heads
-        qk = self._rotated(qkv[..., :both, :], turned)
+        qk = rotated(qkv[..., :both, :], turned, self.weights.qk_norm, c.norm_eps)
         x = x + self._o(attend(torch.cat((qk, qkv[..., both:, :]), dim=-2)))
         gate, up = self._gate_up(self._post_norm(x)).chunk(2, dim=-1)
         return x + self._down(F.silu(gate) * up)
@@ -104,10 +104,17 @@ class EagleHead:
         """Return logits after each row: ``[..., draft_vocab]``, or ``[..., V]`` for ``eagle``."""
         return self._head(hidden if self._norm is None else self._norm(hidden))
 
-    def _rotated(self, qk: Tensor, turned: Tensor) -> Tensor:
-        wide = qk.float()
-        if self.weights.qk_norm is not None:
-            eps = self.shape.config.norm_eps
-            wide = F.rms_norm(wide, wide.shape[-1:], None, eps) * self.weights.qk_norm
-        pairs = torch.view_as_complex(wide.reshape(*wide.shape[:-1], -1, 2))
-        return torch.view_as_real(pairs * turned).flatten(-2).type_as(qk)
+
+def rotated(qk: Tensor, turned: Tensor, norm: Tensor | None, eps: float) -> Tensor:
+    """Return queries and keys ``[..., H + KV, D]`` normalised, if there is a norm, and rotated.
+
+    Args:
+        qk: queries and keys.
+        turned: ``[..., 1, D / 2]`` complex, rotary embeddings of the positions.
+        norm: ``[H + KV, D]`` factors of each head's norm, and its epsilon ``eps``.
+    """
+    wide = qk.float()
+    if norm is not None:
+        wide = F.rms_norm(wide, wide.shape[-1:], None, eps) * norm
+    pairs = torch.view_as_complex(wide.reshape(*wide.shape[:-1], -1, 2))
+    return torch.view_as_real(pairs * turned).flatten(-2).type_as(qk)

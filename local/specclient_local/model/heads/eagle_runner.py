@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -16,11 +16,13 @@ from specclient_local.model.config import DecoderConfig
 from specclient_local.model.decoder import TransformerDecoder
 from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.eager_attention import store_and_attend
-from specclient_local.model.heads.eagle import EagleHead
+from specclient_local.model.heads.eagle import AttentionFunction, EagleHead
 from specclient_local.model.heads.eagle_weights import EagleShape, EagleWeights
 from specclient_local.model.heads.kernels import fast_kernels
+from specclient_local.model.heads.mtp_weights import MtpShape, MtpWeights
 from specclient_local.model.hidden_state_runner import HiddenStateRunner
 from specclient_local.model.native.eagle import NativeEagle, native_eagle
+from specclient_local.model.native.mtp import NativeMtp
 from specclient_local.model.pass_input import SlotInput
 from specclient_local.model.pass_spans import HiddenStateTaps, PassSpan
 from specclient_local.model.rope import turns
@@ -29,8 +31,40 @@ SPARE_POSITIONS = 64
 """Additional positions beyond the target's context, for a tree's nodes while it grows."""
 
 
+class DraftHead(Protocol):
+    """A head that drafts from the target's hidden states and its own; see :class:`EagleHead`."""
+
+    embedding: Tensor
+
+    @property
+    def shape(self) -> EagleShape | MtpShape:
+        """Its shape."""
+        ...
+
+    @property
+    def weights(self) -> EagleWeights | MtpWeights:
+        """Its parameters."""
+        ...
+
+    def read(self, features: Tensor) -> Tensor:
+        """Return the head's states from the target's hidden states."""
+        ...
+
+    def step(self, ids: Tensor, states: Tensor, turned: Tensor, attend: AttentionFunction) -> Tensor:
+        """Run rows through the layer."""
+        ...
+
+    def fed(self, hidden: Tensor) -> Tensor:
+        """Return the states that the next step reads."""
+        ...
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return logits after each row."""
+        ...
+
+
 class EaglePasses:
-    """An EAGLE head's passes by PyTorch, for a :class:`DecoderRunner`.
+    """A head's passes by PyTorch, for a :class:`DecoderRunner`.
 
     Attributes:
         given: ``[N, width]`` input states of the next pass.
@@ -40,7 +74,7 @@ class EaglePasses:
     exact_rows = False
     kernels: ClassVar[dict[tuple[int, int], str]] = {}
 
-    def __init__(self, head: EagleHead, table: Tensor) -> None:
+    def __init__(self, head: DraftHead, table: Tensor) -> None:
         self.given = self.hidden = table.new_empty(0)
         self._head, self._table = head, table
 
@@ -83,7 +117,7 @@ class EagleDecoder(TransformerDecoder):
         compiled: whether to use compiled passes if the target has them.
     """
 
-    passes: EaglePasses | NativeEagle
+    passes: EaglePasses | NativeEagle | NativeMtp
 
     def __init__(
         self, head: EagleHead, target: TransformerDecoder, context: int, *, compiled: bool = True
@@ -107,13 +141,14 @@ class EagleRunner(DecoderRunner):
     """
 
     decoder: EagleDecoder
+    head: DraftHead
 
     def __init__(
         self, shape: EagleShape, weights: EagleWeights, target: HiddenStateRunner, *, compiled: bool = True
     ) -> None:
         lent, context = target.shared_weights(), target.context + SPARE_POSITIONS
-        self.head = EagleHead(shape, weights, lent, fast_kernels() if compiled else None)
-        decoder = EagleDecoder(self.head, target.decoder, context, compiled=compiled)
+        self.head = head = EagleHead(shape, weights, lent, fast_kernels() if compiled else None)
+        decoder = EagleDecoder(head, target.decoder, context, compiled=compiled)
         super().__init__(decoder, target.slots, context)
         if self.decoder.can_draft_chain:  # compiled passes have their own copy
             self.head = EagleHead(shape, weights.reading(), lent, fast_kernels())

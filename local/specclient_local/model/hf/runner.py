@@ -108,6 +108,11 @@ class HfRunner(HfPasses):
         """See :class:`~specclient_local.model.model_runner.ModelRunner`."""
         return MAX_PASS_ROWS
 
+    @property
+    def recurrent(self) -> bool:
+        """Return False: recurrent models of transformers are refused."""
+        return False
+
     def use_adapter(self, slot: int, adapter: int | None) -> None:
         """Do nothing: the loader refuses adapters for models that transformers runs."""
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from specclient_local.model.int4_rows import int4_inputs, int4_panels, is_int4_rows
 from specclient_local.model.native.build import library
 from specclient_local.model.native.huge_pages import large_pages
 from specclient_local.model.native.structs import LinearStruct, PackingStruct
@@ -37,18 +38,17 @@ _GROUPED = {"int8": _INT8_GROUPS, "int4": _INT4_GROUPS}
 PACKED_FORMATS = tuple(_GROUPED)
 """Formats to which weights are rounded when they are packed; see ``dot_products.h``."""
 
-GROUP_INPUTS = 32
-"""Inputs that share a scale in these formats; ``GROUP`` in ``dot_products.h``."""
-
 
 RowArrangement = Callable[[Tensor], Tensor]
 
 
 def can_be_packed(weight: Tensor) -> bool:
-    """Return whether a matrix can be packed: float32 or bfloat16 on a CPU, or quantised to int8."""
+    """Return whether a matrix can be packed: float32, bfloat16 or rows of bytes on a CPU, or int8."""
     if type(weight) is not Tensor:
         return int8_parts(weight) is not None
-    return weight.dtype in (torch.float32, torch.bfloat16) and weight.device.type == "cpu"
+    return (
+        is_int4_rows(weight) or weight.dtype in (torch.float32, torch.bfloat16)
+    ) and weight.device.type == "cpu"
 
 
 def scratch_for_rows(linears: Iterable[LinearStruct], rows: int) -> Tensor:
@@ -69,13 +69,14 @@ class PackedWeights:
     Attributes:
         memory: memory of the panels, with room for any arrangement. Only what is in use becomes resident.
         used: bytes of it that are in use.
+        rounded_to: the format to which weights are rounded.
         held: other tensors, kept alive for compiled code.
     """
 
     def __init__(self, shapes: Iterable[tuple[int, int]], rounded_to: str | None = None) -> None:
         self.memory = large_pages(sum(_room(*shape, rounded_to) for shape in shapes))
         self.held: list[Tensor] = []
-        self._rounded_to = rounded_to
+        self.rounded_to = rounded_to
         self.used = 0
 
     def linear(
@@ -87,12 +88,15 @@ class PackedWeights:
         ``dot_products.h`` for the order within a group.
 
         Args:
-            weight: ``[out, in]``, float32, bfloat16 or quantised to int8.
+            weight: ``[out, in]``, float32, bfloat16 or quantised to int8; or rows of bytes in 4 bits, which
+                are not rounded again.
             bias: ``[out]``.
             arranged: reorders tensors along their first dimension, the outputs.
             inputs: minimum number of inputs; the weights of additional inputs are zero.
         """
         bias = None if bias is None else bias.float()
+        if is_int4_rows(weight):
+            return self._copied_int4(weight, bias, arranged, inputs)
         kind = self._kind(weight)
         if kind >= _BFLOAT16_PAIRS:
             return self._packed(weight, bias, kind, arranged, inputs)
@@ -122,8 +126,8 @@ class PackedWeights:
         return None if tensor is None else self.pointer(tensor)
 
     def _kind(self, weight: Tensor) -> int:
-        if type(weight) is Tensor and self._rounded_to is not None:
-            return _GROUPED[self._rounded_to]
+        if type(weight) is Tensor and self.rounded_to is not None:
+            return _GROUPED[self.rounded_to]
         if type(weight) is Tensor and weight.dtype == torch.bfloat16 and multiplies_bfloat16():
             return _BFLOAT16_PAIRS
         return _KINDS[(int8_parts(weight) or (weight,))[0].dtype]
@@ -132,10 +136,7 @@ class PackedWeights:
         self, weight: Tensor, bias: Tensor | None, kind: int, arranged: RowArrangement | None, inputs: int
     ) -> LinearStruct:
         """Pack and, if ``kind`` is a grouped format, round a weight by compiled code."""
-        weight = weight.contiguous()
-        order = torch.arange(1, len(weight) + 1)  # zeros that an arrangement adds become -1 below
-        order = order if arranged is None else arranged(order.unsqueeze(1)).squeeze(1)
-        order = (order - 1).contiguous()
+        weight, order = weight.contiguous(), _order(len(weight), arranged)
         outputs = len(order)
         if bias is not None:
             bias = F.pad(bias if arranged is None else arranged(bias), (0, -outputs % _WIDTH))
@@ -160,6 +161,16 @@ class PackedWeights:
         run.specclient_pack(byref(packing), torch.get_num_threads())
         return linear
 
+    def _copied_int4(
+        self, rows: Tensor, bias: Tensor | None, arranged: RowArrangement | None, inputs: int
+    ) -> LinearStruct:
+        """Pack a matrix of rows of bytes; its numbers and scales are copied."""
+        order, inputs = _order(len(rows), arranged), max(inputs, int4_inputs(rows))
+        if bias is not None:
+            bias = F.pad(bias if arranged is None else arranged(bias), (0, -len(order) % _WIDTH))
+        panels = self._copied(int4_panels(rows, order, inputs, (_GROUP, _WIDTH)))
+        return LinearStruct(panels, self.maybe(bias), None, len(order), inputs, _INT4_GROUPS)
+
     def _copied(self, *parts: Tensor) -> int:
         """Copy parts one after the other into ``memory``, and return the address of the first."""
         begin = self.used
@@ -169,6 +180,13 @@ class PackedWeights:
             self.used = end
         self.used += -self.used % _LINE
         return self.memory.data_ptr() + begin
+
+
+def _order(rows: int, arranged: RowArrangement | None) -> Tensor:
+    """Return the row of each output, ``[outputs]``; -1 for zeros that an arrangement adds."""
+    order = torch.arange(1, rows + 1)
+    order = order if arranged is None else arranged(order.unsqueeze(1)).squeeze(1)
+    return (order - 1).contiguous()
 
 
 def interleave_gates(gate_up: Tensor) -> Tensor:

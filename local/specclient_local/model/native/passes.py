@@ -45,7 +45,7 @@ _SMALLEST = 16
 """Initial rows of the scratch memory, which grows by doubling."""
 
 
-def _shapes(c: DecoderConfig) -> list[tuple[int, int]]:
+def matrix_shapes(c: DecoderConfig) -> list[tuple[int, int]]:
     """Return the shapes ``(out, in)`` of a decoder's matrices."""
     inner, hidden, ff = c.heads * c.head_dim, c.hidden_size, c.intermediate_size
     layer = [
@@ -69,6 +69,9 @@ class NativePasses:
         run: the compiled library.
         rounded_to: one of :data:`~specclient_local.model.native.packed_weights.PACKED_FORMATS`, to which
             matrices are rounded; None keeps their numbers.
+
+    Attributes:
+        rounded_to: the same.
     """
 
     exact_rows = True
@@ -82,7 +85,7 @@ class NativePasses:
         run: ctypes.CDLL,
         rounded_to: str | None = None,
     ) -> None:
-        self.bind_library(config, turns, run, PackedWeights(_shapes(config), rounded_to))
+        self.bind_library(config, turns, run, PackedWeights(matrix_shapes(config), rounded_to))
         layers = [self._pack_decoder_layer(weights.layers, i) for i in range(config.layers)]
         self.build_model(weights.embedding, weights.norm, self._panels.linear(weights.head, None), layers)
 
@@ -109,6 +112,7 @@ class NativePasses:
         self._guess.argtypes = [POINTER(PassStruct), c_int64, c_int64, POINTER(c_int64)]
         self._guess.restype = c_int64
         self._panels = panels
+        self.rounded_to = panels.rounded_to
         self._turns = self._panels.pointer(turns)
 
     def build_model(
@@ -151,6 +155,7 @@ class NativePasses:
         """Return passes through some of the layers, which share the weights."""
         other = object.__new__(NativePasses)
         other._config, other._panels, other._turns = config, self._panels, self._turns
+        other.rounded_to = self.rounded_to
         other._run, other._guess = self._run, self._guess
         other._layers = (LayerStruct * len(layers))(*(self._layers[i] for i in layers))
         other._model = ModelStruct.from_buffer_copy(self._model)

@@ -85,11 +85,12 @@ def test_scaled_rope_is_that_of_transformers(tmp_path, name):
 
 REFUSED = {
     "architecture": (
-        {"general.architecture": "gemma3"},
-        "architecture 'gemma3' is not supported; supported are llama",
+        {"general.architecture": "gpt-oss"},
+        "architecture 'gpt-oss' is not supported; supported are llama",
     ),
     "one of several files": ({"split.count": 3}, "one of 3 files of a model; their names must end in"),
-    "experts": ({"expert_count": 8}, "llama.expert_count is 8; supported is 0"),
+    "experts without a number": ({"expert_count": 8}, "llama.expert_used_count is missing"),
+    "shared experts": ({"expert_shared_count": 1}, "llama.expert_shared_count is 1; supported is 0"),
     "soft caps": ({"attn_logit_softcapping": 30.0}, "attn_logit_softcapping is 30.0"),
     "part of a head": ({"rope.dimension_count": 4}, "rope.dimension_count is 4; supported is the head's, 8"),
     "values of another size": ({"attention.key_length": 8, "attention.value_length": 4}, "value_length is 4"),

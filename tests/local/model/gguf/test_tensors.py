@@ -10,7 +10,8 @@ from specclient_local.loading.model_loader import read_any_config
 from specclient_local.model.config import read_config
 from specclient_local.model.gguf import tensors
 from specclient_local.model.gguf.header import QUANTIZATIONS, read_header
-from specclient_local.model.gguf.tensors import gguf_name, in_halves
+from specclient_local.model.gguf.names import gguf_name
+from specclient_local.model.gguf.tensors import in_halves
 from specclient_local.model.weights import interleave, load_weights
 from tiny_models import write_checkpoint
 

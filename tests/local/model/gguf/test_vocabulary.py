@@ -30,6 +30,7 @@ SPLITS = {
     "qwen2": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+",
 }
+SPLITS["dbrx"] = SPLITS["llama-bpe"]  # its merges are applied to whole words, too
 CORPUS = [
     f"{text} numbers 100 200 12345 it's don't we'll return x for y in range(10):\n" for text in TEXTS
 ] * 4
@@ -68,7 +69,7 @@ def written(folder, library, tokens, **shape):
     return checkpoint, write_gguf(checkpoint, folder / "model.gguf", tokens=tokens)
 
 
-@pytest.mark.parametrize("pre", ["gpt-2", "llama-bpe", "qwen2", "smollm"])
+@pytest.mark.parametrize("pre", ["gpt-2", "llama-bpe", "dbrx", "qwen2", "smollm"])
 def test_byte_level_tokenizers_equal_those_they_were_written_from(tmp_path, pre):
     library = byte_level(pre)
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 from specclient_local.loading.model_loader import ModelPlacement, load_model
+from specclient_local.model.int4_rows import GROUP_INPUTS
 from specclient_local.model.native import build, packed_weights
-from specclient_local.model.native.packed_weights import GROUP_INPUTS, PackedWeights, scratch_for_rows
+from specclient_local.model.native.packed_weights import PackedWeights, scratch_for_rows
 from specclient_local.model.native.structs import LinearStruct
 from specclient_local.model.pass_input import SlotInput
 from specclient_local.request.token_tree import TokenTree

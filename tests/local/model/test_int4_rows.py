@@ -1,0 +1,142 @@
+"""Checkpoints in symmetric 4 bits go to the packed form with their own numbers; others are dequantised."""
+
+from __future__ import annotations
+
+import ctypes
+from contextlib import ExitStack
+
+import pytest
+import torch
+from specclient_local.loading.model_loader import ModelPlacement, load_model
+from specclient_local.model.config import read_config
+from specclient_local.model.int4_rows import int4_parts, int4_rows
+from specclient_local.model.native.build import library
+from specclient_local.model.native.packed_weights import PackedWeights, interleave_gates, scratch_for_rows
+from specclient_local.model.weights import layer_weights, load_weights, tensor_reader
+from stored_formats import COMPRESSED, FORMATS, PACKED, groups, packed, quantised
+
+pytestmark = pytest.mark.skipif(library() is None, reason="no C compiler")
+
+SHAPE = {"hidden_size": 64, "intermediate_size": 96, "spread": 0.2}
+IDS = list(range(5, 30))
+
+
+def symmetric(weight, group, extremes=False):
+    """Return numbers from 0 to 15 ``[out, in]``, scales in bfloat16, and the weight that they make."""
+    blocks = weight.view(len(weight), -1, group)
+    scale = (blocks.abs().amax(-1) / 7).to(torch.bfloat16).float()
+    numbers = (blocks / scale[..., None]).round().clamp(-8, 7) + 8
+    if extremes:  # the scale is then found again by rounding
+        numbers[..., 0] = 0
+    exact = ((numbers - 8) * scale[..., None]).view(weight.shape)
+    return numbers.view(weight.shape), scale, exact
+
+
+def gptq(weight, group=32, zero=8, turned=False):
+    numbers, scale, exact = symmetric(weight, group)
+    order = torch.arange(weight.shape[1]) // group
+    tensors = {
+        "qweight": packed(numbers, 4).t(),
+        "qzeros": packed(torch.full((scale.shape[1], len(weight)), zero - 1), 4),
+        "scales": scale.t().half(),
+        "g_idx": (order.flip(0) if turned else order).int(),
+    }
+    return tensors, exact
+
+
+def awq(weight, group=32):
+    numbers, scale, exact = symmetric(weight, group)
+
+    def columns(rows):
+        return packed(rows.reshape(len(rows), -1, 8)[:, :, [0, 2, 4, 6, 1, 3, 5, 7]].flatten(1), 4)
+
+    zeros = columns(torch.full((scale.shape[1], len(weight)), 8.0))
+    return {"qweight": columns(numbers.t()), "qzeros": zeros, "scales": scale.t().half()}, exact
+
+
+def compressed(weight, group=32):
+    numbers, scale, exact = symmetric(weight, group)
+    return {"weight_packed": packed(numbers, 4), "weight_scale": scale.to(torch.bfloat16)}, exact
+
+
+GPTQ = {"quant_method": "gptq", "bits": 4}
+KEPT = {
+    "gptq": (gptq, GPTQ),
+    "awq": (awq, {"quant_method": "awq", "bits": 4}),
+    "compressed-tensors": (compressed, COMPRESSED | PACKED | groups(4, group_size=32)),
+}
+DEQUANTISED = {
+    "zero points": (lambda w: gptq(w, zero=7), GPTQ),
+    "smaller groups": (lambda w: gptq(w, group=16), GPTQ),
+    "another order of inputs": (lambda w: gptq(w, turned=True), GPTQ),
+    "8 bits": FORMATS["gptq 8 bits"],
+}
+
+
+def products(linear, run, width):
+    """Return the product of the identity, which is the matrix ``[out, in]`` that was packed."""
+    rows, found = torch.eye(width), torch.empty(width, linear.outputs)
+    scratch = scratch_for_rows([linear], width)
+    run.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_int64] + [ctypes.c_void_p] * 2 + [ctypes.c_int64]
+    run(ctypes.addressof(linear), rows.data_ptr(), width, found.data_ptr(), scratch.data_ptr(), 1)
+    return found.t()
+
+
+@pytest.mark.parametrize("outputs", [64, 80, 24])
+def test_panels_have_the_bytes_that_rounding_finds_for_numbers_that_fit(outputs):
+    weight = torch.randn(outputs, 96, generator=torch.Generator().manual_seed(0))
+    numbers, scale, exact = symmetric(weight, 32, extremes=True)
+    rows = int4_rows(numbers, scale)
+    for arranged, inputs in ((None, 0), (interleave_gates, 0), (None, 128)):
+        own, rounded = (PackedWeights([(2 * outputs + 64, 128)], "int4") for _ in range(2))
+        one = own.linear(rows, None, arranged=arranged, inputs=inputs)
+        other = rounded.linear(exact, None, arranged=arranged, inputs=inputs)
+        assert (one.outputs, one.inputs, one.kind) == (other.outputs, other.inputs, other.kind)
+        assert own.used == rounded.used
+        if arranged is None and outputs % 16 == 0 and not inputs:
+            assert torch.equal(own.memory[: own.used], rounded.memory[: own.used])
+        run, width = library().specclient_linear, one.inputs
+        torch.testing.assert_close(products(one, run, width), products(other, run, width), atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_layer_keeps_the_numbers_and_scales_of_the_file(name, checkpoint, tmp_path):
+    folder, exact = quantised(checkpoint(**SHAPE), tmp_path / "quantised", *KEPT[name])
+    config = read_config(folder)
+    expected = load_weights(exact, config).layers[1]
+    with ExitStack() as stack:
+        take = tensor_reader(folder, config, stack, torch.float32, "cpu", keep_int4=True)
+        layer = layer_weights(take, 1, config)
+    for field in ("qkv", "o", "gate_up", "down"):
+        rows, wanted = getattr(layer, field), getattr(expected, field)
+        assert rows.dtype == torch.uint8
+        assert rows.shape == (len(wanted), wanted.shape[1] * 9 // 16), "a quarter of bfloat16, and the scales"
+        pairs, scale = int4_parts(rows)
+        numbers = torch.cat((pairs & 15, pairs >> 4), dim=-1).float() - 8
+        assert torch.equal((numbers * scale.float()[..., None]).view(wanted.shape), wanted)
+
+
+@pytest.mark.parametrize("name", KEPT)
+@torch.inference_mode()
+def test_logits_are_closer_than_those_of_matrices_that_are_rounded_again(name, checkpoint, tmp_path):
+    """Rows are rounded to 8 bits in both; the reference is the dequantised path."""
+    folder, exact = quantised(checkpoint(**SHAPE), tmp_path / "quantised", *KEPT[name])
+    wanted, own, again = (
+        load_model(path, ModelPlacement(quantize=kind), slots=1, context=64).read(0, IDS)
+        for path, kind in ((folder, None), (folder, "int4"), (exact, "int4"))
+    )
+    assert (own - wanted).abs().mean() < 0.7 * (again - wanted).abs().mean()
+    assert torch.nn.functional.cosine_similarity(own, wanted, dim=1).min() > 0.99
+
+
+@pytest.mark.parametrize("name", DEQUANTISED)
+@torch.inference_mode()
+def test_other_layouts_are_dequantised_and_rounded_as_before(name, checkpoint, tmp_path):
+    folder, _ = quantised(checkpoint(**SHAPE), tmp_path / "quantised", *DEQUANTISED[name])
+    config = read_config(folder)
+    with ExitStack() as stack:
+        take = tensor_reader(folder, config, stack, torch.float32, "cpu", keep_int4=True)
+        kept = layer_weights(take, 0, config)
+    for field in ("qkv", "o", "gate_up", "down"):
+        assert torch.equal(getattr(kept, field), getattr(load_weights(folder, config).layers[0], field))
+    load_model(folder, ModelPlacement(quantize="int4"), slots=1, context=64).read(0, IDS)
