@@ -23,7 +23,7 @@ from specclient.routing.learn.estimate_cache import EstimateCache, EstimateView
 from specclient.routing.learn.expiry_queue import ExpiryQueue
 from specclient.routing.learn.ledger_forecast import LedgerForecast, forecast_of_estimate, typical_length
 from specclient.routing.learn.policy_promises import PolicyPromises
-from specclient.routing.learn.priors import PRIORS, PriorSource
+from specclient.routing.learn.priors import PRIORS, PriorSource, RoutePrior
 from specclient.routing.learn.recent_answers import RecentAnswers
 from specclient.routing.learn.route_estimate import (
     AnswerLength,
@@ -33,6 +33,7 @@ from specclient.routing.learn.route_estimate import (
 )
 from specclient.routing.learn.route_model import RouteModel
 from specclient.routing.learn.session_caches import HeldPrefix, SessionCaches
+from specclient.routing.learn.similar_routes import SimilarRoutes
 from specclient.routing.learn.task_statistics import PredictionErrors
 from specclient.runtime.forks import import_lock, register_fork_reset
 from specclient.types.call import Call
@@ -77,6 +78,7 @@ class Estimator:
         self._caches = SessionCaches()
         self._over: dict[PromptTask | None, PredictionErrors] = {}
         self._promises = PolicyPromises()
+        self._similar = SimilarRoutes()
         self._loads = DestinationLoads()
         self._fresh: deque[Call] = deque(maxlen=PENDING)  # finished, not learned from yet
         self._unread: deque[Call] = deque(maxlen=PENDING)  # finished, not among the answers yet
@@ -125,7 +127,7 @@ class Estimator:
         with self._lock:
             learned = self._routes.get(sample.route)
             if learned is None:
-                learned = self._routes[sample.route] = RouteModel(self._priors.get(sample.route))
+                learned = self._routes[sample.route] = RouteModel(self._prior_of(sample.route))
                 if len(self._routes) > ROUTES:
                     self._cache.drop(self._routes.popitem(last=False)[0])
             else:
@@ -134,6 +136,8 @@ class Estimator:
             shared = self._spread_of(sample.task)
             if learned.learn(sample, expected.median, shared):
                 self._cache.drop(sample.route)
+            for other in self._similar.note(sample.route, learned.calls, learned.typical()):
+                self._cache.drop(other)
             answered = not sample.failed and not sample.warm_up and (sample.completion_tokens or 0) > 0
             if answered and sample.completion_tokens is not None:
                 self._lengths.add(
@@ -142,6 +146,10 @@ class Estimator:
             self._caches.add(sample)
             if sample.policy is not None and (limits_kept := kept_limits(sample, sample.policy)) is not None:
                 self.margin(sample.policy, sample.task, sample.prompt_tokens).add(limits_kept)
+
+    def _prior_of(self, route: str) -> RoutePrior | None:
+        """Return the prior of a route that has not answered: published, implied, or of similar routes."""
+        return self._priors.get(route) or self._similar.prior(route)
 
     def margin(
         self, policy: Policy, task: PromptTask | None = None, prompt_tokens: int | None = None
@@ -332,9 +340,9 @@ class Estimator:
         if found is not None:
             return found
         task, percentile, prompt_tokens = view
-        prior, load = self._priors.get(route), self.load(route)
-        learned = self._routes.get(route)
+        load, learned = self.load(route), self._routes.get(route)
         if learned is None:
+            prior = self._prior_of(route)
             found = cold_start_estimate(prior, task, percentile, load=load, prompt_tokens=prompt_tokens)
         else:
             now = self._seconds()
@@ -345,7 +353,7 @@ class Estimator:
                 prompt_tokens=prompt_tokens,
                 load=load,
                 shared=self._over.get(task),
-                prior=prior,
+                prior=self._priors.get(route),
             )
             self._expiries.add((False, route), now + learned.expires_s(now))
         self._cache.keep(view, route, found)

@@ -196,6 +196,10 @@ class RouteModel:
             assumed=False,
         )
 
+    def typical(self) -> TypicalSpeed | None:
+        """Return the typical speed of calls of any task, None without any."""
+        return self._speed.typical(None)
+
     def _track(self, task: PromptTask | None) -> TaskStatistics:
         return self.tracks.get(task, self.tracks[None])
 

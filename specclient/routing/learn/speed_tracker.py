@@ -32,6 +32,11 @@ _WATCHED = 16
 _STEADY = 16.0
 #: Calls after which a route that became slower is no longer expected to return to its earlier speed.
 _REMEMBERED = 64
+#: A route whose first calls take this many times what was published met a slow period: published speeds are
+#: off by less.
+_FAR_SLOWER = 2.0
+#: Calls that may show that.
+_FIRST_CALLS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,8 @@ class SpeedTracker:
     """Follows the speed of one route.
 
     Args:
-        prior: of the route; it counts as :attr:`RoutePrior.calls` calls from the first one on.
+        prior: of the route; it counts as :attr:`RoutePrior.calls` calls from the first one on. If these are
+            some, it is the earlier speed of a route whose first calls are far slower.
 
     Attributes:
         prefill: the growth of the time to the first token with the prompt.
@@ -60,8 +66,8 @@ class SpeedTracker:
     """
 
     __slots__ = (
-        "_before", "_calls", "_drift", "_drift_first", "_prior", "_return", "_speed", "_times", "_typical",
-        "_until", "_watched", "errors", "prefill", "shifts",
+        "_before", "_calls", "_drift", "_drift_first", "_prior", "_published", "_return", "_speed", "_times",
+        "_typical", "_until", "_watched", "errors", "prefill", "shifts",
     )  # fmt: skip
 
     def __init__(self, prior: RoutePrior | None = None) -> None:
@@ -77,6 +83,7 @@ class SpeedTracker:
         self._drift, self._drift_first = DriftDetector(), DriftDetector()
         self._watched: deque[_SuspectCall] = deque()
         self._before: RouteSpeed | None = None
+        self._published: RouteSpeed | None = None
         self._until = 0
         self._return = ReturnEvidence()
 
@@ -134,6 +141,9 @@ class SpeedTracker:
         """
         if self._prior is not None and not self._speed.token.weight():
             self._speed.assume(self._prior, sample.at)
+            if self._prior.calls:
+                self._published = RouteSpeed(self.prefill)
+                self._published.assume(self._prior, sample.at)
             self._prior = None
         known = self.typical(sample.task)
         for key in dict.fromkeys((None, sample.task)):
@@ -146,6 +156,7 @@ class SpeedTracker:
             self.prefill.add(call.prompt, call.first_s)
         if not shifted:
             self._take(self._speed, sample, call)
+            shifted = self._began_slowly(sample.task, call, number)
         if self._speed.token.weight() >= _STEADY and number % 4 and not shifted:
             return False
         self._typical.clear()
@@ -210,6 +221,24 @@ class SpeedTracker:
             return False
         before, self._before = self._before, None
         self._restart(before, (new,))
+        return True
+
+    def _began_slowly(self, task: PromptTask | None, call: CallTiming, number: int) -> bool:
+        """Return whether the first calls met a slow period; the published speed may then return."""
+        if self._published is None:
+            return False
+        usual, now = self._typical_at(task, self._published), self._typical_at(task, self._speed)
+        assert usual is not None
+        assert now is not None
+        slower = now.seconds(call.tokens, call.prompt) / max(usual.seconds(call.tokens, call.prompt), 1e-6)
+        if self._before is not None or slower < _FAR_SLOWER:
+            if self._calls[None] >= _FIRST_CALLS:
+                self._published = None
+            return False
+        before, self._published = self._published, None
+        self._restart(RouteSpeed(self.prefill), tuple(self._watched))
+        self._before, self._until = before, number + _REMEMBERED
+        self.shifts += 1
         return True
 
     def _restart(self, speed: RouteSpeed, calls: tuple[_SuspectCall, ...]) -> None:

@@ -136,7 +136,7 @@ def test_a_finished_call_is_learned_at_the_next_estimate():
     made = estimates(*(call(f"c{n}", ttft_s=0.5) for n in range(10)))
     assert made.of("x/y").calls == 10
     assert made.of("x/y", "code").token_s == about(0.015), "an unseen task uses all tasks' calls"
-    assert made.of("x/never").ttft_s is None
+    assert made.of("z/never").ttft_s is None
     assert made.of("local/demo").assumed
 
 
