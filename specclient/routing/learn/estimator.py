@@ -34,7 +34,7 @@ from specclient.routing.learn.route_estimate import (
 from specclient.routing.learn.route_model import RouteModel
 from specclient.routing.learn.session_caches import HeldPrefix, SessionCaches
 from specclient.routing.learn.similar_routes import SimilarRoutes
-from specclient.routing.learn.task_statistics import PredictionErrors
+from specclient.routing.learn.task_statistics import ErrorsByTask
 from specclient.runtime.forks import import_lock, register_fork_reset
 from specclient.types.call import Call
 from specclient.types.criterion import PromptTask
@@ -47,8 +47,6 @@ __all__ = ["Estimator", "RouteStatistics"]
 PENDING = 1000
 #: Routes remembered; beyond it the least recently called one is forgotten.
 ROUTES = 2048
-#: Calls after which the errors of predictions on all routes weigh half.
-SHARED_CALLS = 400.0
 
 
 class Estimator:
@@ -76,7 +74,7 @@ class Estimator:
         self._routes: OrderedDict[str, RouteModel] = OrderedDict()
         self._lengths = AnswerLengths()
         self._caches = SessionCaches()
-        self._over: dict[PromptTask | None, PredictionErrors] = {}
+        self._over = ErrorsByTask()
         self._promises = PolicyPromises()
         self._similar = SimilarRoutes()
         self._loads = DestinationLoads()
@@ -133,7 +131,7 @@ class Estimator:
             else:
                 self._routes.move_to_end(sample.route)
             expected = self._lengths.expected(sample.task, sample.prompt_tokens, sample.session)
-            shared = self._spread_of(sample.task)
+            shared = self._over.of(sample.task)
             if learned.learn(sample, expected.median, shared):
                 self._cache.drop(sample.route)
             for other in self._similar.note(sample.route, learned.calls, learned.typical()):
@@ -157,13 +155,6 @@ class Estimator:
         """Return the adapted percentile of such calls of a policy; equal policies share one object."""
         with self._lock:
             return self._promises.of(policy, task, prompt_tokens)
-
-    def _spread_of(self, task: PromptTask | None) -> PredictionErrors:
-        """Return the errors of predictions for a task, on all routes."""
-        found = self._over.get(task)
-        if found is None:
-            found = self._over[task] = PredictionErrors(SHARED_CALLS, self._over.values())
-        return found
 
     def note_load(self, place: str, load: ServerLoad | None) -> None:
         """Note the current load of a destination; None if it is no longer known.
@@ -205,8 +196,6 @@ class Estimator:
         prompt_tokens: int | None = None,
     ) -> list[RouteEstimate]:
         """Return the estimates for the next call on each of several routes.
-
-        Estimates are cached until something new is known; a cached one takes a tenth of a microsecond.
 
         Args:
             routes: each ``provider/model``.
