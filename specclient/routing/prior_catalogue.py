@@ -6,12 +6,12 @@ implied is replaced.
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 from specclient.config import Settings
 from specclient.routing.choose.draft_pairs import pair_facts
 from specclient.routing.learn.priors import PRIORS, RoutePrior
+from specclient.routing.learn.similar_routes import model_billions
 
 __all__ = ["PriorCatalogue", "hardware_prior"]
 
@@ -48,7 +48,6 @@ _DEVICES = {"cpu": (30e9, 0.5e12), "cuda": (430e9, 90e12)}
 _CALLS = 2
 #: Seconds to the first token in addition to the prefill.
 _OVERHEAD_S = 0.05
-_SIZE = re.compile(r"(?<![\d.a-z])(\d+(?:\.\d+)?)([bm])(?![a-z0-9])", re.IGNORECASE)
 
 
 class PriorCatalogue:
@@ -73,7 +72,7 @@ class PriorCatalogue:
 
     def _local(self, name: str) -> RoutePrior | None:
         model = self._models.get(name)
-        billions = None if model is None else _billions(model.path)
+        billions = None if model is None else model_billions(model.path)
         if model is None or billions is None:
             return None
         device = str((model.model_extra or {}).get("device", "cpu")).partition(":")[0]
@@ -106,17 +105,10 @@ def hardware_prior(billions: float, device: str) -> RoutePrior | None:
 
 def _published(provider: str, model: str) -> RoutePrior | None:
     """Return the published speed of a provider, for a model whose name has its size."""
-    billions = _billions(model)
+    billions = model_billions(model)
     row = next((each for each in _PUBLISHED if each.provider == provider), None)
     if row is None or billions is None:
         return None
     larger = max(billions, 1.0) / row.billions
     slower = larger**0.5  # published speeds of small models are less than in proportion
     return RoutePrior(row.ttft_s, slower / row.tokens_s, prompt_token_s=slower / row.prefill_s, calls=_CALLS)
-
-
-def _billions(name: str) -> float | None:
-    found = _SIZE.search(name)
-    if found is None:
-        return None
-    return float(found[1]) / (1 if found[2].lower() == "b" else 1000)

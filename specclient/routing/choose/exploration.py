@@ -42,10 +42,11 @@ class Explorer:
 
         As many calls may be unfinished as have shown its present speed, at least one: a burst of calls that
         all go to a route that proves too slow would all be late. Calls that end without a sample, such as
-        cancelled ones, count until the route has been passed over a few times. Shipped priors count as
-        knowledge.
+        cancelled ones, count until the route has been passed over a few times. Priors of the route itself
+        count as knowledge, those of similar routes do not.
         """
-        if estimate.evidence >= _KNOWN or (estimate.assumed and estimate.ttft_s is not None):
+        has_prior = estimate.assumed and estimate.ttft_s is not None and not estimate.similar
+        if estimate.evidence >= _KNOWN or has_prior:
             self._sent.pop(route, None)
             return True
         known, sent, passed = self._sent.get(route, (estimate.calls, 0, 0))

@@ -119,6 +119,11 @@ class RouteRequest(NamedTuple):
     tier: str | None = None
     held: Mapping[str, HeldPrefix] = NOTHING_HELD
 
+    @property
+    def writes(self) -> bool:
+        """Whether the call writes its prompt to caches at a price, as the last one of its session did."""
+        return any(each.written for each in self.held.values())
+
     def cached(self, route: str) -> float:
         """Return the tokens of the prompt that a route is expected to have in its cache."""
         held = self.held.get(route) if self.held else None
@@ -154,7 +159,8 @@ def predict_call(
         cost = tariff.call + tariff.prompt * option.scale * request.prompt_tokens + tariff.output * n
         cost += tariff.second * (work_s or 0.0)
         if request.held:
-            cost -= tariff.saved * option.scale * request.cached(option.route)
+            cached = option.scale * request.cached(option.route)
+            cost += tariff.cache_dollars(prompt_tokens, cached, writes=request.writes)
     ttft_limit_s = estimate.ttft_limit_s  # None: no call has shown a time to the first token
     return CandidateCall(
         option.route,
@@ -316,6 +322,7 @@ def exact_cost(
         None if engine_token_s is None else engine_token_s * tokens,
         estimate.latency_s(tokens),
         round(request.cached(option.route) * option.scale),
+        writes=request.writes,
     )
 
 

@@ -65,6 +65,7 @@ class TableState(NamedTuple):
         nonlinear: the other options that may be taken; they are evaluated for each call.
         retries: the options that were left as slow or failing and are due to be tried again.
         untried: the options that were never called.
+        expected: those of them for which something is expected, such as a published speed.
         reachable: the score that each option could reach once more is known about it.
         groups: by rank, in order.
         share: the share of calls that keep the limits in the estimates.
@@ -78,6 +79,7 @@ class TableState(NamedTuple):
     nonlinear: tuple[int, ...]
     retries: tuple[int, ...]
     untried: tuple[int, ...]
+    expected: tuple[int, ...]
     reachable: Mapping[int, Score]
     groups: Mapping[RankKey, ScoreGroup]
     share: float

@@ -37,7 +37,7 @@ __all__ = ["ScoreTable"]
 
 #: Number of options, those with the least evidence, among which exploration searches.
 _EXPLORATION_CANDIDATES = 32
-#: The share of decisions that look for a route that was never called and could well be the best.
+#: The share of decisions that look for a route of which nothing is known and that could well be the best.
 _UNTRIED_SHARE = 0.25
 #: Best options in a row that break a limit, after which all options are checked at once.
 _MISSES = 4
@@ -74,7 +74,7 @@ class ScoreTable:
         )
         contexts = [option.context for option in self.options if option.context is not None]
         self._least_context = min(contexts, default=NEVER)
-        self._state = TableState([], (), (), {}, (), (), (), {}, {}, policy.percentile)
+        self._state = TableState([], (), (), {}, (), (), (), (), {}, {}, policy.percentile)
 
     def update(self, fresh: list[RouteEstimate], *, share: float | None = None) -> None:
         """Take the current estimates; cheap if none has changed.
@@ -97,16 +97,23 @@ class ScoreTable:
         """Choose an option as :meth:`decide` does; None if none keeps the limits and admits the call."""
         return self._decided(request, explorer, late, warm, only_kept=True)
 
-    def _warmed(self, warm: Mapping[str, RouteEstimate]) -> TableState:
-        """Return the state in which routes that hold a part of the prompt are evaluated for this call."""
+    def _warmed(self, warm: Mapping[str, RouteEstimate], *, writes: bool) -> TableState:
+        """Return the state in which routes whose cost depends on caches are evaluated for this call.
+
+        These hold a part of the prompt, or charge for writing it, with ``writes``.
+        """
         state = self._state
         if not warm:
             return state
-        places = [index for index in self._open if self.options[index].route in warm]
-        places = [index for index in places if self.options[index].client_side_draft is None]
+        places = [
+            index
+            for index in self._open
+            if self.options[index].client_side_draft is None
+            and (self.options[index].route in warm or (writes and _priced_writes(self.options[index])))
+        ]
         estimates = list(state.estimates)
         for index in places:
-            estimates[index] = warm[self.options[index].route]
+            estimates[index] = warm.get(self.options[index].route, estimates[index])
         return state._replace(
             estimates=tuple(estimates),
             nonlinear=tuple(dict.fromkeys((*state.nonlinear, *places))),
@@ -145,7 +152,7 @@ class ScoreTable:
         *,
         only_kept: bool,
     ) -> Decision | None:
-        state, policy = self._warmed(warm), self.policy
+        state, policy = self._warmed(warm, writes=request.writes), self.policy
         snapshot = DecisionSnapshot(
             self._terms, self.options, state.estimates, state.drafting, request, share=state.share, late=late
         )
@@ -274,9 +281,8 @@ class ScoreTable:
                 return False  # the usual case, found without an evaluation
             return snapshot.could_beat(index, least)
 
-        due = state.retries
-        if drawn < _UNTRIED_SHARE:
-            due = (*due, *state.untried[:_EXPLORATION_CANDIDATES])
+        untried = state.untried if drawn < _UNTRIED_SHARE else state.expected
+        due = (*state.retries, *untried[:_EXPLORATION_CANDIDATES]) if untried else state.retries
         for index in due:
             is_due = index != chosen and explorer.due(self.options[index].route, estimates[index])
             if is_due and could_win(index):
@@ -316,11 +322,16 @@ class ScoreTable:
             rows,
             tuple(nonlinear),
             tuple(index for index in self._open if estimates[index].retry),
-            tuple(index for index in self._open if not estimates[index].calls),
+            untried := tuple(index for index in self._open if not estimates[index].calls),
+            tuple(index for index in untried if estimates[index].ttft_s is not None),
             reachable,
             group_rows(rows, len(terms.bounds)),
             share,
         )
+
+
+def _priced_writes(option: RouteOption) -> bool:
+    return option.tariff is not None and bool(option.tariff.written)
 
 
 def _evaluated(indices: Iterable[int], snapshot: DecisionSnapshot) -> dict[RankKey, list[tuple[int, float]]]:

@@ -5,7 +5,7 @@ Two rules decide where a session stays. A decision whose scores count what each 
 every route that served the session, by learned shares. This module decides about the others: prompts that
 are short in the request (also those of stored conversations, of which only the usage tells the length),
 calls whose usage is not reported, and routes in the caller's order. It knows only the last route, how long
-vendors keep a prompt, and what writing it to another cache costs; the learned shares know no such price.
+vendors keep a prompt, and what writing it to another cache costs.
 """
 
 from __future__ import annotations

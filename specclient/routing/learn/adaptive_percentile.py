@@ -19,10 +19,9 @@ from __future__ import annotations
 import math
 
 from specclient.routing.learn.call_sample import CallSample
-from specclient.types.criterion import PromptTask
 from specclient.types.policy import Policy
 
-__all__ = ["AdaptivePercentile", "fails_early", "kept_limits", "promise_kind"]
+__all__ = ["AdaptivePercentile", "fails_early", "kept_limits"]
 
 #: The most times that a call may be as likely to miss the limits as the policy allows on average: one of
 #: average cost, and any one. The least times, for a cheap call.
@@ -38,8 +37,6 @@ _STEP = 0.05
 _LEVELS = 2
 #: The part of a limit of time within which a failure must show for another route to keep the limit still.
 _EARLY = 0.25
-#: Bits of the tokens of a prompt up to which it is in the class of short ones.
-_SHORT_BITS = 10
 #: Calls after which a call weighs half in whether most calls keep their limits.
 _RECENT = 100.0
 
@@ -110,15 +107,6 @@ class AdaptivePercentile:
         times = self._current / self._allowed * self._strict * cost / self._mean_cost
         level = round(math.log2(min(max(times, _LEAST), _GREATEST)) * _LEVELS) / _LEVELS
         return 1 - min(self._allowed * 2**level, 1 - self.promised / 2) if level else self.promised
-
-
-def promise_kind(policy: Policy, task: PromptTask | None, prompt_tokens: int | None) -> str | int | None:
-    """Return the calls of a policy that share a promise with such a call; see ``Policy.percentile_per``."""
-    if policy.percentile_per == "task":
-        return task
-    if policy.percentile_per == "length":
-        return max((prompt_tokens or 0).bit_length() - _SHORT_BITS + 1, 0) // 2
-    return None
 
 
 def fails_early(policy: Policy, failed_s: float | None) -> bool:

@@ -45,8 +45,8 @@ class CallSample:
         ttft_s: seconds to the first token, None if it was not streamed.
         latency_s: seconds to the end.
         engine_s: seconds of the engine in this process, None for hosted calls.
-        prompt_tokens, cached_tokens, completion_tokens: as billed; ``completion_tokens`` is None for drafts
-            and verifications.
+        prompt_tokens, cached_tokens, written_tokens, completion_tokens: as billed; written ones to a cache;
+            ``completion_tokens`` is None for drafts and verifications.
         drafted, accepted, steps: as in :class:`specclient.types.usage.Speculation`.
         session: the caller's session, None without one.
         warm_up: whether the call only measured the route; see :data:`WARM_UP_TAG`.
@@ -63,6 +63,7 @@ class CallSample:
     engine_s: float | None = None
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
+    written_tokens: int | None = None
     completion_tokens: int | None = None
     drafted: int | None = None
     accepted: int | None = None
@@ -89,6 +90,7 @@ class CallSample:
             engine_s=call.engine_s,
             prompt_tokens=call.usage.prompt,
             cached_tokens=call.usage.cached,
+            written_tokens=call.usage.cache_write,
             completion_tokens=call.usage.completion if call.purpose in _WHOLE else None,
             drafted=None if speculation is None else speculation.drafted,
             accepted=None if speculation is None else speculation.accepted,
@@ -118,6 +120,7 @@ class CallSample:
             engine_s=row.engine_s,
             prompt_tokens=row.prompt_tokens,
             cached_tokens=row.cached_tokens,
+            written_tokens=row.cache_write_tokens,
             completion_tokens=row.completion_tokens if row.purpose in _WHOLE else None,
             drafted=row.drafted,
             accepted=row.accepted,

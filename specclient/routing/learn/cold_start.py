@@ -55,6 +55,7 @@ def cold_start_estimate(
         depth=estimate_depth(None, prior.cost_ratio, task, load, None),
         optimistic_speedup=2.0,
         assumed=True,
+        similar=prior.similar,
     )
 
 

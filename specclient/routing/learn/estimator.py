@@ -13,14 +13,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 
-from specclient.routing.learn.adaptive_percentile import AdaptivePercentile, kept_limits, promise_kind
-from specclient.routing.learn.answer_length import AnswerLengths, cap_length, measured_length
+from specclient.routing.learn.adaptive_percentile import AdaptivePercentile, kept_limits
+from specclient.routing.learn.answer_length import AnswerLengths, cap_length
 from specclient.routing.learn.call_history import CallHistory, earlier_calls
 from specclient.routing.learn.call_sample import CallSample
 from specclient.routing.learn.cold_start import cold_start_estimate
+from specclient.routing.learn.destination_loads import LOAD_S, DestinationLoads
+from specclient.routing.learn.estimate_cache import EstimateCache, EstimateView
 from specclient.routing.learn.expiry_queue import ExpiryQueue
 from specclient.routing.learn.ledger_forecast import LedgerForecast, forecast_of_estimate, typical_length
-from specclient.routing.learn.priors import PRIORS, PriorSource
+from specclient.routing.learn.policy_promises import PolicyPromises
+from specclient.routing.learn.priors import PRIORS, PriorSource, RoutePrior
 from specclient.routing.learn.recent_answers import RecentAnswers
 from specclient.routing.learn.route_estimate import (
     AnswerLength,
@@ -30,7 +33,8 @@ from specclient.routing.learn.route_estimate import (
 )
 from specclient.routing.learn.route_model import RouteModel
 from specclient.routing.learn.session_caches import HeldPrefix, SessionCaches
-from specclient.routing.learn.task_statistics import PredictionErrors
+from specclient.routing.learn.similar_routes import SimilarRoutes
+from specclient.routing.learn.task_statistics import ErrorsByTask
 from specclient.runtime.forks import import_lock, register_fork_reset
 from specclient.types.call import Call
 from specclient.types.criterion import PromptTask
@@ -43,17 +47,6 @@ __all__ = ["Estimator", "RouteStatistics"]
 PENDING = 1000
 #: Routes remembered; beyond it the least recently called one is forgotten.
 ROUTES = 2048
-#: Policies whose adapted percentile is remembered; beyond it the oldest is forgotten.
-_MARGINS = 4096
-#: Estimates that are cached.
-_KEPT = 16_384
-#: Calls after which the errors of predictions on all routes weigh half.
-SHARED_CALLS = 400.0
-#: Seconds for which a measured load of a destination is valid.
-LOAD_S = 30.0
-
-#: The key of an estimate: task, percentile, and prompt tokens by :func:`representative_length`.
-_EstimateKey = tuple[PromptTask | None, float, int | None]
 
 
 class Estimator:
@@ -81,18 +74,16 @@ class Estimator:
         self._routes: OrderedDict[str, RouteModel] = OrderedDict()
         self._lengths = AnswerLengths()
         self._caches = SessionCaches()
-        self._over: dict[PromptTask | None, PredictionErrors] = {}
-        self._margins: OrderedDict[tuple[Policy, str | int | None], AdaptivePercentile] = OrderedDict()
-        self._loads: dict[str, tuple[float, ServerLoad]] = {}
+        self._over = ErrorsByTask()
+        self._promises = PolicyPromises()
+        self._similar = SimilarRoutes()
+        self._loads = DestinationLoads()
         self._fresh: deque[Call] = deque(maxlen=PENDING)  # finished, not learned from yet
         self._unread: deque[Call] = deque(maxlen=PENDING)  # finished, not among the answers yet
         self._answers = RecentAnswers()
         self._known_ids: frozenset[str] = frozenset()
-        self._views: dict[_EstimateKey, dict[str, RouteEstimate]] = {}
-        self._kept = 0
+        self._cache = EstimateCache()
         self._expiries = ExpiryQueue()
-        #: Grows whenever an estimate may change; results derived from estimates are valid for one version.
-        self.version = 0
         register_fork_reset(self)
 
     def reset_after_fork(self) -> None:
@@ -109,17 +100,20 @@ class Estimator:
 
         The ledger imports modules, and a caller may hold ``import_lock``, so that one is acquired first.
         """
-        read = self._history is None
-        if read:  # the usual case, without a lock
+        if self._history is None:  # the usual case, without a lock
             return
         with import_lock, self._lock:
-            history, self._history = self._history, None
-            if history is None:
+            history = self._take_history()
+            if history is None:  # another thread has read it meanwhile
                 return
             # Some of the earlier calls may also be in the queue; their ids keep them from counting twice.
             self._known_ids, samples = earlier_calls(history, self._seconds())
             for sample in samples:
                 self.learn(sample)
+
+    def _take_history(self) -> CallHistory | None:
+        history, self._history = self._history, None
+        return history
 
     def learn(self, sample: CallSample) -> None:
         """Learn from a finished call now. Calls of one route must come in the order in which they ended."""
@@ -131,15 +125,17 @@ class Estimator:
         with self._lock:
             learned = self._routes.get(sample.route)
             if learned is None:
-                learned = self._routes[sample.route] = RouteModel(self._priors.get(sample.route))
+                learned = self._routes[sample.route] = RouteModel(self._prior_of(sample.route))
                 if len(self._routes) > ROUTES:
-                    self._forget(self._routes.popitem(last=False)[0])
+                    self._cache.drop(self._routes.popitem(last=False)[0])
             else:
                 self._routes.move_to_end(sample.route)
             expected = self._lengths.expected(sample.task, sample.prompt_tokens, sample.session)
-            shared = self._spread_of(sample.task)
+            shared = self._over.of(sample.task)
             if learned.learn(sample, expected.median, shared):
-                self._forget(sample.route)
+                self._cache.drop(sample.route)
+            for other in self._similar.note(sample.route, learned.calls, learned.typical()):
+                self._cache.drop(other)
             answered = not sample.failed and not sample.warm_up and (sample.completion_tokens or 0) > 0
             if answered and sample.completion_tokens is not None:
                 self._lengths.add(
@@ -149,25 +145,16 @@ class Estimator:
             if sample.policy is not None and (limits_kept := kept_limits(sample, sample.policy)) is not None:
                 self.margin(sample.policy, sample.task, sample.prompt_tokens).add(limits_kept)
 
+    def _prior_of(self, route: str) -> RoutePrior | None:
+        """Return the prior of a route that has not answered: published, implied, or of similar routes."""
+        return self._priors.get(route) or self._similar.prior(route)
+
     def margin(
         self, policy: Policy, task: PromptTask | None = None, prompt_tokens: int | None = None
     ) -> AdaptivePercentile:
         """Return the adapted percentile of such calls of a policy; equal policies share one object."""
-        key = policy, promise_kind(policy, task, prompt_tokens)
         with self._lock:
-            found = self._margins.get(key)
-            if found is None:
-                if len(self._margins) >= _MARGINS:
-                    self._margins.popitem(last=False)
-                found = self._margins[key] = AdaptivePercentile(policy.percentile)
-            return found
-
-    def _spread_of(self, task: PromptTask | None) -> PredictionErrors:
-        """Return the errors of predictions for a task, on all routes."""
-        found = self._over.get(task)
-        if found is None:
-            found = self._over[task] = PredictionErrors(SHARED_CALLS, self._over.values())
-        return found
+            return self._promises.of(policy, task, prompt_tokens)
 
     def note_load(self, place: str, load: ServerLoad | None) -> None:
         """Note the current load of a destination; None if it is no longer known.
@@ -176,17 +163,16 @@ class Estimator:
             place: ``provider``, or ``provider/model`` if each of its models has a load of its own.
         """
         with self._lock:
-            earlier = self._loads.pop(place, None)
+            now = self._seconds()
+            changed = self._loads.note(place, load, now)
             if load is not None:
-                self._loads[place] = self._seconds(), load
-                self._expiries.add((True, place), self._seconds() + LOAD_S)
-            if load != (None if earlier is None else earlier[1]):
-                self._forget_place(place)
+                self._expiries.add((True, place), now + LOAD_S)
+            if changed:
+                self._cache.drop_place(place)
 
     def load(self, route: str) -> ServerLoad | None:
         """Return the load of a route's destination, None without a recent reading."""
-        at, load = self._loads.get(route) or self._loads.get(route.partition("/")[0]) or (0.0, None)
-        return None if load is None or self._seconds() - at > LOAD_S else load
+        return self._loads.of(route, self._seconds())
 
     def of(
         self,
@@ -197,8 +183,7 @@ class Estimator:
     ) -> RouteEstimate:
         """Return the estimate for the next call on a route; see :meth:`all_of`."""
         if not self._fresh and self._history is None and self._seconds() < self._expiries.next_at:
-            known = self._views.get((task, percentile, representative_length(prompt_tokens)))
-            found = None if known is None else known.get(route)
+            found = self._cache.get((task, percentile, representative_length(prompt_tokens)), route)
             if found is not None:
                 return found
         return self.all_of((route,), task, percentile, prompt_tokens)[0]
@@ -212,8 +197,6 @@ class Estimator:
     ) -> list[RouteEstimate]:
         """Return the estimates for the next call on each of several routes.
 
-        Estimates are cached until something new is known; a cached one takes a tenth of a microsecond.
-
         Args:
             routes: each ``provider/model``.
             task: the kind of prompt, None for any.
@@ -223,18 +206,17 @@ class Estimator:
         if self._fresh or self._history is not None or self._seconds() >= self._expiries.next_at:
             self._catch_up()
         view = (task, percentile, representative_length(prompt_tokens))
-        known = self._views.get(view)
+        known = self._cache.get_all(view, routes)
         if known is not None:
-            with suppress(KeyError):
-                return [known[route] for route in routes]
+            return known
         with self._lock:
             return [self._estimate(route, view) for route in routes]
 
     def current_version(self) -> int:
-        """Return :attr:`version` after learning from queued calls; equal ones mean equal estimates."""
+        """Return a number that grows whenever an estimate may change, after learning from queued calls."""
         if self._fresh or self._history is not None or self._seconds() >= self._expiries.next_at:
             self._catch_up()
-        return self.version
+        return self._cache.version
 
     def length(
         self,
@@ -264,21 +246,11 @@ class Estimator:
         """Return the learned figures, sorted by route; the row of all tasks precedes those of each task."""
         self._catch_up()
         with self._lock:
-            now = self._seconds()
-            return [
-                RouteStatistics(
-                    route=route,
-                    task=task,
-                    calls=track.calls,
-                    estimate=self._estimate(route, (task, percentile, None)),
-                    length=measured_length(track.tokens),
-                    age_s=max(now - learned.at, 0.0),
-                    slow=learned.slow,
-                    failing=learned.failing(now),
-                )
-                for route, learned in sorted(self._routes.items())
-                for task, track in learned.tracks.items()
-            ]
+            now, rows = self._seconds(), list[RouteStatistics]()
+            for route, learned in sorted(self._routes.items()):
+                made = {task: self._estimate(route, (task, percentile, None)) for task in learned.tracks}
+                rows += learned.statistics(route, made, now)
+            return rows
 
     def predict(self, route: str, *, max_tokens: int | None = None) -> LedgerForecast:
         """Forecast the next call on a route; see :meth:`compare`."""
@@ -340,20 +312,26 @@ class Estimator:
             with self._lock:
                 for is_load, name in self._expiries.expired(now):
                     if is_load:
-                        self._faded(name, now)
+                        self._expire_load(name, now)
                     else:
-                        self._forget(name)
+                        self._cache.drop(name)
 
-    def _estimate(self, route: str, view: _EstimateKey) -> RouteEstimate:
+    def _expire_load(self, place: str, now: float) -> None:
+        left = self._loads.expire(place, now)
+        if left:  # a newer reading has replaced the one that was due
+            self._expiries.add((True, place), now + left)
+        else:
+            self._cache.drop_place(place)
+
+    def _estimate(self, route: str, view: EstimateView) -> RouteEstimate:
         """Return a route's estimate, from the cache or computed. The caller holds the lock."""
-        known = self._views.setdefault(view, {})
-        found = known.get(route)
+        found = self._cache.get(view, route)
         if found is not None:
             return found
         task, percentile, prompt_tokens = view
-        prior, load = self._priors.get(route), self.load(route)
-        learned = self._routes.get(route)
+        load, learned = self.load(route), self._routes.get(route)
         if learned is None:
+            prior = self._prior_of(route)
             found = cold_start_estimate(prior, task, percentile, load=load, prompt_tokens=prompt_tokens)
         else:
             now = self._seconds()
@@ -364,37 +342,8 @@ class Estimator:
                 prompt_tokens=prompt_tokens,
                 load=load,
                 shared=self._over.get(task),
-                prior=prior,
+                prior=self._priors.get(route),
             )
-            self._expiries.add((False, route), self._seconds() + learned.expires_s(now))
-        if self._kept >= _KEPT:
-            self._views.clear()
-            self._kept = 0
-            known = self._views.setdefault(view, {})
-        self._kept += 1
-        known[route] = found
+            self._expiries.add((False, route), now + learned.expires_s(now))
+        self._cache.keep(view, route, found)
         return found
-
-    def _faded(self, place: str, now: float) -> None:
-        """Forget a destination's load if its reading is too old."""
-        reading = self._loads.get(place)
-        if reading is None:
-            return
-        left = reading[0] + LOAD_S - now
-        if left > 0:
-            self._expiries.add((True, place), self._seconds() + left)
-        else:
-            del self._loads[place]
-            self._forget_place(place)
-
-    def _forget(self, route: str) -> None:
-        """Drop a route's cached estimates."""
-        self.version += 1
-        for known in self._views.values():
-            if known.pop(route, None) is not None:
-                self._kept -= 1
-
-    def _forget_place(self, place: str) -> None:
-        for route in {route for known in self._views.values() for route in known}:
-            if route == place or route.startswith(f"{place}/"):
-                self._forget(route)

@@ -27,6 +27,7 @@ class RoutePrior(NamedTuple):
         cost_ratio: seconds of a draft token over those of a pass of the target; None without a draft.
         prompt_token_s: seconds per prompt token until the first token, None where unknown.
         calls: the number of calls that it weighs as much as; 0 for a guess that the first call replaces.
+        similar: whether it is taken from the calls of similar routes, so that nothing is known of this one.
     """
 
     ttft_s: float
@@ -34,6 +35,7 @@ class RoutePrior(NamedTuple):
     cost_ratio: float | None = None
     prompt_token_s: float | None = None
     calls: int = 0
+    similar: bool = False
 
     def first_s(self, prompt_tokens: int | None) -> float:
         """Return the seconds to the first token of a prompt."""

@@ -55,7 +55,8 @@ class RouteEstimate:
         optimistic_speedup: how many times faster than expected the route could well be, 1 with much evidence.
         retry: whether the route was left as slow or failing and is due to be tried again.
         limited: whether a rate limit has refused a call and is expected to refuse the next one.
-        assumed: whether the values are shipped priors.
+        assumed: whether the values are priors.
+        similar: whether these priors are those of similar routes.
     """
 
     evidence: float = 0.0
@@ -78,6 +79,7 @@ class RouteEstimate:
     retry: bool = False
     limited: bool = False
     assumed: bool = True
+    similar: bool = False
 
     @property
     def patience_s(self) -> float | None:

@@ -39,10 +39,12 @@ class HeldPrefix(NamedTuple):
     Attributes:
         tokens: its length, if it is held.
         share: the share of such tokens that was held in earlier calls, from 0 to 1.
+        written: whether the last call wrote tokens to the cache at a price, as the next one will.
     """
 
     tokens: int
     share: float
+    written: bool = False
 
     @property
     def expected(self) -> float:
@@ -56,8 +58,9 @@ class SessionCaches:
     __slots__ = ("_last", "_shares")
 
     def __init__(self) -> None:
-        #: By session and route: when its last call ended, and the tokens of that prompt.
-        self._last: OrderedDict[str, dict[str, tuple[float, int]]] = OrderedDict()
+        #: By session and route: when its last call ended, the tokens of that prompt, and whether some of them
+        #: were written to the cache.
+        self._last: OrderedDict[str, dict[str, tuple[float, int, bool]]] = OrderedDict()
         #: By route and class of age: decayed sums of the shares held, and of calls.
         self._shares: dict[tuple[str, int], tuple[float, float]] = {}
 
@@ -76,7 +79,7 @@ class SessionCaches:
             held, age = min(before[1], prompt), sample.at - (sample.latency_s or 0.0) - before[0]
             if held >= SHORTEST and age <= _AGES[-1]:
                 self._learn(route, age, min(max(sample.cached_tokens or 0, 0) / held, 1.0))
-        routes[route] = sample.at, prompt
+        routes[route] = sample.at, prompt, bool(sample.written_tokens)
         if len(routes) > _ROUTES:
             del routes[next(iter(routes))]
         self._last[session] = routes
@@ -95,10 +98,10 @@ class SessionCaches:
         if not routes:
             return _NONE
         found = {}
-        for route, (at, prompt) in routes.items():
+        for route, (at, prompt, written) in routes.items():
             tokens, age = min(prompt, prompt_tokens), max(now - at, 0.0)
             if tokens >= SHORTEST and age <= _AGES[-1]:
-                found[route] = HeldPrefix(tokens, self._share(route, age))
+                found[route] = HeldPrefix(tokens, self._share(route, age), written)
         return found
 
     def _learn(self, route: str, age: float, share: float) -> None:

@@ -10,12 +10,22 @@ from specclient.routing.learn.pooling import shrunken_quantile
 from specclient.routing.learn.quantile_sketch import QuantileSketch
 from specclient.routing.learn.regression import DecayedRegression
 from specclient.routing.learn.speed import CallTiming
+from specclient.types.criterion import PromptTask
 from specclient.types.server_load import ServerLoad
 
-__all__ = ["SPREAD_CALLS", "SPREAD_SECONDS", "PredictionErrors", "TaskStatistics", "pooled_acceptance"]
+__all__ = [
+    "SPREAD_CALLS",
+    "SPREAD_SECONDS",
+    "ErrorsByTask",
+    "PredictionErrors",
+    "TaskStatistics",
+    "pooled_acceptance",
+]
 
 #: Calls and seconds after which the error of a prediction weighs half.
 SPREAD_CALLS, SPREAD_SECONDS = 100.0, 86400.0
+#: Calls after which the errors of predictions on all routes weigh half.
+_SHARED_CALLS = 400.0
 #: The weight in draft tokens of all tasks in the acceptance rate of one task.
 _LEAN_DRAFTED = 20.0
 
@@ -49,6 +59,26 @@ class PredictionErrors:
         The errors of all tasks are taken to be alike, unless calls show a difference.
         """
         return shrunken_quantile(self.tokens, [each.tokens for each in self._peers], share, now)
+
+
+class ErrorsByTask:
+    """The errors of predictions on all routes, for each task."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[PromptTask | None, PredictionErrors] = {}
+
+    def get(self, task: PromptTask | None) -> PredictionErrors | None:
+        """Return the errors for a task, None without any."""
+        return self._known.get(task)
+
+    def of(self, task: PromptTask | None) -> PredictionErrors:
+        """Return the errors for a task, to which those of a call are added."""
+        found = self._known.get(task)
+        if found is None:
+            found = self._known[task] = PredictionErrors(_SHARED_CALLS, self._known.values())
+        return found
 
 
 class TaskStatistics:

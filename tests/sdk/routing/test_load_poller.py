@@ -284,13 +284,13 @@ def test_load_changes_estimates_and_expires() -> None:
         priors={"vllm/m": RoutePrior(0.1, 0.01)}, now=lambda: datetime.fromtimestamp(clock.now, UTC)
     )
     free = made.of("vllm/m")
-    version = made.version
+    version = made.current_version()
     made.note_load("vllm", ServerLoad(running=4, waiting=8))
     queued = made.of("vllm/m")
     assert queued.ttft_s is not None
     assert free.ttft_s is not None
     assert queued.ttft_s > free.ttft_s
-    assert made.version > version
+    assert made.current_version() > version
     made.note_load("vllm", ServerLoad(running=4, waiting=8))
     assert made.of("vllm/m") is queued, "nothing new"
     clock.now += 20

@@ -75,3 +75,28 @@ def test_calls_that_never_finish_do_not_keep_a_route_out():
     )
     explorer, asked = Explorer(Random(1)), RouteRequest("chat", 100, AnswerLength(1, 10, 20))
     assert [table.decide(asked, explorer).chosen for _ in range(100)].count("a/m") in range(3, 10)
+
+
+def test_a_route_of_published_speed_is_tried_at_once_and_an_unknown_one_in_some_calls():
+    """The first calls cost most while a cheap route is not known to be fast enough."""
+    slow = {"token_s": 0.01, "assumed": True, "optimistic_speedup": 2.0}
+    known = RouteEstimate(evidence=50, calls=50, ttft_s=1.0, token_s=0.01, assumed=False)
+    for first, least in ((RouteEstimate(ttft_s=1.2, **slow), 50), (RouteEstimate(), 1)):
+        tried = 0
+        for seed in range(50):
+            table = ScoreTable(Policy(minimize="latency", explore=1e-9), OPTIONS[:2], "chat")
+            table.update([first, known])
+            asked = RouteRequest("chat", 100, AnswerLength(1, 10, 20))
+            tried += table.decide(asked, Explorer(Random(seed))).explored
+        assert least <= tried
+        assert tried < 25 or least == 50
+
+
+@pytest.mark.parametrize(("similar", "calls"), [(True, 2), (False, 20)])
+def test_the_speed_of_similar_routes_does_not_admit_a_burst(similar, calls):
+    table = ScoreTable(Policy(minimize="latency", explore=1e-9), OPTIONS[:2], "chat")
+    fast = RouteEstimate(ttft_s=0.5, token_s=0.01, similar=similar)
+    table.update([fast, RouteEstimate(evidence=50, calls=50, ttft_s=1.0, token_s=0.01, assumed=False)])
+    explorer, asked = Explorer(Random(1)), RouteRequest("chat", 100, AnswerLength(1, 10, 20))
+    chosen = [table.decide(asked, explorer).chosen for _ in range(20)]
+    assert chosen.count("a/m") == calls, "one as the best route, and one to learn of it"

@@ -361,3 +361,29 @@ def test_a_detected_shift_is_dated_to_its_first_call():
         number += 1
     assert (drift.slower, drift.faster) == (20, None)
     assert number <= 25
+
+
+def test_a_route_whose_first_calls_are_far_slower_than_published_is_tried_again():
+    """Otherwise a slow period at the start would keep it away for good."""
+    route = Route(spread=0.1)
+    route.learned = RouteModel(RoutePrior(0.4, 0.02, calls=2))
+    route.ttft_s, route.token_s = 2.0, 0.1
+    route.calls(5)
+    now = route.now
+    assert route.learned.slow
+    assert route.estimate().token_s == pytest.approx(0.1, rel=0.2)
+    later = route.learned.estimate("chat", 0.95, now + RETRY_S + 1)
+    assert later.retry
+    assert later.optimistic_speedup > 4, "as fast as published"
+    route.ttft_s, route.token_s = 0.4, 0.02
+    route.call(after_s=RETRY_S + 1)
+    assert not route.learned.slow
+    assert route.estimate().token_s < 0.03
+
+
+def test_a_route_that_is_somewhat_slower_than_published_is_not_slow():
+    route = Route(spread=0.1)
+    route.learned = RouteModel(RoutePrior(0.4, 0.02, calls=2))
+    route.ttft_s, route.token_s = 0.6, 0.03
+    route.calls(40)
+    assert not route.learned.slow

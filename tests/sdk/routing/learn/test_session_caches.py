@@ -6,7 +6,7 @@ import pytest
 
 from specclient.routing.learn import session_caches
 from specclient.routing.learn.call_sample import CallSample
-from specclient.routing.learn.session_caches import SHORTEST, SessionCaches
+from specclient.routing.learn.session_caches import SHORTEST, HeldPrefix, SessionCaches
 
 
 def _call(at: float, *, route: str = "a/m", session: str | None = "s", prompt: int | None = 10_000,
@@ -22,7 +22,7 @@ def test_a_hit_is_assumed_once_and_then_learned() -> None:
         hits.add(_call(at, cached=10_000 if at else 0))
         misses.add(_call(at))
         if not at:
-            assert hits.held("s", 12_000, 10)["a/m"] == (10_000, 0.8)
+            assert hits.held("s", 12_000, 10)["a/m"] == HeldPrefix(10_000, 0.8)
     assert hits.held("s", 12_000, 280)["a/m"].share > 0.95
     assert misses.held("s", 12_000, 280)["a/m"].share < 0.1
     assert hits.held("s", 3000, 280)["a/m"].tokens == 3000
