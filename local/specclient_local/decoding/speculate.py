@@ -126,8 +126,8 @@ class Speculator:
         error of one sequence is returned as its outcome; an error of the pass is raised.
         """
         entries = self._plan_round(sequences)
-        if len(entries) == 1 and (result := self._draft_and_verify_natively(entries[0])) is not None:
-            return [self._native_outcome(entries[0], result)]
+        if (outcomes := self._draft_and_verify_natively(entries)) is not None:
+            return outcomes
         self._draft(entries)
         return self._verify_natively(entries) or self._verify(entries)
 
@@ -140,14 +140,17 @@ class Speculator:
                 ends.callback(drafter.end, sequence)
             ends.callback(self._prefixes.forget if broken else self._prefixes.end, slot)
 
-    def _draft_and_verify_natively(self, entry: RoundEntry) -> NativeRoundResult | None:
-        """Draft and verify one greedy request in one compiled call; None if it needs several calls."""
-        drafter = self._drafter_of(entry.sequence)
-        if self.rounds is None or not (
-            is_plain_greedy(entry) and isinstance(drafter, DraftModel) and len(entry.shape)
-        ):
+    def _draft_and_verify_natively(self, entries: Seq[RoundEntry]) -> list[RoundOutcome] | None:
+        """Draft and verify greedy requests in one compiled call; None if they need several calls."""
+        drafters = {entry.sequence.method for entry in entries if len(entry.shape)}
+        if self.rounds is None or len(drafters) != 1 or not all(map(is_plain_greedy, entries)):
             return None
-        return drafter.draft_and_verify(entry.sequence, entry.shape, self.rounds)
+        drafter = self.drafters[drafters.pop()]
+        if not isinstance(drafter, DraftModel):
+            return None
+        shapes = [entry.shape for entry in entries]
+        results = drafter.draft_and_verify([entry.sequence for entry in entries], shapes, self.rounds)
+        return None if results is None else self._native_outcomes(entries, results)
 
     def _verify_natively(self, entries: Seq[RoundEntry]) -> list[RoundOutcome] | None:
         """Verify chains of greedy requests in one compiled call; None if any entry is something else."""
@@ -157,8 +160,12 @@ class Speculator:
             return None
         chains = [entry.tree.tokens for entry in entries]
         results = self.rounds.verify_all([entry.sequence for entry in entries], chains)
-        if results is None:
-            return None
+        return None if results is None else self._native_outcomes(entries, results)
+
+    def _native_outcomes(
+        self, entries: Seq[RoundEntry], results: Seq[NativeRoundResult]
+    ) -> list[RoundOutcome]:
+        """Keep what compiled rounds accepted of each sequence."""
         outcomes: list[RoundOutcome] = []
         for entry, result in zip(entries, results, strict=True):
             try:

@@ -267,7 +267,7 @@ class Calibration:
             self._runner.score_all([SlotInput(0, [0])])
             draft.assume_length(0, at)
             begun = self._clock()
-            if draft.draft_chain(0, [0], steps, draft.config.vocab_size) is None:
+            if draft.draft_chains([SlotInput(0, [0])], [steps], draft.config.vocab_size) is None:
                 for _ in range(steps):
                     draft.score_all([SlotInput(0, [0])])
             taken.append((self._clock() - begun) / steps)
