@@ -8,7 +8,8 @@ code where there is any; everything else takes the general path through
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 from contextlib import ExitStack
 
@@ -23,10 +24,11 @@ from specclient_local.decoding.round_entry import (
     tree_logits,
 )
 from specclient_local.decoding.verify import AcceptedPath, verify
+from specclient_local.drafting.batch_lengths import BatchLengths, TimedRound
 from specclient_local.drafting.best_shape import RoundLoad
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.drafting.drafter import Drafter, DraftShape, UnionShape, chain, clip_shape
-from specclient_local.drafting.length_policy import LengthPolicy, RecentAcceptance
+from specclient_local.drafting.length_policy import AdaptiveLength, LengthPolicy, RecentAcceptance
 from specclient_local.drafting.modelless import MODELLESS_DRAFTERS
 from specclient_local.drafting.policy_selection import length_policy_for, requested_shape
 from specclient_local.drafting.round_costs import RoundCosts
@@ -53,6 +55,7 @@ class Speculator:
         costs: measured costs of draft and verification passes by method. A method without costs follows the
             request's ``draft_length``, or a default that suits most machines.
         sharing: whose keys and values a prompt with a common prefix reuses.
+        clock: returns seconds; times rounds of several requests.
 
     Attributes:
         rounds: compiled greedy rounds, or None if there are none for this target.
@@ -65,13 +68,16 @@ class Speculator:
         costs: Mapping[Method, RoundCosts] | None = None,
         *,
         sharing: PrefixSharing = "all",
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.target = target
+        self._clock = clock
         self._prefixes = PrefixCache(target, sharing)
         modelless = {method: create() for method, create in MODELLESS_DRAFTERS.items()}
         self.drafters: dict[Method, Drafter] = {**modelless, **(drafters or {})}
         self._costs = dict(costs or {})
         self._length_policies: dict[int, LengthPolicy] = {}
+        self._batch_lengths = {method: BatchLengths() for method in self.drafters}
         self.rounds = NativeRounds.for_target(target)
 
     @property
@@ -125,7 +131,16 @@ class Speculator:
         Afterwards the caches are as if the emitted tokens had been decoded plainly, each sequence alone. An
         error of one sequence is returned as its outcome; an error of the pass is raised.
         """
-        entries = self._plan_round(sequences)
+        begun = self._clock()
+        entries = [RoundEntry(sequence) for sequence in sequences]
+        timed = self._plan_round(entries)
+        outcomes = self._run_round(entries)
+        if timed is not None:
+            timed.end(self._clock() - begun)
+        return outcomes
+
+    def _run_round(self, entries: Seq[RoundEntry]) -> list[RoundOutcome]:
+        """Draft as planned, and verify."""
         if (outcomes := self._draft_and_verify_natively(entries)) is not None:
             return outcomes
         self._draft(entries)
@@ -263,9 +278,12 @@ class Speculator:
         tokens = sequence.tokens[done : done + len(logits)]
         sequence.scores += token_scores(logits, tokens, sequence.params.prompt_logprobs or 0)
 
-    def _plan_round(self, sequences: Seq[Sequence]) -> list[RoundEntry]:
-        """Choose each sequence's draft shape so that no answer exceeds its limit if all is accepted."""
-        entries = [RoundEntry(sequence) for sequence in sequences]
+    def _plan_round(self, entries: Seq[RoundEntry]) -> TimedRound | None:
+        """Choose each sequence's draft shape so that no answer exceeds its limit if all is accepted.
+
+        Returns:
+            What the time of the round tells about the lengths that are best; None for nothing.
+        """
         drafting: list[RoundEntry] = []
         for entry in entries:
             sequence = entry.sequence
@@ -274,9 +292,34 @@ class Speculator:
                 entry.scores_prompt = True
             elif self._drafter_of(sequence) is not None and sequence.remaining > 1:
                 drafting.append(entry)
+        if len(entries) > 1 and (timed := self._plan_batch(drafting, len(entries))) is not None:
+            return timed
         for entry in drafting:
             entry.shape = self._shape(entry.sequence, len(drafting), len(entries) - len(drafting))
-        return entries
+        return None
+
+    def _plan_batch(self, drafting: Seq[RoundEntry], running: int) -> TimedRound | None:
+        """Choose the lengths of all drafts together; None (and nothing is done) if they are not all adaptive
+        chains of one method.
+
+        Args:
+            drafting: those that may draft.
+            running: number of sequences of the round.
+        """
+        policies = [self._length_policies[entry.sequence.cache_slot] for entry in drafting]
+        adaptive = [policy for policy in policies if isinstance(policy, AdaptiveLength)]
+        sequences = [entry.sequence for entry in drafting]
+        if not adaptive or len(adaptive) < len(policies) or len({each.method for each in sequences}) > 1:
+            return None
+        if any(each.params.draft_tree is not None for each in sequences):
+            return None
+        kind = running, any(each.params.temperature > 0.0 for each in sequences)
+        context = sum(len(each.tokens) for each in sequences) // len(sequences)
+        lengths = self._batch_lengths[sequences[0].method]
+        timed = lengths.next(adaptive, context, running - len(drafting), kind)
+        for entry, length in zip(drafting, timed.lengths, strict=True):
+            entry.shape = self._clipped(chain(length), entry.sequence)
+        return timed
 
     def _draft(self, entries: Seq[RoundEntry]) -> None:
         """Let each method's drafter propose trees for all of its sequences together."""
@@ -295,14 +338,21 @@ class Speculator:
             drafting: number of sequences that draft in this round.
             others: number of sequences that take part without a draft.
         """
-        tokens = len(sequence.tokens)
-        shape = self._length_policies[sequence.cache_slot].next(RoundLoad(drafting, others, tokens))
+        load = RoundLoad(drafting, others, len(sequence.tokens))
+        shape = self._length_policies[sequence.cache_slot].next(load)
         shape = requested_shape(shape, sequence)
         drafter = self.drafters[sequence.method]
         if isinstance(drafter, UnionDrafter) and not isinstance(shape, UnionShape):
             shape = UnionShape(shape, chain(len(shape)), len(drafter.models))
-        # A pass has at most MAX_PASS_ROWS rows, the root's included; a union of wide trees would exceed it.
-        return clip_shape(shape, sequence.remaining - 1, min(self.target.context - tokens, MAX_PASS_ROWS - 1))
+        return self._clipped(shape, sequence)
+
+    def _clipped(self, shape: DraftShape, sequence: Sequence) -> DraftShape:
+        """Return the part of a shape that fits a sequence's answer, its context, and a pass.
+
+        A pass has at most ``MAX_PASS_ROWS`` rows, the root's included; a union of wide trees would exceed it.
+        """
+        rows = min(self.target.context - len(sequence.tokens), MAX_PASS_ROWS - 1)
+        return clip_shape(shape, sequence.remaining - 1, rows)
 
     def _drafter_of(self, sequence: Sequence) -> Drafter | None:
         """Return a sequence's drafter; None if it decodes plainly or ends with its first token.

@@ -94,6 +94,16 @@ class RoundCosts:
         """
         return self.tree((1,) * length, drafting, others)
 
+    def chains(self, lengths: Sequence[int], others: int = 0) -> float:
+        """Return the cost of a round whose sequences draft chains of these lengths, and ``others`` none."""
+        sequences = len(lengths) + others
+        levels = range(max(lengths, default=0))
+        steps = (
+            self._for_batch(self.draft, self.full_draft, sum(length > level for length in lengths))
+            for level in levels
+        )
+        return sum(steps) + self._passes(sum(lengths) / sequences, sequences)
+
     def tree(self, widths: TreeWidths, drafting: int = 1, others: int = 0) -> float:
         """Return the cost of a round in which ``drafting`` sequences draft such trees and ``others``
         nothing.
@@ -111,12 +121,17 @@ class RoundCosts:
         # `row` was measured for one sequence, so it is scaled by the cost of a step in this batch.
         scale = step / self.draft if self.draft else 1.0
         drafts = len(levels) * step + (sum(levels) - len(levels)) * self.row * scale
-        extra = shape_size(widths) * drafting / sequences  # rows beyond the root, on average
+        passes = self._passes(shape_size(widths) * drafting / sequences, sequences)
+        return drafts + passes + (self.tree_overhead * drafting if tree else 0.0)
+
+    def _passes(self, extra: float, sequences: int) -> float:
+        """Return the cost of the target's pass with ``extra`` rows beyond the root, on average, and of what is
+        done besides it.
+        """
         passes = self._for_batch(
             interpolate_costs(self.verify, extra), interpolate_costs(self.full_verify, extra), sequences
         )
-        overhead = self.overhead * sequences if sequences > 1 else 0.0
-        return drafts + passes + overhead + (self.tree_overhead * drafting if tree else 0.0)
+        return passes + (self.overhead * sequences if sequences > 1 else 0.0)
 
     def _recorded_round(self, steps: int, drafted: int, sequences: int) -> float:
         """Return the cost of recorded rounds, in which all slots have as many rows as one that drafts."""

@@ -171,7 +171,6 @@ class Calibration:
         The same pass is timed alone after each round, so that other load on the machine affects both alike.
         """
         speculator, runner, clock = Speculator(self._runner), self._runner, self._clock
-        speculator.rounds = None  # compiled rounds serve single requests only; measure the general path
         sequence, taken = _request(0, 1), list[float]()
         for _ in range(min(_ROUNDS, runner.context - 1)):
             place, root = runner.length(0), sequence.tokens[-1:]

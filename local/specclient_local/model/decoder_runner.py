@@ -308,6 +308,8 @@ class DecoderRunner:
         """
         at = max(0, min(at, self.context - max(rows for _, rows in shapes)))
         most = max(slots for slots, _ in shapes)
+        for slot in range(most):
+            self.cache.write_zeros(slot, -(-(at + 1) // POSITION_BLOCK) * POSITION_BLOCK)
         seconds: list[list[float]] = [[] for _ in shapes]
         for _ in range(repeats + 1):
             for i, (slots, rows) in enumerate(shapes):
@@ -319,6 +321,7 @@ class DecoderRunner:
                 seconds[i].append(clock() - begun)
         for slot in range(most):
             self.truncate(slot, 0)
+        self.cache.release()
         return [min(taken[1:] or taken) for taken in seconds]
 
     def assume_length(self, slot: int, length: int) -> None:

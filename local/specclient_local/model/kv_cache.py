@@ -13,7 +13,7 @@ from torch import Tensor
 
 from specclient.errors import ConfigurationError
 from specclient_local.model.config import DecoderConfig
-from specclient_local.model.system_memory import untouched_zeros
+from specclient_local.model.system_memory import release_pages, untouched_zeros
 
 POSITION_BLOCK = 64
 """Attention reads whole blocks of this many positions; positions that are not in use are masked."""
@@ -83,6 +83,18 @@ class KVCache:
         """Zero a slot's rows: a value that is not finite would spoil sums even at a masked position."""
         self.rows[:, slot].zero_()
         self.truncate(slot, 0)
+
+    @torch.inference_mode()
+    def write_zeros(self, slot: int, length: int) -> None:
+        """Zero a slot's first positions. Until a page is written, all reads of it come from the processor's
+        caches, so a pass takes less time than it will.
+        """
+        self.rows[:, slot, :, :length].zero_()
+
+    def release(self) -> None:
+        """Zero all slots, none of which may be in use, and return their memory to the system."""
+        if self.rows.device.type == "cpu":
+            release_pages(self.rows)
 
     def keep(self, slot: int, start: int, kept: Sequence[int]) -> None:
         """Keep only the positions at offsets ``kept`` from ``start`` on, moved together.
