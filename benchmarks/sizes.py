@@ -1,15 +1,16 @@
 """Measure the engine at the sizes people run: the bundled target inflated, in 16, 8 and 4 bits, and peers.
 
     python benchmarks/sizes.py [--size 0.4B] [--formats bfloat16,int8,int4] [--batches 1,2,4,8,16,32]
-        [--new 64] [--repeat 3] [--threads 2] [--peers PYTHON] [--perplexity] [--folder DIR]
+        [--new 64] [--repeat 3] [--threads 2] [--peers llama.cpp,openvino,vllm] [--perplexity] [--folder DIR]
 
 The target is inflated in width and depth (``inflated.py``): its function, and so the draft's acceptance,
 stays, and its passes cost what those of a model of that size cost. The draft is the bundled one. Decoding is
 greedy. Each format runs in a process of its own, which reports its memory as the system counts it. Plain
 decoding and speculation take turns; figures are medians. Speeds are by elapsed time and, since other programs
-affect it less, by processor time: tokens per second of it, times the threads. ``--peers`` names the
-interpreter of an environment that has ``xllamacpp``, by which ``sizes_peers.py`` measures llama.cpp.
-``--perplexity`` measures that of the bundled models on held-out text, in every format.
+affect it less, by processor time: tokens per second of it, times the threads. ``--peers`` names other engines
+to measure as well, in the environments that ``make engines`` and ``make peers`` have installed
+(``sizes_peers.py``). ``--start`` is put before the command of every measurement, for example
+``"taskset -c 0,1"``. ``--perplexity`` measures that of the bundled models on held-out text, in every format.
 
 Prints a table, then one JSON line.
 """
@@ -20,7 +21,7 @@ import argparse
 import json
 import math
 import os
-import shutil
+import shlex
 import statistics
 import subprocess
 import sys
@@ -32,6 +33,7 @@ from typing import Any
 
 import torch
 from inflated import SHAPES, inflate
+from peer_models import peer_commands, write_prompts
 from specclient_local import Engine
 from specclient_local.api.backend import BUNDLED
 from specclient_local.engine.answer import AnswerEvent, Piece
@@ -49,6 +51,7 @@ FORMATS: dict[str, tuple[str, str | None]] = {
 """Data type and quantisation by name."""
 
 METHODS: tuple[Method, ...] = ("plain", "draft")
+_ENGINES = Path(__file__).parents[1] / "build" / "engines"
 _PROMPT = 512
 _SLOT_CONTEXT = 640
 _LEAST_PROMPTS = 4
@@ -210,13 +213,12 @@ def perplexities(names: list[str], texts: int = 32) -> dict[str, dict[str, float
 def _child(command: list[str], what: str) -> dict[str, Any] | None:
     """Run a measurement in a process of its own; return the JSON of its last line, or None if it failed."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        print(
-            f"{what} is not measured: {(done.stderr.strip().splitlines() or ['no message'])[-1]}",
-            file=sys.stderr,
-        )
+    lines = [line for line in done.stdout.splitlines() if line.startswith('{"format"')]
+    if not lines:
+        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        print(f"{what} is not measured: {reason}", file=sys.stderr)
         return None
-    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    result: dict[str, Any] = json.loads(lines[-1])
     return result
 
 
@@ -242,32 +244,6 @@ def print_table(
         print(f"perplexity {name:<12}" + ", ".join(f"{model} {value:.3f}" for model, value in models.items()))
 
 
-def _peer_commands(
-    interpreter: str, folder: Path, scratch: Path, batches: list[int], common: list[str]
-) -> dict[str, list[str]]:
-    """Write the models and prompts for llama.cpp; return the commands that measure it."""
-    sys.path.append(str(Path(__file__).parents[1] / "tests" / "kits"))
-    from gguf_files import write_gguf  # noqa: PLC0415 - needs the package gguf
-
-    tokenizer = Tokenizer(folder)
-    prompts = [*held_out(tokenizer, max(batches)), *held_out_text(tokenizer, 1, _PROMPT)]
-    (scratch / "prompts.json").write_text(json.dumps(prompts))
-    files: dict[tuple[str, str], Path] = {}
-    for name, source in (("target", folder), ("draft", BUNDLED / "draft")):
-        for kind in ("BF16", "Q8_0", "Q4_0") if name == "target" else ("BF16",):
-            copied = shutil.copytree(source, scratch / f"{name}-{kind}")  # its weights are replaced
-            files[name, kind] = write_gguf(copied, scratch / f"{name}-{kind}.gguf", kind)
-            shutil.rmtree(copied)
-    script, draft = str(Path(__file__).with_name("sizes_peers.py")), str(files["draft", "BF16"])
-    return {
-        f"llama.cpp {kind}": [
-            *(interpreter, script, f"llama.cpp {kind}", str(files["target", kind]), draft),
-            *(str(scratch / "prompts.json"), *common),
-        ]
-        for kind in ("BF16", "Q8_0", "Q4_0")
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -278,33 +254,36 @@ def main() -> None:
     parser.add_argument("--new", type=int, default=64, help="new tokens per answer")
     parser.add_argument("--repeat", type=int, default=3, help="repetitions after a warm-up")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads")
-    parser.add_argument("--peers", help="interpreter with xllamacpp")
+    parser.add_argument("--peers", default="", help="other engines: llama.cpp, openvino, vllm")
+    parser.add_argument("--engines", type=Path, default=_ENGINES, help="folder of their environments")
+    parser.add_argument("--start", default="", help="command that starts each measurement's command")
     parser.add_argument("--perplexity", action="store_true", help="of the bundled models in every format")
-    parser.add_argument("--folder", type=Path, help="where the inflated target is kept; default: nowhere")
+    parser.add_argument("--folder", type=Path, help="where models are kept; default: nowhere")
     parser.add_argument("--own", help=argparse.SUPPRESS)
     args = parser.parse_args()
     batches = [int(size) for size in args.batches.split(",")]
     if args.own:
-        print(
-            json.dumps(
-                measure_own(
-                    args.folder, args.own, batches, new=args.new, repeat=args.repeat, threads=args.threads
-                )
-            )
-        )
+        options = {"new": args.new, "repeat": args.repeat, "threads": args.threads}
+        print(json.dumps(measure_own(args.folder, args.own, batches, **options)))
         return
     with tempfile.TemporaryDirectory() as scratch:
-        folder = (args.folder or Path(scratch)) / f"target-{args.size}"
+        kept = args.folder or Path(scratch)
+        folder = kept / f"target-{args.size}"
         if not folder.is_dir():
             inflate(BUNDLED / "target", folder, SHAPES[args.size])
         common = ["--batches", args.batches, "--new", str(args.new), "--repeat", str(args.repeat)]
-        common += ["--threads", str(args.threads), "--folder", str(folder)]
+        common += ["--threads", str(args.threads)]
         commands = {
-            name: [sys.executable, __file__, "--own", name, *common] for name in args.formats.split(",")
+            name: [sys.executable, __file__, "--own", name, *common, "--folder", str(folder)]
+            for name in filter(None, args.formats.split(","))
         }
         if args.peers:
-            commands |= _peer_commands(args.peers, folder, Path(scratch), batches, common[:-2])
-        rows = [row for name, command in commands.items() if (row := _child(command, name)) is not None]
+            tokenizer, prompts = Tokenizer(folder), Path(scratch, "prompts.json")
+            (long,) = held_out_text(tokenizer, 1, _PROMPT)
+            write_prompts(prompts, held_out(tokenizer, max(batches)), long)
+            commands |= peer_commands(args.peers.split(","), args.engines, folder, kept, prompts, common)
+        start = shlex.split(args.start)
+        rows = [row for name, command in commands.items() if (row := _child([*start, *command], name))]
     perplexity = perplexities(["float32", *args.formats.split(",")]) if args.perplexity else {}
     print_table(rows, batches, perplexity)
     load = [round(value, 1) for value in os.getloadavg()] if hasattr(os, "getloadavg") else None

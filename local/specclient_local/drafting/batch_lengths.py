@@ -9,7 +9,7 @@ programs beside it, so the times of rounds that drafted are compared with those 
 from __future__ import annotations
 
 import statistics
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -35,8 +35,11 @@ _KEPT, _ENOUGH = 7, 3
 _AGAIN_EVERY = 64
 """Rounds after which rounds with, or without, drafts are measured again."""
 
+_STEPS = 32
+"""Steps to which the measured factor is rounded, so that choices can be cached."""
+
 _CLEAR_GAIN = 1.3
-"""Speed-up from which on rounds without drafts are not measured."""
+"""Speed-up from which on rounds without drafts are not measured again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +106,13 @@ class _RoundTimes:
         plain, drafts = self._latest[False], self._latest[True]
         if min(len(plain), len(drafts)) < _ENOUGH:
             return 1.0
-        return statistics.median(drafts) / statistics.median(plain)
+        return round(_STEPS * statistics.median(drafts) / statistics.median(plain)) / _STEPS
 
     def wants_plain(self, gain: float) -> bool:
         """Return whether the next round should have no drafts, to be compared with those that have some."""
-        if gain >= _CLEAR_GAIN:
-            return False
-        return len(self._latest[False]) < _ENOUGH or self._since[False] >= _AGAIN_EVERY
+        if len(self._latest[False]) < _ENOUGH:
+            return True
+        return gain < _CLEAR_GAIN and self._since[False] >= _AGAIN_EVERY
 
 
 @lru_cache(maxsize=1024)
@@ -134,14 +137,18 @@ def best_lengths(
         if (chance := alpha**length) >= _LEAST_CHANCE
     ]
     chances.sort(key=lambda each: -each[0])
-    lengths = [0] * len(alphas)
-    tokens = float(len(alphas) + others)
-    plain = tokens / cost.chains(lengths, others)
-    best, chosen = plain, tuple(lengths)
-    for chance, i in chances:
+    sequences = len(alphas) + others
+    tokens, drafts, plain = float(sequences), 0.0, sequences / cost.target_pass(0, sequences)
+    best, count = plain, 0
+    depths, at_depth = [0] * len(alphas), [0] * (most + 1)
+    for drafted, (chance, i) in enumerate(chances, start=1):
         tokens += chance
-        lengths[i] += 1
-        speed = tokens / (dearer * cost.chains(lengths, others))
+        depths[i] += 1
+        at_depth[depths[i]] += 1
+        before = at_depth[depths[i]] - 1
+        drafts += cost.draft_step(before + 1) - (cost.draft_step(before) if before else 0.0)
+        speed = tokens / (dearer * (drafts + cost.target_pass(drafted, sequences)))
         if speed > best:
-            best, chosen = speed, tuple(lengths)
-    return chosen, best / plain
+            best, count = speed, drafted
+    drafting = Counter(i for _, i in chances[:count])
+    return tuple(drafting[i] for i in range(len(alphas))), best / plain
