@@ -1,7 +1,7 @@
 """The models of ``sizes.py`` in the formats of other engines, and the commands that measure these.
 
-Each engine is in a folder of its own below ``build/engines``, where ``make engines`` and ``make peers`` install
-them.
+Each engine is in a folder of its own below ``build/engines``, where ``make engines`` and ``make peers``
+install them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OPENVINO_KINDS = ("fp16", "int8", "int4")
 
 
 def peer_commands(
-    names: list[str], environments: Path, folder: Path, kept: Path, prompts: Path, common: list[str]
+    names: list[str], environments: Path, folder: Path, *, kept: Path, arguments: list[str]
 ) -> dict[str, list[str]]:
     """Write the models for the named engines, and return the commands that measure them.
 
@@ -30,8 +30,7 @@ def peer_commands(
         environments: the folder of their environments.
         folder: the target's checkpoint.
         kept: folder to which models are written that are not there yet.
-        prompts: JSON file of the prompts.
-        common: further arguments.
+        arguments: the file of prompts and what follows it.
 
     Raises:
         FileNotFoundError: an engine is not installed.
@@ -46,9 +45,7 @@ def peer_commands(
         for kind, target, draft in _MODELS[name](interpreter, folder, kept):
             title = f"{name} {kind}"
             script = str(Path(__file__).with_name("sizes_peers.py"))
-            commands[title] = [
-                *(str(interpreter), script, name, title, str(target), str(draft), str(prompts), *common)
-            ]
+            commands[title] = [*(str(interpreter), script, name, title, str(target), str(draft), *arguments)]
     return commands
 
 

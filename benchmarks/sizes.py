@@ -54,6 +54,9 @@ METHODS: tuple[Method, ...] = ("plain", "draft")
 _ENGINES = Path(__file__).parents[1] / "build" / "engines"
 _PROMPT = 512
 _SLOT_CONTEXT = 640
+_READING = 9
+"""Tokens of an answer, at most, while another request's prompt is read."""
+
 _LEAST_PROMPTS = 4
 """Prompts that are answered for a figure, in turn where fewer are answered at once."""
 
@@ -84,24 +87,28 @@ def memory() -> dict[str, int]:
 
 
 def answer(engine: Engine, prompts: list[list[int]], method: Method, new: int) -> TimedAnswers:
-    """Answer all prompts at once; time the rounds in which all of them run.
+    """Answer all prompts at once; time ``new`` tokens of each, on average, while all of them run.
 
-    These begin when all prompts have been read, and end with the first answer: speculation gives answers of
-    one length at different times, and what follows is a smaller batch.
+    Prompts are read one after the other, so answers are longer than that and are cancelled at the end.
     """
     answers: list[list[AnswerEvent]] = [[] for _ in prompts]
-    for ids, events in zip(prompts, answers, strict=True):
-        engine.add(ids, events.append, max_tokens=new, temperature=0, method=method)
+    longest = new + _READING * len(prompts)
+    numbers = [
+        engine.add(ids, events.append, max_tokens=longest, temperature=0, method=method)
+        for ids, events in zip(prompts, answers, strict=True)
+    ]
     while not all(answers) and engine.step():
         pass
     before = sum(_tokens(events) for events in answers)
     begun, used = time.perf_counter(), time.process_time()
-    passes = 0
-    while not any(_ended(events) for events in answers):
+    tokens = passes = 0
+    while tokens < new * len(prompts) and not any(_ended(events) for events in answers):
         engine.step()
+        tokens = sum(_tokens(events) for events in answers) - before
         passes += 1
     elapsed, used = time.perf_counter() - begun, time.process_time() - used
-    tokens = sum(_tokens(events) for events in answers) - before
+    for number in numbers:
+        engine.cancel(number)
     while engine.step():
         pass
     return TimedAnswers(tokens, elapsed, used, passes)
@@ -251,10 +258,11 @@ def main() -> None:
     parser.add_argument("--size", choices=SHAPES, default="0.4B", help="shape of the target")
     parser.add_argument("--formats", default="bfloat16,int8,int4", help=f"of {', '.join(FORMATS)}")
     parser.add_argument("--batches", default="1,2,4,8,16,32", help="numbers of concurrent requests")
-    parser.add_argument("--new", type=int, default=64, help="new tokens per answer")
+    parser.add_argument("--new", type=int, default=64, help="timed tokens per answer")
     parser.add_argument("--repeat", type=int, default=3, help="repetitions after a warm-up")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads")
     parser.add_argument("--peers", default="", help="other engines: llama.cpp, openvino, vllm")
+    parser.add_argument("--peer-batches", default="1,8", help="numbers of concurrent requests for these")
     parser.add_argument("--engines", type=Path, default=_ENGINES, help="folder of their environments")
     parser.add_argument("--start", default="", help="command that starts each measurement's command")
     parser.add_argument("--perplexity", action="store_true", help="of the bundled models in every format")
@@ -271,17 +279,20 @@ def main() -> None:
         folder = kept / f"target-{args.size}"
         if not folder.is_dir():
             inflate(BUNDLED / "target", folder, SHAPES[args.size])
-        common = ["--batches", args.batches, "--new", str(args.new), "--repeat", str(args.repeat)]
-        common += ["--threads", str(args.threads)]
+        common = ["--new", str(args.new), "--repeat", str(args.repeat), "--threads", str(args.threads)]
+        batched = ["--batches", args.batches, "--folder", str(folder)]
         commands = {
-            name: [sys.executable, __file__, "--own", name, *common, "--folder", str(folder)]
+            name: [sys.executable, __file__, "--own", name, *common, *batched]
             for name in filter(None, args.formats.split(","))
         }
         if args.peers:
             tokenizer, prompts = Tokenizer(folder), Path(scratch, "prompts.json")
             (long,) = held_out_text(tokenizer, 1, _PROMPT)
             write_prompts(prompts, held_out(tokenizer, max(batches)), long)
-            commands |= peer_commands(args.peers.split(","), args.engines, folder, kept, prompts, common)
+            arguments = [str(prompts), *common, "--batches", args.peer_batches]
+            commands |= peer_commands(
+                args.peers.split(","), args.engines, folder, kept=kept, arguments=arguments
+            )
         start = shlex.split(args.start)
         rows = [row for name, command in commands.items() if (row := _child([*start, *command], name))]
     perplexity = perplexities(["float32", *args.formats.split(",")]) if args.perplexity else {}

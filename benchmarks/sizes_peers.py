@@ -1,6 +1,7 @@
 """Measure another engine for ``sizes.py``, by the interpreter of the environment that has it.
 
-    python sizes_peers.py ENGINE NAME TARGET DRAFT PROMPTS [--batches 1,8] [--new 64] [--repeat 3] [--threads 2]
+    python sizes_peers.py ENGINE NAME TARGET DRAFT PROMPTS
+        [--batches 1,8] [--methods plain,draft] [--new 64] [--repeat 3] [--threads 2]
 
 ENGINE is one of
 

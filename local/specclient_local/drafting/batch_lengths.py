@@ -93,7 +93,7 @@ class _RoundTimes:
         self._latest = {drafted: deque[float](maxlen=_KEPT) for drafted in (False, True)}
         self._since = {False: 0, True: 0}
 
-    def add(self, cost: float, drafted: bool, seconds: float) -> None:  # noqa: FBT001 - a part is bound
+    def add(self, cost: float, drafted: bool, seconds: float) -> None:
         """Keep the time of a round with a calibrated cost."""
         self._latest[drafted].append(seconds / cost)
         self._since[drafted] = 0

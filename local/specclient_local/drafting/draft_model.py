@@ -158,9 +158,7 @@ class DraftModel(Drafter):
                 self._hold(sequence, len(own.drafted), count)
         return found
 
-    def _draft_natively(
-        self, sequences: Seq[Sequence], shapes: Seq[DraftShape]
-    ) -> list[TokenTree] | None:
+    def _draft_natively(self, sequences: Seq[Sequence], shapes: Seq[DraftShape]) -> list[TokenTree] | None:
         """Return chains of the most likely tokens, drafted in one compiled call; None if they need several
         calls.
         """

@@ -50,9 +50,9 @@ def untouched_zeros(size: int) -> Tensor:
 
 
 def release_pages(memory: Tensor) -> None:
-    """Return the pages of :func:`untouched_zeros` to the system where it can be asked to; they are zeros again.
+    """Zero :func:`untouched_zeros`, and return its pages to the system where it can be asked to.
 
-    Elsewhere, and if the memory is not mapped, it is written with zeros.
+    Elsewhere, and if the memory is not mapped, zeros are written.
     """
     size = memory.numel() * memory.itemsize
     if sys.platform.startswith("linux") and size >= _LEAST_MAPPED:

@@ -11,7 +11,9 @@ from specclient_local.drafting.round_costs import RoundCosts
 from specclient_local.request.token_tree import TokenTree
 
 ROWS_ARE_CHEAP = RoundCosts(0.02, (1.0,) * 9, 8, 0.06, tuple(1.2 + 0.05 * k for k in range(9)))
-ROWS_COST = RoundCosts(0.02, tuple(1.0 + 0.1 * k for k in range(9)), 8, 0.06, tuple(2.0 + k for k in range(9)))
+ROWS_COST = RoundCosts(
+    0.02, tuple(1.0 + 0.1 * k for k in range(9)), 8, 0.06, tuple(2.0 + k for k in range(9))
+)
 ALPHAS = (0.9, 0.75, 0.5, 0.3)
 
 

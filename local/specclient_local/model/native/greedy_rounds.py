@@ -243,7 +243,7 @@ class _PreparedPass:
         self._pass_struct.wanted_rows = addressof(self._last)
 
     def set_chains(self, parts: Sequence[tuple[int, list[int]]]) -> None:
-        """Set up a pass over roots and chains of requests, each a slot and its tokens; it wants all logits."""
+        """Set up a pass over roots and chains of requests, each a slot and its tokens. Wants all logits."""
         ids: list[int] = []
         longest = 0
         for i, (slot, tokens) in enumerate(parts):

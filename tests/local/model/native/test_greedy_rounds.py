@@ -219,9 +219,9 @@ def test_several_requests_draft_and_verify_in_one_call(stepped_engine, pair, mon
         made.append(list(steps))
         return original(self, sequences, steps)
 
-    for rounds in (stepped_engine.speculator.rounds, None):
+    for compiled in (stepped_engine.speculator.rounds, None):
         monkeypatch.setattr(NativeRounds, "_run_round", counted)
-        stepped_engine.speculator.rounds = rounds
+        stepped_engine.speculator.rounds = compiled
         sinks = [[] for _ in DRAFTED]
         for i, (requested, sink) in enumerate(zip(DRAFTED, sinks, strict=True)):
             stepped_engine.add(PROMPTS[i % 3], sink.append, max_tokens=30 + i, **requested)
