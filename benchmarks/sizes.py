@@ -54,8 +54,11 @@ METHODS: tuple[Method, ...] = ("plain", "draft")
 _ENGINES = Path(__file__).parents[1] / "build" / "engines"
 _PROMPT = 512
 _SLOT_CONTEXT = 640
+_PROMPTS_PER_STEP = 4
+"""Prompts that a step reads: of 64 tokens each, in 256 rows."""
+
 _READING = 9
-"""Tokens of an answer, at most, while another request's prompt is read."""
+"""Tokens of an answer, at most, while prompts are read in a step."""
 
 _LEAST_PROMPTS = 4
 """Prompts that are answered for a figure, in turn where fewer are answered at once."""
@@ -92,13 +95,13 @@ def answer(engine: Engine, prompts: list[list[int]], method: Method, new: int) -
     Prompts are read one after the other, so answers are longer than that and are cancelled at the end.
     """
     answers: list[list[AnswerEvent]] = [[] for _ in prompts]
-    longest = new + _READING * len(prompts)
+    longest = new + _READING * (len(prompts) + 2)
     numbers = [
         engine.add(ids, events.append, max_tokens=longest, temperature=0, method=method)
         for ids, events in zip(prompts, answers, strict=True)
     ]
-    while not all(answers) and engine.step():
-        pass
+    for _ in range(-(-len(prompts) // _PROMPTS_PER_STEP) + 1):
+        engine.step()
     before = sum(_tokens(events) for events in answers)
     begun, used = time.perf_counter(), time.process_time()
     tokens = passes = 0
