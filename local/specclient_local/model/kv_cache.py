@@ -91,6 +91,7 @@ class KVCache:
         """
         self.rows[:, slot, :, :length].zero_()
 
+    @torch.inference_mode()
     def release(self) -> None:
         """Zero all slots, none of which may be in use, and return their memory to the system."""
         if self.rows.device.type == "cpu":
