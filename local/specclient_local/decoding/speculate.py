@@ -15,6 +15,7 @@ from contextlib import ExitStack
 
 from torch import Tensor
 
+from specclient_local.decoding.batch_plan import plan_batch
 from specclient_local.decoding.round_entry import (
     RoundEntry,
     RoundOutcome,
@@ -28,7 +29,7 @@ from specclient_local.drafting.batch_lengths import BatchLengths, TimedRound
 from specclient_local.drafting.best_shape import RoundLoad
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.drafting.drafter import Drafter, DraftShape, UnionShape, chain, clip_shape
-from specclient_local.drafting.length_policy import AdaptiveLength, LengthPolicy, RecentAcceptance
+from specclient_local.drafting.length_policy import LengthPolicy, RecentAcceptance
 from specclient_local.drafting.modelless import MODELLESS_DRAFTERS
 from specclient_local.drafting.policy_selection import length_policy_for, requested_shape
 from specclient_local.drafting.round_costs import RoundCosts
@@ -292,34 +293,14 @@ class Speculator:
                 entry.scores_prompt = True
             elif self._drafter_of(sequence) is not None and sequence.remaining > 1:
                 drafting.append(entry)
-        if len(entries) > 1 and (timed := self._plan_batch(drafting, len(entries))) is not None:
+        policies = [self._length_policies[entry.sequence.cache_slot] for entry in drafting]
+        if len(entries) > 1 and (timed := plan_batch(drafting, policies, self._batch_lengths, len(entries))):
+            for entry, length in zip(drafting, timed.lengths, strict=True):
+                entry.shape = self._clipped(chain(length), entry.sequence)
             return timed
         for entry in drafting:
             entry.shape = self._shape(entry.sequence, len(drafting), len(entries) - len(drafting))
         return None
-
-    def _plan_batch(self, drafting: Seq[RoundEntry], running: int) -> TimedRound | None:
-        """Choose the lengths of all drafts together; None (and nothing is done) if they are not all adaptive
-        chains of one method.
-
-        Args:
-            drafting: those that may draft.
-            running: number of sequences of the round.
-        """
-        policies = [self._length_policies[entry.sequence.cache_slot] for entry in drafting]
-        adaptive = [policy for policy in policies if isinstance(policy, AdaptiveLength)]
-        sequences = [entry.sequence for entry in drafting]
-        if not adaptive or len(adaptive) < len(policies) or len({each.method for each in sequences}) > 1:
-            return None
-        if any(each.params.draft_tree is not None for each in sequences):
-            return None
-        kind = running, any(each.params.temperature > 0.0 for each in sequences)
-        context = sum(len(each.tokens) for each in sequences) // len(sequences)
-        lengths = self._batch_lengths[sequences[0].method]
-        timed = lengths.next(adaptive, context, running - len(drafting), kind)
-        for entry, length in zip(drafting, timed.lengths, strict=True):
-            entry.shape = self._clipped(chain(length), entry.sequence)
-        return timed
 
     def _draft(self, entries: Seq[RoundEntry]) -> None:
         """Let each method's drafter propose trees for all of its sequences together."""
