@@ -146,16 +146,11 @@ class DecoderRunner:
     ) -> list[list[int]] | None:
         """Append tokens, and draft the most likely tokens after them, in one compiled call.
 
-        Each slot then holds its tokens and all drafted ones but the last.
-
-        Args:
-            parts: slots and their tokens, without trees.
-            steps: number of tokens to draft for each, at least 1.
-            vocab: only ids below it are drafted.
+        Each slot then holds its tokens and all drafted ones but the last. ``steps`` are at least 1.
 
         Returns:
-            The drafted tokens of each; fewer if logits were not finite. None (and nothing is done) if the
-            passes are not compiled, the model has a sliding window, or the tokens exceed one pass.
+            The drafted tokens of each, all below ``vocab``; fewer if logits were not finite. None (and nothing
+            is done) if passes are not compiled, a window slides, or the tokens exceed one pass.
         """
         if not self.decoder.can_draft_chain or sum(part.rows for part in parts) > MAX_PASS_ROWS:
             return None
@@ -308,8 +303,7 @@ class DecoderRunner:
         """
         at = max(0, min(at, self.context - max(rows for _, rows in shapes)))
         most = max(slots for slots, _ in shapes)
-        for slot in range(most):
-            self.cache.write_zeros(slot, -(-(at + 1) // POSITION_BLOCK) * POSITION_BLOCK)
+        self.cache.write_zeros(most, -(-(at + 1) // POSITION_BLOCK) * POSITION_BLOCK)
         seconds: list[list[float]] = [[] for _ in shapes]
         for _ in range(repeats + 1):
             for i, (slots, rows) in enumerate(shapes):

@@ -85,11 +85,11 @@ class KVCache:
         self.truncate(slot, 0)
 
     @torch.inference_mode()
-    def write_zeros(self, slot: int, length: int) -> None:
-        """Zero a slot's first positions. Until a page is written, all reads of it come from the processor's
+    def write_zeros(self, slots: int, length: int) -> None:
+        """Zero the first positions of the first slots. Until a page is written, all reads of it come from the processor's
         caches, so a pass takes less time than it will.
         """
-        self.rows[:, slot, :, :length].zero_()
+        self.rows[:, :slots, :, :length].zero_()
 
     @torch.inference_mode()
     def release(self) -> None:
