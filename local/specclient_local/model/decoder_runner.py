@@ -149,8 +149,8 @@ class DecoderRunner:
         Each slot then holds its tokens and all drafted ones but the last. ``steps`` are at least 1.
 
         Returns:
-            The drafted tokens of each, all below ``vocab``; fewer if logits were not finite. None (and nothing
-            is done) if passes are not compiled, a window slides, or the tokens exceed one pass.
+            The drafted tokens of each, all below ``vocab``; fewer if logits were not finite. None (and
+            nothing is done) if passes are not compiled, a window slides, or the tokens exceed one pass.
         """
         if not self.decoder.can_draft_chain or sum(part.rows for part in parts) > MAX_PASS_ROWS:
             return None
@@ -313,8 +313,6 @@ class DecoderRunner:
                 begun = clock()
                 self.score_all([SlotInput(slot, [0], tree) for slot in range(slots)])
                 seconds[i].append(clock() - begun)
-        for slot in range(most):
-            self.truncate(slot, 0)
         self.cache.release()
         return [min(taken[1:] or taken) for taken in seconds]
 

@@ -86,14 +86,18 @@ class KVCache:
 
     @torch.inference_mode()
     def write_zeros(self, slots: int, length: int) -> None:
-        """Zero the first positions of the first slots. Until a page is written, all reads of it come from the processor's
-        caches, so a pass takes less time than it will.
+        """Zero the first positions of the first slots.
+
+        Until a page is written, all reads of it come from the processor's caches, so that a pass takes less
+        time than it will.
         """
         self.rows[:, :slots, :, :length].zero_()
 
     @torch.inference_mode()
     def release(self) -> None:
-        """Zero all slots, none of which may be in use, and return their memory to the system."""
+        """Empty and zero all slots, and return their memory to the system."""
+        for slot in range(len(self.lengths)):
+            self.truncate(slot, 0)
         if self.rows.device.type == "cpu":
             release_pages(self.rows)
 
