@@ -135,12 +135,12 @@ class Speculator:
         begun = self._clock()
         entries = [RoundEntry(sequence) for sequence in sequences]
         timed = self._plan_round(entries)
-        outcomes = self._run_round(entries)
+        outcomes = self._draft_and_verify(entries)
         if timed is not None:
             timed.end(self._clock() - begun)
         return outcomes
 
-    def _run_round(self, entries: Seq[RoundEntry]) -> list[RoundOutcome]:
+    def _draft_and_verify(self, entries: Seq[RoundEntry]) -> list[RoundOutcome]:
         """Draft as planned, and verify."""
         if (outcomes := self._draft_and_verify_natively(entries)) is not None:
             return outcomes

@@ -138,7 +138,7 @@ class NativeRounds:
             self._drafts[id(draft)] = _PreparedPass(draft, MIN_PARALLEL_PRODUCTS_AWAKE, self._slots)
         prepared, table = self._drafts[id(draft)], self._table
         drafting = [i for i, count in enumerate(steps) if count]
-        self._drafting[: len(drafting)] = drafting
+        self._drafting[: len(drafting)] = [*drafting]
         prepared.set_drafts([(sequences[i].cache_slot, unread[i], steps[i]) for i in drafting])
         self._target.set_chains(
             [(s.cache_slot, [s.tokens[-1], *[0] * count]) for s, count in zip(sequences, steps, strict=True)]
@@ -238,7 +238,7 @@ class _PreparedPass:
             longest = max(longest, self._place(i, slot, len(ids), len(tokens), steps - 1) + steps)
             ids += tokens
             self._last[i] = len(ids) - 1
-        self.ids[: len(ids)] = ids
+        self.ids[: len(ids)] = [*ids]
         self._pass(len(parts), len(ids), len(parts), longest)
         self._pass_struct.wanted_rows = addressof(self._last)
 
@@ -249,7 +249,7 @@ class _PreparedPass:
         for i, (slot, tokens) in enumerate(parts):
             longest = max(longest, self._place(i, slot, len(ids), len(tokens)))
             ids += tokens
-        self.ids[: len(ids)] = ids
+        self.ids[: len(ids)] = [*ids]
         self._pass(len(parts), len(ids), len(ids), longest)
 
     def _place(self, i: int, slot: int, first: int, rows: int, further: int = 0) -> int:
