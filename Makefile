@@ -6,7 +6,7 @@ EXTRAS := dev
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test coverage quick check format sync-openai ledger-snapshot typing docs soak compat libraries engines fleet deployment wheel-check bundled-pair bundled-heads help
+.PHONY: demo test coverage quick check format sync-openai ledger-snapshot typing docs soak compat libraries engines peers fleet deployment wheel-check bundled-pair bundled-heads help
 
 help:
 	@echo "make demo          plain and speculative decoding side by side, routing, and what it cost"
@@ -24,6 +24,7 @@ help:
 	@echo "make libraries     libraries that use the openai package, each installed beside (ONLY=NAME for one of them)"
 	@echo "make fleet         two replicas of vLLM on Ray Serve: one killed, both updated, their number by load"
 	@echo "make engines       real inference servers, each installed beside and started (ONLY=NAME for one of them)"
+	@echo "make peers         OpenVINO GenAI beside them, for benchmarks/sizes.py"
 	@echo "make deployment    the Dockerfile, compose.yaml, Helm chart and dashboard, checked by linters and by Helm"
 	@echo "make wheel-check   build the wheel and import it in an empty environment"
 	@echo "make bundled-pair  train the bundled draft/target pair again (a good hour)"
@@ -119,6 +120,14 @@ libraries: $(READY)
 engines: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python tools/check_engines.py $(ONLY) $(if $(FRESH),--fresh)
 	$(if $(ONLY),,OMP_NUM_THREADS=1 $(BIN)/python tools/check_managed.py)
+
+# OpenVINO GenAI beside the servers of `make engines`, for benchmarks/sizes.py. The builds of torchvision do not fit torch's.
+OPENVINO := build/engines/openvino
+peers:
+	$(PYTHON) -m venv $(OPENVINO)
+	$(OPENVINO)/bin/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
+	$(OPENVINO)/bin/python -m pip install --quiet --disable-pip-version-check 'optimum-intel[openvino]' openvino-genai
+	$(OPENVINO)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 
 # Replicas of vLLM on Ray Serve, in the environment of `make engines`.
 fleet: $(READY)

@@ -1,6 +1,6 @@
 """Compare the engine with transformers on one checkpoint pair, and with the speed targets of this project.
 
-    python benchmarks/engine.py [--threads 2] [--repeat 5] [--new 128] [--prompts 4] [--save]
+    python benchmarks/engine.py [--threads 2] [--repeat 5] [--new 128] [--prompts 4] [--data DIR] [--save]
 
 The reference is ``transformers`` (plain, assisted and prompt-lookup decoding) on the bundled pair, in one
 run: all methods alternate on the same prompts, cut from held-out modules to 64 tokens. A figure is the median
@@ -10,8 +10,9 @@ with theory. Decoding is greedy, in float32, with one request at a time unless s
 has an end token, and no prefix cache is used. The prediction is the plain answer with every tenth token
 wrong; layer_skip drafts with the target's first three layers. The bundled heads run in a separate engine,
 since keeping the hidden states for them slows a plain pass slightly; so do both models in bfloat16, whose
-ratios are relative to plain decoding in bfloat16. Prints tables, then one JSON line; ``--save`` writes it and
-three plots to ``benchmarks/results``.
+ratios are relative to plain decoding in bfloat16. With ``--data``, accepted lengths by task are measured as
+by ``acceptance.py``. Prints tables, then one JSON line; ``--save`` writes it and three plots to
+``benchmarks/results``.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+import acceptance
 import peers
 import plots
 import torch
@@ -147,6 +149,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--repeat", type=int, default=5, help="repetitions after a warm-up")
     parser.add_argument("--new", type=int, default=128, help="new tokens per answer")
     parser.add_argument("--prompts", type=int, default=4, help="number of prompts")
+    parser.add_argument("--data", type=Path, help="folder of HumanEval's and Spec-Bench's prompts")
     parser.add_argument("--save", action="store_true", help="save figures and plots to benchmarks/results")
     return parser.parse_args()
 
@@ -181,6 +184,10 @@ def main() -> None:
     show(runs, rows, reached, cost)
     print("\n" + ("\n".join(different) or "all methods generate the tokens of transformers' plain decoding"))
     figures = values(args, runs, rows, reached, cost)
+    if args.data is not None:
+        lengths = {"prompts": 8, "new": args.new, "length": 4, "threads": args.threads}
+        figures["accepted_lengths"] = acceptance.table(args.data, **lengths)
+        acceptance.show(figures["accepted_lengths"])
     if args.save:
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / "engine.json").write_text(json.dumps(figures, indent=1) + "\n")

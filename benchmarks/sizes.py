@@ -1,15 +1,16 @@
 """Measure the engine at the sizes people run: the bundled target inflated, in 16, 8 and 4 bits, and peers.
 
     python benchmarks/sizes.py [--size 0.4B] [--formats bfloat16,int8,int4] [--batches 1,2,4,8,16,32]
-        [--new 64] [--repeat 3] [--threads 2] [--peers PYTHON] [--perplexity] [--folder DIR]
+        [--new 64] [--repeat 3] [--threads 2] [--peers llama.cpp,openvino,vllm] [--perplexity] [--folder DIR]
 
 The target is inflated in width and depth (``inflated.py``): its function, and so the draft's acceptance,
 stays, and its passes cost what those of a model of that size cost. The draft is the bundled one. Decoding is
 greedy. Each format runs in a process of its own, which reports its memory as the system counts it. Plain
 decoding and speculation take turns; figures are medians. Speeds are by elapsed time and, since other programs
-affect it less, by processor time: tokens per second of it, times the threads. ``--peers`` names the
-interpreter of an environment that has ``xllamacpp``, by which ``sizes_peers.py`` measures llama.cpp.
-``--perplexity`` measures that of the bundled models on held-out text, in every format.
+affect it less, by processor time: tokens per second of it, times the threads. ``--peers`` names other engines
+to measure as well, in the environments that ``make engines`` and ``make peers`` have installed
+(``sizes_peers.py``). ``--start`` is put before the command of every measurement, for example
+``"taskset -c 0,1"``. ``--perplexity`` measures that of the bundled models on held-out text, in every format.
 
 Prints a table, then one JSON line.
 """
@@ -20,7 +21,7 @@ import argparse
 import json
 import math
 import os
-import shutil
+import shlex
 import statistics
 import subprocess
 import sys
@@ -32,6 +33,7 @@ from typing import Any
 
 import torch
 from inflated import SHAPES, inflate
+from peer_models import peer_commands, write_prompts
 from specclient_local import Engine
 from specclient_local.api.backend import BUNDLED
 from specclient_local.engine.answer import AnswerEvent, Piece
@@ -49,8 +51,15 @@ FORMATS: dict[str, tuple[str, str | None]] = {
 """Data type and quantisation by name."""
 
 METHODS: tuple[Method, ...] = ("plain", "draft")
+_ENGINES = Path(__file__).parents[1] / "build" / "engines"
 _PROMPT = 512
 _SLOT_CONTEXT = 640
+_PROMPTS_PER_STEP = 4
+"""Prompts that a step reads: of 64 tokens each, in 256 rows."""
+
+_READING = 9
+"""Tokens of an answer, at most, while prompts are read in a step."""
+
 _LEAST_PROMPTS = 4
 """Prompts that are answered for a figure, in turn where fewer are answered at once."""
 
@@ -81,24 +90,28 @@ def memory() -> dict[str, int]:
 
 
 def answer(engine: Engine, prompts: list[list[int]], method: Method, new: int) -> TimedAnswers:
-    """Answer all prompts at once; time the rounds in which all of them run.
+    """Answer all prompts at once; time ``new`` tokens of each, on average, while all of them run.
 
-    These begin when all prompts have been read, and end with the first answer: speculation gives answers of
-    one length at different times, and what follows is a smaller batch.
+    Prompts are read one after the other, so answers are longer than that and are cancelled at the end.
     """
     answers: list[list[AnswerEvent]] = [[] for _ in prompts]
-    for ids, events in zip(prompts, answers, strict=True):
-        engine.add(ids, events.append, max_tokens=new, temperature=0, method=method)
-    while not all(answers) and engine.step():
-        pass
+    longest = new + _READING * (len(prompts) + 2)
+    numbers = [
+        engine.add(ids, events.append, max_tokens=longest, temperature=0, method=method)
+        for ids, events in zip(prompts, answers, strict=True)
+    ]
+    for _ in range(-(-len(prompts) // _PROMPTS_PER_STEP) + 1):
+        engine.step()
     before = sum(_tokens(events) for events in answers)
     begun, used = time.perf_counter(), time.process_time()
-    passes = 0
-    while not any(_ended(events) for events in answers):
+    tokens = passes = 0
+    while tokens < new * len(prompts) and not any(_ended(events) for events in answers):
         engine.step()
+        tokens = sum(_tokens(events) for events in answers) - before
         passes += 1
     elapsed, used = time.perf_counter() - begun, time.process_time() - used
-    tokens = sum(_tokens(events) for events in answers) - before
+    for number in numbers:
+        engine.cancel(number)
     while engine.step():
         pass
     return TimedAnswers(tokens, elapsed, used, passes)
@@ -174,7 +187,10 @@ def _prompt_speeds(engine: Engine, threads: int) -> tuple[float, float]:
     """Return the tokens per second at which a long prompt is read, by elapsed and by processor time."""
     (ids,) = held_out_text(engine.tokenizer, 1, _PROMPT)
     begun, used = time.perf_counter(), time.process_time()
-    engine.generate(ids, max_tokens=1, temperature=0, method="plain")
+    events: list[AnswerEvent] = []  # generate() would start a thread, which then steps later requests, too
+    engine.add(ids, events.append, max_tokens=1, temperature=0, method="plain")
+    while engine.step():
+        pass
     used = time.process_time() - used
     return _PROMPT / (time.perf_counter() - begun), threads * _PROMPT / used
 
@@ -210,13 +226,12 @@ def perplexities(names: list[str], texts: int = 32) -> dict[str, dict[str, float
 def _child(command: list[str], what: str) -> dict[str, Any] | None:
     """Run a measurement in a process of its own; return the JSON of its last line, or None if it failed."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        print(
-            f"{what} is not measured: {(done.stderr.strip().splitlines() or ['no message'])[-1]}",
-            file=sys.stderr,
-        )
+    lines = [line for line in done.stdout.splitlines() if line.startswith('{"format"')]
+    if not lines:
+        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        print(f"{what} is not measured: {reason}", file=sys.stderr)
         return None
-    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    result: dict[str, Any] = json.loads(lines[-1])
     return result
 
 
@@ -242,32 +257,6 @@ def print_table(
         print(f"perplexity {name:<12}" + ", ".join(f"{model} {value:.3f}" for model, value in models.items()))
 
 
-def _peer_commands(
-    interpreter: str, folder: Path, scratch: Path, batches: list[int], common: list[str]
-) -> dict[str, list[str]]:
-    """Write the models and prompts for llama.cpp; return the commands that measure it."""
-    sys.path.append(str(Path(__file__).parents[1] / "tests" / "kits"))
-    from gguf_files import write_gguf  # noqa: PLC0415 - needs the package gguf
-
-    tokenizer = Tokenizer(folder)
-    prompts = [*held_out(tokenizer, max(batches)), *held_out_text(tokenizer, 1, _PROMPT)]
-    (scratch / "prompts.json").write_text(json.dumps(prompts))
-    files: dict[tuple[str, str], Path] = {}
-    for name, source in (("target", folder), ("draft", BUNDLED / "draft")):
-        for kind in ("BF16", "Q8_0", "Q4_0") if name == "target" else ("BF16",):
-            copied = shutil.copytree(source, scratch / f"{name}-{kind}")  # its weights are replaced
-            files[name, kind] = write_gguf(copied, scratch / f"{name}-{kind}.gguf", kind)
-            shutil.rmtree(copied)
-    script, draft = str(Path(__file__).with_name("sizes_peers.py")), str(files["draft", "BF16"])
-    return {
-        f"llama.cpp {kind}": [
-            *(interpreter, script, f"llama.cpp {kind}", str(files["target", kind]), draft),
-            *(str(scratch / "prompts.json"), *common),
-        ]
-        for kind in ("BF16", "Q8_0", "Q4_0")
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -275,36 +264,43 @@ def main() -> None:
     parser.add_argument("--size", choices=SHAPES, default="0.4B", help="shape of the target")
     parser.add_argument("--formats", default="bfloat16,int8,int4", help=f"of {', '.join(FORMATS)}")
     parser.add_argument("--batches", default="1,2,4,8,16,32", help="numbers of concurrent requests")
-    parser.add_argument("--new", type=int, default=64, help="new tokens per answer")
+    parser.add_argument("--new", type=int, default=64, help="timed tokens per answer")
     parser.add_argument("--repeat", type=int, default=3, help="repetitions after a warm-up")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads")
-    parser.add_argument("--peers", help="interpreter with xllamacpp")
+    parser.add_argument("--peers", default="", help="other engines: llama.cpp, openvino, vllm")
+    parser.add_argument("--peer-batches", default="1,8", help="numbers of concurrent requests for these")
+    parser.add_argument("--engines", type=Path, default=_ENGINES, help="folder of their environments")
+    parser.add_argument("--start", default="", help="command that starts each measurement's command")
     parser.add_argument("--perplexity", action="store_true", help="of the bundled models in every format")
-    parser.add_argument("--folder", type=Path, help="where the inflated target is kept; default: nowhere")
+    parser.add_argument("--folder", type=Path, help="where models are kept; default: nowhere")
     parser.add_argument("--own", help=argparse.SUPPRESS)
     args = parser.parse_args()
     batches = [int(size) for size in args.batches.split(",")]
     if args.own:
-        print(
-            json.dumps(
-                measure_own(
-                    args.folder, args.own, batches, new=args.new, repeat=args.repeat, threads=args.threads
-                )
-            )
-        )
+        options = {"new": args.new, "repeat": args.repeat, "threads": args.threads}
+        print(json.dumps(measure_own(args.folder, args.own, batches, **options)))
         return
     with tempfile.TemporaryDirectory() as scratch:
-        folder = (args.folder or Path(scratch)) / f"target-{args.size}"
+        kept = args.folder or Path(scratch)
+        folder = kept / f"target-{args.size}"
         if not folder.is_dir():
             inflate(BUNDLED / "target", folder, SHAPES[args.size])
-        common = ["--batches", args.batches, "--new", str(args.new), "--repeat", str(args.repeat)]
-        common += ["--threads", str(args.threads), "--folder", str(folder)]
+        common = ["--new", str(args.new), "--repeat", str(args.repeat), "--threads", str(args.threads)]
+        batched = ["--batches", args.batches, "--folder", str(folder)]
         commands = {
-            name: [sys.executable, __file__, "--own", name, *common] for name in args.formats.split(",")
+            name: [sys.executable, __file__, "--own", name, *common, *batched]
+            for name in filter(None, args.formats.split(","))
         }
         if args.peers:
-            commands |= _peer_commands(args.peers, folder, Path(scratch), batches, common[:-2])
-        rows = [row for name, command in commands.items() if (row := _child(command, name)) is not None]
+            tokenizer, prompts = Tokenizer(folder), Path(scratch, "prompts.json")
+            (long,) = held_out_text(tokenizer, 1, _PROMPT)
+            write_prompts(prompts, held_out(tokenizer, max(batches)), long)
+            arguments = [str(prompts), *common, "--batches", args.peer_batches]
+            commands |= peer_commands(
+                args.peers.split(","), args.engines, folder, kept=kept, arguments=arguments
+            )
+        start = shlex.split(args.start)
+        rows = [row for name, command in commands.items() if (row := _child([*start, *command], name))]
     perplexity = perplexities(["float32", *args.formats.split(",")]) if args.perplexity else {}
     print_table(rows, batches, perplexity)
     load = [round(value, 1) for value in os.getloadavg()] if hasattr(os, "getloadavg") else None

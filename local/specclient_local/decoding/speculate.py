@@ -8,12 +8,14 @@ code where there is any; everything else takes the general path through
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 from contextlib import ExitStack
 
 from torch import Tensor
 
+from specclient_local.decoding.batch_plan import plan_batch
 from specclient_local.decoding.round_entry import (
     RoundEntry,
     RoundOutcome,
@@ -23,6 +25,7 @@ from specclient_local.decoding.round_entry import (
     tree_logits,
 )
 from specclient_local.decoding.verify import AcceptedPath, verify
+from specclient_local.drafting.batch_lengths import BatchLengths, TimedRound
 from specclient_local.drafting.best_shape import RoundLoad
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.drafting.drafter import Drafter, DraftShape, UnionShape, chain, clip_shape
@@ -53,6 +56,7 @@ class Speculator:
         costs: measured costs of draft and verification passes by method. A method without costs follows the
             request's ``draft_length``, or a default that suits most machines.
         sharing: whose keys and values a prompt with a common prefix reuses.
+        clock: returns seconds; times rounds of several requests.
 
     Attributes:
         rounds: compiled greedy rounds, or None if there are none for this target.
@@ -65,13 +69,16 @@ class Speculator:
         costs: Mapping[Method, RoundCosts] | None = None,
         *,
         sharing: PrefixSharing = "all",
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.target = target
+        self._clock = clock
         self._prefixes = PrefixCache(target, "none" if target.recurrent else sharing)
         modelless = {method: create() for method, create in MODELLESS_DRAFTERS.items()}
         self.drafters: dict[Method, Drafter] = {**modelless, **(drafters or {})}
         self._costs = dict(costs or {})
         self._length_policies: dict[int, LengthPolicy] = {}
+        self._batch_lengths = {method: BatchLengths() for method in self.drafters}
         self.rounds = NativeRounds.for_target(target)
 
     @property
@@ -125,9 +132,18 @@ class Speculator:
         Afterwards the caches are as if the emitted tokens had been decoded plainly, each sequence alone. An
         error of one sequence is returned as its outcome; an error of the pass is raised.
         """
-        entries = self._plan_round(sequences)
-        if len(entries) == 1 and (result := self._draft_and_verify_natively(entries[0])) is not None:
-            return [self._native_outcome(entries[0], result)]
+        begun = self._clock()
+        entries = [RoundEntry(sequence) for sequence in sequences]
+        timed = self._plan_round(entries)
+        outcomes = self._draft_and_verify(entries)
+        if timed is not None:
+            timed.end(self._clock() - begun)
+        return outcomes
+
+    def _draft_and_verify(self, entries: Seq[RoundEntry]) -> list[RoundOutcome]:
+        """Draft as planned, and verify."""
+        if (outcomes := self._draft_and_verify_natively(entries)) is not None:
+            return outcomes
         self._draft(entries)
         return self._verify_natively(entries) or self._verify(entries)
 
@@ -140,14 +156,17 @@ class Speculator:
                 ends.callback(drafter.end, sequence)
             ends.callback(self._prefixes.forget if broken else self._prefixes.end, slot)
 
-    def _draft_and_verify_natively(self, entry: RoundEntry) -> NativeRoundResult | None:
-        """Draft and verify one greedy request in one compiled call; None if it needs several calls."""
-        drafter = self._drafter_of(entry.sequence)
-        if self.rounds is None or not (
-            is_plain_greedy(entry) and isinstance(drafter, DraftModel) and len(entry.shape)
-        ):
+    def _draft_and_verify_natively(self, entries: Seq[RoundEntry]) -> list[RoundOutcome] | None:
+        """Draft and verify greedy requests in one compiled call; None if they need several calls."""
+        drafters = {entry.sequence.method for entry in entries if len(entry.shape)}
+        if self.rounds is None or len(drafters) != 1 or not all(map(is_plain_greedy, entries)):
             return None
-        return drafter.draft_and_verify(entry.sequence, entry.shape, self.rounds)
+        drafter = self.drafters[drafters.pop()]
+        if not isinstance(drafter, DraftModel):
+            return None
+        shapes = [entry.shape for entry in entries]
+        results = drafter.draft_and_verify([entry.sequence for entry in entries], shapes, self.rounds)
+        return None if results is None else self._native_outcomes(entries, results)
 
     def _verify_natively(self, entries: Seq[RoundEntry]) -> list[RoundOutcome] | None:
         """Verify chains of greedy requests in one compiled call; None if any entry is something else."""
@@ -157,8 +176,12 @@ class Speculator:
             return None
         chains = [entry.tree.tokens for entry in entries]
         results = self.rounds.verify_all([entry.sequence for entry in entries], chains)
-        if results is None:
-            return None
+        return None if results is None else self._native_outcomes(entries, results)
+
+    def _native_outcomes(
+        self, entries: Seq[RoundEntry], results: Seq[NativeRoundResult]
+    ) -> list[RoundOutcome]:
+        """Keep what compiled rounds accepted of each sequence."""
         outcomes: list[RoundOutcome] = []
         for entry, result in zip(entries, results, strict=True):
             try:
@@ -256,9 +279,12 @@ class Speculator:
         tokens = sequence.tokens[done : done + len(logits)]
         sequence.scores += token_scores(logits, tokens, sequence.params.prompt_logprobs or 0)
 
-    def _plan_round(self, sequences: Seq[Sequence]) -> list[RoundEntry]:
-        """Choose each sequence's draft shape so that no answer exceeds its limit if all is accepted."""
-        entries = [RoundEntry(sequence) for sequence in sequences]
+    def _plan_round(self, entries: Seq[RoundEntry]) -> TimedRound | None:
+        """Choose each sequence's draft shape so that no answer exceeds its limit if all is accepted.
+
+        Returns:
+            What the time of the round tells about the lengths that are best; None for nothing.
+        """
         drafting: list[RoundEntry] = []
         for entry in entries:
             sequence = entry.sequence
@@ -267,9 +293,14 @@ class Speculator:
                 entry.scores_prompt = True
             elif self._drafter_of(sequence) is not None and sequence.remaining > 1:
                 drafting.append(entry)
+        policies = [self._length_policies[entry.sequence.cache_slot] for entry in drafting]
+        if len(entries) > 1 and (timed := plan_batch(drafting, policies, self._batch_lengths, len(entries))):
+            for entry, length in zip(drafting, timed.lengths, strict=True):
+                entry.shape = self._clipped(chain(length), entry.sequence)
+            return timed
         for entry in drafting:
             entry.shape = self._shape(entry.sequence, len(drafting), len(entries) - len(drafting))
-        return entries
+        return None
 
     def _draft(self, entries: Seq[RoundEntry]) -> None:
         """Let each method's drafter propose trees for all of its sequences together."""
@@ -288,14 +319,21 @@ class Speculator:
             drafting: number of sequences that draft in this round.
             others: number of sequences that take part without a draft.
         """
-        tokens = len(sequence.tokens)
-        shape = self._length_policies[sequence.cache_slot].next(RoundLoad(drafting, others, tokens))
+        load = RoundLoad(drafting, others, len(sequence.tokens))
+        shape = self._length_policies[sequence.cache_slot].next(load)
         shape = requested_shape(shape, sequence)
         drafter = self.drafters[sequence.method]
         if isinstance(drafter, UnionDrafter) and not isinstance(shape, UnionShape):
             shape = UnionShape(shape, chain(len(shape)), len(drafter.models))
-        # A pass has at most MAX_PASS_ROWS rows, the root's included; a union of wide trees would exceed it.
-        return clip_shape(shape, sequence.remaining - 1, min(self.target.context - tokens, MAX_PASS_ROWS - 1))
+        return self._clipped(shape, sequence)
+
+    def _clipped(self, shape: DraftShape, sequence: Sequence) -> DraftShape:
+        """Return the part of a shape that fits a sequence's answer, its context, and a pass.
+
+        A pass has at most ``MAX_PASS_ROWS`` rows, the root's included; a union of wide trees would exceed it.
+        """
+        rows = min(self.target.context - len(sequence.tokens), MAX_PASS_ROWS - 1)
+        return clip_shape(shape, sequence.remaining - 1, rows)
 
     def _drafter_of(self, sequence: Sequence) -> Drafter | None:
         """Return a sequence's drafter; None if it decodes plainly or ends with its first token.

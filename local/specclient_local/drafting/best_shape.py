@@ -23,7 +23,7 @@ from specclient_local.request.params import MAX_DRAFT_LENGTH, MAX_PREDICTED_LENG
 _TREE_ADVANTAGE = 1.05
 """Factor by which a tree must beat the best chain, because β rests on few observations."""
 
-_DRAFT_ADVANTAGE = 1.05
+DRAFT_ADVANTAGE = 1.05
 """Factor by which drafting must beat a round without drafts: costs and acceptance are measured with errors,
 and where arithmetic is the limit, as in large batches, gain and loss are close."""
 
@@ -77,7 +77,7 @@ def best_length(
         (drafting * expected_tokens(alpha, k) + others) / cost.round(k, drafting, others)
         for k in range(min(len(cost.verify), most + 1))
     ]
-    return speed.index(max(speed)) if max(speed) > _DRAFT_ADVANTAGE * speed[0] else 0
+    return speed.index(max(speed)) if max(speed) > DRAFT_ADVANTAGE * speed[0] else 0
 
 
 def common_speeds(alphas: Sequence[float], costs: Sequence[float], others: int = 0) -> list[float]:

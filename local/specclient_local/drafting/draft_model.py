@@ -117,14 +117,10 @@ class DraftModel(Drafter):
         Each level of all sequences is drafted in one pass. A sequence whose answer a seed must reproduce is
         drafted alone: the last bits of q depend on the batch, and could, very rarely, change its answer.
         """
-        if len(sequences) == 1:
-            tree = self._draft_natively(sequences[0], self._fit_context(sequences[0], shapes[0]))
-            if tree is not None:
-                return [tree]
-        drafts = [
-            GrowingDraft(s, tree_growth_for(self._fit_context(s, h)))
-            for s, h in zip(sequences, shapes, strict=True)
-        ]
+        shapes = [self._fit_context(s, h) for s, h in zip(sequences, shapes, strict=True)]
+        if (chains := self._draft_natively(sequences, shapes)) is not None:
+            return chains
+        drafts = [GrowingDraft(s, tree_growth_for(h)) for s, h in zip(sequences, shapes, strict=True)]
         self._draw([draft for draft in drafts if not draft.sequence.reproducible])
         for draft in drafts:
             if draft.sequence.reproducible:
@@ -139,45 +135,53 @@ class DraftModel(Drafter):
         return trees
 
     def draft_and_verify(
-        self, sequence: Sequence, shape: DraftShape, rounds: NativeRounds
-    ) -> NativeRoundResult | None:
-        """Draft a chain and verify it in one compiled call.
+        self, sequences: Seq[Sequence], shapes: Seq[DraftShape], rounds: NativeRounds
+    ) -> list[NativeRoundResult] | None:
+        """Draft chains and verify them in one compiled call.
 
         Args:
-            sequence: the request.
-            shape: shape of the draft.
+            sequences: all requests of a round.
+            shapes: shapes of their drafts; empty for those that do not draft.
             rounds: compiled rounds of the target.
 
         Returns:
-            The result, or None (and nothing is done) if it needs several calls.
+            The results, or None (and nothing is done) if they need several calls.
         """
-        steps = self.greedy_length(sequence, self._fit_context(sequence, shape))
-        if not steps:
+        shapes = [self._fit_context(s, h) for s, h in zip(sequences, shapes, strict=True)]
+        if not any(shapes) or not all(map(self.is_greedy_chain, sequences, shapes)):
             return None
-        unseen = self._known(sequence.tokens[self.runner.length(sequence.cache_slot) :])
-        found = rounds.draft_and_verify(self.runner, sequence, unseen, steps, self._vocab)
-        if found is not None:
-            self._hold(sequence, len(found.drafted), steps)
+        steps = [*map(len, shapes)]
+        unread = [self._unread(s) if count else [] for s, count in zip(sequences, steps, strict=True)]
+        found = rounds.draft_and_verify(self.runner, sequences, unread, steps, self._vocab)
+        for sequence, own, count in zip(sequences, found or (), steps, strict=False):
+            if count:
+                self._hold(sequence, len(own.drafted), count)
         return found
 
-    def _draft_natively(self, sequence: Sequence, shape: DraftShape) -> TokenTree | None:
-        """Return a chain of the most likely tokens, drafted in one compiled call; None if it needs several
+    def _draft_natively(self, sequences: Seq[Sequence], shapes: Seq[DraftShape]) -> list[TokenTree] | None:
+        """Return chains of the most likely tokens, drafted in one compiled call; None if they need several
         calls.
         """
-        steps, slot = self.greedy_length(sequence, shape), sequence.cache_slot
-        if not steps:
+        if not all(map(len, shapes)) or not all(map(self.is_greedy_chain, sequences, shapes)):
             return None
-        unseen = self._known(sequence.tokens[self.runner.length(slot) :])
-        found = self.runner.draft_chain(slot, unseen, steps, self._vocab)
+        parts, steps = [SlotInput(s.cache_slot, self._unread(s)) for s in sequences], [*map(len, shapes)]
+        found = self.runner.draft_chains(parts, steps, self._vocab)
         if found is None:
             return None
-        self._hold(sequence, len(found), steps)
-        return TokenTree.chain(found, found)  # one-hot: a greedy draft draws its argmax
+        for sequence, own, count in zip(sequences, found, steps, strict=True):
+            self._hold(sequence, len(own), count)
+        return [TokenTree.chain(own, own) for own in found]  # one-hot: a greedy draft draws its argmax
 
-    def greedy_length(self, sequence: Sequence, shape: DraftShape) -> int:
-        """Return the length of a shape that is a greedy chain, else 0."""
+    def is_greedy_chain(self, sequence: Sequence, shape: DraftShape) -> bool:
+        """Return whether a request's draft is a chain, maybe an empty one, of the draft's most likely
+        tokens.
+        """
         greedy = sequence.params.temperature == 0.0 and sequence.logits_processor is None
-        return len(shape) if greedy and shape == chain(len(shape)) else 0
+        return greedy and shape == chain(len(shape))
+
+    def _unread(self, sequence: Sequence) -> list[int]:
+        """Return the tokens that are not in the draft's cache; the last one is the root."""
+        return self._known(sequence.tokens[self.runner.length(sequence.cache_slot) :])
 
     def _hold(self, sequence: Sequence, found: int, steps: int) -> None:
         """Record which of ``found`` tokens, drafted in one call of ``steps``, are in the cache: all but the
@@ -197,7 +201,7 @@ class DraftModel(Drafter):
         """Grow drafts level by level until each has its full depth."""
         drafts = [draft for draft in drafts if draft.growth.going]
         for draft in drafts:
-            draft.unseen = self._known(draft.sequence.tokens[self.runner.length(draft.sequence.cache_slot) :])
+            draft.unseen = self._unread(draft.sequence)
         while drafts:
             rows = self.runner.score_all(
                 [SlotInput(d.sequence.cache_slot, d.unseen, d.growth.scored, held=d.held) for d in drafts]

@@ -84,9 +84,9 @@ class LayerSkipDrafter(DraftModel):
             trees.update((s.id, tree) for (s, _), tree in zip(own, found, strict=True))
         return [trees[sequence.id] for sequence in sequences]
 
-    def greedy_length(self, sequence: Sequence, shape: DraftShape) -> int:  # noqa: ARG002
-        """Return 0: the length of a chain is decided token by token."""
-        return 0
+    def is_greedy_chain(self, sequence: Sequence, shape: DraftShape) -> bool:  # noqa: ARG002
+        """Return False: the length of a chain is decided token by token."""
+        return False
 
     def worth(self, draft: GrowingDraft, logits: Tensor) -> bool:
         """Return whether a chain's next token is likely enough to pay for its step."""

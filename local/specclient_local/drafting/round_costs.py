@@ -94,6 +94,12 @@ class RoundCosts:
         """
         return self.tree((1,) * length, drafting, others)
 
+    def chains(self, lengths: Sequence[int], others: int = 0) -> float:
+        """Return the cost of a round whose sequences draft chains of these lengths, and ``others`` none."""
+        levels = range(max(lengths, default=0))
+        steps = (self.draft_step(sum(length > level for length in lengths)) for level in levels)
+        return sum(steps) + self.target_pass(sum(lengths), len(lengths) + others)
+
     def tree(self, widths: TreeWidths, drafting: int = 1, others: int = 0) -> float:
         """Return the cost of a round in which ``drafting`` sequences draft such trees and ``others``
         nothing.
@@ -107,16 +113,26 @@ class RoundCosts:
         for width in widths[:-1]:
             levels.append(levels[-1] * width)
         tree = shape_size(widths) > len(widths)
-        step = self._for_batch(self.draft, self.full_draft, drafting) + (self.level if tree else 0.0)
+        step = self.draft_step(drafting) + (self.level if tree else 0.0)
         # `row` was measured for one sequence, so it is scaled by the cost of a step in this batch.
         scale = step / self.draft if self.draft else 1.0
         drafts = len(levels) * step + (sum(levels) - len(levels)) * self.row * scale
-        extra = shape_size(widths) * drafting / sequences  # rows beyond the root, on average
+        verified = self.target_pass(shape_size(widths) * drafting, sequences)
+        return drafts + verified + (self.tree_overhead * drafting if tree else 0.0)
+
+    def draft_step(self, sequences: int) -> float:
+        """Return the cost of one step of the draft for ``sequences``, at least one."""
+        return self._for_batch(self.draft, self.full_draft, sequences)
+
+    def target_pass(self, drafted: int, sequences: int) -> float:
+        """Return the cost of the target's pass over the roots of ``sequences`` and all drafted tokens, and of
+        what is done besides it.
+        """
+        extra = drafted / sequences
         passes = self._for_batch(
             interpolate_costs(self.verify, extra), interpolate_costs(self.full_verify, extra), sequences
         )
-        overhead = self.overhead * sequences if sequences > 1 else 0.0
-        return drafts + passes + overhead + (self.tree_overhead * drafting if tree else 0.0)
+        return passes + (self.overhead * sequences if sequences > 1 else 0.0)
 
     def _recorded_round(self, steps: int, drafted: int, sequences: int) -> float:
         """Return the cost of recorded rounds, in which all slots have as many rows as one that drafts."""

@@ -172,7 +172,6 @@ class Calibration:
         The same pass is timed alone after each round, so that other load on the machine affects both alike.
         """
         speculator, runner, clock = Speculator(self._runner), self._runner, self._clock
-        speculator.rounds = None  # compiled rounds serve single requests only; measure the general path
         sequence, taken = _request(0, 1), list[float]()
         for _ in range(min(_ROUNDS, runner.context - 1)):
             place, root = runner.length(0), sequence.tokens[-1:]
@@ -268,7 +267,7 @@ class Calibration:
             self._runner.score_all([SlotInput(0, [0])])
             draft.assume_length(0, at)
             begun = self._clock()
-            if draft.draft_chain(0, [0], steps, draft.config.vocab_size) is None:
+            if draft.draft_chains([SlotInput(0, [0])], [steps], draft.config.vocab_size) is None:
                 for _ in range(steps):
                     draft.score_all([SlotInput(0, [0])])
             taken.append((self._clock() - begun) / steps)

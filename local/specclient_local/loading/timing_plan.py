@@ -48,9 +48,8 @@ LONGEST = MAX_PREDICTED_LENGTH + 1
 
 PLANS = (
     TimingPlan((1, 2, 3, 5, 9, LONGEST), 8, full=(1, 5, LONGEST), least_s=0.0005),
-    TimingPlan((1, 2, 3, 5, 9, LONGEST), 3, full=(1, 5, LONGEST)),
-    TimingPlan((1, 3, 6, LONGEST), 1, full=(1, LONGEST)),
-    TimingPlan((1, 3, 6, LONGEST), 1, full=(1, 2, 3)),
+    TimingPlan((1, 2, 3, 5, 9, LONGEST), 3, full=(1, 2, 3, 5)),
+    TimingPlan((1, 2, 3, 6, LONGEST), 1, full=(1, 2, 3)),
     TimingPlan((1, 5, LONGEST), 1),
     TimingPlan((1, LONGEST), 0, far=False),
 )

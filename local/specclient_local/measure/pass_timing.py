@@ -96,7 +96,7 @@ def draft_cost(
 
     def timed(runner: ModelRunner, steps: int) -> float:
         begun = clock()
-        if steps == 1 or runner.draft_chain(0, [0], steps, runner.config.vocab_size) is None:
+        if steps == 1 or runner.draft_chains([part], [steps], runner.config.vocab_size) is None:
             for _ in range(steps):
                 runner.score_all([part])
         taken = (clock() - begun) / steps

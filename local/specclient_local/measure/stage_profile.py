@@ -147,7 +147,7 @@ def _watched(engine: Engine, watch: Stopwatch) -> Iterator[None]:
     }
     steps: list[tuple[Any, str, str]] = [
         *((kind, "score_all", TARGET_PASS) for kind in {type(speculator.target), *runners}),
-        *((kind, "draft_chain", TARGET_PASS) for kind in {type(speculator.target), *runners}),
+        *((kind, "draft_chains", TARGET_PASS) for kind in {type(speculator.target), *runners}),
         *((kind, "prefill", PREFILL) for kind in {type(speculator.target), *runners}),
         *((kind, "propose", DRAFTING) for kind in {type(drafter) for drafter in drafters}),
         (speculate, "all_distributions", SAMPLING),

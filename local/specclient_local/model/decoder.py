@@ -138,25 +138,30 @@ class TransformerDecoder:
 
     @property
     def can_draft_chain(self) -> bool:
-        """Whether :meth:`draft_chain` can be called: passes are compiled and no layer has a sliding
+        """Whether :meth:`draft_chains` can be called: passes are compiled and no layer has a sliding
         window.
         """
         return isinstance(self.passes, NativePasses) and self.config.window is None
 
-    def draft_chain(
-        self, ids: Sequence[int], positions: Sequence[int], span: PassSpan, steps: int, vocab: int
-    ) -> list[int]:
-        """Run a request's rows, then draft the most likely tokens one by one, in one compiled call.
+    def draft_chains(
+        self,
+        ids: Sequence[int],
+        positions: Sequence[int],
+        spans: Sequence[PassSpan],
+        steps: Sequence[int],
+        vocab: int,
+    ) -> list[list[int]]:
+        """Run rows of some requests, then draft the most likely tokens one by one, in one compiled call.
 
         Args:
-            ids: ``[N]`` tokens of a chain.
+            ids: ``[N]`` tokens of the requests' chains.
             positions: ``[N]`` their positions.
-            span: the request's span. All earlier positions are visible to drafted tokens.
-            steps: number of tokens to draft; the last one does not go through the model.
+            spans: the requests' spans. All earlier positions are visible to drafted tokens.
+            steps: number of tokens to draft for each, at least 1; the last one does not go through the model.
             vocab: only ids below it are drafted.
 
         Returns:
-            The drafted tokens; fewer if logits were not finite.
+            The drafted tokens of each; fewer if logits were not finite.
         """
         assert isinstance(self.passes, NativePasses)
-        return self.passes.draft_chain(ids, positions, span, steps, vocab)
+        return self.passes.draft_chains(ids, positions, spans, steps, vocab)

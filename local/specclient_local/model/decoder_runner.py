@@ -149,21 +149,23 @@ class DecoderRunner:
         return [logits[i] for i in range(len(parts))]
 
     @torch.inference_mode()
-    def draft_chain(self, slot: int, tokens: Sequence[int], steps: int, vocab: int) -> list[int] | None:
-        """Append tokens, and draft the ``steps`` most likely tokens after them, in one compiled call.
+    def draft_chains(
+        self, parts: Sequence[SlotInput], steps: Sequence[int], vocab: int
+    ) -> list[list[int]] | None:
+        """Append tokens, and draft the most likely tokens after them, in one compiled call.
 
-        The slot then holds the tokens and all drafted ones but the last.
+        Each slot then holds its tokens and all drafted ones but the last. ``steps`` are at least 1.
 
         Returns:
-            The drafted tokens, all below ``vocab``; fewer if logits were not finite; None (and nothing is
-            done) if the passes are not compiled or the model has a sliding window.
+            The drafted tokens of each, all below ``vocab``; fewer if logits were not finite. None (and
+            nothing is done) if passes are not compiled, a window slides, or the tokens exceed one pass.
         """
-        if not self.decoder.can_draft_chain or len(tokens) > MAX_PASS_ROWS:
+        if not self.decoder.can_draft_chain or sum(part.rows for part in parts) > MAX_PASS_ROWS:
             return None
-        positions: list[int] = []
-        span = self._span(SlotInput(slot, tokens), 0, positions)
-        found = self.decoder.draft_chain(tokens, positions, span, steps, vocab)
-        self.cache.lengths[slot] += len(tokens) + min(len(found), steps - 1)
+        ids, positions, spans = self._laid_out(parts)
+        found = self.decoder.draft_chains(ids, positions, spans, steps, vocab)
+        for part, span, own, most in zip(parts, spans, found, steps, strict=True):
+            self.cache.lengths[part.slot] = span.start + span.count + min(len(own), most - 1)
         return found
 
     def _alone(self, part: SlotInput) -> list[Tensor]:
@@ -319,6 +321,7 @@ class DecoderRunner:
         """
         at = max(0, min(at, self.context - max(rows for _, rows in shapes)))
         most = max(slots for slots, _ in shapes)
+        self.cache.write_zeros(most, -(-(at + 1) // POSITION_BLOCK) * POSITION_BLOCK)
         seconds: list[list[float]] = [[] for _ in shapes]
         for _ in range(repeats + 1):
             for i, (slots, rows) in enumerate(shapes):
@@ -328,8 +331,7 @@ class DecoderRunner:
                 begun = clock()
                 self.score_all([SlotInput(slot, [0], tree) for slot in range(slots)])
                 seconds[i].append(clock() - begun)
-        for slot in range(most):
-            self.truncate(slot, 0)
+        self.cache.release()
         return [min(taken[1:] or taken) for taken in seconds]
 
     def assume_length(self, slot: int, length: int) -> None:

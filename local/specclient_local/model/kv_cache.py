@@ -13,7 +13,7 @@ from torch import Tensor
 
 from specclient.errors import ConfigurationError
 from specclient_local.model.config import DecoderConfig
-from specclient_local.model.system_memory import untouched_zeros
+from specclient_local.model.system_memory import release_pages, untouched_zeros
 
 POSITION_BLOCK = 64
 """Attention reads whole blocks of this many positions; positions that are not in use are masked."""
@@ -82,6 +82,23 @@ class KVCache:
         """Zero a slot's rows: a value that is not finite would spoil sums even at a masked position."""
         self.rows[:, slot].zero_()
         self.truncate(slot, 0)
+
+    @torch.inference_mode()
+    def write_zeros(self, slots: int, length: int) -> None:
+        """Zero the first positions of the first slots.
+
+        Until a page is written, all reads of it come from the processor's caches, so that a pass takes less
+        time than it will.
+        """
+        self.rows[:, :slots, :, :length].zero_()
+
+    @torch.inference_mode()
+    def release(self) -> None:
+        """Empty and zero all slots, and return their memory to the system."""
+        for slot in range(len(self.lengths)):
+            self.truncate(slot, 0)
+        if self.rows.device.type == "cpu":
+            release_pages(self.rows)
 
     def keep(self, slot: int, start: int, kept: Sequence[int]) -> None:
         """Keep only the positions at offsets ``kept`` from ``start`` on, moved together.

@@ -124,8 +124,12 @@ class ModelRunner(Protocol):
         """
         ...
 
-    def draft_chain(self, slot: int, tokens: Sequence[int], steps: int, vocab: int) -> list[int] | None:
-        """Append tokens and draft ``steps`` most likely tokens in one call; None if the model cannot."""
+    def draft_chains(
+        self, parts: Sequence[SlotInput], steps: Sequence[int], vocab: int
+    ) -> list[list[int]] | None:
+        """Append each slot's tokens and draft as many most likely tokens as ``steps`` says, in one call; None
+        if the model cannot.
+        """
         ...
 
     def keep(self, slot: int, root: int, path: Sequence[int]) -> None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 import torch
 from torch import Tensor
 
-__all__ = ["mapped_zeros", "release_free_memory", "untouched_zeros"]
+__all__ = ["mapped_zeros", "release_free_memory", "release_pages", "untouched_zeros"]
 
 _LEAST_MAPPED = 1 << 20
 """Bytes from which on memory is taken from the system directly."""
@@ -47,6 +47,19 @@ def untouched_zeros(size: int) -> Tensor:
     """
     mapped = mapped_zeros(size) if size >= _LEAST_MAPPED else None
     return torch.zeros(size, dtype=torch.uint8) if mapped is None else mapped
+
+
+def release_pages(memory: Tensor) -> None:
+    """Zero :func:`untouched_zeros`, and return its pages to the system where it can be asked to.
+
+    Elsewhere, and if the memory is not mapped, zeros are written.
+    """
+    size = memory.numel() * memory.itemsize
+    if sys.platform.startswith("linux") and size >= _LEAST_MAPPED:
+        first, dropped = ctypes.c_void_p(memory.data_ptr()), mmap.MADV_DONTNEED
+        if ctypes.CDLL(None).madvise(first, ctypes.c_size_t(size), dropped) == 0:
+            return
+    memory.zero_()
 
 
 def release_free_memory() -> None:

@@ -182,22 +182,29 @@ class LookupModel:
         )
         self.buffers = [torch.zeros((DEPTH + 1) * states) for _ in range(2)]
         self.logits = torch.zeros(DEPTH + 1, VOCAB)
-        self.span, self.position = SpanStruct(rows=1), c_int64(0)
+        self.span, self.positions = SpanStruct(), (c_int64 * (DEPTH + 1))()
 
-    def pass_over(self, ids):
-        table = PassStruct(model=pointer(self.model), rows=1, spans=1, wanted=1, threads=1)
-        table.ids, table.positions, table.span = ids, addressof(self.position), addressof(self.span)
+    def pass_over(self, ids, rows=1):
+        table = PassStruct(model=pointer(self.model), rows=rows, spans=1, wanted=rows, threads=1)
+        self.span.rows = rows
+        table.ids, table.positions, table.span = ids, addressof(self.positions), addressof(self.span)
         table.x, table.h = (buffer.data_ptr() for buffer in self.buffers)
         table.logits = self.logits.data_ptr()
         return table
 
 
 def compiled_round(cases):
-    """Run ``specclient_round`` with lookup models: the draft's gives the chain, the target's the logits."""
+    """Run ``specclient_round`` with lookup models: the draft's gives the chain, the target's the logits.
+
+    A round drafts at least one token; empty chains are verified by ``specclient_verify``.
+    """
     run = library().specclient_round
     run.argtypes, run.restype = [POINTER(RoundStruct)], None
     found = []
     for logits, tokens in cases:
+        if not tokens:
+            found += compiled_verify([(logits, tokens)])
+            continue
         states = [VOCAB, *tokens]
         target, draft = np.zeros((VOCAB + 1, VOCAB)), np.zeros((VOCAB + 1, VOCAB))
         target[states] = logits
@@ -205,18 +212,21 @@ def compiled_round(cases):
             draft[state, token] = 1.0
         one, other = LookupModel(target), LookupModel(draft)
         ids, values = (c_int64 * (DEPTH + 1))(VOCAB), (c_float * (DEPTH + 1))()
-        root = c_int64(VOCAB)
+        root, request, drafted, accepted, token = c_int64(VOCAB), *(c_int64(0) for _ in range(4))
         work = RoundStruct(
-            target=pointer(one.pass_over(addressof(ids))),
+            target=pointer(one.pass_over(addressof(ids), 1 + len(tokens))),
             draft=pointer(other.pass_over(addressof(root))),
-            drafted=len(tokens),
+            drafting=addressof(request),
             vocab=VOCAB,
             ids=addressof(ids),
+            drafted=addressof(drafted),
+            accepted=addressof(accepted),
+            tokens=addressof(token),
             values=addressof(values),
         )
         run(byref(work))
-        assert ids[1 : 1 + work.drafted] == tokens
-        found.append((work.accepted, work.token))
+        assert ids[1 : 1 + drafted.value] == tokens
+        found.append((accepted.value, token.value))
     return found
 
 

@@ -197,7 +197,7 @@ class PassClock:
             return original(parts)
 
         monkeypatch.setattr(runner, "score_all", score_all)
-        monkeypatch.setattr(runner, "draft_chain", lambda *chain: None)
+        monkeypatch.setattr(runner, "draft_chains", lambda *chain: None)
         return runner
 
 

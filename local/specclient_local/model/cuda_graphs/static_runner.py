@@ -142,7 +142,12 @@ class StaticRunner(DecoderRunner):
         """Maximum number of slots per pass."""
         return self._sizes[-1]
 
-    def draft_chain(self, slot: int, tokens: Sequence[int], steps: int, vocab: int) -> list[int] | None:  # noqa: ARG002
+    def draft_chains(
+        self,
+        parts: Sequence[SlotInput],  # noqa: ARG002
+        steps: Sequence[int],  # noqa: ARG002
+        vocab: int,  # noqa: ARG002
+    ) -> list[list[int]] | None:
         """Return None: chains are not supported, because passes are recorded one by one."""
         return None
 

@@ -188,6 +188,6 @@ class EagleRunner(DecoderRunner):
             The target's ids of the drafted tokens; fewer if logits were not finite.
         """
         self.decoder.passes.given = states
-        found = self.draft_chain(slot, tokens, steps, self.config.vocab_size)
+        found = self.draft_chains([SlotInput(slot, tokens)], [steps], self.config.vocab_size)
         assert found is not None
-        return found
+        return found[0]

@@ -137,7 +137,12 @@ class HfRunner(HfPasses):
         """
         return [self.score_part(part) for part in parts]
 
-    def draft_chain(self, slot: int, tokens: Sequence[int], steps: int, vocab: int) -> list[int] | None:  # noqa: ARG002
+    def draft_chains(
+        self,
+        parts: Sequence[SlotInput],  # noqa: ARG002
+        steps: Sequence[int],  # noqa: ARG002
+        vocab: int,  # noqa: ARG002
+    ) -> list[list[int]] | None:
         """Return None: chains are not supported, because passes run one by one."""
         return None
 

@@ -14,6 +14,8 @@
 
 #if defined(__x86_64__) || defined(__i386__)
 #include <immintrin.h>
+#elif defined(__ARM_FEATURE_DOTPROD)
+#include <arm_neon.h>
 #endif
 
 #define GROUP 32             /* inputs that share a scale */
@@ -134,6 +136,16 @@ static inline ivec dot_quads(ivec sum, ivec weights, ivec x) {  /* as 16-bit num
     __m256i even = _mm256_madd_epi16(_mm256_and_si256(w, low), _mm256_srai_epi16(_mm256_slli_epi16(n, 8), 8));
     __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(w, 8), _mm256_srai_epi16(n, 8));
     return sum + (ivec)_mm256_add_epi32(even, odd);
+}
+#elif defined(__ARM_FEATURE_MATMUL_INT8)
+static inline ivec dot_quads(ivec sum, ivec weights, ivec x) {
+    return (ivec)vusdotq_s32((int32x4_t)sum, (uint8x16_t)weights, (int8x16_t)x);
+}
+#elif defined(__ARM_FEATURE_DOTPROD)
+static inline ivec dot_quads(ivec sum, ivec weights, ivec x) {  /* of signed numbers: (w - 128) x + 128 x */
+    int32x4_t none = vdupq_n_s32(0), numbers = vdotq_s32(none, vdupq_n_s8(1), (int8x16_t)x);
+    int8x16_t signed_weights = (int8x16_t)veorq_u8((uint8x16_t)weights, vdupq_n_u8(128));
+    return sum + (ivec)vdotq_s32(vshlq_n_s32(numbers, 7), signed_weights, (int8x16_t)x);
 }
 #else
 static inline ivec dot_quads(ivec sum, ivec weights, ivec x) {

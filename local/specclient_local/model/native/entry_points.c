@@ -40,102 +40,105 @@ void specclient_argmax(const Rows *matrices, int64_t count, int64_t n, int64_t *
 
 /* ---- chains and rounds: the same team of threads runs all passes ---- */
 
-typedef struct {  /* a pass over one request's rows; each further pass reads the most likely token of the one before */
+typedef struct {  /* a pass over rows of some requests; each further pass reads the most likely tokens of the one before */
     Pass pass;
-    Span span;
-    int64_t position, steps, vocab, *tokens;
-    int64_t found;
-    int not_finite;  /* set if the largest logit was NaN or infinite; the chain ends there */
-} Chain;
+    int64_t vocab;            /* only ids below it are drafted */
+    const int64_t *steps;     /* tokens to draft for each request */
+    int64_t *found;           /* drafted tokens of each; fewer if a largest logit was NaN or infinite */
+    int64_t *const *tokens;   /* where those of each are stored */
+    Span *span;               /* the spans, requests, ids and positions of the rows of the current pass */
+    int64_t *request, *id, *position;
+} Chains;
 
-/* Store the most likely token of a pass, and set up the pass that reads it. */
-static void advance_chain(Chain *c) {
-    Pass *pass = &c->pass;
+/* Store the most likely token of request `row` of a pass; return whether the next pass reads it. */
+static int advance_chain(Chains *c, int64_t row) {
+    const Model *model = c->pass.model;
+    int64_t request = c->request[row];
     float value;
-    int64_t *token = c->tokens + c->found;
-    *token = argmax(pass->logits, c->vocab, &value);
-    c->not_finite = !isfinite(value);
-    if (c->not_finite) return;
-    if (pass->model->vocab_ids) *token = pass->model->vocab_ids[*token];
-    c->found++;
-    c->position++;
-    c->span.start += c->span.rows;
-    c->span.open = c->span.start;
-    c->span.first = 0;
-    c->span.rows = 1;
-    c->span.length = c->span.start + 1;
-    c->span.mask = c->span.window = 0;
-    pass->rows = 1;
-    pass->ids = token;
-    pass->positions = &c->position;
+    int64_t token = argmax(c->pass.logits + row * model->head.out, c->vocab, &value);
+    if (!isfinite(value)) return 0;
+    c->id[row] = c->tokens[request][c->found[request]++] = model->vocab_ids ? model->vocab_ids[token] : token;
+    return c->found[request] < c->steps[request];
+}
+
+/* Store the tokens of a pass, and set up the pass that reads them: a row of each request whose chain goes on. */
+static void advance_chains(Chains *c) {
+    Pass *pass = &c->pass;
+    int64_t kept = 0, states = pass->states ? pass->model->hidden : 0;
+    for (int64_t i = 0; i < pass->spans; i++) {
+        if (!advance_chain(c, i)) continue;
+        int64_t start = c->span[i].start + c->span[i].rows;
+        c->span[kept] = (Span){kept, 1, start, start, start + 1, .cache = c->span[i].cache};
+        c->request[kept] = c->request[i];
+        c->id[kept] = c->id[i];
+        c->position[kept] = c->position[i] + 1;
+        if (kept < i) memcpy(pass->states + kept * states, pass->states + i * states, states * sizeof(float));
+        kept++;
+    }
+    pass->rows = pass->spans = pass->wanted = kept;
+    pass->ids = c->id;
+    pass->positions = c->position;
     pass->given = pass->states;
     pass->wanted_rows = 0;
 }
 
-/* Run the passes of a chain. All threads compute a pass, then the first one alone sets up the next. */
-static void run_chain(Worker *worker, Chain *c) {
-    while (c->found < c->steps && !c->not_finite) {
+/* Run the passes of chains. All threads compute a pass, then the first one alone sets up the next. */
+static void run_chains(Worker *worker, Chains *c) {
+    while (c->pass.rows) {
         worker->task = &c->pass;
         run_pass(worker);
-        if (!worker->number) advance_chain(c);
+        if (!worker->number) advance_chains(c);
         end_stage(worker);
     }
 }
 
-static void run_chain_task(Worker *worker) { run_chain(worker, (Chain *)worker->task); }
+static void run_chains_task(Worker *worker) { run_chains(worker, (Chains *)worker->task); }
 
-static void begin_chain(Chain *c, const Pass *first, int64_t steps, int64_t vocab, int64_t *tokens) {
-    *c = (Chain){.pass = *first, .span = *first->span, .steps = steps, .vocab = vocab, .tokens = tokens};
-    c->pass.span = &c->span;
-    c->position = first->positions[first->rows - 1];
-}
-
-/* Draft a greedy chain of up to `steps` tokens after one request's rows; return the number of drafted tokens.
- *
- * `first` must compute the logits of its last row only, and its scratch memory must suffice for the last step.
- */
-int64_t specclient_draft_chain(const Pass *first, int64_t steps, int64_t vocab, int64_t *tokens) {
-    Chain c;
-    begin_chain(&c, first, steps, vocab, tokens);
-    run_on_team(run_chain_task, &c, first->threads);
-    return c.found;
-}
-
-typedef struct {
-    const Pass *target, *draft;  /* rows of one request: root and drafted tokens; tokens new to the draft model */
-    int64_t drafted;  /* in: tokens to draft; out: tokens verified */
-    int64_t vocab;    /* only ids below it are drafted */
-    int64_t *ids;     /* the target's input: the root, then the drafted tokens */
-    float *values;    /* the target's largest logit after each of them */
-    int64_t accepted, token;  /* out: accepted tokens, and the target's token after them */
-} GreedyRound;
-
-typedef struct { GreedyRound *round; Chain chain; Pass pass; Span span; } GreedyRoundWork;
-
-/* Draft the chain: on all of the target's threads or, if it is too small to divide, on the first one. */
-static void run_draft(Worker *worker, GreedyRoundWork *work) {
-    if (work->round->draft->threads > 1) run_chain(worker, &work->chain);
-    else if (!worker->number) run_on_team(run_chain_task, &work->chain, 1);
-    if (!worker->number) {
-        work->round->drafted = work->chain.found;
-        work->pass.rows = work->pass.wanted = work->span.rows = work->chain.found + 1;
+/* Set up the first pass; `request` has the number of each of its spans. */
+static void begin_chains(Chains *c, const Pass *first) {
+    c->pass = *first;
+    c->pass.span = c->span;
+    for (int64_t i = 0; i < first->spans; i++) {
+        c->span[i] = first->span[i];
+        c->position[i] = first->positions[first->span[i].first + first->span[i].rows - 1];
+        c->found[c->request[i]] = 0;
     }
-    end_stage(worker);
 }
 
-/* The greedy acceptance rule of decoding/verify.py, for chains: accept each request's drafted tokens (all its
- * rows except the first) up to the first one that is not the target's argmax, and store the target's token after
- * them. tests/local/decoding/test_acceptance_everywhere.py compares the result with verify.py. */
-static void accept_greedy(const Pass *pass, int64_t *accepted, int64_t *tokens, float *values) {
+/* Draft greedy chains after the rows of some requests: `steps` tokens of each, stored at `tokens`, [spans][most].
+ *
+ * `first` must compute the logits of each request's last row only, and its scratch memory must suffice for the last
+ * step. `found` gets the number of drafted tokens of each.
+ */
+void specclient_draft_chains(const Pass *first, const int64_t *steps, int64_t most, int64_t vocab, int64_t *tokens,
+                             int64_t *found) {
+    int64_t n = first->spans, request[n], id[n], position[n], *own[n];
+    Span span[n];
+    for (int64_t i = 0; i < n; i++) {
+        request[i] = i;
+        own[i] = tokens + i * most;
+    }
+    Chains c = {.vocab = vocab, .steps = steps, .found = found, .tokens = own,
+                .span = span, .request = request, .id = id, .position = position};
+    begin_chains(&c, first);
+    run_on_team(run_chains_task, &c, first->threads);
+}
+
+/* The greedy acceptance rule of decoding/verify.py, for chains: accept each request's drafted tokens up to the first
+ * one that is not the target's argmax, and store the target's token after them. The drafted tokens are the first
+ * `drafted` of the rows after the request's root; all of them if it is NULL.
+ * tests/local/decoding/test_acceptance_everywhere.py compares the result with verify.py. */
+static void accept_greedy(const Pass *pass, const int64_t *drafted, int64_t *accepted, int64_t *tokens, float *values) {
     int64_t n = pass->model->head.out;
     for (int64_t i = 0; i < pass->spans; i++) {
         const Span *span = pass->span + i;
+        int64_t last = drafted ? drafted[i] : span->rows - 1;
         accepted[i] = 0;
         for (int64_t row = 0; row < span->rows; row++) {
             int64_t at = span->first + row, token = argmax(pass->logits + at * n, n, values + at);
             if (row > accepted[i]) continue;
             tokens[i] = token;
-            if (row + 1 < span->rows && token == pass->ids[at + 1]) accepted[i]++;
+            if (row < last && token == pass->ids[at + 1]) accepted[i]++;
         }
     }
 }
@@ -143,24 +146,47 @@ static void accept_greedy(const Pass *pass, int64_t *accepted, int64_t *tokens, 
 /* Run a pass over the roots and chains of several requests, and verify it greedily. It must compute all logits. */
 void specclient_verify(const Pass *pass, int64_t *accepted, int64_t *tokens, float *values) {
     specclient_pass(pass);
-    accept_greedy(pass, accepted, tokens, values);
+    accept_greedy(pass, 0, accepted, tokens, values);
 }
 
+typedef struct {
+    const Pass *target, *draft;  /* each request's root and drafted tokens; the tokens new to the draft of those that draft */
+    const int64_t *drafting;     /* the target's span of each of the draft's */
+    int64_t vocab;               /* only ids below it are drafted */
+    int64_t *ids;                /* the target's input: the roots, and room for the drafted tokens */
+    int64_t *drafted;            /* out: drafted tokens of each request; the rows of those that are missing do not count */
+    int64_t *accepted, *tokens;  /* out: accepted tokens of each request, and the target's token after them */
+    float *values;               /* out: the target's largest logit after each row */
+} GreedyRound;
+
+typedef struct { const GreedyRound *round; Chains chains; } GreedyRoundWork;
+
+/* Draft the chains on all of the target's threads or, if they are too small to divide, on the first one. */
 static void run_greedy_round(Worker *worker) {
     GreedyRoundWork *work = (GreedyRoundWork *)worker->task;
-    run_draft(worker, work);
-    worker->task = &work->pass;
+    const GreedyRound *round = work->round;
+    if (round->draft->threads > 1) run_chains(worker, &work->chains);
+    else if (!worker->number) run_on_team(run_chains_task, &work->chains, 1);
+    end_stage(worker);
+    worker->task = round->target;
     run_pass(worker);
-    GreedyRound *round = work->round;
-    if (!worker->number) accept_greedy(&work->pass, &round->accepted, &round->token, round->values);
+    if (!worker->number) accept_greedy(round->target, round->drafted, round->accepted, round->tokens, round->values);
 }
 
-/* Draft a chain, run the target over it, and verify it greedily. */
-void specclient_round(GreedyRound *round) {
+/* Draft chains for some requests, run the target over all, and verify them greedily. */
+void specclient_round(const GreedyRound *round) {
     const Pass *target = round->target;
-    GreedyRoundWork work = {.round = round, .pass = *target, .span = *target->span};
-    work.pass.span = &work.span;
-    begin_chain(&work.chain, round->draft, round->drafted, round->vocab, round->ids + 1);
+    int64_t n = target->spans, m = round->draft->spans, steps[n], *tokens[n], request[m], id[m], position[m];
+    Span span[m];
+    for (int64_t i = 0; i < n; i++) {
+        steps[i] = target->span[i].rows - 1;
+        tokens[i] = round->ids + target->span[i].first + 1;
+        round->drafted[i] = 0;
+    }
+    memcpy(request, round->drafting, sizeof request);
+    GreedyRoundWork work = {round, {.vocab = round->vocab, .steps = steps, .found = round->drafted, .tokens = tokens,
+                                    .span = span, .request = request, .id = id, .position = position}};
+    begin_chains(&work.chains, round->draft);
     run_on_team(run_greedy_round, &work, target->threads);
 }
 

@@ -57,15 +57,21 @@ static void multiply(const Linear *l, int64_t begin, int64_t count, Factors x, i
     else multiply_panels(l, begin, count, (const float *)at, x.stride / (int64_t)sizeof(float), some, y, sy, ahead(row));
 }
 
+/* Number of blocks in which rows are multiplied with a panel. Their sizes differ by one at most, because a small block
+ * takes nearly as long as a full one. */
+static int64_t row_blocks(int64_t rows) { return (rows + ROWS - 1) / ROWS; }
+
 /* y [rows, out] = x [rows, in] w + bias. A thread takes four panels at a time, for all rows. */
 static void linear(Worker *worker, const Linear *l, const float *x, int64_t sx, int64_t rows, float *y,
                    int64_t sy, char *converted) {
-    int64_t panels = (l->out + W - 1) / W;
+    int64_t panels = (l->out + W - 1) / W, blocks = row_blocks(rows);
     Factors factor = factors(worker, l, x, sx, rows, converted);
     for (int64_t piece; (piece = claim(worker, (panels + 3) / 4)) >= 0;) {
         int64_t begin = piece * 4, count = least(panels - begin, 4);
-        for (int64_t row = 0; row < rows; row += ROWS)
-            multiply(l, begin, count, factor, row, least(rows - row, ROWS), y + row * sy + begin * W, sy);
+        for (int64_t block = 0; block < blocks; block++) {
+            int64_t row = rows * block / blocks, some = rows * (block + 1) / blocks - row;
+            multiply(l, begin, count, factor, row, some, y + row * sy + begin * W, sy);
+        }
     }
     end_stage(worker);
 }
@@ -73,12 +79,12 @@ static void linear(Worker *worker, const Linear *l, const float *x, int64_t sx, 
 /* silu(gate) * up [rows, ff] of x [rows, hidden]. A group of panels has GATES outputs of each, side by side. */
 static void gated_linear(Worker *worker, const Linear *l, const float *x) {
     const Pass *p = worker->task;
-    int64_t n = p->model->hidden, ff = p->model->ff;
+    int64_t n = p->model->hidden, ff = p->model->ff, blocks = row_blocks(p->rows);
     float both[ROWS][2 * GATES];
     Factors factor = factors(worker, l, x, n, p->rows, p->converted);
     for (int64_t piece; (piece = claim(worker, ff / GATES)) >= 0;)
-        for (int64_t row = 0; row < p->rows; row += ROWS) {
-            int64_t some = least(p->rows - row, ROWS);
+        for (int64_t block = 0; block < blocks; block++) {
+            int64_t row = p->rows * block / blocks, some = p->rows * (block + 1) / blocks - row;
             multiply(l, piece * 4, 4, factor, row, some, both[0], 2 * GATES);
             for (int64_t i = 0; i < some; i++)
                 silu_multiply(both[i], both[i] + GATES, GATES, p->gated + (row + i) * ff + piece * GATES);

@@ -30,7 +30,8 @@ from specclient_local.model.pass_input import MAX_PASS_ROWS
 from specclient_local.request.sequence import Sequence as Request
 
 _MAX_UNREAD = 16
-"""Maximum tokens that the draft reads at the start of a compiled round; more take the general path."""
+"""Maximum tokens of a request that the draft reads at the start of a compiled round; more take the general
+path."""
 
 
 class NativeRoundResult(NamedTuple):
@@ -50,22 +51,29 @@ class NativeRoundResult(NamedTuple):
 
 
 class NativeRounds:
-    """Compiled greedy rounds of a target: for one request with its draft, or for several drafted requests.
+    """Compiled greedy rounds of a target, with a draft model or of requests that were drafted already.
 
     Args:
         target: a runner that :meth:`for_target` accepts.
     """
 
     def __init__(self, target: DecoderRunner) -> None:
-        self._target = _PreparedPass(target, MIN_PARALLEL_PRODUCTS)
+        self._slots = slots = len(target.cache.lengths)
+        self._target = _PreparedPass(target, MIN_PARALLEL_PRODUCTS, slots)
         self._drafts: dict[int, _PreparedPass] = {}
-        slots = len(target.cache.lengths)
-        self._batch = _PreparedPass(target, MIN_PARALLEL_PRODUCTS, slots)
         self._run, self._verify = _compiled()
         self._values: Array[c_float] = (c_float * MAX_PASS_ROWS)()
-        self._table = RoundStruct(self._target.where)
-        self._table.ids, self._table.values = addressof(self._target.ids), addressof(self._values)
+        self._drafting, self._drafted = (c_int64 * slots)(), (c_int64 * slots)()
         self._accepted, self._tokens = (c_int64 * slots)(), (c_int64 * slots)()
+        self._table = RoundStruct(
+            self._target.where,
+            drafting=addressof(self._drafting),
+            ids=addressof(self._target.ids),
+            drafted=addressof(self._drafted),
+            accepted=addressof(self._accepted),
+            tokens=addressof(self._tokens),
+            values=addressof(self._values),
+        )
 
     @classmethod
     def for_target(cls, target: ModelRunner) -> NativeRounds | None:
@@ -90,55 +98,87 @@ class NativeRounds:
         Returns:
             One result per request, or None (and nothing is done) if the pass would have too many rows.
         """
-        if len(sequences) + sum(map(len, chains)) > self._batch.runner.shared:
+        if not self._fits([*map(len, chains)]):
             return None
-        prepared, lengths, values = self._batch, self._batch.runner.cache.lengths, self._values
-        prepared.set_chains(
+        self._target.set_chains(
             [(s.cache_slot, [s.tokens[-1], *own]) for s, own in zip(sequences, chains, strict=True)]
         )
-        self._verify(prepared.where, self._accepted, self._tokens, values)
-        prepared.store_hidden_states()
-        results: list[NativeRoundResult] = []
-        end = 0
-        for i, (sequence, own) in enumerate(zip(sequences, chains, strict=True)):
-            begin, end = end, end + 1 + len(own)
-            lengths[sequence.cache_slot] += end - begin
-            results.append(NativeRoundResult([*own], self._accepted[i], self._tokens[i], values[begin:end]))
-        return results
+        self._verify(self._target.where, self._accepted, self._tokens, self._values)
+        self._target.store_hidden_states()
+        return self._results(sequences, [*map(len, chains)], [*map(len, chains)])
 
     def draft_and_verify(
-        self, draft: ModelRunner, sequence: Request, unread: Sequence[int], steps: int, vocab: int
-    ) -> NativeRoundResult | None:
-        """Draft a chain below a request's last token, and verify it.
+        self,
+        draft: ModelRunner,
+        sequences: Sequence[Request],
+        unread: Sequence[Sequence[int]],
+        steps: Sequence[int],
+        vocab: int,
+    ) -> list[NativeRoundResult] | None:
+        """Draft chains below the last tokens of requests, and verify them in one pass of the target.
 
         Args:
-            draft: the draft model. Afterwards its slot holds ``unread`` and all drafted tokens but the last.
-            sequence: the request.
-            unread: tokens that the draft has not read; the last one is the request's last token.
-            steps: number of tokens to draft, at least 1.
+            draft: the draft model. Afterwards the slots of the requests that draft hold ``unread`` and all
+                drafted tokens but the last.
+            sequences: the requests.
+            unread: of those that draft, tokens that the draft has not read; the last one is the request's
+                last token.
+            steps: number of tokens to draft for each, at least one of them above 0.
             vocab: only ids below it are drafted.
 
         Returns:
-            The result, or None (and nothing is done) if the draft cannot run in a compiled call.
+            One result per request, or None (and nothing is done) if the draft cannot run in a compiled call
+            or the pass would have too many rows.
         """
-        if type(draft) is not DecoderRunner or not draft.decoder.can_draft_chain or len(unread) > _MAX_UNREAD:
+        if type(draft) is not DecoderRunner or not draft.decoder.can_draft_chain or not self._fits(steps):
+            return None
+        if max(map(len, unread)) > _MAX_UNREAD or sum(map(len, unread)) > MAX_PASS_ROWS:
             return None
         if id(draft) not in self._drafts:
-            self._drafts[id(draft)] = _PreparedPass(draft, MIN_PARALLEL_PRODUCTS_AWAKE)
-        prepared, slot, table = self._drafts[id(draft)], sequence.cache_slot, self._table
-        prepared.set_draft(slot, unread, steps)
-        self._target.set_verification(slot, sequence.tokens[-1], steps)
-        table.draft, table.drafted, table.vocab = prepared.where, steps, min(vocab, prepared.vocab)
-        result = self._run_round(slot)
-        draft.cache.lengths[slot] += len(unread) + min(len(result.drafted), steps - 1)
-        return result
+            self._drafts[id(draft)] = _PreparedPass(draft, MIN_PARALLEL_PRODUCTS_AWAKE, self._slots)
+        prepared, table = self._drafts[id(draft)], self._table
+        drafting = [i for i, count in enumerate(steps) if count]
+        self._drafting[: len(drafting)] = [*drafting]
+        prepared.set_drafts([(sequences[i].cache_slot, unread[i], steps[i]) for i in drafting])
+        self._target.set_chains(
+            [(s.cache_slot, [s.tokens[-1], *[0] * count]) for s, count in zip(sequences, steps, strict=True)]
+        )
+        table.draft, table.vocab = prepared.where, min(vocab, prepared.vocab)
+        results = self._run_round(sequences, steps)
+        for i in drafting:
+            read = len(unread[i]) + min(len(results[i].drafted), steps[i] - 1)
+            draft.cache.lengths[sequences[i].cache_slot] += read
+        return results
 
-    def _run_round(self, slot: int) -> NativeRoundResult:
-        prepared, table = self._target, self._table
-        self._run(table)
-        rows = table.drafted + 1
-        prepared.runner.cache.lengths[slot] += rows
-        return NativeRoundResult(prepared.ids[1:rows], table.accepted, table.token, self._values[:rows])
+    def _fits(self, drafted: Sequence[int]) -> bool:
+        """Return whether requests with so many drafted tokens fit into one pass."""
+        return len(drafted) + sum(drafted) <= self._target.runner.shared
+
+    def _run_round(self, sequences: Sequence[Request], steps: Sequence[int]) -> list[NativeRoundResult]:
+        self._run(self._table)
+        self._target.store_hidden_states()
+        return self._results(sequences, steps, self._drafted[: len(steps)])
+
+    def _results(
+        self, sequences: Sequence[Request], steps: Sequence[int], drafted: Sequence[int]
+    ) -> list[NativeRoundResult]:
+        """Return the results of a pass, after which the target's slots hold its rows.
+
+        Args:
+            sequences: the requests.
+            steps: rows of each, besides its root.
+            drafted: how many of them have a drafted token.
+        """
+        ids, lengths, values = self._target.ids, self._target.runner.cache.lengths, self._values
+        results: list[NativeRoundResult] = []
+        root = 0
+        for i, (sequence, count, own) in enumerate(zip(sequences, steps, drafted, strict=True)):
+            end = root + 1 + own
+            lengths[sequence.cache_slot] += 1 + count
+            tokens = ids[root + 1 : end]
+            results.append(NativeRoundResult(tokens, self._accepted[i], self._tokens[i], values[root:end]))
+            root += 1 + count
+        return results
 
 
 class _PreparedPass:
@@ -155,12 +195,12 @@ class _PreparedPass:
         vocab: number of columns of its logits.
     """
 
-    def __init__(self, runner: DecoderRunner, least: int, most: int = 1) -> None:
+    def __init__(self, runner: DecoderRunner, least: int, most: int) -> None:
         assert isinstance(runner.decoder.passes, NativePasses)
         self.runner, self._passes, self._least = runner, runner.decoder.passes, least
         self.ids: Array[c_int64] = (c_int64 * MAX_PASS_ROWS)()
         self._positions: Array[c_int64] = (c_int64 * MAX_PASS_ROWS)()
-        self._last, spans = (c_int64 * 1)(), (SpanStruct * most)()
+        self._last, spans = (c_int64 * most)(), (SpanStruct * most)()
         self.vocab = self._passes.head.outputs
         self._pass_struct, self._wanted = PassStruct(), 0
         self._scratch: object = None
@@ -186,25 +226,24 @@ class _PreparedPass:
             for place, own in zip(self._feature_rows, parts, strict=True):
                 place.copy_(own)
 
-    def set_draft(self, slot: int, tokens: Sequence[int], steps: int) -> None:
-        """Set up a draft: a pass over tokens that wants the last logits, followed by ``steps - 1`` more
-        passes.
+    def set_drafts(self, parts: Sequence[tuple[int, Sequence[int], int]]) -> None:
+        """Set up drafts: a pass over slots' tokens that wants their last logits, followed by further passes.
+
+        Args:
+            parts: slots, their tokens, and how many tokens to draft after them.
         """
-        rows = len(tokens)
-        self.ids[:rows] = [*tokens]
-        length = self._place(0, slot, 0, rows, steps - 1)
-        self._pass(1, rows, 1, length + steps)
-        self._last[0] = rows - 1
+        ids: list[int] = []
+        longest = 0
+        for i, (slot, tokens, steps) in enumerate(parts):
+            longest = max(longest, self._place(i, slot, len(ids), len(tokens), steps - 1) + steps)
+            ids += tokens
+            self._last[i] = len(ids) - 1
+        self.ids[: len(ids)] = [*ids]
+        self._pass(len(parts), len(ids), len(parts), longest)
         self._pass_struct.wanted_rows = addressof(self._last)
 
-    def set_verification(self, slot: int, root: int, drafted: int) -> None:
-        """Set up a pass over a root and ``drafted`` tokens that are still to be drafted; wants all logits."""
-        self.ids[0] = root
-        rows = drafted + 1
-        self._pass(1, rows, rows, self._place(0, slot, 0, rows))
-
     def set_chains(self, parts: Sequence[tuple[int, list[int]]]) -> None:
-        """Set up a pass over roots and chains of several requests, each a slot and its tokens."""
+        """Set up a pass over roots and chains of requests, each a slot and its tokens. Wants all logits."""
         ids: list[int] = []
         longest = 0
         for i, (slot, tokens) in enumerate(parts):

@@ -108,9 +108,10 @@ class NativePasses:
         self._run = run.specclient_pass
         self._run.argtypes = [POINTER(PassStruct)]
         self._run.restype = None
-        self._guess = run.specclient_draft_chain
-        self._guess.argtypes = [POINTER(PassStruct), c_int64, c_int64, POINTER(c_int64)]
-        self._guess.restype = c_int64
+        self._guess = run.specclient_draft_chains
+        numbers = POINTER(c_int64)
+        self._guess.argtypes = [POINTER(PassStruct), numbers, c_int64, c_int64, numbers, numbers]
+        self._guess.restype = None
         self._panels = panels
         self.rounded_to = panels.rounded_to
         self._turns = self._panels.pointer(turns)
@@ -180,15 +181,23 @@ class NativePasses:
         self._run(table)
         return logits
 
-    def draft_chain(
-        self, ids: Sequence[int], positions: Sequence[int], span: PassSpan, steps: int, vocab: int
-    ) -> list[int]:
-        """Draft a chain; see :meth:`specclient_local.model.decoder.TransformerDecoder.draft_chain`."""
-        logits = torch.empty(self.head.outputs)
-        found = (c_int64 * steps)()
+    def draft_chains(
+        self,
+        ids: Sequence[int],
+        positions: Sequence[int],
+        spans: Sequence[PassSpan],
+        steps: Sequence[int],
+        vocab: int,
+    ) -> list[list[int]]:
+        """Draft chains; see :meth:`specclient_local.model.decoder.TransformerDecoder.draft_chains`."""
+        most, count = max(steps), len(spans)
+        logits = torch.empty(count, self.head.outputs)
+        wanted = [span.rows.stop - 1 for span in spans]
+        first = self.set_up_pass(ids, positions, spans, wanted, logits, further=most)
+        tokens, found = (c_int64 * (count * most))(), (c_int64 * count)()
         vocab = min(vocab, self.head.outputs)
-        first = self.set_up_pass(ids, positions, [span], [len(ids) - 1], logits, further=steps)
-        return found[: self._guess(first, steps, vocab, found)]
+        self._guess(first, (c_int64 * count)(*steps), most, vocab, tokens, found)
+        return [tokens[i * most : i * most + found[i]] for i in range(count)]
 
     def set_up_pass(
         self,

@@ -84,13 +84,13 @@ class PassStruct(Structure):
 
 
 class RoundStruct(Structure):
-    """``GreedyRound``: a greedy round of one request: its two passes, and its results."""
+    """``GreedyRound``: a greedy round of some requests: its first two passes, and its results."""
 
     _fields_ = [
         *((name, POINTER(PassStruct)) for name in ("target", "draft")),
-        *((name, c_int64) for name in ("drafted", "vocab")),
-        *((name, c_void_p) for name in ("ids", "values")),
-        *((name, c_int64) for name in ("accepted", "token")),
+        ("drafting", c_void_p),
+        ("vocab", c_int64),
+        *((name, c_void_p) for name in ("ids", "drafted", "accepted", "tokens", "values")),
     ]
 
 

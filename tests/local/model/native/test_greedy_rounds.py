@@ -46,9 +46,10 @@ def calls(monkeypatch):
     """Return a list that gets each single-request native round's source of drafts: model, given or none."""
     made, drafted, verified = [], NativeRounds._run_round, NativeRounds.verify_all
 
-    def run_round(self, slot):
-        made.append("model")
-        return drafted(self, slot)
+    def run_round(self, sequences, steps):
+        if len(sequences) == 1:
+            made.append("model")
+        return drafted(self, sequences, steps)
 
     def alone(self, sequences, guesses):
         if len(sequences) == 1:
@@ -103,9 +104,8 @@ def test_the_comparison_detects_a_wrongly_accepted_token(engine, monkeypatch):
     want = time_independent_result(engine, PROMPTS[0], method="plain")[0]
     original = NativeRounds._run_round
 
-    def accept_all(self, slot):
-        found = original(self, slot)
-        return found._replace(accepted=len(found.drafted))
+    def accept_all(self, sequences, steps):
+        return [found._replace(accepted=len(found.drafted)) for found in original(self, sequences, steps)]
 
     monkeypatch.setattr(NativeRounds, "_run_round", accept_all)
     assert time_independent_result(engine, PROMPTS[0], method="draft", draft_length=4)[0] != want
@@ -202,6 +202,49 @@ def run_batch(engine, *others):
     while engine.step():
         pass
     return [sink[-1].generation.token_ids for sink in sinks]
+
+
+DRAFTED = [
+    {"method": "draft", "draft_length": 3},
+    {"method": "plain"},
+    {"method": "draft", "draft_length": 8},
+    {"method": "draft", "draft_length": 1},
+]
+
+
+def test_several_requests_draft_and_verify_in_one_call(stepped_engine, pair, monkeypatch):
+    original, made, answers = NativeRounds._run_round, [], []
+
+    def counted(self, sequences, steps):
+        made.append(list(steps))
+        return original(self, sequences, steps)
+
+    for compiled in (stepped_engine.speculator.rounds, None):
+        monkeypatch.setattr(NativeRounds, "_run_round", counted)
+        stepped_engine.speculator.rounds = compiled
+        sinks = [[] for _ in DRAFTED]
+        for i, (requested, sink) in enumerate(zip(DRAFTED, sinks, strict=True)):
+            stepped_engine.add(PROMPTS[i % 3], sink.append, max_tokens=30 + i, **requested)
+        while stepped_engine.step():
+            pass
+        finished = [sink[-1].generation for sink in sinks]
+        answers.append([(each.token_ids, each.speculation) for each in finished])
+    assert answers[0] == answers[1]
+    assert [3, 0, 8, 1] in made
+
+
+def test_non_finite_logits_of_a_draft_shorten_its_chain_alone(stepped_engine, alone):
+    draft = stepped_engine.speculator.drafters["draft"].runner
+    with torch.inference_mode():
+        draft.decoder.embedding[alone[1][6]] = torch.nan
+    sinks = [[], []]
+    for prompt, sink in zip(PROMPTS, sinks, strict=False):
+        stepped_engine.add(prompt, sink.append, max_tokens=40, method="draft", draft_length=4)
+    while stepped_engine.step():
+        pass
+    assert [sink[-1].generation.token_ids for sink in sinks[1:]] == [alone[1]]
+    figures = [sink[-1].generation.speculation for sink in sinks]
+    assert figures[1].drafted < 4 * figures[1].steps
 
 
 def test_several_requests_are_verified_in_one_call(stepped_engine, alone, monkeypatch):

@@ -310,22 +310,36 @@ def test_a_native_draft_chain_equals_one_pass_per_token(checkpoint, shape):
         following = [int(row[:200].argmax())]
         expected += following
     one.prefill(0, prompt[:-2])
-    assert one.draft_chain(0, prompt[-2:], 6, 200) == expected
+    assert one.draft_chains([SlotInput(0, prompt[-2:])], [6], 200) == [expected]
     assert one.length(0) == one.length(1) == 25
     assert torch.equal(*(one.cache.rows[:, slot, :, :25] for slot in (0, 1)))
+
+
+def test_native_draft_chains_of_several_requests_equal_those_of_each_alone(checkpoint):
+    one, several, steps = runner(checkpoint(), slots=3), [ids(20), ids(9)[::-1], ids(33)], [2, 6, 3]
+    alone = []
+    for tokens, count in zip(several, steps, strict=True):
+        one.prefill(0, tokens[:-2])
+        alone += one.draft_chains([SlotInput(0, tokens[-2:])], [count], 200)
+        one.truncate(0, 0)
+    for slot, tokens in enumerate(several):
+        one.prefill(slot, tokens[:-2])
+    parts = [SlotInput(slot, tokens[-2:]) for slot, tokens in enumerate(several)]
+    assert one.draft_chains(parts, steps, 200) == alone
+    assert [one.length(slot) for slot in range(3)] == [21, 14, 35]
 
 
 def test_a_draft_chain_ends_at_non_finite_logits(checkpoint):
     one = runner(checkpoint())
     one.prefill(0, ids(10))
     one.cache.rows[:, 0, :, 3] = torch.nan
-    assert one.draft_chain(0, [5], 4, 300) == []
+    assert one.draft_chains([SlotInput(0, [5])], [4], 300) == [[]]
     assert one.length(0) == 11
 
 
 def test_native_draft_chains_are_unavailable_with_sliding_windows_or_torch(checkpoint):
     for one in (runner(checkpoint(**SHAPES["a window"])), runner(checkpoint(), eager=True)):
-        assert one.draft_chain(0, ids(3), 4, 300) is None
+        assert one.draft_chains([SlotInput(0, ids(3))], [4], 300) is None
         assert one.length(0) == 0
 
 
