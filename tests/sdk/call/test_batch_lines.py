@@ -97,6 +97,27 @@ def test_a_model_without_a_listed_batch_price_has_the_share_that_the_page_states
     assert "platform.claude.com/docs/en/build-with-claude/batch-processing, 2026-11-27" in call.cost.source
 
 
+@pytest.mark.parametrize(
+    ("vendor", "model", "dollars"),
+    [
+        ("azure", "gpt-4.1", "1.4"),  # 2 and 8 dollars per million tokens, half in a batch
+        ("x-ai", "grok-4.20", "1.2"),  # 1 and 2 dollars in a batch
+        ("moonshotai", "kimi-k2.5", "0.54"),  # 0.6 and 3 dollars, 60 % of them in a batch
+        ("groq", "openai/gpt-oss-120b", "0.105"),  # 0.15 and 0.6 dollars, half in a batch
+        ("mistral", "mistral-small-2603", "0.105"),  # 0.15 and 0.6 dollars, half in a batch
+    ],
+)
+def test_a_line_of_a_vendor_with_openais_format_costs_its_batch_price(
+    vendor: str, model: str, dollars: str
+) -> None:
+    """Such a line names no tier: that it comes from a batch is known from the file."""
+    endpoint = Endpoint(name=vendor, base_url="https://api.example/v1", price_provider=vendor)
+    body = {name: value for name, value in CHAT_BODY.items() if name != "service_tier"} | {"model": model}
+    call = booked(openai_line(body), endpoint)
+    assert call.cost.tier == "batch"
+    assert call.cost.total == Decimal(dollars).scaleb(-3), call.cost.source
+
+
 def test_a_vendor_without_a_stated_batch_price_is_unpriced() -> None:
     together = Endpoint(name="together", base_url="https://api.together.xyz/v1", price_provider="together")
     body = CHAT_BODY | {"model": "meta-llama/Llama-3.3-70B-Instruct-Turbo"}
