@@ -331,6 +331,8 @@ class DecoderRunner:
                 begun = clock()
                 self.score_all([SlotInput(slot, [0], tree) for slot in range(slots)])
                 seconds[i].append(clock() - begun)
+        for slot in range(most):
+            self.truncate(slot, 0)
         self.cache.release()
         return [min(taken[1:] or taken) for taken in seconds]
 

@@ -94,9 +94,7 @@ class KVCache:
 
     @torch.inference_mode()
     def release(self) -> None:
-        """Empty and zero all slots, and return their memory to the system."""
-        for slot in range(len(self.lengths)):
-            self.truncate(slot, 0)
+        """Zero all slots, which must be empty, and return their memory to the system."""
         if self.rows.device.type == "cpu":
             release_pages(self.rows)
 

@@ -91,7 +91,7 @@ def test_rope_scaling_extends_the_context(tmp_path):
     [
         (
             {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]},
-            "'gpt2'.*GPT2LM.*llama, mistral",
+            "'gpt2'.*GPT2LM.*llama, mimo, mistral",
         ),
         ({"rope_scaling": {"rope_type": "su"}}, "RoPE type 'su'.*default, linear, dynamic, yarn, longrope"),
         (
