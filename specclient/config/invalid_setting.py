@@ -23,7 +23,7 @@ _HOLD_NO_KEYS = {
     "location", "template",
 }  # fmt: skip
 #: Errors of the settings' own checks whose text names the value.
-_NAME_THE_VALUE = ("route", "fleet_name", "pool", "draft", "currency")
+_NAME_THE_VALUE = ("route", "fleet_name", "pool", "draft", "currency", "unit")
 #: Words of Python in pydantic's texts, and those of TOML.
 _WORDS = {
     "Input should be": "it must be",

@@ -69,6 +69,9 @@ def test_keys_are_compared_with_a_tag(run: Any, bill: Path) -> None:
     code, out, error = run("cost", "reconcile", str(bill), "--key", "key_1=search")
     assert (code, out) == (2, "")
     assert "--key needs --by-key" in error
+    code, out, error = run("cost", "reconcile", str(bill), "--by-key", "team", "--key", "key_1")
+    assert (code, out) == (2, "")
+    assert "'key_1' does not map a key; write BILLED=VALUE" in " ".join(error.split())
 
 
 def test_a_bill_is_fetched_by_key(run: Any, vendors: OpenAIServer) -> None:
