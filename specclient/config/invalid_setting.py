@@ -56,6 +56,9 @@ def explain_invalid_setting(error: pydantic.ValidationError, source: Path | None
         return f"{begin}{where}.{first['ctx']['key']} is required: {first['msg']}"
     if kind == "missing":
         return f"{begin}{where} is required"
+    if place[-1:] == ("[key]",):
+        table = ".".join(map(str, place[:-2]))
+        return f"{begin}{table} has the key {first['input']!r}: {_in_words(first['msg'])}"
     if kind in _NAME_THE_VALUE:
         return f"{begin}{where}: {first['msg']}" if where else f"{begin}{first['msg']}"
     if kind == "unexpected_keyword_argument":
