@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, get_args, get_origin
 import pydantic
 
 from specclient.config.settings import Settings
+from specclient.runtime.allowed_names import allowed_names
 from specclient.types.capabilities import Capabilities
 
 __all__ = ["explain_invalid_setting"]
@@ -90,9 +90,7 @@ def _allowed(place: tuple[int | str, ...]) -> str:
     table = _kind_at(place[:-1])
     names: Iterable[str] = table.model_fields if _is_table(table) else ()
     known = [name for name in names if place[:-1] or name != "source"]
-    near = difflib.get_close_matches(str(place[-1]), known, n=1)
-    meant = f"did you mean {near[0]!r}? " if near else ""
-    return f"{meant}Allowed are {', '.join(known)}" if meant else f"allowed are {', '.join(known)}"
+    return allowed_names(str(place[-1]), known)
 
 
 def _kind_at(place: tuple[int | str, ...]) -> Any:
