@@ -161,7 +161,8 @@ def _show(found: Reconciliation, bill: VendorBill, *, every: bool, by_key: bool)
     end = "no difference"
     if differing:
         number = "1 line differs" if differing == 1 else f"{differing} lines differ"
-        end = f"{number}, by ${found.billed - found.booked:+.4f} in all"
+        more = found.billed - found.booked
+        end = f"{number}, by {'-' if more < 0 else '+'}${abs(more):.4f} in all"
     render.print_paragraph(
         f"{found.provider}, {span}: billed ${found.billed:.4f}, in the ledger ${found.booked:.4f}; {end} "
         f"(tolerance ${found.tolerance.normalize():f})."

@@ -43,7 +43,7 @@ def test_a_difference_is_shown_with_its_cause_and_exits_with_1(run: Any, bill: P
         in text
     )
     assert (
-        "openai, 2026-11-01: billed $1.0000, in the ledger $1.2500; 1 line differs, by $-0.2500 in all "
+        "openai, 2026-11-01: billed $1.0000, in the ledger $1.2500; 1 line differs, by -$0.2500 in all "
         "(tolerance $0.005)." in text
     )
 
