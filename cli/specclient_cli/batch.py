@@ -191,11 +191,15 @@ def _fleet_of(state: State, given: Mapping[str, Any]) -> Fleet:
     """
     if given["job"]:
         raise click.UsageError("--on ray cannot be given with --job, whose calls are made by providers.")
-    name = (given["model"] or "").partition("/")[0]
+    model = given["model"]
+    name = (model or "").partition("/")[0]
     fleets = state.settings().fleets
     if name not in fleets:
         known = f"configured are {', '.join(fleets)}" if fleets else "add a table [fleets.NAME]"
-        raise click.UsageError(f"--on ray needs -m FLEET/auto or FLEET/POOL with a fleet; {known}.")
+        got = f"-m {model} names none" if model else "-m is not given"
+        raise click.UsageError(
+            f"--on ray needs -m FLEET/auto or FLEET/POOL with a fleet, and {got}; {known}."
+        )
     return fleet_of_settings(name, fleets[name])
 
 

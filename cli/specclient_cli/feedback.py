@@ -37,8 +37,8 @@ def command(state: State, /, *, call_id: str, score: float) -> None:
 
     SCORE is up, down, or a grader's mark from 0 to 1. Policies with min_quality learn from it, in all
     programs that share the ledger: running ones within about a minute. CALL_ID is meta.id of the answer, or
-    the id that `specclient cost tail --json` and `specclient cost export` show. The newest score is added to
-    earlier ones of the same call.
+    the whole id that `specclient cost tail --json` and `specclient cost export` show. A second score of a
+    call does not replace the first one: both count.
 
     \b
     Examples:

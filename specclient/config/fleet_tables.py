@@ -57,10 +57,14 @@ class FleetPoolSettings(SettingsTable):
     def _one_length(self) -> Self:
         if self.draft_lengths and self.draft_length is not None:
             raise PydanticCustomError(
-                "draft_length", "a pool has either draft_length or draft_lengths; leave one of them out"
+                "pool", "a pool has either draft_length or draft_lengths; leave one of them out"
             )
         if self.draft_lengths and 1 not in self.draft_lengths:
-            raise PydanticCustomError("draft_lengths", "draft_lengths needs the length for 1 request")
+            raise PydanticCustomError(
+                "pool",
+                "draft_lengths begins with {least} requests; it needs the length for 1 request, too",
+                {"least": min(self.draft_lengths)},
+            )
         return self
 
     @property
@@ -71,14 +75,18 @@ class FleetPoolSettings(SettingsTable):
     @pydantic.model_validator(mode="after")
     def _one_address(self) -> Self:
         if self.url is not None and self.urls:
-            raise PydanticCustomError("url", "a pool has either url or urls; leave one of them out")
+            raise PydanticCustomError("pool", "a pool has either url or urls; leave one of them out")
         if self.each_address and not (self.url or "").startswith("http://"):
             raise PydanticCustomError(
-                "each_address", "each_address needs url with http://, since certificates are for names; "
+                "pool", "each_address needs url with http://, since certificates are for names; "
                 "list the replicas in urls",
             )  # fmt: skip
         if len(set(self.urls)) < len(self.urls):
-            raise PydanticCustomError("urls", "urls names a replica twice; leave one of them out")
+            twice = [i for i, url in enumerate(self.urls, 1) if self.urls.count(url) > 1]
+            raise PydanticCustomError(  # an address may hold a key
+                "pool", "addresses {one} and {other} of urls are the same replica; leave one of them out",
+                {"one": twice[0], "other": self.urls.index(self.urls[twice[0] - 1], twice[0]) + 1},
+            )  # fmt: skip
         return self
 
 

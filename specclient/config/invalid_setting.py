@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, get_args, get_origin
 import pydantic
 
 from specclient.config.settings import Settings
+from specclient.runtime.allowed_names import allowed_names
 from specclient.types.capabilities import Capabilities
 
 __all__ = ["explain_invalid_setting"]
@@ -23,7 +23,7 @@ _HOLD_NO_KEYS = {
     "location", "template",
 }  # fmt: skip
 #: Errors of the settings' own checks whose text names the value.
-_NAME_THE_VALUE = ("route", "fleet_name", "pool", "draft", "currency")
+_NAME_THE_VALUE = ("route", "fleet_name", "pool", "draft", "currency", "unit")
 #: Words of Python in pydantic's texts, and those of TOML.
 _WORDS = {
     "Input should be": "it must be",
@@ -56,6 +56,9 @@ def explain_invalid_setting(error: pydantic.ValidationError, source: Path | None
         return f"{begin}{where}.{first['ctx']['key']} is required: {first['msg']}"
     if kind == "missing":
         return f"{begin}{where} is required"
+    if place[-1:] == ("[key]",):
+        table = ".".join(map(str, place[:-2]))
+        return f"{begin}{table} has the key {first['input']!r}: {_in_words(first['msg'])}"
     if kind in _NAME_THE_VALUE:
         return f"{begin}{where}: {first['msg']}" if where else f"{begin}{first['msg']}"
     if kind == "unexpected_keyword_argument":
@@ -87,9 +90,7 @@ def _allowed(place: tuple[int | str, ...]) -> str:
     table = _kind_at(place[:-1])
     names: Iterable[str] = table.model_fields if _is_table(table) else ()
     known = [name for name in names if place[:-1] or name != "source"]
-    near = difflib.get_close_matches(str(place[-1]), known, n=1)
-    meant = f"did you mean {near[0]!r}? " if near else ""
-    return f"{meant}Allowed are {', '.join(known)}" if meant else f"allowed are {', '.join(known)}"
+    return allowed_names(str(place[-1]), known)
 
 
 def _kind_at(place: tuple[int | str, ...]) -> Any:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Annotated
 
+import pydantic
 from pydantic import Field
+from pydantic_core import PydanticCustomError
 
 from specclient.config.tables import SettingsTable, Share
 from specclient.types.budget import Budget
@@ -35,12 +37,25 @@ class JudgeSettings(SettingsTable):
         max_tokens: the most tokens of its answer, reasoning included.
     """
 
-    model: Annotated[str, Field(pattern="^[^/]+/.+$")]
+    model: str
     share: Share = 0.05
     usd_per_day: Annotated[Decimal, Field(gt=0, allow_inf_nan=False)] = Decimal(1)
     weight: Annotated[float, Field(gt=0, le=1)] = 0.5
     rubric: Annotated[str, Field(min_length=1)] = RUBRIC
     max_tokens: Annotated[int, Field(ge=1)] = 512
+
+    @pydantic.field_validator("model", mode="after")
+    @classmethod
+    def _route(cls, model: str) -> str:
+        """Refuse a model without its provider, as `auto` is: the judge is no candidate of a choice."""
+        provider, _, name = model.partition("/")
+        if not (provider and name):
+            raise PydanticCustomError(
+                "route",
+                "{model} is not a route; write 'provider/model', such as 'openai/gpt-4.1-mini'",
+                {"model": repr(model)},
+            )
+        return model
 
     def budget(self) -> Budget:
         """Return the budget of the judge's calls, which all programs with the same ledger share."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 from decimal import Decimal
-from typing import Annotated, Self
+from typing import Annotated, Final, Self
 
 import pydantic
 from pydantic import Field
@@ -14,8 +14,11 @@ from specclient.config.tables import DOLLAR, Price, SettingsTable
 
 __all__ = ["CurrencySettings", "PriceSettings"]
 
-#: A kind of :class:`specclient.types.usage.UsageUnit`, or its first word.
-UnitKind = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*( [\w. -]{1,64})?$")]
+#: The first words of the kinds of :class:`specclient.types.usage.UsageUnit`.
+UNIT_KINDS: Final = (
+    "annotated_page", "audio_second", "character", "code_container", "code_execution", "file_search", "image",
+    "page", "search_unit", "storage_gb_day", "trained_token", "video_second", "web_search",
+)  # fmt: skip
 
 
 class CurrencySettings(SettingsTable):
@@ -58,8 +61,22 @@ class PriceSettings(SettingsTable):
     rejected_prediction: Price | None = None
     per_call: Price | None = None
     per_gpu_second: Price | None = None
-    units: dict[UnitKind, Price] = Field(default_factory=dict)
+    units: dict[str, Price] = Field(default_factory=dict)
     tiers: dict[str, PriceSettings] = Field(default_factory=dict)
+
+    @pydantic.field_validator("units", mode="after")
+    @classmethod
+    def _known_units(cls, units: dict[str, Price]) -> dict[str, Price]:
+        """Refuse a unit that no call has, whose price would never be used."""
+        for kind in units:
+            if kind.partition(" ")[0] not in UNIT_KINDS:
+                raise PydanticCustomError(
+                    "unit",
+                    "{kind} is not a unit that is billed; allowed are {known}, also followed by what sets "
+                    "the price, such as 'code_container 4g'",
+                    {"kind": repr(kind), "known": ", ".join(UNIT_KINDS)},
+                )
+        return units
 
     @pydantic.model_validator(mode="after")
     def _whole(self) -> Self:

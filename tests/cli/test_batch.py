@@ -65,7 +65,8 @@ def test_a_file_is_processed_and_resumed(run, server: BatchServer) -> None:
         (["--policy", "cheap", "-m", "mine/m"], 2, "a policy chooses the model"),
         (["--policy", "none"], 3, "no policy named 'none'"),
         (["--concurrency", "0"], 2, "--concurrency"),
-        (["--on", "ray", "-m", "mine/m"], 2, "--on ray needs -m FLEET/auto or FLEET/POOL with a fleet"),
+        (["--on", "ray", "-m", "mine/m"], 2, "and -m mine/m names none; add a table [fleets.NAME]"),
+        (["--on", "ray"], 2, "--on ray needs -m FLEET/auto or FLEET/POOL with a fleet, and -m is not given"),
         (["--on", "ray", "-m", "big/auto", "--job"], 2, "--on ray cannot be given with --job"),
     ],
 )

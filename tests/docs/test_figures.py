@@ -16,8 +16,8 @@ FIGURE: Final = re.compile(
 )
 #: A program that measures or tests, or the notes of one.
 COMMAND: Final = re.compile(
-    r"python benchmarks/\w+\.py|python tools/\w+\.py|pytest |`?make [a-z]+|benchmarks/notes/\w+\.md|ps -o |"
-    r"specclient (?:demo|local (?:bench|profile|train|plan)|route simulate)"
+    r"python benchmarks/[\w/]+\.py|python tools/\w+\.py|pytest |`?make [a-z]+|benchmarks/notes/\w+\.md|"
+    r"ps -o |specclient (?:demo|local (?:bench|profile|train|plan)|route simulate)"
 )
 #: A link to the page that has the figure with its command.
 ELSEWHERE: Final = re.compile(r"\]\((?:docs/)?(?:benchmarks|gpu|deployment)\.md")
@@ -26,6 +26,7 @@ STATED: Final = {
     ("client.md", "Limits on responses"),
     ("deployment.md", "Faults"),
     ("costs.md", "Budgets"),
+    ("costs.md", "Other units than tokens"),
     ("local.md", "Models and formats"),
     ("managed-engines.md", "Files"),
     ("routing.md", "Failover and hedging"),

@@ -296,3 +296,17 @@ def test_the_page_of_local_models_lists_every_method() -> None:
     page = (ROOT / "docs" / "local.md").read_text(encoding="utf-8")
     row = next(line for line in page.splitlines() if line.startswith("| Drafting |"))
     assert [name for name in ENGINE_METHODS if f"`{name}`" not in row] == []
+
+
+@pytest.mark.parametrize(
+    "path", [*PAGES, ROOT / "SECURITY.md", ROOT / "CHANGELOG.md"], ids=lambda path: path.name
+)
+def test_lists_are_lists_for_the_site_too(path: Path) -> None:
+    # Python-Markdown needs an empty line before a list, and four spaces before a list in a list.
+    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for paragraph in re.split(r"\n\s*\n", text):
+        first, *others = paragraph.strip("\n").splitlines() or [""]
+        assert first.startswith(("- ", "  ", "#")) or not [
+            line for line in others if line.startswith("- ")
+        ], first
+        assert not re.search(r"^ {1,3}(- |```)", paragraph, re.MULTILINE), first

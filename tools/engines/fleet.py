@@ -150,7 +150,7 @@ class _Streamed:
         if self.text == undisturbed:
             return "the undisturbed text" + (", resumed" if self.attempts > 1 else "")
         if self.attempts > 1 and is_whole:
-            return "resumed where it broke off, in other words"
+            return "resumed where it broke off, with other words after that"
         return "a wrong text"
 
 

@@ -77,7 +77,8 @@ def _killed(entry: dict[str, Any]) -> list[str]:
         "|---|---|---|",
     ]
     for routes in ("with failover", "without"):
-        lines += [f"| {routes} | {count} | {outcome} |" for outcome, count in sorted(entry[routes].items())]
+        title = {"without": "without failover"}.get(routes, routes)
+        lines += [f"| {title} | {count} | {outcome} |" for outcome, count in sorted(entry[routes].items())]
     return [*lines, "", f"![Pieces of 16 streams received before and after the kill]({STREAMS_PICTURE})"]
 
 
@@ -86,7 +87,8 @@ def _update(entry: dict[str, Any]) -> list[str]:
     during = sum(begun <= at <= done for at in entry["finished"])
     return [
         f"**The draft model is replaced by EAGLE-3 heads under load**, in {done - begun:.0f} s: "
-        f"{_answers(entry)}, {during} of them meanwhile. {entry['events'][-1][1].capitalize()} afterwards.",
+        f"{_answers(entry)}; answered during the replacement: {during}. "
+        f"{entry['events'][-1][1].capitalize()} afterwards.",
     ]
 
 
@@ -95,7 +97,7 @@ def _autoscaling(entry: dict[str, Any]) -> list[str]:
     ended, shrunk = _at(entry, "load ended"), _at(entry, "one replica")
     return [
         f"**One to three replicas follow 12 calls at once**: three after {grown - begun:.0f} s of load, one "
-        f"again {shrunk - ended:.0f} s after its end; {_answers(entry)}.",
+        f"replica again {shrunk - ended:.0f} s after its end; {_answers(entry)}.",
     ]
 
 

@@ -25,13 +25,15 @@ _PARAMS: Final[Mapping[str, Any]] = {"prompt": "def fibonacci(n):\n", "max_token
 _CALLS: Final = 20
 _END_S: Final = 10.0
 _TEXT: Final = (
-    "`python tools/check_managed.py` lets specclient start these servers for a model ([managed "
-    "engines](managed-engines.md)), with the bundled pair. Whole and streamed answers equal those of the "
-    "own engine. The server is killed, and the next call starts it again; then its supervisor is killed, and "
-    "no process is left. A call has 24 tokens; the machine had other work, so the times are no benchmark."
+    "`python tools/check_managed.py` lets specclient start these servers for a model ([managed\n"
+    "engines](managed-engines.md)), with the bundled pair. Whole and streamed answers equal those of\n"
+    "specclient's own engine. The server is killed, and the next call starts it again; then its supervisor\n"
+    "is killed, and no process is left. A call has 24 tokens; the machine had other work, so the times are\n"
+    "no benchmark."
 )
 _HEADING: Final = (
-    "| Server | Date | First call | Call, managed / as a provider | After SIGKILL | Processes, gone after |"
+    "| Server | Version | Date | First call | Call, managed / as a provider | First call after SIGKILL "
+    "| Processes | All gone after |"
 )
 
 
@@ -149,13 +151,14 @@ def managed_section(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
         _TEXT,
         "",
         _HEADING,
-        "|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for name, found in results.items():
         times = f"{found['managed_ms']} / {found['direct_ms']} ms"
-        gone = f"{found['processes']}, {found['orphans_s']} s"
-        row = (name, found["date"], f"{found['start_s']} s", times, f"{found['restart_s']} s", gone)
-        lines.append(f"| {' | '.join(row)} |")
+        server, _, version = name.rpartition(" ")
+        starts = f"{found['start_s']} s | {times} | {found['restart_s']} s"
+        ends = f"{found['processes']} | {found['orphans_s']} s"
+        lines.append(f"| {server} | {version} | {found['date']} | {starts} | {ends} |")
     return lines
 
 

@@ -23,7 +23,8 @@ _INTRODUCTION: Final = """# Tested against real servers
 `make engines` installs these servers, starts each with the bundled pair on the processor, and checks what it
 answers through specclient, under the preset of its name. (LiteLLM's proxy has no preset; it is used with the
 capabilities that a probe of it finds.) Answers are greedy. They are compared with those of specclient's own
-engine, and those of strategy `remote` with the server's answers without it.
+engine, and those of strategy `remote` with the server's answers without it. A version is that of the program
+which answers the calls, such as Ray or LiteLLM's proxy.
 
 | Check | |
 |---|---|
@@ -54,15 +55,15 @@ def page(
     lines = [
         _INTRODUCTION + "\n".join(rows),
         "",
-        f"| Server | Date | {' | '.join(c.__name__ for c in CHECKS)} |",
+        f"| Server | Version | Date | {' | '.join(c.__name__ for c in CHECKS)} |",
     ]
-    lines.append("|---" * (len(CHECKS) + 2) + "|")
+    lines.append("|---" * (len(CHECKS) + 3) + "|")
     notes: list[str] = []
     for engine in ENGINES:
         if (entry := entries.get(engine.name)) is None:
             continue
         cells = [_cell(entry, check.__name__, engine.without) for check in CHECKS]
-        lines.append(f"| {engine.title} {entry['version']} | {entry['date']} | {' | '.join(cells)} |")
+        lines.append(f"| {engine.title} | {entry['version']} | {entry['date']} | {' | '.join(cells)} |")
         if "failed" in entry:
             notes.append(f"- {engine.title} did not start: `{_escaped(entry['failed'])}`")
         notes += [

@@ -112,6 +112,23 @@ class TagPair(ParameterType):
         return name, text
 
 
+class BilledKeyPair(ParameterType):
+    """``billed=value``: a key as a vendor's bill names it, and the value of the calls' tag for it."""
+
+    name = "billed=value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        billed, equals, text = str(value).partition("=")
+        if not equals or not billed:
+            self.fail(
+                f"{value!r} does not map a key; write BILLED=VALUE, the key of the bill and the tag's value "
+                "for it, such as key_AbC=search.",
+                param,
+                ctx,
+            )
+        return billed, text
+
+
 class AliasPair(ParameterType):
     """``name=model``."""
 

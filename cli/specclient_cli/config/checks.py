@@ -78,6 +78,8 @@ def _ledger(settings: Settings) -> CheckResult:
 def _used(settings: Settings) -> set[str]:
     """Return the providers that the user's configuration uses; defaults of the package do not count."""
     names = {settings.default_model, *settings.providers}
+    if settings.judge is not None:
+        names.add(settings.judge.model)
     if "candidates" in settings.model_fields_set:
         names |= set(settings.candidates)
     return {name.partition("/")[0] for name in names}

@@ -48,7 +48,7 @@ def _show(found: Forecast, location: str) -> None:
     if not found.days:
         render.print_paragraph(
             f"${found.spent:.2f} were spent in {found.month} so far. A forecast needs calls of a complete "
-            f"day; the first one in {location} started today, or there is none."
+            f"day, and {location} has none before today."
         )
         return
     days = "1 day" if found.days == 1 else f"{found.days} days"

@@ -61,10 +61,11 @@ _LARGEST = 512 * 2**20
 @click.option(
     "--key",
     "names",
-    type=parameter_types.TagPair(),
+    type=parameter_types.BilledKeyPair(),
     multiple=True,
     metavar="BILLED=VALUE",
-    help="With --by-key: the tag's value for a key of the bill, if they differ; may be repeated.",
+    help="With --by-key: a key as the bill names it, and the tag's value for it, if they differ; may be "
+    "repeated.",
 )
 @click.option("--all", "every", is_flag=True, help="Show the lines without a difference, too.")
 @options.json_option
@@ -89,8 +90,8 @@ def command(
     FILE is a cost export of OpenAI or Anthropic: CSV from their console, or JSON from their cost API, grouped
     by line item or description; '-' reads standard input. Instead of a file, --openai and --anthropic fetch
     the bill, with the key of an organization's administrator. Lines are compared by day and model, for the
-    days that it covers, in UTC; with --by-key by key, too: a server tags calls with the name of their key as
-    'key'. The exit code is 1 if a difference is above the tolerance.
+    days that it covers, in UTC. With --by-key, they are compared by key, too; a server tags each call with
+    the name of its key, as 'key'. The exit code is 1 if a difference is above the tolerance.
 
     \b
     Examples:
@@ -103,7 +104,7 @@ def command(
     ANTHROPIC_ADMIN_KEY.
     """
     if names and tag is None:
-        raise click.UsageError("--key needs --by-key, the tag of the calls with their key.")
+        raise click.UsageError("--key needs --by-key TAG, the tag that names the key of each call.")
     if (file is None) == (vendor is None):
         raise click.UsageError("Give one of FILE, --openai and --anthropic.")
     if vendor is not None:
@@ -160,7 +161,8 @@ def _show(found: Reconciliation, bill: VendorBill, *, every: bool, by_key: bool)
     end = "no difference"
     if differing:
         number = "1 line differs" if differing == 1 else f"{differing} lines differ"
-        end = f"{number}, by ${found.billed - found.booked:+.4f} in all"
+        more = found.billed - found.booked
+        end = f"{number}, by {'-' if more < 0 else '+'}${abs(more):.4f} in all"
     render.print_paragraph(
         f"{found.provider}, {span}: billed ${found.billed:.4f}, in the ledger ${found.booked:.4f}; {end} "
         f"(tolerance ${found.tolerance.normalize():f})."

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from specclient.errors import CheckpointError, ConfigurationError
+from specclient.runtime.allowed_names import allowed_names
 from specclient.types.backend import BackendModel
 from specclient.types.model_kind import EMBEDDING_KIND
 from specclient_local.embedding.layout import EmbeddingLayout
@@ -119,7 +120,8 @@ def _configured(name: str, table: Mapping[str, Any], threads: int | None) -> Con
     }
     unknown = [key for key in given if key not in own]
     if unknown:
-        raise ConfigurationError(f"{where} has {unknown[0]!r}; allowed are kind, path, {', '.join(own)}.")
+        known = ["kind", "path", *own]
+        raise ConfigurationError(f"{where} has {unknown[0]!r}; {allowed_names(unknown[0], known)}.")
     path = table.get("path")
     if not isinstance(path, str) or not path:
         raise ConfigurationError(f"{where}: path is {path!r}; it must be a folder or hub id.")

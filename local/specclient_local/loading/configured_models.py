@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from specclient.errors import BadRequestError, CheckpointError, ConfigurationError
+from specclient.runtime.allowed_names import allowed_names
 from specclient.types.backend import BackendModel
 from specclient.types.model_kind import CHAT_KIND
 from specclient_local.loading.configured_embeddings import is_embedding_table
@@ -180,7 +181,9 @@ def _configured_model(name: str, table: object, common: Mapping[str, Any]) -> Co
     draft_defaults = {key: given.pop(key) for key in _DRAFT_DEFAULTS if key in given}
     unknown = [key for key in given if key not in known]
     if unknown:
-        raise ConfigurationError(f"{where} has {unknown[0]!r}; allowed are path, {', '.join(known)}.")
+        raise ConfigurationError(
+            f"{where} has {unknown[0]!r}; {allowed_names(unknown[0], ['path', *known])}."
+        )
     served = [key for key in ("engine", "command") if table.get(key) is not None]
     if served and table.get("adapters"):
         raise ConfigurationError(

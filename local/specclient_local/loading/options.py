@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from specclient.errors import ConfigurationError
+from specclient.runtime.allowed_names import allowed_names
 from specclient_local.model.config import DTYPES
 from specclient_local.model.prefix_cache import PrefixSharing
 from specclient_local.request.params import ENGINE_METHODS, Method
@@ -115,7 +116,7 @@ class EngineOptions:
         unknown = [name for name in settings if name not in known]
         if unknown:
             raise ConfigurationError(
-                f"{unknown[0]!r} is not an option of a model; allowed are {', '.join(known)}."
+                f"{unknown[0]!r} is not an option of a model; {allowed_names(unknown[0], known)}."
             )
         layers = settings.get("layer_skip")
         layers = tuple(layers) if isinstance(layers, list) else layers

@@ -151,8 +151,8 @@ class QualityModel:
             known = None if found is None else (found[0], cast("PromptTask | None", found[1]))
         if known is None:
             raise ConfigurationError(
-                f"no answered call {call_id!r} among this client's last {_CALLS:,} and in its ledger; pass "
-                "meta.id of an answer, and use the ledger of the program that made the call"
+                f"no answered call {call_id!r} among this client's last {_CALLS:,}, nor in its ledger; pass "
+                "the whole meta.id of an answer, and use the ledger of the program that made the call"
             )
         self._learn_and_store(call_id, known, float(score), weight, giver)
 

@@ -196,12 +196,17 @@ def test_check_accepts_bundled_models(run, in_empty_folder) -> None:
         ('default_provider = "nobody"', "file", "nobody"),
         ('candidates = ["groq/llama"]', "groq", "GROQ_API_KEY"),
         ('candidates = ["nobody/llama"]', "nobody", "unknown provider"),
+        ('[judge]\nmodel = "nobody/llama"', "nobody", "unknown provider"),
         ('[local.models.x]\npath = "./nothing"', "local/x", "config.json"),
         ('[local.models.x]\npath = "./nothing.gguf"', "local/x", "does not exist; name a GGUF file"),
         ('[local.models.x]\npath = "org/model"\ndraft = "/nothing/at/all"', "local/x", "/nothing/at/all"),
         ('[local.models.x]\npath = "demo"\nheads = "./nope"', "local/x", "heads: ./nope is not a folder"),
         ('[local.models.x]\npath = "demo"\nheads = ["bundled:nope"]', "local/x", "bundled:eagle3"),
-        ('[local.models.x]\npath = "demo"\nquantise = "int4"', "local/x", "has 'quantise'; allowed are path"),
+        (
+            '[local.models.x]\npath = "demo"\nquantise = "int4"',
+            "local/x",
+            "did you mean 'quantize'?",
+        ),
         (
             '[local.models.x]\npath = "demo"\nmethod = "sufix"',
             "local/x",

@@ -45,7 +45,9 @@ def test_a_forecast_is_a_sentence_and_exits_with_1_above_the_limit(run: Any) -> 
 def test_a_forecast_without_calls_says_what_is_missing(run: Any) -> None:
     code, out, _ = run("cost", "forecast")
     assert code == 0
-    assert "A forecast needs calls of a complete day" in " ".join(out.split())
+    text = " ".join(out.split())
+    assert "A forecast needs calls of a complete day, and " in text
+    assert text.endswith(" has none before today.")
 
 
 def test_an_anomaly_is_shown_and_sent(run: Any, openai_server: OpenAIServer) -> None:

@@ -43,7 +43,7 @@ def test_a_difference_is_shown_with_its_cause_and_exits_with_1(run: Any, bill: P
         in text
     )
     assert (
-        "openai, 2026-11-01: billed $1.0000, in the ledger $1.2500; 1 line differs, by $-0.2500 in all "
+        "openai, 2026-11-01: billed $1.0000, in the ledger $1.2500; 1 line differs, by -$0.2500 in all "
         "(tolerance $0.005)." in text
     )
 
@@ -69,6 +69,9 @@ def test_keys_are_compared_with_a_tag(run: Any, bill: Path) -> None:
     code, out, error = run("cost", "reconcile", str(bill), "--key", "key_1=search")
     assert (code, out) == (2, "")
     assert "--key needs --by-key" in error
+    code, out, error = run("cost", "reconcile", str(bill), "--by-key", "team", "--key", "key_1")
+    assert (code, out) == (2, "")
+    assert "'key_1' does not map a key; write BILLED=VALUE" in " ".join(error.split())
 
 
 def test_a_bill_is_fetched_by_key(run: Any, vendors: OpenAIServer) -> None:

@@ -30,7 +30,10 @@ def completion(model):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"models": {"m": {"path": "p", "methd": "plain"}}}, "'m' has 'methd'; allowed are path, draft"),
+        (
+            {"models": {"m": {"path": "p", "methd": "plain"}}},
+            "has 'methd'; did you mean 'method'\\? Allowed",
+        ),
         ({"models": {"m": {"draft": "p"}}}, "must be a table with path"),
         ({"models": {"m": "p"}}, "must be a table with path"),
         ({"models": {"m": {"path": None}}}, "path is None"),

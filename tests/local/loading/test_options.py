@@ -37,7 +37,10 @@ from specclient.errors import ConfigurationError
         ({"slots": True}, "slots is True"),
         ({"context": 1}, "context is 1; allowed is None, or an integer of at least 2"),
         ({"threads": 0}, "threads is 0"),
-        ({"methd": "plain"}, "'methd' is not an option of a model; allowed are draft, method, dtype"),
+        (
+            {"methd": "plain"},
+            "'methd' is not an option of a model; did you mean 'method'\\? Allowed",
+        ),
     ],
 )
 def test_an_invalid_setting_raises_with_the_allowed_values(settings, message):

@@ -26,7 +26,10 @@ def message_for(folder: Path, text: str) -> str:
             "[fleets.b]\npath = 'x'\ndraft_lenght = 3",
             "did you mean 'draft_length'? Allowed are path, draft, ",
         ),
-        ("[fleets.b]\npath = 'x'\n[fleets.b.pools.p]\nzz = 1", "allowed are draft_length, replicas, url"),
+        (
+            "[fleets.b]\npath = 'x'\n[fleets.b.pools.p]\nzz = 1",
+            "allowed are draft_length, draft_lengths, replicas, url",
+        ),
         (
             "[fleet.b]\npath = 'x'",
             "unknown setting 'fleet'; did you mean 'fleets'? Allowed are default_provider",

@@ -9,6 +9,9 @@ import pytest
 
 from specclient import ConfigurationError, Policy
 from specclient.config import DEFAULT_DEVICE_COST_PER_HOUR, FILE_NAME, Settings, load, search_path
+from specclient.config.price_settings import PriceSettings
+from specclient.prices.media_prices import MEDIA_PRICES
+from specclient.prices.tool_prices import TOOL_PRICES
 
 GOOD = """
 default_model = "mine/llama"
@@ -108,6 +111,12 @@ def test_the_search_path_is_the_variable_or_the_working_and_user_folders(tmp_pat
         ("[prices.gpt]\nper_call = 1", "prices: 'gpt' is not a route; write 'provider/model'"),
         ("[prices.'a/*b']\nper_call = 1", r"prices: 'a/\*b' is not a route"),
         ("[prices.'a/']\nper_call = 1", "prices: 'a/' is not a route"),
+        (
+            "[prices.'a/*']\nunits = {pages = 1}",
+            r"prices.a/\*.units: 'pages' is not a unit that is billed; allowed are annotated_page, .* page,",
+        ),
+        ("[judge]\nmodel = 'auto'", "judge.model: 'auto' is not a route; write 'provider/model'"),
+        ("[judge]\nmodel = 'openai/'", "judge.model: 'openai/' is not a route"),
         ("[local]\nwatts = 300", "local.electricity_cost_per_kwh is required"),
         ("[local]\nelectricity_cost_per_kwh = 0.3", "local.watts is required"),
         ("[local]\nwatts = -1\nelectricity_cost_per_kwh = 0.3", "local.watts is -1"),
@@ -173,3 +182,9 @@ def test_missing_and_undecodable_files_raise_a_configuration_error(tmp_path: Pat
 def test_a_policy_validates_its_fields(fields: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Policy(**fields)  # type: ignore[arg-type]
+
+
+def test_every_unit_that_has_a_price_can_be_configured() -> None:
+    kinds = {kind for price in (*TOOL_PRICES, *MEDIA_PRICES) for kind in price.units}
+    PriceSettings.model_validate({"units": dict.fromkeys(kinds, 1)})
+    assert {kind.partition(" ")[0] for kind in kinds} > {"code_container", "image", "search_unit"}
