@@ -53,12 +53,13 @@ def bill(usage: Usage, quote: Quote, context: BillingContext) -> Cost:
     rates, source, estimated = quote.rates, quote.source, quote.estimated or usage.estimated
     billed = _unit_bill(usage, rates)
     units = billed.by_kind
-    if usage.units and not units and usage.prompt is None and usage.completion is None:
+    is_counted = usage.prompt is not None or usage.completion is not None
+    if usage.units and not (units or is_counted or rates.per_hour or rates.per_call is not None):
         return Cost(source=f"no price for {billed.missing}; {source}", estimated=estimated)
     if rates.by_units_alone and not units:
         return Cost(source=f"{', '.join(rates.units)}: count unknown; {source}", estimated=estimated)
     tokens = _NO_TOKENS
-    if rates.input is not None and not (units and usage.prompt is None and usage.completion is None):
+    if rates.input is not None and (is_counted or not units):
         problem = _missing_count(usage, rates)
         if problem:
             return Cost(source=f"{problem}; {source}", estimated=estimated)
@@ -67,8 +68,11 @@ def bill(usage: Usage, quote: Quote, context: BillingContext) -> Cost:
     elif not units:
         estimated = quote.estimated
     if billed is not _NO_UNITS:
-        notes = [source, billed.notes, f"without a price for {billed.missing}" if billed.missing else ""]
-        source, estimated = "; ".join(filter(None, notes)), estimated or billed.estimated
+        missing = billed.missing
+        if quote.for_units_alone and (usage.prompt or usage.completion):
+            missing = ", ".join(filter(None, [missing, "its tokens"]))
+        notes = [source, billed.notes, f"without a price for {missing}" if missing else ""]
+        source, estimated = "; ".join(filter(None, notes)), estimated or billed.estimated or bool(missing)
     by_kind = {**tokens.by_kind, **units}
     if rates.per_hour:
         seconds = context.engine_s if context.engine_s is not None else context.latency_s
