@@ -46,7 +46,7 @@ async def judged(folder: Path, *judgements: Behaviour, price: float = 1, **judge
 
 async def scores(made: Kit) -> list[CallScore]:
     """Wait for the judgements; return what is stored."""
-    while made.client.pipeline._judge._tasks:
+    while made.client.core.shared.judgements:
         await asyncio.sleep(0.005)
     ledger = made.client.ledger
     assert await asyncio.to_thread(ledger.flush, 30)
@@ -92,7 +92,7 @@ async def test_a_slow_or_failing_judge_neither_delays_nor_fails_a_call(tmp_path:
         begun = time.monotonic()
         for _ in behaviours:
             assert (await ask(made)).choices[0].message.content == "Paris, of course."
-        assert made.client.pipeline._judge._tasks
+        assert made.client.core.shared.judgements
         waited = time.monotonic() - begun
         assert sorted(each.score for each in await scores(made)) == [0.9, 1.0]
         assert time.monotonic() - begun >= 1.0 > waited
@@ -161,3 +161,26 @@ async def test_only_the_configured_share_is_judged(tmp_path: Path) -> None:
 )  # fmt: skip
 async def test_the_score_is_the_number_at_the_end(text: str, score: float | None) -> None:
     assert judged_score(text) == score
+
+
+@pytest.mark.parametrize("copied", [False, True])
+async def test_a_judgement_in_progress_ends_with_the_client_and_is_recorded(
+    tmp_path: Path, copied: bool
+) -> None:
+    async with judged(tmp_path, answering("7", after_s=5.0)) as made:
+        client = made.client.with_options(timeout=60) if copied else made.client
+        await client.chat.completions.create(model="auto", messages=ASK)
+        while not made.servers[1].requests:
+            await asyncio.sleep(0.005)
+        began = time.monotonic()
+        await made.client.close()
+        assert time.monotonic() - began < 2
+        assert not made.client.core.shared.judgements
+        rows = {row.route: row.status for row in await made.rows()}
+        assert rows == {"s0/m": "ok", "s1/judge": "cancelled"}
+        budgets = made.client.core.shared.budgets
+        assert budgets is not None
+        (account,) = budgets.standings()
+        assert (account.reserved, account.calls, account.assumed) == (0, 1, 1)
+
+
