@@ -161,7 +161,9 @@ class LateCharges:
         await self._budgets.worker.awaited(BudgetTask(spend, is_kept=True))
 
     def _accounts_of(self, call: Call) -> list[BudgetAccount]:
-        return self._budgets.accounts_of(_scope(call.route, call.tags, call.session))
+        """Return the accounts of the period in which the work was done: it may be read much later."""
+        at = min(call.started_at, self._budgets.now())
+        return self._budgets.accounts_of(_scope(call.route, call.tags, call.session), at)
 
 
 def _scope(route: Decision, tags: Mapping[str, str], session: str | None) -> BudgetScope:
