@@ -176,6 +176,8 @@ class Pipeline(RecordedCalls):
             source = unmetered.stream_bytes(request, self.destinations, self.transport)
             if may_hold_batches(request):
                 source = self._outputs.passing(request, source)
+            elif shows_objects(request):
+                source = self.objects.passing(request, source)
             return await started(source, _no_call)
         if request.operation == "response":
             return await self._keeper.stream_bytes(request, self._stream_bytes)

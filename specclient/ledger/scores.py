@@ -54,10 +54,7 @@ def create_scores(execute: Execute, types: Mapping[ColumnKind, str]) -> None:
     Args:
         types: the database's type for each kind of column.
     """
-    columns = [
-        f"{name} {types[kind]}{'' if name == 'task' else ' NOT NULL'}"
-        for name, kind in _COLUMNS
-    ]
+    columns = [f"{name} {types[kind]}{'' if name == 'task' else ' NOT NULL'}" for name, kind in _COLUMNS]
     execute(f"CREATE TABLE {SCORES_TABLE} ({', '.join(columns)}, PRIMARY KEY (id))")
     execute(f"CREATE INDEX ix_{SCORES_TABLE}_scored_at ON {SCORES_TABLE} (scored_at)")
 

@@ -68,9 +68,7 @@ def bill(usage: Usage, quote: Quote, context: BillingContext) -> Cost:
     elif not units:
         estimated = quote.estimated
     if billed is not _NO_UNITS:
-        missing = billed.missing
-        if quote.for_units_alone and (usage.prompt or usage.completion):
-            missing = ", ".join(filter(None, [missing, "its tokens"]))
+        missing = _missing_prices(usage, quote, billed)
         notes = [source, billed.notes, f"without a price for {missing}" if missing else ""]
         source, estimated = "; ".join(filter(None, notes)), estimated or billed.estimated or bool(missing)
     by_kind = {**tokens.by_kind, **units}
@@ -99,6 +97,12 @@ def _unit_bill(usage: Usage, rates: PriceRates) -> UnitBill:
     if usage.searches and rates.per_search is None:
         units = (*units, UsageUnit("web_search", Decimal(usage.searches)))
     return unit_costs(units, rates.units) if units else _NO_UNITS
+
+
+def _missing_prices(usage: Usage, quote: Quote, billed: UnitBill) -> str:
+    """Return what has no price beside units that have one, in words."""
+    has_tokens = quote.for_units_alone and (usage.prompt or usage.completion)
+    return ", ".join(filter(None, [billed.missing, "its tokens" if has_tokens else ""]))
 
 
 class _TokenBill(NamedTuple):

@@ -168,9 +168,9 @@ class Prices:
             traffic=traffic,
         )
         region = None if quote is None else named_region(usage.region)
-        if quote is not None and region is not None:
-            if not self._has_table([f"{provider}/{name}" for name in (served, model) if name], traffic):
-                quote = in_region(quote, price_provider, served or model, region)
+        routes = [f"{provider}/{name}" for name in (served, model) if name]
+        if quote is not None and region is not None and not self._has_table(routes, traffic):
+            quote = in_region(quote, price_provider, served or model, region)
         if quote is None or (quote.for_units_alone and _is_by_tokens(usage)):
             source = unpriced_reason(f"{provider}/{model}", price_provider, traffic, region)
             return Cost(source=source, estimated=usage.estimated, tier=tier)

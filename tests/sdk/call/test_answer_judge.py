@@ -182,5 +182,3 @@ async def test_a_judgement_in_progress_ends_with_the_client_and_is_recorded(
         assert budgets is not None
         (account,) = budgets.standings()
         assert (account.reserved, account.calls, account.assumed) == (0, 1, 1)
-
-
