@@ -37,7 +37,8 @@ _AT_ONCE = 8
 #: Characters of the request's end and of the answer's beginning that the judge gets.
 _REQUEST, _ANSWER = 12_000, 12_000
 _HIGHEST = 10
-_NUMBER = re.compile(r"(?<![\d.-])(\d+(?:\.\d+)?)\W*$")
+#: A number at the end, also as "8/10" or "8 out of 10", where the 10 is no score.
+_NUMBER = re.compile(r"(?<![\d.-])(\d+(?:\.\d+)?)(?:[\s*(]*(?:/|(?:out )?of\b)[\s*]*10)?\W*$", re.IGNORECASE)
 _JUDGED = frozenset({"chat", "completion", "response"})
 
 

@@ -94,7 +94,7 @@ async def test_a_slow_or_failing_judge_neither_delays_nor_fails_a_call(tmp_path:
             assert (await ask(made)).choices[0].message.content == "Paris, of course."
         assert made.client.core.shared.judgements
         waited = time.monotonic() - begun
-        assert sorted(each.score for each in await scores(made)) == [0.9, 1.0]
+        assert sorted(each.score for each in await scores(made)) == [0.7, 0.9]
         assert time.monotonic() - begun >= 1.0 > waited
     assert caplog.text.count("answers go on unjudged") == 1
     assert "could not be judged" not in caplog.text
@@ -155,8 +155,10 @@ async def test_only_the_configured_share_is_judged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "score"),
     [
-        ("8", 0.8), ("Correct.\n\n**10**", 1.0), ("Score: 7.5.", 0.75), ("0", 0.0),
-        ("8 or so", None), ("11", None), ("-3", None), ("", None), ("fine", None), ("1.2.3", None),
+        ("8", 0.8), ("Correct.\n\n**10**", 1.0), ("Score: 7.5.", 0.75), ("0", 0.0), ("8/10", 0.8),
+        ("Score: **8** / 10.", 0.8), ("7.5 out of 10", 0.75), ("5 (of 10)", 0.5), ("10/10", 1.0),
+        ("12/10", None), ("8 or so", None), ("11", None), ("-3", None), ("", None), ("fine", None),
+        ("1.2.3", None),
     ],
 )  # fmt: skip
 async def test_the_score_is_the_number_at_the_end(text: str, score: float | None) -> None:
